@@ -1,0 +1,1 @@
+"""The cloud on a laptop: everything here is read from template.yaml and never shipped."""

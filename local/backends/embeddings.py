@@ -1,0 +1,189 @@
+"""A stand-in for an OpenAI-compatible embedding endpoint, with a real small model behind it.
+
+`POST /v1/embeddings` and `GET /v1/models` as the official clients use them. `POST /control` makes it fail:
+`{"mode": …, "delay": seconds, "retry_after": seconds, "times": n}`, where `times` is how many requests are
+affected before all is well again (absent: until told otherwise). `GET /control` tells the work done so far.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from aiohttp import web
+
+from local.backends.embedding_request import EmbeddingRequest, Refused, error_body, parse_request
+from local.backends.model_files import MODEL_ID
+from local.backends.serving import serve, stand_in_parser
+from local.backends.wordllama_model import Vectors, WordLlamaModel, normalised
+
+MODES = (
+    "ok",
+    "429",
+    "500",
+    "503",
+    "quota",
+    "delay",
+    "garbage",
+    "wrong_count",
+    "wrong_dim",
+    "nan",
+    "shuffled",
+    "down",
+)
+
+_MAX_BODY_BYTES = 32 * 1024 * 1024
+_FLOAT_DECIMALS = 9
+_ERRORS: dict[str, tuple[int, str, str, str]] = {
+    "429": (429, "Rate limit reached for requests.", "requests", "rate_limit_exceeded"),
+    "quota": (429, "You exceeded your current quota.", "insufficient_quota", "insufficient_quota"),
+    "500": (500, "The server had an error while processing your request.", "server_error", "server_error"),
+    "503": (503, "The engine is currently overloaded.", "server_error", "overloaded"),
+}
+
+
+@dataclass(slots=True)
+class Mood:
+    """How the endpoint behaves now; `times` counts down to "ok", None lasts."""
+
+    mode: str = "ok"
+    delay: float = 0.0
+    retry_after: float | None = None
+    times: int | None = None
+
+
+class EmbeddingEndpoint:
+    """The HTTP application around one model."""
+
+    def __init__(self, model: WordLlamaModel, model_id: str = MODEL_ID) -> None:
+        self._model = model
+        self._model_id = model_id
+        self._mood = Mood()
+        self._requests = self._inputs = self._tokens = 0
+
+    def app(self) -> web.Application:
+        """The application with its routes."""
+        app = web.Application(client_max_size=_MAX_BODY_BYTES)
+        app.router.add_post("/v1/embeddings", self._embeddings)
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/control", self._state)
+        app.router.add_post("/control", self._control)
+        return app
+
+    async def _embeddings(self, request: web.Request) -> web.StreamResponse:
+        self._requests += 1
+        mood = self._take_mood()
+        if mood.delay:
+            await asyncio.sleep(mood.delay)
+        if mood.mode in _ERRORS:
+            return _failure(mood)
+        if mood.mode == "garbage":
+            return web.Response(text="<html><title>Bad gateway</title></html>", content_type="text/html")
+        if mood.mode == "down" and request.transport is not None:
+            request.transport.abort()
+        try:
+            return self._answer(await request.read(), mood.mode)
+        except Refused as refusal:
+            return web.json_response(refusal.body, status=refusal.status)
+
+    def _answer(self, raw: bytes, mode: str) -> web.Response:
+        try:
+            body = json.loads(raw)
+        except ValueError as problem:
+            raise Refused("We could not parse the JSON body of your request.") from problem
+        wanted = parse_request(body, self._model, self._model_id)
+        vectors = self._model.embed(wanted.token_ids)
+        if wanted.dimensions < self._model.dimensions:
+            vectors = normalised(vectors[:, : wanted.dimensions])
+        self._inputs += len(wanted.token_ids)
+        self._tokens += wanted.tokens
+        order, vectors = _spoilt(vectors, mode)
+        return web.Response(body=self._document(wanted, order, vectors), content_type="application/json")
+
+    def _document(self, wanted: EmbeddingRequest, order: list[int], vectors: Vectors) -> bytes:
+        """The response body, joined from strings: far cheaper than a JSON encoder when vectors are base64."""
+        encode = _as_base64 if wanted.base64 else _as_floats
+        items = ",".join(
+            f'{{"object":"embedding","index":{index},"embedding":{text}}}'
+            for index, text in zip(order, encode(vectors), strict=True)
+        )
+        usage = f'{{"prompt_tokens":{wanted.tokens},"total_tokens":{wanted.tokens}}}'
+        model = json.dumps(self._model_id)
+        return f'{{"object":"list","data":[{items}],"model":{model},"usage":{usage}}}'.encode()
+
+    def _take_mood(self) -> Mood:
+        mood = self._mood
+        if mood.times is not None:
+            mood.times -= 1
+            if mood.times <= 0:
+                self._mood = Mood()
+        return mood
+
+    async def _models(self, _request: web.Request) -> web.Response:
+        model = {"id": self._model_id, "object": "model", "created": 0, "owned_by": "indexmill"}
+        return web.json_response({"object": "list", "data": [model]})
+
+    async def _state(self, _request: web.Request) -> web.Response:
+        work = {"requests": self._requests, "inputs": self._inputs, "tokens": self._tokens}
+        return web.json_response({"mode": self._mood.mode, "cpu_seconds": time.process_time(), **work})
+
+    async def _control(self, request: web.Request) -> web.Response:
+        try:
+            mood = Mood(**await request.json())
+        except (TypeError, ValueError):
+            mood = Mood(mode="?")
+        if mood.mode not in MODES:
+            return web.json_response(
+                {"detail": f"mode is one of {MODES}, with delay, retry_after, times"}, status=400
+            )
+        self._mood = mood
+        return await self._state(request)
+
+
+def _failure(mood: Mood) -> web.Response:
+    status, message, kind, code = _ERRORS[mood.mode]
+    headers = {} if mood.retry_after is None else {"Retry-After": f"{mood.retry_after:g}"}
+    return web.json_response(error_body(message, kind, code=code), status=status, headers=headers)
+
+
+def _spoilt(vectors: Vectors, mode: str) -> tuple[list[int], Vectors]:
+    """The items' indices and vectors in answer order, with the fault of `mode` worked in."""
+    order = list(range(len(vectors)))
+    match mode:
+        case "wrong_count":
+            return order[:-1], vectors[:-1]
+        case "wrong_dim":
+            return order, vectors[:, :-1]
+        case "nan":
+            return order, np.full_like(vectors, np.nan)
+        case "shuffled":
+            return order[::-1], vectors[::-1]
+    return order, vectors
+
+
+def _as_base64(vectors: Vectors) -> list[str]:
+    rows = np.ascontiguousarray(vectors, dtype="<f4")
+    return [f'"{base64.b64encode(row).decode("ascii")}"' for row in rows]
+
+
+def _as_floats(vectors: Vectors) -> list[str]:
+    return [json.dumps(row) for row in np.round(vectors.astype(np.float64), _FLOAT_DECIMALS).tolist()]
+
+
+def main() -> None:
+    """Serve until SIGTERM."""
+    parser = stand_in_parser("OpenAI-compatible embedding endpoint")
+    parser.add_argument("--model-id", default=MODEL_ID, help="the model name that requests must give")
+    options = parser.parse_args()
+    # One thread: what the stand-in takes from a small machine is then at most one core.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    serve(EmbeddingEndpoint(WordLlamaModel.from_wheel(), options.model_id).app(), options.port)
+
+
+if __name__ == "__main__":
+    main()

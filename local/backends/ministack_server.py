@@ -1,0 +1,179 @@
+"""Serves MiniStack's ASGI application; run by the interpreter of MiniStack's own environment.
+
+Usage: `python -I ministack_server.py READY_FILE PORT`, with MiniStack's settings in the environment.
+
+It differs from the `ministack` command: an HTTP server at half the CPU per request, a port that the system
+chooses, receives that wait are answered at once when a message comes (MiniStack itself looks every 100 ms),
+and deletes are as forgiving as AWS's. It stops when its standard input closes, thus with its parent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import importlib
+import json
+import os
+import re
+import socket
+import sys
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+Handler = Callable[[dict[str, Any], str], Any]
+Receive = Callable[[], Awaitable[Any]]
+
+LOOK_AGAIN_S = 0.25
+"""How often a waiting receive looks by itself: what other services put into a queue wakes nobody."""
+_RECEIPT = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_client: contextvars.ContextVar[Receive | None] = contextvars.ContextVar("client", default=None)
+
+
+class PromptReceives:
+    """ReceiveMessage with a wait that ends when a message becomes visible or the caller hangs up."""
+
+    def __init__(self, sqs: ModuleType) -> None:
+        self._queue = sqs._get_q
+        self._receive: Handler = sqs._HANDLERS["ReceiveMessage"]
+        self._waiting: dict[int, set[asyncio.Future[None]]] = {}
+
+    def waking(self, handler: Handler) -> Handler:
+        """`handler`, which makes messages visible, followed by a wake-up of who waits on its queue."""
+
+        def handle(data: dict[str, Any], url: str) -> Any:
+            result = handler(data, url)
+            for waiter in self._waiting.get(id(self._queue(data.get("QueueUrl", url))), ()):
+                if not waiter.done():
+                    waiter.set_result(None)
+            return result
+
+        return handle
+
+    async def receive(self, data: dict[str, Any], url: str) -> Any:
+        """Answer as soon as there is a message; empty after the wait or when nobody listens any more."""
+        queue = self._queue(data.get("QueueUrl", url))
+        wait = data.get("WaitTimeSeconds")
+        if wait is None:
+            wait = queue["attributes"].get("ReceiveMessageWaitTimeSeconds", "0")
+        deadline = time.time() + int(wait)
+        at_once = {**data, "WaitTimeSeconds": 0}
+        while True:
+            now = time.time()
+            # One cheap look decides: the real receive touches every message of the queue.
+            next_visible = min((m["visible_at"] for m in queue["messages"]), default=deadline)
+            if next_visible <= now or now >= deadline:
+                result = await self._receive(at_once, url)
+                if result or now >= deadline:
+                    return result
+            # A message that is visible yet not given out waits for others of its group.
+            look_again = next_visible - now if next_visible > now else LOOK_AGAIN_S
+            if not await self._woken(queue, min(look_again, deadline - now, LOOK_AGAIN_S)):
+                return {}
+
+    async def _woken(self, queue: dict[str, Any], seconds: float) -> bool:
+        """Wait for a wake-up or `seconds`; False when the client hung up."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiters = self._waiting.setdefault(id(queue), set())
+        waiters.add(waiter)
+        client = _client.get()
+        ends: set[asyncio.Future[Any]] = {waiter}
+        gone = asyncio.ensure_future(client()) if client else None
+        if gone:
+            ends.add(gone)
+        try:
+            await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            return gone is None or not gone.done()
+        finally:
+            waiters.discard(waiter)
+            if not waiters:
+                self._waiting.pop(id(queue), None)
+            if gone:
+                gone.cancel()
+
+
+def _forgiving(delete: Handler) -> Handler:
+    """DeleteMessageBatch which, like AWS, succeeds for a message that is gone or was received again."""
+
+    def handle(data: dict[str, Any], url: str) -> Any:
+        result = delete(data, url)
+        handles = {e.get("Id"): str(e.get("ReceiptHandle", "")) for e in data.get("Entries", ())}
+        known = [f for f in result["Failed"] if _RECEIPT.fullmatch(handles.get(f["Id"], ""))]
+        result["Successful"] += [{"Id": f["Id"]} for f in known]
+        result["Failed"] = [f for f in result["Failed"] if f not in known]
+        return result
+
+    return handle
+
+
+def _improve(sqs: ModuleType) -> bool:
+    """Put the wrappers in place; False, and nothing changed, when this MiniStack is built differently."""
+    handlers = getattr(sqs, "_HANDLERS", {})
+    waking = ("SendMessage", "SendMessageBatch", "ChangeMessageVisibility", "ChangeMessageVisibilityBatch")
+    needed = (*waking, "ReceiveMessage", "DeleteMessageBatch")
+    complete = getattr(sqs, "_ensure_msg_fields", None)
+    if complete is None or not hasattr(sqs, "_get_q") or any(name not in handlers for name in needed):
+        return False
+    prompt = PromptReceives(sqs)
+    for name in waking:
+        handlers[name] = prompt.waking(handlers[name])
+    handlers["ReceiveMessage"] = prompt.receive
+    handlers["DeleteMessageBatch"] = _forgiving(handlers["DeleteMessageBatch"])
+
+    def complete_once(message: dict[str, Any]) -> None:
+        # "seq" is the field that is filled in last; without this look, a receive costs 14 writes per message.
+        if "seq" not in message:
+            complete(message)
+
+    sqs._ensure_msg_fields = complete_once  # type: ignore[attr-defined]
+    return True
+
+
+def main(ready_file: Path, port: int) -> None:
+    """Serve until SIGTERM or the end of standard input; `ready_file` gets port and features when ready."""
+    # asyncio switches Nagle's algorithm off only where the protocol is named; it costs 40 ms per answer.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((os.environ.get("BIND_HOST", "127.0.0.1"), port))
+    listener.listen(512)
+    port = listener.getsockname()[1]
+    os.environ["GATEWAY_PORT"] = str(port)  # before the import: MiniStack reads it there
+    uvicorn: Any = importlib.import_module("uvicorn")
+    application = importlib.import_module("ministack.app").app
+    prompt = _improve(importlib.import_module("ministack.services.sqs"))
+
+    async def serve_request(scope: MutableMapping[str, Any], receive: Receive, send: Any) -> None:
+        _client.set(receive)
+        await application(scope, receive, send)
+
+    class Server(uvicorn.Server):  # type: ignore[misc]
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets=sockets)
+            asyncio.get_running_loop().add_reader(sys.stdin.fileno(), self._parent_gone)
+            draft = ready_file.with_suffix(".tmp")
+            draft.write_text(json.dumps({"port": port, "prompt_long_polls": prompt}))
+            draft.rename(ready_file)
+
+        def _parent_gone(self) -> None:
+            asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+            self.should_exit = True
+
+    config = uvicorn.Config(
+        serve_request,
+        loop="asyncio",
+        ws="none",
+        lifespan="on",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=1,
+    )
+    Server(config).run(sockets=[listener])
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))

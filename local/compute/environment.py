@@ -1,0 +1,242 @@
+"""One execution environment: AWS's rules between a process, its Runtime API and its invocation."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from local.compute import faults
+from local.compute.clock import epoch_ms
+from local.compute.invocation import Invocation
+from local.compute.launcher import LauncherLost
+from local.compute.process import EnvironmentProcess, Workshop
+from local.compute.reports import InvocationLog
+from local.compute.runtime_api import RuntimeConnection
+from local.spec import FunctionSpec
+
+InitError = Callable[[str], bytes]
+"""Makes the error document for the request that the environment was started for."""
+
+_SAMPLE_S = 0.1
+
+
+class Owner(Protocol):
+    """The pool, as its environments see it."""
+
+    def ready(self, environment: ExecutionEnvironment) -> None:
+        """The initialisation ended well."""
+
+    def free(self, environment: ExecutionEnvironment) -> None:
+        """The invocation ended and the process lives."""
+
+    def gone(
+        self, environment: ExecutionEnvironment, init_error: InitError | None, unsent: Invocation | None
+    ) -> None:
+        """Not usable any more; `init_error` when it never was, `unsent` was assigned and not taken."""
+
+    def finished(self, failed: bool) -> None:
+        """One invocation ended."""
+
+
+class ExecutionEnvironment:
+    """Starting, then by turns free and busy, then gone. Everything happens on the event loop's thread."""
+
+    def __init__(self, spec: FunctionSpec, owner: Owner, shop: Workshop, code_version: int) -> None:
+        self.code_version = code_version
+        self.init_ms = 0.0
+        self.free_since = 0.0
+        self.usable = True
+        self._spec = spec
+        self._owner = owner
+        self._shop = shop
+        self._loop = asyncio.get_running_loop()
+        self._log = InvocationLog(shop.logs, spec)
+        self._process = EnvironmentProcess(shop, self._log.line, self._ended)
+        self._arn = shop.factory.arn(spec).encode()
+        self._next: RuntimeConnection | None = None
+        self._current: Invocation | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._initialised = False
+        self._began = 0.0
+        self._peak_mb = 0.0
+        self._sampled = 0.0
+
+    @property
+    def busy(self) -> bool:
+        """Whether an invocation is assigned."""
+        return self._current is not None
+
+    def cpu_seconds(self) -> float:
+        """CPU time so far, of the process and the children it waited for."""
+        return self._process.cpu_seconds()
+
+    async def start(self) -> None:
+        """Start the process; `ready` or `gone` follows, also when this machine cannot start one."""
+        try:
+            await self._shop.launcher.start()
+            self._began = time.monotonic()
+            await self._process.start(self._spec, self)
+        except (OSError, LauncherLost) as error:
+            reason = str(error)
+            self._give_up(lambda request_id: faults.not_started(request_id, reason))
+            return
+        if not self.usable:
+            self._process.kill()
+        elif not self._initialised:
+            self._timer = self._loop.call_later(self._shop.init_timeout_s, self._init_timed_out)
+
+    async def stop(self) -> None:
+        """End the process. An invocation in flight ends as one whose process was terminated."""
+        self.usable = False
+        await self._process.stop()
+
+    def assign(self, invocation: Invocation) -> None:
+        """Give it an invocation: at once if the runtime waits, else with its coming `next`."""
+        self._current = invocation
+        self._timer = self._loop.call_later(self._spec.timeout_s, self._timed_out)
+        if self._next is not None:
+            self._send(self._next)
+
+    def check_memory(self) -> None:
+        """Kill the process when it uses more than the function's memory."""
+        if self._sample() > self._spec.memory_mb and self._shop.memory.enforced and self._current is not None:
+            self._abandon(faults.exited(self._current.request_id, signal.SIGKILL), "Runtime.ExitError")
+
+    # The Runtime API's side.
+
+    def connected(self, connection: RuntimeConnection) -> None:
+        """A client connected."""
+        self._process.connections.add(connection)
+
+    def disconnected(self, connection: RuntimeConnection) -> None:
+        """A client went away."""
+        self._process.connections.discard(connection)
+        if self._next is connection:
+            self._next = None
+
+    def next(self, connection: RuntimeConnection) -> None:
+        """The runtime is ready for an invocation.
+
+        No answer comes to a client of an environment that is being ended, nor to one that still owes an
+        answer itself.
+        """
+        if not self.usable or (self._current is not None and self._current.sent_at):
+            return
+        self._next = connection
+        if not self._initialised:
+            self._initialised = True
+            self._cancel_timer()
+            self._process.drain()
+            self.init_ms = self._log.init_ms = (time.monotonic() - self._began) * 1e3
+            self._owner.ready(self)
+        elif self._current is not None:
+            self._send(connection)
+
+    def respond(self, request_id: str, body: bytes | None) -> bool:
+        """The handler returned."""
+        return self._complete(request_id, body, None)
+
+    def fail(self, request_id: str, body: bytes | None) -> bool:
+        """The handler raised."""
+        return self._complete(request_id, body, "Unhandled")
+
+    def init_failed(self, body: bytes | None) -> bool:
+        """The import failed."""
+        if self._initialised or not self.usable:
+            return False
+        document = body or faults.response_too_large()
+        self._give_up(lambda _: document)
+        return True
+
+    # What happens to the invocation and to the process.
+
+    def _send(self, connection: RuntimeConnection) -> None:
+        invocation = self._current
+        if invocation is None:
+            return
+        self._next = None
+        self._process.drain()
+        self._log.start(invocation)
+        self._shop.memory.add(self)
+        invocation.sent_at = time.monotonic()
+        trace = invocation.trace_header().encode("latin-1", "replace").replace(b"\r", b"").replace(b"\n", b"")
+        headers = (
+            b"Lambda-Runtime-Aws-Request-Id: %s\r\nLambda-Runtime-Deadline-Ms: %d\r\n"
+            b"Lambda-Runtime-Invoked-Function-Arn: %s\r\nLambda-Runtime-Trace-Id: %s\r\n"
+        ) % (
+            invocation.request_id.encode(),
+            epoch_ms() + int(self._spec.timeout_s * 1000),
+            self._arn,
+            trace,
+        )
+        connection.send_event(headers, invocation.payload)
+
+    def _complete(self, request_id: str, body: bytes | None, function_error: str | None) -> bool:
+        current = self._current
+        if current is None or not current.sent_at or current.request_id != request_id:
+            return False
+        if body is None:
+            # The client takes the refusal as fatal and ends, so this environment has no future.
+            body, function_error, self.usable = faults.response_too_large(), "Unhandled", False
+        self._settle(current, function_error, None)
+        self._owner.free(self)
+        current.resolve(body, function_error)
+        return True
+
+    def _abandon(self, document: bytes, status: str) -> None:
+        """End the invocation with `document` and the process with it."""
+        self._process.kill()
+        current = self._current
+        if current is not None:
+            self._settle(current, "Unhandled", status)
+        self._give_up(None)
+        if current is not None:
+            current.resolve(document, "Unhandled")
+
+    def _settle(self, invocation: Invocation, function_error: str | None, status: str | None) -> None:
+        self._current = None
+        self._cancel_timer()
+        self._shop.memory.discard(self)
+        if time.monotonic() - self._sampled > _SAMPLE_S:
+            self._sample()
+        self._process.drain()
+        self._log.end(invocation, self._peak_mb, status)
+        self._owner.finished(function_error is not None)
+
+    def _timed_out(self) -> None:
+        if self._current is not None:
+            self._abandon(faults.timed_out(self._current.request_id, self._spec.timeout_s), "timeout")
+
+    def _init_timed_out(self) -> None:
+        self._process.kill()
+        self._give_up(lambda request_id: faults.timed_out(request_id, self._shop.init_timeout_s))
+
+    def _ended(self, wait_status: int, _cpu_s: float) -> None:
+        """The process is gone, and so is its group."""
+        if self._current is not None and self._current.sent_at:
+            self._abandon(faults.exited(self._current.request_id, wait_status), "Runtime.ExitError")
+        else:
+            self._give_up(lambda request_id: faults.exited(request_id, wait_status))
+
+    def _give_up(self, init_error: InitError | None) -> None:
+        """Tell the owner, once."""
+        self._cancel_timer()
+        self._shop.memory.discard(self)
+        unsent, self._current = self._current, None
+        was_usable, self.usable = self.usable, False
+        if was_usable or unsent is not None:
+            self._owner.gone(self, None if self._initialised else init_error, unsent)
+
+    def _sample(self) -> float:
+        self._sampled = time.monotonic()
+        now = self._process.memory_mb()
+        self._peak_mb = max(self._peak_mb, now)
+        return now
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

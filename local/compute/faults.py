@@ -1,0 +1,81 @@
+"""The error documents of AWS for an invocation that does not end by itself, and the limits behind them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+MAX_REQUEST_BYTES = 6_291_456
+"""The largest payload of a synchronous invocation."""
+MAX_RESPONSE_BYTES = 6_291_556
+"""The largest result of a synchronous invocation."""
+
+# The Go runtime's words, because AWS's own service prints those.
+_SIGNALS = {
+    signal.SIGHUP: "hangup",
+    signal.SIGINT: "interrupt",
+    signal.SIGQUIT: "quit",
+    signal.SIGILL: "illegal instruction",
+    signal.SIGTRAP: "trace/breakpoint trap",
+    signal.SIGABRT: "aborted",
+    signal.SIGBUS: "bus error",
+    signal.SIGFPE: "floating point exception",
+    signal.SIGKILL: "killed",
+    signal.SIGSEGV: "segmentation fault",
+    signal.SIGPIPE: "broken pipe",
+    signal.SIGALRM: "alarm clock",
+    signal.SIGTERM: "terminated",
+}
+
+
+class PayloadTooLarge(Exception):
+    """The request is over 6 MB: AWS's 413 RequestTooLargeException."""
+
+
+class HostStopped(Exception):
+    """The host was stopped while, or before, the invocation ran."""
+
+
+def document(error_type: str, message: str) -> bytes:
+    """An error document in AWS's field order."""
+    return json.dumps({"errorType": error_type, "errorMessage": message}).encode()
+
+
+def timed_out(request_id: str, seconds: float) -> bytes:
+    """The document for a function, or an initialisation, that ran into its limit."""
+    return document(
+        "Sandbox.Timedout", f"RequestId: {request_id} Error: Task timed out after {seconds:.2f} seconds"
+    )
+
+
+def exited(request_id: str, wait_status: int) -> bytes:
+    """The document for a process that ended by itself or was killed; `wait_status` as from `os.wait`."""
+    return document("Runtime.ExitError", f"RequestId: {request_id} Error: {exit_reason(wait_status)}")
+
+
+def exit_reason(wait_status: int) -> str:
+    """How the process ended, in AWS's words."""
+    if os.WIFSIGNALED(wait_status):
+        number = os.WTERMSIG(wait_status)
+        name = _SIGNALS.get(signal.Signals(number)) if number in signal.valid_signals() else None
+        return f"Runtime exited with error: signal: {name or number}"
+    code = os.waitstatus_to_exitcode(wait_status)
+    return (
+        f"Runtime exited with error: exit status {code}"
+        if code
+        else "Runtime exited without providing a reason"
+    )
+
+
+def not_started(request_id: str, reason: object) -> bytes:
+    """The document for an execution environment that this machine could not start."""
+    return document("Sandbox.StartFailure", f"RequestId: {request_id} Error: {reason}")
+
+
+def response_too_large() -> bytes:
+    """The document for a result over `MAX_RESPONSE_BYTES`."""
+    return document(
+        "Function.ResponseSizeTooLarge",
+        f"Response payload size exceeded maximum allowed payload size ({MAX_RESPONSE_BYTES} bytes).",
+    )

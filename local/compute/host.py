@@ -1,0 +1,174 @@
+"""The Lambda host: functions by name, each with its pool of execution environments."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from local.compute.environment_variables import EnvironmentFactory, base_environment
+from local.compute.faults import MAX_REQUEST_BYTES, HostStopped, PayloadTooLarge
+from local.compute.invocation import Invocation, LogTail
+from local.compute.launcher import DEFAULT_PRELOAD, Launcher, LaunchMode
+from local.compute.log_files import LogFiles, LogRecord
+from local.compute.memory import MemoryWatch
+from local.compute.pool import FunctionPool, FunctionStats, PoolLimits
+from local.compute.process import Workshop
+from local.compute.reload import CodeWatch, WatchedTree
+from local.spec import FunctionSpec, InvokeResult
+
+__all__ = [
+    "FunctionStats",
+    "HostOptions",
+    "HostStopped",
+    "LambdaHost",
+    "LogRecord",
+    "PayloadTooLarge",
+    "PoolLimits",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class HostOptions:
+    """How the host runs functions; the defaults are meant for daily work."""
+
+    launcher: LaunchMode = "fork"
+    """fork: environments share the memory and import time of `preload`. exec: each starts from nothing."""
+    preload: Sequence[str] = DEFAULT_PRELOAD
+    """Third-party modules; never the project's own, or a change would not be seen."""
+    path_prefix: Sequence[Path] = ()
+    """Folders before the function's own on the module path; a `sitecustomize` there is run."""
+    limits: PoolLimits = field(default_factory=PoolLimits)
+    init_timeout_s: float = 10.0
+    enforce_memory: bool = True
+    hot_reload: bool = True
+    watched_packages: Sequence[str] = ("indexmill",)
+    """Packages below a layer's `python/` whose changes count; the rest of a layer is third-party."""
+    on_log: Callable[[LogRecord], None] | None = None
+    """Called with each log record as it comes; it must be quick and must not raise."""
+
+
+class LambdaHost:
+    """Runs functions as AWS Lambda does. Every method belongs to the event loop that called `start`."""
+
+    def __init__(
+        self,
+        functions: Sequence[FunctionSpec],
+        *,
+        region: str,
+        log_dir: Path,
+        account_id: str = "000000000000",
+        extra_environment: Mapping[str, str] | None = None,
+        options: HostOptions | None = None,
+    ) -> None:
+        options = options or HostOptions()
+        self.functions: dict[str, FunctionSpec] = {}
+        self._given = functions
+        self.region = region
+        self.account_id = account_id
+        self._options = options
+        self._factory = EnvironmentFactory(
+            region,
+            account_id,
+            dict(extra_environment or {}),
+            tuple(Path(folder) for folder in options.path_prefix),
+        )
+        self._launcher = Launcher(options.launcher, options.preload, base_environment())
+        self._logs = LogFiles(log_dir, options.on_log)
+        self._memory = MemoryWatch(enforced=options.enforce_memory)
+        self._shop = Workshop(self._launcher, self._logs, self._factory, self._memory)
+        self._shop.init_timeout_s = options.init_timeout_s
+        self._scratch: Path | None = None
+        """Made by `start`; only then is there something to delete."""
+        self._pools: dict[str, FunctionPool] = {}
+        self._trees: dict[Path, WatchedTree] = {}
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    async def start(self) -> None:
+        """Make ready to run functions; no environment starts before its first invocation."""
+        self._scratch = self._shop.scratch = Path(tempfile.mkdtemp(prefix="lambda-"))
+        self.add(self._given)
+        self._sweep()
+        await self._launcher.start()
+
+    def add(self, functions: Sequence[FunctionSpec]) -> None:
+        """Make functions known, also once started: what a function needs may be known later than the host."""
+        options = self._options
+        for spec in functions:
+            watch = CodeWatch(spec, options.watched_packages, self._trees) if options.hot_reload else None
+            pool = FunctionPool(spec, self._shop, options.limits, watch)
+            self.functions[spec.name] = spec
+            self._pools[spec.name] = self._pools[spec.logical_id] = pool
+
+    async def stop(self) -> None:
+        """End every process and remove the scratch folders; logs stay."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        pools = set(self._pools.values())
+        await asyncio.gather(*(pool.stop() for pool in pools))
+        await self._launcher.stop()
+        self._memory.stop()
+        self._logs.close()
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    async def invoke(
+        self, function: str, payload: bytes, *, trace_id: str | None = None, tail: LogTail | None = None
+    ) -> InvokeResult:
+        """Run `function` (logical id or name) once, synchronously; `tail` collects the end of its log.
+
+        Raises `Throttled` when no execution environment may be started, KeyError for an unknown function,
+        `PayloadTooLarge` over 6 MB, `HostStopped` when the host stops meanwhile. Whatever goes wrong in the
+        function is a result with `function_error`.
+        """
+        pool = self._pools[function]
+        if len(payload) > MAX_REQUEST_BYTES:
+            raise PayloadTooLarge(f"{len(payload)} bytes exceed the limit of {MAX_REQUEST_BYTES} bytes")
+        invocation = Invocation(payload, asyncio.get_running_loop().create_future(), tail, trace_id)
+        pool.submit(invocation)
+        try:
+            return await invocation.result
+        except asyncio.CancelledError:
+            pool.withdraw(invocation)
+            raise
+
+    def update_environment(self, variables: Mapping[str, str]) -> None:
+        """Change the variables of all functions; environments are replaced before their next invocation."""
+        self._factory.extra.update(variables)
+        for pool in set(self._pools.values()):
+            pool.retire_all()
+
+    def arn(self, function: str) -> str:
+        """The ARN of a function; KeyError for an unknown one."""
+        return self._factory.arn(self.spec(function))
+
+    def spec(self, function: str) -> FunctionSpec:
+        """The specification of a function by logical id or name; KeyError for an unknown one."""
+        return self._pools[function].spec
+
+    def stats(self) -> dict[str, FunctionStats]:
+        """Counters by function name."""
+        return {name: self._pools[name].stats() for name in self.functions}
+
+    def flush_logs(self) -> None:
+        """Put the log records of now on disk at once."""
+        self._logs.flush()
+
+    @property
+    def supervisor_pid(self) -> int:
+        """The process that starts the environments; 0 when none runs."""
+        return self._launcher.pid
+
+    @property
+    def supervisor_starts(self) -> int:
+        """How often a supervisor was started: more than once means that one died."""
+        return self._launcher.starts
+
+    def _sweep(self) -> None:
+        for pool in set(self._pools.values()):
+            pool.retire_idle()
+        every = min(5.0, max(0.05, self._options.limits.idle_s / 2))
+        self._sweeper = asyncio.get_running_loop().call_later(every, self._sweep)

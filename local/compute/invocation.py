@@ -1,0 +1,63 @@
+"""One invocation on its way through the host."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from dataclasses import dataclass, field
+
+from local.spec import InvokeResult
+
+TAIL_BYTES = 4096
+
+
+class LogTail:
+    """The last 4 KB of what one invocation logged, for `LogType: Tail`."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def add(self, line: str) -> None:
+        """Append one line."""
+        self._data += line.encode("utf-8", "replace") + b"\n"
+        if len(self._data) > 4 * TAIL_BYTES:
+            del self._data[:-TAIL_BYTES]
+
+    def value(self) -> bytes:
+        """The tail, at most 4096 bytes."""
+        return bytes(self._data[-TAIL_BYTES:])
+
+
+@dataclass(slots=True, eq=False)
+class Invocation:
+    """A request, where it stands, and the future of its result."""
+
+    payload: bytes
+    result: asyncio.Future[InvokeResult]
+    tail: LogTail | None = None
+    trace_id: str | None = None
+    request_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    sent_at: float = 0.0
+    """Monotonic time at which the runtime took it; 0 while it waits."""
+
+    def trace_header(self) -> str:
+        """The caller's trace header, or a fresh one that is not sampled."""
+        digits = self.request_id.replace("-", "")
+        return self.trace_id or f"Root=1-{digits[:8]}-{digits[8:]};Parent={digits[:16]};Sampled=0"
+
+    def duration_ms(self) -> float:
+        """Milliseconds since the runtime took it."""
+        return (time.monotonic() - self.sent_at) * 1e3 if self.sent_at else 0.0
+
+    def resolve(self, payload: bytes, function_error: str | None) -> None:
+        """Hand the result to whoever awaits it."""
+        if not self.result.done():
+            self.result.set_result(InvokeResult(payload, function_error, self.request_id, self.duration_ms()))
+
+    def fail(self, error: Exception) -> None:
+        """Raise `error` at whoever awaits the result."""
+        if not self.result.done():
+            self.result.set_exception(error)

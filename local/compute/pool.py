@@ -1,0 +1,209 @@
+"""The execution environments of one function: which takes an invocation, when one starts and ends."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Coroutine
+from dataclasses import dataclass
+
+from local.compute.environment import ExecutionEnvironment, InitError
+from local.compute.faults import HostStopped
+from local.compute.invocation import Invocation
+from local.compute.process import Workshop
+from local.compute.reload import CodeWatch
+from local.spec import FunctionSpec, Throttled
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLimits:
+    """What the host allows each function."""
+
+    environments: int = 16
+    waiting: int = 1000
+    idle_s: float = 60.0
+    """An environment beyond the first ends after this time without work, seconds."""
+
+
+@dataclass(slots=True)
+class FunctionStats:
+    """Counters of one function since the host started."""
+
+    environments: int = 0
+    busy: int = 0
+    waiting: int = 0
+    cold_starts: int = 0
+    invocations: int = 0
+    errors: int = 0
+    throttles: int = 0
+    init_ms_total: float = 0.0
+    init_ms_max: float = 0.0
+    cpu_s: float = 0.0
+
+
+class FunctionPool:
+    """Last in, first out: the warmest environment works, the others may be given up.
+
+    A waiting invocation goes to whichever environment is ready first, a new one or one that becomes free.
+    """
+
+    def __init__(
+        self, spec: FunctionSpec, shop: Workshop, limits: PoolLimits, watch: CodeWatch | None
+    ) -> None:
+        self.spec = spec
+        self._shop = shop
+        self._limits = limits
+        self._watch = watch
+        self._version = 0
+        self._environments: set[ExecutionEnvironment] = set()
+        self._starting: set[ExecutionEnvironment] = set()
+        self._idle: list[ExecutionEnvironment] = []
+        self._leaving: set[ExecutionEnvironment] = set()
+        self._waiting: deque[Invocation] = deque()
+        self._in_flight = 0
+        self._stats = FunctionStats()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stopped = False
+
+    def submit(self, invocation: Invocation) -> None:
+        """Accept an invocation, whose future is resolved later. Raises `Throttled`."""
+        if self._stopped:
+            raise HostStopped(self.spec.name)
+        self._check_code()
+        reserved = self.spec.reserved_concurrency
+        full = not self._idle and len(self._environments) >= self._limits.environments
+        if (reserved is not None and self._in_flight >= reserved) or (
+            full and len(self._waiting) >= self._limits.waiting
+        ):
+            self._stats.throttles += 1
+            raise Throttled(self.spec.name)
+        self._in_flight += 1
+        self._waiting.append(invocation)
+        self._pump()
+
+    def withdraw(self, invocation: Invocation) -> None:
+        """The caller gave up. Work that began goes on, as on AWS; work that waits is forgotten."""
+        if invocation in self._waiting:
+            self._waiting.remove(invocation)
+            self._in_flight -= 1
+
+    def retire_idle(self) -> None:
+        """End what was idle for too long, except one."""
+        before = time.monotonic() - self._limits.idle_s
+        while self._idle and len(self._environments) > 1 and self._idle[0].free_since < before:
+            self._retire(self._idle.pop(0))
+
+    def retire_all(self) -> None:
+        """Have every environment replaced before its next invocation."""
+        self._version += 1 << 32  # far above any count of changes
+        self._drop_stale()
+
+    def stats(self) -> FunctionStats:
+        """The counters now."""
+        stats = self._stats
+        stats.environments = len(self._environments)
+        stats.busy = sum(environment.busy for environment in self._environments)
+        stats.waiting = len(self._waiting)
+        alive = sum(environment.cpu_seconds() for environment in self._environments | self._leaving)
+        fields = {name: getattr(stats, name) for name in FunctionStats.__slots__}
+        return FunctionStats(**fields | {"cpu_s": stats.cpu_s + alive})
+
+    async def stop(self) -> None:
+        """End all environments; what waits fails."""
+        self._stopped = True
+        while self._waiting:
+            self._waiting.popleft().fail(HostStopped(self.spec.name))
+        self._idle.clear()
+        await asyncio.gather(*(environment.stop() for environment in self._environments | self._leaving))
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    # The environments' side.
+
+    def ready(self, environment: ExecutionEnvironment) -> None:
+        """A started environment may work."""
+        self._starting.discard(environment)
+        self._stats.cold_starts += 1
+        self._stats.init_ms_total += environment.init_ms
+        self._stats.init_ms_max = max(self._stats.init_ms_max, environment.init_ms)
+        self.free(environment)
+
+    def free(self, environment: ExecutionEnvironment) -> None:
+        """An environment may work again, unless its code is old."""
+        if self._stopped or not environment.usable or environment.code_version != self._version:
+            self._retire(environment)
+        else:
+            environment.free_since = time.monotonic()
+            self._idle.append(environment)
+        self._pump()
+
+    def gone(
+        self, environment: ExecutionEnvironment, init_error: InitError | None, unsent: Invocation | None
+    ) -> None:
+        """An environment ended by itself."""
+        self._forget(environment)
+        self._run(self._bury(environment))
+        if unsent is not None and self._stopped:
+            unsent.fail(HostStopped(self.spec.name))
+        elif unsent is not None:
+            self._waiting.appendleft(unsent)
+        elif environment in self._starting and init_error is not None and self._waiting:
+            invocation = self._waiting.popleft()
+            self.finished(failed=True)
+            invocation.resolve(init_error(invocation.request_id), "Unhandled")
+        self._starting.discard(environment)
+        self._pump()
+
+    def finished(self, failed: bool) -> None:
+        """Count one invocation that ended."""
+        self._in_flight -= 1
+        self._stats.invocations += 1
+        self._stats.errors += failed
+
+    def _pump(self) -> None:
+        while self._waiting and self._idle:
+            self._idle.pop().assign(self._waiting.popleft())
+        while (
+            not self._stopped
+            and len(self._waiting) > len(self._starting)
+            and len(self._environments) < self._limits.environments
+        ):
+            environment = ExecutionEnvironment(self.spec, self, self._shop, self._version)
+            self._environments.add(environment)
+            self._starting.add(environment)
+            self._run(environment.start())
+
+    def _check_code(self) -> None:
+        if self._watch is None:
+            return
+        version = self._watch.version() + (self._version >> 32 << 32)
+        if version != self._version:
+            self._version = version
+            self._drop_stale()
+
+    def _drop_stale(self) -> None:
+        stale = [environment for environment in self._idle if environment.code_version != self._version]
+        self._idle = [environment for environment in self._idle if environment.code_version == self._version]
+        for environment in stale:
+            self._retire(environment)
+
+    def _retire(self, environment: ExecutionEnvironment) -> None:
+        self._forget(environment)
+        self._run(self._bury(environment))
+
+    def _forget(self, environment: ExecutionEnvironment) -> None:
+        self._environments.discard(environment)
+        if environment in self._idle:
+            self._idle.remove(environment)
+        self._leaving.add(environment)
+
+    async def _bury(self, environment: ExecutionEnvironment) -> None:
+        await environment.stop()
+        self._leaving.discard(environment)
+        self._stats.cpu_s += environment.cpu_seconds()
+
+    def _run(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,134 @@
+"""The process of one execution environment and what belongs to it: port, pipes, scratch folder, group."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from local.compute.environment_variables import EnvironmentFactory
+from local.compute.launcher import ExitListener, Launcher, signal_group
+from local.compute.log_files import LogFiles, LogPipe
+from local.compute.memory import MemoryWatch
+from local.compute.process_stats import cpu_seconds, private_memory_mb
+from local.compute.runtime_api import RuntimeConnection, RuntimePort
+from local.spec import FunctionSpec
+
+_TERM_GRACE_S = 0.3
+_GONE_S = 5.0
+
+
+class Workshop:
+    """What all environments of a host share."""
+
+    def __init__(
+        self, launcher: Launcher, logs: LogFiles, factory: EnvironmentFactory, memory: MemoryWatch
+    ) -> None:
+        self.launcher = launcher
+        self.logs = logs
+        self.factory = factory
+        self.memory = memory
+        self.scratch = Path()
+        self.init_timeout_s = 10.0
+        self.started = 0
+
+
+class EnvironmentProcess:
+    """Started once, alive until it ends or is killed; `on_exit` is called once in either case."""
+
+    def __init__(self, shop: Workshop, on_line: Callable[[str, str], None], on_exit: ExitListener) -> None:
+        self._shop = shop
+        self._on_line = on_line
+        self._on_exit = on_exit
+        self._loop = asyncio.get_running_loop()
+        shop.started += 1
+        self._name = f"{shop.started:05d}"
+        self._scratch = shop.scratch / self._name
+        self._pipes: list[LogPipe] = []
+        self._server: asyncio.Server | None = None
+        self.connections: set[RuntimeConnection] = set()
+        self._pid = 0
+        self._exited = asyncio.Event()
+        self._cpu_s = 0.0
+
+    async def start(self, spec: FunctionSpec, port: RuntimePort) -> None:
+        """Open the port, start the process. Raises OSError or `LauncherLost` and leaves nothing behind."""
+        try:
+            self._scratch.mkdir(parents=True)
+            for name in ("stdout", "stderr"):
+                self._pipes.append(LogPipe(self._loop, partial(self._on_line, name)))
+            self._server = await self._loop.create_server(partial(RuntimeConnection, port), "127.0.0.1", 0)
+            number = self._server.sockets[0].getsockname()[1]
+            stream = f"[$LATEST]{self._name}{number:05d}"
+            request = self._shop.factory.request(spec, number, self._scratch, stream)
+            out, err = (pipe.write_end for pipe in self._pipes)
+            pid = await self._shop.launcher.spawn(request, out, err, self._ended)
+        except BaseException:
+            self._exited.set()
+            self._tidy()
+            raise
+        for pipe in self._pipes:
+            pipe.close_write_end()
+        if not self._exited.is_set():
+            self._pid = pid
+
+    def signal(self, number: int) -> None:
+        """Signal the process group."""
+        if self._pid and not self._exited.is_set():
+            signal_group(self._pid, number)
+
+    def kill(self) -> None:
+        """End the process group at once."""
+        self.signal(signal.SIGKILL)
+
+    async def stop(self) -> None:
+        """SIGTERM, then SIGKILL; returns when the process is gone."""
+        self.signal(signal.SIGTERM)
+        if not await self._wait_gone(_TERM_GRACE_S):
+            self.kill()
+            await self._wait_gone(_GONE_S)
+
+    def drain(self) -> None:
+        """Read what the process has written so far."""
+        for pipe in self._pipes:
+            pipe.drain()
+
+    def memory_mb(self) -> float:
+        """Memory of its own, MiB."""
+        return private_memory_mb(self._pid) if self._pid and not self._exited.is_set() else 0.0
+
+    def cpu_seconds(self) -> float:
+        """CPU time so far, of the process and the children it waited for."""
+        return self._cpu_s if self._exited.is_set() or not self._pid else cpu_seconds(self._pid)
+
+    def _ended(self, wait_status: int, cpu_s: float) -> None:
+        self._exited.set()
+        self._cpu_s = cpu_s
+        self.drain()
+        self._on_exit(wait_status, cpu_s)
+        self._tidy()
+
+    async def _wait_gone(self, seconds: float) -> bool:
+        try:
+            await asyncio.wait_for(self._exited.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True
+
+    def _tidy(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self.connections):
+            connection.abort()
+        for pipe in self._pipes:
+            pipe.close()
+        try:
+            os.rmdir(self._scratch)  # noqa: PTH106
+        except FileNotFoundError:
+            pass
+        except OSError:  # not empty
+            self._loop.run_in_executor(None, partial(shutil.rmtree, self._scratch, ignore_errors=True))

@@ -1,0 +1,232 @@
+"""The process that starts and reaps execution environments; run as a script, by file name.
+
+It imports third-party modules once and then forks a child per environment ("fork": the imports are shared),
+or lets the child execute a fresh interpreter ("exec"). It stays single-threaded, because a forked copy of a
+process with threads may inherit a lock that nobody holds. Nothing of this project is imported here: the next
+environment must see a change.
+
+The control socket carries one JSON document per packet:
+    in   {"id", "mode", "handler", "env", "cwd", "path"} and two file descriptors, stdout and stderr
+    out  {"ready": true, "failed": {module: reason}, "threads": n} once
+         {"id", "pid"} or {"id", "error"}
+         {"pid", "status", "cpu_s"} when a child ended; `status` as from `os.wait`
+When the socket closes, every child is killed and the process ends: nothing outlives the host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import resource
+import runpy
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+PACKET_BYTES = 1 << 18
+
+# What the runtime client needs. Not the client itself: it reads the environment while it is loaded.
+_CLIENT_NEEDS = ("simplejson", "http.client", "logging", "uuid", "awslambdaric.lambda_context")
+
+
+@dataclass(slots=True)
+class Child:
+    """What a forked child has to become."""
+
+    mode: str
+    handler: str
+    env: dict[str, str]
+    cwd: str
+    path: list[str]
+    stdout: int
+    stderr: int
+
+
+class Supervisor:
+    """Serves the control socket until it closes."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._children: set[int] = set()
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
+
+    def serve(self, preload: Sequence[str]) -> Child | None:
+        """Import, fork on request, reap. Returns a `Child` in each child, None in the parent at the end."""
+        failed = import_all(preload)
+        gc.collect()
+        gc.freeze()  # later collections then leave the shared pages alone
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        self._tell({"ready": True, "failed": failed, "threads": _thread_count()})
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        poll.register(self._wake_read, select.POLLIN)
+        while True:
+            for fd, _ in poll.poll():
+                if fd == self._wake_read:
+                    self._reap()
+                    continue
+                data, fds, _, _ = socket.recv_fds(self._control, PACKET_BYTES, 2, socket.MSG_CMSG_CLOEXEC)
+                if not data:
+                    self._kill_all()
+                    return None
+                child = self._spawn(json.loads(data), fds)
+                if child is not None:
+                    return child
+
+    def _spawn(self, request: dict[str, Any], fds: Sequence[int]) -> Child | None:
+        number = request.pop("id")
+        try:
+            pid = os.fork()
+        except OSError as error:
+            self._tell({"id": number, "error": str(error)})
+            pid = -1
+        if pid == 0:
+            self._leave()
+            return Child(stdout=fds[0], stderr=fds[1], **request)
+        for fd in fds:
+            os.close(fd)
+        if pid > 0:
+            _own_group(pid)
+            self._children.add(pid)
+            self._tell({"id": number, "pid": pid})
+        return None
+
+    def _leave(self) -> None:
+        """In the child: drop what belongs to the supervisor."""
+        _own_group(0)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        self._control.close()
+        os.close(self._wake_read)
+        os.close(self._wake_write)
+
+    def _reap(self) -> None:
+        try:
+            while os.read(self._wake_read, 512):
+                pass
+        except BlockingIOError:
+            pass
+        while self._children:
+            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if found is None:
+                return
+            # Before the pid is given free: what the child left behind is still in its group.
+            _kill_group(found.si_pid)
+            pid, status, usage = os.wait4(found.si_pid, 0)
+            self._children.discard(pid)
+            self._tell({"pid": pid, "status": status, "cpu_s": usage.ru_utime + usage.ru_stime})
+
+    def _kill_all(self) -> None:
+        for pid in self._children:
+            _kill_group(pid)
+        for pid in self._children:
+            os.waitpid(pid, 0)
+
+    def _tell(self, message: dict[str, object]) -> None:
+        # When the host is gone, the poll says so next.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._control.send(json.dumps(message).encode())
+
+
+def import_all(names: Sequence[str]) -> dict[str, str]:
+    """Import each module; return why some could not be."""
+    failed = {}
+    for name in (*_CLIENT_NEEDS, *names) if names else ():
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # noqa: BLE001 - whatever a foreign module raises, the others still help
+            failed[name] = f"{type(error).__name__}: {error}"
+    return failed
+
+
+def become(child: Child) -> None:
+    """Turn this forked process into an execution environment; ends as the runtime client does."""
+    os.dup2(child.stdout, 1)
+    os.dup2(child.stderr, 2)
+    os.close(child.stdout)
+    os.close(child.stderr)
+    os.chdir(child.cwd)
+    if child.mode == "exec":
+        # -P, because the path says already where the code is, and in which order.
+        command = [sys.executable, "-P", "-m", "awslambdaric", child.handler]
+        os.execve(sys.executable, command, child.env)  # noqa: S606
+    os.environ.clear()
+    os.environ.update(child.env)
+    time.tzset()
+    sys.dont_write_bytecode = True
+    sys.path[:0] = child.path
+    sys.path_importer_cache.clear()
+    _forget_shadowed(child.path)
+    _import_sitecustomize()
+    gc.enable()
+    sys.argv = ["awslambdaric", child.handler]
+    runpy.run_module("awslambdaric", run_name="__main__", alter_sys=True)
+
+
+def _forget_shadowed(path: Sequence[str]) -> None:
+    """Unload preloaded modules of which the function or a layer has its own, as if freshly started."""
+    for folder in path:
+        if not os.path.isdir(folder):  # noqa: PTH112
+            continue
+        for entry in os.listdir(folder):  # noqa: PTH208
+            name = entry.partition(".")[0]
+            if name in sys.modules and name not in sys.stdlib_module_names and name != "__main__":
+                for module in [key for key in sys.modules if key == name or key.startswith(f"{name}.")]:
+                    del sys.modules[module]
+
+
+def _import_sitecustomize() -> None:
+    """As the start of an interpreter does: errors are shown and do not count."""
+    sys.modules.pop("sitecustomize", None)
+    try:
+        importlib.import_module("sitecustomize")
+    except ModuleNotFoundError as error:
+        if error.name != "sitecustomize":
+            traceback.print_exc()
+    except Exception:  # noqa: BLE001
+        traceback.print_exc()
+
+
+def _own_group(pid: int) -> None:
+    """Make the process lead a group; done on both sides of the fork, so that no kill comes too early."""
+    with contextlib.suppress(OSError):  # the other side was first, or the child is gone
+        os.setpgid(pid, pid)
+
+
+def _kill_group(pid: int) -> None:
+    with contextlib.suppress(OSError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _thread_count() -> int:
+    try:
+        return len(os.listdir("/proc/self/task"))  # noqa: PTH208
+    except OSError:
+        return 1
+
+
+def main(arguments: Sequence[str]) -> None:
+    """`arguments`: the control socket's descriptor, and the modules to import."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    gc.disable()
+    supervisor = Supervisor(socket.socket(fileno=int(arguments[0])))
+    child = supervisor.serve(arguments[1:])
+    del supervisor
+    if child is not None:
+        become(child)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

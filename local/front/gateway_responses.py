@@ -1,0 +1,92 @@
+"""What the gateway answers itself: AWS's defaults, and what the template puts in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from local.front.exchange import VARIABLE, Exchange
+from local.front.replies import Reply
+from local.spec import GatewayResponseSpec
+
+_DEFAULT_TEMPLATES: Mapping[str, str] = {"application/json": '{"message":$context.error.messageString}'}
+_INTERNAL = "InternalServerErrorException"
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    status: int
+    message: str | None
+    code: str
+
+
+_KINDS: Mapping[str, _Kind] = {
+    "UNAUTHORIZED": _Kind(401, "Unauthorized", "UnauthorizedException"),
+    "ACCESS_DENIED": _Kind(403, "User is not authorized to access this resource", "AccessDeniedException"),
+    "AUTHORIZER_FAILURE": _Kind(500, None, "AuthorizerFailureException"),
+    "AUTHORIZER_CONFIGURATION_ERROR": _Kind(500, None, "AuthorizerConfigurationException"),
+    "API_CONFIGURATION_ERROR": _Kind(500, "Internal server error", _INTERNAL),
+    "MISSING_AUTHENTICATION_TOKEN": _Kind(
+        403, "Missing Authentication Token", "MissingAuthenticationTokenException"
+    ),
+    "INTEGRATION_FAILURE": _Kind(504, "Network error communicating with endpoint", _INTERNAL),
+    "INTEGRATION_TIMEOUT": _Kind(504, "Endpoint request timed out", _INTERNAL),
+    "REQUEST_TOO_LARGE": _Kind(413, "Request Too Long", "RequestTooLargeException"),
+    "THROTTLED": _Kind(429, "Too Many Requests", "TooManyRequestsException"),
+    "BAD_REQUEST_BODY": _Kind(400, "Invalid request body", "BadRequestException"),
+    "DEFAULT_4XX": _Kind(400, "Bad Request", "BadRequestException"),
+    "DEFAULT_5XX": _Kind(500, "Internal server error", _INTERNAL),
+}
+
+
+class GatewayError(Exception):
+    """The gateway answers instead of the function.
+
+    `response_type` is one of AWS's gateway response types; `status` and `message` override its defaults.
+    `reason` is for the access log and the operator, never for the client.
+    """
+
+    def __init__(
+        self, response_type: str, *, status: int | None = None, message: str | None = None, reason: str = ""
+    ) -> None:
+        super().__init__(response_type, reason)
+        kind = _KINDS[response_type]
+        self.response_type = response_type
+        self.status = status or kind.status
+        self.message = message or kind.message
+        self.code = kind.code
+        self.reason = reason
+        self.close = False
+        """Whether the connection cannot be used again: its body was not read to the end."""
+
+
+class GatewayResponses:
+    """The template's gateway responses with AWS's fallbacks: own type, then DEFAULT_4XX or DEFAULT_5XX."""
+
+    def __init__(self, specs: Mapping[str, GatewayResponseSpec]) -> None:
+        self._specs = {name.upper(): spec for name, spec in specs.items()}
+
+    def render(self, error: GatewayError, exchange: Exchange, accept: str | None = None) -> Reply:
+        """The answer for `error`. Records the error in `exchange`, for its variables and the access log."""
+        exchange.error_type = error.response_type
+        exchange.error_message = error.message
+        family = "DEFAULT_5XX" if error.status >= 500 else "DEFAULT_4XX"
+        spec = self._specs.get(error.response_type) or self._specs.get(family)
+        exchange.status = (spec.status if spec else None) or error.status
+        templates = (spec.templates if spec else None) or _DEFAULT_TEMPLATES
+        content_type = _choose(templates, accept)
+        body = VARIABLE.sub(
+            lambda found: exchange.variable(found.group(1)) or "", templates[content_type]
+        ).encode("utf-8", "replace")
+        headers = [("Content-Type", content_type), ("x-amzn-ErrorType", error.code)]
+        own = {name.lower() for name in spec.headers} if spec else set()
+        kept = [pair for pair in headers if pair[0].lower() not in own]
+        return Reply(exchange.status, kept + (list(spec.headers.items()) if spec else []), body)
+
+
+def _choose(templates: Mapping[str, str], accept: str | None) -> str:
+    """The template whose type the client names, else JSON, else the first."""
+    for wanted in (accept or "").split(","):
+        if (media_type := wanted.partition(";")[0].strip()) in templates:
+            return media_type
+    return "application/json" if "application/json" in templates else next(iter(templates))

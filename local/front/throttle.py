@@ -1,0 +1,41 @@
+"""Per-method throttling: a token bucket for each method of each resource."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Throttle:
+    """A method's limit: `rate` requests a second on average, `burst` at once."""
+
+    rate: float
+    burst: int
+
+
+class Throttles:
+    """Buckets by route. Settings are keyed `"METHOD /path"`, or `"*"` for every method without its own.
+
+    As in a stage's method settings, the default limits each method by itself, not all of them together.
+    """
+
+    def __init__(self, settings: Mapping[str, Throttle], monotonic: Callable[[], float]) -> None:
+        self._settings = settings
+        self._monotonic = monotonic
+        self._buckets: dict[str, tuple[float, float]] = {}
+
+    def allow(self, method: str, path: str) -> bool:
+        """Takes one token; False when there is none."""
+        if not self._settings:
+            return True
+        name = f"{method} {path}"
+        limit = self._settings.get(name) or self._settings.get("*")
+        if limit is None:
+            return True
+        now = self._monotonic()
+        tokens, at = self._buckets.get(name, (float(limit.burst), now))
+        tokens = min(float(limit.burst), tokens + (now - at) * limit.rate)
+        allowed = tokens >= 1
+        self._buckets[name] = (tokens - 1 if allowed else tokens, now)
+        return allowed

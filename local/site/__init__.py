@@ -1,0 +1,1 @@
+"""The built-in web site: pages to index, and what becomes of each."""

@@ -1,0 +1,133 @@
+"""What the template asks for, as plain values: the one vocabulary that the parts of the local cloud share.
+
+`local.template` makes these from template.yaml; the Lambda host, the REST front and the triggers read them.
+Nothing here knows how any of it is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionSpec:
+    """One Lambda function."""
+
+    logical_id: str
+    name: str
+    """The deployed function name; equal to the logical id when the template names none."""
+    handler: str
+    """`module.attribute`, relative to `code_dir`."""
+    code_dir: Path
+    layer_dirs: tuple[Path, ...]
+    """Each layer's content folder, in order: its `python/` goes on the path."""
+    timeout_s: int
+    memory_mb: int
+    environment: Mapping[str, str]
+    runtime: str = "python3.13"
+    reserved_concurrency: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RouteSpec:
+    """One method and path of the REST API."""
+
+    method: str
+    path: str
+    """As in the template, with `{name}` path parameters."""
+    function: str
+    """Logical id of the function that answers."""
+    authorizer: str | None = None
+    timeout_ms: int = 29_000
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizerSpec:
+    """A REQUEST authorizer of the REST API."""
+
+    name: str
+    function: str
+    identity_headers: tuple[str, ...]
+    ttl_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayResponseSpec:
+    """What the gateway itself answers for one response type (for example UNAUTHORIZED)."""
+
+    response_type: str
+    status: int | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Header name to literal value (mapping expressions already reduced to their literal)."""
+    templates: Mapping[str, str] = field(default_factory=dict)
+    """Content type to body template; `$context.requestId` and the other `$context` variables are filled in."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestApiSpec:
+    """The whole REST API."""
+
+    logical_id: str
+    stage: str
+    routes: tuple[RouteSpec, ...]
+    authorizers: Mapping[str, AuthorizerSpec]
+    gateway_responses: Mapping[str, GatewayResponseSpec]
+    access_log_format: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SqsSourceSpec:
+    """An SQS event source mapping."""
+
+    logical_id: str
+    function: str
+    queue: str
+    """Logical id of the queue."""
+    batch_size: int = 10
+    window_s: float = 0.0
+    maximum_concurrency: int | None = None
+    report_batch_item_failures: bool = False
+    enabled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleSpec:
+    """A schedule by rate."""
+
+    logical_id: str
+    function: str
+    every_s: float
+    input: str | None = None
+    enabled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class InvokeResult:
+    """What one invocation gave back.
+
+    `function_error` is None for a normal return, else "Handled" or "Unhandled"; `payload` is then AWS's error
+    document as JSON (`errorMessage`, `errorType`, and `stackTrace` or `requestId` where AWS sends them).
+    """
+
+    payload: bytes
+    function_error: str | None = None
+    request_id: str = ""
+    duration_ms: float = 0.0
+
+
+class Throttled(Exception):
+    """The function is at its reserved (or the host's own) concurrency: AWS's 429 TooManyRequestsException."""
+
+
+class Invoker(Protocol):
+    """How the front and the triggers reach functions."""
+
+    async def invoke(self, function: str, payload: bytes) -> InvokeResult:
+        """Run `function` (logical id or name) once, synchronously.
+
+        Raises `Throttled` when no execution environment may be started, KeyError for an unknown function.
+        """
+        ...
