@@ -1,0 +1,263 @@
+"""A small typed client: submit URLs, wait for their jobs, search what came of them.
+
+>>> with Client("https://…/dev", api_key) as client:
+...     accepted = client.submit("https://example.com/handbook.html")
+...     [job] = client.wait([accepted.job_id], timeout_s=60)
+...     hits = client.search("how do I mend a broken spine")
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+import httpx
+from pydantic import BaseModel
+
+from indexmill.contracts.http_jobs import JobList, SubmitResponse
+from indexmill.contracts.job import Job
+from indexmill.platform.clock import Clock, SystemClock
+
+if TYPE_CHECKING:
+    from indexmill.contracts.http_chunking import ChunkResponse
+    from indexmill.contracts.http_embedding import EmbedResponse
+    from indexmill.contracts.http_scraper import ScrapeResult
+    from indexmill.contracts.http_search import SearchResponse
+
+_Model = TypeVar("_Model", bound=BaseModel)
+Jobs = list[Job]
+
+_FIRST_POLL_S: Final = 0.1
+_LONGEST_POLL_S: Final = 2.0
+_ONE_BY_ONE: Final = 5
+"""Up to this many jobs are asked for by themselves; more are read from the list."""
+_PAGE: Final = 200
+_PASSING: Final = frozenset({429, 502, 503, 504})
+"""Statuses after which asking again is worth while."""
+
+
+class ApiError(Exception):
+    """The service answered with an error.
+
+    `status` is 0 when nobody answered; `code` is then `connection_error`. `retry_after` is in seconds.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        status: int,
+        request_id: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(f"{code} ({status}): {message}" + (f" [request {request_id}]" if request_id else ""))
+        self.code = code
+        self.message = message
+        self.status = status
+        self.request_id = request_id
+        self.retry_after = retry_after
+
+
+class WaitTimeout(Exception):
+    """Some jobs were not finished in time; `jobs` is how all of them stood at last."""
+
+    def __init__(self, jobs: Sequence[Job], seconds: float) -> None:
+        open_ = sum(not job.status.terminal for job in jobs)
+        super().__init__(f"{open_} of {len(jobs)} jobs were not finished after {seconds:g} s")
+        self.jobs = list(jobs)
+
+
+class Client:
+    """One caller of one Indexmill.
+
+    Args:
+        base_url: Of the API, with the stage when it has one.
+        api_key: Sent as `X-API-Key`, to `base_url` only.
+        timeout: Of one request, seconds.
+        sleep: How `wait` waits between two looks.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str,
+        timeout: float = 35.0,
+        *,
+        clock: Clock | None = None,
+        sleep: Callable[[float], None] = time.sleep,  # noqa: TID251 - waits on the caller's own machine
+    ) -> None:
+        self._http = httpx.Client(
+            base_url=base_url, headers={"X-API-Key": api_key}, timeout=timeout, follow_redirects=False
+        )
+        self._clock = clock or SystemClock()
+        self._sleep = sleep
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def submit(self, url: str | Sequence[str], corpus_name: str | None = None) -> SubmitResponse:
+        """Submit one URL, or up to 100 at once. Raises ApiError."""
+        body = {"url": url} if isinstance(url, str) else {"urls": list(url)}
+        return self._post("/orchestrator/jobs", SubmitResponse, {**body, "corpus_name": corpus_name})
+
+    def get(self, job_id: str) -> Job:
+        """One job. Raises ApiError(not_found) for an unknown one and for somebody else's."""
+        return Job.model_validate(self._request("GET", f"/orchestrator/jobs/{job_id}"))
+
+    def list(self, **filters: str | int | None) -> JobList:
+        """One page of the caller's jobs, newest first.
+
+        Filters: corpus_name, status, failed_stage, url, created_after, created_before, limit, cursor.
+        """
+        wanted = {name: str(value) for name, value in filters.items() if value is not None}
+        return JobList.model_validate(self._request("GET", "/orchestrator/jobs", params=wanted))
+
+    def wait(
+        self,
+        job_ids: Iterable[str],
+        timeout_s: float,
+        on_change: Callable[[Job], None] | None = None,
+    ) -> Jobs:
+        """Wait until all jobs are done or failed; returns them in the order of `job_ids`.
+
+        `on_change` gets each job when its status is seen for the first time and whenever it changed. Outages
+        are waited out. Raises WaitTimeout after `timeout_s`, ApiError for a job that cannot be read.
+        """
+        order = list(dict.fromkeys(job_ids))
+        jobs: dict[str, Job] = {}
+        deadline = self._clock.monotonic() + timeout_s
+        pause = _FIRST_POLL_S
+        while open_ := [each for each in order if each not in jobs or not jobs[each].status.terminal]:
+            if jobs and self._clock.monotonic() >= deadline:
+                raise WaitTimeout([jobs[each] for each in order if each in jobs], timeout_s)
+            if jobs:
+                self._sleep(min(pause, max(0.0, deadline - self._clock.monotonic())))
+            changed = self._look(open_, jobs, deadline, on_change)
+            pause = _FIRST_POLL_S if changed else min(pause * 1.5, _LONGEST_POLL_S)
+        return [jobs[each] for each in order]
+
+    def search(self, query: str, corpus_name: str | None = None, top_k: int | None = None) -> SearchResponse:
+        """The best matching chunks of one corpus. Raises ApiError."""
+        from indexmill.contracts.http_search import SearchResponse
+
+        body = {"query": query, "corpus_name": corpus_name, "top_k": top_k}
+        return self._post("/embedding/search", SearchResponse, body)
+
+    def scrape(self, url: str) -> ScrapeResult:
+        """Fetch one URL now and return it as Markdown. Raises ApiError."""
+        from indexmill.contracts.http_scraper import ScrapeResult
+
+        return self._post("/scraper/scrape", ScrapeResult, {"url": url})
+
+    def chunk(
+        self, text: str, title: str | None = None, settings: Mapping[str, int] | None = None
+    ) -> ChunkResponse:
+        """Split a text. Raises ApiError."""
+        from indexmill.contracts.http_chunking import ChunkResponse
+
+        body = {"text": text, "title": title, "settings": settings}
+        return self._post("/chunking/chunk", ChunkResponse, body)
+
+    def embed(
+        self, texts: Sequence[str], url: str | None = None, corpus_name: str | None = None
+    ) -> EmbedResponse:
+        """One vector per text; with `url` they become the chunks of that document. Raises ApiError."""
+        from indexmill.contracts.http_embedding import EmbedResponse
+
+        body = {"texts": list(texts), "url": url, "corpus_name": corpus_name}
+        return self._post("/embedding/embed", EmbedResponse, body)
+
+    def _look(
+        self,
+        open_: Sequence[str],
+        jobs: dict[str, Job],
+        deadline: float,
+        on_change: Callable[[Job], None] | None,
+    ) -> bool:
+        """Read the open jobs into `jobs`; whether any status is new."""
+        changed = False
+        for job in self._patiently(lambda: self._read(open_), deadline):
+            before = jobs.get(job.job_id)
+            jobs[job.job_id] = job
+            if before is None or before.status != job.status:
+                changed = True
+                if on_change is not None:
+                    on_change(job)
+        return changed
+
+    def _read(self, job_ids: Sequence[str]) -> Jobs:
+        if len(job_ids) <= _ONE_BY_ONE:
+            return [self.get(job_id) for job_id in job_ids]
+        missing = set(job_ids)
+        found: Jobs = []
+        cursor: str | None = None
+        for _ in range(2 + len(job_ids) // _PAGE):
+            page = self.list(limit=_PAGE, cursor=cursor)
+            mine = [job for job in page.jobs if job.job_id in missing]
+            found += mine
+            missing -= {job.job_id for job in mine}
+            cursor = page.next_cursor
+            if not missing or cursor is None:
+                break
+        # Newer jobs of the same caller may have pushed some off the first pages.
+        return found + [self.get(job_id) for job_id in sorted(missing)]
+
+    def _patiently(self, read: Callable[[], Jobs], deadline: float) -> Jobs:
+        """`read()`, again while an outage lasts and there is time left."""
+        pause = _FIRST_POLL_S
+        while True:
+            try:
+                return read()
+            except ApiError as error:
+                passing = error.status in _PASSING or error.status == 0
+                if not passing or self._clock.monotonic() >= deadline:
+                    raise
+                self._sleep(min(max(error.retry_after or 0.0, pause), _LONGEST_POLL_S))
+                pause = min(pause * 2, _LONGEST_POLL_S)
+
+    def _post(self, path: str, model: type[_Model], body: Mapping[str, Any]) -> _Model:
+        """Send what is not None, and read the answer as `model`."""
+        sent = {name: value for name, value in body.items() if value is not None}
+        return model.model_validate(self._request("POST", path, json=sent))
+
+    def _request(self, method: str, path: str, **more: Any) -> Any:
+        try:
+            response = self._http.request(method, path, **more)
+        except httpx.HTTPError as error:
+            reason = str(error) or type(error).__name__
+            raise ApiError(
+                "connection_error", f"{self._http.base_url} did not answer: {reason}", 0
+            ) from error
+        if response.is_success:
+            return response.json()
+        raise _error(response)
+
+
+def _error(response: httpx.Response) -> ApiError:
+    """The error envelope, or what stands in its place when somebody else answered."""
+    try:
+        envelope = response.json()["error"]
+        code, message = str(envelope["code"]), str(envelope["message"])
+    except (ValueError, KeyError, TypeError):
+        return ApiError(
+            "upstream_error", response.text[:200] or response.reason_phrase, response.status_code
+        )
+    retry_after = envelope.get("retry_after")
+    return ApiError(
+        code,
+        message,
+        response.status_code,
+        envelope.get("request_id"),
+        float(retry_after) if isinstance(retry_after, int | float) else None,
+    )

@@ -1,0 +1,83 @@
+"""Documents and chunks on their way from stage to stage."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+INLINE_LIMIT_BYTES: Final = 60_000
+"""A message with more than this many bytes of body carries its content by reference (SQS bills per 64 kB)."""
+
+
+class BlobRef(BaseModel):
+    """A stored object: content-addressed, so writing it twice is writing it once."""
+
+    model_config = ConfigDict(frozen=True)
+
+    key: str
+    size: int
+    sha256: str
+
+
+class Document(BaseModel):
+    """What the Scraper got out of one URL. Exactly one of `text` and `text_ref` is set."""
+
+    url: str
+    """The URL that was asked for, canonical."""
+    final_url: str
+    """Where redirects ended."""
+    title: str | None = None
+    content_type: str
+    """Media type of the raw content, without parameters."""
+    language: str | None = None
+    text: str | None = None
+    """Markdown."""
+    text_ref: BlobRef | None = None
+    raw_ref: BlobRef | None = None
+    content_sha256: str
+    """Digest of the raw content."""
+
+
+class Chunk(BaseModel):
+    """A piece of a document, in order."""
+
+    ordinal: int = Field(ge=0)
+    text: str
+    context: str = ""
+    """Title and headings above the piece, joined by " > "."""
+    start: int = Field(ge=0)
+    """Offset of `text` in the document's text, in characters."""
+    end: int = Field(ge=0)
+    tokens: int = Field(ge=0)
+    """Tokens of `embedded_text` in the model's own tokenizer."""
+
+    @property
+    def embedded_text(self) -> str:
+        """What is embedded and indexed: the context, then the text."""
+        return f"{self.context}\n\n{self.text}" if self.context else self.text
+
+
+class ChunkSettings(BaseModel):
+    """How text is split, in tokens of the model's own tokenizer."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_tokens: int = Field(default=256, ge=64, le=2048)
+    overlap_tokens: int = Field(default=32, ge=0, le=1024)
+
+
+def chunk_ids(document_id: str, chunks: list[Chunk]) -> list[str]:
+    """Return one id per chunk: sha256 of document, embedded text and its occurrence.
+
+    A retry, a replay and a re-index of unchanged text arrive at the same ids.
+    """
+    seen: dict[str, int] = {}
+    ids = []
+    for chunk in chunks:
+        text = chunk.embedded_text
+        occurrence = seen.get(text, 0)
+        seen[text] = occurrence + 1
+        ids.append(hashlib.sha256(f"{document_id}\0{text}\0{occurrence}".encode()).hexdigest())
+    return ids

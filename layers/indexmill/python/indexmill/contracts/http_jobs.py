@@ -1,0 +1,74 @@
+"""Requests and answers of the Orchestrator's HTTP endpoints."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from indexmill.contracts.job import Job
+
+MAX_URLS = 100
+_URL_LENGTH = 2048
+
+
+class SubmitRequest(BaseModel):
+    """Exactly one of `url` and `urls`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    url: str | None = Field(default=None, min_length=1, max_length=_URL_LENGTH)
+    urls: list[str] | None = Field(default=None, min_length=1, max_length=MAX_URLS)
+    corpus_name: str | None = None
+    """None means the corpus "default"."""
+
+    @model_validator(mode="after")
+    def _one_of(self) -> Self:
+        if (self.url is None) == (self.urls is None):
+            raise ValueError("send exactly one of url and urls")
+        return self
+
+
+class SubmitResponse(BaseModel):
+    """What was accepted."""
+
+    job_id: str
+    """The only job, or the first of `job_ids`."""
+    status: Literal["pending"] = "pending"
+    url_count: int
+    job_ids: list[str] | None = None
+    """Beside `urls`, in order; null for a single `url`."""
+    batch_id: str | None = None
+
+
+class JobList(BaseModel):
+    """One page of the caller's jobs, newest first."""
+
+    jobs: list[Job]
+    count: int
+    """Jobs on this page."""
+    next_cursor: str | None
+    """Send it as `cursor` for the next page; null on the last."""
+
+
+class StageCompletePayload(BaseModel):
+    """A stage's report over HTTP, from an internal caller."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    stage: Literal["scraping", "chunking", "embedding"]
+    status: Literal["success", "failed"]
+    result: dict[str, Any] | None = None
+    """Scraping: {text, title?, content_type?, final_url?}; chunking: {chunks}; embedding: {chunk_count}."""
+    error_code: str | None = Field(default=None, max_length=100)
+    error_message: str | None = Field(default=None, max_length=2000)
+    attempt: int | None = Field(default=None, ge=1)
+    """None means the job's current attempt."""
+    message_id: str | None = Field(default=None, min_length=1, max_length=100)
+    """Id of the report: the same id counts once."""
+
+
+class StageCompleteResponse(BaseModel):
+    """`already_advanced`, `job_failed`, or the job's new status."""
+
+    status: str

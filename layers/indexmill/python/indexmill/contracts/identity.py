@@ -1,0 +1,59 @@
+"""Who is calling, and which keys follow from it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from indexmill.contracts.errors import CallerError, ErrorCode
+
+DEFAULT_CORPUS: Final = "default"
+_CORPUS_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+
+
+@dataclass(frozen=True, slots=True)
+class CallerContext:
+    """What Membership tells of a caller. There is no tenant: the caller is the owner of jobs and corpora."""
+
+    caller_id: str
+    """sha256(api_key)[:16] until Membership's claims carry a stable one."""
+    caller_type: str = "unknown"
+    """"user", "service" or "unknown"."""
+    tier: str | None = None
+    scopes: tuple[str, ...] = ()
+    internal: bool = False
+    """Whether the key belongs to the system itself, as the authorizer found."""
+    raw_claims: dict[str, Any] = field(default_factory=dict)
+
+
+def key_hash(api_key: str) -> str:
+    """Return the 16 hex digits that stand for a key; the raw key is never stored or logged."""
+    return hashlib.sha256(api_key.encode()).hexdigest()[:16]
+
+
+def corpus_name(name: str | None) -> str:
+    """Return the corpus a request means: `name` when valid, the default corpus for None.
+
+    Raises CallerError(corpus_name_invalid).
+    """
+    if name is None:
+        return DEFAULT_CORPUS
+    if _CORPUS_NAME.fullmatch(name) is None:
+        raise CallerError(
+            ErrorCode.CORPUS_NAME_INVALID,
+            "A corpus name has 1 to 63 lower-case letters, digits and hyphens, and no hyphen in front.",
+            field="body.corpus_name",
+        )
+    return name
+
+
+def corpus_key(caller_id: str, name: str) -> str:
+    """Return the 32 hex digits under which one caller's corpus is kept."""
+    return hashlib.sha256(f"{caller_id}\0{name}".encode()).hexdigest()[:32]
+
+
+def document_id(key: str, canonical_url: str) -> str:
+    """Return the id of a document: the same URL in the same corpus is the same document."""
+    return hashlib.sha256(f"{key}\0{canonical_url}".encode()).hexdigest()

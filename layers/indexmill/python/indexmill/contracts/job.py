@@ -1,0 +1,67 @@
+"""The job as everybody outside sees it: one object for GET, list and events."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict
+
+
+class JobStatus(StrEnum):
+    """The six states of a job. Only `done` and `failed` are terminal."""
+
+    PENDING = "pending"
+    SCRAPING = "scraping"
+    CHUNKING = "chunking"
+    EMBEDDING = "embedding"
+    DONE = "done"
+    FAILED = "failed"
+
+    @property
+    def terminal(self) -> bool:
+        """Whether nothing more happens to the job by itself."""
+        return self in (JobStatus.DONE, JobStatus.FAILED)
+
+
+class JobError(BaseModel):
+    """Why a job failed. Later fields may be added; these four are always there."""
+
+    model_config = ConfigDict(extra="allow")
+
+    stage: str
+    code: str
+    message: str
+    at: datetime
+    cause: str | None = None
+    """The precise code behind `max_retries_exceeded` or `poison_message`."""
+    attempts: int | None = None
+    """How often the stage was tried."""
+
+
+class Progress(BaseModel):
+    """Where a job stands: stage `stage` of `of`; 0 while it waits."""
+
+    stage: int
+    of: int
+
+
+class Job(BaseModel):
+    """One URL on its way into a corpus."""
+
+    job_id: str
+    status: JobStatus
+    url: str
+    corpus_name: str | None
+    failed_stage: str | None = None
+    error: JobError | None = None
+    created_at: datetime
+    updated_at: datetime
+    user_message: str
+    """A sentence that can be shown to a person as it is."""
+    progress: Progress
+    attempt: int
+    batch_id: str | None = None
+    document_id: str | None = None
+    chunk_count: int | None = None
+    title: str | None = None

@@ -1,0 +1,177 @@
+"""What travels through queues and direct invokes: versioned JSON, never pickles.
+
+A reader accepts its own version and the one before; a newer version stays in the queue for newer code.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Literal, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from indexmill.contracts.content import BlobRef, Chunk, ChunkSettings, Document
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+class Message(BaseModel):
+    """What every message carries."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    message_id: str
+    """Id of the outbox row; the same in every copy."""
+    job_id: str | None = None
+    """None: done for a caller who wants no callback."""
+    attempt: int = 1
+    """The fence: only the Orchestrator raises it."""
+    request_id: str | None = None
+    """Request that caused the message, for logs."""
+
+
+class Target(BaseModel):
+    """Which document of which corpus a job writes."""
+
+    caller_id: str
+    corpus_name: str
+    corpus_key: str
+    document_id: str
+    url: str
+
+
+class ScrapeTask(Message):
+    """Fetch one URL."""
+
+    schema_name: Literal["indexmill.scrape.v1"] = Field(default="indexmill.scrape.v1", alias="schema")
+    url: str
+
+
+class EmbedTask(Message):
+    """Embed and publish the chunks of one document. Exactly one of `chunks` and `chunks_ref` is set."""
+
+    schema_name: Literal["indexmill.embed.v1"] = Field(default="indexmill.embed.v1", alias="schema")
+    target: Target
+    generation: int
+    """Newer generations of a document win; issued by the Orchestrator."""
+    title: str | None = None
+    content_sha256: str | None = None
+    chunks: list[Chunk] | None = None
+    chunks_ref: BlobRef | None = None
+    chunk_count: int
+
+
+class Embedded(BaseModel):
+    """What an embed stage did."""
+
+    chunk_count: int
+    embedded: int
+    """Chunks that were sent to the model; the rest was already there."""
+    model: str
+    dimension: int
+    published: bool
+    """False: a newer generation was already published, nothing changed."""
+
+
+class StageFailure(BaseModel):
+    """Why a stage gave up."""
+
+    code: str
+    message: str
+    cause: str | None = None
+    tries: int = 1
+
+
+class Chunked(BaseModel):
+    """One document's chunks, or why there are none."""
+
+    chunks: list[Chunk] | None = None
+    chunks_ref: BlobRef | None = None
+    chunk_count: int = 0
+    failure: StageFailure | None = None
+
+
+class StageResult(Message):
+    """A worker's report to the Orchestrator: what the stage made, by stage, or why it failed."""
+
+    schema_name: Literal["indexmill.result.v1"] = Field(default="indexmill.result.v1", alias="schema")
+    stage: Literal["scraping", "chunking", "embedding"]
+    status: Literal["success", "failed"]
+    document: Document | None = None
+    chunked: Chunked | None = None
+    embedded: Embedded | None = None
+    failure: StageFailure | None = None
+    elapsed_ms: int = 0
+
+    @model_validator(mode="after")
+    def _carries_what_it_reports(self) -> Self:
+        made = {"scraping": self.document, "chunking": self.chunked, "embedding": self.embedded}[self.stage]
+        if (made if self.status == "success" else self.failure) is None:
+            raise ValueError("a report carries what its stage made, or why it failed")
+        return self
+
+
+class ChunkItem(BaseModel):
+    """One document to split. Exactly one of `text` and `text_ref` is set."""
+
+    text: str | None = None
+    text_ref: BlobRef | None = None
+    title: str | None = None
+
+
+class ChunkCall(BaseModel):
+    """Direct invoke of the Chunking function: several documents at once."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    schema_name: Literal["indexmill.chunk-call.v1"] = Field(default="indexmill.chunk-call.v1", alias="schema")
+    items: list[ChunkItem]
+    settings: ChunkSettings = ChunkSettings()
+    inline_limit: int
+    """An item whose chunks are larger than this as JSON, in bytes, comes back by reference."""
+
+
+class ChunkReply(BaseModel):
+    """Answer to a ChunkCall: one entry per item, in order."""
+
+    items: list[Chunked]
+
+
+class NewerSchema(Exception):  # noqa: N818 - it names what was met, and nothing is wrong
+    """The message is of a version that this code does not know yet: keep it for the code that does."""
+
+
+class UnreadableMessage(Exception):  # noqa: N818 - it names what was met
+    """The message is no message of ours: it can never be handled."""
+
+
+def read(model: type[ModelT], body: str) -> ModelT:
+    """Parse a queue's message body.
+
+    Raises NewerSchema for a later version of the same schema, UnreadableMessage for anything else.
+    """
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        if _version(body, model) > _own_version(model):
+            raise NewerSchema(str(model.__name__)) from error
+        raise UnreadableMessage(f"{error.error_count()} fields of {model.__name__} are wrong") from error
+
+
+def write(message: BaseModel) -> str:
+    """Return the body of a message: JSON without nulls."""
+    return message.model_dump_json(by_alias=True, exclude_none=True)
+
+
+def _own_version(model: type[BaseModel]) -> int:
+    return int(str(model.model_fields["schema_name"].default).rpartition(".v")[2])
+
+
+def _version(body: str, model: type[BaseModel]) -> int:
+    family = str(model.model_fields["schema_name"].default).rpartition(".v")[0]
+    try:
+        name = json.loads(body)["schema"]
+    except (ValueError, TypeError, KeyError):
+        return 0
+    found, _, version = str(name).rpartition(".v")
+    return int(version) if found == family and version.isdecimal() else 0

@@ -1,0 +1,24 @@
+"""Search results for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from indexmill.contracts.http_search import SearchResponse
+    from rich.console import Console
+
+_EXCERPT: Final = 160
+
+
+def print_results(screen: Console, found: SearchResponse) -> None:
+    """Each result with its rank, score, source and the beginning of its text."""
+    from rich.markup import escape
+
+    for rank, hit in enumerate(found.results, 1):
+        text = " ".join(hit.text.split())
+        excerpt = text if len(text) <= _EXCERPT else text[: _EXCERPT - 1].rsplit(" ", 1)[0] + "…"
+        screen.print(f"  {rank}. [bold]{hit.score:.3f}[/]  {hit.source_url}")
+        screen.print(f"     [dim]{escape(excerpt)}[/]")
+    if not found.results:
+        screen.print("  nothing found")

@@ -1,0 +1,83 @@
+"""`indexmill status`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from local.cli.terminal import (
+    DEFAULT_STATE,
+    EXIT_NO_STACK,
+    Failure,
+    JsonOption,
+    StateOption,
+    console,
+    print_json,
+    running_stack,
+)
+
+_TIMEOUT_S = 5.0
+
+
+def run(as_json: JsonOption = False, state: StateOption = DEFAULT_STATE) -> None:
+    """Show what runs, what it needs and what it did.
+
+    Examples:
+
+      indexmill status
+
+      indexmill status --json
+    """
+    info = running_stack(state)
+    try:
+        with urlopen(f"{info['control']}/status", timeout=_TIMEOUT_S) as answer:  # noqa: S310 - our own loopback port
+            found = json.load(answer)
+    except (URLError, TimeoutError) as error:
+        raise Failure(f"the stack on {state} does not answer ({error})", EXIT_NO_STACK) from error
+    memory = _memory(found)
+    if as_json:
+        print_json({**info, **found, "memory_mb": memory})
+    else:
+        _show(info, found, memory)
+
+
+def _memory(found: Mapping[str, Any]) -> dict[str, float]:
+    """Proportional memory, MiB: each service with its children, the host with the front, and functions."""
+    from local.compute.process_stats import proportional_memory_mb
+    from local.process_identity import descendants
+
+    def whole(pid: int) -> float:
+        return sum(proportional_memory_mb(each) for each in (pid, *descendants(pid)))
+
+    services = {
+        name: whole(service["pid"]) for name, service in found["services"].items() if service["pid"]
+    }
+    everything = whole(found["pid"])
+    stack = proportional_memory_mb(found["pid"])
+    functions = everything - stack - sum(services.values())
+    memory = {**services, "stack": stack, "functions": functions, "total": everything}
+    return {name: round(value, 1) for name, value in memory.items()}
+
+
+def _show(info: Mapping[str, Any], found: Mapping[str, Any], memory: Mapping[str, float]) -> None:
+    from rich.table import Table
+
+    screen = console()
+    screen.print(f"[green]running[/] for {found['up_s']:.0f} s, process {found['pid']}")
+    screen.print(f"gateway {info['gateway']}   site {info['site']}")
+    services = Table("service", "process", "restarts", "memory MB", box=None)
+    for name, service in found["services"].items():
+        services.add_row(name, str(service["pid"]), str(service["restarts"]), f"{memory.get(name, 0):.0f}")
+    services.add_row("host and front", str(found["pid"]), "", f"{memory['stack']:.0f}")
+    services.add_row("functions", "", "", f"{memory['functions']:.0f}")
+    services.add_row("total", "", "", f"{memory['total']:.0f}")
+    screen.print(services)
+    functions = Table("function", "environments", "busy", "waiting", "invocations", "errors", box=None)
+    for name, each in found["functions"].items():
+        if each["invocations"] or each["environments"]:
+            columns = ("environments", "busy", "waiting", "invocations", "errors")
+            functions.add_row(name, *(str(each[column]) for column in columns))
+    screen.print(functions)

@@ -1,0 +1,85 @@
+"""`indexmill submit`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from local.cli.terminal import (
+    DEFAULT_STATE,
+    EXIT_FAILED,
+    Failure,
+    JsonOption,
+    StateOption,
+    client,
+    console,
+    leave,
+    print_json,
+    running_stack,
+)
+
+if TYPE_CHECKING:
+    from indexmill.client import Client
+    from indexmill.contracts.job import Job
+
+_BATCH = 100
+
+
+def run(  # noqa: PLR0913 - one per option
+    urls: Annotated[list[str], typer.Argument(metavar="URL…", help="What to index.")],
+    corpus: Annotated[str | None, typer.Option(help="Corpus to put it in; the default one when not given.")] = None,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until all are done or failed.")] = True,
+    timeout: Annotated[float, typer.Option(help="How long to wait, seconds.", min=0)] = 300.0,
+    as_json: JsonOption = False,
+    state: StateOption = DEFAULT_STATE,
+) -> None:
+    """Index URLs with the running stack.
+
+    Examples:
+
+      indexmill submit https://example.com/
+
+      indexmill submit https://example.com/a https://example.com/b --corpus harbour --no-wait
+    """
+    from indexmill.client import ApiError, WaitTimeout
+
+    with client(running_stack(state)) as api:
+        try:
+            job_ids = submit_all(api, urls, corpus)
+            if not wait:
+                _print_ids(job_ids, as_json=as_json)
+                return
+            jobs = api.wait(job_ids, timeout, None if as_json else _print_change)
+        except ApiError as error:
+            raise Failure(f"submitting failed: {error}") from error
+        except WaitTimeout as error:
+            raise Failure(f"{error}; look again with: indexmill status") from error
+    if as_json:
+        print_json([job.model_dump(mode="json") for job in jobs])
+    if any(job.status == "failed" for job in jobs):
+        leave(EXIT_FAILED)
+
+
+def submit_all(api: Client, urls: Sequence[str], corpus: str | None) -> list[str]:
+    """Submit any number of URLs; the job ids in their order. Raises ApiError."""
+    job_ids: list[str] = []
+    for start in range(0, len(urls), _BATCH):
+        accepted = api.submit(list(urls[start : start + _BATCH]), corpus)
+        job_ids += accepted.job_ids or [accepted.job_id]
+    return job_ids
+
+
+def _print_ids(job_ids: Sequence[str], *, as_json: bool) -> None:
+    if as_json:
+        print_json({"job_ids": list(job_ids)})
+        return
+    for job_id in job_ids:
+        console().print(job_id)
+
+
+def _print_change(job: Job) -> None:
+    colour = {"done": "green", "failed": "red"}.get(job.status, "cyan")
+    code = f" [red]{job.error.cause or job.error.code}[/]" if job.error is not None else ""
+    console().print(f"[{colour}]{job.status:<9}[/] {job.url}{code}  {job.user_message}")

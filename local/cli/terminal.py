@@ -1,0 +1,75 @@
+"""What all commands share: how they find a stack, fail, and print."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from indexmill.client import Client
+    from rich.console import Console
+
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_NO_STACK: Final = 3
+
+DEFAULT_STATE: Final = Path(__file__).resolve().parents[2] / ".indexmill"
+
+StateOption = Annotated[
+    Path, typer.Option("--state", metavar="DIR", help="State folder of the stack.", show_default=".indexmill/")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+class Failure(Exception):  # noqa: N818
+    """Ends the command with a sentence and an exit code."""
+
+    def __init__(self, sentence: str, exit_code: int = EXIT_FAILED) -> None:
+        """`sentence` says what is wrong and what to do next."""
+        super().__init__(sentence)
+        self.exit_code = exit_code
+
+
+def running_stack(state: Path) -> dict[str, Any]:
+    """What the stack on `state` serves. Raises Failure when there is none."""
+    from local.detached import find
+
+    info = find(state)
+    if info is None:
+        where = "" if state == DEFAULT_STATE else f" --state {state}"
+        raise Failure(f"no stack is running on {state}; start one with: indexmill up{where}", EXIT_NO_STACK)
+    return info
+
+
+def client(info: dict[str, Any]) -> Client:
+    """A client with the stack's first key."""
+    from indexmill.client import Client
+
+    return Client(info["gateway"], info["api_key"])
+
+
+def console() -> Console:
+    """Standard output."""
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=True)
+
+
+def print_json(document: Any) -> None:
+    """One JSON document on one line."""
+    sys.stdout.write(json.dumps(document, default=str) + "\n")
+    sys.stdout.flush()
+
+
+def complain(sentence: str) -> None:
+    """An error on standard error."""
+    sys.stderr.write(f"error: {sentence}\n")
+
+
+def leave(exit_code: int) -> NoReturn:
+    """End the command."""
+    raise typer.Exit(exit_code)

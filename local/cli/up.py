@@ -1,0 +1,137 @@
+"""`indexmill up`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from local.cli.terminal import (
+    DEFAULT_STATE,
+    EXIT_FAILED,
+    EXIT_USAGE,
+    Failure,
+    JsonOption,
+    StateOption,
+    console,
+    print_json,
+)
+
+if TYPE_CHECKING:
+    from local.stack import StackOptions
+
+
+def run(  # noqa: PLR0913 - one per option
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Return when it is ready.")] = False,
+    as_json: JsonOption = False,
+    state: StateOption = DEFAULT_STATE,
+    port: Annotated[int, typer.Option(help="Of the gateway; 0 takes a free one.")] = 0,
+    parameter: Annotated[
+        list[str] | None,
+        typer.Option("--parameter", "-p", metavar="KEY=VALUE", help="A parameter of template.yaml; repeatable."),
+    ] = None,
+    site_root: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Serve this folder as the web site.", file_okay=False)
+    ] = None,
+) -> None:
+    """Start the whole cloud on this machine.
+
+    Without --detach it runs until Ctrl-C. Data stays in the state folder for the next time.
+
+    Examples:
+
+      indexmill up
+
+      indexmill up --detach --json
+
+      indexmill up --port 8080 --parameter ScrapeTimeout=5 --parameter ScrapeVisibility=30
+    """
+    began = time.monotonic()
+    options = _options(state, port, parameter or [], site_root, began)
+    if detach:
+        _detached(options, as_json=as_json)
+    else:
+        _foreground(options, as_json=as_json)
+
+
+def _options(
+    state: Path, port: int, parameters: list[str], site_root: Path | None, began: float
+) -> StackOptions:
+    from local.parameters import ParameterError, parse_overrides
+    from local.stack import StackOptions
+
+    if site_root is not None and not site_root.is_dir():
+        raise Failure(f"--site-root {site_root} is no folder", EXIT_USAGE)
+    try:
+        overrides = parse_overrides(parameters)
+    except ParameterError as error:
+        raise Failure(f"--parameter {error}", EXIT_USAGE) from error
+    root = None if site_root is None else site_root.resolve()
+    return StackOptions(state.resolve(), port=port, overrides=overrides, site_root=root, began=began)
+
+
+def _detached(options: StackOptions, *, as_json: bool) -> None:
+    from local.detached import StartFailed, start_detached
+
+    try:
+        stack = start_detached(options)
+    except StartFailed as error:
+        code = EXIT_USAGE if error.usage else EXIT_FAILED
+        raise Failure(f"the stack did not start: {error}", code) from error
+    except KeyboardInterrupt:
+        raise Failure("interrupted; what was started is stopped again") from None
+    if as_json:
+        print_json(stack.info)
+        return
+    show(stack.info)
+    console().print(f"It runs on its own; end it with: [bold]indexmill down[/] --state {options.state}")
+
+
+def _foreground(options: StackOptions, *, as_json: bool) -> None:
+    from rich.status import Status
+
+    from local.intrinsics import TemplateError
+    from local.preparation import WrongUsage
+    from local.stack_process import serve
+
+    screen = console()
+    line = Status("starting…", console=screen)
+
+    def ready(info: dict[str, Any]) -> None:
+        line.stop()
+        if as_json:
+            print_json(info)
+            return
+        show(info)
+        screen.print("Ctrl-C ends it.")
+
+    line.start()
+    try:
+        asyncio.run(serve(options, on_ready=ready, report=lambda text: screen.print(f"[yellow]•[/] {text}")))
+    except (WrongUsage, TemplateError) as error:
+        raise Failure(str(error), EXIT_USAGE) from error
+    except Exception as error:  # every failure of any part ends here, and is told in one sentence
+        raise Failure(str(error) or type(error).__name__) from error
+    finally:
+        line.stop()
+    screen.print("stopped")
+
+
+def show(info: dict[str, Any]) -> None:
+    """Print where everything is."""
+    screen = console()
+    screen.print(f"[green]ready in {info['ready_s']:.1f} s[/]")
+    rows = {
+        "gateway": info["gateway"],
+        "API key": info["api_key"],
+        "ops key": info["ops_key"],
+        "web site": info["site"],
+        "Postgres": info["database_url"],
+        "AWS endpoint": info["aws_endpoint"],
+        "logs": f"{info['state']}/logs",
+    }
+    for name, value in rows.items():
+        screen.print(f"  {name:<13} {value}")

@@ -1,0 +1,163 @@
+"""The start-up work that needs heavy modules, in a process that ends when it is done.
+
+Translating the template, creating resources and migrating the database take 100 MB of modules that nothing
+needs afterwards. The process speaks JSON lines: `{"do": name, …arguments}` in, `{"done": result}` or
+`{"error": sentence, "usage": …}` out, until its standard input closes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+REPOSITORY: Final = Path(__file__).resolve().parents[1]
+_LINE_BYTES: Final = 16 << 20
+
+
+class PreparationFailed(RuntimeError):  # noqa: N818
+    """A step did not succeed; the text is for whoever starts the stack."""
+
+
+class WrongUsage(PreparationFailed):
+    """The template or its parameters are wrong."""
+
+
+class Preparation:
+    """Our side of the process. Steps run one after the other, in the order of the calls."""
+
+    def __init__(self, log_path: Path) -> None:
+        self._log_path = log_path
+        self._process: asyncio.subprocess.Process | None = None
+        self._turn = asyncio.Lock()
+
+    @property
+    def pid(self) -> int | None:
+        """The process id while it runs."""
+        process = self._process
+        return process.pid if process is not None and process.returncode is None else None
+
+    async def start(self) -> None:
+        """Start the process; it begins to import at once."""
+        paths = (str(REPOSITORY), os.environ.get("PYTHONPATH", ""))
+        with self._log_path.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "local.preparation",
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+                start_new_session=True,
+                limit=_LINE_BYTES,
+            )
+
+    async def translate(
+        self, template: Path, automatic: Mapping[str, str], overrides: Mapping[str, str], region: str
+    ) -> tuple[dict[str, Any], dict[str, str]]:
+        """`local.translation.translate`. Raises PreparationFailed."""
+        translated, parameters = await self._call(
+            "translate", path=str(template), automatic=automatic, overrides=overrides, region=region
+        )
+        return translated, parameters
+
+    async def create_resources(
+        self, endpoint: str, template: Mapping[str, Any], region: str
+    ) -> tuple[dict[str, str], dict[str, str]]:
+        """Create the resources of `template`; their physical ids and ARNs. Raises PreparationFailed."""
+        ids, arns = await self._call("create", endpoint=endpoint, template=template, region=region)
+        return ids, arns
+
+    async def migrate(self, url: str, folder: Path) -> list[str]:
+        """Bring the database up to date; the names of applied files. Raises PreparationFailed."""
+        applied: list[str] = await self._call("migrate", url=url, folder=str(folder))
+        return applied
+
+    async def stop(self) -> None:
+        """End the process."""
+        process, self._process = self._process, None
+        if process is not None and process.returncode is None:
+            process.kill()
+            await process.wait()
+
+    async def _call(self, step: str, **arguments: Any) -> Any:
+        async with self._turn:
+            process = self._process
+            if process is None or process.stdin is None or process.stdout is None:
+                raise PreparationFailed("the preparing process does not run")
+            process.stdin.write(json.dumps({"do": step, **arguments}).encode() + b"\n")
+            reply = await process.stdout.readline()
+        if not reply:
+            raise PreparationFailed(f"the preparing process ended; see {self._log_path}")
+        answer = json.loads(reply)
+        if "error" in answer:
+            raise (WrongUsage if answer["usage"] else PreparationFailed)(answer["error"])
+        return answer["done"]
+
+
+def _translate(path: str, **arguments: Any) -> Any:
+    from local.translation import translate
+
+    return translate(Path(path), **arguments)
+
+
+def _create(endpoint: str, template: dict[str, Any], region: str) -> Any:
+    from local.backends.ministack_resources import create_resources
+
+    made = create_resources(endpoint, template, region=region)
+    # What was kept from an earlier start still has the port of that time.
+    at_endpoint = {
+        name: endpoint + urlsplit(value).path if value.startswith("http") else value
+        for name, value in made.ids.items()
+    }
+    return at_endpoint, dict(made.arns)
+
+
+def _migrate(url: str, folder: str) -> list[str]:
+    sys.path.insert(0, folder)
+    applied: list[str] = import_module("migrate").migrate(url)
+    return applied
+
+
+_STEPS: Final[dict[str, Callable[..., Any]]] = {"translate": _translate, "create": _create, "migrate": _migrate}
+
+
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    from local.intrinsics import TemplateError
+
+    step = request.pop("do")
+    try:
+        return {"done": _STEPS[step](**request)}
+    except TemplateError as error:
+        return {"error": str(error), "usage": True}
+    except Exception as error:  # noqa: BLE001 - the other side decides what to do about it
+        traceback.print_exc()
+        return {"error": f"{step} failed: {type(error).__name__}: {error}", "usage": False}
+
+
+def main() -> None:
+    """Serve standard input; what the steps themselves print goes to standard error."""
+    out, sys.stdout = sys.stdout, sys.stderr
+    for number, line in enumerate(sys.stdin):
+        out.write(json.dumps(_answer(json.loads(line))) + "\n")
+        out.flush()
+        if number == 0:
+            # While the backends come up, get ready for what follows.
+            import boto3
+            import psycopg  # noqa: F401
+
+            boto3.Session(region_name="us-east-1").client(
+                "cloudformation", aws_access_key_id="local", aws_secret_access_key="local"
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""What runs functions, and what makes them run: the Lambda host, the REST front, triggers and schedules."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from local.compute.host import HostOptions, LambdaHost, PoolLimits
+from local.compute.invoke_api import InvokeApi
+from local.front.server import FrontOptions, RestFront
+from local.spec import FunctionSpec
+from local.template import CloudSpec
+from local.triggers.schedule import Schedule
+from local.triggers.sqs import SqsEventSource
+
+_DATABASE_SECRET: Final = "DATABASE_URL_SECRET_ARN"
+_TRIGGER_GRACE_S: Final = 1.5
+_ENVIRONMENTS_PER_CORE: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Where functions find what they use."""
+
+    aws_endpoint: str
+    prompt_long_polls: bool
+    database_url: str
+    region: str
+    account_id: str
+    logs: Path
+    port: int
+    """Of the gateway."""
+
+
+def make_host(logs: Path, region: str, account_id: str) -> LambdaHost:
+    """A host without functions, to be started while those are still being found out."""
+    return LambdaHost(
+        [],
+        region=region,
+        log_dir=logs / "functions",
+        account_id=account_id,
+        options=HostOptions(limits=PoolLimits(environments=_environments())),
+    )
+
+
+class Runtime:
+    """Everything that is resolved from the template, on a started host."""
+
+    def __init__(
+        self,
+        host: LambdaHost,
+        cloud: CloudSpec,
+        ids: Mapping[str, str],
+        arns: Mapping[str, str],
+        around: Surroundings,
+    ) -> None:
+        self._around = around
+        self.host = host
+        functions = [with_database(function, around.database_url) for function in cloud.functions]
+        host.add(functions)
+        self._invoke_api = InvokeApi(self.host)
+        self._front = self._make_front(cloud)
+        timeouts = {function.name: float(function.timeout_s) for function in functions}
+        self._sources = [
+            SqsEventSource(
+                source,
+                ids[source.queue],
+                arns[source.queue],
+                self.host,
+                around.aws_endpoint,
+                region=around.region,
+                function_timeout_s=timeouts[source.function],
+                prompt_long_polls=around.prompt_long_polls,
+            )
+            for source in cloud.sources
+        ]
+        self._schedules = [
+            Schedule(schedule, self.host, region=around.region, account_id=around.account_id)
+            for schedule in cloud.schedules
+        ]
+        self.gateway = ""
+        self.invoke_endpoint = ""
+
+    async def start(self) -> None:
+        """Start everything; `gateway` and `invoke_endpoint` are known then."""
+        self.invoke_endpoint = await self._invoke_api.start()
+        endpoints = {"AWS_ENDPOINT_URL": self._around.aws_endpoint}
+        self.host.update_environment({**endpoints, "AWS_ENDPOINT_URL_LAMBDA": self.invoke_endpoint})
+        if self._front is not None:
+            self.gateway = await self._front.start()
+        for source in self._sources:
+            await source.start()
+        for schedule in self._schedules:
+            await schedule.start()
+
+    async def stop(self) -> None:
+        """Stop in order: what brings work first, what does it last."""
+        front = [self._front.stop()] if self._front is not None else []
+        bringers: list[Awaitable[None]] = [source.stop(_TRIGGER_GRACE_S) for source in self._sources]
+        bringers += [schedule.stop() for schedule in self._schedules]
+        await asyncio.gather(*front, *bringers, return_exceptions=True)
+        await self._invoke_api.stop()
+
+    def stats(self) -> dict[str, Any]:
+        """Counters of functions, event sources and schedules."""
+        return {
+            "functions": {name: asdict(stats) for name, stats in self.host.stats().items()},
+            "sources": {
+                source.spec.logical_id: {"queue": source.spec.queue, "enabled": source.enabled}
+                | asdict(source.stats())
+                for source in self._sources
+            },
+            "schedules": {
+                schedule.spec.logical_id: {"fired": schedule.fired, "failures": schedule.failures}
+                for schedule in self._schedules
+            },
+        }
+
+    def _make_front(self, cloud: CloudSpec) -> RestFront | None:
+        if cloud.api is None:
+            return None
+        return RestFront(
+            cloud.api,
+            self.host,
+            account_id=self._around.account_id,
+            region=self._around.region,
+            access_log=self._around.logs / "access.jsonl",
+            port=self._around.port,
+            options=FrontOptions(
+                binary_media_types=cloud.binary_media_types, throttles=cloud.throttles
+            ),
+        )
+
+
+def with_database(function: FunctionSpec, database_url: str) -> FunctionSpec:
+    """The function with the database's address in the clear, where the template names a secret for it."""
+    if _DATABASE_SECRET not in function.environment:
+        return function
+    return replace(function, environment={**function.environment, "DATABASE_URL": database_url})
+
+
+def _environments() -> int:
+    """How many environments one function may have: more than a few per core only cost memory."""
+    return max(8, _ENVIRONMENTS_PER_CORE * (os.cpu_count() or 1))

@@ -1,0 +1,200 @@
+"""The processes beside the functions in one form: started, watched, started again, stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final, Protocol
+
+from local.backends.ministack import MiniStack
+from local.backends.postgres import EmbeddedPostgres
+from local.backends.process import Backend
+
+MOST_RESTARTS: Final = 5
+WITHIN_S: Final = 60.0
+_BACKOFF_S: Final = (0.0, 0.2, 0.5, 1.0, 2.0)
+
+
+class Service(Protocol):
+    """One process that the stack needs."""
+
+    name: str
+
+    @property
+    def pid(self) -> int | None:
+        """The process id while it runs."""
+
+    async def start(self) -> None:
+        """Start it, or start it again, at the same address; return when it serves."""
+
+    async def stop(self) -> None:
+        """End it; harmless when it is not running."""
+
+    async def ended(self) -> int:
+        """Wait until it ends by itself; the exit status, negative for a signal."""
+
+
+class StandIn:
+    """One of our own stand-ins."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.name = backend.name
+        self._backend = backend
+
+    @property
+    def pid(self) -> int | None:
+        """The process id while it runs."""
+        return self._backend.pid
+
+    async def start(self) -> None:
+        """Start and wait until it answers."""
+        await self._backend.start()
+
+    async def stop(self) -> None:
+        """End it."""
+        await self._backend.stop(timeout_s=2.0)
+
+    async def ended(self) -> int:
+        """Wait for its end."""
+        return await self._backend.wait()
+
+
+class Aws:
+    """The AWS endpoint."""
+
+    name = "aws"
+
+    def __init__(self, ministack: MiniStack) -> None:
+        self._ministack = ministack
+        self.endpoint = ""
+
+    @property
+    def pid(self) -> int | None:
+        """The process id while it runs."""
+        return self._ministack.pid
+
+    @property
+    def prompt_long_polls(self) -> bool:
+        """Whether waiting receives are answered at once."""
+        return self._ministack.prompt_long_polls
+
+    async def start(self) -> None:
+        """Start; `endpoint` is known then."""
+        self.endpoint = await self._ministack.start()
+
+    async def stop(self) -> None:
+        """End it; its state is written first."""
+        await self._ministack.stop()
+
+    async def ended(self) -> int:
+        """Wait for its end."""
+        return await self._ministack.wait()
+
+
+class Postgres:
+    """The database server."""
+
+    name = "postgres"
+
+    def __init__(self, state_dir: Path) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._ends: asyncio.Queue[int] = asyncio.Queue()
+        self._server = EmbeddedPostgres(state_dir, on_exit=self._on_exit)
+        self.url = ""
+
+    @property
+    def pid(self) -> int | None:
+        """The process id while it runs."""
+        return self._server.pid
+
+    async def start(self) -> None:
+        """Start; `url` is known then."""
+        self.url = await asyncio.to_thread(self._server.start)
+
+    async def stop(self) -> None:
+        """End it with a checkpoint."""
+        await asyncio.to_thread(self._server.stop, 5.0)
+
+    async def delete(self) -> None:
+        """End it and delete its data."""
+        await asyncio.to_thread(self._server.delete)
+
+    async def ended(self) -> int:
+        """Wait for its end."""
+        return await self._ends.get()
+
+    def _on_exit(self, status: int) -> None:
+        # Called on a thread of the server's own.
+        self._loop.call_soon_threadsafe(self._ends.put_nowait, status)
+
+
+class GaveUp(RuntimeError):  # noqa: N818
+    """A service ended too often."""
+
+
+class Keeper:
+    """Keeps services running: whatever ends by itself is started again, ever later, and at last given up.
+
+    Args:
+        report: Called with a sentence for each thing that happens.
+        changed: Called after each start, when process ids are new.
+    """
+
+    def __init__(self, report: Callable[[str], None], changed: Callable[[], None]) -> None:
+        self._report = report
+        self._changed = changed
+        self._tasks: list[asyncio.Task[None]] = []
+        self.restarts: dict[str, int] = {}
+
+    def watch(self, service: Service, after_restart: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Keep a started service running; `after_restart` puts back what it lost."""
+        self.restarts[service.name] = 0
+        self._tasks.append(asyncio.create_task(self._keep(service, after_restart), name=f"keep-{service.name}"))
+
+    async def gave_up(self) -> None:
+        """Wait until a service is given up. Raises GaveUp, or what a broken watch raised."""
+        done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+
+    async def stop(self) -> None:
+        """Stop watching."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _keep(self, service: Service, after_restart: Callable[[], Awaitable[None]] | None) -> None:
+        recent: deque[float] = deque()
+        while True:
+            status = await service.ended()
+            how = f"signal {-status}" if status < 0 else f"status {status}"
+            problem: str | None = f"{service.name} ended ({how})"
+            while problem:
+                now = time.monotonic()
+                while recent and recent[0] < now - WITHIN_S:
+                    recent.popleft()
+                if len(recent) >= MOST_RESTARTS:
+                    raise GaveUp(f"{problem}; given up after {MOST_RESTARTS} restarts in {WITHIN_S:g} s")
+                self._report(f"{problem}; starting it again")
+                await asyncio.sleep(_BACKOFF_S[len(recent)])
+                recent.append(time.monotonic())
+                problem = await self._start_again(service, after_restart)
+            self._report(f"{service.name} is back")
+
+    async def _start_again(
+        self, service: Service, after_restart: Callable[[], Awaitable[None]] | None
+    ) -> str | None:
+        """None when it runs again, else what went wrong."""
+        self.restarts[service.name] += 1
+        try:
+            await service.start()
+            self._changed()
+            if after_restart is not None:
+                await after_restart()
+        except Exception as error:  # noqa: BLE001 - whatever keeps it from starting, it is tried again
+            await service.stop()
+            return f"{service.name} did not start ({error})"
+        return None

@@ -1,0 +1,284 @@
+"""The whole cloud on a laptop, as one object: start it, keep it running, stop it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from local.backends.ministack import MiniStack
+from local.backends.model_files import DIMENSIONS, MODEL_ID, tokenizer_path
+from local.backends.process import free_port, stand_in
+from local.compute.host import LambdaHost
+from local.control import ControlApi
+from local.preparation import REPOSITORY, Preparation
+from local.runtime import Runtime, Surroundings, make_host
+from local.services import Aws, GaveUp, Keeper, Postgres, Service, StandIn
+from local.state import Keys, StateFolder
+from local.template import Template
+
+ACCOUNT_ID: Final = "000000000000"
+REGION: Final = "eu-west-1"
+_HOST: Final = "functions"
+_STOP_S: Final = 8.0
+
+
+class StackFailed(RuntimeError):  # noqa: N818
+    """The stack could not start or go on; the text is a sentence with the next step."""
+
+
+@dataclass(frozen=True, slots=True)
+class StackOptions:
+    """What to start."""
+
+    state: Path
+    port: int = 0
+    """Of the gateway; 0 takes a free one."""
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    """Values of template parameters."""
+    site_root: Path | None = None
+    """Serve this folder in place of the built-in web site."""
+    template: Path = REPOSITORY / "template.yaml"
+    ministack_python: Path = REPOSITORY / ".venv-ministack" / "bin" / "python"
+    keep_data: bool = True
+    """False deletes the state folder at the end."""
+    began: float | None = None
+    """`time.monotonic()` of when somebody began to wait for the stack; None means now."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Base:
+    """The services whose addresses the functions' side needs."""
+
+    postgres: Postgres
+    aws: Aws
+    host: LambdaHost
+
+
+class Stack:
+    """One running cloud. All methods belong to one event loop."""
+
+    def __init__(self, options: StackOptions, report: Callable[[str], None]) -> None:
+        self._options = options
+        self._report = report
+        self._began = options.began if options.began is not None else time.monotonic()
+        self._state = StateFolder(options.state)
+        self._keeper = Keeper(report, self._record)
+        self._services: list[Service] = []
+        self._postgres: Postgres | None = None
+        self._control = ControlApi(self.status)
+        self._template: Template | None = None
+        self._host: LambdaHost | None = None
+        self._runtime: Runtime | None = None
+        self._owned = False
+        self.info: dict[str, Any] = {}
+        """What the stack serves, once started."""
+
+    async def start(self) -> dict[str, Any]:
+        """Start everything; returns what is served, keys included.
+
+        Raises StackFailed, AlreadyRunning, and whatever a part raises; call `stop` in any case.
+        """
+        if not self._options.ministack_python.exists():
+            raise StackFailed(f"{self._options.ministack_python} is missing; run: make setup")
+        self._state.acquire()
+        self._owned = True
+        if ended := self._state.reap():
+            self._report(f"ended {len(ended)} processes of a stack that was killed")
+        keys = self._state.keys()
+        addresses = self._add_stand_ins()
+        self._postgres = Postgres(self._state.path)
+        aws = Aws(
+            MiniStack(
+                self._state.aws,
+                self._options.ministack_python,
+                account_id=ACCOUNT_ID,
+                region=REGION,
+                persist=self._options.keep_data,
+            )
+        )
+        self._services += [self._postgres, aws]
+        self._host = make_host(self._state.logs, REGION, ACCOUNT_ID)
+        base = _Base(self._postgres, aws, self._host)
+        await self._start_parts(base, self._automatic_parameters(addresses, keys))
+        for service in self._services:
+            after = partial(self._create_resources, aws) if service is aws else None
+            self._keeper.watch(service, after)
+        control = await self._control.start()
+        self.info |= {"control": control, **addresses, **asdict(keys), "state": str(self._state.path)}
+        self.info |= {"pid": os.getpid(), "ready_s": round(time.monotonic() - self._began, 2)}
+        self._state.write_info(self.info)
+        return self.info
+
+    async def run(self) -> None:
+        """Keep a started stack running until cancelled. Raises StackFailed when that cannot be done."""
+        try:
+            await self._keeper.gave_up()
+        except GaveUp as error:
+            raise StackFailed(f"{error}; see {self._state.logs}") from error
+
+    async def stop(self) -> None:
+        """Stop everything, within seconds; what does not end by itself is killed."""
+        if not self._owned:
+            return
+        await self._keeper.stop()
+        try:
+            async with asyncio.timeout(_STOP_S):
+                if self._runtime is not None:
+                    await self._runtime.stop()
+                if self._host is not None:
+                    await self._host.stop()
+                await self._control.stop()
+                await asyncio.gather(*(service.stop() for service in self._services), return_exceptions=True)
+        except TimeoutError:
+            self._report("something did not end in time and is killed")
+        if not self._options.keep_data and self._postgres is not None:
+            await self._postgres.delete()
+        await asyncio.to_thread(self._state.reap)
+        self._state.release()
+        if not self._options.keep_data:
+            self._state.delete()
+
+    def status(self) -> dict[str, Any]:
+        """Process ids and counters, as the control port tells them."""
+        services = {
+            service.name: {"pid": service.pid, "restarts": self._keeper.restarts.get(service.name, 0)}
+            for service in self._services
+        }
+        return {
+            "pid": os.getpid(),
+            "up_s": round(time.monotonic() - self._began, 1),
+            "services": services,
+            **(self._runtime.stats() if self._runtime is not None else {}),
+        }
+
+    def _add_stand_ins(self) -> dict[str, str]:
+        """Make the stand-ins that no parameter replaces; returns everybody's address."""
+        logs, overrides = self._state.logs, self._options.overrides
+        addresses = {"site": self._stand_in("site", *self._site_options())}
+        if "MembershipUrl" in overrides:
+            addresses["membership"] = overrides["MembershipUrl"]
+        else:
+            keys = str(self._state.membership_keys)
+            addresses["membership"] = self._stand_in("membership", "--keys", keys)
+        if "EmbeddingBaseUrl" in overrides:
+            addresses["embeddings"] = overrides["EmbeddingBaseUrl"]
+        else:
+            addresses["embeddings"] = self._stand_in("embeddings") + "/v1"
+        logs.mkdir(parents=True, exist_ok=True)
+        return addresses
+
+    def _site_options(self) -> tuple[str, ...]:
+        root = self._options.site_root
+        return () if root is None else ("--root", str(root.resolve()))
+
+    def _stand_in(self, name: str, *options: str) -> str:
+        port = free_port()
+        self._services.append(
+            StandIn(stand_in(name, port, *options, log_path=self._state.logs / f"{name}.log"))
+        )
+        return f"http://127.0.0.1:{port}"
+
+    def _automatic_parameters(self, addresses: Mapping[str, str], keys: Keys) -> dict[str, str]:
+        """What the template cannot know; a parameter given by the user is stronger."""
+        automatic = {
+            "MembershipUrl": addresses["membership"],
+            "TokenizerFile": str(tokenizer_path()),
+            "AllowedPrivateHosts": addresses["site"].removeprefix("http://"),
+            "InternalKeyHashes": hashlib.sha256(keys.ops_key.encode()).hexdigest()[:16],
+        }
+        if "EmbeddingBaseUrl" not in self._options.overrides:
+            automatic["EmbeddingBaseUrl"] = addresses["embeddings"]
+            automatic |= {"EmbeddingModel": MODEL_ID, "EmbeddingDimension": str(DIMENSIONS)}
+        return automatic
+
+    async def _start_parts(self, base: _Base, automatic: Mapping[str, str]) -> None:
+        """Start all services and, as soon as what each step needs is there, the functions' side."""
+        preparation = Preparation(self._state.logs / "preparation.log")
+        try:
+            await preparation.start()
+            async with asyncio.TaskGroup() as group:
+                started = {each.name: group.create_task(self._start_service(each)) for each in self._services}
+                started[_HOST] = group.create_task(base.host.start())
+                group.create_task(self._prepare(preparation, base, automatic, started))
+        except* Exception as errors:  # noqa: BLE001 - raised again: the first reason is the one to tell
+            raise _first(errors) from None
+        finally:
+            await preparation.stop()
+
+    async def _start_service(self, service: Service) -> None:
+        await service.start()
+        self._record()
+
+    async def _prepare(
+        self,
+        preparation: Preparation,
+        base: _Base,
+        automatic: Mapping[str, str],
+        started: Mapping[str, asyncio.Task[None]],
+    ) -> None:
+        options = self._options
+        translated, parameters = await preparation.translate(
+            options.template, automatic, options.overrides, REGION
+        )
+        template = self._template = Template(
+            translated, parameters, folder=options.template.parent, region=REGION, account_id=ACCOUNT_ID
+        )
+        template.check_visibility()
+        await started[base.aws.name]
+        ids, arns = await preparation.create_resources(base.aws.endpoint, template.stateful(), REGION)
+        await started[base.postgres.name]
+        around = Surroundings(
+            aws_endpoint=base.aws.endpoint,
+            prompt_long_polls=base.aws.prompt_long_polls,
+            database_url=base.postgres.url,
+            region=REGION,
+            account_id=ACCOUNT_ID,
+            logs=self._state.logs,
+            port=options.port,
+        )
+        await started[_HOST]
+        runtime = self._runtime = Runtime(base.host, template.cloud(ids, arns), ids, arns, around)
+        await asyncio.gather(
+            preparation.migrate(base.postgres.url, options.template.parent / "sql"), runtime.start()
+        )
+        self._record()
+        self.info = {
+            "gateway": runtime.gateway,
+            "database_url": base.postgres.url,
+            "aws_endpoint": base.aws.endpoint,
+            "invoke_endpoint": runtime.invoke_endpoint,
+            "region": REGION,
+            "account_id": ACCOUNT_ID,
+            "parameters": dict(parameters),
+            "resources": dict(ids),
+        }
+
+    async def _create_resources(self, aws: Aws) -> None:
+        """Put back queues, bucket and table, under their fixed names, after AWS was restarted."""
+        if self._template is None:
+            return
+        preparation = Preparation(self._state.logs / "preparation.log")
+        try:
+            await preparation.start()
+            await preparation.create_resources(aws.endpoint, self._template.stateful(), REGION)
+        finally:
+            await preparation.stop()
+
+    def _record(self) -> None:
+        """Write down the process ids, for whoever comes after a kill."""
+        processes = {service.name: service.pid for service in self._services}
+        host = self._host.supervisor_pid if self._host is not None else None
+        self._state.record({**processes, _HOST: host})
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first plain exception of a group."""
+    inner = errors.exceptions[0]
+    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner

@@ -1,0 +1,115 @@
+"""The process that runs a stack: in the foreground for `indexmill up`, on its own for `up --detach`.
+
+On its own it reads its options as one JSON line from standard input, and answers on standard output with one:
+`{"ready": {…}}` or `{"error": sentence, "usage": …}`. It ends on SIGTERM or SIGINT, and when it is `bound` also
+when its standard input closes, so that it does not outlive whoever started it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from local.intrinsics import TemplateError
+from local.preparation import WrongUsage
+from local.stack import Stack, StackOptions
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+async def serve(
+    options: StackOptions,
+    *,
+    on_ready: Callable[[dict[str, Any]], None],
+    report: Callable[[str], None],
+    bound: bool = False,
+) -> None:
+    """Run a stack until a signal comes. Raises what keeps it from starting or from going on."""
+    loop = asyncio.get_running_loop()
+    asked = asyncio.Event()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, asked.set)
+    if bound:
+        loop.add_reader(sys.stdin.fileno(), _end_with, sys.stdin.fileno(), asked)
+    stack = Stack(options, report)
+    try:
+        info = await _unless(asked, stack.start())
+        if info is not None:
+            on_ready(info)
+            await _unless(asked, stack.run())
+    finally:
+        if bound:
+            loop.remove_reader(sys.stdin.fileno())
+        await stack.stop()
+
+
+def _end_with(pipe: int, asked: asyncio.Event) -> None:
+    if not os.read(pipe, 1024):
+        asked.set()
+
+
+async def _unless(asked: asyncio.Event, work: Any) -> Any:
+    """The work's result, or None when the event came first; the work is cancelled then."""
+    task = asyncio.ensure_future(work)
+    waiter = asyncio.create_task(asked.wait())
+    try:
+        await asyncio.wait({task, waiter}, return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        waiter.cancel()
+        task.cancel()
+        await asyncio.wait({task})
+
+
+def encode(options: StackOptions, *, bound: bool) -> str:
+    """The options as the line that `main` reads."""
+    return json.dumps({"bound": bound, "options": asdict(options)}, default=str)
+
+
+def decode(line: str) -> tuple[StackOptions, bool]:
+    """The other way."""
+    message = json.loads(line)
+    given = message["options"]
+    for name in ("state", "template", "ministack_python", "site_root"):
+        given[name] = None if given[name] is None else Path(given[name])
+    return StackOptions(**given), message["bound"]
+
+
+def main() -> int:
+    """Run a stack as a process of its own; its log is standard error."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    options, bound = decode(sys.stdin.readline())
+    answered = False
+
+    def answer(message: dict[str, Any]) -> None:
+        nonlocal answered
+        if not answered:
+            answered = True
+            os.write(1, json.dumps(message).encode() + b"\n")
+            # Whoever waits for the line sees the end of the pipe as well, and later prints go to the log.
+            os.dup2(2, 1)
+
+    def report(sentence: str) -> None:
+        logging.getLogger("stack").warning("%s", sentence)
+
+    try:
+        asyncio.run(serve(options, on_ready=lambda info: answer({"ready": info}), report=report, bound=bound))
+    except Exception as error:  # told to whoever waits, and to the log
+        logging.getLogger("stack").exception("the stack ended")
+        usage = isinstance(error, WrongUsage | TemplateError)
+        answer({"error": str(error) or type(error).__name__, "usage": usage})
+        return 1
+    answer({"error": "the stack was asked to stop before it was ready"})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+"""The state folder of one stack: who runs on it, its keys, its data, its logs.
+
+    stack.lock        held by the process that runs the stack
+    stack.json        what it serves (mode 600: it holds the keys); there only while the stack is ready
+    processes.json    every process it started, so that a killed stack's can be ended later
+    keys.json, membership-keys.json, postgres/, aws/, logs/
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from local.process_identity import end_processes, identity
+
+
+_LOOKED_AT_S = 0.2
+"""Whoever asks for the running stack holds the lock for a moment, which is no reason to give up."""
+
+
+class AlreadyRunning(RuntimeError):  # noqa: N818
+    """Another stack runs on this state folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The API keys of a stack: two ordinary callers and an internal one."""
+
+    api_key: str
+    other_api_key: str
+    ops_key: str
+
+
+class StateFolder:
+    """One state folder, made when it is missing."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.resolve()
+        self._lock: TextIO | None = None
+
+    @property
+    def logs(self) -> Path:
+        """Where everything logs to."""
+        return self.path / "logs"
+
+    @property
+    def aws(self) -> Path:
+        """What the AWS endpoint keeps."""
+        return self.path / "aws"
+
+    def acquire(self) -> None:
+        """Make the folder and become the one stack on it. Raises AlreadyRunning.
+
+        The lock falls with the process that holds it, however that ends.
+        """
+        for folder in (self.path, self.logs, self.aws):
+            folder.mkdir(parents=True, exist_ok=True)
+        lock = (self.path / "stack.lock").open("a+")
+        deadline = time.monotonic() + _LOOKED_AT_S
+        while not _try_lock(lock, fcntl.LOCK_EX):
+            if time.monotonic() > deadline:
+                lock.close()
+                raise AlreadyRunning(
+                    f"a stack is running on {self.path} (process {self.running_pid()}); "
+                    f"end it with: indexmill down --state {self.path}"
+                )
+            time.sleep(0.02)
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        self._lock = lock
+
+    def release(self) -> None:
+        """Let go of the folder."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def running_pid(self) -> int | None:
+        """The process of the stack that runs on this folder, or None."""
+        file = self.path / "stack.lock"
+        try:
+            with file.open("r+") as lock:
+                if _try_lock(lock, fcntl.LOCK_SH):
+                    return None
+                text = lock.read().strip()
+        except OSError:
+            return None
+        return int(text) if text.isdigit() else 0
+
+    def reap(self) -> list[int]:
+        """End what a killed stack left running; returns the process ids. Only without a running stack."""
+        file = self.path / "processes.json"
+        try:
+            recorded = json.loads(file.read_text())
+        except (OSError, ValueError):
+            recorded = {}
+        ended = end_processes({int(pid): each["started"] for pid, each in recorded.items()})
+        file.unlink(missing_ok=True)
+        (self.path / "stack.json").unlink(missing_ok=True)
+        return ended
+
+    def record(self, processes: Mapping[str, int | None]) -> None:
+        """Write down who runs now, by name."""
+        entries = {
+            str(pid): {"name": name, "started": identity(pid)}
+            for name, pid in processes.items()
+            if pid and identity(pid)
+        }
+        self._write("processes.json", entries)
+
+    def keys(self) -> Keys:
+        """The folder's keys, made at the first call; Membership's key file always has them."""
+        try:
+            keys = Keys(**json.loads((self.path / "keys.json").read_text()))
+        except (OSError, ValueError, TypeError):
+            keys = Keys(*(f"{kind}-{secrets.token_urlsafe(24)}" for kind in ("dev", "dev", "ops")))
+            self._write("keys.json", {name: getattr(keys, name) for name in Keys.__slots__})
+        file = self.membership_keys
+        claims = json.loads(file.read_text()) if file.exists() else {}
+        user = {"caller_type": "user", "tier": "enterprise"}
+        ops = {"caller_type": "service", "tier": "enterprise", "scopes": ["ops"]}
+        own = {keys.api_key: user, keys.other_api_key: user, keys.ops_key: ops}
+        self._write(file.name, {**own, **claims})
+        return keys
+
+    @property
+    def membership_keys(self) -> Path:
+        """The file of valid keys that the Membership stand-in reads whenever it changes."""
+        return self.path / "membership-keys.json"
+
+    def write_info(self, info: Mapping[str, Any]) -> None:
+        """Say what the stack serves, now that it is ready."""
+        self._write("stack.json", info)
+
+    def read_info(self) -> dict[str, Any] | None:
+        """What the running stack serves; None while none is ready."""
+        try:
+            info: dict[str, Any] = json.loads((self.path / "stack.json").read_text())
+        except (OSError, ValueError):
+            return None
+        return info
+
+    def delete(self) -> None:
+        """Delete the folder with everything in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def _write(self, name: str, content: Mapping[str, Any]) -> None:
+        """Replace a file in one step, readable by its owner only."""
+        draft = self.path / f".{name}.{os.getpid()}"
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(content, file, indent=1)
+        draft.replace(self.path / name)
+
+
+def _try_lock(file: TextIO, kind: int) -> bool:
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

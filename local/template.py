@@ -1,0 +1,204 @@
+"""template.yaml, once translated, as the plain values that the local cloud is made of.
+
+>>> translated, parameters = translate(Path("template.yaml"), {}, {}, "eu-west-1")
+>>> template = Template(translated, parameters, folder=Path("."), region="eu-west-1", account_id="0")
+>>> resources = create_resources(endpoint, template.stateful())
+>>> cloud = template.cloud(resources.ids, resources.arns)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from local.front.throttle import Throttle
+from local.intrinsics import Resolver, TemplateError
+from local.parameters import as_references
+from local.spec import FunctionSpec, RestApiSpec, ScheduleSpec, SqsSourceSpec
+from local.template_api import read_api, read_throttles
+from local.template_events import read_schedule, read_sqs_source
+from local.translation import SOURCE
+
+STACK: Final = "indexmill"
+VISIBILITY_FACTOR: Final = 6
+"""A queue hides a message for at least this many of its function's time-outs, as AWS recommends."""
+
+_NAME_PROPERTY: Final = {
+    "AWS::SQS::Queue": "QueueName",
+    "AWS::DynamoDB::Table": "TableName",
+    "AWS::S3::Bucket": "BucketName",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CloudSpec:
+    """Everything that runs, resolved."""
+
+    functions: tuple[FunctionSpec, ...]
+    api: RestApiSpec | None
+    throttles: Mapping[str, Throttle]
+    """Of the API, by `"METHOD /path"`, with `"*"` for all others."""
+    binary_media_types: tuple[str, ...]
+    sources: tuple[SqsSourceSpec, ...]
+    schedules: tuple[ScheduleSpec, ...]
+
+
+class Template:
+    """A translated template with its parameters' values.
+
+    Args:
+        translated: What `local.translation.translate` returned, with `parameters`.
+        folder: The template's folder, to which the folders of the code are relative.
+    """
+
+    def __init__(
+        self,
+        translated: Mapping[str, Any],
+        parameters: Mapping[str, str],
+        *,
+        folder: Path,
+        region: str,
+        account_id: str,
+    ) -> None:
+        self.parameters = parameters
+        self._template = translated
+        self._folder = folder
+        self._region = region
+        self._account_id = account_id
+        self._pseudo = {
+            "AWS::Region": region,
+            "AWS::AccountId": account_id,
+            "AWS::Partition": "aws",
+            "AWS::URLSuffix": "amazonaws.com",
+            "AWS::StackName": STACK,
+            "AWS::StackId": f"arn:aws:cloudformation:{region}:{account_id}:stack/{STACK}/local",
+        }
+        static = self._resolver({}, {}, keep_references=True)
+        self._resources = {
+            name: body for name, body in translated["Resources"].items() if static.includes(body)
+        }
+        self._static = static
+
+    def stateful(self) -> dict[str, Any]:
+        """The queues, tables and buckets as a template of their own, parameters worked out.
+
+        Each has a fixed name, so that functions find it again after the AWS endpoint had to be restarted.
+        """
+        kept = {}
+        for name, body in self._resources.items():
+            if body["Type"] not in _NAME_PROPERTY:
+                continue
+            properties = self._static.resolve(body.get("Properties", {}))
+            default = f"{STACK}-{name}"
+            is_bucket = body["Type"] == "AWS::S3::Bucket"
+            properties.setdefault(_NAME_PROPERTY[body["Type"]], default.lower() if is_bucket else default)
+            kept[name] = {"Type": body["Type"], "Properties": properties}
+        return {"AWSTemplateFormatVersion": "2010-09-09", "Resources": kept}
+
+    def check_visibility(self) -> None:
+        """Raise TemplateError when a queue hides messages for too short a time for its function."""
+        for body in self._of_type("AWS::Lambda::EventSourceMapping"):
+            queue = body["Properties"]["EventSourceArn"]["Fn::GetAtt"][0]
+            function = self._static.resolve(body["Properties"]["FunctionName"])["Ref"]
+            asked = self._properties(queue).get("VisibilityTimeout", 30)
+            visibility = int(self._static.resolve(asked))
+            timeout = self._timeout(self._properties(function))
+            if visibility < VISIBILITY_FACTOR * timeout:
+                name = asked["Ref"] if isinstance(asked, dict) and "Ref" in asked else "its VisibilityTimeout"
+                raise TemplateError(
+                    f"{queue} hides messages for {visibility} s, less than {VISIBILITY_FACTOR} times the "
+                    f"{timeout} s of {function}; raise {name} to {VISIBILITY_FACTOR * timeout} or more"
+                )
+
+    def cloud(self, ids: Mapping[str, str], arns: Mapping[str, str]) -> CloudSpec:
+        """Everything that runs, given the physical ids and ARNs of the stateful resources."""
+        functions = {name: self._name(name) for name in self._names_of("AWS::Lambda::Function")}
+        attributes = {f"{name}.Arn": self._function_arn(given) for name, given in functions.items()}
+        attributes |= {f"{name}.Arn": arn for name, arn in arns.items()}
+        names = {name: name for name in self._resources} | functions | dict(ids)
+        resolver = self._resolver(names, attributes)
+        # A stage names what the laptop has not, such as log groups; nobody reads that here.
+        lenient = self._resolver(names, attributes, keep_references=True)
+        apis = list(self._names_of("AWS::ApiGateway::RestApi"))
+        if len(apis) > 1:
+            raise TemplateError(f"one REST API can be served, the template has {', '.join(apis)}")
+        api_body = lenient.resolve(self._properties(apis[0])["Body"]) if apis else {}
+        stages = [lenient.resolve(body["Properties"]) for body in self._of_type("AWS::ApiGateway::Stage")]
+        queues = {arn: name for name, arn in arns.items()}
+        return CloudSpec(
+            functions=tuple(self._function(name, resolver) for name in functions),
+            api=read_api(apis[0], api_body, stages, self.parameters) if apis else None,
+            throttles=read_throttles(stages),
+            binary_media_types=tuple(api_body.get("x-amazon-apigateway-binary-media-types", ())),
+            sources=tuple(
+                read_sqs_source(name, resolver.resolve(self._properties(name)), queues)
+                for name in self._names_of("AWS::Lambda::EventSourceMapping")
+            ),
+            schedules=tuple(
+                schedule
+                for name in self._names_of("AWS::Events::Rule")
+                for schedule in read_schedule(name, resolver.resolve(self._properties(name)))
+            ),
+        )
+
+    def _function(self, name: str, resolver: Resolver) -> FunctionSpec:
+        raw = self._properties(name)
+        layers = [self._properties(layer["Ref"])["Content"] for layer in raw.get("Layers", ())]
+        own = resolver.resolve(
+            {key: raw[key] for key in ("Handler", "Runtime", "Environment", "MemorySize") if key in raw}
+        )
+        reserved = raw.get("ReservedConcurrentExecutions")
+        variables = own.get("Environment", {}).get("Variables", {})
+        return FunctionSpec(
+            logical_id=name,
+            name=self._name(name),
+            handler=own["Handler"],
+            code_dir=self._folder / raw["Code"]["S3Key"],
+            # What a makefile builds is the environment that we run in ourselves.
+            layer_dirs=tuple(self._folder / each["S3Key"] for each in layers if each["S3Bucket"] == SOURCE),
+            timeout_s=self._timeout(raw),
+            memory_mb=int(own.get("MemorySize", 128)),
+            environment={key: _text(value) for key, value in variables.items()},
+            runtime=own["Runtime"],
+            reserved_concurrency=None if reserved is None else int(resolver.resolve(reserved)),
+        )
+
+    def _resolver(
+        self, names: Mapping[str, Any], attributes: Mapping[str, str], *, keep_references: bool = False
+    ) -> Resolver:
+        references = as_references(self._template.get("Parameters", {}), self.parameters)
+        return Resolver(
+            {**self._pseudo, **names, **references},
+            attributes,
+            conditions=self._template.get("Conditions"),
+            mappings=self._template.get("Mappings"),
+            keep_references=keep_references,
+        )
+
+    def _timeout(self, function: Mapping[str, Any]) -> int:
+        return int(self._static.resolve(function.get("Timeout", 3)))
+
+    def _name(self, function: str) -> str:
+        return str(self._static.resolve(self._properties(function).get("FunctionName", function)))
+
+    def _function_arn(self, name: str) -> str:
+        return f"arn:aws:lambda:{self._region}:{self._account_id}:function:{name}"
+
+    def _properties(self, name: str) -> Mapping[str, Any]:
+        properties: Mapping[str, Any] = self._resources[name].get("Properties", {})
+        return properties
+
+    def _names_of(self, kind: str) -> Iterator[str]:
+        return (name for name, body in self._resources.items() if body["Type"] == kind)
+
+    def _of_type(self, kind: str) -> Iterator[Mapping[str, Any]]:
+        return (self._resources[name] for name in self._names_of(kind))
+
+
+def _text(value: Any) -> str:
+    """A variable's value as Lambda has it: always text."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(value) if isinstance(value, list) else str(value)

@@ -1,0 +1,114 @@
+"""The REST API of a translated template: routes, authorizers, gateway responses, throttles, access log."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from local.front.throttle import Throttle
+from local.intrinsics import TemplateError
+from local.spec import AuthorizerSpec, GatewayResponseSpec, RestApiSpec, RouteSpec
+
+_METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch")
+_INVOCATION: Final = re.compile(r"functions/arn:[^/]*:function:([^/:]+)(?::[^/]+)?/invocations")
+_AUTHORIZER: Final = "x-amazon-apigateway-authorizer"
+_INTEGRATION: Final = "x-amazon-apigateway-integration"
+_TIMEOUT_PARAMETER: Final = "IntegrationTimeoutSeconds"
+_DEFAULT_TTL_S: Final = 300
+
+
+def read_api(
+    logical_id: str,
+    body: Mapping[str, Any],
+    stages: Sequence[Mapping[str, Any]],
+    parameters: Mapping[str, str],
+) -> RestApiSpec:
+    """The API from its resolved definition and stages. Raises TemplateError for what cannot be served."""
+    if not stages:
+        raise TemplateError(f"{logical_id} has no stage")
+    schemes = (body.get("components") or {}).get("securitySchemes") or body.get("securityDefinitions") or {}
+    stage = stages[0]
+    return RestApiSpec(
+        logical_id=logical_id,
+        stage=str(stage["StageName"]),
+        routes=tuple(_routes(body, float(parameters.get(_TIMEOUT_PARAMETER, 29)))),
+        authorizers={
+            name: _authorizer(name, scheme[_AUTHORIZER])
+            for name, scheme in schemes.items()
+            if _AUTHORIZER in scheme
+        },
+        gateway_responses={
+            name: _gateway_response(name, response)
+            for name, response in body.get("x-amazon-apigateway-gateway-responses", {}).items()
+        },
+        access_log_format=(stage.get("AccessLogSetting") or {}).get("Format"),
+    )
+
+
+def read_throttles(stages: Sequence[Mapping[str, Any]]) -> dict[str, Throttle]:
+    """The method settings of the first stage that limit anything."""
+    throttles = {}
+    for setting in stages[0].get("MethodSettings", ()) if stages else ():
+        if "ThrottlingRateLimit" not in setting:
+            continue
+        limit = Throttle(float(setting["ThrottlingRateLimit"]), int(setting.get("ThrottlingBurstLimit", 5000)))
+        path, method = setting["ResourcePath"].replace("~1", "/"), setting["HttpMethod"]
+        throttles["*" if (path, method) == ("/*", "*") else f"{method} {path.replace('//', '/')}"] = limit
+    return throttles
+
+
+def _routes(body: Mapping[str, Any], timeout_s: float) -> Iterator[RouteSpec]:
+    default = body.get("security")
+    for path, operations in body["paths"].items():
+        for method, operation in operations.items():
+            if method not in _METHODS:
+                raise TemplateError(f"{method} {path} is no single method; name the methods one by one")
+            integration = operation.get(_INTEGRATION) or {}
+            if integration.get("type") != "aws_proxy":
+                raise TemplateError(f"{method} {path} is no proxy integration with a function")
+            security = operation.get("security", default)
+            yield RouteSpec(
+                method=method.upper(),
+                path=path,
+                function=_function(integration["uri"]),
+                authorizer=next((name for each in security or () for name in each if name != "NONE"), None),
+                timeout_ms=int(integration.get("timeoutInMillis", timeout_s * 1000)),
+            )
+
+
+def _function(uri: str) -> str:
+    found = _INVOCATION.search(uri)
+    if found is None:
+        raise TemplateError(f"{uri} is not the address of a function")
+    return found.group(1)
+
+
+def _authorizer(name: str, definition: Mapping[str, Any]) -> AuthorizerSpec:
+    if definition.get("type") != "request":
+        raise TemplateError(f"authorizer {name} is of type {definition.get('type')}, not request")
+    sources = [part.strip() for part in definition.get("identitySource", "").split(",") if part.strip()]
+    prefix = "method.request.header."
+    if other := [source for source in sources if not source.startswith(prefix)]:
+        raise TemplateError(f"authorizer {name} identifies callers by {', '.join(other)}, not by headers")
+    return AuthorizerSpec(
+        name=name,
+        function=_function(definition["authorizerUri"]),
+        identity_headers=tuple(source.removeprefix(prefix) for source in sources),
+        ttl_s=int(definition.get("authorizerResultTtlInSeconds", _DEFAULT_TTL_S)),
+    )
+
+
+def _gateway_response(name: str, response: Mapping[str, Any]) -> GatewayResponseSpec:
+    prefix = "gatewayresponse.header."
+    status = response.get("statusCode")
+    return GatewayResponseSpec(
+        response_type=name,
+        status=None if status is None else int(status),
+        headers={
+            key.removeprefix(prefix): value.strip("'")
+            for key, value in response.get("responseParameters", {}).items()
+            if key.startswith(prefix)
+        },
+        templates=dict(response.get("responseTemplates", {})),
+    )

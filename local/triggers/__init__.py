@@ -1,0 +1,1 @@
+"""What starts functions by itself: SQS event sources and schedules."""

@@ -1,0 +1,285 @@
+"""The SQS event source mapping: takes messages from a queue to a function, by AWS's rules.
+
+- A batch has up to `batch_size` messages, gathered for up to `window_s`, and at most 6 MB as an event.
+- Success deletes the batch; a function error leaves all of it in the queue until its visibility ends. With
+  `report_batch_item_failures` the messages stay that the function names, and all when the reply is malformed.
+  The visibility of a message that was handed over is never touched: the function may have set it.
+- A throttled invocation is tried again, ever less often, until the visibility of its messages ends.
+- At most `maximum_concurrency` invocations are under way; errors lower it for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from dataclasses import dataclass, replace
+
+from local.spec import Invoker, InvokeResult, SqsSourceSpec, Throttled
+from local.triggers.sqs_client import MAX_PER_CALL, SqsClient, SqsError
+from local.triggers.sqs_deletes import Deletes
+from local.triggers.sqs_events import Message, events, failed_ids
+from local.triggers.sqs_pace import Concurrency, LongPollPace, Pace, ShortPollPace
+
+log = logging.getLogger(__name__)
+
+WINDOW_LOOK_S = 0.1
+"""How often a batch that is being gathered asks for more."""
+RECEIVE_BACKOFF_S = (0.1, 2.0)
+THROTTLE_BACKOFF_S = (0.1, 5.0)
+
+
+class VisibilityTooShort(ValueError):
+    """The queue's visibility timeout is shorter than the function's timeout: AWS refuses such a mapping."""
+
+
+@dataclass(slots=True)
+class SourceStats:
+    """What a source has done since it was started; counts, except the last two."""
+
+    receives: int = 0
+    empty_receives: int = 0
+    messages: int = 0
+    invocations: int = 0
+    function_errors: int = 0
+    throttles: int = 0
+    item_failures: int = 0
+    deleted: int = 0
+    given_back: int = 0
+    receive_errors: int = 0
+    in_flight: int = 0
+    """Invocations under way now."""
+    allowed: int = 0
+    """Invocations that may be under way now."""
+
+
+class SqsEventSource:
+    """One event source mapping; `endpoint` is an SQS endpoint on plain HTTP.
+
+    `prompt_long_polls` says that the endpoint answers waiting receives as soon as a message comes; then one
+    receive always waits there. Otherwise the queue is asked every few milliseconds while busy and ten times a
+    second when idle, and `nudge` tells that traffic is likely.
+    """
+
+    def __init__(  # noqa: PLR0913 - what a mapping consists of
+        self,
+        spec: SqsSourceSpec,
+        queue_url: str,
+        queue_arn: str,
+        invoker: Invoker,
+        endpoint: str,
+        *,
+        region: str,
+        function_timeout_s: float,
+        prompt_long_polls: bool = False,
+        pace: Pace | None = None,
+    ) -> None:
+        self.spec = spec
+        self._arn = queue_arn
+        self._region = region
+        self._invoker = invoker
+        self._function_timeout_s = function_timeout_s
+        self._client = SqsClient(endpoint, queue_url, region=region)
+        self._deletes = Deletes(self._client)
+        self._pace: Pace = pace or (LongPollPace() if prompt_long_polls else ShortPollPace())
+        self._concurrency = Concurrency(spec.maximum_concurrency)
+        self._stats = SourceStats()
+        self._enabled = spec.enabled
+        self._stopping = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._loop: asyncio.Task[None] | None = None
+        self._poll: asyncio.Task[list[Message]] | None = None
+        self._deliveries: set[asyncio.Task[None]] = set()
+
+    @property
+    def enabled(self) -> bool:
+        """Whether messages are being taken; switching it off lets invocations under way finish."""
+        return self._enabled
+
+    @enabled.setter
+    def enabled(self, value: bool) -> None:
+        self._enabled = value
+        self._interrupt()
+
+    async def start(self) -> None:
+        """Begin to poll; VisibilityTooShort when the queue's visibility is below the function's timeout."""
+        visibility = await self._client.visibility_s()
+        if visibility < self._function_timeout_s:
+            raise VisibilityTooShort(
+                f"{self.spec.logical_id}: queue {self.spec.queue} hides messages for {visibility} s, "
+                f"less than the {self._function_timeout_s:g} s timeout of {self.spec.function}"
+            )
+        self._loop = asyncio.create_task(self._run(), name=f"sqs-{self.spec.logical_id}")
+
+    async def stop(self, grace_s: float = 5.0) -> None:
+        """Stop polling, give back what was not handed over, and wait `grace_s` for invocations under way.
+
+        Messages of invocations that are cut off then stay hidden until their visibility ends.
+        """
+        self._stopping.set()
+        self._interrupt()
+        if self._loop is not None:
+            await self._loop
+        if self._deliveries:
+            _, late = await asyncio.wait(self._deliveries, timeout=grace_s)
+            for delivery in late:
+                delivery.cancel()
+            if late:
+                await asyncio.wait(late)
+        await self._deletes.drain()
+        self._client.close()
+
+    def nudge(self) -> None:
+        """Say that a message is likely to come soon; cheap, any number of times."""
+        self._pace.nudged()
+        if not self._pace.wait_s:
+            self._changed.set()
+
+    def stats(self) -> SourceStats:
+        """Counts since the start, as a copy."""
+        current = {"in_flight": len(self._deliveries), "allowed": self._concurrency.allowed}
+        return replace(self._stats, deleted=self._deletes.count, **current)
+
+    def _interrupt(self) -> None:
+        self._changed.set()
+        if self._poll is not None and not self._taking:
+            self._poll.cancel()
+
+    @property
+    def _taking(self) -> bool:
+        return self._enabled and not self._stopping.is_set()
+
+    async def _pause(self, seconds: float | None) -> None:
+        """Wait until something changes, or `seconds`."""
+        self._changed.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+
+    async def _run(self) -> None:
+        backoff = RECEIVE_BACKOFF_S[0]
+        while not self._stopping.is_set():
+            if not self._taking or len(self._deliveries) >= self._concurrency.allowed:
+                await self._pause(None)
+                continue
+            if (pause := self._pace.pause_s()) > 0:
+                await self._pause(pause)
+                continue
+            try:
+                batch = await self._gather()
+            except (SqsError, OSError) as error:
+                self._stats.receive_errors += 1
+                log.warning("%s cannot receive: %s", self.spec.logical_id, error)
+                await self._pause(backoff)
+                backoff = min(2 * backoff, RECEIVE_BACKOFF_S[1])
+                continue
+            backoff = RECEIVE_BACKOFF_S[0]
+            self._concurrency.batch(len(batch), self.spec.batch_size)
+            if batch and self._taking:
+                self._hand_over(batch)
+            elif batch:
+                await self._give_back(batch)
+
+    async def _gather(self) -> list[Message]:
+        """One batch, possibly empty."""
+        size = self.spec.batch_size
+        batch = await self._receive(size, self._pace.wait_s)
+        self._pace.received(len(batch), min(size, MAX_PER_CALL))
+        closes = time.monotonic() + self.spec.window_s
+        more = len(batch) == MAX_PER_CALL or bool(batch and self.spec.window_s)
+        while more and len(batch) < size and self._taking:
+            try:
+                found = await self._receive(size - len(batch), 0)
+            except (SqsError, OSError) as error:
+                log.warning("%s delivers a batch that is not full: %s", self.spec.logical_id, error)
+                break
+            batch += found
+            left = closes - time.monotonic()
+            full = len(found) == MAX_PER_CALL
+            more = full or left > 0
+            if more and not full and len(batch) < size:
+                await self._pause(min(left, WINDOW_LOOK_S))
+        return batch
+
+    async def _receive(self, limit: int, wait_s: int) -> list[Message]:
+        """Up to ten messages; none when the source is stopped or switched off while it waits at the queue."""
+        if wait_s:
+            # A task of its own can be cancelled without losing what has arrived already.
+            self._poll = poll = asyncio.create_task(self._client.receive(limit, wait_s))
+            await asyncio.wait({poll})
+            self._poll = None
+            found = [] if poll.cancelled() else poll.result()
+        else:
+            found = await self._client.receive(limit)
+        self._stats.receives += 1
+        self._stats.messages += len(found)
+        self._stats.empty_receives += not found
+        return found
+
+    def _hand_over(self, batch: list[Message]) -> None:
+        delivery = asyncio.create_task(self._deliver(batch))
+        self._deliveries.add(delivery)
+        delivery.add_done_callback(self._delivered)
+
+    def _delivered(self, delivery: asyncio.Task[None]) -> None:
+        self._deliveries.discard(delivery)
+        self._changed.set()
+        if not delivery.cancelled() and (error := delivery.exception()):
+            log.error("%s lost a delivery", self.spec.logical_id, exc_info=error)
+
+    async def _deliver(self, batch: list[Message]) -> None:
+        received = time.monotonic()
+        for messages, event in events(batch, self._arn, self._region):
+            result = await self._invoke(event, received)
+            if result is None:
+                if self._stopping.is_set():
+                    await self._give_back(messages)
+                continue
+            settled = self._settled(messages, result)
+            self._stats.item_failures += len(messages) - len(settled)
+            self._deletes.add([message["ReceiptHandle"] for message in settled])
+
+    def _settled(self, messages: list[Message], result: InvokeResult) -> list[Message]:
+        if result.function_error:
+            self._stats.function_errors += 1
+            # Partial-batch mode has no back-off: the function says itself what failed.
+            if not self.spec.report_batch_item_failures:
+                self._concurrency.failed()
+            return []
+        self._concurrency.succeeded()
+        if not self.spec.report_batch_item_failures:
+            return messages
+        failed = failed_ids(result.payload, [message["MessageId"] for message in messages])
+        return [message for message in messages if message["MessageId"] not in failed]
+
+    async def _invoke(self, event: bytes, received: float) -> InvokeResult | None:
+        """The function's result, or None when it was throttled for as long as the messages are hidden."""
+        backoff = THROTTLE_BACKOFF_S[0]
+        while True:
+            try:
+                self._stats.invocations += 1
+                return await self._invoker.invoke(self.spec.function, event)
+            except Throttled:
+                self._stats.throttles += 1
+                self._concurrency.failed()
+            except Exception as error:  # whatever a host may raise must not end the source
+                log.exception("%s cannot invoke %s", self.spec.logical_id, self.spec.function)
+                return InvokeResult(str(error).encode(), "Unhandled")
+            if self._stopping.is_set() or time.monotonic() + backoff - received >= await self._visibility():
+                return None
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), backoff)
+                return None
+            backoff = min(2 * backoff, THROTTLE_BACKOFF_S[1])
+
+    async def _visibility(self) -> float:
+        """Read when needed: it may have been changed. Zero, which gives up, when it cannot be read."""
+        with contextlib.suppress(SqsError, OSError):
+            return float(await self._client.visibility_s())
+        return 0.0
+
+    async def _give_back(self, messages: list[Message]) -> None:
+        self._stats.given_back += len(messages)
+        with contextlib.suppress(SqsError, OSError):
+            await self._client.give_back([message["ReceiptHandle"] for message in messages])

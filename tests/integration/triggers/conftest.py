@@ -1,0 +1,83 @@
+"""One MiniStack for all tests of this folder; queues and sources per test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from local.backends.ministack import MiniStack
+from local.triggers.sqs import SqsEventSource
+from local.triggers.sqs_client import SqsClient
+from tests.integration.triggers.harness import ACCOUNT, REGION, Queue, Recorder
+
+PYTHON = Path(__file__).parents[3] / ".venv-ministack" / "bin" / "python"
+
+
+@pytest.fixture(scope="session")
+def ministack_python() -> Path:
+    """The interpreter that has MiniStack; `make setup` makes it."""
+    assert PYTHON.exists(), f"{PYTHON} is missing"
+    return PYTHON
+
+
+@pytest.fixture(scope="session")
+def ministack(tmp_path_factory: pytest.TempPathFactory, ministack_python: Path) -> Iterator[MiniStack]:
+    with asyncio.Runner() as runner:
+        folder = tmp_path_factory.mktemp("ministack")
+        server = MiniStack(folder, ministack_python, account_id=ACCOUNT, region=REGION)
+        runner.run(server.start())
+        yield server
+        runner.run(server.stop())
+
+
+@pytest.fixture
+def endpoint(ministack: MiniStack) -> str:
+    return ministack.endpoint
+
+
+@pytest.fixture
+def queue(endpoint: str) -> Callable[..., Queue]:
+    """Make a queue; visibility 30 s unless told."""
+
+    def make(visibility_s: int = 30, **attributes: str) -> Queue:
+        return Queue(endpoint, VisibilityTimeout=str(visibility_s), **attributes)
+
+    return make
+
+
+@pytest_asyncio.fixture
+async def connect() -> AsyncIterator[Callable[[str, str], SqsClient]]:
+    """Make a raw client for an endpoint and a queue URL; closed after the test."""
+    clients: list[SqsClient] = []
+
+    def make(endpoint: str, queue_url: str) -> SqsClient:
+        clients.append(SqsClient(endpoint, queue_url, region=REGION))
+        return clients[-1]
+
+    yield make
+    for client in clients:
+        client.close()
+
+
+StartSource = Callable[..., Awaitable[SqsEventSource]]
+
+
+@pytest_asyncio.fixture
+async def start_source() -> AsyncIterator[StartSource]:
+    """Start a source on a queue; stopped after the test."""
+    started: list[SqsEventSource] = []
+
+    async def start(queue: Queue, invoker: Recorder, **options: Any) -> SqsEventSource:
+        source = queue.source(invoker, **options)
+        await source.start()
+        started.append(source)
+        return source
+
+    yield start
+    for source in started:
+        await source.stop()

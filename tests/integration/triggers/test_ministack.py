@@ -1,0 +1,184 @@
+"""MiniStack as a child process, the resources in it, and what our server adds to it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from local.backends.ministack import MiniStack, MiniStackFailed, create_resources
+from local.triggers.sqs_client import SqsClient
+from tests.integration.triggers.harness import ACCOUNT, REGION, Queue
+
+Connect = Callable[[str, str], SqsClient]
+TEMPLATE: dict[str, Any] = {
+    "Parameters": {"Visibility": {"Type": "Number", "Default": 360}},
+    "Resources": {
+        "Function": {"Type": "AWS::Lambda::Function", "Properties": {}},
+        "Dead": {"Type": "AWS::SQS::Queue", "DependsOn": "Function", "Properties": {}},
+        "Work": {
+            "Type": "AWS::SQS::Queue",
+            "Properties": {
+                "VisibilityTimeout": {"Ref": "Visibility"},
+                "RedrivePolicy": {
+                    "maxReceiveCount": 7,
+                    "deadLetterTargetArn": {"Fn::GetAtt": ["Dead", "Arn"]},
+                },
+            },
+        },
+        "Raw": {"Type": "AWS::S3::Bucket"},
+        "Counters": {
+            "Type": "AWS::DynamoDB::Table",
+            "Properties": {
+                "BillingMode": "PAY_PER_REQUEST",
+                "AttributeDefinitions": [{"AttributeName": "k", "AttributeType": "S"}],
+                "KeySchema": [{"AttributeName": "k", "KeyType": "HASH"}],
+                "TimeToLiveSpecification": {"AttributeName": "expires_at", "Enabled": True},
+            },
+        },
+        "Key": {"Type": "AWS::SecretsManager::Secret", "Properties": {"SecretString": "s3cret"}},
+    },
+}
+
+
+def _client(name: str, endpoint: str) -> Any:
+    session: Any = boto3.Session(aws_access_key_id="x", aws_secret_access_key="y", region_name=REGION)
+    return session.client(name, endpoint_url=endpoint)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_it_listens_on_loopback_only(ministack: MiniStack) -> None:
+    folder = Path(f"/proc/{ministack.pid}")
+    links = [str(entry.readlink()) for entry in (folder / "fd").iterdir() if entry.is_symlink()]
+    inodes = {m[1] for link in links if (m := re.match(r"socket:\[(\d+)\]", link))}
+    rows = [row.split() for f in ("tcp", "tcp6") for row in (folder / "net" / f).read_text().splitlines()[1:]]
+    listening = [row[1] for row in rows if row[3] == "0A" and row[9] in inodes]
+    assert len(listening) == 1
+    assert listening[0].startswith("0100007F:")
+
+
+async def test_a_start_without_the_package_says_what_the_log_says(tmp_path: Path) -> None:
+    server = MiniStack(tmp_path, Path(sys.executable), account_id=ACCOUNT, region=REGION)
+    with pytest.raises(MiniStackFailed, match="No module named"):
+        await server.start()
+    assert server.pid is None
+
+
+async def test_it_ends_when_its_parent_is_gone(tmp_path: Path, ministack_python: Path) -> None:
+    server = MiniStack(tmp_path, ministack_python, account_id=ACCOUNT, region=REGION)
+    await server.start()
+    process = server._process
+    assert process is not None
+    assert process.stdin is not None
+    process.stdin.close()
+    assert await asyncio.wait_for(server.wait(), 5) is not None
+    await server.stop()
+
+
+async def test_state_outlives_a_restart_when_asked(
+    tmp_path: Path, ministack_python: Path, connect: Connect
+) -> None:
+    first = MiniStack(tmp_path, ministack_python, account_id=ACCOUNT, region=REGION, persist=True)
+    endpoint = await first.start()
+    made = await asyncio.to_thread(create_resources, endpoint, TEMPLATE, region=REGION)
+    await asyncio.to_thread(
+        _client("sqs", endpoint).send_message, QueueUrl=made.ids["Work"], MessageBody="kept"
+    )
+    await asyncio.to_thread(_client("s3", endpoint).put_object, Bucket=made.ids["Raw"], Key="k", Body=b"kept")
+    await first.stop()
+    port = int(endpoint.rpartition(":")[2])
+    again = MiniStack(tmp_path, ministack_python, account_id=ACCOUNT, region=REGION, persist=True, port=port)
+    try:
+        assert await again.start() == endpoint
+        same = await asyncio.to_thread(create_resources, endpoint, TEMPLATE, region=REGION)
+        found = await connect(endpoint, same.ids["Work"]).receive(10)
+        stored = await asyncio.to_thread(_client("s3", endpoint).get_object, Bucket=same.ids["Raw"], Key="k")
+        assert [m["Body"] for m in found] == ["kept"]
+        assert stored["Body"].read() == b"kept"
+    finally:
+        await again.stop()
+
+
+def test_the_stateful_resources_of_a_template_are_created_and_updated(endpoint: str) -> None:
+    made = create_resources(endpoint, TEMPLATE, region=REGION, parameters={"Visibility": "60", "Other": "x"})
+    assert set(made.ids) == {"Dead", "Work", "Raw", "Counters", "Key"}
+    assert made.arns["Work"].startswith(f"arn:aws:sqs:{REGION}:{ACCOUNT}:")
+    assert made.ids["Key"] == made.arns["Key"]
+    sqs = _client("sqs", endpoint)
+    found = sqs.get_queue_attributes(QueueUrl=made.ids["Work"], AttributeNames=["All"])["Attributes"]
+    assert found["VisibilityTimeout"] == "60"
+    policy = json.loads(found["RedrivePolicy"])
+    assert (int(policy["maxReceiveCount"]), policy["deadLetterTargetArn"]) == (7, made.arns["Dead"])
+    ttl = _client("dynamodb", endpoint).describe_time_to_live(TableName=made.ids["Counters"])
+    assert ttl["TimeToLiveDescription"]["AttributeName"] == "expires_at"
+    assert _client("s3", endpoint).list_objects_v2(Bucket=made.ids["Raw"])["KeyCount"] == 0
+    secret = _client("secretsmanager", endpoint).get_secret_value(SecretId=made.arns["Key"])
+    assert secret["SecretString"] == "s3cret"
+    assert create_resources(endpoint, TEMPLATE, region=REGION, parameters={"Visibility": "60"}) == made
+
+
+def test_a_reference_to_something_that_is_left_out_is_refused(endpoint: str) -> None:
+    policy = {"deadLetterTargetArn": {"Fn::GetAtt": "Function.Arn"}, "maxReceiveCount": 1}
+    work = {"Type": "AWS::SQS::Queue", "Properties": {"RedrivePolicy": policy}}
+    template = {"Resources": {"Work": work, "Function": {"Type": "AWS::Lambda::Function"}}}
+    with pytest.raises(ValueError, match="Work refers to Function"):
+        create_resources(endpoint, template, region=REGION)
+
+
+async def test_a_waiting_receive_is_answered_at_once(queue: Callable[..., Queue], connect: Connect) -> None:
+    q = queue()
+    client = connect(q.endpoint, q.url)
+    delays = []
+    for _ in range(5):
+        waiting = asyncio.create_task(client.receive(10, 10))
+        await asyncio.sleep(0.03)
+        await q.send("now")
+        sent = time.monotonic()
+        assert [m["Body"] for m in await waiting] == ["now"]
+        delays.append(time.monotonic() - sent)
+    assert sorted(delays)[2] < 0.04  # by itself MiniStack looks every 100 ms
+
+
+async def test_a_waiting_receive_sees_a_message_whose_visibility_ends(
+    queue: Callable[..., Queue], connect: Connect
+) -> None:
+    q = queue(visibility_s=1)
+    await q.send("again")
+    client = connect(q.endpoint, q.url)
+    assert await client.receive(10)
+    start = time.monotonic()
+    assert await client.receive(10, 5)
+    assert 0.7 < time.monotonic() - start < 1.3
+
+
+async def test_a_receive_that_is_given_up_takes_no_message(
+    queue: Callable[..., Queue], connect: Connect
+) -> None:
+    q = queue()
+    client = connect(q.endpoint, q.url)
+    waiting = asyncio.create_task(client.receive(10, 20))
+    await asyncio.sleep(0.05)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    await asyncio.sleep(0.05)
+    await q.send("for the next")
+    found = await client.receive(10)
+    assert [m["Attributes"]["ApproximateReceiveCount"] for m in found] == ["1"]
+
+
+async def test_deleting_twice_succeeds_as_on_aws(queue: Callable[..., Queue], connect: Connect) -> None:
+    q = queue()
+    await q.send("x")
+    client = connect(q.endpoint, q.url)
+    handles = [m["ReceiptHandle"] for m in await client.receive(10)]
+    assert await client.delete(handles) == 0
+    assert await client.delete(handles) == 0
+    assert await client.delete(["no receipt handle"]) == 1

@@ -1,0 +1,79 @@
+"""When a source asks again, on a clock of the test's own."""
+
+from __future__ import annotations
+
+import pytest
+
+from local.triggers.sqs_pace import Concurrency, LongPollPace, ShortPollPace
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_long_polls_follow_at_once_after_a_lone_message_or_a_full_batch() -> None:
+    clock = Clock()
+    pace = LongPollPace(0.02, clock)
+    pace.received(1, 10)
+    assert pace.pause_s() <= 0
+    clock.now += 0.01
+    pace.received(10, 10)
+    assert pace.pause_s() <= 0
+
+
+def test_long_polls_linger_when_small_batches_follow_closely() -> None:
+    clock = Clock()
+    pace = LongPollPace(0.02, clock)
+    pace.received(1, 10)
+    clock.now += 0.01
+    pace.received(2, 10)
+    assert pace.pause_s() == pytest.approx(0.02)
+    clock.now += 0.015
+    assert pace.pause_s() == pytest.approx(0.005)
+    clock.now += 1
+    pace.received(1, 10)
+    assert pace.pause_s() <= 0
+
+
+def test_short_polls_are_close_together_only_after_traffic_or_a_nudge() -> None:
+    clock = Clock()
+    pace = ShortPollPace(busy_s=0.01, idle_s=0.1, busy_for_s=2.0, clock=clock)
+    pace.received(0, 10)
+    assert pace.pause_s() == pytest.approx(0.1)
+    pace.nudged()
+    assert pace.pause_s() == pytest.approx(0.01)
+    clock.now += 1.5
+    pace.received(1, 10)
+    clock.now += 1.9
+    pace.received(0, 10)
+    assert pace.pause_s() == pytest.approx(0.01)
+    clock.now += 0.2
+    pace.received(0, 10)
+    assert pace.pause_s() == pytest.approx(0.1)
+
+
+def test_a_full_batch_is_followed_by_another_short_poll_at_once() -> None:
+    pace = ShortPollPace(clock=Clock())
+    pace.received(10, 10)
+    assert pace.pause_s() == 0
+
+
+def test_concurrency_follows_load_and_errors_between_its_bounds() -> None:
+    concurrency = Concurrency(7)
+    assert concurrency.allowed == 5
+    for _ in range(4):
+        concurrency.batch(10, 10)
+    assert concurrency.allowed == 7
+    for _ in range(4):
+        concurrency.batch(0, 10)
+    assert concurrency.allowed == 5
+    for _ in range(4):
+        concurrency.failed()
+    assert concurrency.allowed == 1
+    for _ in range(9):
+        concurrency.succeeded()
+    assert concurrency.allowed == 5
+    assert (Concurrency(2).allowed, Concurrency(None).allowed) == (2, 5)
