@@ -1,0 +1,70 @@
+"""Queue on SQS."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from indexmill.contracts.errors import ErrorCode, TransientError
+from indexmill.platform.adapters.aws import client
+
+_BATCH = 10
+_BATCH_BYTES = 1_000_000
+"""SQS refuses a batch of more than 1 MiB in sum; some room is left for its envelope."""
+_MAX_VISIBILITY_S = 43_200
+
+
+class SqsQueue:
+    """One SQS queue, written in batches."""
+
+    def __init__(self, url: str, sqs: Any | None = None) -> None:
+        """The client is made on first use."""
+        self._url = url
+        self._sqs = sqs
+
+    def send(self, bodies: Sequence[str]) -> list[int]:
+        """Send all bodies and return the positions of those that SQS did not take."""
+        refused: list[int] = []
+        sent_any = not bodies
+        last_error: Exception | None = None
+        for batch in _batches(bodies):
+            entries = [{"Id": str(position), "MessageBody": bodies[position]} for position in batch]
+            try:
+                answer = self._client().send_message_batch(QueueUrl=self._url, Entries=entries)
+            except (BotoCoreError, ClientError) as error:
+                last_error = error
+                refused.extend(batch)
+                continue
+            sent_any = True
+            refused.extend(int(entry["Id"]) for entry in answer.get("Failed", []))
+        if not sent_any:
+            raise TransientError(ErrorCode.QUEUE_UNAVAILABLE, "The queue cannot be reached.") from last_error
+        return refused
+
+    def give_back(self, receipt_handle: str, after_s: float) -> None:
+        """Let a received message be seen again after `after_s` seconds (at most 12 hours)."""
+        seconds = min(int(after_s + 0.5), _MAX_VISIBILITY_S)
+        self._client().change_message_visibility(
+            QueueUrl=self._url, ReceiptHandle=receipt_handle, VisibilityTimeout=seconds
+        )
+
+    def _client(self) -> Any:
+        if self._sqs is None:
+            self._sqs = client("sqs")
+        return self._sqs
+
+
+def _batches(bodies: Sequence[str]) -> Iterator[list[int]]:
+    batch: list[int] = []
+    size = 0
+    for position, body in enumerate(bodies):
+        length = len(body.encode())
+        if batch and (len(batch) == _BATCH or size + length > _BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(position)
+        size += length
+    if batch:
+        yield batch

@@ -1,0 +1,22 @@
+"""Large things, stored once under the digest of their content."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from indexmill.contracts.content import BlobRef
+
+
+class BlobStore(Protocol):
+    """Content-addressed storage. Both calls raise TransientError(storage_unavailable)."""
+
+    def put(self, data: bytes, *, kind: str, content_type: str) -> BlobRef:
+        """Store `data` and return where; `kind` is the key's first part ("raw", "text", "chunks")."""
+        ...
+
+    def get(self, ref: BlobRef) -> bytes:
+        """Return the content of `ref`.
+
+        Raises PermanentError: content_missing when it is gone, content_corrupt when it changed.
+        """
+        ...

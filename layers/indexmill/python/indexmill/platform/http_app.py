@@ -1,0 +1,160 @@
+"""The HTTP side of every service: one FastAPI app factory, one error envelope, strict JSON bodies."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+
+from indexmill.contracts.errors import CallerError, ErrorCode, IndexmillError
+from indexmill.contracts.identity import CallerContext
+from indexmill.platform import strict_json
+from indexmill.platform.observability import Observability
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9-]{1,64}")
+_SERVER_ERROR = 500
+
+
+class _StrictRequest(Request):
+    """A request whose JSON was already parsed by our own rules."""
+
+    def __init__(self, request: Request, body: bytes, value: Any) -> None:
+        super().__init__(request.scope, request.receive)
+        self._body = body
+        self._json = value
+
+
+def json_route(max_body_bytes: int) -> type[APIRoute]:
+    """Return the route class of endpoints that take JSON of at most `max_body_bytes`."""
+
+    class JsonRoute(APIRoute):
+        """Checks headers, size and JSON before FastAPI sees the body."""
+
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            original = super().get_route_handler()
+            takes_body = self.body_field is not None
+
+            async def handle(request: Request) -> Response:
+                if _api_keys(request) > 1:
+                    raise CallerError(ErrorCode.INVALID_API_KEY, "Send exactly one X-API-Key header.")
+                if takes_body:
+                    body = await _checked_body(request, max_body_bytes)
+                    request = _StrictRequest(request, body, strict_json.loads(body))
+                return await original(request)
+
+            return handle
+
+    return JsonRoute
+
+
+def _api_keys(request: Request) -> int:
+    # The event knows: on the way here the values of one header were joined into one.
+    headers = request.scope.get("aws.event", {}).get("multiValueHeaders") or {}
+    return sum(len(values) for name, values in headers.items() if name.lower() == "x-api-key")
+
+
+async def _checked_body(request: Request, limit: int) -> bytes:
+    content_type = request.headers.get("content-type", "").lower()
+    media_type, _, parameters = content_type.partition(";")
+    if media_type.strip() != "application/json":
+        raise CallerError(ErrorCode.UNSUPPORTED_MEDIA_TYPE, "Send the body as application/json.")
+    if "charset" in parameters and "utf-8" not in parameters:
+        raise CallerError(ErrorCode.INVALID_ENCODING, "The body must be UTF-8.")
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise CallerError(ErrorCode.UNSUPPORTED_ENCODING, "Send the body without a content encoding.")
+    body = await request.body()
+    if len(body) > limit:
+        raise CallerError(ErrorCode.PAYLOAD_TOO_LARGE, f"The body may have at most {limit} bytes.")
+    return body
+
+
+def create_app(title: str, routers: list[APIRouter], observability: Observability) -> FastAPI:
+    """Build a service's app: its routers, and our envelope for whatever goes wrong."""
+    app = FastAPI(title=title, redirect_slashes=False, docs_url=None, redoc_url=None, openapi_url=None)
+    for router in routers:
+        app.include_router(router)
+
+    async def on_error(request: Request, error: Exception) -> Response:
+        known = _as_known(error)
+        if known.http_status >= _SERVER_ERROR:
+            observability.log.error("request.failed", exc_info=error, extra={"code": known.code})
+        return envelope(known, request_id(request))
+
+    for kind in (IndexmillError, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, on_error)
+    return app
+
+
+def envelope(error: IndexmillError, request_id_: str) -> JSONResponse:
+    """Return the one shape of an error answer."""
+    message = error.message if error.code != ErrorCode.INTERNAL_ERROR else "Something went wrong on our side."
+    content = {
+        "code": error.code,
+        "message": message,
+        "request_id": request_id_,
+        "field": error.field,
+        "retry_after": error.retry_after,
+        "hint": error.hint,
+    }
+    headers = {"Retry-After": str(error.retry_after)} if error.retry_after is not None else {}
+    body = {"error": {key: value for key, value in content.items() if value is not None}}
+    return JSONResponse(body, status_code=error.http_status, headers=headers)
+
+
+def _as_known(error: Exception) -> IndexmillError:
+    if isinstance(error, IndexmillError):
+        return error
+    if isinstance(error, RequestValidationError):
+        return _first_problem(error)
+    if isinstance(error, HTTPException):
+        if error.status_code in (404, 405):
+            return CallerError(ErrorCode.NOT_FOUND, "There is nothing at this path.")
+        return CallerError(ErrorCode.MALFORMED_JSON, "The request cannot be read.")
+    return IndexmillError(ErrorCode.INTERNAL_ERROR, str(error))
+
+
+def _first_problem(error: RequestValidationError) -> IndexmillError:
+    """Name the first wrong field; never the value, which may be large or secret."""
+    problem = error.errors()[0]
+    location = ".".join(str(part) for part in problem["loc"])
+    text = str(problem["msg"])[:200]
+    return CallerError(ErrorCode.VALIDATION_ERROR, f"{location}: {text}"[:400], field=location[:200])
+
+
+def request_id(request: Request) -> str:
+    """Return the caller's X-Request-Id when it is a sound one, else the gateway's."""
+    given = request.headers.get("x-request-id", "")
+    if _REQUEST_ID.fullmatch(given):
+        return given
+    return str(_request_context(request).get("requestId", ""))
+
+
+def _request_context(request: Request) -> dict[str, Any]:
+    context: dict[str, Any] = request.scope.get("aws.event", {}).get("requestContext", {})
+    return context
+
+
+async def _caller(request: Request) -> CallerContext:
+    claims = _request_context(request).get("authorizer") or {}
+    caller_id = claims.get("caller_id")
+    if not caller_id:
+        raise CallerError(ErrorCode.INVALID_API_KEY, "A valid X-API-Key header is required.")
+    return CallerContext(
+        caller_id=str(caller_id),
+        caller_type=str(claims.get("caller_type", "unknown")),
+        tier=claims.get("tier") or None,
+        scopes=tuple(str(claims.get("scopes", "")).split()),
+        internal=str(claims.get("internal", "false")) == "true",
+    )
+
+
+Caller = Annotated[CallerContext, Depends(_caller)]
+"""The validated caller, as the gateway's authorizer told it."""
+RequestId = Annotated[str, Depends(request_id)]
+"""Id of this request, for messages and logs."""

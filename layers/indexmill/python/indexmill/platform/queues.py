@@ -1,0 +1,17 @@
+"""Sending to a queue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+
+class Queue(Protocol):
+    """One queue that we send to."""
+
+    def send(self, bodies: Sequence[str]) -> list[int]:
+        """Send the bodies, ten and at most 1 MiB a call, and return the positions that were NOT accepted.
+
+        Raises TransientError(queue_unavailable) when nothing could be sent at all.
+        """
+        ...

@@ -1,0 +1,37 @@
+"""Typed settings: one class per function, read from its environment once, at cold start."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict
+
+
+class FunctionSettings(BaseModel):
+    """Base of every function's settings: field `scrape_queue_url` is the variable `SCRAPE_QUEUE_URL`.
+
+    `function` is the logical id in template.yaml; a test compares the fields with the variables set there.
+    A field that ends in `_secret_arn` is the Secrets Manager form of the field without that ending: the
+    template sets the ARN on AWS, and on a laptop the literal wins.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    function: ClassVar[str]
+
+    log_level: str = "INFO"
+    stage: str = "dev"
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] | None = None) -> Self:
+        """Read and validate; raises pydantic's ValidationError naming what is missing or wrong."""
+        environ = os.environ if environ is None else environ
+        found = {name: environ[name.upper()] for name in cls.model_fields if environ.get(name.upper())}
+        return cls.model_validate(found)
+
+
+def csv(value: str) -> tuple[str, ...]:
+    """Split a comma-separated setting; blanks are dropped."""
+    return tuple(part.strip() for part in value.split(",") if part.strip())
