@@ -1,0 +1,1 @@
+"""The control plane: owns job state and the pipeline's topology."""

@@ -1,0 +1,1 @@
+"""Technology behind the Orchestrator's ports."""

@@ -1,0 +1,153 @@
+"""What the Orchestrator needs from outside: a store of jobs, the stages' queues, and the Chunking service."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, Protocol
+
+from indexmill.contracts.job import Job, JobError, JobStatus
+from indexmill.contracts.messages import ChunkCall, ChunkReply, StageResult, Target
+from indexmill.orchestrator.state_machine import Decision
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxRow:
+    """A message that is committed with the state change that caused it, and sent afterwards."""
+
+    id: str
+    """Also the message's id, in every copy."""
+    job_id: str
+    attempt: int
+    stage: str
+    kind: Literal["queue", "call"]
+    payload: str
+    """The body to send, as JSON."""
+    tries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A job about to be accepted, with its first message."""
+
+    job_id: str
+    target: Target
+    submitted_url: str
+    batch_id: str | None
+    first: OutboxRow
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """What a decision needs to know of a job; its row is locked meanwhile."""
+
+    job_id: str
+    status: JobStatus
+    attempt: int
+    target: Target
+    generation: int
+    """A fresh number for a message that publishes."""
+    title: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one result does to its job: the verdict, and what is written in the same transaction."""
+
+    decision: Decision
+    error: JobError | None = None
+    title: str | None = None
+    chunk_count: int | None = None
+    outbox: tuple[OutboxRow, ...] = ()
+    status: JobStatus | None = None
+    """The job's status afterwards; None for an unknown job."""
+
+
+Decide = Callable[[JobState | None, StageResult], Change]
+"""Decides about one result; the state is None when there is no such job. Must not do I/O."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Which of a caller's jobs to list, newest first."""
+
+    caller_id: str
+    corpus_name: str | None = None
+    status: str | None = None
+    failed_stage: str | None = None
+    url: str | None = None
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+    limit: int = 50
+    before: tuple[datetime, str] | None = None
+    """Keyset: only jobs older than this (created_at, job_id)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message that no consumer could finish."""
+
+    queue: str
+    body: str
+    receive_count: int
+    reason: str
+    job_id: str | None = None
+
+
+class JobStore(Protocol):
+    """The only writer of job state. All calls raise TransientError(database_unavailable)."""
+
+    def submit(self, jobs: Sequence[NewJob]) -> None:
+        """Accept the jobs in one transaction: job, history and outbox. The rows count as claimed by us."""
+        ...
+
+    def get(self, caller_id: str, job_id: str) -> Job | None:
+        """Return the caller's job, or None when it is unknown or somebody else's."""
+        ...
+
+    def state(self, job_id: str) -> JobState | None:
+        """Return any caller's job as decisions see it, without a lock."""
+        ...
+
+    def find(self, wanted: JobFilter) -> list[Job]:
+        """Return the jobs that match, newest first."""
+        ...
+
+    def apply(self, results: Sequence[StageResult], decide: Decide) -> list[Change]:
+        """Lock the results' jobs, decide about each in order, and commit every change at once.
+
+        A result whose id was already counted is late. New outbox rows count as claimed by us.
+        """
+        ...
+
+    def claim(self, limit: int) -> list[OutboxRow]:
+        """Take unsent messages that nobody else holds."""
+        ...
+
+    def mark_sent(self, ids: Sequence[str]) -> None:
+        """Note that these messages are out."""
+        ...
+
+    def mark_failed(self, ids: Sequence[str], error: str) -> None:
+        """Give claimed messages back after a failed try; one that failed too often is parked."""
+        ...
+
+    def rescue(self, limit: int) -> list[OutboxRow]:
+        """Return the kept message of each job that nothing happened to for 30 minutes; same attempt."""
+        ...
+
+    def record_dead_letter(self, letter: DeadLetter) -> None:
+        """Keep a message that could not be handled."""
+        ...
+
+
+class Chunker(Protocol):
+    """The Chunking service, called directly."""
+
+    def chunk(self, call: ChunkCall) -> ChunkReply:
+        """Split the documents; one reply item per call item.
+
+        Raises TransientError(chunking_unavailable).
+        """
+        ...

@@ -1,0 +1,144 @@
+"""Get committed messages out: to the stages' queues, or as the synchronous call to Chunking."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from indexmill.contracts.errors import ErrorCode, TransientError
+from indexmill.contracts.messages import ChunkCall, Chunked, ChunkItem, StageFailure, StageResult
+from indexmill.orchestrator.pipeline import BY_NAME
+from indexmill.orchestrator.ports import Chunker, JobStore, OutboxRow
+from indexmill.platform.queues import Queue
+
+_CALL_BYTES = 4_000_000
+"""Lambda takes 6 MB in one direct invoke; documents are grouped well below that."""
+_ROUNDS = 3
+"""A call's result makes new messages; the longest chain is result, call, next queue."""
+
+ApplyResults = Callable[[Sequence[StageResult]], list[OutboxRow]]
+
+
+@dataclass(frozen=True, slots=True)
+class Relay:
+    """Sends outbox rows that this process holds. What fails stays for the sweeper."""
+
+    store: JobStore
+    queues: Mapping[str, Queue]
+    """By stage name."""
+
+    def send(self, rows: Sequence[OutboxRow]) -> None:
+        """Send the rows of queue stages and note which are out. Never raises for a queue that is away."""
+        by_stage: dict[str, list[OutboxRow]] = defaultdict(list)
+        for row in rows:
+            if row.kind == "queue":
+                by_stage[row.stage].append(row)
+        sent: list[str] = []
+        for stage, group in by_stage.items():
+            sent.extend(self._send_group(stage, group))
+        if sent:
+            self._note_sent(sent)
+
+    def _send_group(self, stage: str, group: list[OutboxRow]) -> list[str]:
+        try:
+            refused = set(self.queues[stage].send([row.payload for row in group]))
+        except TransientError as error:
+            self._note_failed([row.id for row in group], error.code)
+            return []
+        if refused:
+            self._note_failed([group[at].id for at in sorted(refused)], ErrorCode.QUEUE_UNAVAILABLE)
+        return [row.id for at, row in enumerate(group) if at not in refused]
+
+    def _note_sent(self, ids: list[str]) -> None:
+        try:
+            self.store.mark_sent(ids)
+        except TransientError:
+            # The messages are out; unmarked rows are sent once more later, a copy that the fence ignores.
+            return
+
+    def _note_failed(self, ids: list[str], error: str) -> None:
+        try:
+            self.store.mark_failed(ids, error)
+        except TransientError:
+            # Their claim runs out by itself and the sweeper takes them.
+            return
+
+
+@dataclass(frozen=True, slots=True)
+class CallRelay:
+    """Runs outbox rows to their end, the synchronous call included; used where there is time for it."""
+
+    relay: Relay
+    chunker: Chunker
+    apply: ApplyResults
+    inline_limit: int
+
+    def run(self, rows: Sequence[OutboxRow]) -> None:
+        """Send queue rows, run call rows, apply what the calls gave, and send what follows from that."""
+        for _ in range(_ROUNDS):
+            if not rows:
+                return
+            self.relay.send(rows)
+            calls = [row for row in rows if row.kind == "call"]
+            rows = self._call(calls) if calls else ()
+
+    def _call(self, rows: Sequence[OutboxRow]) -> list[OutboxRow]:
+        following: list[OutboxRow] = []
+        for group in _groups(rows):
+            items = [ChunkItem.model_validate_json(row.payload) for row in group]
+            call = ChunkCall(items=items, inline_limit=self.inline_limit)
+            try:
+                reply = self.chunker.chunk(call)
+            except TransientError as error:
+                following.extend(self._call_failed(group, error.code))
+                continue
+            results = [_as_result(row, item) for row, item in zip(group, reply.items, strict=True)]
+            following.extend(self.apply(results))
+            self.relay.store.mark_sent([row.id for row in group])
+        return following
+
+    def _call_failed(self, group: Sequence[OutboxRow], code: str) -> list[OutboxRow]:
+        """Leave the rows for the sweeper's next try; one that was tried often enough fails its job."""
+        spent = [row for row in group if row.tries >= BY_NAME[row.stage].max_retries]
+        waiting = [row.id for row in group if row not in spent]
+        if waiting:
+            self.relay.store.mark_failed(waiting, code)
+        if not spent:
+            return []
+        following = self.apply([_as_result(row, Chunked(failure=_exhausted(row, code))) for row in spent])
+        self.relay.store.mark_sent([row.id for row in spent])
+        return following
+
+
+def _as_result(row: OutboxRow, item: Chunked) -> StageResult:
+    return StageResult(
+        message_id=f"{row.id}:result",
+        job_id=row.job_id,
+        attempt=row.attempt,
+        stage="chunking",
+        status="failed" if item.failure else "success",
+        chunked=None if item.failure else item,
+        failure=item.failure,
+    )
+
+
+def _groups(rows: Sequence[OutboxRow]) -> list[list[OutboxRow]]:
+    groups: list[list[OutboxRow]] = []
+    size = 0
+    for row in rows:
+        if not groups or size + len(row.payload) > _CALL_BYTES:
+            groups.append([])
+            size = 0
+        groups[-1].append(row)
+        size += len(row.payload)
+    return groups
+
+
+def _exhausted(row: OutboxRow, code: str) -> StageFailure:
+    return StageFailure(
+        code=ErrorCode.MAX_RETRIES_EXCEEDED,
+        message=f"{row.stage.capitalize()} failed after {row.tries} retries",
+        cause=code,
+        tries=row.tries + 1,
+    )

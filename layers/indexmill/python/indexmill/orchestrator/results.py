@@ -1,0 +1,164 @@
+"""Apply what stages report: one fence, one transaction, then the messages that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from indexmill.contracts.errors import ErrorCode, TransientError
+from indexmill.contracts.identity import CallerContext
+from indexmill.contracts.job import JobError, JobStatus
+from indexmill.contracts.messages import Chunked, ChunkItem, EmbedTask, StageFailure, StageResult, write
+from indexmill.orchestrator.pipeline import BY_NAME
+from indexmill.orchestrator.ports import Change, JobState, JobStore, OutboxRow
+from indexmill.orchestrator.relay import CallRelay
+from indexmill.orchestrator.state_machine import Decision, Verdict, advance
+from indexmill.platform.clock import Clock
+from indexmill.platform.deliveries import Delivery, Done, Outcome, Retry
+from indexmill.platform.ids import new_id
+from indexmill.platform.observability import Observability
+
+_EARLY_WAIT_S = 2.0
+_DATABASE_WAIT_S = 5.0
+_SYSTEM = CallerContext(caller_id="system", caller_type="service")
+
+
+@dataclass(frozen=True, slots=True)
+class Decider:
+    """Turns one result into one change of its job, without I/O."""
+
+    clock: Clock
+    make_id: Callable[[], str] = new_id
+
+    def __call__(self, state: JobState | None, result: StageResult) -> Change:
+        """Decide about `result`; an unknown job's result is late, so that nobody sends it again."""
+        if state is None:
+            return Change(Decision(Verdict.LATE))
+        decision = advance(
+            state.status,
+            state.attempt,
+            stage=result.stage,
+            result_attempt=result.attempt,
+            success=result.status == "success",
+        )
+        if decision.verdict is Verdict.FAIL:
+            return Change(decision, error=self._error(result), status=JobStatus.FAILED)
+        if decision.to is not None:
+            return self._advance(decision, decision.to, state, result)
+        return Change(decision, status=state.status)
+
+    def _advance(self, decision: Decision, to: JobStatus, state: JobState, result: StageResult) -> Change:
+        row = self._next_message(to, state, result)
+        return Change(
+            decision,
+            status=to,
+            title=result.document.title if result.document else None,
+            chunk_count=_chunk_count(result),
+            outbox=(row,) if row else (),
+        )
+
+    def _next_message(self, to: JobStatus, state: JobState, result: StageResult) -> OutboxRow | None:
+        stage = BY_NAME.get(to.value)
+        if stage is None:
+            return None
+        message_id = self.make_id()
+        if to is JobStatus.CHUNKING:
+            payload = _chunk_payload(result)
+        else:
+            payload = _embed_payload(message_id, state, result)
+        return OutboxRow(message_id, state.job_id, state.attempt, stage.name, stage.transport, payload)
+
+    def _error(self, result: StageResult) -> JobError:
+        failure = result.failure or StageFailure(code=ErrorCode.INTERNAL_ERROR, message="The stage failed.")
+        return JobError(
+            stage=result.stage,
+            code=failure.code,
+            message=failure.message,
+            at=self.clock.now(),
+            cause=failure.cause,
+            attempts=failure.tries,
+        )
+
+
+def _chunk_payload(result: StageResult) -> str:
+    document = result.document
+    if document is None:
+        return ChunkItem(text="").model_dump_json()
+    return ChunkItem(text=document.text, text_ref=document.text_ref, title=document.title).model_dump_json()
+
+
+def _embed_payload(message_id: str, state: JobState, result: StageResult) -> str:
+    chunked = result.chunked or Chunked()
+    task = EmbedTask(
+        message_id=message_id,
+        job_id=state.job_id,
+        attempt=state.attempt,
+        request_id=result.request_id,
+        target=state.target,
+        generation=state.generation,
+        title=state.title,
+        chunks=chunked.chunks,
+        chunks_ref=chunked.chunks_ref,
+        chunk_count=chunked.chunk_count,
+    )
+    return write(task)
+
+
+def _chunk_count(result: StageResult) -> int | None:
+    if result.embedded:
+        return result.embedded.chunk_count
+    return result.chunked.chunk_count if result.chunked else None
+
+
+@dataclass(frozen=True, slots=True)
+class Recorder:
+    """Applies results to the store and tells about it; returns the messages that follow."""
+
+    store: JobStore
+    decide: Decider
+    observability: Observability
+
+    def __call__(self, results: Sequence[StageResult]) -> list[OutboxRow]:
+        """Apply and return the new outbox rows, which this process holds."""
+        return [row for change in self.changes(results) for row in change.outbox]
+
+    def changes(self, results: Sequence[StageResult]) -> list[Change]:
+        """Apply and return the change of each result, in order."""
+        changes = self.store.apply(results, self.decide)
+        for result, change in zip(results, changes, strict=True):
+            self._tell(result, change)
+        return changes
+
+    def _tell(self, result: StageResult, change: Change) -> None:
+        fields = {"job_id": result.job_id, "stage": result.stage, "attempt": result.attempt}
+        verdict = change.decision.verdict.name.lower()
+        self.observability.log.info(
+            "result.applied", extra={**fields, "verdict": verdict, "elapsed_ms": result.elapsed_ms}
+        )
+        if change.status is JobStatus.DONE and change.decision.verdict is Verdict.ADVANCE:
+            self.observability.emit("job_completed", _SYSTEM, job_id=result.job_id)
+        if change.error is not None:
+            self.observability.count("jobs_failed_total", stage=result.stage)
+            self.observability.emit("job_failed", _SYSTEM, **fields, code=change.error.code)
+
+
+@dataclass(frozen=True, slots=True)
+class ResultBatch:
+    """The callback queue's use case."""
+
+    record: Recorder
+    relay: CallRelay
+
+    def __call__(self, deliveries: Sequence[Delivery[StageResult]]) -> list[Outcome]:
+        """Apply the batch in one transaction; early ones go back, and so do all while Postgres is away."""
+        results = [delivery.message for delivery in deliveries]
+        try:
+            changes = self.record.changes(results)
+            self.relay.run([row for change in changes for row in change.outbox])
+        except TransientError as error:
+            # What was committed before it went away comes back as a copy, which counts as late.
+            return [Retry(_DATABASE_WAIT_S, error.code) for _ in results]
+        return [
+            Retry(_EARLY_WAIT_S, "early") if change.decision.verdict is Verdict.EARLY else Done()
+            for change in changes
+        ]
