@@ -1,0 +1,133 @@
+"""Every statement of the job store, by name."""
+
+from __future__ import annotations
+
+from typing import Final
+
+CLAIM_S: Final = 30
+"""How long a process may hold unsent messages before somebody else takes them."""
+PARK_AFTER: Final = 10
+"""Failed tries after which a message is set aside, so that it never blocks the others."""
+
+SUBMIT: Final = f"""
+WITH new AS (
+    SELECT * FROM unnest(%(job_ids)s::text[], %(urls)s::text[], %(canonical)s::text[],
+                         %(documents)s::text[], %(outbox_ids)s::text[], %(payloads)s::text[])
+        AS t(job_id, url, canonical_url, document_id, outbox_id, payload)
+), corpus AS (
+    INSERT INTO corpora (corpus_key, caller_id, name)
+    SELECT %(corpus_key)s, %(caller_id)s, %(corpus_name)s
+    WHERE NOT EXISTS (SELECT FROM corpora WHERE corpus_key = %(corpus_key)s)
+    ON CONFLICT (corpus_key) DO NOTHING
+), job AS (
+    INSERT INTO jobs (id, status, caller_id, url, corpus_name, batch_id, corpus_key, document_id,
+                      canonical_url)
+    SELECT job_id, %(first)s, %(caller_id)s, url, %(corpus_name)s, %(batch_id)s, %(corpus_key)s,
+           document_id, canonical_url
+    FROM new ON CONFLICT (id) DO NOTHING
+), history AS (
+    INSERT INTO job_history (job_id, attempt, from_status, to_status, cause)
+    SELECT job_id, 1, NULL, 'pending', 'submitted' FROM new
+    UNION ALL
+    SELECT job_id, 1, 'pending', %(first)s, 'admitted' FROM new
+    ON CONFLICT DO NOTHING
+)
+INSERT INTO outbox (id, job_id, attempt, stage, kind, payload, claimed_until)
+SELECT outbox_id, job_id, 1, %(first)s, 'queue', payload, now() + interval '{CLAIM_S} seconds' FROM new
+ON CONFLICT (id) DO NOTHING
+"""
+
+JOB_COLUMNS: Final = (
+    "id, status, url, corpus_name, failed_stage, error, created_at, updated_at, attempt, batch_id,"
+    " document_id, chunk_count, title"
+)
+GET: Final = f"SELECT {JOB_COLUMNS} FROM jobs WHERE id = %s AND caller_id = %s"
+FIND: Final = f"""
+SELECT {JOB_COLUMNS} FROM jobs
+WHERE caller_id = %(caller_id)s
+  AND (%(corpus_name)s::text IS NULL OR corpus_name = %(corpus_name)s)
+  AND (%(status)s::text IS NULL OR status = %(status)s)
+  AND (%(failed_stage)s::text IS NULL OR failed_stage = %(failed_stage)s)
+  AND (%(url)s::text IS NULL OR url = %(url)s)
+  AND (%(created_after)s::timestamptz IS NULL OR created_at >= %(created_after)s)
+  AND (%(created_before)s::timestamptz IS NULL OR created_at < %(created_before)s)
+  AND (%(before_at)s::timestamptz IS NULL OR (created_at, id) < (%(before_at)s, %(before_id)s::text))
+ORDER BY created_at DESC, id DESC LIMIT %(limit)s
+"""
+
+_STATE_COLUMNS: Final = (
+    "id, status, attempt, caller_id, corpus_name, corpus_key, document_id, canonical_url, url, title"
+)
+STATE: Final = f"SELECT {_STATE_COLUMNS}, 0 FROM jobs WHERE id = %s"
+# In the order of ids, so that two batches that share jobs wait for each other and never deadlock.
+LOCK: Final = f"""
+SELECT {_STATE_COLUMNS}, nextval('generation_seq')
+FROM jobs WHERE id = ANY(%s) ORDER BY id FOR UPDATE
+"""
+
+RECEIVE: Final = """
+INSERT INTO inbox (message_id) SELECT DISTINCT unnest(%s::text[]) ON CONFLICT DO NOTHING RETURNING message_id
+"""
+FORGET: Final = "DELETE FROM inbox WHERE message_id = ANY(%s)"
+
+APPLY: Final = f"""
+WITH change AS (
+    SELECT * FROM unnest(%(job_ids)s::text[], %(statuses)s::text[], %(stages)s::text[], %(errors)s::jsonb[],
+                         %(titles)s::text[], %(counts)s::int[])
+        AS t(job_id, status, failed_stage, error, title, chunk_count)
+), job AS (
+    UPDATE jobs SET status = change.status, failed_stage = change.failed_stage, error = change.error,
+        title = coalesce(change.title, jobs.title),
+        chunk_count = coalesce(change.chunk_count, jobs.chunk_count), updated_at = now()
+    FROM change WHERE jobs.id = change.job_id
+), history AS (
+    INSERT INTO job_history (job_id, attempt, from_status, to_status, cause, detail)
+    SELECT * FROM unnest(%(h_jobs)s::text[], %(h_attempts)s::int[], %(h_from)s::text[], %(h_to)s::text[],
+                         %(h_causes)s::text[], %(h_details)s::jsonb[])
+)
+INSERT INTO outbox (id, job_id, attempt, stage, kind, payload, claimed_until)
+SELECT id, job_id, attempt, stage, kind, payload, now() + interval '{CLAIM_S} seconds'
+FROM unnest(%(o_ids)s::text[], %(o_jobs)s::text[], %(o_attempts)s::int[], %(o_stages)s::text[],
+            %(o_kinds)s::text[], %(o_payloads)s::text[]) AS t(id, job_id, attempt, stage, kind, payload)
+"""
+
+CLAIM: Final = f"""
+UPDATE outbox SET claimed_until = now() + interval '{CLAIM_S} seconds'
+WHERE id IN (
+    SELECT id FROM outbox WHERE sent_at IS NULL AND parked_at IS NULL AND claimed_until <= now()
+    ORDER BY claimed_until LIMIT %s FOR UPDATE SKIP LOCKED
+)
+RETURNING id, job_id, attempt, stage, kind, payload, tries
+"""
+MARK_SENT: Final = "UPDATE outbox SET sent_at = now(), last_error = NULL WHERE id = ANY(%s)"
+MARK_FAILED: Final = f"""
+UPDATE outbox SET tries = tries + 1, last_error = %s, claimed_until = now() + interval '10 seconds',
+    parked_at = CASE WHEN tries + 1 >= {PARK_AFTER} AND kind = 'queue' THEN now() END
+WHERE id = ANY(%s) AND sent_at IS NULL
+"""
+
+# The product's own query for stuck jobs, then the kept message of each one's current stage and attempt. A
+# job whose message is still to be sent is the relay's. Touching updated_at keeps the next tick away.
+RESCUE: Final = f"""
+WITH stuck AS (
+    SELECT id, status, attempt FROM jobs
+    WHERE status NOT IN ('done', 'failed') AND updated_at < now() - interval '30 minutes'
+    ORDER BY updated_at LIMIT %s FOR UPDATE SKIP LOCKED
+), kept AS (
+    SELECT DISTINCT ON (outbox.job_id) outbox.id, outbox.job_id
+    FROM outbox JOIN stuck ON stuck.id = outbox.job_id AND stuck.status = outbox.stage
+        AND stuck.attempt = outbox.attempt
+    WHERE outbox.sent_at IS NOT NULL OR outbox.parked_at IS NOT NULL
+    ORDER BY outbox.job_id, outbox.created_at DESC
+), touched AS (
+    UPDATE jobs SET updated_at = now() FROM kept WHERE jobs.id = kept.job_id
+)
+UPDATE outbox SET sent_at = NULL, parked_at = NULL, tries = 0,
+    claimed_until = now() + interval '{CLAIM_S} seconds'
+FROM kept WHERE outbox.id = kept.id
+RETURNING outbox.id, outbox.job_id, outbox.attempt, outbox.stage, outbox.kind, outbox.payload, outbox.tries
+"""
+
+DEAD_LETTER: Final = (
+    "INSERT INTO dead_letters (queue, job_id, body, receive_count, reason) VALUES (%s, %s, %s, %s, %s)"
+)

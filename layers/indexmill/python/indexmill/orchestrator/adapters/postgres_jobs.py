@@ -1,0 +1,181 @@
+"""JobStore on Postgres."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from psycopg.types.json import Jsonb
+
+from indexmill.contracts.job import Job, JobError, JobStatus
+from indexmill.contracts.messages import StageResult, Target
+from indexmill.orchestrator.adapters import job_sql as sql
+from indexmill.orchestrator.changes import Ledger
+from indexmill.orchestrator.pipeline import FIRST, progress, user_message
+from indexmill.orchestrator.ports import Change, DeadLetter, Decide, JobFilter, JobState, NewJob, OutboxRow
+from indexmill.platform.adapters.postgres import Connection, Database
+
+
+class PostgresJobs:
+    """Jobs, history, outbox and inbox in one database: state and intent are one commit."""
+
+    def __init__(self, database: Database) -> None:
+        """Nothing is opened yet."""
+        self._database = database
+
+    def submit(self, jobs: Sequence[NewJob]) -> None:
+        """Accept all jobs with one statement, which is one transaction."""
+        target = jobs[0].target
+        parameters = {
+            "job_ids": [job.job_id for job in jobs],
+            "urls": [job.submitted_url for job in jobs],
+            "canonical": [job.target.url for job in jobs],
+            "documents": [job.target.document_id for job in jobs],
+            "outbox_ids": [job.first.id for job in jobs],
+            "payloads": [job.first.payload for job in jobs],
+            "corpus_key": target.corpus_key,
+            "caller_id": target.caller_id,
+            "corpus_name": target.corpus_name,
+            "batch_id": jobs[0].batch_id,
+            "first": FIRST,
+        }
+        self._database.read(lambda connection: connection.execute(sql.SUBMIT, parameters))
+
+    def get(self, caller_id: str, job_id: str) -> Job | None:
+        """Return the caller's job, or None."""
+        row = self._database.read(lambda c: c.execute(sql.GET, (job_id, caller_id)).fetchone())
+        return _job(row) if row else None
+
+    def find(self, wanted: JobFilter) -> list[Job]:
+        """Return the jobs that match, newest first."""
+        at, job_id = wanted.before or (None, None)
+        parameters = {
+            "caller_id": wanted.caller_id,
+            "corpus_name": wanted.corpus_name,
+            "status": wanted.status,
+            "failed_stage": wanted.failed_stage,
+            "url": wanted.url,
+            "created_after": wanted.created_after,
+            "created_before": wanted.created_before,
+            "before_at": at,
+            "before_id": job_id,
+            "limit": wanted.limit,
+        }
+        rows = self._database.read(lambda connection: connection.execute(sql.FIND, parameters).fetchall())
+        return [_job(row) for row in rows]
+
+    def state(self, job_id: str) -> JobState | None:
+        """Return any caller's job without a lock."""
+        row = self._database.read(lambda connection: connection.execute(sql.STATE, (job_id,)).fetchone())
+        return _state(row) if row else None
+
+    def apply(self, results: Sequence[StageResult], decide: Decide) -> list[Change]:
+        """Lock, decide and commit in one transaction."""
+        job_ids = sorted({result.job_id for result in results if result.job_id})
+        message_ids = [result.message_id for result in results]
+
+        def work(connection: Connection) -> list[Change]:
+            states = {row[0]: _state(row) for row in connection.execute(sql.LOCK, (job_ids,)).fetchall()}
+            fresh = {row[0] for row in connection.execute(sql.RECEIVE, (message_ids,)).fetchall()}
+            ledger = Ledger(states, fresh, decide)
+            changes = [ledger.take(result) for result in results]
+            # A result that is early must count when it comes back.
+            if ledger.early:
+                connection.execute(sql.FORGET, (ledger.early,))
+            if ledger.moves:
+                connection.execute(sql.APPLY, _apply_parameters(ledger))
+            return changes
+
+        return self._database.run(work)
+
+    def claim(self, limit: int) -> list[OutboxRow]:
+        """Take unsent messages that nobody else holds."""
+        return self._rows(sql.CLAIM, limit)
+
+    def mark_sent(self, ids: Sequence[str]) -> None:
+        """Note that these messages are out."""
+        self._database.read(lambda connection: connection.execute(sql.MARK_SENT, (list(ids),)))
+
+    def mark_failed(self, ids: Sequence[str], error: str) -> None:
+        """Give claimed messages back after a failed try."""
+        self._database.read(lambda connection: connection.execute(sql.MARK_FAILED, (error, list(ids))))
+
+    def rescue(self, limit: int) -> list[OutboxRow]:
+        """Return the kept message of each stuck job."""
+        return self._rows(sql.RESCUE, limit)
+
+    def record_dead_letter(self, letter: DeadLetter) -> None:
+        """Keep a message that could not be handled; NUL, which Postgres cannot store, becomes a space."""
+        body = letter.body.replace("\0", " ")
+        values = (letter.queue, letter.job_id, body, letter.receive_count, letter.reason)
+        self._database.read(lambda connection: connection.execute(sql.DEAD_LETTER, values))
+
+    def _rows(self, statement: str, limit: int) -> list[OutboxRow]:
+        # A driver of other strings than literals: the statement comes from this package's own list.
+        text: Any = statement
+        rows = self._database.read(lambda connection: connection.execute(text, (limit,)).fetchall())
+        return [OutboxRow(*row) for row in rows]
+
+
+def _job(row: tuple[Any, ...]) -> Job:
+    status = JobStatus(row[1])
+    error = JobError.model_validate(row[5]) if row[5] else None
+    return Job(
+        job_id=row[0],
+        status=status,
+        url=row[2],
+        corpus_name=row[3],
+        failed_stage=row[4],
+        error=error,
+        created_at=row[6],
+        updated_at=row[7],
+        user_message=user_message(status, error),
+        progress=progress(status, row[4]),
+        attempt=row[8],
+        batch_id=row[9],
+        document_id=row[10],
+        chunk_count=row[11],
+        title=row[12],
+    )
+
+
+def _state(row: tuple[Any, ...]) -> JobState:
+    job_id, status, attempt, caller_id, corpus, key, document, canonical, url, title, generation = row
+    target = Target(
+        caller_id=caller_id,
+        corpus_name=corpus or "",
+        corpus_key=key or "",
+        document_id=document or "",
+        url=canonical or url,
+    )
+    return JobState(job_id, JobStatus(status), attempt, target, generation, title)
+
+
+def _apply_parameters(ledger: Ledger) -> dict[str, Any]:
+    finals = list(ledger.finals.values())
+    moves = ledger.moves
+    rows = [row for move in moves for row in move.change.outbox]
+    return {
+        "job_ids": [final.job_id for final in finals],
+        "statuses": [final.status.value for final in finals],
+        "stages": [final.error.stage if final.error else None for final in finals],
+        "errors": [_json(final.error) for final in finals],
+        "titles": [final.title for final in finals],
+        "counts": [final.chunk_count for final in finals],
+        "h_jobs": [move.job_id for move in moves],
+        "h_attempts": [move.attempt for move in moves],
+        "h_from": [move.from_status.value for move in moves],
+        "h_to": [move.to_status.value for move in moves],
+        "h_causes": [move.cause for move in moves],
+        "h_details": [_json(move.change.error) for move in moves],
+        "o_ids": [row.id for row in rows],
+        "o_jobs": [row.job_id for row in rows],
+        "o_attempts": [row.attempt for row in rows],
+        "o_stages": [row.stage for row in rows],
+        "o_kinds": [row.kind for row in rows],
+        "o_payloads": [row.payload for row in rows],
+    }
+
+
+def _json(error: JobError | None) -> Jsonb | None:
+    return Jsonb(error.model_dump(mode="json", exclude_none=True)) if error else None

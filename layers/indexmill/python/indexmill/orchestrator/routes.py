@@ -1,0 +1,93 @@
+"""The Orchestrator over HTTP."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
+
+from indexmill.contracts.errors import CallerError, ErrorCode
+from indexmill.contracts.http_jobs import (
+    JobList,
+    StageCompletePayload,
+    StageCompleteResponse,
+    SubmitRequest,
+    SubmitResponse,
+)
+from indexmill.contracts.identity import corpus_name as valid_corpus_name
+from indexmill.contracts.job import Job, JobStatus
+from indexmill.orchestrator.ports import JobFilter
+from indexmill.orchestrator.wiring import Api
+from indexmill.platform.http_app import Caller, RequestId, json_route
+
+_MAX_BODY = 256 * 1024
+_MAX_LIMIT = 200
+_MAX_DIGITS = 3
+
+
+def _limit(text: str) -> int:
+    """Read the page size by ourselves: FastAPI would take "1_0" and " 10 " for ten."""
+    decimal = text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS
+    if not decimal or not 1 <= int(text) <= _MAX_LIMIT:
+        raise CallerError(
+            ErrorCode.VALIDATION_ERROR, f"limit is a number from 1 to {_MAX_LIMIT}.", field="query.limit"
+        )
+    return int(text)
+
+
+def _wanted(  # noqa: PLR0913, PLR0917 - one parameter per filter of the endpoint
+    ctx: Caller,
+    corpus_name: str | None = None,
+    status: JobStatus | None = None,
+    failed_stage: Annotated[str | None, Query(max_length=20)] = None,
+    url: Annotated[str | None, Query(max_length=2048)] = None,
+    created_after: datetime | None = None,
+    created_before: datetime | None = None,
+    limit: str = "50",
+) -> JobFilter:
+    """Gather the list's filters."""
+    return JobFilter(
+        caller_id=ctx.caller_id,
+        corpus_name=valid_corpus_name(corpus_name) if corpus_name is not None else None,
+        status=status.value if status else None,
+        failed_stage=failed_stage,
+        url=url,
+        created_after=created_after,
+        created_before=created_before,
+        limit=_limit(limit),
+    )
+
+
+def routes(api: Api) -> APIRouter:
+    """Return the router over `api`."""
+    router = APIRouter(prefix="/orchestrator", route_class=json_route(_MAX_BODY), tags=["orchestrator"])
+
+    @router.post("/jobs", status_code=202, summary="Submit URLs")
+    async def submit(body: SubmitRequest, ctx: Caller, request_id: RequestId) -> SubmitResponse:
+        """Accept one `url` or up to 100 `urls`; each becomes a job."""
+        accepted = api.submit(ctx, body, request_id)
+        for job_id in accepted.job_ids or [accepted.job_id]:
+            api.observability.emit("job_submitted", ctx, job_id=job_id, request_id=request_id)
+        return accepted
+
+    @router.get("/jobs", summary="List the caller's jobs, newest first")
+    @router.get("/jobs/", include_in_schema=False)
+    async def list_jobs(
+        wanted: Annotated[JobFilter, Depends(_wanted)],
+        cursor: Annotated[str | None, Query(max_length=300)] = None,
+    ) -> JobList:
+        """Return one page of at most `limit` (1 to 200, default 50) jobs."""
+        return api.read.list(wanted, cursor)
+
+    @router.get("/jobs/{job_id}", summary="One job")
+    async def get_job(job_id: str, ctx: Caller) -> Job:
+        """Return the job; 404 for an unknown one and for somebody else's alike."""
+        return api.read.get(ctx, job_id)
+
+    @router.post("/jobs/{job_id}/complete", summary="A stage's report (internal callers)")
+    async def stage_complete(job_id: str, body: StageCompletePayload, ctx: Caller) -> StageCompleteResponse:
+        """Apply the report; a late or repeated one is 200 `already_advanced`."""
+        return api.complete(ctx, job_id, body)
+
+    return router

@@ -1,0 +1,47 @@
+"""What the Orchestrator's functions read from their environment."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from indexmill.platform.settings import FunctionSettings
+
+
+class OrchestratorSettings(FunctionSettings):
+    """What all of them need."""
+
+    database_url: str | None = None
+    database_url_secret_arn: str | None = None
+    scrape_queue_url: str
+    embed_queue_url: str
+    chunking_function: str
+    chunk_timeout_seconds: int = 60
+
+
+class OrchestratorApiSettings(OrchestratorSettings):
+    """orchestrator/api."""
+
+    function: ClassVar[str] = "OrchestratorApi"
+
+    allowed_private_hosts: str = ""
+
+
+class OrchestratorResultsSettings(OrchestratorSettings):
+    """orchestrator/results."""
+
+    function: ClassVar[str] = "OrchestratorResults"
+
+    callbacks_queue_url: str
+    callbacks_dlq_url: str
+
+
+class OrchestratorSweeperSettings(OrchestratorSettings):
+    """orchestrator/sweeper."""
+
+    function: ClassVar[str] = "OrchestratorSweeper"
+
+
+class OrchestratorDeadLettersSettings(OrchestratorSettings):
+    """orchestrator/dead_letters."""
+
+    function: ClassVar[str] = "OrchestratorDeadLetters"

@@ -1,0 +1,128 @@
+"""The Orchestrator's composition root: the only place that builds its adapters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from indexmill.contracts.content import INLINE_LIMIT_BYTES
+from indexmill.contracts.messages import StageResult
+from indexmill.orchestrator.adapters.lambda_chunker import LambdaChunker
+from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
+from indexmill.orchestrator.complete import CompleteStage
+from indexmill.orchestrator.dead_letters import BuryDeadLetters
+from indexmill.orchestrator.ports import Chunker, JobStore
+from indexmill.orchestrator.read import ReadJobs
+from indexmill.orchestrator.relay import CallRelay, Relay
+from indexmill.orchestrator.results import Decider, Recorder, ResultBatch
+from indexmill.orchestrator.settings import (
+    OrchestratorApiSettings,
+    OrchestratorDeadLettersSettings,
+    OrchestratorResultsSettings,
+    OrchestratorSettings,
+    OrchestratorSweeperSettings,
+)
+from indexmill.orchestrator.submit import SubmitJobs
+from indexmill.orchestrator.sweep import SweepJobs
+from indexmill.platform.adapters.postgres import Database
+from indexmill.platform.adapters.secrets import resolve
+from indexmill.platform.adapters.sqs_queue import SqsQueue
+from indexmill.platform.clock import SystemClock
+from indexmill.platform.observability import Observability
+from indexmill.platform.queues import Queue
+from indexmill.platform.sqs_batch import SqsBatch
+from indexmill.platform.urls import parse_allowed_hosts
+
+_ENVELOPE_BYTES = 4_000
+"""What a message carries beside its chunks."""
+_CALL_SLACK_S = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the use cases are made of; tests put twins in."""
+
+    store: JobStore
+    queues: dict[str, Queue]
+    chunker: Chunker
+    observability: Observability
+
+
+@dataclass(frozen=True, slots=True)
+class Orchestrator:
+    """What every function of the service shares, built from one set of parts."""
+
+    parts: Parts
+    relay: Relay
+    calls: CallRelay
+    record: Recorder
+
+
+def assemble(parts: Parts) -> Orchestrator:
+    """Put the parts together."""
+    relay = Relay(parts.store, parts.queues)
+    record = Recorder(parts.store, Decider(SystemClock()), parts.observability)
+    calls = CallRelay(relay, parts.chunker, record, INLINE_LIMIT_BYTES - _ENVELOPE_BYTES)
+    return Orchestrator(parts, relay, calls, record)
+
+
+def build_parts(settings: OrchestratorSettings) -> Parts:
+    """Build the real adapters; nothing is connected before its first use."""
+    return Parts(
+        store=PostgresJobs(Database(resolve(settings.database_url, settings.database_url_secret_arn))),
+        queues={
+            "scraping": SqsQueue(settings.scrape_queue_url),
+            "embedding": SqsQueue(settings.embed_queue_url),
+        },
+        chunker=LambdaChunker(
+            settings.chunking_function, timeout_s=settings.chunk_timeout_seconds + _CALL_SLACK_S
+        ),
+        observability=Observability("orchestrator", level=settings.log_level),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """What the HTTP routes need."""
+
+    submit: SubmitJobs
+    read: ReadJobs
+    complete: CompleteStage
+    observability: Observability
+
+
+def build_api(settings: OrchestratorApiSettings, parts: Parts | None = None) -> Api:
+    """Build orchestrator/api."""
+    shared = assemble(parts or build_parts(settings))
+    allowed = parse_allowed_hosts(settings.allowed_private_hosts)
+    return Api(
+        SubmitJobs(shared.parts.store, shared.relay, allowed),
+        ReadJobs(shared.parts.store),
+        CompleteStage(shared.record, shared.calls),
+        shared.parts.observability,
+    )
+
+
+def build_results(settings: OrchestratorResultsSettings, parts: Parts | None = None) -> SqsBatch[StageResult]:
+    """Build orchestrator/results."""
+    shared = assemble(parts or build_parts(settings))
+    return SqsBatch(
+        StageResult,
+        ResultBatch(shared.record, shared.calls),
+        source=SqsQueue(settings.callbacks_queue_url),
+        dead=SqsQueue(settings.callbacks_dlq_url),
+        observability=shared.parts.observability,
+    )
+
+
+def build_sweeper(settings: OrchestratorSweeperSettings, parts: Parts | None = None) -> SweepJobs:
+    """Build orchestrator/sweeper."""
+    shared = assemble(parts or build_parts(settings))
+    return SweepJobs(shared.parts.store, shared.calls, shared.parts.observability)
+
+
+def build_dead_letters(
+    settings: OrchestratorDeadLettersSettings, parts: Parts | None = None
+) -> BuryDeadLetters:
+    """Build orchestrator/dead_letters."""
+    shared = assemble(parts or build_parts(settings))
+    return BuryDeadLetters(shared.parts.store, shared.record, shared.calls, shared.parts.observability)

@@ -1,0 +1,84 @@
+"""Apply the numbered migrations: Lambda handler and command line.
+
+Each file `NNNN_name.sql` beside this one runs once, in order, in a transaction of its own, under an advisory
+lock so that two deployments never migrate at once. Its digest is kept: a changed file is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+_LOCK = 7_204_115_260_711
+_FOLDER = Path(__file__).resolve().parent
+_USAGE_STATUS = 2
+
+
+class ChangedMigrationError(Exception):
+    """A migration that was already applied has another content now."""
+
+
+def migrate(url: str, folder: Path = _FOLDER) -> list[str]:
+    """Bring the database at `url` up to date and return the names of the files that were applied.
+
+    Raises ChangedMigrationError, and psycopg's errors for a migration that fails (it is rolled back whole).
+    """
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))
+        try:
+            return _apply_all(connection, folder)
+        finally:
+            connection.execute("SELECT pg_advisory_unlock(%s)", (_LOCK,))
+
+
+def _apply_all(connection: psycopg.Connection[Any], folder: Path) -> list[str]:
+    connection.execute(
+        "CREATE TABLE IF NOT EXISTS schema_migrations ("
+        " name TEXT PRIMARY KEY, sha256 TEXT NOT NULL, applied_at TIMESTAMPTZ NOT NULL DEFAULT now())"
+    )
+    known = dict(connection.execute("SELECT name, sha256 FROM schema_migrations").fetchall())
+    applied = []
+    for file in sorted(folder.glob("[0-9][0-9][0-9][0-9]_*.sql")):
+        text = file.read_bytes()
+        digest = hashlib.sha256(text).hexdigest()
+        if file.name in known:
+            if known[file.name] != digest:
+                raise ChangedMigrationError(
+                    f"{file.name} was changed after it was applied; add a new file instead"
+                )
+            continue
+        with connection.transaction():
+            connection.execute(text)
+            connection.execute(
+                "INSERT INTO schema_migrations (name, sha256) VALUES (%s, %s)", (file.name, digest)
+            )
+        applied.append(file.name)
+    return applied
+
+
+def handler(_event: dict[str, Any], _context: Any) -> dict[str, Any]:
+    """Migrate on deployment; the database's address is a setting or a secret."""
+    # The command line needs no library of ours.
+    from indexmill.platform.adapters.secrets import resolve  # noqa: PLC0415
+
+    url = resolve(os.environ.get("DATABASE_URL"), os.environ.get("DATABASE_URL_SECRET_ARN"))
+    return {"applied": migrate(url)}
+
+
+def main() -> int:
+    """`python sql/migrate.py DATABASE_URL`: print what was applied."""
+    if len(sys.argv[1:]) != 1:
+        sys.stderr.write("usage: python sql/migrate.py DATABASE_URL\n")
+        return _USAGE_STATUS
+    for name in migrate(sys.argv[1]) or ["nothing to do"]:
+        sys.stdout.write(f"{name}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
