@@ -1,0 +1,15 @@
+"""Runs every minute: relays leftovers, rescues stuck jobs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from indexmill.orchestrator.settings import OrchestratorSweeperSettings
+from indexmill.orchestrator.wiring import build_sweeper
+
+_sweep = build_sweeper(OrchestratorSweeperSettings.from_environment())
+
+
+def handler(_event: dict[str, Any], _context: Any) -> dict[str, int]:
+    """Do one tick."""
+    return _sweep()

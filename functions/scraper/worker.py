@@ -1,0 +1,19 @@
+"""Consumer of the scrape queue."""
+
+from __future__ import annotations
+
+from indexmill.contracts.messages import ScrapeTask
+from indexmill.platform.adapters.sqs_queue import SqsQueue
+from indexmill.platform.observability import Observability
+from indexmill.platform.sqs_batch import SqsBatch
+from indexmill.scraper.settings import ScraperWorkerSettings
+from indexmill.scraper.wiring import build_worker
+
+_settings = ScraperWorkerSettings.from_environment()
+handler = SqsBatch(
+    ScrapeTask,
+    build_worker(_settings),
+    source=SqsQueue(_settings.scrape_queue_url),
+    dead=SqsQueue(_settings.scrape_dlq_url),
+    observability=Observability("scraper", level=_settings.log_level),
+)

@@ -1,0 +1,1 @@
+"""Indexmill: turn URLs and documents into a searchable corpus."""

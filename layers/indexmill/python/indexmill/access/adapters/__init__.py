@@ -1,0 +1,1 @@
+"""Technology behind Access's ports."""

@@ -1,0 +1,19 @@
+"""What the authorizer reads from its environment."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from indexmill.platform.settings import FunctionSettings
+
+
+class AuthorizerSettings(FunctionSettings):
+    """authorizer/app."""
+
+    function: ClassVar[str] = "Authorizer"
+
+    membership_url: str
+    internal_key_hashes: str = ""
+    """Comma-separated key hashes of the system's own callers."""
+    orchestrator_key_hash: str = ""
+    """One more of them, under its older name."""

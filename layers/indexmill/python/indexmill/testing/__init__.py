@@ -1,0 +1,1 @@
+"""In-memory twins of every port, and builders for tests."""

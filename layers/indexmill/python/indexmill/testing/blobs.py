@@ -1,0 +1,32 @@
+"""A blob store in memory."""
+
+from __future__ import annotations
+
+import hashlib
+
+from indexmill.contracts.content import BlobRef
+from indexmill.contracts.errors import ErrorCode, PermanentError
+
+
+class InMemoryBlobs:
+    """Objects by key; writing the same content twice is writing it once."""
+
+    def __init__(self) -> None:
+        """Empty."""
+        self.objects: dict[str, bytes] = {}
+
+    def put(self, data: bytes, *, kind: str, content_type: str) -> BlobRef:
+        """Keep `data` under its digest."""
+        digest = hashlib.sha256(data).hexdigest()
+        ref = BlobRef(key=f"{kind}/{digest[:2]}/{digest}", size=len(data), sha256=digest)
+        self.objects[ref.key] = data
+        return ref
+
+    def get(self, ref: BlobRef) -> bytes:
+        """Return the content, checked."""
+        data = self.objects.get(ref.key)
+        if data is None:
+            raise PermanentError(ErrorCode.CONTENT_MISSING, "The stored content is gone.")
+        if hashlib.sha256(data).hexdigest() != ref.sha256:
+            raise PermanentError(ErrorCode.CONTENT_CORRUPT, "The stored content is not what was stored.")
+        return data

@@ -1,0 +1,194 @@
+"""A job store in memory, with the real one's semantics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from indexmill.contracts.job import Job, JobStatus
+from indexmill.contracts.messages import StageResult, Target
+from indexmill.orchestrator.changes import Final, Ledger
+from indexmill.orchestrator.pipeline import FIRST, progress, user_message
+from indexmill.orchestrator.ports import Change, DeadLetter, Decide, JobFilter, JobState, NewJob, OutboxRow
+from indexmill.platform.clock import Clock
+
+_CLAIM = timedelta(seconds=30)
+_AFTER_FAILURE = timedelta(seconds=10)
+_STUCK = timedelta(minutes=30)
+_PARK_AFTER = 10
+
+
+@dataclass
+class _Record:
+    job: Job
+    target: Target
+    caller_id: str
+
+
+@dataclass
+class _Row:
+    row: OutboxRow
+    claimed_until: datetime
+    created: int
+    sent: bool = False
+    parked: bool = False
+    tries: int = 0
+
+
+@dataclass
+class InMemoryJobs:
+    """JobStore without a database."""
+
+    clock: Clock
+    records: dict[str, _Record] = field(default_factory=dict)
+    rows: dict[str, _Row] = field(default_factory=dict)
+    history: list[tuple[str, int, str | None, str]] = field(default_factory=list)
+    inbox: set[str] = field(default_factory=set)
+    letters: list[DeadLetter] = field(default_factory=list)
+    _generation: int = 0
+
+    def submit(self, jobs: Sequence[NewJob]) -> None:
+        """Accept the jobs; the same ids again change nothing."""
+        for new in jobs:
+            if new.job_id in self.records:
+                continue
+            self.records[new.job_id] = _Record(self._new_job(new), new.target, new.target.caller_id)
+            self.history += [(new.job_id, 1, None, "pending"), (new.job_id, 1, "pending", FIRST)]
+            self._keep(new.first)
+
+    def _new_job(self, new: NewJob) -> Job:
+        status, now = JobStatus(FIRST), self.clock.now()
+        return Job(
+            job_id=new.job_id,
+            status=status,
+            url=new.submitted_url,
+            corpus_name=new.target.corpus_name,
+            created_at=now,
+            updated_at=now,
+            user_message=user_message(status, None),
+            progress=progress(status, None),
+            attempt=1,
+            batch_id=new.batch_id,
+            document_id=new.target.document_id,
+        )
+
+    def get(self, caller_id: str, job_id: str) -> Job | None:
+        """Return the caller's job, or None."""
+        record = self.records.get(job_id)
+        return record.job if record and record.caller_id == caller_id else None
+
+    def find(self, wanted: JobFilter) -> list[Job]:
+        """Return the jobs that match, newest first."""
+        own = [record.job for record in self.records.values() if record.caller_id == wanted.caller_id]
+        jobs = [job for job in own if _matches(job, wanted)]
+        jobs.sort(key=lambda job: (job.created_at, job.job_id), reverse=True)
+        return jobs[: wanted.limit]
+
+    def state(self, job_id: str) -> JobState | None:
+        """Return any caller's job as decisions see it."""
+        record = self.records.get(job_id)
+        if record is None:
+            return None
+        job = record.job
+        return JobState(job.job_id, job.status, job.attempt, record.target, 0, job.title)
+
+    def apply(self, results: Sequence[StageResult], decide: Decide) -> list[Change]:
+        """Decide about each result in order and keep every change."""
+        states = {}
+        for job_id in sorted({result.job_id for result in results if result.job_id}):
+            self._generation += 1
+            state = self.state(job_id)
+            if state is not None:
+                states[job_id] = replace(state, generation=self._generation)
+        fresh = {result.message_id for result in results} - self.inbox
+        ledger = Ledger(states, set(fresh), decide)
+        changes = [ledger.take(result) for result in results]
+        self.inbox |= fresh - set(ledger.early)
+        for move in ledger.moves:
+            self.history.append((move.job_id, move.attempt, move.from_status.value, move.to_status.value))
+            for row in move.change.outbox:
+                self._keep(row)
+        for final in ledger.finals.values():
+            self._finish(final)
+        return changes
+
+    def _finish(self, final: Final) -> None:
+        record = self.records[final.job_id]
+        stage = final.error.stage if final.error else None
+        update = {
+            "status": final.status,
+            "error": final.error,
+            "failed_stage": stage,
+            "title": final.title or record.job.title,
+            "chunk_count": final.chunk_count if final.chunk_count is not None else record.job.chunk_count,
+            "updated_at": self.clock.now(),
+            "user_message": user_message(final.status, final.error),
+            "progress": progress(final.status, stage),
+        }
+        record.job = record.job.model_copy(update=update)
+
+    def _keep(self, row: OutboxRow) -> None:
+        self.rows.setdefault(row.id, _Row(row, self.clock.now() + _CLAIM, len(self.rows)))
+
+    def claim(self, limit: int) -> list[OutboxRow]:
+        """Take unsent messages that nobody else holds."""
+        now = self.clock.now()
+        unsent = (row for row in self.rows.values() if not row.sent and not row.parked)
+        free = [row for row in unsent if row.claimed_until <= now][:limit]
+        for row in free:
+            row.claimed_until = now + _CLAIM
+        return [replace(row.row, tries=row.tries) for row in free]
+
+    def mark_sent(self, ids: Sequence[str]) -> None:
+        """Note that these messages are out."""
+        for message_id in ids:
+            self.rows[message_id].sent = True
+
+    def mark_failed(self, ids: Sequence[str], error: str) -> None:
+        """Give claimed messages back after a failed try."""
+        for message_id in ids:
+            row = self.rows[message_id]
+            row.tries += 1
+            row.claimed_until = self.clock.now() + _AFTER_FAILURE
+            row.parked = row.tries >= _PARK_AFTER and row.row.kind == "queue"
+
+    def rescue(self, limit: int) -> list[OutboxRow]:
+        """Return the kept message of each job that nothing happened to for 30 minutes."""
+        now = self.clock.now()
+        found: list[OutboxRow] = []
+        for record in self.records.values():
+            job = record.job
+            if job.status.terminal or job.updated_at >= now - _STUCK or len(found) == limit:
+                continue
+            kept = [row for row in self.rows.values() if _keeps(row, job) and (row.sent or row.parked)]
+            if not kept:
+                continue
+            row = max(kept, key=lambda row: row.created)
+            row.sent, row.parked, row.tries, row.claimed_until = False, False, 0, now + _CLAIM
+            record.job = job.model_copy(update={"updated_at": now})
+            found.append(row.row)
+        return found
+
+    def record_dead_letter(self, letter: DeadLetter) -> None:
+        """Keep a message that could not be handled."""
+        self.letters.append(letter)
+
+
+def _keeps(row: _Row, job: Job) -> bool:
+    return (row.row.job_id, row.row.stage, row.row.attempt) == (job.job_id, job.status.value, job.attempt)
+
+
+def _matches(job: Job, wanted: JobFilter) -> bool:
+    pairs = (
+        (wanted.corpus_name, job.corpus_name),
+        (wanted.status, job.status.value),
+        (wanted.failed_stage, job.failed_stage),
+        (wanted.url, job.url),
+    )
+    return (
+        all(want is None or want == have for want, have in pairs)
+        and (wanted.created_after is None or job.created_at >= wanted.created_after)
+        and (wanted.created_before is None or job.created_at < wanted.created_before)
+        and (wanted.before is None or (job.created_at, job.job_id) < wanted.before)
+    )

@@ -1,0 +1,30 @@
+"""A queue in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from indexmill.contracts.errors import ErrorCode, TransientError
+
+
+class InMemoryQueue:
+    """Keeps what was sent. `away` makes it unreachable; `refuse` names positions that the next send loses."""
+
+    def __init__(self) -> None:
+        """Empty and reachable."""
+        self.bodies: list[str] = []
+        self.given_back: list[tuple[str, float]] = []
+        self.away = False
+        self.refuse: set[int] = set()
+
+    def send(self, bodies: Sequence[str]) -> list[int]:
+        """Take the bodies, except those that were to be refused."""
+        if self.away:
+            raise TransientError(ErrorCode.QUEUE_UNAVAILABLE, "The queue cannot be reached.")
+        refused, self.refuse = sorted(self.refuse), set()
+        self.bodies.extend(body for at, body in enumerate(bodies) if at not in refused)
+        return refused
+
+    def give_back(self, receipt_handle: str, after_s: float) -> None:
+        """Note who gave what back."""
+        self.given_back.append((receipt_handle, after_s))
