@@ -139,7 +139,9 @@ def _name(text: str) -> str:
     if _NUMBER.fullmatch(labels[-1]):
         # Whatever ends in a number is an address to some resolver; only the plain spelling is one here.
         if not text.isascii() or not _is_plain_v4(name):
-            _refuse(ErrorCode.URL_HOST_NOT_ALLOWED, "An IPv4 address is written as four plain decimal numbers.")
+            _refuse(
+                ErrorCode.URL_HOST_NOT_ALLOWED, "An IPv4 address is written as four plain decimal numbers."
+            )
         return name
     for label in labels:
         if label.startswith("xn--") and not _is_a_label(label):

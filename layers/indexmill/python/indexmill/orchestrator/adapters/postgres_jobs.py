@@ -111,9 +111,7 @@ class PostgresJobs:
         self._database.read(lambda connection: connection.execute(sql.DEAD_LETTER, values))
 
     def _rows(self, statement: str, limit: int) -> list[OutboxRow]:
-        # A driver of other strings than literals: the statement comes from this package's own list.
-        text: Any = statement
-        rows = self._database.read(lambda connection: connection.execute(text, (limit,)).fetchall())
+        rows = self._database.read(lambda connection: connection.execute(statement, (limit,)).fetchall())
         return [OutboxRow(*row) for row in rows]
 
 

@@ -1,0 +1,1 @@
+"""Splits text into ordered, token-sized chunks. Stateless."""

@@ -1,0 +1,1 @@
+"""Technology behind Chunking's ports."""

@@ -1,0 +1,45 @@
+"""Request and answer of `POST /chunking/chunk`."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from indexmill.contracts.content import Chunk, ChunkSettings
+
+
+class RequestedSettings(ChunkSettings):
+    """Chunk settings as a request may give them: no text for numbers, overlap less than half."""
+
+    model_config = ConfigDict(strict=True)
+
+    @model_validator(mode="after")
+    def _overlap_is_less_than_half(self) -> Self:
+        if self.overlap_tokens * 2 >= self.max_tokens:
+            raise ValueError("overlap_tokens must be less than half of max_tokens")
+        return self
+
+
+class ChunkRequest(BaseModel):
+    """A text to split. Markdown structure is honoured; plain text works as well."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    text: str = Field(min_length=1)
+    title: str | None = Field(default=None, max_length=1000)
+    """Stands above every chunk's headings."""
+    job_id: str | None = Field(default=None, max_length=100)
+    """Comes back in the answer; nobody is called back."""
+    settings: RequestedSettings = RequestedSettings()
+
+
+class ChunkResponse(BaseModel):
+    """The chunks in order; together they cover every visible character of the text."""
+
+    chunks: list[Chunk]
+    chunk_count: int
+    tokens: int
+    """Sum over the chunks, overlaps and contexts included."""
+    settings: ChunkSettings
+    job_id: str | None = None

@@ -1,0 +1,99 @@
+"""Requests and answers of `POST /embedding/embed` and `POST /embedding/enqueue`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from indexmill.contracts.content import Chunk
+
+MAX_TEXTS: Final = 128
+MAX_TEXT_CHARS: Final = 32_000
+MAX_ENQUEUED_CHUNKS: Final = 10_000
+_URL_LENGTH: Final = 2048
+_TITLE_LENGTH: Final = 1000
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("a text must not be blank")
+    return text
+
+
+EmbeddableText = Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARS), AfterValidator(_not_blank)]
+
+
+class EmbedRequest(BaseModel):
+    """Texts to embed now. With `url` they also become the chunks of that document, in order."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    texts: list[EmbeddableText] = Field(min_length=1, max_length=MAX_TEXTS)
+    corpus_name: str | None = None
+    """None means the corpus "default"; without `url` it has no meaning."""
+    url: str | None = Field(default=None, min_length=1, max_length=_URL_LENGTH)
+    title: str | None = Field(default=None, max_length=_TITLE_LENGTH)
+    job_id: str | None = Field(default=None, max_length=100)
+    """Comes back in the answer; nobody is called back."""
+
+
+class EmbedResponse(BaseModel):
+    """One vector per text, in order."""
+
+    embeddings: list[list[float]]
+    model: str
+    dimension: int
+    count: int
+    job_id: str | None = None
+    document_id: str | None = None
+    """Of the document that `url` names; null without one, as are the next two."""
+    chunk_ids: list[str] | None = None
+    """Beside `embeddings`."""
+    published: bool | None = None
+    """False: a newer version of the document appeared meanwhile and stays."""
+
+
+class GivenChunk(Chunk):
+    """A chunk as `POST /chunking/chunk` answers it; the order in the list counts, not `ordinal`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    text: EmbeddableText
+    ordinal: int = Field(default=0, ge=0)
+    start: int = Field(default=0, ge=0)
+    end: int = Field(default=0, ge=0)
+    tokens: int = Field(default=0, ge=0)
+    context: str = Field(default="", max_length=MAX_TEXT_CHARS)
+
+
+class EnqueueRequest(BaseModel):
+    """Chunks of one document, to be embedded and published later: exactly one of `texts` and `chunks`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    chunks: list[GivenChunk] | None = Field(default=None, min_length=1, max_length=MAX_ENQUEUED_CHUNKS)
+    texts: list[EmbeddableText] | None = Field(default=None, min_length=1, max_length=MAX_ENQUEUED_CHUNKS)
+    corpus_name: str | None = None
+    """None means the corpus "default"."""
+    url: str = Field(min_length=1, max_length=_URL_LENGTH)
+    title: str | None = Field(default=None, max_length=_TITLE_LENGTH)
+    job_id: str | None = Field(default=None, min_length=1, max_length=100)
+    """Whom to report to; internal callers only. Without it the work is done and nobody is called back."""
+    attempt: int = Field(default=1, ge=1)
+    """Of the job that `job_id` names."""
+
+    @model_validator(mode="after")
+    def _one_of(self) -> Self:
+        if (self.chunks is None) == (self.texts is None):
+            raise ValueError("send exactly one of chunks and texts")
+        return self
+
+
+class EnqueueResponse(BaseModel):
+    """The work is in the queue."""
+
+    status: Literal["queued"] = "queued"
+    job_id: str | None = None
+    document_id: str
+    chunk_count: int

@@ -1,0 +1,1 @@
+"""Embeds chunks, keeps them, and searches them."""

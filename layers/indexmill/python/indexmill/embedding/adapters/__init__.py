@@ -1,0 +1,1 @@
+"""Technology behind Embedding's ports."""

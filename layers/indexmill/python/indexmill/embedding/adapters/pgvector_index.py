@@ -1,0 +1,113 @@
+"""The vector index in Postgres: pgvector for meaning, a postings table for words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, TypeVar
+
+import psycopg
+
+from indexmill.contracts.errors import ErrorCode, PermanentError, TransientError
+from indexmill.embedding.adapters import pgvector_search, pgvector_write, vector_sql
+from indexmill.embedding.adapters.pgvector_names import Names
+from indexmill.embedding.adapters.pgvector_write import RowIds
+from indexmill.embedding.ports import DocumentVersion, Hit, SearchQuery, Space
+from indexmill.embedding.publication import check, newest, outcomes
+from indexmill.platform.adapters.postgres import Connection, Database
+
+T = TypeVar("T")
+
+_CHECK_EVERY_BLOCKS: Final = 32
+"""Writers look whether an index is due each time this many blocks of chunk ids are used up, together."""
+
+_STORED: Final = """
+SELECT encode(c.chunk_id, 'hex') FROM chunks AS c
+JOIN vectors AS e ON e.corpus = c.corpus AND e.space = %s AND e.chunk = c.id
+WHERE c.chunk_id = ANY(%s)
+"""
+
+
+class PgVectorIndex:
+    """`VectorIndex` over the tables of migration 0002. Chunk ids are hex digests of 32 bytes."""
+
+    def __init__(self, database: Database) -> None:
+        """Nothing is opened yet."""
+        self._database = database
+        self._names = Names()
+        self._row_ids = RowIds()
+
+    def stored(self, space: Space, chunk_ids: Sequence[str]) -> set[str]:
+        """Return those of `chunk_ids` whose vector in `space` is already kept."""
+        keys = [bytes.fromhex(chunk_id) for chunk_id in chunk_ids]
+
+        def work(connection: Connection) -> set[str]:
+            number = self._names.find_space(connection, space)
+            if number is None:
+                return set()
+            return {row[0] for row in connection.execute(_STORED, (number, keys)).fetchall()}
+
+        return self._read(work) if keys else set()
+
+    def publish(self, versions: Sequence[DocumentVersion]) -> list[bool]:
+        """Make each version what search sees of its document; all of the call's versions or none.
+
+        Also raises TransientError(embedding_incomplete) when a chunk has neither a new nor a kept vector,
+        which happens when another writer replaced the document in between: ask `stored` again.
+        """
+        chosen = newest(versions)
+        for version in chosen:
+            check(version)
+        if not chosen:
+            return []
+        targets, spaces = [version.target for version in chosen], {version.space for version in chosen}
+        before = self._row_ids.last_block
+        self._read(lambda connection: self._names.ensure(connection, targets, spaces))
+        published = self._guarded(
+            lambda: self._database.run(
+                lambda connection: pgvector_write.publish(connection, chosen, self._names, self._row_ids)
+            )
+        )
+        if before // _CHECK_EVERY_BLOCKS != self._row_ids.last_block // _CHECK_EVERY_BLOCKS:
+            for space in spaces:
+                number = self._names.spaces[space]
+                self._read(partial(vector_sql.build_index_when_due, space=number))
+        return outcomes(versions, published)
+
+    def corpus_exists(self, corpus_key: str) -> bool:
+        """Say whether the corpus was ever submitted to."""
+        if corpus_key not in self._names.corpora:
+            self._read(lambda connection: self._names.find_corpora(connection, [corpus_key]))
+        return corpus_key in self._names.corpora
+
+    def search(self, query: SearchQuery) -> list[Hit]:
+        """Return at most `top_k` chunks of published versions, best first, with scores above 0, at most 1.
+
+        With text and vector the score is the fused rank's share of the best possible one; with text alone
+        BM25's share of what no chunk can exceed; with a vector alone the cosine similarity (below 0 counts as
+        almost 0).
+        """
+        return self._read(lambda connection: pgvector_search.search(connection, query))
+
+    def _read(self, work: Callable[[Connection], T]) -> T:
+        return self._guarded(lambda: self._database.read(work))
+
+    def _guarded(self, call: Callable[[], T]) -> T:
+        """Run `call` and translate what the database says into errors of ours."""
+        try:
+            return call()
+        except psycopg.errors.ForeignKeyViolation as error:
+            self._names.clear()  # the corpus was deleted; the next try creates it again
+            raise _unavailable() from error
+        except psycopg.DataError as error:
+            raise PermanentError(ErrorCode.VECTOR_REJECTED, "The index cannot keep this chunk.") from error
+        except psycopg.OperationalError as error:
+            raise _unavailable() from error
+        except TransientError as error:
+            if error.code == ErrorCode.DATABASE_UNAVAILABLE:
+                raise _unavailable() from error
+            raise
+
+
+def _unavailable() -> TransientError:
+    return TransientError(ErrorCode.SEARCH_UNAVAILABLE, "Search is not reachable right now.", retry_after=5)

@@ -1,0 +1,78 @@
+"""Embed a few texts for a caller who waits; with a URL, publish them as that document."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from indexmill.contracts.content import chunk_ids
+from indexmill.contracts.errors import CallerError, ErrorCode, PermanentError, TransientError
+from indexmill.contracts.http_embedding import EmbedRequest, EmbedResponse
+from indexmill.contracts.messages import Target
+from indexmill.embedding.ports import DocumentVersion, Embedder, Vector, VectorIndex
+from indexmill.embedding.targets import CanonicalUrl, Generations, chunks_of, target_of
+from indexmill.embedding.vectors import vectors_of
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedTexts:
+    """The synchronous use case. Never calls anybody back."""
+
+    embedder: Embedder
+    index: VectorIndex
+    generations: Generations
+    canonical: CanonicalUrl
+
+    def __call__(self, caller_id: str, request: EmbedRequest, *, timeout_s: float) -> EmbedResponse:
+        """Return the vectors of `request.texts`, after publishing when it names a document.
+
+        Raises CallerError for the corpus name, the URL or too long a text, and errors of model and index.
+        """
+        target = None
+        if request.url is not None:
+            target = target_of(caller_id, request.corpus_name, request.url, self.canonical)
+        texts = {str(at): text for at, text in enumerate(request.texts)}
+        by_place = self._vectors(texts, timeout_s)
+        vectors = [by_place[place] for place in texts]
+        space = self.embedder.space
+        answer = EmbedResponse(
+            embeddings=[list(vector) for vector in vectors],
+            model=space.model,
+            dimension=space.dimension,
+            count=len(vectors),
+            job_id=request.job_id,
+        )
+        if target is not None:
+            self._publish(target, request, vectors, answer)
+        return answer
+
+    def _vectors(self, texts: dict[str, str], timeout_s: float) -> dict[str, Vector]:
+        try:
+            return vectors_of(self.embedder, texts, timeout_s=timeout_s)
+        except PermanentError as error:
+            if error.code == ErrorCode.TOKEN_LIMIT_EXCEEDED:
+                raise CallerError(error.code, error.message, field="body.texts") from error
+            # The endpoint would refuse any text: it is misconfigured, and that is not the caller's fault.
+            message = "The embedding endpoint cannot be used right now."
+            raise TransientError(ErrorCode.EMBEDDING_UNAVAILABLE, message) from error
+
+    def _publish(
+        self, target: Target, request: EmbedRequest, vectors: list[Vector], answer: EmbedResponse
+    ) -> None:
+        chunks = chunks_of(request.texts)
+        ids = chunk_ids(target.document_id, chunks)
+        space = self.embedder.space
+        stored = self.index.stored(space, ids)
+        pairs = zip(ids, vectors, strict=True)
+        version = DocumentVersion(
+            target=target,
+            generation=self.generations.next(),
+            job_id=None,
+            title=request.title,
+            content_sha256=None,
+            space=space,
+            chunks=chunks,
+            chunk_ids=ids,
+            vectors={chunk_id: vector for chunk_id, vector in pairs if chunk_id not in stored},
+        )
+        answer.published = self.index.publish([version])[0]
+        answer.document_id, answer.chunk_ids = target.document_id, ids

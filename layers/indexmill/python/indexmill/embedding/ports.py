@@ -1,0 +1,108 @@
+"""What Embedding needs from outside: a model, and an index that keeps and finds chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from indexmill.contracts.content import Chunk
+from indexmill.contracts.messages import Target
+
+Vector = Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """An embedding space: vectors of different spaces are never compared."""
+
+    model: str
+    dimension: int
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors of one space."""
+
+    @property
+    def space(self) -> Space:
+        """The space of every vector this embedder returns."""
+        ...
+
+    def embed(self, texts: Sequence[str], *, timeout_s: float) -> list[Vector]:
+        """Return one finite, non-zero vector of `space.dimension` numbers per text, in order.
+
+        Raises TransientError (openai_rate_limit, embedding_unavailable, embedding_incomplete,
+        embedding_invalid, embedding_bad_response) or PermanentError (token_limit_exceeded,
+        embedding_rejected, dimension_mismatch).
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentVersion:
+    """One generation of a document, complete."""
+
+    target: Target
+    generation: int
+    job_id: str | None
+    title: str | None
+    content_sha256: str | None
+    space: Space
+    chunks: Sequence[Chunk]
+    chunk_ids: Sequence[str]
+    """Beside `chunks`."""
+    vectors: dict[str, Vector] = field(default_factory=dict)
+    """By chunk id; only those that the index does not hold yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchQuery:
+    """One question to one corpus. At least one of `text` and `vector` is set: both = hybrid."""
+
+    corpus_key: str
+    space: Space
+    text: str | None
+    vector: Vector | None
+    top_k: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One chunk that was found, best first."""
+
+    chunk_id: str
+    text: str
+    score: float
+    source_url: str
+    title: str | None
+    document_id: str
+    ordinal: int
+    context: str
+    start: int
+    end: int
+
+
+class VectorIndex(Protocol):
+    """Keeps chunks with their vectors and words. All calls raise TransientError(search_unavailable)."""
+
+    def stored(self, space: Space, chunk_ids: Sequence[str]) -> set[str]:
+        """Return those of `chunk_ids` whose vector in `space` is already kept."""
+        ...
+
+    def publish(self, versions: Sequence[DocumentVersion]) -> list[bool]:
+        """Make each version what search sees of its document: whole, or not at all.
+
+        Returns per version whether it became visible; False = a newer generation is already published and
+        nothing changed. Publishing the same version again is harmless and returns True. Creates the corpus
+        when it is new. Raises PermanentError(vector_rejected, dimension_mismatch) when one cannot be kept;
+        then nothing of the call is visible.
+        """
+        ...
+
+    def corpus_exists(self, corpus_key: str) -> bool:
+        """Say whether the corpus was ever submitted to."""
+        ...
+
+    def search(self, query: SearchQuery) -> list[Hit]:
+        """Return at most `top_k` chunks of published versions, best first."""
+        ...

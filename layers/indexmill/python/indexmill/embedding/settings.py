@@ -1,0 +1,50 @@
+"""Settings of Embedding's three functions."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from indexmill.platform.settings import FunctionSettings
+
+
+class EmbeddingSettings(FunctionSettings):
+    """What all three need: the database and the model."""
+
+    database_url: str | None = None
+    database_url_secret_arn: str | None = None
+    embedding_base_url: str
+    """Ends with the version, for example `…/v1`."""
+    embedding_model: str
+    embedding_dimension: int
+    embedding_api_key: str | None = None
+    embedding_api_key_secret_arn: str | None = None
+
+
+class EmbeddingWriteApiSettings(EmbeddingSettings):
+    """embedding/write_api."""
+
+    function: ClassVar[str] = "EmbeddingWriteApi"
+
+    embed_queue_url: str
+    bucket_name: str
+    allowed_private_hosts: str = ""
+    integration_timeout_seconds: float = 29.0
+
+
+class EmbeddingWorkerSettings(EmbeddingSettings):
+    """embedding/worker."""
+
+    function: ClassVar[str] = "EmbeddingWorker"
+
+    embed_queue_url: str
+    embed_dlq_url: str
+    callbacks_queue_url: str
+    bucket_name: str
+
+
+class EmbeddingReadApiSettings(EmbeddingSettings):
+    """embedding/read_api."""
+
+    function: ClassVar[str] = "EmbeddingReadApi"
+
+    integration_timeout_seconds: float = 29.0

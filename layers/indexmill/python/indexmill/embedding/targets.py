@@ -1,0 +1,49 @@
+"""Which document a caller's own write means, and the generation it gets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import accumulate
+from typing import Protocol
+
+from indexmill.contracts.content import Chunk
+from indexmill.contracts.identity import corpus_key, corpus_name, document_id
+from indexmill.contracts.messages import Target
+
+CanonicalUrl = Callable[[str], str]
+"""Returns the one spelling of a URL, or raises CallerError."""
+_GAP = 2
+"""Texts of one document count as if a blank line stood between them."""
+
+
+class Generations(Protocol):
+    """Numbers for writes that no job issued. Raises TransientError(database_unavailable)."""
+
+    def next(self) -> int:
+        """Return a number larger than every one before."""
+        ...
+
+
+def target_of(caller_id: str, name: str | None, url: str, canonical: CanonicalUrl) -> Target:
+    """Return the document that `url` names in the caller's corpus `name`.
+
+    Raises CallerError: corpus_name_invalid, or what `canonical` finds wrong with the URL.
+    """
+    corpus, spelling = corpus_name(name), canonical(url)
+    key = corpus_key(caller_id, corpus)
+    return Target(
+        caller_id=caller_id,
+        corpus_name=corpus,
+        corpus_key=key,
+        document_id=document_id(key, spelling),
+        url=spelling,
+    )
+
+
+def chunks_of(texts: list[str]) -> list[Chunk]:
+    """Return the texts as the chunks of a document that consists of them."""
+    starts = accumulate((len(text) + _GAP for text in texts), initial=0)
+    return [
+        Chunk(ordinal=ordinal, text=text, start=start, end=start + len(text), tokens=0)
+        for ordinal, (text, start) in enumerate(zip(texts, starts, strict=False))
+    ]

@@ -1,0 +1,135 @@
+"""Builds Embedding's three functions out of their adapters. Nothing is opened until it is used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from indexmill.embedding.embed import EmbedBatch
+from indexmill.embedding.embed_texts import EmbedTexts
+from indexmill.embedding.enqueue import EnqueueEmbed
+from indexmill.embedding.ports import Embedder, Space, VectorIndex
+from indexmill.embedding.settings import (
+    EmbeddingReadApiSettings,
+    EmbeddingSettings,
+    EmbeddingWorkerSettings,
+    EmbeddingWriteApiSettings,
+)
+from indexmill.embedding.targets import Generations
+from indexmill.platform.adapters.postgres import Database
+from indexmill.platform.blobs import BlobStore
+from indexmill.platform.clock import Clock, SystemClock
+from indexmill.platform.queues import Queue
+from indexmill.platform.urls import canonical_url, parse_allowed_hosts
+
+if TYPE_CHECKING:
+    from indexmill.embedding.search import SearchCorpus
+
+
+@dataclass(frozen=True, slots=True)
+class WriteApi:
+    """The use cases behind the write endpoints."""
+
+    embed: EmbedTexts
+    enqueue: EnqueueEmbed
+
+
+def build_worker(
+    settings: EmbeddingWorkerSettings,
+    *,
+    index: VectorIndex | None = None,
+    embedder: Embedder | None = None,
+    blobs: BlobStore | None = None,
+    callbacks: Queue | None = None,
+    clock: Clock | None = None,
+) -> EmbedBatch:
+    """Return the worker's batch use case."""
+    clock = clock or SystemClock()
+    return EmbedBatch(
+        index=index or _index(_database(settings)),
+        embedder=embedder or _embedder(settings, clock),
+        blobs=blobs or _blobs(settings.bucket_name),
+        callbacks=callbacks or _queue(settings.callbacks_queue_url),
+        clock=clock,
+    )
+
+
+def build_write_api(
+    settings: EmbeddingWriteApiSettings,
+    *,
+    index: VectorIndex | None = None,
+    embedder: Embedder | None = None,
+    blobs: BlobStore | None = None,
+    queue: Queue | None = None,
+    generations: Generations | None = None,
+) -> WriteApi:
+    """Return the use cases of `/embedding/embed` and `/embedding/enqueue`."""
+    from indexmill.platform.adapters.generations import PostgresGenerations
+
+    canonical = partial(canonical_url, allowed_hosts=parse_allowed_hosts(settings.allowed_private_hosts))
+    database = _database(settings)
+    numbers = generations or PostgresGenerations(database)
+    embed = EmbedTexts(
+        embedder=embedder or _embedder(settings, SystemClock()),
+        index=index or _index(database),
+        generations=numbers,
+        canonical=canonical,
+    )
+    enqueue = EnqueueEmbed(
+        queue=queue or _queue(settings.embed_queue_url),
+        blobs=blobs or _blobs(settings.bucket_name),
+        generations=numbers,
+        canonical=canonical,
+    )
+    return WriteApi(embed, enqueue)
+
+
+def build_read_api(
+    settings: EmbeddingReadApiSettings,
+    *,
+    index: VectorIndex | None = None,
+    embedder: Embedder | None = None,
+    clock: Clock | None = None,
+) -> SearchCorpus:
+    """Return the search use case."""
+    from indexmill.embedding.search import SearchCorpus
+
+    clock = clock or SystemClock()
+    return SearchCorpus(index or _index(_database(settings)), embedder or _embedder(settings, clock), clock)
+
+
+def _database(settings: EmbeddingSettings) -> Database:
+    from indexmill.platform.adapters.secrets import resolve
+
+    return Database(resolve(settings.database_url, settings.database_url_secret_arn))
+
+
+def _index(database: Database) -> VectorIndex:
+    from indexmill.embedding.adapters.pgvector_index import PgVectorIndex
+
+    return PgVectorIndex(database)
+
+
+def _embedder(settings: EmbeddingSettings, clock: Clock) -> Embedder:
+    from indexmill.embedding.adapters.openai_embedder import OpenAIEmbedder
+    from indexmill.platform.adapters.secrets import resolve
+
+    return OpenAIEmbedder(
+        Space(settings.embedding_model, settings.embedding_dimension),
+        base_url=settings.embedding_base_url,
+        api_key=resolve(settings.embedding_api_key, settings.embedding_api_key_secret_arn),
+        clock=clock,
+    )
+
+
+def _blobs(bucket: str) -> BlobStore:
+    from indexmill.platform.adapters.s3_blobs import S3Blobs
+
+    return S3Blobs(bucket)
+
+
+def _queue(url: str) -> Queue:
+    from indexmill.platform.adapters.sqs_queue import SqsQueue
+
+    return SqsQueue(url)

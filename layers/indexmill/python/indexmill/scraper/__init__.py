@@ -1,0 +1,1 @@
+"""Fetches documents and turns them into Markdown."""

@@ -1,0 +1,1 @@
+"""Technology behind the Scraper's ports."""

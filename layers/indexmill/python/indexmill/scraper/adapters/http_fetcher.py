@@ -1,0 +1,211 @@
+"""Fetcher over httpx: pinned addresses, redirects vetted one by one, bounded in time and size."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Final
+from urllib.parse import urljoin
+
+import httpx
+
+from indexmill.contracts.errors import CallerError, ErrorCode, IndexmillError, PermanentError
+from indexmill.platform.clock import Clock, SystemClock
+from indexmill.platform.urls import AllowedHosts, canonical_url
+from indexmill.scraper.adapters.pinned_network import PinnedBackend, PinnedTransport
+from indexmill.scraper.classify import DAMAGED, failure, status_failure
+from indexmill.scraper.inflate import Body
+from indexmill.scraper.ports import Fetched
+
+_MAX_REDIRECTS: Final = 5
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_LONGEST_PAUSE_S: Final = 31 * 86_400
+_ACCEPT: Final = (
+    "text/html,application/xhtml+xml,text/markdown,text/plain;q=0.9,application/pdf;q=0.8,*/*;q=0.1"
+)
+_CONNECTIONS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLimits:
+    """What one page may take."""
+
+    max_bytes: int = 10 * 1024 * 1024
+    connect_s: float = 5.0
+    read_s: float = 10.0
+
+
+class HttpFetcher:
+    """Gets pages over HTTP/1.1. Connections are kept between calls, one pool per event loop."""
+
+    def __init__(
+        self,
+        *,
+        user_agent: str,
+        allowed_hosts: AllowedHosts = frozenset(),
+        limits: FetchLimits | None = None,
+        clock: Clock | None = None,
+        backend: PinnedBackend | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        """`allowed_hosts` may be private, see `canonical_url`; nothing is opened yet."""
+        self._user_agent = user_agent
+        self._allowed = allowed_hosts
+        self._limits = limits or FetchLimits()
+        self._clock = clock or SystemClock()
+        self._backend = backend or PinnedBackend(allowed_hosts)
+        self._ssl = ssl_context
+        self._client: httpx.AsyncClient | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def fetch(
+        self, url: str, *, deadline: float, max_bytes: int | None = None, truncate: bool = False
+    ) -> Fetched:
+        """Return what `url` answers after at most five redirects, each vetted like `url` itself."""
+        limit = max_bytes or self._limits.max_bytes
+        try:
+            async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
+                for _ in range(_MAX_REDIRECTS + 1):
+                    answer = await self._get(url, limit, truncate)
+                    if isinstance(answer, Fetched):
+                        return answer
+                    url = answer
+                raise failure(ErrorCode.TOO_MANY_REDIRECTS)
+        except TimeoutError as error:
+            raise failure(ErrorCode.DEADLINE_EXCEEDED) from error
+
+    async def close(self) -> None:
+        """Close the connections; the next call opens new ones."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    async def _get(self, url: str, limit: int, truncate: bool) -> Fetched | str:
+        """Return the answer, or the canonical URL it redirects to."""
+        client = self._current_client()
+        try:
+            response = await self._send(client, url)
+            try:
+                if response.status_code in _REDIRECTS and "location" in response.headers:
+                    return self._next_hop(url, response.headers["location"])
+                return await self._read(url, response, limit, truncate)
+            finally:
+                await response.aclose()
+        except httpx.HTTPError as error:
+            raise _translated(error) from error
+        except httpx.InvalidURL as error:
+            raise PermanentError(ErrorCode.URL_INVALID, "The URL cannot be requested") from error
+
+    async def _send(self, client: httpx.AsyncClient, url: str) -> httpx.Response:
+        request = client.build_request("GET", url)
+        try:
+            return await client.send(request, stream=True)
+        except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+            # A kept connection may have been closed by the site just now: asking again tells.
+            return await client.send(request, stream=True)
+
+    def _next_hop(self, url: str, location: str) -> str:
+        try:
+            target = urljoin(url, location.strip().replace(" ", "%20"))
+            return canonical_url(target, allowed_hosts=self._allowed)
+        except CallerError as error:
+            raise PermanentError(error.code, f"The page redirects elsewhere: {error.message}") from error
+        except ValueError as error:
+            raise PermanentError(ErrorCode.URL_INVALID, "The page redirects to no valid URL") from error
+
+    async def _read(self, url: str, response: httpx.Response, limit: int, truncate: bool) -> Fetched:
+        headers = response.headers
+        pause = retry_after(headers, self._clock)
+        if not response.is_success:
+            raise status_failure(response.status_code, pause)
+        encoding = headers.get("content-encoding", "").strip().lower()
+        if encoding not in ("", "identity", "gzip", "x-gzip"):
+            raise failure(ErrorCode.UNSUPPORTED_ENCODING)
+        announced = headers.get("content-length", "")
+        if not truncate and announced.isascii() and announced.isdigit() and int(announced[:20]) > limit:
+            raise failure(ErrorCode.CONTENT_TOO_LARGE)
+        body = Body(limit=limit, gzip=encoding in ("gzip", "x-gzip"), truncate=truncate)
+        async for piece in response.aiter_raw():
+            if not body.feed(piece):
+                break
+        media_type, charset = _media_type(headers.get("content-type", ""))
+        return Fetched(
+            final_url=url,
+            status=response.status_code,
+            content_type=media_type,
+            charset=charset,
+            body=body.done(),
+            retry_after=pause,
+        )
+
+    def _current_client(self) -> httpx.AsyncClient:
+        """Return this loop's client: connections belong to the loop that opened them."""
+        loop = asyncio.get_running_loop()
+        if self._client is None or self._loop is not loop:
+            context = self._ssl or httpx.create_ssl_context(trust_env=False)
+            self._ssl = context
+            self._loop = loop
+            limits = self._limits
+            self._client = httpx.AsyncClient(
+                transport=PinnedTransport(self._backend, connections=_CONNECTIONS, verify=context),
+                trust_env=False,
+                follow_redirects=False,
+                timeout=httpx.Timeout(limits.read_s, connect=limits.connect_s, pool=None),
+                headers={"User-Agent": self._user_agent, "Accept": _ACCEPT, "Accept-Encoding": "gzip"},
+                # One job's cookies are not the next one's.
+                cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
+            )
+        return self._client
+
+
+def retry_after(headers: Mapping[str, str], clock: Clock) -> int | None:
+    """Return the seconds a Retry-After header asks for, as a number or a date; None without one."""
+    text = headers.get("retry-after", "").strip()
+    if text.isascii() and text.isdigit():
+        return min(int(text[:12]), _LONGEST_PAUSE_S)
+    try:
+        at = parsedate_to_datetime(text)
+        seconds = (at - clock.now()).total_seconds()
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+    return max(0, min(round(seconds), _LONGEST_PAUSE_S))
+
+
+def _media_type(header: str) -> tuple[str, str | None]:
+    """Return type and charset of a Content-Type header."""
+    media_type, *parameters = header[:256].split(";")
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip().lower() == "charset" and value.strip():
+            return media_type.strip().lower(), value.strip().strip("\"'")
+    return media_type.strip().lower(), None
+
+
+def _translated(error: httpx.HTTPError) -> IndexmillError:
+    causes = _chain(error)
+    cause: str = ErrorCode.CONNECTION_ERROR
+    if any(isinstance(one, ssl.SSLError) for one in causes):
+        cause = ErrorCode.TLS_ERROR
+    elif any(isinstance(one, ConnectionRefusedError) for one in causes):
+        cause = ErrorCode.CONNECTION_REFUSED
+    elif isinstance(error, httpx.ConnectTimeout):
+        cause = ErrorCode.CONNECTION_TIMEOUT
+    elif isinstance(error, httpx.TimeoutException):
+        cause = ErrorCode.READ_TIMEOUT
+    elif isinstance(error, httpx.DecodingError):
+        cause = DAMAGED
+    return failure(cause)
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """Return the errors behind `error`, itself first."""
+    chain: list[BaseException] = []
+    current: BaseException | None = error
+    while current is not None and len(chain) < 10:
+        chain.append(current)
+        current = current.__cause__ or current.__context__
+    return chain

@@ -1,0 +1,54 @@
+"""Queue a URL for scraping, without the Orchestrator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
+from indexmill.contracts.http_scraper import EnqueueResponse, ScrapeRequest
+from indexmill.contracts.messages import ScrapeTask
+from indexmill.platform.ids import new_id
+from indexmill.platform.queues import Queue
+from indexmill.platform.urls import AllowedHosts, canonical_url
+
+
+class Enqueue:
+    """Sends a ScrapeTask. Without a job nobody is told of its result."""
+
+    def __init__(
+        self, queue: Queue, *, allowed_hosts: AllowedHosts = frozenset(), make_id: Callable[[], str] = new_id
+    ) -> None:
+        """`allowed_hosts` as in `canonical_url`."""
+        self._queue = queue
+        self._allowed = allowed_hosts
+        self._make_id = make_id
+
+    def __call__(
+        self, request: ScrapeRequest, *, internal: bool, request_id: str | None = None
+    ) -> EnqueueResponse:
+        """Queue the request; `internal` says that the caller is one of our own services.
+
+        Raises CallerError (the URL's codes; forbidden for a job_id from outside) and
+        TransientError(queue_unavailable).
+        """
+        refuse_foreign_job(request.job_id, internal=internal)
+        task = ScrapeTask(
+            message_id=self._make_id(),
+            job_id=request.job_id,
+            request_id=request_id,
+            url=canonical_url(request.url, allowed_hosts=self._allowed),
+        )
+        if self._queue.send([task.model_dump_json(by_alias=True, exclude_none=True)]):
+            raise TransientError(ErrorCode.QUEUE_UNAVAILABLE, "The queue did not take the message.")
+        return EnqueueResponse(job_id=request.job_id)
+
+
+def refuse_foreign_job(job_id: str | None, *, internal: bool) -> None:
+    """Raise CallerError(forbidden) for a job named from outside: it would get a result it never asked for."""
+    if job_id is not None and not internal:
+        raise CallerError(
+            ErrorCode.FORBIDDEN,
+            "job_id is for internal callers only.",
+            field="body.job_id",
+            hint="Leave job_id out, or submit the URL with POST /orchestrator/jobs.",
+        )

@@ -1,0 +1,40 @@
+"""The process that reads risky content: bytes on stdin, one JSON object on stdout.
+
+It gets its limits as arguments and imposes them on itself before it looks at a byte.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+
+from indexmill.contracts.errors import ErrorCode, IndexmillError
+from indexmill.scraper.extract.content import RawContent, extract
+from indexmill.scraper.extract.detect import Kind
+
+
+def main(arguments: list[str]) -> None:
+    """Read `kind charset cpu-seconds memory-bytes` from the arguments and the content from stdin."""
+    kind, charset, cpu_s, memory = arguments
+    _limit(resource.RLIMIT_CPU, int(cpu_s))
+    _limit(resource.RLIMIT_AS, int(memory))
+    try:
+        found = extract(RawContent(sys.stdin.buffer.read(), Kind(kind), charset or None))
+        answer = {"markdown": found.markdown, "title": found.title, "language": found.language}
+    except IndexmillError as error:
+        answer = {"code": error.code, "message": error.message}
+    except (MemoryError, RecursionError):
+        answer = {"code": ErrorCode.PARSE_ERROR, "message": "The page needs more memory than it may take"}
+    sys.stdout.buffer.write(json.dumps(answer).encode())
+
+
+def _limit(which: int, value: int) -> None:
+    try:
+        resource.setrlimit(which, (value, value))
+    except (ValueError, OSError):  # a system that does not know this limit still has the parent's clock
+        return
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,88 @@
+"""HTML to Markdown: find the main part, drop what is not text, convert."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from html_to_markdown import ConversionOptions, PreprocessingOptions, convert
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from indexmill.scraper.extract.clean import clean_text, clean_title
+from indexmill.scraper.extract.hazards import defused
+
+# The one-pass tier gives the same Markdown as the default on 150 documentation pages in half the time, as
+# long as links are unwrapped before. Boilerplate is gone when it runs, so its own search for it is off.
+_OPTIONS: Final = ConversionOptions(
+    tier_strategy="tier1",
+    extract_metadata=False,
+    skip_images=True,
+    preprocessing=PreprocessingOptions(enabled=False),
+)
+_MAIN: Final = "main, [role=main]"
+_NOISE: Final = (
+    "script, style, noscript, template, nav, aside, footer, iframe, object, embed, svg, canvas, audio, "
+    "video, dialog, input, select, button, textarea, form:has(input[type=password]), [hidden], "
+    "[aria-hidden=true], [role=navigation], [role=banner], [role=contentinfo], [role=dialog], [role=search], "
+    '[style*="display:none" i], [style*="display: none" i], [style*="visibility:hidden" i], '
+    '[id*="cookie-" i], [class*="cookie-" i], [id*="cookie_" i], [id*="cookiebot" i], '
+    '[class*="cookieconsent" i], [id*="onetrust" i], .headerlink, .sr-only, .visually-hidden, .skip-link'
+)
+_PAGE_NOISE: Final = (
+    "header:not(:has(h1)), [role=complementary], #header, #footer, #sidebar, #nav, .sidebar, .breadcrumbs"
+)
+_LANGUAGE: Final = re.compile(r"[A-Za-z]{2,3}(?:-[A-Za-z0-9]{1,8}){0,3}")
+
+
+def read_html(html: str) -> tuple[str, str | None, str | None]:
+    """Return Markdown, title and language of a page; the Markdown is "" when the page has no text.
+
+    Links and emphasis keep their words; link targets and images are left out, since they say nothing to a
+    search and cost as many tokens as the text.
+    """
+    tree = LexborHTMLParser(defused(html))
+    root, body = tree.root, tree.body
+    if root is None or body is None:
+        return "", None, None
+    title, language = _title(tree), _language(root)
+    landmark = _landmark(tree)
+    markdown = _markdown(landmark) if landmark is not None else ""
+    if not markdown:
+        _drop(body, _PAGE_NOISE)
+        markdown = _markdown(body)
+    return markdown, title, language
+
+
+def _landmark(tree: LexborHTMLParser) -> LexborNode | None:
+    """Return the element that holds the main part, None when the page does not say or says it twice."""
+    found = tree.css(_MAIN) or tree.css("article")
+    return found[0] if len(found) == 1 else None
+
+
+def _markdown(node: LexborNode) -> str:
+    _drop(node, _NOISE)
+    node.unwrap_tags(["a"])
+    result = convert(node.html or "", _OPTIONS)
+    if result.warnings and any(str(warning.kind) == "depth_limit_exceeded" for warning in result.warnings):
+        # Deeper than the converter goes: the words without their structure are better than no words.
+        return clean_text(node.text(separator="\n"))
+    return clean_text(result.content or "")
+
+
+def _drop(node: LexborNode, selector: str) -> None:
+    for noise in node.css(selector):
+        noise.decompose()
+
+
+def _title(tree: LexborHTMLParser) -> str | None:
+    for selector in ("head > title", "h1", "body title"):
+        node = tree.css_first(selector)
+        title = clean_title(node.text()) if node is not None else None
+        if title:
+            return title
+    return None
+
+
+def _language(root: LexborNode) -> str | None:
+    found = (root.attributes.get("lang") or "").strip()
+    return found if _LANGUAGE.fullmatch(found) else None

@@ -1,0 +1,75 @@
+"""What the Scraper needs from outside: pages, known robots rules, and a safe place to parse."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from indexmill.scraper.extract.content import Extracted, RawContent
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A successful answer."""
+
+    final_url: str
+    """Canonical; where redirects ended."""
+    status: int
+    content_type: str
+    """Media type in lower case without parameters; "" when the site told none."""
+    charset: str | None
+    body: bytes
+    """Without content encoding."""
+    retry_after: int | None = None
+    """Seconds, when the site asks for a pause."""
+
+
+class Fetcher(Protocol):
+    """Gets pages from the public internet and from nowhere else."""
+
+    async def fetch(
+        self, url: str, *, deadline: float, max_bytes: int | None = None, truncate: bool = False
+    ) -> Fetched:
+        """Return what `url`, which is canonical, answers with a 2xx status after at most five redirects.
+
+        `deadline` is a monotonic second. A body over `max_bytes` (None: the fetcher's own limit) is an error,
+        or is cut there with `truncate`. Raises TransientError and PermanentError, codes as in `classify`.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Close kept connections, in the event loop that opened them; the next call opens new ones."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRobots:
+    """The rules of one origin that concern us, as "Allow: /path" and "Disallow: /path" lines."""
+
+    rules: str
+    expires_at: float
+    """Unix time."""
+
+
+class RobotsCache(Protocol):
+    """Remembers robots rules across processes. It may forget, and never raises."""
+
+    def get(self, origin: str) -> KnownRobots | None:
+        """Return what is known; it may have expired."""
+        ...
+
+    def put(self, origin: str, known: KnownRobots) -> None:
+        """Remember until `known.expires_at`."""
+        ...
+
+
+class Isolation(Protocol):
+    """Parses content that could take the process down, out of its reach."""
+
+    def extract(self, content: RawContent, *, timeout_s: float) -> Extracted:
+        """Return the readable text. Blocks.
+
+        Raises PermanentError, among them parse_error when the content needs more time or memory than it gets,
+        and TransientError(deadline_exceeded) when `timeout_s` was the shorter limit.
+        """
+        ...

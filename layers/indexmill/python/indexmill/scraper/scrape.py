@@ -1,0 +1,97 @@
+"""Fetch one URL and turn it into a document. The worker and the HTTP route call the same function."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Final
+
+from indexmill.contracts.content import INLINE_LIMIT_BYTES, BlobRef, Document
+from indexmill.platform.blobs import BlobStore
+from indexmill.platform.clock import Clock
+from indexmill.platform.urls import AllowedHosts, canonical_url
+from indexmill.scraper.extract.content import Extracted, RawContent, extract, is_risky
+from indexmill.scraper.extract.detect import detect
+from indexmill.scraper.ports import Fetcher, Isolation
+from indexmill.scraper.robots import Robots
+
+INLINE_TEXT_BYTES: Final = INLINE_LIMIT_BYTES - 4_000
+"""Text with more bytes than this as JSON goes by reference: the rest of a message fits beside it."""
+_SLOW_BYTES: Final = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class ScrapeParts:
+    """What scraping works with."""
+
+    fetcher: Fetcher
+    robots: Robots
+    blobs: BlobStore
+    isolation: Isolation
+    clock: Clock
+    allowed_hosts: AllowedHosts = frozenset()
+    inline_text_bytes: int = INLINE_TEXT_BYTES
+
+
+async def execute_scrape(
+    url: str,
+    job_id: str | None,  # noqa: ARG001 - both callers have one
+    *,
+    parts: ScrapeParts,
+    deadline: float,
+) -> Document:
+    """Return the document behind `url`; its raw bytes are stored, and so is text too long for a message.
+
+    `deadline` is a monotonic second; `job_id` is the job it is done for, and changes nothing. Raises
+    CallerError (the URL), PermanentError and TransientError.
+    """
+    asked = canonical_url(url, allowed_hosts=parts.allowed_hosts)
+    await parts.robots.check(asked, deadline=deadline)
+    page = await parts.fetcher.fetch(asked, deadline=deadline)
+    kind = detect(page.body, page.content_type, page.final_url)
+    found = await _extract(RawContent(page.body, kind, page.charset), parts, deadline)
+    raw_ref, text_ref = await _store(page.body, kind, found.markdown, parts)
+    return Document(
+        url=asked,
+        final_url=page.final_url,
+        title=found.title,
+        content_type=kind,
+        language=found.language,
+        text=found.markdown if text_ref is None else None,
+        text_ref=text_ref,
+        raw_ref=raw_ref,
+        content_sha256=hashlib.sha256(page.body).hexdigest(),
+    )
+
+
+async def _extract(content: RawContent, parts: ScrapeParts, deadline: float) -> Extracted:
+    """Read the text: here when that is quick, in a thread when it is slow, in a process when it is risky."""
+    if is_risky(content):
+        left = deadline - parts.clock.monotonic()
+        return await asyncio.to_thread(parts.isolation.extract, content, timeout_s=left)
+    if len(content.body) > _SLOW_BYTES:
+        return await asyncio.to_thread(extract, content)
+    return extract(content)
+
+
+async def _store(body: bytes, kind: str, markdown: str, parts: ScrapeParts) -> tuple[BlobRef, BlobRef | None]:
+    """Store in threads, so that other pages go on loading meanwhile."""
+    raw = asyncio.to_thread(parts.blobs.put, body, kind="raw", content_type=kind)
+    if not _is_long(markdown, parts.inline_text_bytes):
+        return await raw, None
+    text = asyncio.to_thread(
+        parts.blobs.put, markdown.encode(), kind="text", content_type="text/markdown; charset=utf-8"
+    )
+    raw_ref, text_ref = await asyncio.gather(raw, text)
+    return raw_ref, text_ref
+
+
+def _is_long(markdown: str, limit: int) -> bool:
+    """Say whether `markdown` as JSON has more than `limit` bytes; its length alone mostly tells."""
+    if len(markdown) > limit:
+        return True
+    if len(markdown) * 6 <= limit:
+        return False
+    return len(json.dumps(markdown, ensure_ascii=False).encode()) > limit

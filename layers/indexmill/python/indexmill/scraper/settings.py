@@ -1,0 +1,44 @@
+"""Settings of the Scraper's functions."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from indexmill.platform.settings import FunctionSettings
+
+USER_AGENT = "IndexmillBot/1.0 (document indexer; respects robots.txt)"
+
+
+class ScraperSettings(FunctionSettings):
+    """What both functions share."""
+
+    scrape_queue_url: str
+    bucket_name: str
+    state_table: str
+    allowed_private_hosts: str = ""
+    """Comma-separated host:port pairs that may be private; empty on AWS."""
+    user_agent: str = USER_AGENT
+    max_content_bytes: int = Field(default=10 * 1024 * 1024, ge=1024)
+    """Largest page, unpacked."""
+    scrape_timeout_s: float = Field(default=30.0, gt=0)
+    """Longest time for one page, all included."""
+    connect_timeout_s: float = Field(default=5.0, gt=0)
+    read_timeout_s: float = Field(default=10.0, gt=0)
+    """Longest silence of a site."""
+
+
+class ScraperApiSettings(ScraperSettings):
+    """Of the HTTP function."""
+
+    function: ClassVar[str] = "ScraperApi"
+
+
+class ScraperWorkerSettings(ScraperSettings):
+    """Of the queue's worker."""
+
+    function: ClassVar[str] = "ScraperWorker"
+
+    scrape_dlq_url: str
+    callbacks_queue_url: str

@@ -1,0 +1,73 @@
+"""In-memory twins of the Scraper's ports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from indexmill.contracts.errors import ErrorCode
+from indexmill.scraper.classify import failure, status_failure
+from indexmill.scraper.extract.content import Extracted, RawContent, extract
+from indexmill.scraper.ports import Fetched, KnownRobots
+
+
+class InMemoryFetcher:
+    """Serves pages from a mapping of canonical URL to answer; a URL that is not there answers 404."""
+
+    def __init__(self, pages: Mapping[str, Fetched | bytes | str | Exception] | None = None) -> None:
+        """Text and bytes are HTML pages; an exception is raised."""
+        self.pages: dict[str, Fetched | bytes | str | Exception] = dict(pages or {})
+        self.requested: list[str] = []
+
+    async def fetch(
+        self,
+        url: str,
+        *,
+        deadline: float,
+        max_bytes: int | None = None,
+        truncate: bool = False,
+    ) -> Fetched:
+        """Return the page, or raise what stands for it."""
+        self.requested.append(url)
+        page = self.pages.get(url)
+        if page is None:
+            raise status_failure(404)
+        if isinstance(page, Exception):
+            raise page
+        if not isinstance(page, Fetched):
+            body = page.encode() if isinstance(page, str) else page
+            page = Fetched(url, 200, "text/html", "utf-8", body)
+        if max_bytes is not None and len(page.body) > max_bytes:
+            if not truncate:
+                raise failure(ErrorCode.CONTENT_TOO_LARGE)
+            cut = page.body[:max_bytes]
+            return Fetched(
+                page.final_url, page.status, page.content_type, page.charset, cut, page.retry_after
+            )
+        return page
+
+    async def close(self) -> None:
+        """Close nothing."""
+
+
+class InMemoryRobotsCache:
+    """A dictionary that never expires by itself: the reader compares the time."""
+
+    def __init__(self) -> None:
+        """Knows nothing yet."""
+        self.known: dict[str, KnownRobots] = {}
+
+    def get(self, origin: str) -> KnownRobots | None:
+        """Return what was put."""
+        return self.known.get(origin)
+
+    def put(self, origin: str, known: KnownRobots) -> None:
+        """Remember."""
+        self.known[origin] = known
+
+
+class InlineIsolation:
+    """Isolates nothing: reads risky content in this process."""
+
+    def extract(self, content: RawContent, *, timeout_s: float) -> Extracted:
+        """Return the readable text."""
+        return extract(content)

@@ -1,0 +1,5 @@
+"""What every test may use."""
+
+from __future__ import annotations
+
+pytest_plugins = ["tests.support.postgres"]

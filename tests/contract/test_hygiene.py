@@ -1,0 +1,101 @@
+"""What no file of this repository says or does."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.repository import inside, python_files, text_files
+
+# Put together here, so that this file is clean itself.
+INDEXES = [
+    r"pypi" + r"\.org",
+    r"python" + r"hosted",
+    r"artifact" + r"ory",
+    r"npm" + r"js\.(?:org|com)",
+    r"(?:repo1?|central)\." + r"maven",
+    r"/sim" + r"ple/",
+    r"devpi" + r"\b",
+]
+FOLDERS = [
+    r"(?<![\w.])/(?:ho" + r"me|Us" + r"ers)/\w+",
+    r"(?<![\w./])/ro" + r"ot/",
+    r"(?<![\w.])/wo" + r"rk/",
+    r"/opt/" + r"wheels",
+]
+UNFINISHED = [r"\bTO" + r"DO\b", r"\bFIX" + r"ME\b"]
+
+BANNED = {"time.time", "time.sleep", "datetime.now", "datetime.utcnow"}
+OWN_TIME = ("local/", "tools/", "examples/", "tests/support/", "tests/perf/")
+CLOCK = "layers/indexmill/python/indexmill/platform/clock.py"
+
+
+def occurrences(patterns: list[str]) -> list[str]:
+    """Return where one of the `patterns` stands: file, line and what was found."""
+    pattern = re.compile("|".join(patterns))
+    return [
+        f"{inside(path)}:{number}: {match[0]}"
+        for path, text in text_files().items()
+        for number, line in enumerate(text.splitlines(), 1)
+        if (match := pattern.search(line))
+    ]
+
+
+@pytest.mark.parametrize("patterns", [INDEXES, FOLDERS, UNFINISHED], ids=["indexes", "folders", "unfinished"])
+def test_no_file_has(patterns: list[str]) -> None:
+    assert occurrences(patterns) == []
+
+
+@pytest.mark.parametrize(
+    ("patterns", "line"),
+    [
+        (INDEXES, "https://pypi" + ".org/sim" + "ple/uv"),
+        (FOLDERS, "path = '/ho" + "me/someone/project'"),
+        (UNFINISHED, "# TO" + "DO later"),
+    ],
+)
+def test_the_patterns_find_what_they_are_for(patterns: list[str], line: str) -> None:
+    assert re.search("|".join(patterns), line)
+
+
+def clock_calls(source: str) -> Iterator[str]:
+    """Yield what reads or waits for the machine's clock, each with its line."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute):
+            name = ".".join(ast.unparse(node).split(".")[-2:])
+            if name in BANNED:
+                yield f"{node.lineno} {name}"
+        elif isinstance(node, ast.ImportFrom) and node.module == "time":
+            yield from (
+                f"{node.lineno} time.{each.name}" for each in node.names if f"time.{each.name}" in BANNED
+            )
+
+
+def has_own_time(path: Path) -> bool:
+    return inside(path).startswith(OWN_TIME) or inside(path) == CLOCK
+
+
+def test_only_the_clock_asks_for_the_time() -> None:
+    found = {
+        inside(path): calls
+        for path in python_files()
+        if not has_own_time(path) and (calls := list(clock_calls(path.read_text(encoding="utf-8"))))
+    }
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import time\ntime.time()",
+        "from time import sleep",
+        "import datetime\ndatetime.datetime.now()",
+        "x = datetime.now",
+    ],
+)
+def test_a_call_of_the_clock_is_seen(source: str) -> None:
+    assert list(clock_calls(source))

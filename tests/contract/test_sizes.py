@@ -1,0 +1,36 @@
+"""Small modules and small functions, everywhere."""
+
+from __future__ import annotations
+
+import ast
+
+from tests.support.repository import inside, python_files
+
+MODULE_LINES = 300
+FUNCTION_LINES = 50
+MOST_FUNCTIONS = 40  # lines, of 95 in 100 functions
+
+
+def function_lengths() -> dict[str, int]:
+    """Return the lines of every function from its `def` to its end."""
+    return {
+        f"{inside(path)}:{node.lineno} {node.name}": (node.end_lineno or node.lineno) - node.lineno + 1
+        for path in python_files()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+
+
+def test_no_module_is_long() -> None:
+    lines = {inside(path): len(path.read_text(encoding="utf-8").splitlines()) for path in python_files()}
+    assert {name: count for name, count in lines.items() if count > MODULE_LINES} == {}
+
+
+def test_no_function_is_long() -> None:
+    lengths = function_lengths()
+    assert {name: count for name, count in lengths.items() if count > FUNCTION_LINES} == {}
+
+
+def test_nearly_all_functions_are_short() -> None:
+    lengths = sorted(function_lengths().values())
+    assert lengths[int(len(lengths) * 0.95)] <= MOST_FUNCTIONS

@@ -1,0 +1,258 @@
+"""Pages over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import random
+import time
+import zlib
+
+import pytest
+
+from indexmill.contracts.errors import IndexmillError, PermanentError, TransientError
+from indexmill.scraper.adapters.http_fetcher import FetchLimits, HttpFetcher
+from indexmill.scraper.ports import Fetched
+from tests.integration.scraper.site import Site, answer, running_site
+
+HTML = "<!doctype html><p>Words.</p>"
+
+
+async def get(fetcher: HttpFetcher, url: str, *, within_s: float = 5.0) -> Fetched:
+    return await fetcher.fetch(url, deadline=time.monotonic() + within_s)
+
+
+async def failed(fetcher: HttpFetcher, url: str, *, within_s: float = 5.0) -> IndexmillError:
+    with pytest.raises(IndexmillError) as caught:
+        await get(fetcher, url, within_s=within_s)
+    return caught.value
+
+
+async def test_a_page_arrives_with_what_is_said_of_it(site: Site, fetcher: HttpFetcher) -> None:
+    url = site.page("/a?b=c", HTML, 'Text/HTML; Charset="UTF-8"')
+    page = await get(fetcher, url)
+    assert (page.final_url, page.status, page.body) == (url, 200, HTML.encode())
+    assert (page.content_type, page.charset, page.retry_after) == ("text/html", "UTF-8", None)
+
+
+async def test_the_request_says_who_asks_and_nothing_more(
+    site: Site, fetcher: HttpFetcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
+    await get(fetcher, site.page("/", HTML, set_cookie="session=1; Path=/"))
+    await get(fetcher, site.url + "/")
+    head = site.heads[-1].lower()
+    assert "user-agent: indexmillbot/1.0 (test)\r\n" in head
+    assert "accept-encoding: gzip\r\n" in head
+    assert f"host: 127.0.0.1:{site.port}\r\n" in head
+    assert "cookie" not in head
+    assert "authorization" not in head
+
+
+async def test_connections_are_kept_between_pages(site: Site, fetcher: HttpFetcher) -> None:
+    url = site.page("/", HTML)
+    for _ in range(5):
+        await get(fetcher, url)
+    assert (len(site.heads), site.connections) == (5, 1)
+
+
+def test_a_fetcher_outlives_its_event_loop(site: Site) -> None:
+    url = site.page("/", HTML)
+    fetcher = HttpFetcher(user_agent="x", allowed_hosts=frozenset({site.host}))
+
+    async def once() -> None:
+        assert (await get(fetcher, url)).status == 200
+        await fetcher.close()
+
+    asyncio.run(once())
+    asyncio.run(once())
+
+
+async def test_a_kept_connection_that_was_closed_is_opened_again(site: Site, fetcher: HttpFetcher) -> None:
+    async def once(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer(HTML))
+        await writer.drain()
+
+    url = site.route("/", once)
+    for _ in range(3):
+        assert (await get(fetcher, url)).body == HTML.encode()
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "x-gzip", "GZIP"])
+async def test_gzip_is_unpacked(site: Site, fetcher: HttpFetcher, encoding: str) -> None:
+    url = site.page("/", gzip.compress(HTML.encode()), content_encoding=encoding)
+    assert (await get(fetcher, url)).body == HTML.encode()
+
+
+@pytest.mark.parametrize("encoding", ["deflate", "br", "zstd", "gzip, gzip", "gzip;q=1", "nonsense"])
+async def test_other_encodings_are_refused(site: Site, fetcher: HttpFetcher, encoding: str) -> None:
+    data = gzip.compress(gzip.compress(bytes(100_000_000)[:3_000_000]))
+    error = await failed(fetcher, site.page("/", data, content_encoding=encoding))
+    assert (type(error), error.code) == (PermanentError, "unsupported_content_type")
+
+
+async def test_a_bomb_does_not_go_off(site: Site, fetcher: HttpFetcher) -> None:
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(100)) + packer.flush()
+    started = time.process_time()
+    error = await failed(fetcher, site.page("/", bomb, content_encoding="gzip"))
+    assert error.code == "content_bomb"
+    assert time.process_time() - started < 1.0
+
+
+async def test_a_page_over_the_limit_is_refused_by_its_announcement(site: Site, fetcher: HttpFetcher) -> None:
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 10000000000\r\n\r\nx"
+    assert (await failed(fetcher, site.route("/", head))).code == "content_too_large"
+
+
+async def test_an_endless_page_is_cut_off(site: Site, fetcher: HttpFetcher) -> None:
+    sent = 0
+
+    async def endless(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        noise = random.Random(1).randbytes(65_536)
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ntransfer-encoding: chunked\r\n\r\n")
+        while True:
+            writer.write(b"10000\r\n" + noise + b"\r\n")
+            await writer.drain()
+            sent += len(noise)
+
+    assert (await failed(fetcher, site.route("/", endless))).code == "content_too_large"
+    assert sent < 50_000_000
+
+
+async def test_a_cut_page_is_what_truncation_asks_for(site: Site, fetcher: HttpFetcher) -> None:
+    url = site.page("/", "x" * 5000)
+    page = await fetcher.fetch(url, deadline=time.monotonic() + 5, max_bytes=100, truncate=True)
+    assert page.body == b"x" * 100
+
+
+async def test_a_drip_feed_meets_the_deadline(site: Site, fetcher: HttpFetcher) -> None:
+    async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 1000\r\n\r\n")
+        for _piece in range(100):
+            writer.write(b"x")
+            await writer.drain()
+            await asyncio.sleep(0.05)
+
+    started = time.monotonic()
+    error = await failed(fetcher, site.route("/", drip), within_s=0.5)
+    assert (type(error), error.code) == (TransientError, "deadline_exceeded")
+    assert 0.4 < time.monotonic() - started < 2.0
+
+
+async def test_a_silent_site_is_left(site: Site, fetcher: HttpFetcher) -> None:
+    async def silent(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    error = await failed(fetcher, site.route("/", silent))
+    assert (type(error), error.code) == (TransientError, "read_timeout")
+
+
+async def test_a_deadline_that_has_passed_asks_nobody(site: Site, fetcher: HttpFetcher) -> None:
+    error = await failed(fetcher, site.page("/", HTML), within_s=-1.0)
+    assert error.code == "deadline_exceeded"
+    assert site.heads == []
+
+
+BROKEN = {
+    "cut short": b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 1000\r\n\r\nshort",
+    "bad chunk": b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\nhello\r\n",
+    "no http": b"SSH-2.0-OpenSSH_9.9\r\n\r\n",
+    "nothing": b"",
+    "huge headers": b"HTTP/1.1 200 OK\r\n"
+    + b"".join(b"x%d: %s\r\n" % (at, b"y" * 60_000) for at in range(9)),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+async def test_broken_http_is_a_broken_connection(site: Site, fetcher: HttpFetcher, name: str) -> None:
+    async def broken(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(BROKEN[name])
+        await writer.drain()
+
+    error = await failed(fetcher, site.route("/", broken))
+    assert (type(error), error.code) == (TransientError, "connection_error")
+
+
+@pytest.mark.parametrize("data", [gzip.compress(HTML.encode())[:-4], b"not packed"])
+async def test_a_damaged_packing_is_tried_again(site: Site, fetcher: HttpFetcher, data: bytes) -> None:
+    error = await failed(fetcher, site.page("/", data, content_encoding="gzip"))
+    assert (type(error), error.code) == (TransientError, "parse_error")
+
+
+async def test_a_closed_port_refuses(site: Site) -> None:
+    with running_site() as gone:
+        host = gone.host
+    fetcher = HttpFetcher(user_agent="x", allowed_hosts=frozenset({host}))
+    error = await failed(fetcher, f"http://{host[0]}:{host[1]}/")
+    await fetcher.close()
+    assert (type(error), error.code) == (TransientError, "connection_refused")
+    assert "127" not in error.message
+
+
+async def test_a_reset_connection_is_tried_again(site: Site, fetcher: HttpFetcher) -> None:
+    async def reset(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+
+    assert (await failed(fetcher, site.route("/", reset))).code == "connection_error"
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        *((status, PermanentError) for status in (400, 403, 404, 410)),
+        *((status, TransientError) for status in (408, 429, 500, 503)),
+    ],
+)
+async def test_a_status_is_reported_as_it_is(
+    site: Site, fetcher: HttpFetcher, status: int, kind: type[IndexmillError]
+) -> None:
+    error = await failed(fetcher, site.route("/", answer(HTML, status=f"{status} X", retry_after="17")))
+    assert (type(error), error.code, error.retry_after) == (kind, f"http_{status}", 17)
+
+
+@pytest.mark.parametrize(
+    ("header", "least", "most"),
+    [
+        ("Fri, 31 Dec 2100 23:59:59 GMT", 2_678_400, 2_678_400),
+        ("Thu, 01 Jan 1970 00:00:00 GMT", 0, 0),
+        ("9" * 50, 2_678_400, 2_678_400),
+    ],
+)
+async def test_a_pause_may_be_a_date(
+    site: Site, fetcher: HttpFetcher, header: str, least: int, most: int
+) -> None:
+    error = await failed(fetcher, site.route("/", answer("", status="503 X", retry_after=header)))
+    assert error.retry_after is not None
+    assert least <= error.retry_after <= most
+
+
+@pytest.mark.parametrize("header", ["soon", "-5", "1.5", "²", "Fri, 99 Foo 2100 25:61:61 GMT"])
+async def test_a_pause_that_says_nothing_is_none(site: Site, fetcher: HttpFetcher, header: str) -> None:
+    error = await failed(
+        fetcher,
+        site.route(
+            "/",
+            answer("", status="503 X").replace(
+                b"\r\n\r\n", b"\r\nretry-after: " + header.encode() + b"\r\n\r\n"
+            ),
+        ),
+    )
+    assert error.retry_after is None
+
+
+async def test_pages_load_side_by_side(site: Site) -> None:
+    async def slow(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.2)
+        writer.write(answer(HTML, connection="close"))
+        await writer.drain()
+
+    url = site.route("/slow", slow)
+    fetcher = HttpFetcher(user_agent="x", allowed_hosts=frozenset({site.host}), limits=FetchLimits())
+    started = time.monotonic()
+    pages = await asyncio.gather(*(get(fetcher, url) for _ in range(10)))
+    await fetcher.close()
+    assert len(pages) == 10
+    assert time.monotonic() - started < 1.0

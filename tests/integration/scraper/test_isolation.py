@@ -1,0 +1,67 @@
+"""Risky content in a process of its own."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from indexmill.contracts.errors import IndexmillError, PermanentError, TransientError
+from indexmill.scraper.adapters.process_isolation import ProcessIsolation
+from indexmill.scraper.extract.content import RawContent
+from indexmill.scraper.extract.detect import Kind
+from tests.unit.scraper.pdf_file import pdf
+
+
+def html(text: str) -> RawContent:
+    return RawContent(text.encode(), Kind.HTML, "utf-8")
+
+
+def test_a_pdf_is_read() -> None:
+    found = ProcessIsolation().extract(RawContent(pdf("One", "Two"), Kind.PDF), timeout_s=20)
+    assert (found.markdown, found.title) == ("One\n\nTwo", "One")
+
+
+def test_a_large_page_is_read_whole() -> None:
+    text = "<html lang=de><title>Größe</title><main>" + "<p>Wort <b>fett</b></p>" * 20_000
+    found = ProcessIsolation().extract(html(text), timeout_s=20)
+    assert (found.title, found.language) == ("Größe", "de")
+    assert found.markdown.count("Wort **fett**") == 20_000
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (RawContent(b"%PDF-1.4 broken", Kind.PDF), "parse_error"),
+        (RawContent(pdf(""), Kind.PDF), "empty_content"),
+        (html("<nav>only</nav>"), "empty_content"),
+    ],
+)
+def test_what_the_child_refuses_is_refused(content: RawContent, code: str) -> None:
+    with pytest.raises(PermanentError) as caught:
+        ProcessIsolation().extract(content, timeout_s=20)
+    assert caught.value.code == code
+
+
+def outcome(isolation: ProcessIsolation, text: str, timeout_s: float) -> IndexmillError:
+    started = time.monotonic()
+    with pytest.raises(IndexmillError) as caught:
+        isolation.extract(html(text), timeout_s=timeout_s)
+    assert time.monotonic() - started < 4.0
+    return caught.value
+
+
+def test_endless_nesting_is_stopped() -> None:
+    error = outcome(ProcessIsolation(limit_s=1.0), "<div>" * 200_000 + "x", 20)
+    assert (type(error), error.code) == (PermanentError, "parse_error")
+
+
+def test_a_deadline_that_is_shorter_is_tried_again() -> None:
+    error = outcome(ProcessIsolation(limit_s=20.0), "<div>" * 200_000 + "x", 0.8)
+    assert (type(error), error.code) == (TransientError, "deadline_exceeded")
+
+
+def test_memory_is_bounded() -> None:
+    isolation = ProcessIsolation(memory_bytes=300 << 20)
+    error = outcome(isolation, "".join(f"<a b={at}>x</a><p>" for at in range(800_000)), 20)
+    assert (type(error), error.code) == (PermanentError, "parse_error")

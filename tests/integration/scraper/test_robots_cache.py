@@ -1,0 +1,84 @@
+"""Robots rules in DynamoDB."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from indexmill.scraper.adapters.dynamodb_robots import DynamoDbRobots
+from indexmill.scraper.ports import KnownRobots
+from indexmill.testing.clock import FrozenClock
+
+SITE = "https://example.com"
+
+
+@pytest.fixture
+def dynamodb(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    with mock_aws():
+        client: Any = boto3.client("dynamodb", region_name="eu-central-1")
+        client.create_table(
+            TableName="state",
+            KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}],
+            AttributeDefinitions=[{"AttributeName": "pk", "AttributeType": "S"}],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        yield client
+
+
+def test_rules_are_remembered_until_they_expire(dynamodb: Any) -> None:
+    clock = FrozenClock()
+    cache = DynamoDbRobots("state", clock, dynamodb)
+    assert cache.get(SITE) is None
+    known = KnownRobots("Disallow: /ä\nAllow: /b", clock.now().timestamp() + 60)
+    cache.put(SITE, known)
+    assert cache.get(SITE) == known
+    assert cache.get("http://example.com") is None
+    clock.tick(60)
+    assert cache.get(SITE) is None
+
+
+def test_an_item_names_its_origin_and_its_end(dynamodb: Any) -> None:
+    clock = FrozenClock()
+    DynamoDbRobots("state", clock, dynamodb).put(SITE, KnownRobots("", clock.now().timestamp() + 60))
+    (item,) = dynamodb.scan(TableName="state")["Items"]
+    assert item["pk"] == {"S": "robots#https://example.com"}
+    assert item["expires_at"] == {"N": str(int(clock.now().timestamp()) + 60)}
+
+
+def test_no_rules_are_worth_remembering_too(dynamodb: Any) -> None:
+    clock = FrozenClock()
+    cache = DynamoDbRobots("state", clock, dynamodb)
+    cache.put(SITE, KnownRobots("", clock.now().timestamp() + 60))
+    found = cache.get(SITE)
+    assert found is not None
+    assert found.rules == ""
+
+
+def test_a_cache_that_is_away_has_forgotten(dynamodb: Any, caplog: pytest.LogCaptureFixture) -> None:
+    cache = DynamoDbRobots("no-such-table", FrozenClock(), dynamodb)
+    cache.put(SITE, KnownRobots("", 9e9))
+    assert cache.get(SITE) is None
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
+
+
+def test_an_item_that_was_tampered_with_is_forgotten(dynamodb: Any) -> None:
+    for item in (
+        {"expires_at": {"N": "99999999999"}},
+        {"expires_at": {"N": "99999999999"}, "rules": {"B": b"x"}},
+    ):
+        dynamodb.put_item(TableName="state", Item={"pk": {"S": f"robots#{SITE}"}, **item})
+        assert DynamoDbRobots("state", FrozenClock(), dynamodb).get(SITE) is None
+
+
+def test_rules_too_large_for_an_item_are_not_kept(dynamodb: Any) -> None:
+    import random
+
+    cache = DynamoDbRobots("state", FrozenClock(), dynamodb)
+    cache.put(SITE, KnownRobots(random.Random(1).randbytes(300_000).hex(), 9e9))
+    assert cache.get(SITE) is None

@@ -1,0 +1,172 @@
+"""The worker against a real site."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from indexmill.contracts.messages import ScrapeTask, StageResult
+from indexmill.platform.deliveries import Delivery, Done, Outcome, Retry
+from indexmill.scraper.settings import ScraperWorkerSettings
+from indexmill.scraper.wiring import build_worker
+from indexmill.scraper.work import ScrapeBatch
+from indexmill.testing.blobs import InMemoryBlobs
+from indexmill.testing.fetcher import InMemoryRobotsCache
+from indexmill.testing.queues import InMemoryQueue
+from tests.integration.scraper.site import Site, answer, redirect
+from tests.unit.scraper.pdf_file import pdf
+
+PAGE = "<!doctype html><html lang=en><title>T</title><nav>Menu</nav><main><h1>H</h1><p>Words.</p></main>"
+
+
+class Bench:
+    """The worker as it is wired, with the site allowed."""
+
+    def __init__(self, site: Site) -> None:
+        self.queue, self.blobs = InMemoryQueue(), InMemoryBlobs()
+        self.batch: ScrapeBatch = build_worker(
+            ScraperWorkerSettings(
+                scrape_queue_url="x",
+                scrape_dlq_url="x",
+                callbacks_queue_url="x",
+                bucket_name="x",
+                state_table="x",
+                allowed_private_hosts=f"127.0.0.1:{site.port}",
+                max_content_bytes=1_000_000,
+                read_timeout_s=0.3,
+            ),
+            queue=self.queue,
+            blobs=self.blobs,
+            robots_cache=InMemoryRobotsCache(),
+        )
+
+    def scrape(self, *urls: str, receive_count: int = 1) -> list[Outcome]:
+        deadline = time.monotonic() + 20
+        tasks = [ScrapeTask(message_id=url, job_id="job", url=url) for url in urls]
+        return list(self.batch([Delivery(task, receive_count, deadline) for task in tasks]))
+
+    def code(self, url: str, receive_count: int = 1) -> str | None:
+        """What the job of `url` fails with; the reason for a retry otherwise."""
+        self.queue.bodies.clear()
+        (outcome,) = self.scrape(url, receive_count=receive_count)
+        if isinstance(outcome, Retry):
+            return f"retry {outcome.reason}"
+        failed = self.results[0].failure
+        return failed.code if failed is not None else None
+
+    @property
+    def results(self) -> list[StageResult]:
+        return [StageResult.model_validate_json(body) for body in self.queue.bodies]
+
+
+@pytest.fixture
+def bench(site: Site) -> Iterator[Bench]:
+    made = Bench(site)
+    yield made
+    made.batch.close()
+
+
+def test_a_batch_of_every_kind_of_page(site: Site, bench: Bench) -> None:
+    site.route("/moved", redirect("/html"))
+    urls = [
+        site.page("/html", PAGE),
+        site.url + "/moved",
+        site.page("/packed", gzip.compress(PAGE.encode()), content_encoding="gzip"),
+        site.page("/doc.md", "# H\n\nWords.", "text/markdown"),
+        site.page("/text", "Words.\nMore.", "text/plain"),
+        site.page("/pdf", pdf("Words."), "application/pdf"),
+        site.page("/latin", "<p>Grüße".encode("latin-1"), "text/html; charset=iso-8859-1"),
+        site.page("/liar", "<p>日本".encode(), "text/html; charset=us-ascii"),
+    ]
+    assert bench.scrape(*urls) == [Done()] * len(urls)
+    documents = [result.document for result in bench.results]
+    texts = [document.text if document else None for document in documents]
+    head = "# H\n\nWords."
+    assert texts == [head, head, head, head, "Words.\nMore.", "Words.", "Grüße", "日本"]
+    assert documents[1] is not None
+    assert (documents[1].url, documents[1].final_url) == (site.url + "/moved", site.url + "/html")
+    assert site.paths.count("/robots.txt") == 1
+
+
+def test_failures_carry_their_codes(site: Site, bench: Bench, canary: Site) -> None:
+    expected = {
+        site.page("/zip", b"PK\x03\x04", "application/zip"): "unsupported_content_type",
+        site.page("/png", b"\x89PNG\r\n", "text/html"): "unsupported_content_type",
+        site.page("/exe", b"MZ\x90\0", "application/octet-stream"): "unsupported_content_type",
+        site.page("/untyped", b"words", ""): "unsupported_content_type",
+        site.page("/lie", "not a pdf", "application/pdf"): "parse_error",
+        site.page("/broken", "%PDF-1.4 broken", "application/pdf"): "parse_error",
+        site.page("/empty", ""): "empty_content",
+        site.page("/blank", "<p> &nbsp; \n</p>"): "empty_content",
+        site.page("/app", "<div id=root></div><script>render()</script>"): "empty_content",
+        site.page("/huge", "x" * 1_000_001): "content_too_large",
+        site.page("/bomb", gzip.compress(bytes(9_000_000)), content_encoding="gzip"): "content_bomb",
+        site.route("/loop", redirect("/loop")): "too_many_redirects",
+        site.route("/inside", redirect(canary.url)): "url_host_not_allowed",
+        site.url + "/missing": "http_404",
+        site.route("/busy", answer("", status="503 X")): "retry http_503",
+        canary.url + "/": "url_host_not_allowed",
+    }
+    assert {url: bench.code(url) for url in expected} == expected
+    assert canary.connections == 0
+
+
+def test_html_that_calls_itself_a_pdf_is_read_as_html(site: Site, bench: Bench) -> None:
+    assert bench.code(site.page("/x", PAGE, "application/pdf")) is None
+
+
+def test_deep_nesting_keeps_its_words(site: Site, bench: Bench) -> None:
+    assert bench.code(site.page("/deep", "<div>" * 3_000 + "deep words")) is None
+    document = bench.results[0].document
+    assert document is not None
+    assert document.text == "deep words"
+
+
+def test_a_refused_connection_is_tried_again_and_ends_the_job(site: Site, bench: Bench) -> None:
+    async def abort(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+
+    url = site.route("/reset", abort)
+    assert bench.code(url) == "retry connection_error"
+    assert bench.code(url, receive_count=4) == "max_retries_exceeded"
+    failed = bench.results[0].failure
+    assert failed is not None
+    assert (failed.cause, failed.message) == ("connection_error", "Scraping failed after 3 retries")
+
+
+def test_robots_stand_before_every_page(site: Site, bench: Bench) -> None:
+    site.page("/robots.txt", "User-agent: IndexmillBot\nDisallow: /private", "text/plain")
+    assert bench.code(site.page("/private/x", PAGE)) == "robots_disallowed"
+    assert bench.code(site.page("/public", PAGE)) is None
+    assert site.paths == ["/robots.txt", "/public"]
+
+
+def test_robots_that_redirect_inside_are_not_followed(site: Site, bench: Bench, canary: Site) -> None:
+    site.route("/robots.txt", redirect(canary.url))
+    assert bench.code(site.page("/x", PAGE)) == "url_host_not_allowed"
+    assert canary.connections == 0
+
+
+@pytest.mark.parametrize("status", ["500 X", "503 X", "429 X"])
+def test_robots_that_are_unavailable_are_waited_for(site: Site, bench: Bench, status: str) -> None:
+    site.route("/robots.txt", answer("", status=status))
+    assert bench.code(site.page("/x", PAGE)) == "retry robots_unavailable"
+    assert site.paths == ["/robots.txt"]
+
+
+def test_robots_that_never_come_are_waited_for(site: Site, bench: Bench) -> None:
+    async def silent(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    site.route("/robots.txt", silent)
+    assert bench.code(site.page("/x", PAGE)) == "retry robots_unavailable"
+
+
+def test_endless_robots_are_cut(site: Site, bench: Bench) -> None:
+    site.page("/robots.txt", "User-agent: *\nDisallow: /a\n" + "#" * 3_000_000, "text/plain")
+    assert bench.code(site.page("/a", PAGE)) == "robots_disallowed"
+    assert bench.code(site.page("/b", PAGE)) is None

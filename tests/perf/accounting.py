@@ -1,0 +1,160 @@
+"""CPU and memory of a running stack by component, from /proc: what a job costs is asked of the kernel.
+
+CPU is user + system, children that ended included. Components: `host` (gateway, triggers, the Lambda host),
+`supervisor` (starts the functions' processes), `function:NAME`, `aws` (MiniStack), `postgres`; and apart from
+them `stand-in:NAME`, which stands for somebody else's servers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from local.compute.process_stats import proportional_memory_mb
+from local.process_identity import descendants
+
+STAND_INS = ("site", "membership", "embeddings")
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """CPU seconds of everything, at one moment."""
+
+    at: float
+    cpu_s: Mapping[str, float]
+    machine_busy_s: float
+    invocations: Mapping[str, int] = field(default_factory=dict)
+
+
+class Accountant:
+    """Reads what the processes of one stack used.
+
+    Args:
+        info: What `indexmill up --json` printed.
+    """
+
+    def __init__(self, info: Mapping[str, Any]) -> None:
+        self._pid = int(info["pid"])
+        self._status_url = f"{info['control']}/status"
+        self._processes = Path(info["state"]) / "processes.json"
+
+    def status(self) -> dict[str, Any]:
+        """The stack's own counters."""
+        with urllib.request.urlopen(self._status_url, timeout=10) as answer:  # noqa: S310 - loopback
+            found: dict[str, Any] = json.load(answer)
+        return found
+
+    def snapshot(self) -> Snapshot:
+        """What was used so far."""
+        status = self.status()
+        cpu = {"host": _own(self._pid) + _reaped(self._pid)}
+        for name, service in status["services"].items():
+            cpu[_component(name)] = _tree_cpu(service["pid"])
+        supervisor = self._supervisor()
+        cpu["supervisor"] = _own(supervisor)
+        functions = {
+            f"function:{_short(name)}": stats["cpu_s"] for name, stats in status["functions"].items()
+        }
+        # Living children of the functions' processes are in no counter of theirs yet.
+        cpu["function:children"] = _tree_cpu(supervisor) - cpu["supervisor"] - sum(functions.values())
+        cpu |= functions
+        invocations = {_short(name): stats["invocations"] for name, stats in status["functions"].items()}
+        return Snapshot(time.monotonic(), cpu, _machine_busy(), invocations)
+
+    def memory(self) -> dict[str, float]:
+        """PSS of each component, MiB; all functions together count as `functions`."""
+        found = {"host": proportional_memory_mb(self._pid)}
+        for name, service in self.status()["services"].items():
+            found[_component(name)] = _tree_memory(service["pid"])
+        found["functions"] = _tree_memory(self._supervisor())
+        return {name: round(value, 1) for name, value in found.items()}
+
+    def process_count(self) -> int:
+        """Processes of the stack, stand-ins included."""
+        return 1 + len(descendants(self._pid))
+
+    def _supervisor(self) -> int:
+        recorded = json.loads(self._processes.read_text())
+        return next(int(pid) for pid, entry in recorded.items() if entry["name"] == "functions")
+
+
+def difference(before: Snapshot, after: Snapshot, jobs: int) -> dict[str, Any]:
+    """What happened between two snapshots, per job."""
+    wall = after.at - before.at
+    spent = {name: value - before.cpu_s.get(name, 0.0) for name, value in after.cpu_s.items()}
+    own = {name: value for name, value in spent.items() if not name.startswith("stand-in:")}
+    aside = {name: value for name, value in spent.items() if name.startswith("stand-in:")}
+    return {
+        "cpu_ms_per_job": round(sum(own.values()) / jobs * 1e3, 2),
+        "cpu_ms_by_component": {name: round(value / jobs * 1e3, 2) for name, value in _ranked(own)},
+        "stand_in_cpu_ms_per_job": round(sum(aside.values()) / jobs * 1e3, 2),
+        "stand_in_cpu_ms_by_component": {
+            name: round(value / jobs * 1e3, 2) for name, value in _ranked(aside)
+        },
+        "invocations_per_job": {
+            name: round((count - before.invocations.get(name, 0)) / jobs, 3)
+            for name, count in after.invocations.items()
+            if count > before.invocations.get(name, 0)
+        },
+        "wall_s": round(wall, 2),
+        "own_cores": round(sum(own.values()) / wall, 2),
+        "machine_cores_busy": round((after.machine_busy_s - before.machine_busy_s) / wall, 2),
+    }
+
+
+def own_memory(memory: Mapping[str, float]) -> float:
+    """PSS of the stack without its stand-ins, MiB."""
+    return round(sum(value for name, value in memory.items() if not name.startswith("stand-in:")), 1)
+
+
+def _ranked(spent: Mapping[str, float]) -> list[tuple[str, float]]:
+    return sorted(spent.items(), key=lambda item: -item[1])
+
+
+def _component(service: str) -> str:
+    return f"stand-in:{service}" if service in STAND_INS else service
+
+
+def _short(function: str) -> str:
+    """The function's name without the stack's."""
+    return function.partition("-")[2] or function
+
+
+def _tree_cpu(pid: int | None) -> float:
+    return sum(_own(each) + _reaped(each) for each in (pid, *descendants(pid))) if pid else 0.0
+
+
+def _tree_memory(pid: int | None) -> float:
+    return sum(proportional_memory_mb(each) for each in (pid, *descendants(pid))) if pid else 0.0
+
+
+def _own(pid: int) -> float:
+    return _ticks(pid, 11)
+
+
+def _reaped(pid: int) -> float:
+    return _ticks(pid, 13)
+
+
+def _ticks(pid: int, first: int) -> float:
+    """Two neighbouring fields of /proc/PID/stat after the command's name, seconds; 0 when it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[first]) + int(fields[first + 1])) / _TICKS_PER_S
+
+
+def _machine_busy() -> float:
+    """CPU seconds of the whole machine, whoever used them: user, nice, system, irq, softirq."""
+    user, nice, system, _, _, irq, softirq = (
+        int(value) for value in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:8]
+    )
+    return (user + nice + system + irq + softirq) / _TICKS_PER_S

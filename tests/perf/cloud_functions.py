@@ -1,0 +1,36 @@
+"""The functions of a running stack, as the Lambda host knows them, for looks at one function alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from local.compute.environment_variables import EnvironmentFactory
+from local.runtime import with_database
+from local.spec import FunctionSpec
+from local.template import Template
+from local.translation import translate
+from tests.perf.stack_under_test import REPOSITORY
+
+
+def functions_of(info: Mapping[str, Any]) -> list[FunctionSpec]:
+    """All functions with their variables, working against the stack that `info` describes."""
+    region, account = info["region"], info["account_id"]
+    source = REPOSITORY / "template.yaml"
+    translated, parameters = translate(source, {}, info["parameters"], region)
+    template = Template(translated, parameters, folder=REPOSITORY, region=region, account_id=account)
+    ids: dict[str, str] = info["resources"]
+    # What a function is told of a resource is its id; the kind in an ARN is nobody's business here.
+    arns = {name: f"arn:aws:sqs:{region}:{account}:{value.rpartition('/')[2]}" for name, value in ids.items()}
+    around = {
+        "AWS_ENDPOINT_URL": info["aws_endpoint"],
+        "AWS_ENDPOINT_URL_LAMBDA": info["invoke_endpoint"],
+    }
+    found = (with_database(spec, info["database_url"]) for spec in template.cloud(ids, arns).functions)
+    return [replace(spec, environment={**spec.environment, **around}) for spec in found]
+
+
+def factory_of(info: Mapping[str, Any]) -> EnvironmentFactory:
+    """What makes a function's launch request."""
+    return EnvironmentFactory(info["region"], info["account_id"])

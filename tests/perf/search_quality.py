@@ -1,0 +1,224 @@
+"""How good and how fast search is, on a real Postgres.
+
+    python tests/perf/search_quality.py --collections DIR --names cranfield cisi
+    python tests/perf/search_quality.py --latency 20000
+
+DIR holds a `load.py` whose `load(name)` returns documents {id: (title, text)}, queries {id: text} and
+judgements {query id: {document id: gain}}. Keyword search is compared with bm25s over the same analyzer: exit
+status 1 when nDCG@10 or Recall@100 differ by more than 0.01.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import math
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import mean
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "layers/indexmill/python")]
+
+import bm25s  # noqa: E402
+import psycopg  # noqa: E402
+
+from indexmill.contracts.content import Chunk, chunk_ids  # noqa: E402
+from indexmill.contracts.identity import corpus_key, document_id  # noqa: E402
+from indexmill.contracts.messages import Target  # noqa: E402
+from indexmill.embedding import bm25  # noqa: E402
+from indexmill.embedding.adapters.pgvector_index import PgVectorIndex  # noqa: E402
+from indexmill.embedding.analyzer import analyze  # noqa: E402
+from indexmill.embedding.ports import DocumentVersion, SearchQuery, Space  # noqa: E402
+from indexmill.platform.adapters.postgres import Database  # noqa: E402
+from local.backends.postgres import EmbeddedPostgres  # noqa: E402
+from sql.migrate import migrate  # noqa: E402
+
+Judgements = Mapping[str, Mapping[str, int]]
+TOLERANCE = 0.01
+SPACE = Space("bench", 256)
+WORDS_PER_CHUNK = 190
+CHUNKS_PER_DOCUMENT = 10
+BATCH = 10
+
+
+def main() -> int:
+    """Run what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--collections", type=Path)
+    parser.add_argument("--names", nargs="+", default=["cranfield", "cisi"])
+    parser.add_argument("--latency", type=int, metavar="CHUNKS")
+    options = parser.parse_args()
+    if options.collections is None and options.latency is None:
+        parser.error("give --collections, --latency or both")
+    good = True
+    with tempfile.TemporaryDirectory(prefix="indexmill-bench-") as folder:
+        server = EmbeddedPostgres(Path(folder))
+        try:
+            url = server.start()
+            migrate(url)
+            if options.collections is not None:
+                for name in options.names:
+                    good &= quality(url, options.collections, name)
+            if options.latency is not None:
+                latency(url, options.latency)
+        finally:
+            server.delete()
+    return 0 if good else 1
+
+
+def quality(url: str, folder: Path, name: str) -> bool:
+    """Compare keyword search on one collection with bm25s; return whether both find equally well."""
+    documents, queries, judged = _loader(folder)(name)
+    texts = {key: f"{title}\n\n{text}" for key, (title, text) in documents.items()}
+    index = PgVectorIndex(Database(url))
+    space = Space("none", 1)
+    corpus = _target(name, "").corpus_key
+    keys = list(texts)
+    for at in range(0, len(keys), BATCH):
+        batch = keys[at : at + BATCH]
+        index.publish([_version(_target(name, key), [texts[key]], space, [[1.0]]) for key in batch])
+
+    def ours(question: str) -> list[str]:
+        return [hit.source_url for hit in index.search(SearchQuery(corpus, space, question, None, 100))]
+
+    reference = bm25s.BM25(method="lucene", k1=bm25.K1, b=bm25.B)
+    reference.index([analyze(text) for text in texts.values()], show_progress=False)
+
+    def theirs(question: str) -> list[str]:
+        rows, scores = reference.retrieve([analyze(question)], k=min(100, len(keys)), show_progress=False)
+        return [keys[row] for row, score in zip(rows[0], scores[0], strict=True) if score > 0]
+
+    mine, bar = _scores(ours, queries, judged), _scores(theirs, queries, judged)
+    print(f"{name:10} indexmill nDCG@10 {mine[0]:.4f} Recall@100 {mine[1]:.4f}")
+    print(f"{name:10} bm25s     nDCG@10 {bar[0]:.4f} Recall@100 {bar[1]:.4f}")
+    return all(abs(a - b) <= TOLERANCE for a, b in zip(mine, bar, strict=True))
+
+
+def latency(url: str, chunks: int) -> None:
+    """Fill a corpus with `chunks` made-up chunks and measure writing and searching."""
+    rng = random.Random(7)
+    with psycopg.connect(url, autocommit=True) as watch:
+        index = PgVectorIndex(Database(url))
+        _write(index, watch, rng, chunks)
+        watch.execute("VACUUM ANALYZE")
+    words = [_word(rng) for _ in range(2_000)]
+    questions = [" ".join(rng.choice(words) for _ in range(rng.randint(3, 12))) for _ in range(300)]
+    vectors = [_vector(rng, rng.randrange(50)) for _ in questions]
+    key = _target("latency", "").corpus_key
+    for name, use_text, use_vector in (("hybrid", 1, 1), ("keyword", 1, 0), ("vector", 0, 1)):
+        times = []
+        for text, vector in zip(questions, vectors, strict=True):
+            query = SearchQuery(key, SPACE, text if use_text else None, vector if use_vector else None, 10)
+            start = time.perf_counter()
+            index.search(query)
+            times.append(1_000 * (time.perf_counter() - start))
+        times.sort()
+        print(f"{name:8} p50 {times[len(times) // 2]:6.2f} ms  p99 {times[int(len(times) * 0.99)]:6.2f} ms")
+
+
+def _write(
+    index: PgVectorIndex, watch: psycopg.Connection[tuple[object, ...]], rng: random.Random, chunks: int
+) -> None:
+    documents = chunks // CHUNKS_PER_DOCUMENT
+    wall = client = server = 0.0
+    for at in range(0, documents, BATCH):
+        versions = [_made_up(rng, number) for number in range(at, min(at + BATCH, documents))]
+        used, ticks, start = time.process_time(), _backend_cpu(watch), time.perf_counter()
+        index.publish(versions)
+        wall += time.perf_counter() - start
+        client += time.process_time() - used
+        server += _backend_cpu(watch) - ticks
+    per = 1e3 / documents
+    print(f"wrote {chunks} chunks: {chunks / wall:.0f} chunks/s")
+    print(f"CPU per document: client {client * per:.2f} ms, server {server * per:.2f} ms")
+
+
+def _made_up(rng: random.Random, number: int) -> DocumentVersion:
+    """A document whose words repeat as those of real pages do: about 85 different ones in a chunk of 190."""
+    topic = rng.randrange(50)
+    own = [_word(rng) for _ in range(60)]
+    texts = []
+    for _ in range(CHUNKS_PER_DOCUMENT):
+        words = [rng.choice(own) if rng.random() < 0.6 else _word(rng) for _ in range(WORDS_PER_CHUNK)]
+        texts.append(" ".join(words))
+    vectors = [_vector(rng, topic) for _ in texts]
+    return _version(_target("latency", f"https://site.example/{number}"), texts, SPACE, vectors)
+
+
+def _word(rng: random.Random) -> str:
+    """A word of a vocabulary of 30,000, by Zipf's law; the commonest are stop words, as in English."""
+    rank = int(30_000 ** rng.random())
+    return "the" if rank < 20 else f"w{rank}q"
+
+
+def _vector(rng: random.Random, topic: int) -> list[float]:
+    centre = random.Random(topic)
+    raw = [centre.gauss(0, 1) + rng.gauss(0, 1) for _ in range(SPACE.dimension)]
+    length = math.hypot(*raw)
+    return [number / length for number in raw]
+
+
+def _target(corpus: str, url: str) -> Target:
+    key = corpus_key("bench", corpus)
+    return Target(
+        caller_id="bench", corpus_name=corpus, corpus_key=key, document_id=document_id(key, url), url=url
+    )
+
+
+def _version(
+    target: Target, texts: Sequence[str], space: Space, vectors: Sequence[Sequence[float]]
+) -> DocumentVersion:
+    chunks = [
+        Chunk(ordinal=at, text=text, start=0, end=len(text), tokens=len(text) // 4)
+        for at, text in enumerate(texts)
+    ]
+    ids = chunk_ids(target.document_id, chunks)
+    kept = dict(zip(ids, vectors, strict=True))
+    return DocumentVersion(target, 1, None, None, None, space, chunks, ids, kept)
+
+
+def _scores(
+    run: Callable[[str], list[str]], queries: Mapping[str, str], judged: Judgements
+) -> tuple[float, float]:
+    """Mean nDCG@10 with binary gains, and mean Recall@100."""
+    gains, recalls = [], []
+    for query, relevant in judged.items():
+        found = run(queries[query])
+        dcg = sum(1 / math.log2(at + 2) for at, key in enumerate(found[:10]) if key in relevant)
+        gains.append(dcg / sum(1 / math.log2(at + 2) for at in range(min(10, len(relevant)))))
+        recalls.append(len(set(found[:100]) & set(relevant)) / len(relevant))
+    return mean(gains), mean(recalls)
+
+
+def _loader(folder: Path) -> Callable[[str], tuple[dict[str, tuple[str, str]], dict[str, str], Judgements]]:
+    spec = importlib.util.spec_from_file_location("collection_loader", folder / "load.py")
+    if spec is None or spec.loader is None:
+        raise SystemExit(f"no load.py in {folder}")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    load: Callable[[str], tuple[dict[str, tuple[str, str]], dict[str, str], Judgements]] = module.load
+    return load
+
+
+def _backend_cpu(watch: psycopg.Connection[tuple[object, ...]]) -> float:
+    """Seconds of CPU of all client backends but the watcher's own (0 where /proc is missing)."""
+    pids = watch.execute(
+        "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+    ).fetchall()
+    total = 0
+    for (pid,) in pids:
+        status = Path(f"/proc/{pid}/stat")
+        if status.exists():
+            fields = status.read_text().rsplit(")", 1)[1].split()
+            total += int(fields[11]) + int(fields[12])
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,2 @@
+def measure_in_own_process(info):
+    return {}

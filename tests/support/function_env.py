@@ -1,0 +1,53 @@
+"""The template's functions as tests see them: their properties and the variables they are given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from samtranslator.yaml_helper import yaml_parse
+
+from local.backends.model_files import tokenizer_path
+
+ROOT = Path(__file__).resolve().parents[2]
+_PLACEHOLDERS = {
+    "AWS_DEFAULT_REGION": "eu-west-1",
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+    "DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none",
+}
+
+
+def template() -> dict[str, Any]:
+    """Return template.yaml with its short intrinsics as their long forms."""
+    with (ROOT / "template.yaml").open() as stream:
+        parsed: dict[str, Any] = yaml_parse(stream)
+    return parsed
+
+
+def functions() -> dict[str, dict[str, Any]]:
+    """Return each function's properties by logical id."""
+    resources = template()["Resources"]
+    kind = "AWS::Serverless::Function"
+    return {name: found["Properties"] for name, found in resources.items() if found["Type"] == kind}
+
+
+def variables(logical_id: str) -> dict[str, Any]:
+    """Return the variables that the template sets for one function, the global ones included."""
+    shared = template()["Globals"]["Function"]["Environment"]["Variables"]
+    return {**shared, **functions()[logical_id]["Environment"]["Variables"]}
+
+
+def environment(logical_id: str) -> dict[str, str]:
+    """Return a complete environment: parameters' defaults, and placeholders for what is only there on AWS."""
+    parameters = template()["Parameters"]
+    found = dict(_PLACEHOLDERS)
+    for name, value in variables(logical_id).items():
+        if isinstance(value, dict):
+            parameter = parameters.get(value.get("Ref", ""))
+            found[name] = str(parameter["Default"] if parameter else f"https://nowhere.invalid/{name.lower()}")
+        else:
+            found[name] = str(value)
+    if "TOKENIZER_FILE" in found:
+        found["TOKENIZER_FILE"] = str(tokenizer_path())
+    return found

@@ -1,0 +1,78 @@
+"""Document versions and questions for tests of the vector index."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Collection, Sequence
+
+from indexmill.contracts.content import Chunk, chunk_ids
+from indexmill.contracts.identity import corpus_key, document_id
+from indexmill.contracts.messages import Target
+from indexmill.embedding.ports import DocumentVersion, SearchQuery, Space, Vector, VectorIndex
+
+SPACE = Space("tiny", 4)
+CALLER = "0123456789abcdef"
+
+
+def vector_of(text: str, space: Space = SPACE) -> list[float]:
+    """Return a unit vector drawn from the text."""
+    draw = random.Random(hashlib.sha256(text.encode("utf-8", "replace")).digest())
+    numbers = [draw.gauss(0, 1) for _ in range(space.dimension)]
+    length = sum(number * number for number in numbers) ** 0.5
+    return [number / length for number in numbers]
+
+
+def target(url: str = "https://a.example/", corpus: str = "default", caller: str = CALLER) -> Target:
+    """Return the document that `url` is in the caller's corpus."""
+    key = corpus_key(caller, corpus)
+    return Target(
+        caller_id=caller, corpus_name=corpus, corpus_key=key, document_id=document_id(key, url), url=url
+    )
+
+
+def version(
+    texts: Sequence[str],
+    generation: int = 1,
+    *,
+    to: Target | None = None,
+    space: Space = SPACE,
+    without: Collection[str] = (),
+    vectors: dict[str, Vector] | None = None,
+) -> DocumentVersion:
+    """Return a version with one chunk per text; `without` names chunk ids whose vector is left out."""
+    to = to or target()
+    chunks = [
+        Chunk(ordinal=at, text=text, context="Guide", start=100 * at, end=100 * at + len(text), tokens=3)
+        for at, text in enumerate(texts)
+    ]
+    ids = chunk_ids(to.document_id, chunks)
+    made: dict[str, Vector] = {
+        chunk_id: vector_of(text, space)
+        for chunk_id, text in zip(ids, texts, strict=True)
+        if chunk_id not in without
+    }
+    return DocumentVersion(
+        target=to,
+        generation=generation,
+        job_id="job-1",
+        title=f"Title {generation}",
+        content_sha256="sha",
+        space=space,
+        chunks=chunks,
+        chunk_ids=ids,
+        vectors=made if vectors is None else vectors,
+    )
+
+
+def find(
+    index: VectorIndex,
+    text: str | None,
+    *,
+    vector: Vector | None = None,
+    to: Target | None = None,
+    top_k: int = 10,
+) -> list[str]:
+    """Return the texts that a search finds, best first."""
+    query = SearchQuery((to or target()).corpus_key, SPACE, text, vector, top_k)
+    return [hit.text for hit in index.search(query)]

@@ -1,0 +1,143 @@
+"""Builders of jobs and results, and the Orchestrator on twins."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+
+from indexmill.contracts.content import Chunk, Document
+from indexmill.contracts.errors import ErrorCode, TransientError
+from indexmill.contracts.http_jobs import SubmitRequest
+from indexmill.contracts.identity import CallerContext, corpus_key, document_id
+from indexmill.contracts.messages import (
+    ChunkCall,
+    Chunked,
+    ChunkReply,
+    Embedded,
+    StageFailure,
+    StageResult,
+    Target,
+)
+from indexmill.orchestrator.ports import JobStore, NewJob, OutboxRow
+from indexmill.orchestrator.relay import CallRelay, Relay
+from indexmill.orchestrator.results import Decider, Recorder, ResultBatch
+from indexmill.orchestrator.submit import SubmitJobs
+from indexmill.platform.deliveries import Delivery, Outcome
+from indexmill.platform.observability import Observability
+from indexmill.testing.clock import FrozenClock
+from indexmill.testing.job_store import InMemoryJobs
+from indexmill.testing.queues import InMemoryQueue
+
+CALLER = CallerContext(caller_id="0123456789abcdef")
+INTERNAL = CallerContext(caller_id="feedfeedfeedfeed", internal=True)
+URL = "https://example.com/a"
+
+
+def new_job(url: str = URL, caller_id: str = CALLER.caller_id, corpus: str = "docs") -> NewJob:
+    """Return a job that was never submitted before."""
+    key, job_id, message_id = corpus_key(caller_id, corpus), str(uuid.uuid4()), str(uuid.uuid4())
+    target = Target(
+        caller_id=caller_id, corpus_name=corpus, corpus_key=key, document_id=document_id(key, url), url=url
+    )
+    row = OutboxRow(message_id, job_id, 1, "scraping", "queue", '{"first": true}')
+    return NewJob(job_id, target, url, None, row)
+
+
+def scraped(job_id: str, attempt: int = 1, text: str = "# Title\n\nSome words.") -> StageResult:
+    """Return a successful scrape."""
+    document = Document(
+        url=URL, final_url=URL, title="Title", content_type="text/html", text=text, content_sha256="0" * 64
+    )
+    return StageResult(
+        message_id=str(uuid.uuid4()),
+        job_id=job_id,
+        attempt=attempt,
+        stage="scraping",
+        status="success",
+        document=document,
+    )
+
+
+def embedded(job_id: str, attempt: int = 1, chunk_count: int = 1) -> StageResult:
+    """Return a successful embed stage."""
+    made = Embedded(chunk_count=chunk_count, embedded=chunk_count, model="m", dimension=4, published=True)
+    return StageResult(
+        message_id=str(uuid.uuid4()),
+        job_id=job_id,
+        attempt=attempt,
+        stage="embedding",
+        status="success",
+        embedded=made,
+    )
+
+
+def failed(job_id: str, stage: str = "scraping", code: str = "http_403", attempt: int = 1) -> StageResult:
+    """Return a failure report."""
+    return StageResult.model_validate(
+        {
+            "message_id": str(uuid.uuid4()),
+            "job_id": job_id,
+            "attempt": attempt,
+            "stage": stage,
+            "status": "failed",
+            "failure": StageFailure(code=code, message="It did not work.", tries=1),
+        }
+    )
+
+
+@dataclass
+class TwinChunker:
+    """Splits at blank lines; `away` makes it unreachable."""
+
+    away: bool = False
+    calls: list[ChunkCall] = field(default_factory=list)
+
+    def chunk(self, call: ChunkCall) -> ChunkReply:
+        """Answer like the Chunking service."""
+        self.calls.append(call)
+        if self.away:
+            raise TransientError(ErrorCode.CHUNKING_UNAVAILABLE, "The Chunking service cannot be reached.")
+        return ChunkReply(items=[_split(item.text or "") for item in call.items])
+
+
+def _split(text: str) -> Chunked:
+    parts = [part for part in text.split("\n\n") if part.strip()]
+    if not parts:
+        failure = StageFailure(code=ErrorCode.EMPTY_CONTENT, message="There is no text in the document.")
+        return Chunked(failure=failure)
+    chunks = [
+        Chunk(ordinal=at, text=part, start=text.index(part), end=text.index(part) + len(part), tokens=3)
+        for at, part in enumerate(parts)
+    ]
+    return Chunked(chunks=chunks, chunk_count=len(chunks))
+
+
+class Pipeline:
+    """The Orchestrator's use cases on twins, or on a real store."""
+
+    def __init__(self, store: JobStore | None = None) -> None:
+        """Everything reachable, nothing submitted."""
+        self.clock = FrozenClock()
+        self.store: JobStore = store or InMemoryJobs(self.clock)
+        self.scrape, self.embed = InMemoryQueue(), InMemoryQueue()
+        self.chunker = TwinChunker()
+        self.observability = Observability("test", level="ERROR")
+        self.relay = Relay(self.store, {"scraping": self.scrape, "embedding": self.embed})
+        self.record = Recorder(self.store, Decider(self.clock), self.observability)
+        self.calls = CallRelay(self.relay, self.chunker, self.record, 50_000)
+        self.results = ResultBatch(self.record, self.calls)
+
+    def submit(self, url: str = URL, ctx: CallerContext = CALLER) -> str:
+        """Submit one URL and return its job's id."""
+        use_case = SubmitJobs(self.store, self.relay)
+        return use_case(ctx, SubmitRequest(url=url, corpus_name="docs"), "req-1").job_id
+
+    def deliver(self, *results: StageResult) -> list[Outcome]:
+        """Deliver results as the callback queue would."""
+        return self.results([Delivery(result, 1, 1e9) for result in results])
+
+    def status(self, job_id: str, ctx: CallerContext = CALLER) -> str:
+        """Return the job's status."""
+        job = self.store.get(ctx.caller_id, job_id)
+        assert job is not None
+        return job.status.value

@@ -1,0 +1,35 @@
+"""A real Postgres for tests: one server a session, one migrated database a test."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from local.backends.postgres import EmbeddedPostgres, create_database, drop_database
+from sql.migrate import migrate
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Yield the server's URL; a database `migrated` on it has every migration."""
+    server = EmbeddedPostgres(Path(tmp_path_factory.mktemp("postgres")))
+    url = server.start()
+    try:
+        migrate(create_database(url, "migrated"))
+        yield url
+    finally:
+        server.stop()
+        server.delete()
+
+
+@pytest.fixture
+def database_url(postgres_server: str) -> Iterator[str]:
+    """Yield the URL of a fresh migrated database."""
+    name = f"test_{next(_numbers)}"
+    yield create_database(postgres_server, name, template="migrated")
+    drop_database(postgres_server, name)

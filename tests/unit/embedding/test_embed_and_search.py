@@ -1,0 +1,69 @@
+"""The worker's use case on the real semantics of the index: what it publishes is what is found."""
+
+from __future__ import annotations
+
+from indexmill.contracts.messages import EmbedTask, StageResult, read
+from indexmill.embedding.embed import EmbedBatch
+from indexmill.embedding.ports import Hit, SearchQuery
+from indexmill.platform.deliveries import Delivery, Done
+from indexmill.testing.blobs import InMemoryBlobs
+from indexmill.testing.clock import FrozenClock
+from indexmill.testing.embedder import HashEmbedder
+from indexmill.testing.queues import InMemoryQueue
+from indexmill.testing.vector_index import InMemoryVectorIndex
+from tests.support.embed_tasks import embed_task
+
+
+class Mill:
+    def __init__(self) -> None:
+        self.index, self.embedder = InMemoryVectorIndex(), HashEmbedder()
+        self.callbacks, self.clock = InMemoryQueue(), FrozenClock()
+        self.embed = EmbedBatch(self.index, self.embedder, InMemoryBlobs(), self.callbacks, self.clock)
+
+    def run(self, *tasks: EmbedTask) -> list[bool | None]:
+        outcomes = self.embed([Delivery(task, 1, self.clock.monotonic() + 60) for task in tasks])
+        assert outcomes == [Done()] * len(tasks)
+        results = [read(StageResult, body) for body in self.callbacks.bodies[-len(tasks) :]]
+        return [result.embedded.published if result.embedded else None for result in results]
+
+    def nearest(self, key: str, text: str) -> Hit:
+        [vector] = self.embedder.embed([text], timeout_s=1)
+        return self.index.search(SearchQuery(key, self.embedder.space, None, vector, 1))[0]
+
+
+def test_what_was_embedded_is_found_by_its_own_vector() -> None:
+    mill = Mill()
+    tasks = [embed_task(name, f"{name} one", f"{name} two") for name in ("a", "b")]
+
+    assert mill.run(*tasks) == [True, True]
+    hit = mill.nearest(tasks[0].target.corpus_key, "b two")
+    assert (hit.text, hit.source_url, hit.title, hit.ordinal) == ("b two", "https://site.example/b", "b", 1)
+    assert hit.document_id == tasks[1].target.document_id
+
+
+def test_an_older_generation_changes_nothing_and_is_reported_as_not_published() -> None:
+    mill = Mill()
+    newer, older = embed_task("a", "new text", generation=5), embed_task("a", "old text", generation=4)
+
+    assert mill.run(newer) == [True]
+    assert mill.run(older) == [False]
+    assert mill.nearest(newer.target.corpus_key, "old text").text == "new text"
+
+
+def test_a_redelivered_message_embeds_nothing_again() -> None:
+    mill = Mill()
+    task = embed_task("a", "one", "two")
+
+    assert mill.run(task) == [True]
+    assert mill.run(task) == [True]
+    assert len(mill.embedder.calls) == 1
+
+
+def test_text_that_repeats_inside_a_document_is_kept_as_often_as_it_stands() -> None:
+    mill = Mill()
+    task = embed_task("a", "same", "same", "same")
+
+    assert mill.run(task) == [True]
+    [vector] = mill.embedder.embed(["same"], timeout_s=1)
+    hits = mill.index.search(SearchQuery(task.target.corpus_key, mill.embedder.space, None, vector, 10))
+    assert sorted(hit.ordinal for hit in hits) == [0, 1, 2]

@@ -1,0 +1,260 @@
+from __future__ import annotations
+
+import pytest
+from pydantic import TypeAdapter
+
+from indexmill.contracts.content import BlobRef, Chunk
+from indexmill.contracts.errors import ErrorCode, PermanentError, TransientError
+from indexmill.contracts.messages import EmbedTask, StageResult, read
+from indexmill.embedding.embed import EmbedBatch
+from indexmill.platform.deliveries import Delivery, Done, Outcome, Poison, Retry
+from indexmill.testing.blobs import InMemoryBlobs
+from indexmill.testing.clock import FrozenClock
+from indexmill.testing.embedder import HashEmbedder
+from indexmill.testing.queues import InMemoryQueue
+from tests.support.embed_tasks import RecordingIndex, embed_task
+
+RATE_LIMIT = TransientError(ErrorCode.OPENAI_RATE_LIMIT, "slow down", retry_after=40)
+TOO_LONG = PermanentError(ErrorCode.TOKEN_LIMIT_EXCEEDED, "too long")
+
+
+class Bench:
+    """The use case with its twins."""
+
+    def __init__(self) -> None:
+        self.index = RecordingIndex()
+        self.embedder = HashEmbedder()
+        self.blobs = InMemoryBlobs()
+        self.callbacks = InMemoryQueue()
+        self.clock = FrozenClock()
+        self.embed = EmbedBatch(self.index, self.embedder, self.blobs, self.callbacks, self.clock)
+
+    def run(self, *tasks: EmbedTask, receive_count: int = 1, seconds: float = 60) -> list[Outcome]:
+        deadline = self.clock.monotonic() + seconds
+        return self.embed([Delivery(task, receive_count, deadline) for task in tasks])
+
+    @property
+    def results(self) -> list[StageResult]:
+        return [read(StageResult, body) for body in self.callbacks.bodies]
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_a_batch_is_embedded_published_and_reported_in_one_go_each(bench: Bench) -> None:
+    tasks = [embed_task(f"d{at}", "shared", f"own {at}") for at in range(10)]
+
+    assert bench.run(*tasks) == [Done()] * 10
+
+    assert bench.index.stored_calls == 1
+    assert len(bench.embedder.calls) == 1
+    assert sorted(bench.embedder.calls[0]) == sorted(["shared", *(f"own {at}" for at in range(10))])
+    assert [len(call) for call in bench.index.published] == [10]
+    assert [result.job_id for result in bench.results] == [task.job_id for task in tasks]
+
+
+def test_a_success_tells_what_was_done(bench: Bench) -> None:
+    bench.run(embed_task("a", "one", "two", "one"))
+
+    [result] = bench.results
+    assert (result.message_id, result.job_id, result.attempt) == ("m-a:result", "j-a", 2)
+    assert result.request_id == "r-1"
+    assert (result.stage, result.status, result.failure) == ("embedding", "success", None)
+    assert result.embedded is not None
+    assert result.embedded.model_dump() == {
+        "chunk_count": 3, "embedded": 3, "model": "hash", "dimension": 8, "published": True,
+    }  # fmt: skip
+    assert bench.embedder.calls == [["one", "two"]]
+
+
+def test_known_chunks_are_not_embedded_again(bench: Bench) -> None:
+    bench.run(embed_task("a", "one", "two"))
+    bench.run(embed_task("a", "one", "two", "three", generation=2))
+    bench.run(embed_task("a", "two", generation=3))
+
+    assert bench.embedder.calls == [["one", "two"], ["three"]]
+    assert [result.embedded.embedded for result in bench.results if result.embedded] == [2, 1, 0]
+    assert [len(version.vectors) for call in bench.index.published for version in call] == [2, 1, 0]
+
+
+def test_the_context_is_embedded_with_the_text(bench: Bench) -> None:
+    task = embed_task("a", "text")
+    assert task.chunks
+    task.chunks[0].context = "Title > Part"
+    bench.run(task)
+
+    assert bench.embedder.calls == [["Title > Part\n\ntext"]]
+
+
+def test_chunks_by_reference_are_fetched(bench: Bench) -> None:
+    task = embed_task("a", "one", "two")
+    data = TypeAdapter(list[Chunk]).dump_json(task.chunks or [])
+    ref = bench.blobs.put(data, kind="chunks", content_type="application/json")
+
+    assert bench.run(task.model_copy(update={"chunks": None, "chunks_ref": ref})) == [Done()]
+    assert bench.index.published[0][0].chunks == task.chunks
+
+
+def test_a_newer_version_that_is_already_there_is_a_success(bench: Bench) -> None:
+    bench.index.stale = {"a"}
+    bench.run(embed_task("a"), embed_task("b"))
+
+    assert [result.embedded.published for result in bench.results if result.embedded] == [False, True]
+
+
+def test_without_a_job_the_work_is_done_and_nobody_is_told(bench: Bench) -> None:
+    assert bench.run(embed_task("a", job=False)) == [Done()]
+    assert bench.index.titles == ["a"]
+    assert bench.callbacks.bodies == []
+
+
+def test_without_a_job_a_failure_becomes_a_dead_letter(bench: Bench) -> None:
+    bench.embedder.fail_on = {"bad": TOO_LONG}
+
+    outcomes = bench.run(embed_task("a", "bad", job=False), embed_task("b"))
+
+    assert outcomes == [Poison("token_limit_exceeded"), Done()]
+
+
+def test_a_transient_error_gives_all_messages_back_and_honours_what_was_asked_for(bench: Bench) -> None:
+    bench.embedder.fail_next = [RATE_LIMIT]
+
+    outcomes = bench.run(embed_task("a"), embed_task("b"), receive_count=3)
+
+    assert [outcome.reason for outcome in outcomes if isinstance(outcome, Retry)] == ["openai_rate_limit"] * 2
+    assert all(isinstance(outcome, Retry) and outcome.after_s >= 40 for outcome in outcomes)
+    assert bench.callbacks.bodies == []
+    assert len(bench.embedder.calls) == 1
+
+
+@pytest.mark.parametrize("receive_count", [1, 5])
+def test_waits_grow_by_tries_and_stay_below_their_ceiling(bench: Bench, receive_count: int) -> None:
+    bench.embedder.fail_next = [TransientError(ErrorCode.EMBEDDING_UNAVAILABLE, "away")]
+
+    [outcome] = bench.run(embed_task("a"), receive_count=receive_count)
+
+    assert isinstance(outcome, Retry)
+    assert 0 <= outcome.after_s <= 2 ** (receive_count - 1)
+
+
+def test_the_sixth_try_is_the_last(bench: Bench) -> None:
+    bench.embedder.fail_next = [RATE_LIMIT]
+
+    assert bench.run(embed_task("a"), receive_count=6) == [Done()]
+
+    [result] = bench.results
+    assert result.status == "failed"
+    assert result.failure is not None
+    assert result.failure.model_dump() == {
+        "code": "max_retries_exceeded", "message": "Embedding failed after 5 retries",
+        "cause": "openai_rate_limit", "tries": 6,
+    }  # fmt: skip
+
+
+def test_a_permanent_error_fails_only_the_document_that_caused_it(bench: Bench) -> None:
+    bench.embedder.fail_on = {"bad": TOO_LONG}
+
+    assert bench.run(embed_task("a"), embed_task("b", "bad"), embed_task("c")) == [Done()] * 3
+
+    assert [result.failure.code if result.failure else None for result in bench.results] == [
+        None, "token_limit_exceeded", None,
+    ]  # fmt: skip
+    assert bench.results[1].failure is not None
+    assert bench.results[1].failure.tries == 1
+    assert bench.index.titles == ["a", "c"]
+
+
+def test_a_vector_that_the_index_refuses_fails_only_its_document(bench: Bench) -> None:
+    bench.index.fail_on = {"b": PermanentError(ErrorCode.VECTOR_REJECTED, "no")}
+    bench.run(embed_task("a"), embed_task("b"), embed_task("c"))
+
+    assert [result.status for result in bench.results] == ["success", "failed", "success"]
+
+
+def test_a_document_with_invalid_vectors_is_tried_again_without_its_neighbours(bench: Bench) -> None:
+    bench.embedder.fail_on = {"bad": TransientError(ErrorCode.EMBEDDING_INVALID, "nan")}
+
+    outcomes = bench.run(embed_task("a"), embed_task("b", "bad"))
+
+    assert outcomes[0] == Done()
+    assert isinstance(outcomes[1], Retry)
+    assert bench.index.titles == ["a"]
+
+
+def test_a_document_that_keeps_killing_its_worker_fails_as_poison(bench: Bench) -> None:
+    assert bench.run(embed_task("a"), receive_count=7) == [Done()]
+
+    [result] = bench.results
+    assert result.failure is not None
+    assert (result.failure.code, result.failure.cause) == ("poison_message", "worker_crashed")
+    assert result.failure.tries == 7
+    assert bench.embedder.calls == []
+
+
+def test_with_no_time_left_messages_go_back_untouched(bench: Bench) -> None:
+    outcomes = bench.run(embed_task("a"), embed_task("b"), seconds=3)
+
+    assert all(isinstance(outcome, Retry) and outcome.after_s <= 1 for outcome in outcomes)
+    assert bench.embedder.calls == []
+
+
+def test_a_large_batch_stops_at_the_deadline_and_keeps_what_is_done(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("indexmill.embedding.embed._GROUP_CHUNKS", 3)
+    publish = bench.index.publish
+
+    def slow(versions: list[object]) -> list[bool]:
+        bench.clock.tick(30)
+        return publish(versions)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(bench.index, "publish", slow)
+    outcomes = bench.run(*(embed_task(f"d{at}", "one", "two") for at in range(4)), seconds=60)
+
+    assert outcomes[:2] == [Done()] * 2
+    assert all(isinstance(outcome, Retry) and outcome.reason == "deadline" for outcome in outcomes[2:])
+    assert [result.elapsed_ms for result in bench.results] == [30_000, 60_000]
+
+
+def test_the_model_gets_at_most_half_the_time_that_is_left(bench: Bench) -> None:
+    bench.run(embed_task("a"), seconds=50)
+
+    assert bench.embedder.timeouts == [25]
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"chunk_count": 5}, "content_corrupt"),
+        ({"chunks": [], "chunk_count": 0}, "empty_content"),
+        ({"chunks": None, "chunks_ref": BlobRef(key="k", size=1, sha256="0")}, "content_missing"),
+    ],
+)
+def test_a_task_without_sound_chunks_fails_alone(bench: Bench, change: dict[str, object], code: str) -> None:
+    bench.run(embed_task("a").model_copy(update=change), embed_task("b"))
+
+    by_job = {result.job_id: result.failure.code if result.failure else None for result in bench.results}
+    assert by_job == {"j-a": code, "j-b": None}
+
+
+def test_reports_that_were_not_taken_bring_their_messages_back(bench: Bench) -> None:
+    bench.callbacks.refuse = {1}
+
+    outcomes = bench.run(embed_task("a"), embed_task("b"), embed_task("c"))
+
+    assert [isinstance(outcome, Done) for outcome in outcomes] == [True, False, True]
+
+
+def test_when_the_callback_queue_is_away_only_messages_with_a_job_come_back(bench: Bench) -> None:
+    bench.callbacks.away = True
+
+    outcomes = bench.run(embed_task("a"), embed_task("b", job=False))
+
+    assert isinstance(outcomes[0], Retry)
+    assert outcomes[1] == Done()
+
+
+def test_no_messages_give_no_outcomes(bench: Bench) -> None:
+    assert bench.run() == []

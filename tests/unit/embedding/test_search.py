@@ -1,0 +1,145 @@
+"""The search use case and its HTTP models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from indexmill.contracts.errors import CallerError, ErrorCode, PermanentError, TransientError
+from indexmill.contracts.http_search import SearchRequest
+from indexmill.embedding.ports import Vector
+from indexmill.embedding.search import SearchCorpus
+from indexmill.testing.clock import FrozenClock
+from indexmill.testing.embedder import HashEmbedder
+from indexmill.testing.vector_index import InMemoryVectorIndex
+from tests.support.index_builders import CALLER, target, version
+
+
+class SlowEmbedder(HashEmbedder):
+    """Takes 40 ms of the clock it is given."""
+
+    def __init__(self, clock: FrozenClock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def embed(self, texts: Any, *, timeout_s: float) -> list[Vector]:
+        self._clock.tick(0.040)
+        return super().embed(texts, timeout_s=timeout_s)
+
+
+@pytest.fixture
+def embedder() -> HashEmbedder:
+    return HashEmbedder()
+
+
+@pytest.fixture
+def search(embedder: HashEmbedder) -> SearchCorpus:
+    index = InMemoryVectorIndex()
+    texts = ["alpha beta", "gamma delta"]
+    vectors = embedder.embed(texts, timeout_s=1)
+    made = version(texts, space=embedder.space)
+    made.vectors.update(zip(made.chunk_ids, vectors, strict=True))
+    index.publish([made])
+    embedder.calls.clear()
+    embedder.timeouts.clear()
+    return SearchCorpus(index, embedder, FrozenClock())
+
+
+def test_a_question_in_words_is_embedded_once(search: SearchCorpus, embedder: HashEmbedder) -> None:
+    answer = search(CALLER, SearchRequest(query="  alpha beta "), timeout_s=4)
+    assert embedder.calls == [["alpha beta"]]
+    assert embedder.timeouts == [4]
+    first = answer.results[0]
+    assert (first.text, first.score, first.ordinal, first.start, first.end) == ("alpha beta", 1.0, 0, 0, 10)
+    assert (first.source_url, first.title, first.context) == (target().url, "Title 1", "Guide")
+
+
+def test_a_vector_is_taken_as_it_is(search: SearchCorpus, embedder: HashEmbedder) -> None:
+    vector = [float(number) for number in embedder.embed(["gamma delta"], timeout_s=1)[0]]
+    embedder.calls.clear()
+    answer = search(CALLER, SearchRequest(query_embedding=vector, top_k=1), timeout_s=4)
+    assert embedder.calls == []
+    assert [result.text for result in answer.results] == ["gamma delta"]
+    assert answer.results[0].score == pytest.approx(1.0)
+
+
+def test_the_time_is_told_in_parts() -> None:
+    clock, index = FrozenClock(), InMemoryVectorIndex()
+    index.add_corpus(target().corpus_key)
+    answer = SearchCorpus(index, SlowEmbedder(clock), clock)(CALLER, SearchRequest(query="x"), timeout_s=1)
+    assert (answer.query_ms, answer.timings.embed_ms, answer.timings.search_ms) == (40, 40, 0)
+    assert answer.results == []
+
+
+@pytest.mark.parametrize(("caller", "corpus"), [(CALLER, "other"), ("f" * 16, None)])
+def test_an_unknown_corpus_or_another_callers_is_not_found(
+    search: SearchCorpus, embedder: HashEmbedder, caller: str, corpus: str | None
+) -> None:
+    with pytest.raises(CallerError) as raised:
+        search(caller, SearchRequest(query="alpha", corpus_name=corpus), timeout_s=1)
+    assert (raised.value.code, raised.value.http_status) == (ErrorCode.NOT_FOUND, 404)
+    assert raised.value.message == "No such corpus."
+    assert embedder.calls == []
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (SearchRequest(query="a", corpus_name="Not Valid"), ErrorCode.CORPUS_NAME_INVALID),
+        (SearchRequest(query_embedding=[1.0, 2.0]), ErrorCode.DIMENSION_MISMATCH),
+        (SearchRequest(query_embedding=[0.0] * 8), ErrorCode.VALIDATION_ERROR),
+    ],
+)
+def test_what_is_wrong_with_a_request_is_said(
+    search: SearchCorpus, request_: SearchRequest, code: str
+) -> None:
+    with pytest.raises(CallerError) as raised:
+        search(CALLER, request_, timeout_s=1)
+    assert (raised.value.code, raised.value.http_status) == (code, 422)
+    assert raised.value.field is not None
+
+
+def test_an_embedder_that_is_away_is_a_transient_error(search: SearchCorpus, embedder: HashEmbedder) -> None:
+    embedder.fail_next.append(TransientError(ErrorCode.EMBEDDING_UNAVAILABLE, "away"))
+    embedder.fail_next.append(PermanentError(ErrorCode.EMBEDDING_REJECTED, "refused"))
+    for _ in range(2):
+        with pytest.raises(TransientError) as raised:
+            search(CALLER, SearchRequest(query="alpha"), timeout_s=1)
+        assert (raised.value.code, raised.value.http_status) == (ErrorCode.EMBEDDING_UNAVAILABLE, 503)
+
+
+def test_a_question_that_is_too_long_for_the_model_is_the_callers_error(
+    search: SearchCorpus, embedder: HashEmbedder
+) -> None:
+    embedder.fail_next.append(PermanentError(ErrorCode.TOKEN_LIMIT_EXCEEDED, "too long"))
+    with pytest.raises(CallerError):
+        search(CALLER, SearchRequest(query="alpha"), timeout_s=1)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"query": "a", "query_embedding": [1.0]},
+        {"query": "   "},
+        {"query": "a" * 2001},
+        {"query": 5},
+        {"query": "a", "top_k": 0},
+        {"query": "a", "top_k": 101},
+        {"query": "a", "top_k": "10"},
+        {"query": "a", "top_k": True},
+        {"query": "a", "limit": 3},
+        {"query_embedding": []},
+        {"query_embedding": [float("nan")]},
+        {"query_embedding": ["1"]},
+    ],
+)
+def test_requests_that_are_refused(body: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        SearchRequest.model_validate(body)
+
+
+def test_the_longest_question_is_measured_without_its_blanks() -> None:
+    assert SearchRequest(query=" " * 50 + "a" * 2000).top_k == 10

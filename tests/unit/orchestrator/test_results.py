@@ -1,0 +1,175 @@
+"""One job through the Orchestrator's use cases, and everything that may go wrong on its way."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from indexmill.contracts.job import Job
+from indexmill.contracts.messages import EmbedTask, ScrapeTask, read
+from indexmill.orchestrator.dead_letters import BuryDeadLetters
+from indexmill.orchestrator.sweep import SweepJobs
+from indexmill.platform.deliveries import Done, Retry
+from tests.support.jobs import CALLER, Pipeline, embedded, failed, scraped
+
+
+def job_of(p: Pipeline, job_id: str) -> Job:
+    job = p.store.get(CALLER.caller_id, job_id)
+    assert job is not None
+    return job
+
+
+def error_of(p: Pipeline, job_id: str) -> tuple[str | None, str, str | None]:
+    job = job_of(p, job_id)
+    assert job.error is not None
+    return job.failed_stage, job.error.code, job.error.cause
+
+
+def test_a_job_travels_from_submit_to_done() -> None:
+    p = Pipeline()
+    job_id = p.submit()
+    assert p.status(job_id) == "scraping"
+    assert read(ScrapeTask, p.scrape.bodies[0]).job_id == job_id
+    assert p.deliver(scraped(job_id)) == [Done()]
+    assert p.status(job_id) == "embedding"
+    task = read(EmbedTask, p.embed.bodies[0])
+    assert task.job_id == job_id
+    assert task.title == "Title"
+    assert [chunk.text for chunk in task.chunks or []] == ["# Title", "Some words."]
+    assert p.deliver(embedded(job_id, chunk_count=2)) == [Done()]
+    job = job_of(p, job_id)
+    assert (job.status, job.chunk_count, job.title) == ("done", 2, "Title")
+
+
+def test_a_copy_of_a_result_counts_once() -> None:
+    p = Pipeline()
+    job_id = p.submit()
+    result = scraped(job_id)
+    assert p.deliver(result, result) == [Done(), Done()]
+    assert len(p.embed.bodies) == 1
+
+
+def test_a_result_ahead_of_the_state_goes_back_and_counts_later() -> None:
+    p = Pipeline()
+    job_id = p.submit()
+    ahead = embedded(job_id)
+    assert isinstance(p.deliver(ahead)[0], Retry)
+    p.deliver(scraped(job_id))
+    assert p.deliver(ahead) == [Done()]
+    assert p.status(job_id) == "done"
+
+
+def test_a_failure_keeps_its_stage_code_and_time() -> None:
+    p = Pipeline()
+    job_id = p.submit()
+    p.deliver(failed(job_id))
+    assert error_of(p, job_id) == ("scraping", "http_403", None)
+    job = job_of(p, job_id)
+    assert job.error is not None
+    assert job.error.at == p.clock.now()
+    p.deliver(scraped(job_id))
+    assert p.status(job_id) == "failed"
+
+
+def test_an_unknown_jobs_result_is_dropped_once_and_for_all() -> None:
+    assert Pipeline().deliver(scraped("00000000-0000-4000-8000-000000000000")) == [Done()]
+
+
+def test_an_empty_document_fails_in_chunking() -> None:
+    p = Pipeline()
+    job_id = p.submit()
+    p.deliver(scraped(job_id, text="  "))
+    assert error_of(p, job_id) == ("chunking", "empty_content", None)
+
+
+def test_a_queue_that_is_away_loses_nothing() -> None:
+    p = Pipeline()
+    p.scrape.away = True
+    job_id = p.submit()
+    assert p.scrape.bodies == []
+    p.scrape.away = False
+    p.clock.tick(31)
+    sweep = SweepJobs(p.store, p.calls, p.observability)
+    assert sweep()["leftovers"] == 1
+    assert read(ScrapeTask, p.scrape.bodies[0]).job_id == job_id
+    assert sweep()["leftovers"] == 0
+
+
+def test_a_position_that_the_queue_refuses_is_sent_later() -> None:
+    p = Pipeline()
+    first, second = p.submit(), p.submit()
+    p.embed.refuse = {0}
+    p.deliver(scraped(first), scraped(second))
+    assert len(p.embed.bodies) == 1
+    p.clock.tick(31)
+    SweepJobs(p.store, p.calls, p.observability)()
+    assert {read(EmbedTask, body).job_id for body in p.embed.bodies} == {first, second}
+
+
+def test_a_chunker_that_is_away_leaves_the_call_to_the_sweeper_and_gives_up_in_the_end() -> None:
+    p = Pipeline()
+    job_id = p.submit()
+    p.chunker.away = True
+    p.deliver(scraped(job_id))
+    assert p.status(job_id) == "chunking"
+    sweep = SweepJobs(p.store, p.calls, p.observability)
+    for _ in range(3):
+        p.clock.tick(31)
+        sweep()
+    assert error_of(p, job_id) == ("chunking", "max_retries_exceeded", "chunking_unavailable")
+
+
+def test_a_chunker_that_comes_back_finishes_the_stage() -> None:
+    p = Pipeline()
+    job_id = p.submit()
+    p.chunker.away = True
+    p.deliver(scraped(job_id))
+    p.chunker.away = False
+    p.clock.tick(31)
+    SweepJobs(p.store, p.calls, p.observability)()
+    assert p.status(job_id) == "embedding"
+    assert len(p.embed.bodies) == 1
+
+
+def test_a_job_that_nothing_happens_to_gets_its_message_again() -> None:
+    p = Pipeline()
+    job_id = p.submit()
+    p.scrape.bodies.clear()
+    p.clock.tick(31 * 60)
+    assert SweepJobs(p.store, p.calls, p.observability)()["rescued"] == 1
+    assert read(ScrapeTask, p.scrape.bodies[0]).job_id == job_id
+
+
+def dead(body: str) -> dict[str, str]:
+    return {"body": body, "messageId": "m", "eventSourceARN": "arn:aws:sqs:r:1:ScrapeDlq"}
+
+
+def bury(p: Pipeline, body: str) -> dict[str, object]:
+    return BuryDeadLetters(p.store, p.record, p.calls, p.observability)({"Records": [dead(body)]})
+
+
+def test_a_dead_stage_message_fails_its_job() -> None:
+    p = Pipeline()
+    job_id = p.submit()
+    assert bury(p, p.scrape.bodies[0]) == {"batchItemFailures": []}
+    assert error_of(p, job_id) == ("scraping", "poison_message", None)
+
+
+def test_a_dead_callback_is_applied_again() -> None:
+    p = Pipeline()
+    job_id = p.submit()
+    bury(p, scraped(job_id).model_dump_json(by_alias=True))
+    assert p.status(job_id) == "embedding"
+
+
+@pytest.mark.parametrize("body", ["", "{", "[]", '{"schema": "indexmill.scrape.v1"}', '"x"'])
+def test_a_dead_message_that_is_none_of_ours_is_kept_and_breaks_nothing(body: str) -> None:
+    assert bury(Pipeline(), body) == {"batchItemFailures": []}
+
+
+def test_a_broken_message_of_ours_still_tells_its_job() -> None:
+    p = Pipeline()
+    job_id = p.submit()
+    bury(p, json.dumps({"schema": "indexmill.scrape.v1", "job_id": job_id}))
+    assert p.status(job_id) == "failed"

@@ -1,0 +1,45 @@
+"""A Scraper in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from indexmill.contracts.messages import ScrapeTask
+from indexmill.platform.deliveries import Delivery
+from indexmill.scraper.robots import Robots
+from indexmill.scraper.scrape import INLINE_TEXT_BYTES, ScrapeParts
+from indexmill.testing.blobs import InMemoryBlobs
+from indexmill.testing.clock import FrozenClock
+from indexmill.testing.fetcher import InlineIsolation, InMemoryFetcher, InMemoryRobotsCache
+
+SITE = "https://example.com"
+
+
+@dataclass
+class World:
+    """Twins of everything around the Scraper."""
+
+    fetcher: InMemoryFetcher = field(default_factory=InMemoryFetcher)
+    blobs: InMemoryBlobs = field(default_factory=InMemoryBlobs)
+    clock: FrozenClock = field(default_factory=FrozenClock)
+    inline_text_bytes: int = INLINE_TEXT_BYTES
+
+    def parts(self) -> ScrapeParts:
+        return ScrapeParts(
+            fetcher=self.fetcher,
+            robots=Robots(self.fetcher, InMemoryRobotsCache(), self.clock, user_agent="IndexmillBot/1.0"),
+            blobs=self.blobs,
+            isolation=InlineIsolation(),
+            clock=self.clock,
+            inline_text_bytes=self.inline_text_bytes,
+        )
+
+
+def delivery(
+    path: str, *, receive_count: int = 1, job_id: str | None = "job", deadline: float = 1060.0, url: str = ""
+) -> Delivery[ScrapeTask]:
+    """A message about `path` of the site, or about `url`; the clock of the World starts at 1000."""
+    task = ScrapeTask(
+        message_id=f"m{path}", job_id=job_id, attempt=3, request_id="r", url=url or f"{SITE}{path}"
+    )
+    return Delivery(task, receive_count, deadline)

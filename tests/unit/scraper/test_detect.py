@@ -1,0 +1,62 @@
+"""What a body really is."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+
+from indexmill.contracts.errors import PermanentError
+from indexmill.scraper.extract.detect import Kind, detect
+
+HTML = b"<!DOCTYPE html><html><body>x</body></html>"
+SITE = "https://example.com/page"
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "url", "kind"),
+    [
+        (HTML, "text/html", SITE, Kind.HTML),
+        (b"just words", "text/html", SITE, Kind.HTML),
+        (HTML, "application/xhtml+xml", SITE, Kind.HTML),
+        (b"# x", "text/markdown", SITE, Kind.MARKDOWN),
+        (b"x", "text/plain", SITE, Kind.TEXT),
+        (HTML, "text/plain", SITE, Kind.TEXT),
+        (b"# x", "text/plain", SITE + "/README.md", Kind.MARKDOWN),
+        (b"%PDF-1.7 x", "application/pdf", SITE, Kind.PDF),
+        (b"%PDF-1.7 x", "text/html", SITE, Kind.PDF),
+        (b"junk\n%PDF-1.4", "", SITE, Kind.PDF),
+        (HTML, "application/pdf", SITE, Kind.HTML),
+        (b"\xef\xbb\xbf  \n" + HTML, "", SITE, Kind.HTML),
+        (HTML, "application/octet-stream", SITE, Kind.HTML),
+        (b"# x", "application/octet-stream", SITE + "/a.md", Kind.MARKDOWN),
+        (b"x", "", SITE + "/a.txt", Kind.TEXT),
+        ("<!doctype html>".encode("utf-16"), "text/html", SITE, Kind.HTML),
+        ("<html>".encode("utf-16-le"), "text/html", SITE, Kind.HTML),
+    ],
+)
+def test_the_bytes_win_over_what_the_site_says(body: bytes, content_type: str, url: str, kind: Kind) -> None:
+    assert detect(body, content_type, url) is kind
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "code"),
+    [
+        (b"x", "image/png", "unsupported_content_type"),
+        (b"{}", "application/json", "unsupported_content_type"),
+        (b"<r/>", "application/xml", "unsupported_content_type"),
+        (b"x", "application/octet-stream", "unsupported_content_type"),
+        (b"x", "", "unsupported_content_type"),
+        (b"PK\x03\x04...", "text/html", "unsupported_content_type"),
+        (gzip.compress(HTML), "text/html", "unsupported_content_type"),
+        (b"MZ\x90", "text/plain", "unsupported_content_type"),
+        (b"words\0words", "text/html", "unsupported_content_type"),
+        (b"words", "application/pdf", "parse_error"),
+        (b"", "text/html", "empty_content"),
+        (b" \n\t ", "text/html", "empty_content"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(body: bytes, content_type: str, code: str) -> None:
+    with pytest.raises(PermanentError) as caught:
+        detect(body, content_type, SITE)
+    assert caught.value.code == code

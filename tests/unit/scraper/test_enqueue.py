@@ -1,0 +1,115 @@
+"""Queueing a URL without the Orchestrator, and how the parts are put together."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from indexmill.contracts.errors import CallerError, TransientError
+from indexmill.contracts.http_scraper import ScrapeRequest
+from indexmill.contracts.messages import ScrapeTask
+from indexmill.platform.urls import parse_allowed_hosts
+from indexmill.scraper.enqueue import Enqueue
+from indexmill.scraper.settings import ScraperApiSettings, ScraperWorkerSettings
+from indexmill.scraper.wiring import build_api, build_worker
+from indexmill.testing.blobs import InMemoryBlobs
+from indexmill.testing.fetcher import InMemoryFetcher, InMemoryRobotsCache
+from indexmill.testing.queues import InMemoryQueue
+from tests.unit.scraper.parts import SITE, delivery
+
+ENVIRONMENT = {
+    "SCRAPE_QUEUE_URL": "http://sqs/scrape",
+    "SCRAPE_DLQ_URL": "http://sqs/dlq",
+    "CALLBACKS_QUEUE_URL": "http://sqs/callbacks",
+    "BUCKET_NAME": "content",
+    "STATE_TABLE": "state",
+    "ALLOWED_PRIVATE_HOSTS": "127.0.0.1:8081",
+}
+
+
+def test_a_url_is_queued_in_its_one_spelling() -> None:
+    queue = InMemoryQueue()
+    enqueue = Enqueue(queue, make_id=lambda: "id-1")
+    answer = enqueue(ScrapeRequest(url="HTTPS://Example.com"), internal=False, request_id="r")
+    assert (answer.job_id, answer.status) == (None, "queued")
+    task = ScrapeTask.model_validate_json(queue.bodies[0])
+    assert (task.message_id, task.job_id, task.url, task.request_id) == ("id-1", None, f"{SITE}/", "r")
+
+
+def test_an_internal_caller_may_name_a_job() -> None:
+    queue = InMemoryQueue()
+    answer = Enqueue(queue)(ScrapeRequest(url=SITE, job_id="j"), internal=True)
+    assert answer.job_id == "j"
+    assert ScrapeTask.model_validate_json(queue.bodies[0]).job_id == "j"
+
+
+def test_anyone_else_may_not() -> None:
+    queue = InMemoryQueue()
+    with pytest.raises(CallerError) as caught:
+        Enqueue(queue)(ScrapeRequest(url=SITE, job_id="j"), internal=False)
+    assert (caught.value.code, caught.value.http_status) == ("forbidden", 403)
+    assert queue.bodies == []
+
+
+def test_a_private_url_is_not_queued() -> None:
+    queue = InMemoryQueue()
+    with pytest.raises(CallerError):
+        Enqueue(queue)(ScrapeRequest(url="http://localhost/"), internal=True)
+    assert queue.bodies == []
+
+
+def test_a_url_that_was_not_taken_is_an_error() -> None:
+    queue = InMemoryQueue()
+    queue.refuse = {0}
+    with pytest.raises(TransientError) as caught:
+        Enqueue(queue)(ScrapeRequest(url=SITE), internal=False)
+    assert caught.value.code == "queue_unavailable"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"url": ""}',
+        '{"url": 1}',
+        "{}",
+        '{"url": null}',
+        '{"url": "https://a.b", "extra": 1}',
+        '{"url": "https://a.b", "job_id": 1}',
+    ],
+)
+def test_requests_are_strict(body: str) -> None:
+    with pytest.raises(ValidationError):
+        ScrapeRequest.model_validate_json(body)
+
+
+def test_the_worker_is_built_from_its_environment() -> None:
+    queue, fetcher = InMemoryQueue(), InMemoryFetcher({f"{SITE}/a": "<p>Words.</p>"})
+    settings = ScraperWorkerSettings.from_environment(ENVIRONMENT)
+    batch = build_worker(
+        settings, queue=queue, fetcher=fetcher, blobs=InMemoryBlobs(), robots_cache=InMemoryRobotsCache()
+    )
+    batch([delivery("/a", deadline=1e9)])
+    batch.close()
+    assert len(queue.bodies) == 1
+
+
+def test_the_api_is_built_from_its_environment() -> None:
+    queue = InMemoryQueue()
+    settings = ScraperApiSettings.from_environment(ENVIRONMENT)
+    api = build_api(
+        settings,
+        queue=queue,
+        fetcher=InMemoryFetcher(),
+        blobs=InMemoryBlobs(),
+        robots_cache=InMemoryRobotsCache(),
+    )
+    assert api.parts.allowed_hosts == parse_allowed_hosts("127.0.0.1:8081")
+    assert api.parts.inline_text_bytes == 4 * 1024 * 1024
+    api.enqueue(ScrapeRequest(url="http://127.0.0.1:8081/x"), internal=False)
+    assert len(queue.bodies) == 1
+
+
+def test_the_real_adapters_are_built_without_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+    build_worker(ScraperWorkerSettings.from_environment(ENVIRONMENT)).close()
+    build_api(ScraperApiSettings.from_environment(ENVIRONMENT))

@@ -1,0 +1,166 @@
+"""May we fetch this page?"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+
+import pytest
+
+from indexmill.contracts.errors import ErrorCode, IndexmillError, PermanentError, TransientError
+from indexmill.scraper.classify import failure, status_failure
+from indexmill.scraper.robots import Robots, rules_for
+from indexmill.testing.clock import FrozenClock
+from indexmill.testing.fetcher import InMemoryFetcher, InMemoryRobotsCache
+
+AGENT = "IndexmillBot/1.0 (test)"
+SITE = "https://example.com"
+ROBOTS = f"{SITE}/robots.txt"
+RULES = "User-agent: *\nDisallow: /a"
+
+
+@dataclass
+class World:
+    """A site, a cache, a clock and who asks."""
+
+    fetcher: InMemoryFetcher
+    cache: InMemoryRobotsCache = field(default_factory=InMemoryRobotsCache)
+    clock: FrozenClock = field(default_factory=FrozenClock)
+
+    def __post_init__(self) -> None:
+        self.robots = Robots(self.fetcher, self.cache, self.clock, user_agent=AGENT)
+
+
+def world(answer: str | Exception) -> World:
+    return World(InMemoryFetcher({ROBOTS: answer}))
+
+
+async def allowed(robots: Robots, path: str) -> bool:
+    try:
+        await robots.check(f"{SITE}{path}", deadline=2000.0)
+    except PermanentError as error:
+        if error.code != ErrorCode.ROBOTS_DISALLOWED:
+            raise
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "expected"),
+    [
+        ("User-agent: *\nDisallow: /private", "/private/x", False),
+        ("User-agent: *\nDisallow: /private", "/public", True),
+        ("User-agent: *\nDisallow: /\nAllow: /ok", "/ok/x", True),
+        ("User-agent: *\nDisallow: /*.pdf$", "/a/b.pdf", False),
+        ("User-agent: *\nDisallow: /*.pdf$", "/a/b.pdfx", True),
+        ("User-agent: indexmillbot\nDisallow: /\n\nUser-agent: *\nAllow: /", "/x", False),
+        ("User-agent: *\nDisallow: /\n\nUser-agent: IndexmillBot\nDisallow:", "/x", True),
+        ("User-agent: other\nDisallow: /", "/x", True),
+        ("User-agent: other\nUser-agent: IndexmillBot\nDisallow: /a", "/a", False),
+        (f"{RULES}\nUser-agent: other\nDisallow: /b\nUser-agent: *\nDisallow: /c", "/c", False),
+        (f"{RULES}\nUser-agent: other\nDisallow: /b\nUser-agent: *\nDisallow: /c", "/b", True),
+        ("\ufeffUser-agent: *\r\nDisallow: /a # comment\r\n", "/a", False),
+        ("user-agent:*\ndisallow:/a", "/a", False),
+        ("<html>not robots</html>", "/x", True),
+        ("\0\1\2binary", "/x", True),
+        ("", "/x", True),
+    ],
+)
+async def test_the_rules_are_obeyed(text: str, path: str, expected: bool) -> None:
+    assert await allowed(world(text).robots, path) is expected
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 410])
+async def test_a_site_that_states_no_rules_allows_everything(status: int) -> None:
+    assert await allowed(world(status_failure(status)).robots, "/x")
+
+
+async def test_a_redirect_in_circles_states_no_rules() -> None:
+    assert await allowed(world(failure(ErrorCode.TOO_MANY_REDIRECTS)).robots, "/x")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        status_failure(500),
+        status_failure(503, 120),
+        status_failure(429, 5),
+        failure(ErrorCode.READ_TIMEOUT),
+        failure(ErrorCode.DEADLINE_EXCEEDED),
+    ],
+)
+async def test_rules_that_cannot_be_read_are_waited_for(error: IndexmillError) -> None:
+    with pytest.raises(TransientError) as caught:
+        await world(error).robots.check(f"{SITE}/x", deadline=2000.0)
+    assert (caught.value.code, caught.value.retry_after) == ("robots_unavailable", error.retry_after)
+
+
+@pytest.mark.parametrize(
+    "code", ["connection_refused", "connection_timeout", "dns_error", "tls_error", "url_host_not_allowed"]
+)
+async def test_a_site_out_of_reach_says_so_itself(code: str) -> None:
+    with pytest.raises(IndexmillError) as caught:
+        await world(failure(code)).robots.check(f"{SITE}/x", deadline=2000.0)
+    assert caught.value.code == code
+
+
+async def test_a_site_is_asked_once_a_day() -> None:
+    here = world(RULES)
+    assert not await allowed(here.robots, "/a")
+    assert await allowed(here.robots, "/b")
+    assert here.fetcher.requested == [ROBOTS]
+    assert list(here.cache.known) == [SITE]
+    here.clock.tick(86_399)
+    assert not await allowed(here.robots, "/a")
+    here.fetcher.pages[ROBOTS] = ""
+    here.clock.tick(2)
+    assert await allowed(here.robots, "/a")
+    assert here.fetcher.requested == [ROBOTS, ROBOTS]
+
+
+async def test_another_process_finds_the_rules_in_the_cache() -> None:
+    here = world(RULES)
+    await allowed(here.robots, "/")
+    other = Robots(here.fetcher, here.cache, here.clock, user_agent=AGENT)
+    assert not await allowed(other, "/a")
+    assert len(here.fetcher.requested) == 1
+
+
+async def test_a_batch_asks_a_site_once() -> None:
+    here = world(RULES)
+    answers = await asyncio.gather(*(allowed(here.robots, path) for path in ("/a", "/b", "/c")))
+    assert answers == [False, True, True]
+    assert here.fetcher.requested == [ROBOTS]
+
+
+async def test_a_failure_is_not_remembered() -> None:
+    here = world(status_failure(500))
+    with pytest.raises(TransientError):
+        await here.robots.check(f"{SITE}/x", deadline=2000.0)
+    here.fetcher.pages[ROBOTS] = ""
+    assert await allowed(here.robots, "/x")
+
+
+async def test_only_the_first_500_kib_count() -> None:
+    padding = "# padding\n" * 60_000
+    here = world(f"User-agent: *\nDisallow: /early\n{padding}Disallow: /late")
+    assert not await allowed(here.robots, "/early")
+    assert await allowed(here.robots, "/late")
+
+
+HOSTILE = {
+    "blanks in an agent": "User-agent: a" + " " * 400_000 + "s",
+    "blanks in a rule": "User-agent: *\nDisallow" + " " * 400_000 + "a b",
+    "long lines": ("User-agent: " + "x y " * 500 + "s\n") * 250,
+    "repeated groups": "User-agent: *\nDisallow: /p\n" * 18_000,
+    "many rules": "User-agent: *\n" + "".join(f"Disallow: /p{at}\n" for at in range(28_000)),
+    "many agents": "".join(f"User-agent: a{at}\n" for at in range(28_000)) + "Disallow: /",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_rules_take_linear_time(name: str) -> None:
+    started = time.process_time()
+    rules_for("IndexmillBot", HOSTILE[name])
+    assert time.process_time() - started < 2.0

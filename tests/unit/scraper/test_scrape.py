@@ -1,0 +1,98 @@
+"""One URL becomes a document."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import pytest
+
+from indexmill.contracts.content import INLINE_LIMIT_BYTES
+from indexmill.contracts.errors import CallerError, PermanentError
+from indexmill.contracts.messages import StageResult
+from indexmill.scraper.answer import scrape_result
+from indexmill.scraper.ports import Fetched
+from indexmill.scraper.scrape import execute_scrape
+from tests.unit.scraper.parts import SITE, World
+
+PAGE = "<html lang=en><title>T</title><main><h1>H</h1><p>Words.</p></main>"
+
+
+async def test_a_page_becomes_a_document() -> None:
+    world = World()
+    world.fetcher.pages[f"{SITE}/a"] = PAGE
+    document = await execute_scrape(
+        "HTTPS://Example.com:443/a#x", "job", parts=world.parts(), deadline=2000.0
+    )
+    digest = hashlib.sha256(PAGE.encode()).hexdigest()
+    assert (document.url, document.final_url) == (f"{SITE}/a", f"{SITE}/a")
+    assert (document.title, document.language, document.text) == ("T", "en", "# H\n\nWords.")
+    assert (document.content_type, document.content_sha256) == ("text/html", digest)
+    assert document.text_ref is None
+    assert document.raw_ref is not None
+    assert document.raw_ref.key.startswith("raw/")
+    assert world.blobs.get(document.raw_ref) == PAGE.encode()
+
+
+async def test_robots_are_asked_before_the_page() -> None:
+    world = World()
+    world.fetcher.pages = {f"{SITE}/robots.txt": "User-agent: *\nDisallow: /a", f"{SITE}/a": PAGE}
+    with pytest.raises(PermanentError) as caught:
+        await execute_scrape(f"{SITE}/a", None, parts=world.parts(), deadline=2000.0)
+    assert caught.value.code == "robots_disallowed"
+    assert world.fetcher.requested == [f"{SITE}/robots.txt"]
+
+
+async def test_a_private_url_asks_nobody() -> None:
+    world = World()
+    with pytest.raises(CallerError):
+        await execute_scrape("http://127.0.0.1/", None, parts=world.parts(), deadline=2000.0)
+    assert world.fetcher.requested == []
+
+
+@pytest.mark.parametrize("text", ["word " * 20_000, "ä " * 20_000, '"' * 40_000])
+async def test_long_text_goes_by_reference(text: str) -> None:
+    world = World()
+    world.fetcher.pages[f"{SITE}/a"] = Fetched(f"{SITE}/a", 200, "text/plain", "utf-8", text.encode())
+    document = await execute_scrape(f"{SITE}/a", None, parts=world.parts(), deadline=2000.0)
+    assert document.text is None
+    assert document.text_ref is not None
+    assert document.text_ref.key.startswith("text/")
+    assert world.blobs.get(document.text_ref).decode() == text.strip()
+
+
+@pytest.mark.parametrize("text", ["w" * 55_990, "ä" * 27_990, "\n" + '"' * 27_990])
+async def test_text_that_just_fits_makes_a_message_that_fits(text: str) -> None:
+    world = World()
+    world.fetcher.pages[f"{SITE}/a"] = Fetched(f"{SITE}/a", 200, "text/plain", "utf-8", text.encode())
+    document = await execute_scrape(f"{SITE}/a", None, parts=world.parts(), deadline=2000.0)
+    assert document.text is not None
+    result = StageResult(message_id="m", stage="scraping", status="success", document=document)
+    assert 50_000 < len(result.model_dump_json(by_alias=True).encode()) <= INLINE_LIMIT_BYTES
+    assert json.loads(result.model_dump_json())["document"]["text"] == text.strip()
+
+
+async def test_a_page_that_cannot_be_read_leaves_nothing_behind() -> None:
+    world = World()
+    world.fetcher.pages[f"{SITE}/a"] = "<nav>only</nav>"
+    with pytest.raises(PermanentError):
+        await execute_scrape(f"{SITE}/a", None, parts=world.parts(), deadline=2000.0)
+    assert world.blobs.objects == {}
+
+
+async def test_the_http_answer_shows_the_document() -> None:
+    world = World()
+    world.fetcher.pages[f"{SITE}/a"] = PAGE
+    document = await execute_scrape(f"{SITE}/a", None, parts=world.parts(), deadline=2000.0)
+    answer = scrape_result(document, job_id="j", elapsed_ms=12)
+    assert (answer.markdown, answer.size) == ("# H\n\nWords.", len(PAGE))
+    assert (answer.elapsed_ms, answer.job_id) == (12, "j")
+
+
+async def test_an_answer_that_is_too_long_is_refused() -> None:
+    world = World(inline_text_bytes=5)
+    world.fetcher.pages[f"{SITE}/a"] = PAGE
+    document = await execute_scrape(f"{SITE}/a", None, parts=world.parts(), deadline=2000.0)
+    with pytest.raises(CallerError) as caught:
+        scrape_result(document, job_id=None, elapsed_ms=1)
+    assert (caught.value.code, caught.value.http_status) == ("response_too_large", 413)

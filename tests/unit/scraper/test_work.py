@@ -1,0 +1,185 @@
+"""What the worker says about each delivery, and to whom it reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from indexmill.contracts.errors import ErrorCode, TransientError
+from indexmill.contracts.messages import StageFailure, StageResult
+from indexmill.platform.deliveries import Done, Retry
+from indexmill.scraper.classify import failure, status_failure
+from indexmill.scraper.ports import Fetched
+from indexmill.scraper.work import ScrapeBatch
+from indexmill.testing.queues import InMemoryQueue
+from tests.unit.scraper.parts import SITE, World, delivery
+
+PAGE = "<main><p>Words.</p></main>"
+
+
+class Bench:
+    """A worker with everything around it."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.queue = InMemoryQueue()
+        self.world.fetcher.pages[f"{SITE}/ok"] = PAGE
+        self.batch = ScrapeBatch(self.world.parts(), self.queue)
+
+    def fail(self, error: Exception) -> None:
+        self.world.fetcher.pages[f"{SITE}/bad"] = error
+
+    @property
+    def results(self) -> list[StageResult]:
+        return [StageResult.model_validate_json(body) for body in self.queue.bodies]
+
+    @property
+    def only_failure(self) -> StageFailure:
+        (result,) = self.results
+        assert result.status == "failed"
+        assert result.failure is not None
+        return result.failure
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    made = Bench()
+    yield made
+    made.batch.close()
+
+
+def test_a_page_is_reported_to_its_job(bench: Bench) -> None:
+    assert bench.batch([delivery("/ok")]) == [Done()]
+    result = bench.results[0]
+    assert (result.message_id, result.job_id) == ("m/ok:result", "job")
+    assert (result.attempt, result.request_id) == (3, "r")
+    assert (result.stage, result.status, result.failure) == ("scraping", "success", None)
+    assert result.document is not None
+    assert result.document.text == "Words."
+
+
+def test_the_message_names_its_schema(bench: Bench) -> None:
+    bench.batch([delivery("/ok")])
+    assert '"schema":"indexmill.result.v1"' in bench.queue.bodies[0]
+
+
+def test_without_a_job_nobody_is_told(bench: Bench) -> None:
+    bench.fail(status_failure(404))
+    assert bench.batch([delivery("/ok", job_id=None), delivery("/bad", job_id=None)]) == [Done(), Done()]
+    assert bench.queue.bodies == []
+
+
+@pytest.mark.parametrize("receive_count", [1, 4])
+def test_a_permanent_failure_is_reported_at_once(bench: Bench, receive_count: int) -> None:
+    bench.fail(status_failure(403))
+    assert bench.batch([delivery("/bad", receive_count=receive_count)]) == [Done()]
+    failed = bench.only_failure
+    assert (failed.code, failed.cause, failed.tries) == ("http_403", None, receive_count)
+    assert failed.message == "Domain returned 403 — likely blocked or robots.txt restricted"
+
+
+@pytest.mark.parametrize("receive_count", [1, 2, 3])
+def test_a_transient_failure_is_tried_again(bench: Bench, receive_count: int) -> None:
+    bench.fail(failure(ErrorCode.READ_TIMEOUT))
+    (outcome,) = bench.batch([delivery("/bad", receive_count=receive_count)])
+    assert isinstance(outcome, Retry)
+    assert outcome.reason == "read_timeout"
+    assert 0 <= outcome.after_s <= 2 ** (receive_count - 1)
+    assert bench.queue.bodies == []
+
+
+def test_the_last_try_ends_the_job_with_its_cause(bench: Bench) -> None:
+    bench.fail(status_failure(503))
+    assert bench.batch([delivery("/bad", receive_count=4)]) == [Done()]
+    failed = bench.only_failure
+    assert (failed.code, failed.cause, failed.tries) == ("max_retries_exceeded", "http_503", 4)
+    assert failed.message == "Scraping failed after 3 retries"
+
+
+@pytest.mark.parametrize(("asked", "waited"), [(90, 90), (4000, 4000), (10**6, 43_200)])
+def test_a_site_that_asks_for_a_pause_gets_it(bench: Bench, asked: int, waited: int) -> None:
+    bench.fail(status_failure(429, asked))
+    assert bench.batch([delivery("/bad")]) == [Retry(waited, "http_429")]
+
+
+def test_a_page_that_breaks_us_leaves_its_neighbours_alone(bench: Bench) -> None:
+    bench.fail(RuntimeError("surprise"))
+    first, second, third = bench.batch([delivery("/ok"), delivery("/bad"), delivery("/bad", receive_count=4)])
+    assert first == third == Done()
+    assert isinstance(second, Retry)
+    assert second.reason == "internal_error"
+    ok, failed = bench.results
+    assert ok.status == "success"
+    assert failed.failure is not None
+    assert failed.failure.code == "internal_error"
+    assert "surprise" not in failed.failure.message
+
+
+def test_a_message_that_killed_the_worker_is_not_tried_again(bench: Bench) -> None:
+    assert bench.batch([delivery("/ok", receive_count=5)]) == [Done()]
+    failed = bench.only_failure
+    assert (failed.code, failed.cause, failed.tries) == ("poison_message", "worker_crashed", 4)
+    assert bench.world.fetcher.requested == []
+
+
+def test_results_that_cannot_be_sent_keep_their_messages(bench: Bench) -> None:
+    bench.queue.away = True
+    outcomes = bench.batch([delivery("/ok"), delivery("/ok", job_id=None)])
+    assert outcomes == [Retry(1.0, "queue_unavailable"), Done()]
+
+
+def test_a_refused_result_keeps_only_its_own_message(bench: Bench) -> None:
+    bench.queue.refuse = {1}
+    bench.fail(failure(ErrorCode.READ_TIMEOUT))
+    deliveries = [
+        delivery("/bad"),
+        delivery("/ok"),
+        delivery("/ok", job_id=None),
+        delivery("/ok"),
+        delivery("/ok"),
+    ]
+    outcomes = bench.batch(deliveries)
+    assert isinstance(outcomes[0], Retry)
+    assert list(outcomes[1:]) == [Done(), Done(), Retry(1.0, "queue_unavailable"), Done()]
+    assert len(bench.queue.bodies) == 2
+
+
+def test_storage_that_is_away_is_waited_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: object, **__: object) -> None:
+        raise TransientError(ErrorCode.STORAGE_UNAVAILABLE, "away")
+
+    monkeypatch.setattr(bench.world.blobs, "put", away)
+    (outcome,) = bench.batch([delivery("/ok")])
+    assert isinstance(outcome, Retry)
+    assert outcome.reason == "storage_unavailable"
+
+
+def test_a_url_that_is_not_ours_to_fetch_fails_its_job(bench: Bench) -> None:
+    assert bench.batch([delivery("/x", url="http://10.0.0.1/")]) == [Done()]
+    assert bench.only_failure.code == "url_host_not_allowed"
+
+
+def test_an_empty_batch_is_no_work(bench: Bench) -> None:
+    assert bench.batch([]) == []
+
+
+def test_a_worker_works_batch_after_batch(bench: Bench) -> None:
+    for _ in range(3):
+        assert bench.batch([delivery("/ok")] * 10) == [Done()] * 10
+    assert bench.world.fetcher.requested.count(f"{SITE}/robots.txt") == 1
+
+
+@pytest.mark.parametrize(("given", "used"), [(5000.0, 1030.0), (1010.0, 1010.0)])
+def test_a_page_gets_the_shorter_of_both_deadlines(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, given: float, used: float
+) -> None:
+    seen: list[float] = []
+
+    async def fetch(url: str, *, deadline: float, **_: object) -> Fetched:
+        seen.append(deadline)
+        return Fetched(url, 200, "text/plain", None, b"x")
+
+    monkeypatch.setattr(bench.world.fetcher, "fetch", fetch)
+    bench.batch([delivery("/a", deadline=given)])
+    assert set(seen) == {used}
