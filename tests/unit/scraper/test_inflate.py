@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+import tracemalloc
 
 import pytest
 
@@ -60,6 +61,17 @@ def test_a_bomb_is_told_from_a_large_page(step: int) -> None:
     with pytest.raises(PermanentError) as caught:
         collect(gzip.compress(bytes(50_000_000)), step=step)
     assert caught.value.code == "content_bomb"
+
+
+def test_a_bomb_takes_no_more_memory_than_the_limit() -> None:
+    bomb = gzip.compress(bytes(50_000_000))
+    tracemalloc.start()
+    try:
+        with pytest.raises(PermanentError):
+            collect(bomb, step=len(bomb))
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_swarm_of_empty_members_is_a_bomb() -> None:

@@ -94,5 +94,5 @@ def test_make_says_what_is_missing(tmp_path: Path, python: str) -> None:
 
 def test_an_old_python_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 10, 0))
-    with pytest.raises(SystemExit, match="3.11"):
+    with pytest.raises(SystemExit, match=r"3\.11"):
         bootstrap.main([str(tmp_path / "new"), "none.txt"])

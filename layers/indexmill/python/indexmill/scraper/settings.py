@@ -34,6 +34,8 @@ class ScraperApiSettings(ScraperSettings):
 
     function: ClassVar[str] = "ScraperApi"
 
+    integration_timeout_seconds: float = 29.0
+
 
 class ScraperWorkerSettings(ScraperSettings):
     """Of the queue's worker."""

@@ -1,0 +1,197 @@
+"""One suite for every job store: the twin may be trusted because Postgres passes the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from indexmill.contracts.messages import StageResult
+from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
+from indexmill.orchestrator.ports import DeadLetter, JobFilter, JobStore
+from indexmill.orchestrator.results import Decider
+from indexmill.orchestrator.state_machine import Verdict
+from indexmill.platform.adapters.postgres import Database
+from indexmill.testing.clock import FrozenClock
+from indexmill.testing.job_store import InMemoryJobs
+from tests.support.jobs import CALLER, embedded, failed, new_job, scraped
+
+Age = Callable[[int], None]
+
+
+@pytest.fixture(params=["twin", "postgres"])
+def store_and_age(request: pytest.FixtureRequest) -> Iterator[tuple[JobStore, Age]]:
+    """Yield a store and a way to let seconds pass in it."""
+    if request.param == "twin":
+        clock = FrozenClock()
+        yield InMemoryJobs(clock), clock.tick
+        return
+    database = Database(request.getfixturevalue("database_url"))
+
+    def age(seconds: int) -> None:
+        past = f"now() - interval '{seconds} seconds'"
+        database.connection().execute(f"UPDATE jobs SET updated_at = {past}")
+        database.connection().execute(f"UPDATE outbox SET claimed_until = {past}")
+
+    yield PostgresJobs(database), age
+    database.close()
+
+
+@pytest.fixture
+def store(store_and_age: tuple[JobStore, Age]) -> JobStore:
+    return store_and_age[0]
+
+
+def apply(store: JobStore, *results: StageResult) -> list[Verdict]:
+    changes = store.apply(results, Decider(FrozenClock()))
+    return [change.decision.verdict for change in changes]
+
+
+def test_a_submitted_job_is_there_for_its_caller_only(store: JobStore) -> None:
+    job = new_job()
+    store.submit([job])
+    found = store.get(CALLER.caller_id, job.job_id)
+    assert found is not None
+    assert (found.status, found.url, found.corpus_name) == ("scraping", job.submitted_url, "docs")
+    assert found.created_at.tzinfo is not None
+    assert store.get("somebody-else", job.job_id) is None
+    assert store.get(CALLER.caller_id, "no-such-job") is None
+
+
+def test_submitting_the_same_ids_again_changes_nothing(store: JobStore) -> None:
+    job = new_job()
+    store.submit([job])
+    apply(store, failed(job.job_id))
+    store.submit([job])
+    found = store.get(CALLER.caller_id, job.job_id)
+    assert found is not None
+    assert found.status == "failed"
+
+
+def test_a_submitters_message_is_claimed_until_it_is_sent_or_times_out(
+    store_and_age: tuple[JobStore, Age],
+) -> None:
+    store, age = store_and_age
+    job = new_job()
+    store.submit([job])
+    assert store.claim(10) == []
+    age(31)
+    assert [row.id for row in store.claim(10)] == [job.first.id]
+    assert store.claim(10) == []
+    age(31)
+    store.mark_sent([job.first.id])
+    assert store.claim(10) == []
+
+
+def test_a_failed_send_is_counted_and_parked_in_the_end(store_and_age: tuple[JobStore, Age]) -> None:
+    store, age = store_and_age
+    store.submit([new_job()])
+    for tries in range(10):
+        age(31)
+        (row,) = store.claim(10)
+        assert row.tries == tries
+        store.mark_failed([row.id], "queue_unavailable")
+    age(31)
+    assert store.claim(10) == []
+
+
+def test_results_move_the_job_and_leave_the_next_message(store_and_age: tuple[JobStore, Age]) -> None:
+    store, age = store_and_age
+    job = new_job()
+    store.submit([job])
+    store.mark_sent([job.first.id])
+    changes = store.apply([scraped(job.job_id)], Decider(FrozenClock()))
+    (row,) = changes[0].outbox
+    assert (row.kind, row.stage, row.job_id) == ("call", "chunking", job.job_id)
+    age(31)
+    assert [(found.id, found.payload) for found in store.claim(10)] == [(row.id, row.payload)]
+    found = store.get(CALLER.caller_id, job.job_id)
+    assert found is not None
+    assert (found.status, found.title) == ("chunking", "Title")
+
+
+def test_a_result_counts_once_also_within_one_batch(store: JobStore) -> None:
+    job = new_job()
+    store.submit([job])
+    result = scraped(job.job_id)
+    assert apply(store, result, result) == [Verdict.ADVANCE, Verdict.LATE]
+    assert apply(store, result) == [Verdict.LATE]
+
+
+def test_two_stages_of_one_job_may_come_in_one_batch(store: JobStore) -> None:
+    job = new_job()
+    store.submit([job])
+    late = failed(job.job_id, stage="scraping")
+    assert apply(store, scraped(job.job_id), late) == [Verdict.ADVANCE, Verdict.LATE]
+
+
+def test_an_early_result_may_count_later(store: JobStore) -> None:
+    job = new_job()
+    store.submit([job])
+    early = embedded(job.job_id)
+    assert apply(store, early) == [Verdict.EARLY]
+    assert apply(store, early) == [Verdict.EARLY]
+
+
+def test_a_failure_is_kept_with_its_error(store: JobStore) -> None:
+    job = new_job()
+    store.submit([job])
+    assert apply(store, failed(job.job_id, code="http_404")) == [Verdict.FAIL]
+    found = store.get(CALLER.caller_id, job.job_id)
+    assert found is not None
+    assert found.error is not None
+    assert (found.status, found.failed_stage, found.error.code) == ("failed", "scraping", "http_404")
+    assert apply(store, scraped(job.job_id)) == [Verdict.LATE]
+
+
+def test_an_older_attempt_and_an_unknown_job_change_nothing(store: JobStore) -> None:
+    job = new_job()
+    store.submit([job])
+    assert apply(store, scraped(job.job_id, attempt=2), scraped("nobody")) == [Verdict.EARLY, Verdict.LATE]
+
+
+def test_the_list_is_the_callers_own_newest_first_and_filtered(store: JobStore) -> None:
+    jobs = [new_job(f"https://example.com/{n}") for n in range(5)]
+    for job in jobs:
+        store.submit([job])
+    store.submit([new_job(caller_id="somebody-else")])
+    apply(store, failed(jobs[0].job_id))
+    everything = store.find(JobFilter(CALLER.caller_id))
+    assert {job.job_id for job in everything} == {job.job_id for job in jobs}
+    order = [(job.created_at, job.job_id) for job in everything]
+    assert order == sorted(order, reverse=True)
+    rest = store.find(JobFilter(CALLER.caller_id, before=order[1], limit=2))
+    assert [(job.created_at, job.job_id) for job in rest] == order[2:4]
+    only_failed = store.find(JobFilter(CALLER.caller_id, status="failed", failed_stage="scraping"))
+    assert [job.job_id for job in only_failed] == [jobs[0].job_id]
+    assert store.find(JobFilter(CALLER.caller_id, corpus_name="other")) == []
+    assert len(store.find(JobFilter(CALLER.caller_id, url="https://example.com/3"))) == 1
+
+
+def test_a_stuck_job_gets_its_kept_message_once_per_half_hour(store_and_age: tuple[JobStore, Age]) -> None:
+    store, age = store_and_age
+    job = new_job()
+    store.submit([job])
+    store.mark_sent([job.first.id])
+    assert store.rescue(10) == []
+    age(31 * 60)
+    assert [row.id for row in store.rescue(10)] == [job.first.id]
+    store.mark_sent([job.first.id])
+    assert store.rescue(10) == []
+    apply(store, failed(job.job_id))
+    age(31 * 60)
+    assert store.rescue(10) == []
+
+
+def test_a_jobs_state_is_read_without_a_caller(store: JobStore) -> None:
+    job = new_job()
+    store.submit([job])
+    state = store.state(job.job_id)
+    assert state is not None
+    assert (state.attempt, state.target.document_id) == (1, job.target.document_id)
+    assert store.state("nobody") is None
+
+
+def test_a_dead_letter_with_odd_characters_is_kept(store: JobStore) -> None:
+    store.record_dead_letter(DeadLetter("q", 'NUL \0 and "quotes"', 3, "because"))
+    store.record_dead_letter(DeadLetter("q", "", 100, "because", "job"))

@@ -1,0 +1,139 @@
+"""The template, the code and the published contract say the same."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+import yaml
+
+from indexmill.access.settings import AuthorizerSettings
+from indexmill.chunking.settings import ChunkingApiSettings
+from indexmill.contracts.job import JobStatus
+from indexmill.embedding.settings import (
+    EmbeddingReadApiSettings,
+    EmbeddingWorkerSettings,
+    EmbeddingWriteApiSettings,
+)
+from indexmill.orchestrator.pipeline import STAGES, TRANSITIONS
+from indexmill.orchestrator.settings import (
+    OrchestratorApiSettings,
+    OrchestratorDeadLettersSettings,
+    OrchestratorResultsSettings,
+    OrchestratorSweeperSettings,
+)
+from indexmill.platform.settings import FunctionSettings
+from indexmill.scraper.settings import ScraperApiSettings, ScraperWorkerSettings
+from tests.support.function_env import ROOT, functions, template, variables
+from tools.openapi import TARGET, rendered, routers
+
+SETTINGS: list[type[FunctionSettings]] = [
+    AuthorizerSettings,
+    ChunkingApiSettings,
+    EmbeddingReadApiSettings,
+    EmbeddingWorkerSettings,
+    EmbeddingWriteApiSettings,
+    OrchestratorApiSettings,
+    OrchestratorDeadLettersSettings,
+    OrchestratorResultsSettings,
+    OrchestratorSweeperSettings,
+    ScraperApiSettings,
+    ScraperWorkerSettings,
+]
+# Read by libraries, not by our settings.
+FOREIGN = {"POWERTOOLS_SERVICE_NAME", "POWERTOOLS_METRICS_NAMESPACE"}
+POSTGRES_CONNECTIONS = 80
+
+
+def template_routes() -> set[tuple[str, str]]:
+    events = [event for found in functions().values() for event in found.get("Events", {}).values()]
+    return {
+        (event["Properties"]["Method"].upper(), event["Properties"]["Path"])
+        for event in events
+        if event["Type"] == "Api"
+    }
+
+
+def test_template_routes_are_code_routes_are_the_published_ones() -> None:
+    all_routes: list[Any] = [route for router in routers() for route in router.routes]
+    code = {
+        (method, route.path)
+        for route in all_routes
+        if route.include_in_schema
+        for method in route.methods
+    }
+    published = {
+        (method.upper(), path)
+        for path, methods in yaml.safe_load(TARGET.read_text())["paths"].items()
+        for method in methods
+    }
+    assert template_routes() == code == published
+
+
+def test_the_published_contract_is_fresh() -> None:
+    assert TARGET.read_text() == rendered()
+
+
+def test_no_route_is_a_catch_all() -> None:
+    assert all(method != "ANY" and "+" not in path for method, path in template_routes())
+
+
+def test_every_function_with_settings_is_in_the_template() -> None:
+    assert {settings.function for settings in SETTINGS} | {"Migrator"} == set(functions())
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: settings.function)
+def test_the_template_sets_what_the_settings_read(settings: type[FunctionSettings]) -> None:
+    """Required fields are set, nothing is set that nobody reads, and no literal of a secret is set."""
+    names = set(variables(settings.function)) - FOREIGN
+    fields = {name.upper(): field for name, field in settings.model_fields.items()}
+    assert names <= set(fields)
+    assert {name for name, field in fields.items() if field.is_required()} <= names
+    secrets = {name.removesuffix("_SECRET_ARN") for name in fields if name.endswith("_SECRET_ARN")}
+    assert not secrets & names
+    assert {f"{name}_SECRET_ARN" for name in secrets} <= names
+
+
+def test_the_sql_check_is_the_state_machine_is_the_pipeline() -> None:
+    sql = (ROOT / "sql" / "0001_orchestrator.sql").read_text()
+    match = re.search(r"status IN \(([^)]*)\)", sql)
+    assert match is not None
+    in_sql = re.findall(r"'(\w+)'", match[1])
+    in_pipeline = ["pending", *(stage.name for stage in STAGES), "done", "failed"]
+    assert in_sql == in_pipeline == [status.value for status in JobStatus]
+    assert list(TRANSITIONS) == [stage.name for stage in STAGES]
+
+
+def test_the_postgres_functions_fit_its_connections() -> None:
+    """Queue consumers are bounded by MaximumConcurrency; the REST functions share what is left."""
+    defaults = {name: found.get("Default") for name, found in template()["Parameters"].items()}
+    total = 0
+    for found in functions().values():
+        if "DATABASE_URL_SECRET_ARN" not in found["Environment"]["Variables"]:
+            continue
+        for event in found.get("Events", {}).values():
+            limit = event["Properties"].get("ScalingConfig", {}).get("MaximumConcurrency")
+            total += int(defaults[limit["Ref"]] if isinstance(limit, dict) else limit or 0)
+    assert 0 < total < POSTGRES_CONNECTIONS // 2
+
+
+def test_each_function_has_a_role_of_its_own() -> None:
+    roles = Counter(str(found["Role"]) for found in functions().values())
+    assert max(roles.values()) == 1
+
+
+@pytest.mark.parametrize(("logical_id", "stage"), [("ScraperWorker", "Scrape"), ("EmbeddingWorker", "Embed")])
+def test_workers_may_only_call_back(logical_id: str, stage: str) -> None:
+    """Services never call each other: their roles do not let them."""
+    policy = template()["Resources"][f"{logical_id}Role"]["Properties"]["Policies"][0]["PolicyDocument"]
+    sends = [
+        str(statement["Resource"])
+        for statement in policy["Statement"]
+        if statement.get("Action") == "sqs:SendMessage"
+    ]
+    assert sends
+    for resource in sends:
+        assert set(re.findall(r"(\w+)(?:Queue|Dlq)", resource)) <= {"Callbacks", stage}
+        assert f"{stage}Queue" not in resource

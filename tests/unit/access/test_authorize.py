@@ -1,0 +1,148 @@
+"""Keys, claims and outages, against a real HTTP Membership of the test's own."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from indexmill.access.authorize import Authorize, Unauthorized
+from indexmill.access.settings import AuthorizerSettings
+from indexmill.access.wiring import build_authorizer
+from indexmill.contracts.errors import TransientError
+from indexmill.contracts.identity import key_hash
+
+ARN = "arn:aws:execute-api:eu-west-1:000000000000:api/dev/GET/orchestrator/jobs"
+
+
+class Membership:
+    """Answers what it is told to, and counts."""
+
+    def __init__(self) -> None:
+        self.answer: tuple[int, bytes] = (200, b"")
+        self.calls = 0
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                outer.calls += 1
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                status, answer = (401, b"") if body["api_key"] == "wrong" else outer.answer
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+
+            def log_message(self, *_args: object) -> None:
+                return
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+
+@pytest.fixture
+def membership() -> Iterator[Membership]:
+    stub = Membership()
+    thread = threading.Thread(target=stub.server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield stub
+    stub.server.shutdown()
+    stub.server.server_close()
+    thread.join()
+
+
+def authorizer(stub: Membership, internal: str = "") -> Authorize:
+    settings = AuthorizerSettings(membership_url=stub.url, internal_key_hashes=internal, log_level="CRITICAL")
+    return build_authorizer(settings)
+
+
+def ask(authorize: Authorize, key: str) -> dict[str, Any]:
+    return authorize({"methodArn": ARN, "headers": {"x-api-KEY": key}})
+
+
+@pytest.mark.parametrize("status", [200, 201])
+def test_a_valid_key_is_allowed_everywhere_as_its_hash(membership: Membership, status: int) -> None:
+    membership.answer = (status, b"")
+    reply = ask(authorizer(membership), "good")
+    assert reply["context"]["caller_id"] == key_hash("good")
+    assert reply["context"]["internal"] == "false"
+    (statement,) = reply["policyDocument"]["Statement"]
+    assert statement["Resource"] == "arn:aws:execute-api:eu-west-1:000000000000:api/dev/*/*"
+    assert all(isinstance(value, str) for value in reply["context"].values())
+
+
+def test_claims_win_over_the_hash(membership: Membership) -> None:
+    claims = {"caller_id": "user_abc", "tier": "pro", "caller_type": "user", "scopes": ["a", "b"], "new": {}}
+    membership.answer = (200, json.dumps(claims).encode())
+    context = ask(authorizer(membership), "good")["context"]
+    assert (context["caller_id"], context["tier"], context["scopes"]) == ("user_abc", "pro", "a b")
+
+
+@pytest.mark.parametrize("status", [401, 403, 409])
+def test_an_invalid_key_raises_exactly_the_word_that_means_401(membership: Membership, status: int) -> None:
+    membership.answer = (status, b"")
+    with pytest.raises(Unauthorized) as caught:
+        ask(authorizer(membership), "bad")
+    assert str(caught.value) == "Unauthorized"
+
+
+def test_refused_keys_are_remembered_and_never_open_the_breaker(membership: Membership) -> None:
+    authorize = authorizer(membership)
+    for _ in range(5):
+        with pytest.raises(Unauthorized):
+            ask(authorize, "wrong")
+    assert membership.calls == 1
+    for number in range(5):
+        membership.answer = (401, b"")
+        with pytest.raises(Unauthorized):
+            ask(authorize, f"bad-{number}")
+    membership.answer = (200, b"")
+    assert ask(authorize, "good")["principalId"] == key_hash("good")
+
+
+@pytest.mark.parametrize("key", ["", "  ", "x" * 257, "ключ", "a\nb"])
+def test_an_impossible_key_is_refused_without_asking(membership: Membership, key: str) -> None:
+    with pytest.raises(Unauthorized):
+        ask(authorizer(membership), key)
+    assert membership.calls == 0
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (500, b""),
+        (302, b""),
+        (200, b"<html>"),
+        (200, b"[]"),
+        (200, b'{"caller_id": 5}'),
+        (200, b'{"scopes": "a"}'),
+        (200, b'{"tier": {}}'),
+        (200, b"x" * 100_000),
+    ],
+)
+def test_membership_in_trouble_is_an_outage_and_never_a_401(
+    membership: Membership, answer: tuple[int, bytes]
+) -> None:
+    membership.answer = answer
+    with pytest.raises(TransientError) as caught:
+        ask(authorizer(membership), "good")
+    assert caught.value.code == "auth_unavailable"
+
+
+def test_after_three_failures_membership_is_left_alone(membership: Membership) -> None:
+    authorize = authorizer(membership)
+    membership.answer = (500, b"")
+    for _ in range(6):
+        with pytest.raises(TransientError):
+            ask(authorize, "good")
+    assert membership.calls == 3
+
+
+def test_internal_callers_are_known_by_their_hash(membership: Membership) -> None:
+    authorize = authorizer(membership, internal=f"{key_hash('ops')}, ffff")
+    assert ask(authorize, "ops")["context"]["internal"] == "true"
+    assert ask(authorize, "good")["context"]["internal"] == "false"

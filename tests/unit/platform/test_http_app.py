@@ -1,0 +1,163 @@
+"""The error envelope and the strict body, through the whole Lambda handler."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
+
+from indexmill.contracts.errors import TransientError
+from indexmill.platform.http_app import Caller, RequestId, create_app, json_route
+from indexmill.platform.lambda_http import lambda_handler
+from indexmill.platform.observability import Observability
+from tests.support.events import FakeContext, api_event, caller_claims
+
+LIMIT = 2_000
+
+
+class Thing(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: str = Field(max_length=20)
+    count: int = Field(default=1, ge=1, le=100)
+
+
+def handler() -> Any:
+    router = APIRouter(route_class=json_route(LIMIT))
+
+    @router.post("/things", status_code=202)
+    async def make(body: Thing, ctx: Caller, request_id: RequestId) -> dict[str, str]:
+        return {"name": body.name, "caller": ctx.caller_id, "request_id": request_id}
+
+    @router.get("/boom")
+    async def boom() -> None:
+        raise RuntimeError("secret detail")
+
+    @router.get("/later")
+    async def later() -> None:
+        raise TransientError("database_unavailable", "Not now.", retry_after=5, hint="Wait.")
+
+    @router.get("/large")
+    async def large() -> dict[str, str]:
+        return {"text": "x" * 7_000_000}
+
+    observability = Observability("test", level="CRITICAL")
+    return lambda_handler(create_app("Test", [router], observability), observability)
+
+
+HANDLER = handler()
+
+
+def call(method: str, path: str, **event: Any) -> tuple[int, dict[str, Any], dict[str, str]]:
+    event.setdefault("caller", caller_claims())
+    reply = HANDLER(api_event(method, path, **event), FakeContext())
+    return reply["statusCode"], json.loads(reply["body"]), reply["headers"]
+
+
+def test_a_good_request_passes() -> None:
+    status, body, headers = call("POST", "/things", body={"name": "x"})
+    assert (status, body["name"], body["caller"]) == (202, "x", "0123456789abcdef")
+    assert headers["x-request-id"] == body["request_id"] == "req-123"
+
+
+def test_a_sound_request_id_of_the_caller_is_kept_and_an_odd_one_is_not() -> None:
+    sound = call("POST", "/things", body={"name": "x"}, headers={"X-Request-Id": "abc-1"})
+    assert sound[1]["request_id"] == "abc-1"
+    odd = call("POST", "/things", body={"name": "x"}, headers={"X-Request-Id": "a" * 65})
+    assert odd[1]["request_id"] == "req-123"
+
+
+@pytest.mark.parametrize(
+    ("raw", "status", "code"),
+    [
+        ("", 400, "malformed_json"),
+        ("{", 400, "malformed_json"),
+        ("{'name': 1}", 400, "malformed_json"),
+        ('{"name": "x",}', 400, "malformed_json"),
+        ('{"name": "x"}{}', 400, "malformed_json"),
+        ('{"name": "a", "name": "b"}', 400, "malformed_json"),
+        ('{"name": "x", "count": NaN}', 400, "malformed_json"),
+        ('{"name": "x", "count": -Infinity}', 400, "malformed_json"),
+        ('{"name": "x", "count": 1e999}', 400, "malformed_json"),
+        ('{"name": "x", "count": ' + "9" * 1000 + "}", 400, "malformed_json"),
+        ("[" * 1900, 400, "malformed_json"),
+        (b"\xff{}", 400, "invalid_encoding"),
+        ('{"name":"x"}'.encode("utf-16"), 400, "invalid_encoding"),
+        (b'\xef\xbb\xbf{"name":"x"}', 400, "invalid_encoding"),
+        ("null", 422, "validation_error"),
+        ("1", 422, "validation_error"),
+        ("[]", 422, "validation_error"),
+        ('"x"', 422, "validation_error"),
+        ("{}", 422, "validation_error"),
+        ('{"name": "\\ud800"}', 422, "validation_error"),
+        ('{"name": "a\\u0000"}', 422, "validation_error"),
+        ('{"name": 5}', 422, "validation_error"),
+        ('{"name": "x", "count": true}', 422, "validation_error"),
+        ('{"name": "x", "count": "10"}', 422, "validation_error"),
+        ('{"name": "x", "count": 10.0}', 422, "validation_error"),
+        ('{"name": "x", "count": 0}', 422, "validation_error"),
+        ('{"name": "x", "other": 1}', 422, "validation_error"),
+        ('{"name": "' + "x" * LIMIT + '"}', 413, "payload_too_large"),
+    ],
+)
+def test_a_bad_body_has_a_code_and_is_never_echoed(raw: str | bytes, status: int, code: str) -> None:
+    got, body, _ = call("POST", "/things", raw=raw)
+    assert (got, body["error"]["code"]) == (status, code)
+    assert body["error"]["request_id"] == "req-123"
+    assert len(json.dumps(body)) < 500
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "code"),
+    [
+        ({"Content-Type": "text/plain"}, 415, "unsupported_media_type"),
+        ({"Content-Type": "multipart/form-data"}, 415, "unsupported_media_type"),
+        ({"Content-Type": ""}, 415, "unsupported_media_type"),
+        ({"Content-Type": "application/json; charset=utf-16"}, 400, "invalid_encoding"),
+        ({"Content-Encoding": "gzip"}, 400, "unsupported_encoding"),
+    ],
+)
+def test_bad_headers_have_a_code(headers: dict[str, str], status: int, code: str) -> None:
+    got, body, _ = call("POST", "/things", body={"name": "x"}, headers=headers)
+    assert (got, body["error"]["code"]) == (status, code)
+
+
+def test_the_wrong_field_is_named() -> None:
+    assert call("POST", "/things", body={"name": "x", "count": 0})[1]["error"]["field"] == "body.count"
+
+
+def test_a_defect_is_a_neutral_500() -> None:
+    status, body, _ = call("GET", "/boom")
+    assert (status, body["error"]["code"]) == (500, "internal_error")
+    assert "secret" not in json.dumps(body)
+
+
+def test_an_outage_says_when_to_come_back() -> None:
+    status, body, headers = call("GET", "/later")
+    assert (status, headers["retry-after"]) == (503, "5")
+    assert body["error"]["retry_after"] == 5
+    assert body["error"]["hint"] == "Wait."
+
+
+def test_unknown_paths_and_methods_are_alike() -> None:
+    assert call("GET", "/nothing")[0] == call("GET", "/things")[0] == 404
+
+
+def test_an_answer_too_large_for_lambda_is_an_error_of_ours() -> None:
+    status, body, _ = call("GET", "/large")
+    assert (status, body["error"]["code"]) == (413, "response_too_large")
+
+
+def test_without_an_authorizers_context_nobody_is_let_in() -> None:
+    status, body, _ = call("POST", "/things", body={"name": "x"}, caller={})
+    assert (status, body["error"]["code"]) == (401, "invalid_api_key")
+
+
+def test_two_api_keys_are_refused_even_on_a_cache_hit() -> None:
+    event = api_event("POST", "/things", {"name": "x"}, caller=caller_claims())
+    event["multiValueHeaders"]["X-API-Key"] = ["a", "b"]
+    reply = HANDLER(event, FakeContext())
+    assert (reply["statusCode"], json.loads(reply["body"])["error"]["code"]) == (401, "invalid_api_key")

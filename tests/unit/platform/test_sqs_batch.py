@@ -1,0 +1,81 @@
+"""Records in, AWS's partial batch response out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from indexmill.contracts.messages import ScrapeTask, write
+from indexmill.platform.deliveries import Delivery, Done, Outcome, Poison, Retry
+from indexmill.platform.observability import Observability
+from indexmill.platform.sqs_batch import SqsBatch
+from indexmill.testing.clock import FrozenClock
+from indexmill.testing.queues import InMemoryQueue
+from tests.support.events import FakeContext, sqs_event
+
+GOOD = write(ScrapeTask(message_id="1", job_id="j", url="https://example.com/"))
+
+
+class Scripted:
+    """A use case that answers as it was told and keeps what it saw."""
+
+    def __init__(self, *outcomes: Outcome) -> None:
+        self.outcomes = outcomes
+        self.seen: list[Delivery[ScrapeTask]] = []
+
+    def __call__(self, deliveries: Sequence[Delivery[ScrapeTask]]) -> list[Outcome]:
+        self.seen.extend(deliveries)
+        return list(self.outcomes)
+
+
+def run(use_case: Scripted, *bodies: str) -> tuple[list[str], InMemoryQueue, InMemoryQueue]:
+    source, dead = InMemoryQueue(), InMemoryQueue()
+    observability = Observability("test", level="CRITICAL")
+    batch = SqsBatch(
+        ScrapeTask, use_case, source=source, dead=dead, observability=observability, clock=FrozenClock()
+    )
+    reply = batch(sqs_event(*bodies, receive_count=3), FakeContext())
+    return [item["itemIdentifier"] for item in reply["batchItemFailures"]], source, dead
+
+
+def test_done_leaves_and_retry_stays_with_its_wait() -> None:
+    failures, source, _ = run(Scripted(Done(), Retry(7.2, "later")), GOOD, GOOD)
+    assert failures == ["m1"]
+    assert source.given_back == [("r1", 7.2)]
+
+
+def test_the_use_case_sees_receive_count_and_deadline() -> None:
+    use_case = Scripted(Done())
+    run(use_case, GOOD)
+    (delivery,) = use_case.seen
+    assert delivery.receive_count == 3
+    assert delivery.deadline == 1000.0 + 60 - 2
+
+
+def test_an_unreadable_record_goes_to_the_dead_letters_alone() -> None:
+    use_case = Scripted(Done())
+    failures, _, dead = run(use_case, "{", GOOD)
+    assert failures == []
+    assert dead.bodies == ["{"]
+    assert len(use_case.seen) == 1
+
+
+def test_a_newer_version_waits_for_newer_code() -> None:
+    newer = GOOD.replace("scrape.v1", "scrape.v2").replace('"url"', '"address"')
+    failures, source, dead = run(Scripted(), newer)
+    assert failures == ["m0"]
+    assert source.given_back == [("r0", 60.0)]
+    assert dead.bodies == []
+
+
+def test_poison_that_cannot_be_set_aside_stays() -> None:
+    observability = Observability("test", level="CRITICAL")
+    dead = InMemoryQueue()
+    dead.away = True
+    batch = SqsBatch(
+        ScrapeTask, Scripted(Poison("no")), source=InMemoryQueue(), dead=dead, observability=observability
+    )
+    assert batch(sqs_event(GOOD), FakeContext()) == {"batchItemFailures": [{"itemIdentifier": "m0"}]}
+
+
+def test_an_empty_event_is_no_failure() -> None:
+    assert run(Scripted())[0] == []
