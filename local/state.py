@@ -1,9 +1,9 @@
 """The state folder of one stack: who runs on it, its keys, its data, its logs.
 
-    stack.lock        held by the process that runs the stack
-    stack.json        what it serves (mode 600: it holds the keys); there only while the stack is ready
-    processes.json    every process it started, so that a killed stack's can be ended later
-    keys.json, membership-keys.json, postgres/, aws/, logs/
+stack.lock        held by the process that runs the stack
+stack.json        what it serves (mode 600: it holds the keys); there only while the stack is ready
+processes.json    every process it started, so that a killed stack's can be ended later
+keys.json, membership-keys.json, postgres/, aws/, logs/
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ class StateFolder:
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()
         self._lock: TextIO | None = None
+        self._own = False
 
     @property
     def logs(self) -> Path:
@@ -61,6 +62,7 @@ class StateFolder:
 
         The lock falls with the process that holds it, however that ends.
         """
+        fresh = self._is_fresh()
         for folder in (self.path, self.logs, self.aws):
             folder.mkdir(parents=True, exist_ok=True)
         lock = (self.path / "stack.lock").open("a+")
@@ -77,6 +79,7 @@ class StateFolder:
         lock.write(str(os.getpid()))
         lock.flush()
         self._lock = lock
+        self._own = self._own or fresh
 
     def release(self) -> None:
         """Let go of the folder."""
@@ -150,8 +153,17 @@ class StateFolder:
         return info
 
     def delete(self) -> None:
-        """Delete the folder with everything in it."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Delete the folder with everything in it, if it was missing or empty when it was acquired.
+
+        Any other may hold what somebody else put there, and stays as it is.
+        """
+        if self._own:
+            shutil.rmtree(self.path, ignore_errors=True)
+
+    def _is_fresh(self) -> bool:
+        """Whether there is nothing yet but the log file that a detached stack's parent opened."""
+        expected = {self.logs, self.logs / "stack.log"}
+        return not self.path.exists() or all(found in expected for found in self.path.rglob("*"))
 
     def _write(self, name: str, content: Mapping[str, Any]) -> None:
         """Replace a file in one step, readable by its owner only."""

@@ -147,9 +147,10 @@ class EmbeddedPostgres:
         self._process = None
 
     def delete(self) -> None:
-        """Stop the server and delete its data."""
+        """Stop the server and delete its data; a folder that is no data folder stays."""
         self.stop()
-        shutil.rmtree(self.data_dir, ignore_errors=True)
+        if (self.data_dir / "PG_VERSION").is_file():
+            shutil.rmtree(self.data_dir, ignore_errors=True)
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         options = [f"--{name}={value}" for name, value in self._settings.items()]

@@ -109,7 +109,12 @@ def private_folder(account: Account, state_dir: Path, name: str) -> Path:
     note = state_dir / f"{name}.location"
     if note.exists():
         known = Path(note.read_text().strip())
-        if known.is_dir() and not known.is_symlink() and known.stat().st_uid == account.uid:
+        if (
+            known.is_absolute()
+            and known.is_dir()
+            and not known.is_symlink()
+            and known.stat().st_uid == account.uid
+        ):
             return known
     made = _owned(account, Path(tempfile.mkdtemp(prefix=f"indexmill-{name}-")).resolve())
     note.write_text(f"{made}\n")

@@ -112,8 +112,9 @@ class LambdaHost:
         await self._launcher.stop()
         self._memory.stop()
         self._logs.close()
-        if self._scratch is not None:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+        scratch, self._scratch, self._shop.scratch = self._scratch, None, None
+        if scratch is not None:
+            shutil.rmtree(scratch, ignore_errors=True)
 
     async def invoke(
         self, function: str, payload: bytes, *, trace_id: str | None = None, tail: LogTail | None = None

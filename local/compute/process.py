@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from local.compute.environment_variables import EnvironmentFactory
-from local.compute.launcher import ExitListener, Launcher, signal_group
+from local.compute.launcher import ExitListener, Launcher, LauncherLost, signal_group
 from local.compute.log_files import LogFiles, LogPipe
 from local.compute.memory import MemoryWatch
 from local.compute.process_stats import cpu_seconds, private_memory_mb
@@ -32,9 +32,19 @@ class Workshop:
         self.logs = logs
         self.factory = factory
         self.memory = memory
-        self.scratch = Path()
+        self.scratch: Path | None = None
+        """Where environments have their private folders; None while the host does not run. Its content is
+        deleted, so it never has a default that means a folder of somebody else."""
         self.init_timeout_s = 10.0
         self.started = 0
+
+    def make_folder(self, name: str) -> Path:
+        """A new, empty folder. Raises `LauncherLost` when the host does not run, OSError when it is taken."""
+        if self.scratch is None:
+            raise LauncherLost("the host is not running")
+        folder = self.scratch / name
+        folder.mkdir(parents=True)
+        return folder
 
 
 class EnvironmentProcess:
@@ -47,7 +57,8 @@ class EnvironmentProcess:
         self._loop = asyncio.get_running_loop()
         shop.started += 1
         self._name = f"{shop.started:05d}"
-        self._scratch = shop.scratch / self._name
+        self._scratch: Path | None = None
+        """Made by `start`: what this process did not make it does not delete."""
         self._pipes: list[LogPipe] = []
         self._server: asyncio.Server | None = None
         self.connections: set[RuntimeConnection] = set()
@@ -58,7 +69,7 @@ class EnvironmentProcess:
     async def start(self, spec: FunctionSpec, port: RuntimePort) -> None:
         """Open the port, start the process. Raises OSError or `LauncherLost` and leaves nothing behind."""
         try:
-            self._scratch.mkdir(parents=True)
+            self._scratch = self._shop.make_folder(self._name)
             for name in ("stdout", "stderr"):
                 self._pipes.append(LogPipe(self._loop, partial(self._on_line, name)))
             self._server = await self._loop.create_server(partial(RuntimeConnection, port), "127.0.0.1", 0)
@@ -126,9 +137,12 @@ class EnvironmentProcess:
             connection.abort()
         for pipe in self._pipes:
             pipe.close()
+        folder, self._scratch = self._scratch, None
+        if folder is None:
+            return
         try:
-            os.rmdir(self._scratch)  # noqa: PTH106
+            os.rmdir(folder)  # noqa: PTH106
         except FileNotFoundError:
             pass
         except OSError:  # not empty
-            self._loop.run_in_executor(None, partial(shutil.rmtree, self._scratch, ignore_errors=True))
+            self._loop.run_in_executor(None, partial(shutil.rmtree, folder, ignore_errors=True))

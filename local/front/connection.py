@@ -30,7 +30,7 @@ class _Connection(web.RequestHandler):
         request: web.BaseRequest,
         status: int = 500,
         exc: BaseException | None = None,
-        message: str | None = None,
+        message: str | None = None,  # noqa: ARG002 - aiohttp's signature
     ) -> web.StreamResponse:
         """Keeps the status, but tells a long URL (414) and long headers (431) from other errors."""
         if isinstance(exc, LineTooLong):

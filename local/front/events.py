@@ -117,7 +117,7 @@ class EventBuilder:
 
     deployment_id: str
     binary_media_types: frozenset[str] = frozenset()
-    decode_path_parameters: bool = True
+    decode_path_parameters: bool = False
 
     def proxy_event(self, exchange: Exchange, match: Match, headers: Headers, body: bytes) -> dict[str, Any]:
         """The Lambda proxy event, version 1.0. What is absent is null."""

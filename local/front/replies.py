@@ -45,7 +45,7 @@ def read_reply(payload: bytes) -> Reply:
     if not isinstance(document, dict):
         raise MalformedReplyError("the answer is not an object")
     if unknown := document.keys() - _KEYS:
-        raise MalformedReplyError(f"unknown key {sorted(unknown)[0]!r}")
+        raise MalformedReplyError(f"unknown key {min(unknown)!r}")
     return Reply(_status(document.get("statusCode")), _headers(document), _body(document))
 
 
@@ -72,10 +72,7 @@ def _body(document: Mapping[str, Any]) -> bytes:
 
 def _headers(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     """`headers` merged into `multiValueHeaders`; a pair that stands in both is sent once."""
-    single = document.get("headers") or {}
-    multi = document.get("multiValueHeaders") or {}
-    if not isinstance(single, dict) or not isinstance(multi, dict):
-        raise MalformedReplyError("headers is not an object")
+    single, multi = (_object(document.get(key)) for key in ("headers", "multiValueHeaders"))
     pairs: list[tuple[str, str]] = []
     for name, values in multi.items():
         if not isinstance(values, list):
@@ -87,6 +84,15 @@ def _headers(document: Mapping[str, Any]) -> list[tuple[str, str]]:
         if (pair[0].lower(), pair[1]) not in known:
             pairs.append(pair)
     return [(_outgoing(name), value) for name, value in pairs if name.lower() not in _DROPPED]
+
+
+def _object(value: object) -> dict[str, Any]:
+    """An absent object is empty; an empty list is not one, as in API Gateway."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise MalformedReplyError("headers is not an object")
+    return value
 
 
 def _pair(name: str, value: object) -> tuple[str, str]:

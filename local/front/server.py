@@ -35,8 +35,8 @@ class FrontOptions:
     """What a template may say of an API beyond its routes, and what only tests change."""
 
     binary_media_types: tuple[str, ...] = ()
-    decode_path_parameters: bool = True
-    """Percent-decode `pathParameters`; False hands them on as they stood in the URL."""
+    decode_path_parameters: bool = False
+    """Percent-decode `pathParameters`. AWS does not: they arrive as they stood in the URL."""
     throttles: Mapping[str, Throttle] = field(default_factory=dict)
     """Limits by `"METHOD /path"`, with `"*"` for all others."""
     body_timeout_s: float = 10.0

@@ -1,4 +1,4 @@
-"""What is tested is what ships: one version of a package in the layers, the pinned sets and this environment."""
+"""What is tested is what ships: one version of a package in the layers, the sets and this environment."""
 
 from __future__ import annotations
 

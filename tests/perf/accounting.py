@@ -93,11 +93,9 @@ def difference(before: Snapshot, after: Snapshot, jobs: int) -> dict[str, Any]:
     aside = {name: value for name, value in spent.items() if name.startswith("stand-in:")}
     return {
         "cpu_ms_per_job": round(sum(own.values()) / jobs * 1e3, 2),
-        "cpu_ms_by_component": {name: round(value / jobs * 1e3, 2) for name, value in _ranked(own)},
+        "cpu_ms_by_component": _ranked(own, jobs),
         "stand_in_cpu_ms_per_job": round(sum(aside.values()) / jobs * 1e3, 2),
-        "stand_in_cpu_ms_by_component": {
-            name: round(value / jobs * 1e3, 2) for name, value in _ranked(aside)
-        },
+        "stand_in_cpu_ms_by_component": _ranked(aside, jobs),
         "invocations_per_job": {
             name: round((count - before.invocations.get(name, 0)) / jobs, 3)
             for name, count in after.invocations.items()
@@ -114,8 +112,10 @@ def own_memory(memory: Mapping[str, float]) -> float:
     return round(sum(value for name, value in memory.items() if not name.startswith("stand-in:")), 1)
 
 
-def _ranked(spent: Mapping[str, float]) -> list[tuple[str, float]]:
-    return sorted(spent.items(), key=lambda item: -item[1])
+def _ranked(spent: Mapping[str, float], jobs: int) -> dict[str, float]:
+    """Milliseconds per job, most expensive first, without what did nothing."""
+    per_job = {name: round(value / jobs * 1e3, 2) for name, value in spent.items()}
+    return dict(sorted(((name, ms) for name, ms in per_job.items() if ms > 0), key=lambda item: -item[1]))
 
 
 def _component(service: str) -> str:

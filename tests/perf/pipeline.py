@@ -27,7 +27,7 @@ from tests.perf.warm_get import measure_in_own_process
 
 LANES: Final = 8
 _WARM_ONE_BY_ONE: Final = 10
-_WARM_TOGETHER: Final = 100
+_WARM_TOGETHER: Final = 400
 _IDLE_S: Final = 5.0
 
 

@@ -90,8 +90,10 @@ def test_a_database_that_exists_is_not_made_again(postgres: EmbeddedPostgres) ->
 
 def test_a_restarted_server_has_its_port_and_its_data(make_server: StartServer) -> None:
     exits: list[int] = []
-    server = make_server(settings={"work_mem": "7MB"}, on_exit=exits.append)
+    port = free_port()
+    server = make_server(port=port, settings={"work_mem": "7MB"}, on_exit=exits.append)
     url = server.start()
+    assert f"@127.0.0.1:{port}/" in url
     pid = server.pid
     values(url, "CREATE TABLE t AS SELECT 7 AS n")
     server.stop()
@@ -108,18 +110,17 @@ def test_a_restarted_server_has_its_port_and_its_data(make_server: StartServer) 
     assert exits == [], "a server that was stopped did not crash"
 
 
-def test_a_stop_does_not_wait_for_open_sessions(make_server: StartServer) -> None:
-    server = make_server()
-    session = psycopg.connect(server.start())
+def test_a_stop_does_not_wait_for_open_sessions(postgres: EmbeddedPostgres) -> None:
+    session = psycopg.connect(postgres.url)
     try:
-        session.execute("CREATE TABLE t (n int)")
-        server.stop(timeout_s=10)
-        assert server.pid is None
+        session.execute("CREATE TABLE unfinished (n int)")
+        postgres.stop(timeout_s=10)
+        assert postgres.pid is None
         with pytest.raises(psycopg.OperationalError):
             session.execute("SELECT 1")
     finally:
         session.close()
-    assert values(server.start(), "SELECT to_regclass('t')") == [(None,)], "what was open is rolled back"
+    assert values(postgres.start(), "SELECT to_regclass('unfinished')") == [(None,)], "it is rolled back"
 
 
 def test_a_crash_is_told_and_the_data_survives_it(make_server: StartServer) -> None:
@@ -156,16 +157,12 @@ def test_a_server_left_running_on_the_same_data_is_replaced(make_server: StartSe
     assert values(url, "SELECT n FROM t") == [(7,)]
 
 
-def test_a_stale_pid_file_that_names_another_process_harms_nobody(make_server: StartServer) -> None:
-    server = make_server()
-    server.start()
-    server.stop()
-    stale = server.data_dir / "postmaster.pid"
-    stale.write_text(
-        f"{os.getpid()}\n{server.data_dir}\n"
-    )  # the id is now this process's: signalled, it would end
-    server.start()
-    assert stale.read_text().split()[0] == str(server.pid)
+def test_a_stale_pid_file_that_names_another_process_harms_nobody(postgres: EmbeddedPostgres) -> None:
+    postgres.stop()
+    stale = postgres.data_dir / "postmaster.pid"
+    stale.write_text(f"{os.getpid()}\n{postgres.data_dir}\n")  # signalled, this process would end
+    postgres.start()
+    assert stale.read_text().split()[0] == str(postgres.pid)
 
 
 def test_deleting_stops_the_server_and_leaves_no_data(make_server: StartServer, tmp_path: Path) -> None:
@@ -183,10 +180,15 @@ def test_deleting_stops_the_server_and_leaves_no_data(make_server: StartServer, 
     assert values(server.start(), "SELECT to_regclass('t')") == [(None,)], "a new start begins empty"
 
 
-def test_deleting_what_was_never_started_deletes_nothing_else(tmp_path: Path) -> None:
-    (tmp_path / "keep.txt").write_text("mine")
-    EmbeddedPostgres(tmp_path).delete()
-    assert (tmp_path / "keep.txt").exists()
+def test_deleting_what_was_never_started_deletes_nothing(tmp_path: Path) -> None:
+    server = EmbeddedPostgres(tmp_path)
+    mine = (tmp_path / "keep.txt", server.data_dir / "keep.txt")
+    for file in mine:
+        file.write_text("mine")
+    server.delete()
+    assert [file.read_text() for file in mine] == ["mine"] * 2
+    mine[1].unlink()
+    server.data_dir.rmdir()
 
 
 @AS_ROOT
@@ -210,11 +212,10 @@ def test_data_goes_where_the_account_can_go_when_the_state_folder_is_closed_to_i
 @pytest.mark.parametrize("note", ["", ".", "/", "/nowhere/at/all"])
 def test_a_note_that_names_no_folder_of_the_account_is_not_believed(tmp_path: Path, note: str) -> None:
     (tmp_path / "postgres.location").write_text(note)
-    server = EmbeddedPostgres(tmp_path)
-    try:
-        assert server.data_dir.name.startswith("indexmill-postgres-")
-    finally:
-        server.delete()
+    made = EmbeddedPostgres(tmp_path).data_dir
+    assert made.name.startswith("indexmill-postgres-")
+    assert (tmp_path / "postgres.location").read_text().strip() == str(made)
+    made.rmdir()
 
 
 def test_data_stays_in_a_state_folder_that_the_account_can_enter(make_server: StartServer) -> None:
@@ -234,13 +235,12 @@ def test_a_server_that_cannot_start_shows_why(make_server: StartServer) -> None:
     assert server.pid is None
 
 
-def test_a_given_port_is_used_or_refused(make_server: StartServer, tmp_path: Path) -> None:
+def test_a_given_port_that_is_taken_is_told(make_server: StartServer) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        server = make_server(tmp_path / "a", port=taken.getsockname()[1])
+        server = make_server(port=taken.getsockname()[1])
         with pytest.raises(PostgresUnavailable, match="could not bind"):
             server.start()
-    port = free_port()
-    assert f"@127.0.0.1:{port}/" in make_server(tmp_path / "b", port=port).start()
+    assert server.pid is None
 
 
 def test_programs_may_be_named_and_must_then_be_there(

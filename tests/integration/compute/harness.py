@@ -95,9 +95,13 @@ class Lab:
         self.write(f"code/{name}/app.py", code)
         arguments = {"handler": "app.handler", "layer_dirs": (), "timeout_s": 10, "memory_mb": 256} | spec
         arguments.setdefault("environment", {})
-        return FunctionSpec(f"{name.title()}Function", name, code_dir=self.folder / "code" / name, **arguments)
+        return FunctionSpec(
+            f"{name.title()}Function", name, code_dir=self.folder / "code" / name, **arguments
+        )
 
-    def host(self, *functions: FunctionSpec, extra: dict[str, str] | None = None, **options: Any) -> LambdaHost:
+    def host(
+        self, *functions: FunctionSpec, extra: dict[str, str] | None = None, **options: Any
+    ) -> LambdaHost:
         """A host that was not started; `options` as in `HostOptions`, without preloading unless told."""
         chosen = {"launcher": self.launcher, "preload": (), "on_log": self.records.append} | options
         host = LambdaHost(

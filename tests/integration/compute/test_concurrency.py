@@ -15,15 +15,16 @@ from tests.integration.compute.harness import Lab, alive, answer, call, fault, u
 
 MEET = """
 import os
+import time
 
 def handler(event, context):
     if event and "meet" in event:
         open(os.path.join(event["meet"], context.aws_request_id), "w").close()
         while len(os.listdir(event["meet"])) < event["number"]:
-            pass
+            time.sleep(0.005)
     if event and "hold" in event:
         while not os.path.exists(event["hold"]):
-            pass
+            time.sleep(0.005)
     return os.getpid()
 """
 

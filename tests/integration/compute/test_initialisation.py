@@ -28,7 +28,11 @@ async def check_works_once_mended(lab: Lab, host) -> None:
         ("from json import no_such_name\n", "Runtime.ImportModuleError", "cannot import name 'no_such_name'"),
         ("raise ValueError('not today')\n", "ValueError", "not today"),
         ("def handler(:\n", "Runtime.UserCodeSyntaxError", "Syntax error in module 'app'"),
-        ("def other(event, context): pass\n", "Runtime.HandlerNotFound", "Handler 'handler' missing on module 'app'"),
+        (
+            "def other(event, context): pass\n",
+            "Runtime.HandlerNotFound",
+            "Handler 'handler' missing on module 'app'",
+        ),
     ],
     ids=["missing-module", "missing-name", "raising", "syntax", "missing-handler"],
 )

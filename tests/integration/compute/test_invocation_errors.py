@@ -45,16 +45,15 @@ def handler(event, context):
         return "x" * event["size"]
     if what == "memory":
         kept = b"x" * (event["mb"] << 20)
-        while event.get("stay"):
-            pass
+        if event.get("stay"):
+            signal.pause()
         return len(kept)
     if what == "children":
         child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
         with open(event["note"], "w") as note:
             note.write(str(child.pid))
         if event["then"] == "loop":
-            while True:
-                pass
+            signal.pause()
         os._exit(3)
     return {"pid": os.getpid(), "length": len(event.get("text", ""))}
 """
@@ -103,7 +102,10 @@ async def test_a_process_that_ends_is_an_exit_error_and_is_replaced(
 
 async def test_a_process_that_ends_in_its_first_invocation_is_no_failed_initialisation(lab: Lab) -> None:
     host = await lab.start(lab.function(TROUBLE))
-    assert fault(await call(host, {"do": "exit", "status": 1})) == ("Runtime.ExitError", EXITED + "exit status 1")
+    assert fault(await call(host, {"do": "exit", "status": 1})) == (
+        "Runtime.ExitError",
+        EXITED + "exit status 1",
+    )
     assert host.stats()["fn"].cold_starts == 1
     await check_works(host)
 

@@ -13,7 +13,9 @@ from tests.integration.compute.harness import Lab, answer, call, fault
 TALK = """
 import logging
 import os
+import signal
 import sys
+import time
 
 print("while loading")
 
@@ -25,7 +27,7 @@ def handler(event, context):
     if "meet" in event:
         open(os.path.join(event["meet"], event["name"]), "w").close()
         while len(os.listdir(event["meet"])) < event["number"]:
-            pass
+            time.sleep(0.005)
     for number in range(event.get("lines", 0)):
         print(event["name"], number)
     if "size" in event:
@@ -39,8 +41,7 @@ def handler(event, context):
         raise ValueError(event["error"])
     if "loop" in event:
         print("before the loop", flush=True)
-        while True:
-            pass
+        signal.pause()
     if "exit" in event:
         print("before the exit", flush=True)
         os._exit(1)
@@ -158,7 +159,9 @@ async def test_the_file_holds_what_the_listener_heard(lab: Lab) -> None:
     assert [(each["request_id"], each["stream"], each["message"]) for each in found] == heard
     assert {each["function"] for each in found} == {"fn"}
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", found[0]["at"])
-    assert [each["message"] for each in found if each["request_id"] == result.request_id][-1].startswith("REPORT")
+    assert [each["message"] for each in found if each["request_id"] == result.request_id][-1].startswith(
+        "REPORT"
+    )
 
 
 async def test_the_tail_is_the_last_four_kilobytes_of_one_invocation(forking: Lab) -> None:

@@ -1,4 +1,4 @@
-"""What the local cloud did not make it does not delete, wherever it runs and in whatever order it is called."""
+"""What the local cloud did not make it does not delete, wherever it runs and however it is called."""
 
 from __future__ import annotations
 

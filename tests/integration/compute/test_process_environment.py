@@ -56,7 +56,14 @@ KNOWN = {
 
 
 async def test_no_variable_of_the_host_reaches_a_function(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "DATABASE_URL", "PYTHONSTARTUP", "HOST_ONLY", "HTTP_PROXY"):
+    for name in (
+        "AWS_PROFILE",
+        "AWS_SESSION_TOKEN",
+        "DATABASE_URL",
+        "PYTHONSTARTUP",
+        "HOST_ONLY",
+        "HTTP_PROXY",
+    ):
         monkeypatch.setenv(name, "of-the-host")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "of-the-host")
     host = await lab.start(lab.function(LOOK, environment={"TABLE": "jobs"}))
@@ -135,8 +142,10 @@ async def test_each_process_has_a_private_folder_that_goes_with_it(lab: Lab) -> 
 
 
 async def test_the_functions_modules_win_over_preloaded_ones(forking: Lab) -> None:
-    host_wide = "import boto3\nimport json\n\ndef handler(event, context):\n    return [boto3.__file__, hasattr(boto3, 'OWN')]\n"
-    spec = forking.function(host_wide)
+    code = (
+        "import boto3\n\ndef handler(event, context):\n    return [boto3.__file__, hasattr(boto3, 'OWN')]\n"
+    )
+    spec = forking.function(code)
     forking.write("code/fn/boto3/__init__.py", "OWN = True\n")
     host = await forking.start(spec, preload=("boto3",))
     assert await answer(host) == [str(spec.code_dir / "boto3" / "__init__.py"), True]

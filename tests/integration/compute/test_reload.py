@@ -98,12 +98,13 @@ async def test_a_new_and_a_removed_file_count_as_a_change(forking: Lab) -> None:
 async def test_an_invocation_ends_with_the_code_it_began_with(lab: Lab) -> None:
     waiting = """
         import os
+        import time
         VERSION = 1
 
         def handler(event, context):
             open(event["began"], "w").close()
             while not os.path.exists(event["until"]):
-                pass
+                time.sleep(0.005)
             return VERSION
     """
     host = await lab.start(lab.function(waiting))

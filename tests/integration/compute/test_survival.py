@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,14 +27,14 @@ from tests.integration.compute.harness import (
 
 HOLD = """
 import os
+import signal
 
 def handler(event, context):
     if event:
         with open(event + ".draft", "w") as note:
             note.write(str(os.getpid()))
         os.rename(event + ".draft", event)
-        while True:
-            pass
+        signal.pause()
     return os.getpid()
 """
 REPOSITORY = Path(__file__).parents[3]
@@ -101,7 +100,7 @@ async def test_a_supervisor_killed_again_and_again_is_always_replaced(lab: Lab) 
 
 
 @pytest.fixture
-def script(tmp_path: Path) -> Iterator[Path]:
+def script(tmp_path: Path) -> Path:
     """A program that runs a host with a busy and an idle process, and never stops it."""
     file = tmp_path / "program.py"
     file.write_text(
@@ -120,7 +119,7 @@ def script(tmp_path: Path) -> Iterator[Path]:
         "    await held\n"
         "asyncio.run(main(*sys.argv[1:]))\n"
     )
-    yield file
+    return file
 
 
 @pytest.mark.parametrize("mode", ["fork", "exec"])
@@ -161,7 +160,7 @@ async def test_stopping_ends_the_idle_and_the_busy_and_removes_the_scratch_folde
 
 
 async def test_what_waits_when_the_host_stops_is_told_so_and_nothing_is_taken_after(lab: Lab) -> None:
-    host = await lab.start(lab.function("while True:\n    pass\n"))
+    host = await lab.start(lab.function("import signal\nsignal.pause()\n"))
     waiting = asyncio.ensure_future(call(host))
     await until(lambda: host.stats()["fn"].waiting)
     await host.stop()

@@ -1,0 +1,79 @@
+# Everything a developer runs. Needed beforehand: make and a Python >= 3.11 with venv. Each target works from a fresh clone.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup setup-all up demo test lint fmt build check lock generate clean
+
+# The first interpreter that is new enough and can make virtual environments; or name one: make PYTHON=python3.12 setup
+PYTHON ?= $(shell for each in python3 python3.13 python3.12 python3.11 python3.14; do \
+	"$$each" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$each" && break; done)
+
+BIN := .venv/bin
+SETS := requirements/base.txt requirements/vectors.txt requirements/local.txt requirements/dev.txt
+BOOTSTRAP := tools/bootstrap.py tools/uv_environment.py
+# sam validates the region's name without ever calling it; its layer builds find uv by this environment.
+SAM := AWS_DEFAULT_REGION=$${AWS_DEFAULT_REGION:-eu-west-1} SAM_CLI_TELEMETRY=0 \
+	$(BIN)/python -m tools.uv_environment .venv-sam/bin/sam
+ARGS ?=
+URL ?=
+
+help: ## Show this
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+setup: .venv/.ready .venv-ministack/.ready ## Make what the local cloud and the tests need (.venv, .venv-ministack)
+
+setup-all: setup .venv-sam/.ready
+
+up: setup ## Start the whole cloud on this machine and keep it running (ARGS="--parameter KEY=VALUE")
+	$(BIN)/indexmill up $(ARGS)
+
+demo: setup ## Index a little web site on a cloud of its own, then search it (URL=https://… for another)
+	$(BIN)/indexmill demo $(if $(URL),"$(URL)") $(ARGS)
+
+test: setup-all ## Run all tests (ARGS="tests/unit -k name" for some)
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: setup-all ## Check style, types, imports, template and generated files
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/cfn-lint -a cfn_lint_serverless.rules stack/rules -- template.yaml
+	$(SAM) validate --lint
+	$(BIN)/python tools/openapi.py --check
+
+fmt: .venv/.ready ## Format the code and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+# sam takes the code layer and the functions as they lie there: this machine's bytecode must not go along.
+build: setup-all ## Build what is deployed (.aws-sam/build), for Lambda on arm64
+	@find functions layers sql -name __pycache__ -prune -exec rm -rf {} +
+	$(SAM) build
+
+check: lint test build ## Do what the CI does
+
+lock: .venv/.ready ## Compile requirements/ from pyproject.toml (ARGS=--upgrade for newer versions)
+	$(BIN)/python -m tools.lock $(ARGS)
+
+generate: .venv/.ready ## Write the generated files (stack/openapi.yaml) again
+	$(BIN)/python tools/openapi.py
+
+clean: ## Remove builds and caches; the environments stay (rm -rf .venv* for these)
+	rm -rf .aws-sam build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage htmlcov
+	find examples functions layers local sql stack tests tools -name __pycache__ -prune -exec rm -rf {} +
+
+# --- environments: a stamp each, so that a repeated make does nothing and changed requirements install again ---
+
+.venv/.ready: $(SETS) requirements/tools-uv.txt pyproject.toml $(BOOTSTRAP)
+	@test -n "$(PYTHON)" || { echo "Indexmill needs Python 3.11 or newer with venv (Debian and Ubuntu:" \
+		"apt-get install python3 python3-venv); name one by: make PYTHON=/path/to/python3 setup" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "$(PYTHON) is missing, older than 3.11, or without venv and ensurepip (Debian and Ubuntu:" \
+		"apt-get install python3-venv)" >&2; exit 1; }
+	@"$(PYTHON)" -m tools.bootstrap .venv $(SETS) --uv requirements/tools-uv.txt --project
+	@touch $@
+
+.venv-%/.ready: requirements/tools-%.txt $(BOOTSTRAP) | .venv/.ready
+	@$(BIN)/python -m tools.bootstrap .venv-$* $<
+	@touch $@

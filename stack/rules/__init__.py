@@ -1,0 +1,1 @@
+"""Our own cfn-lint rules: what AWS accepts and this system could not live with."""
