@@ -11,9 +11,9 @@ PYTHON ?= $(shell for each in python3 python3.13 python3.12 python3.11 python3.1
 BIN := .venv/bin
 SETS := requirements/base.txt requirements/vectors.txt requirements/local.txt requirements/dev.txt
 BOOTSTRAP := tools/bootstrap.py tools/uv_environment.py
-# sam validates the region's name without ever calling it; its layer builds find uv by this environment.
-SAM := AWS_DEFAULT_REGION=$${AWS_DEFAULT_REGION:-eu-west-1} SAM_CLI_TELEMETRY=0 \
-	$(BIN)/python -m tools.uv_environment .venv-sam/bin/sam
+# sam wants a region although it calls nothing, and a folder of its own; its layer builds find uv by this environment.
+SAM = mkdir -p .venv-sam/state && AWS_DEFAULT_REGION=$${AWS_DEFAULT_REGION:-eu-west-1} SAM_CLI_TELEMETRY=0 \
+	__SAM_CLI_APP_DIR="$(CURDIR)/.venv-sam/state" $(BIN)/python -m tools.uv_environment .venv-sam/bin/sam
 ARGS ?=
 URL ?=
 

@@ -9,7 +9,7 @@ from indexmill.client import Client
 
 def main() -> int:
     """Submit, wait, search, print."""
-    if len(sys.argv[1:]) != 4:  # noqa: PLR2004 - the four words above
+    if len(sys.argv[1:]) != 4:
         sys.stderr.write(f"{__doc__}\n")
         return 2
     gateway, api_key, url, question = sys.argv[1:]

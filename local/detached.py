@@ -23,7 +23,7 @@ _STOP_S: Final = 12.0
 _POLL_S: Final = 0.02
 
 
-class StartFailed(RuntimeError):  # noqa: N818
+class StartFailed(RuntimeError):
     """The stack did not start; the text says why, and `usage` whether template or parameters are wrong."""
 
     def __init__(self, sentence: str, *, usage: bool = False) -> None:

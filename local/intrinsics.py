@@ -21,7 +21,7 @@ NO_VALUE: Final = Absent()
 """What `AWS::NoValue` gives: the property, or the list item, is left out."""
 
 
-class Unresolved(LookupError):  # noqa: N818
+class Unresolved(LookupError):
     """A name that has no value (yet)."""
 
 

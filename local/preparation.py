@@ -22,7 +22,7 @@ REPOSITORY: Final = Path(__file__).resolve().parents[1]
 _LINE_BYTES: Final = 16 << 20
 
 
-class PreparationFailed(RuntimeError):  # noqa: N818
+class PreparationFailed(RuntimeError):
     """A step did not succeed; the text is for whoever starts the stack."""
 
 
@@ -127,7 +127,11 @@ def _migrate(url: str, folder: str) -> list[str]:
     return applied
 
 
-_STEPS: Final[dict[str, Callable[..., Any]]] = {"translate": _translate, "create": _create, "migrate": _migrate}
+_STEPS: Final[dict[str, Callable[..., Any]]] = {
+    "translate": _translate,
+    "create": _create,
+    "migrate": _migrate,
+}
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:

@@ -130,9 +130,7 @@ class Runtime:
             region=self._around.region,
             access_log=self._around.logs / "access.jsonl",
             port=self._around.port,
-            options=FrontOptions(
-                binary_media_types=cloud.binary_media_types, throttles=cloud.throttles
-            ),
+            options=FrontOptions(binary_media_types=cloud.binary_media_types, throttles=cloud.throttles),
         )
 
 

@@ -131,7 +131,7 @@ class Postgres:
         self._loop.call_soon_threadsafe(self._ends.put_nowait, status)
 
 
-class GaveUp(RuntimeError):  # noqa: N818
+class GaveUp(RuntimeError):
     """A service ended too often."""
 
 
@@ -152,7 +152,9 @@ class Keeper:
     def watch(self, service: Service, after_restart: Callable[[], Awaitable[None]] | None = None) -> None:
         """Keep a started service running; `after_restart` puts back what it lost."""
         self.restarts[service.name] = 0
-        self._tasks.append(asyncio.create_task(self._keep(service, after_restart), name=f"keep-{service.name}"))
+        self._tasks.append(
+            asyncio.create_task(self._keep(service, after_restart), name=f"keep-{service.name}")
+        )
 
     async def gave_up(self) -> None:
         """Wait until a service is given up. Raises GaveUp, or what a broken watch raised."""

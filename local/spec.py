@@ -63,7 +63,7 @@ class GatewayResponseSpec:
     headers: Mapping[str, str] = field(default_factory=dict)
     """Header name to literal value (mapping expressions already reduced to their literal)."""
     templates: Mapping[str, str] = field(default_factory=dict)
-    """Content type to body template; `$context.requestId` and the other `$context` variables are filled in."""
+    """Content type to body template; `$context` variables in it are filled in."""
 
 
 @dataclass(frozen=True, slots=True)

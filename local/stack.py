@@ -29,7 +29,7 @@ _HOST: Final = "functions"
 _STOP_S: Final = 8.0
 
 
-class StackFailed(RuntimeError):  # noqa: N818
+class StackFailed(RuntimeError):
     """The stack could not start or go on; the text is a sentence with the next step."""
 
 

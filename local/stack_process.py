@@ -1,7 +1,7 @@
 """The process that runs a stack: in the foreground for `indexmill up`, on its own for `up --detach`.
 
 On its own it reads its options as one JSON line from standard input, and answers on standard output with one:
-`{"ready": {…}}` or `{"error": sentence, "usage": …}`. It ends on SIGTERM or SIGINT, and when it is `bound` also
+`{"ready": {…}}` or `{"error": sentence, "usage": …}`. It ends on SIGTERM or SIGINT, and when `bound` also
 when its standard input closes, so that it does not outlive whoever started it.
 """
 

@@ -21,12 +21,11 @@ from typing import Any, TextIO
 
 from local.process_identity import end_processes, identity
 
-
 _LOOKED_AT_S = 0.2
 """Whoever asks for the running stack holds the lock for a moment, which is no reason to give up."""
 
 
-class AlreadyRunning(RuntimeError):  # noqa: N818
+class AlreadyRunning(RuntimeError):
     """Another stack runs on this state folder."""
 
 

@@ -52,7 +52,9 @@ def read_throttles(stages: Sequence[Mapping[str, Any]]) -> dict[str, Throttle]:
     for setting in stages[0].get("MethodSettings", ()) if stages else ():
         if "ThrottlingRateLimit" not in setting:
             continue
-        limit = Throttle(float(setting["ThrottlingRateLimit"]), int(setting.get("ThrottlingBurstLimit", 5000)))
+        limit = Throttle(
+            float(setting["ThrottlingRateLimit"]), int(setting.get("ThrottlingBurstLimit", 5000))
+        )
         path, method = setting["ResourcePath"].replace("~1", "/"), setting["HttpMethod"]
         throttles["*" if (path, method) == ("/*", "*") else f"{method} {path.replace('//', '/')}"] = limit
     return throttles

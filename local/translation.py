@@ -29,7 +29,7 @@ def translate(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """The template at `path` as CloudFormation, and the value of each of its parameters.
 
-    `overrides` must name parameters of the template; `automatic` is weaker, and unknown ones in it are ignored.
+    `overrides` must name parameters of the template; `automatic` is weaker, unknown ones in it are ignored.
     Raises TemplateError with the transform's own reasons. Costs half a second and 50 MB for the transform's
     modules: run it in a process that ends.
     """

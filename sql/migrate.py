@@ -64,7 +64,7 @@ def _apply_all(connection: psycopg.Connection[Any], folder: Path) -> list[str]:
 def handler(_event: dict[str, Any], _context: Any) -> dict[str, Any]:
     """Migrate on deployment; the database's address is a setting or a secret."""
     # The command line needs no library of ours.
-    from indexmill.platform.adapters.secrets import resolve  # noqa: PLC0415
+    from indexmill.platform.adapters.secrets import resolve
 
     url = resolve(os.environ.get("DATABASE_URL"), os.environ.get("DATABASE_URL_SECRET_ARN"))
     return {"applied": migrate(url)}

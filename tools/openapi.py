@@ -92,7 +92,7 @@ def _envelope() -> dict[str, Any]:
 class _Dumper(yaml.SafeDumper):
     """Writes repeated parts out instead of pointing at them."""
 
-    def ignore_aliases(self, data: Any) -> bool:
+    def ignore_aliases(self, _data: Any) -> bool:
         """Never use an alias."""
         return True
 

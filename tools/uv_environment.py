@@ -63,6 +63,8 @@ def environment(python: str = sys.executable, own: Mapping[str, str] = os.enviro
     uv = Path(python).parent / "uv"
     # The layers' Makefiles look for uv by this name.
     found = {"UV_PYTHON": python} | ({"UV": str(uv)} if uv.is_file() else {})
+    if not os.access(Path(own.get("XDG_CACHE_HOME") or own.get("HOME") or "/"), os.W_OK):
+        found["UV_NO_CACHE"] = "1"
     return uv_variables(pip_settings(listing.stdout)) | found | dict(own)
 
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 def run(
     urls: Annotated[
-        list[str] | None, typer.Argument(metavar="[URL]…", help="What to index in place of the little web site.")
+        list[str] | None,
+        typer.Argument(metavar="[URL]…", help="What to index in place of the little web site."),
     ] = None,
     corpus: Annotated[str | None, typer.Option(help="Corpus to put it in.")] = None,
     state: Annotated[
@@ -79,7 +80,9 @@ def _stack(screen: Console, state: Path | None) -> Iterator[dict[str, Any]]:
     except StartFailed as error:
         raise Failure(f"the stack did not start: {error}") from error
     try:
-        screen.print(f"[green]the cloud is ready[/] in {stack.info['ready_s']:.1f} s: {stack.info['gateway']}")
+        screen.print(
+            f"[green]the cloud is ready[/] in {stack.info['ready_s']:.1f} s: {stack.info['gateway']}"
+        )
         yield stack.info
     finally:
         stack.stop()
@@ -88,9 +91,13 @@ def _stack(screen: Console, state: Path | None) -> Iterator[dict[str, Any]]:
 def _invite(screen: Console, info: dict[str, Any]) -> None:
     """Say how to try it out, and wait for Ctrl-C."""
     head = f"-H 'X-API-Key: {info['api_key']}' -H 'Content-Type: application/json'"
-    screen.print(f"\n[bold]try it[/] (Ctrl-C ends it)\n  gateway  {info['gateway']}\n  site     {info['site']}")
+    screen.print(
+        f"\n[bold]try it[/] (Ctrl-C ends it)\n  gateway  {info['gateway']}\n  site     {info['site']}"
+    )
     screen.print(f"  key      {info['api_key']}\n  ops key  {info['ops_key']}")
-    screen.print(f"  Postgres {info['database_url']}\n  logs     indexmill logs --state {info['state']} --follow")
+    screen.print(
+        f"  Postgres {info['database_url']}\n  logs     indexmill logs --state {info['state']} --follow"
+    )
     lines = (
         f"""curl {head} -d '{{"url": "https://example.com/"}}' {info["gateway"]}/orchestrator/jobs""",
         f"""curl {head} {info["gateway"]}/orchestrator/jobs?limit=5""",

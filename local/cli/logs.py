@@ -16,7 +16,9 @@ _POLL_S = 0.2
 
 
 def run(
-    function: Annotated[str | None, typer.Argument(help="Logical id of a function; all when not given.")] = None,
+    function: Annotated[
+        str | None, typer.Argument(help="Logical id of a function; all when not given.")
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on printing until Ctrl-C.")] = False,
     state: StateOption = DEFAULT_STATE,
 ) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from indexmill.contracts.http_search import SearchResponse
     from rich.console import Console
+
+    from indexmill.contracts.http_search import SearchResponse
 
 _EXCERPT: Final = 160
 

@@ -20,7 +20,9 @@ from local.cli.terminal import (
 
 def run(
     text: Annotated[str, typer.Argument(help="What to look for, in plain words.")],
-    corpus: Annotated[str | None, typer.Option(help="Corpus to search; the default one when not given.")] = None,
+    corpus: Annotated[
+        str | None, typer.Option(help="Corpus to search; the default one when not given.")
+    ] = None,
     top_k: Annotated[int, typer.Option(help="How many results.", min=1, max=100)] = 5,
     as_json: JsonOption = False,
     state: StateOption = DEFAULT_STATE,

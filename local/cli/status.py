@@ -52,9 +52,7 @@ def _memory(found: Mapping[str, Any]) -> dict[str, float]:
     def whole(pid: int) -> float:
         return sum(proportional_memory_mb(each) for each in (pid, *descendants(pid)))
 
-    services = {
-        name: whole(service["pid"]) for name, service in found["services"].items() if service["pid"]
-    }
+    services = {name: whole(service["pid"]) for name, service in found["services"].items() if service["pid"]}
     everything = whole(found["pid"])
     stack = proportional_memory_mb(found["pid"])
     functions = everything - stack - sum(services.values())

@@ -27,9 +27,11 @@ if TYPE_CHECKING:
 _BATCH = 100
 
 
-def run(  # noqa: PLR0913 - one per option
+def run(
     urls: Annotated[list[str], typer.Argument(metavar="URL…", help="What to index.")],
-    corpus: Annotated[str | None, typer.Option(help="Corpus to put it in; the default one when not given.")] = None,
+    corpus: Annotated[
+        str | None, typer.Option(help="Corpus to put it in; the default one when not given.")
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until all are done or failed.")] = True,
     timeout: Annotated[float, typer.Option(help="How long to wait, seconds.", min=0)] = 300.0,
     as_json: JsonOption = False,

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 import typer
 
 if TYPE_CHECKING:
-    from indexmill.client import Client
     from rich.console import Console
+
+    from indexmill.client import Client
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
@@ -20,12 +21,13 @@ EXIT_NO_STACK: Final = 3
 DEFAULT_STATE: Final = Path(__file__).resolve().parents[2] / ".indexmill"
 
 StateOption = Annotated[
-    Path, typer.Option("--state", metavar="DIR", help="State folder of the stack.", show_default=".indexmill/")
+    Path,
+    typer.Option("--state", metavar="DIR", help="State folder of the stack.", show_default=".indexmill/"),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
-class Failure(Exception):  # noqa: N818
+class Failure(Exception):
     """Ends the command with a sentence and an exit code."""
 
     def __init__(self, sentence: str, exit_code: int = EXIT_FAILED) -> None:

@@ -24,14 +24,16 @@ if TYPE_CHECKING:
     from local.stack import StackOptions
 
 
-def run(  # noqa: PLR0913 - one per option
+def run(
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Return when it is ready.")] = False,
     as_json: JsonOption = False,
     state: StateOption = DEFAULT_STATE,
     port: Annotated[int, typer.Option(help="Of the gateway; 0 takes a free one.")] = 0,
     parameter: Annotated[
         list[str] | None,
-        typer.Option("--parameter", "-p", metavar="KEY=VALUE", help="A parameter of template.yaml; repeatable."),
+        typer.Option(
+            "--parameter", "-p", metavar="KEY=VALUE", help="A parameter of template.yaml; repeatable."
+        ),
     ] = None,
     site_root: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Serve this folder as the web site.", file_okay=False)

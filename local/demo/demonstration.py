@@ -14,8 +14,9 @@ from local.demo.stage_bars import StageBars
 from local.site.catalogue import PAGES, QUERIES
 
 if TYPE_CHECKING:
-    from indexmill.contracts.job import Job
     from rich.console import Console
+
+    from indexmill.contracts.job import Job
 
 DEADLINE_S: Final = 120.0
 _TOP: Final = 3

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Self
 from local.demo.checks import outcome, stages_passed
 
 if TYPE_CHECKING:
-    from indexmill.contracts.job import Job
     from rich.console import Console
     from rich.progress import Progress
+
+    from indexmill.contracts.job import Job
 
 
 class StageBars:
@@ -30,9 +31,7 @@ class StageBars:
 
             columns = (TextColumn("  {task.description:<11}"), BarColumn(40), MofNCompleteColumn())
             self._progress = progress = Progress(*columns, console=self._screen)
-            self._bars = {
-                name: progress.add_task(name, total=self._total) for name in stages_passed(())
-            }
+            self._bars = {name: progress.add_task(name, total=self._total) for name in stages_passed(())}
             progress.start()
         return self
 

@@ -29,10 +29,10 @@ class Page:
 PAGES: tuple[Page, ...] = (
     Page("/index.html", DONE, "Harrowmere Lending Society"),
     Page("/handbook.html", DONE, "The Keeper's Handbook"),
-    Page("/news/tide-clock.html", DONE, "The tide clock runs again"),
+    Page("/news/tide-clock.html", DONE, "The tide clock runs again | Harrowmere Lending Society"),
     Page("/reference/catalogue-exchange.html", DONE, "Catalogue exchange format, version 3"),
     Page("/guides/seed-library.md", DONE, "The seed library: take, grow, return"),
-    Page("/notes/winter-log.txt", DONE, "The observatory on Lantern Hill"),
+    Page("/notes/winter-log.txt", DONE, "THE OBSERVATORY ON LANTERN HILL"),
     Page("/reports/annual-report.pdf", DONE, "Harrowmere Lending Society: Annual Report 2025"),
     Page("/collections/telescopes.html", DONE, "Borrow a telescope"),
     Page("/collections/bookboat.html", DONE, "The bookboat"),

@@ -59,10 +59,7 @@ def template_routes() -> set[tuple[str, str]]:
 def test_template_routes_are_code_routes_are_the_published_ones() -> None:
     all_routes: list[Any] = [route for router in routers() for route in router.routes]
     code = {
-        (method, route.path)
-        for route in all_routes
-        if route.include_in_schema
-        for method in route.methods
+        (method, route.path) for route in all_routes if route.include_in_schema for method in route.methods
     }
     published = {
         (method.upper(), path)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 
-def api_event(  # noqa: PLR0913 - what a request is made of
+def api_event(
     method: str,
     path: str,
     body: Any = None,

@@ -45,7 +45,9 @@ def environment(logical_id: str) -> dict[str, str]:
     for name, value in variables(logical_id).items():
         if isinstance(value, dict):
             parameter = parameters.get(value.get("Ref", ""))
-            found[name] = str(parameter["Default"] if parameter else f"https://nowhere.invalid/{name.lower()}")
+            found[name] = str(
+                parameter["Default"] if parameter else f"https://nowhere.invalid/{name.lower()}"
+            )
         else:
             found[name] = str(value)
     if "TOKENIZER_FILE" in found:

@@ -63,7 +63,7 @@ def _value(value: Any, template: dict[str, Any]) -> str:
     if reference in template.get("Parameters", {}):
         return str(template["Parameters"][reference].get("Default", ""))
     if reference is None:
-        return next(iter(value))
+        return str(next(iter(value)))
     kind = template["Resources"].get(reference, {}).get("Type")
     return (
         f"https://sqs.example.com/000000000000/{reference}" if kind == "AWS::SQS::Queue" else str(reference)

@@ -62,15 +62,15 @@ async def test_invocations_at_once_run_in_parallel_each_in_its_own_process(lab: 
     assert len({value(result) for result in results}) == 4
 
 
-async def test_invocations_one_after_the_other_share_a_process(lab: Lab) -> None:
-    host = await lab.start(lab.function(MEET))
+async def test_invocations_one_after_the_other_share_a_process(forking: Lab) -> None:
+    host = await forking.start(forking.function(MEET))
     assert len({await answer(host) for _ in range(10)}) == 1
     assert host.stats()["fn"].cold_starts == 1
 
 
-async def test_many_invocations_at_once_all_get_their_own_answer(lab: Lab) -> None:
+async def test_many_invocations_at_once_all_get_their_own_answer(forking: Lab) -> None:
     code = "def handler(event, context):\n    return [event, context.aws_request_id]\n"
-    host = await lab.start(lab.function(code), limits=PoolLimits(environments=3))
+    host = await forking.start(forking.function(code), limits=PoolLimits(environments=3))
     results = await asyncio.gather(*(call(host, number) for number in range(300)))
     assert [value(result) for result in results] == [
         [number, result.request_id] for number, result in enumerate(results)
@@ -88,9 +88,9 @@ async def test_functions_do_not_share_processes_or_wait_for_each_other(forking: 
     assert other not in await door.open()
 
 
-async def test_reserved_concurrency_throttles_what_is_over_it(lab: Lab) -> None:
-    host = await lab.start(lab.function(MEET, reserved_concurrency=2))
-    door = Door(lab, host)
+async def test_reserved_concurrency_throttles_what_is_over_it(forking: Lab) -> None:
+    host = await forking.start(forking.function(MEET, reserved_concurrency=2))
+    door = Door(forking, host)
     await door.hold(2)
     for _ in range(3):
         with pytest.raises(Throttled):

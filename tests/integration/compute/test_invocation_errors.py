@@ -100,8 +100,8 @@ async def test_a_process_that_ends_is_an_exit_error_and_is_replaced(
     await check_works(host, pid)
 
 
-async def test_a_process_that_ends_in_its_first_invocation_is_no_failed_initialisation(lab: Lab) -> None:
-    host = await lab.start(lab.function(TROUBLE))
+async def test_a_process_that_ends_in_its_first_invocation_is_no_failed_initialisation(forking: Lab) -> None:
+    host = await forking.start(forking.function(TROUBLE))
     assert fault(await call(host, {"do": "exit", "status": 1})) == (
         "Runtime.ExitError",
         EXITED + "exit status 1",
@@ -120,8 +120,8 @@ async def test_an_endless_loop_is_killed_at_the_limit(lab: Lab) -> None:
     await check_works(host, pid)
 
 
-async def test_a_result_that_is_not_json_is_a_marshal_error(lab: Lab) -> None:
-    host = await lab.start(lab.function(TROUBLE))
+async def test_a_result_that_is_not_json_is_a_marshal_error(forking: Lab) -> None:
+    host = await forking.start(forking.function(TROUBLE))
     pid = (await answer(host, {"do": "work"}))["pid"]
     for event in ({"do": "object"}, {"do": "set"}):
         kind, message = fault(await call(host, event))
@@ -130,8 +130,8 @@ async def test_a_result_that_is_not_json_is_a_marshal_error(lab: Lab) -> None:
     await check_works(host, pid, same=True)
 
 
-async def test_a_response_over_the_limit_is_an_error_and_one_at_the_limit_is_not(lab: Lab) -> None:
-    host = await lab.start(lab.function(TROUBLE))
+async def test_a_response_over_the_limit_is_an_error_and_one_at_the_limit_is_not(forking: Lab) -> None:
+    host = await forking.start(forking.function(TROUBLE))
     largest = MAX_RESPONSE_BYTES - 2  # the quotes
     assert len(value(await call(host, {"do": "large", "size": largest}))) == largest
     kind, message = fault(await call(host, {"do": "large", "size": largest + 1}))

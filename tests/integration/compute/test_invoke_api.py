@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import functools
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any
@@ -42,14 +43,19 @@ def handler(event, context):
 """
 
 
+@functools.cache
+def _session() -> boto3.Session:
+    """One for all tests: reading the service's description is what takes time."""
+    return boto3.Session(aws_access_key_id="x", aws_secret_access_key="y", region_name=REGION)
+
+
 class Caller:
     """boto3's client, off the event loop's thread; no retries, so that each refusal is seen."""
 
     def __init__(self, host: LambdaHost, url: str) -> None:
         self.host = host
-        session = boto3.Session(aws_access_key_id="x", aws_secret_access_key="y", region_name=REGION)
         config = Config(retries={"total_max_attempts": 1}, max_pool_connections=20)
-        self._client: LambdaClient = session.client("lambda", endpoint_url=url, config=config)
+        self._client: LambdaClient = _session().client("lambda", endpoint_url=url, config=config)
 
     async def invoke(self, event: Any = None, name: str = "fn", **arguments: Any) -> dict[str, Any]:
         """The answer, with the payload read."""

@@ -71,18 +71,18 @@ async def test_an_invocation_is_framed_by_start_end_and_report(lab: Lab) -> None
     assert "Init Duration" not in lab.lines("platform", second.request_id)[2]
 
 
-async def test_the_report_says_how_an_invocation_was_ended(lab: Lab) -> None:
-    host = await lab.start(lab.function(TALK, timeout_s=0.4))
+async def test_the_report_says_how_an_invocation_was_ended(forking: Lab) -> None:
+    host = await forking.start(forking.function(TALK, timeout_s=0.4))
     timed_out = await call(host, {"loop": True})
     exited = await call(host, {"exit": True})
     raised = await call(host, {"error": "no"})
-    reports = [lab.lines("platform", each.request_id)[2] for each in (timed_out, exited, raised)]
+    reports = [forking.lines("platform", each.request_id)[2] for each in (timed_out, exited, raised)]
     assert "\tDuration: 400.00 ms\tBilled Duration: 400 ms\t" in reports[0]
     assert reports[0].endswith("\tStatus: timeout\t")
     assert reports[1].endswith("\tStatus: error\tError Type: Runtime.ExitError\t")
     assert "Status" not in reports[2]
-    assert "before the loop" in lab.lines("stdout", timed_out.request_id)
-    assert "before the exit" in lab.lines("stdout", exited.request_id)
+    assert "before the loop" in forking.lines("stdout", timed_out.request_id)
+    assert "before the exit" in forking.lines("stdout", exited.request_id)
 
 
 async def test_lines_printed_while_loading_have_no_request(lab: Lab) -> None:
@@ -99,11 +99,11 @@ async def test_the_loggers_lines_carry_the_request_id(lab: Lab) -> None:
     assert lab.lines("stderr", result.request_id) == ["and to stderr"]
 
 
-async def test_an_exception_is_logged_as_one_record_with_its_trace(lab: Lab) -> None:
-    host = await lab.start(lab.function(TALK))
+async def test_an_exception_is_logged_as_one_record_with_its_trace(forking: Lab) -> None:
+    host = await forking.start(forking.function(TALK))
     result = await call(host, {"error": "no such shelf"})
     assert fault(result) == ("ValueError", "no such shelf")
-    (record,) = [line for line in lab.lines("stdout", result.request_id) if "[ERROR]" in line]
+    (record,) = [line for line in forking.lines("stdout", result.request_id) if "[ERROR]" in line]
     assert "ValueError: no such shelf" in record
     assert "Traceback (most recent call last):\n" in record
 
@@ -122,19 +122,19 @@ async def test_lines_belong_to_the_request_that_printed_them(lab: Lab) -> None:
     assert host.stats()["fn"].cold_starts == 4
 
 
-async def test_an_unfinished_line_belongs_to_the_request_that_wrote_it(lab: Lab) -> None:
-    host = await lab.start(lab.function(TALK))
+async def test_an_unfinished_line_belongs_to_the_request_that_wrote_it(forking: Lab) -> None:
+    host = await forking.start(forking.function(TALK))
     results = [await call(host, {"name": "a", "unfinished": f"half {number}"}) for number in range(3)]
     for number, result in enumerate(results):
-        assert lab.lines("stdout", result.request_id) == [f"half {number}"]
+        assert forking.lines("stdout", result.request_id) == [f"half {number}"]
 
 
-async def test_a_line_of_three_megabytes_is_logged_whole_in_pieces(lab: Lab) -> None:
-    host = await lab.start(lab.function(TALK))
+async def test_a_line_of_three_megabytes_is_logged_whole_in_pieces(forking: Lab) -> None:
+    host = await forking.start(forking.function(TALK))
     size = 3 << 20
     result = await call(host, {"name": "a", "size": size})
     assert json.loads(result.payload) == "a"
-    pieces = [line for line in lab.lines("stdout", result.request_id) if line.startswith("x")]
+    pieces = [line for line in forking.lines("stdout", result.request_id) if line.startswith("x")]
     assert sum(map(len, pieces)) == size
     assert max(map(len, pieces)) <= 1 << 20
     assert await answer(host, {"name": "next"}) == "next"
@@ -151,11 +151,11 @@ async def test_output_is_no_result_and_bad_bytes_are_replaced(lab: Lab) -> None:
     assert await answer(host, {"name": "next"}) == "next"
 
 
-async def test_the_file_holds_what_the_listener_heard(lab: Lab) -> None:
-    host = await lab.start(lab.function(TALK))
+async def test_the_file_holds_what_the_listener_heard(forking: Lab) -> None:
+    host = await forking.start(forking.function(TALK))
     result = await call(host, {"name": "ä", "lines": 3})
-    found = file_records(lab, host)
-    heard = [(each.request_id, each.stream, each.message) for each in lab.records]
+    found = file_records(forking, host)
+    heard = [(each.request_id, each.stream, each.message) for each in forking.records]
     assert [(each["request_id"], each["stream"], each["message"]) for each in found] == heard
     assert {each["function"] for each in found} == {"fn"}
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", found[0]["at"])

@@ -88,17 +88,17 @@ async def test_the_reserved_variables_and_the_context_are_the_functions(lab: Lab
     assert host.arn("FnFunction") == arn
 
 
-async def test_settings_of_the_host_win_over_the_templates_and_reserved_ones_over_both(lab: Lab) -> None:
+async def test_settings_of_the_host_win_over_the_templates_and_reserved_ones_over_both(forking: Lab) -> None:
     given = {"PLACE": "template", "ONLY": "template", "AWS_LAMBDA_FUNCTION_NAME": "other"}
     extra = {"PLACE": "host", "AWS_REGION": "mars-1"}
-    host = await lab.start(lab.function(LOOK, environment=given), extra=extra)
+    host = await forking.start(forking.function(LOOK, environment=given), extra=extra)
     env = (await answer(host))["env"]
     assert (env["PLACE"], env["ONLY"]) == ("host", "template")
     assert (env["AWS_LAMBDA_FUNCTION_NAME"], env["AWS_REGION"]) == ("fn", REGION)
 
 
-async def test_changed_settings_reach_the_next_invocation(lab: Lab) -> None:
-    host = await lab.start(lab.function(LOOK), extra={"PLACE": "before"})
+async def test_changed_settings_reach_the_next_invocation(forking: Lab) -> None:
+    host = await forking.start(forking.function(LOOK), extra={"PLACE": "before"})
     assert (await answer(host))["env"]["PLACE"] == "before"
     host.update_environment({"PLACE": "after"})
     assert (await answer(host))["env"]["PLACE"] == "after"
@@ -168,9 +168,9 @@ async def test_a_folder_before_the_functions_own_may_bring_a_sitecustomize(lab: 
     assert "CUSTOMISED" not in (await answer(other))["env"]
 
 
-async def test_no_bytecode_is_written_beside_the_code(lab: Lab) -> None:
-    spec = lab.function(LOOK)
-    lab.write("code/fn/part.py", "VALUE = 1\n")
-    host = await lab.start(spec)
+async def test_no_bytecode_is_written_beside_the_code(forking: Lab) -> None:
+    spec = forking.function(LOOK)
+    forking.write("code/fn/part.py", "VALUE = 1\n")
+    host = await forking.start(spec)
     await answer(host)
     assert sorted(path.name for path in spec.code_dir.iterdir()) == ["app.py", "part.py"]

@@ -250,9 +250,7 @@ def _error(response: httpx.Response) -> ApiError:
         envelope = response.json()["error"]
         code, message = str(envelope["code"]), str(envelope["message"])
     except (ValueError, KeyError, TypeError):
-        return ApiError(
-            "upstream_error", response.text[:200] or response.reason_phrase, response.status_code
-        )
+        return ApiError("upstream_error", response.text[:200] or response.reason_phrase, response.status_code)
     retry_after = envelope.get("retry_after")
     return ApiError(
         code,

@@ -11,7 +11,7 @@ from indexmill.contracts.identity import CallerContext, key_hash
 from indexmill.platform.observability import Observability
 
 
-class Unauthorized(Exception):  # noqa: N818 - API Gateway looks at this very word
+class Unauthorized(Exception):
     """Its text is what API Gateway turns into a 401."""
 
     def __init__(self) -> None:

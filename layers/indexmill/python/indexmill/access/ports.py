@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 
-class InvalidKey(Exception):  # noqa: N818 - it is an answer, not a failure
+class InvalidKey(Exception):
     """Membership does not know this key."""
 
 

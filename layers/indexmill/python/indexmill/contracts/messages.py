@@ -137,11 +137,11 @@ class ChunkReply(BaseModel):
     items: list[Chunked]
 
 
-class NewerSchema(Exception):  # noqa: N818 - it names what was met, and nothing is wrong
+class NewerSchema(Exception):
     """The message is of a version that this code does not know yet: keep it for the code that does."""
 
 
-class UnreadableMessage(Exception):  # noqa: N818 - it names what was met
+class UnreadableMessage(Exception):
     """The message is no message of ours: it can never be handled."""
 
 

@@ -117,7 +117,9 @@ def _embedder(settings: EmbeddingSettings, clock: Clock) -> Embedder:
 
     # An endpoint that asks for no key is given one all the same: the client insists.
     has_key = settings.embedding_api_key or settings.embedding_api_key_secret_arn
-    api_key = resolve(settings.embedding_api_key, settings.embedding_api_key_secret_arn) if has_key else "none"
+    api_key = (
+        resolve(settings.embedding_api_key, settings.embedding_api_key_secret_arn) if has_key else "none"
+    )
     return OpenAIEmbedder(
         Space(settings.embedding_model, settings.embedding_dimension),
         base_url=settings.embedding_base_url,

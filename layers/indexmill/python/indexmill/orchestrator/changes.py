@@ -65,6 +65,8 @@ class Ledger:
         self.moves.append(Move(state.job_id, state.attempt, state.status, to, cause, change))
         before = self.finals.get(state.job_id)
         title = change.title or (before.title if before else None)
-        count = change.chunk_count if change.chunk_count is not None else (before.chunk_count if before else None)
+        count = (
+            change.chunk_count if change.chunk_count is not None else (before.chunk_count if before else None)
+        )
         self.finals[state.job_id] = Final(state.job_id, to, change.error, title, count)
         self.states[state.job_id] = replace(state, status=to, title=title or state.title)

@@ -27,7 +27,9 @@ class CompleteStage:
     record: Recorder
     relay: CallRelay
 
-    def __call__(self, ctx: CallerContext, job_id: str, payload: StageCompletePayload) -> StageCompleteResponse:
+    def __call__(
+        self, ctx: CallerContext, job_id: str, payload: StageCompletePayload
+    ) -> StageCompleteResponse:
         """Apply one report.
 
         Raises CallerError: forbidden for anyone but internal callers, not_found, validation_error for a

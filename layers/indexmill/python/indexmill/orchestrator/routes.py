@@ -36,7 +36,7 @@ def _limit(text: str) -> int:
     return int(text)
 
 
-def _wanted(  # noqa: PLR0913, PLR0917 - one parameter per filter of the endpoint
+def _wanted(
     ctx: Caller,
     corpus_name: str | None = None,
     status: JobStatus | None = None,

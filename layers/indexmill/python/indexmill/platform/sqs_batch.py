@@ -81,7 +81,9 @@ class SqsBatch(Generic[M]):
                 count = int(record.get("attributes", {}).get("ApproximateReceiveCount", 1))
                 deliveries[position] = Delivery(message, count, deadline)
         outcomes.update(self._run(deliveries))
-        failed = [records[at]["messageId"] for at in sorted(outcomes) if self._stays(records[at], outcomes[at])]
+        failed = [
+            records[at]["messageId"] for at in sorted(outcomes) if self._stays(records[at], outcomes[at])
+        ]
         self._observability.flush()
         return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in failed]}
 

@@ -19,7 +19,9 @@ def loads(body: bytes) -> Any:
     if not body.strip():
         raise CallerError(ErrorCode.MALFORMED_JSON, "The request has no body; send a JSON object.")
     if body.startswith(_BOMS) or b"\0" in body:
-        raise CallerError(ErrorCode.INVALID_ENCODING, "The body must be JSON in UTF-8 without a byte order mark.")
+        raise CallerError(
+            ErrorCode.INVALID_ENCODING, "The body must be JSON in UTF-8 without a byte order mark."
+        )
     try:
         text = body.decode()
     except UnicodeDecodeError as error:

@@ -27,7 +27,9 @@ class S3Blobs:
         try:
             self._client().put_object(Bucket=self._bucket, Key=ref.key, Body=data, ContentType=content_type)
         except (BotoCoreError, ClientError) as error:
-            raise TransientError(ErrorCode.STORAGE_UNAVAILABLE, "Stored content cannot be written.") from error
+            raise TransientError(
+                ErrorCode.STORAGE_UNAVAILABLE, "Stored content cannot be written."
+            ) from error
         return ref
 
     def get(self, ref: BlobRef) -> bytes:
