@@ -179,7 +179,8 @@ class Stack:
         return () if root is None else ("--root", str(root.resolve()))
 
     def _stand_in(self, name: str, *options: str) -> str:
-        port = free_port()
+        port = free_port(self._state.last_port(name))
+        self._state.keep_port(name, port)
         self._services.append(
             StandIn(stand_in(name, port, *options, log_path=self._state.logs / f"{name}.log"))
         )

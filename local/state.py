@@ -3,7 +3,7 @@
 stack.lock        held by the process that runs the stack
 stack.json        what it serves (mode 600: it holds the keys); there only while the stack is ready
 processes.json    every process it started, so that a killed stack's can be ended later
-keys.json, membership-keys.json, postgres/, aws/, logs/
+keys.json, membership-keys.json, ports.json, postgres/, aws/, logs/
 """
 
 from __future__ import annotations
@@ -139,6 +139,14 @@ class StateFolder:
         """The file of valid keys that the Membership stand-in reads whenever it changes."""
         return self.path / "membership-keys.json"
 
+    def last_port(self, name: str) -> int:
+        """The port of a stand-in at the last start, 0 at the first: URLs of indexed pages stay right."""
+        return self._ports().get(name, 0)
+
+    def keep_port(self, name: str, port: int) -> None:
+        """Remember a stand-in's port for the next start."""
+        self._write("ports.json", {**self._ports(), name: port})
+
     def write_info(self, info: Mapping[str, Any]) -> None:
         """Say what the stack serves, now that it is ready."""
         self._write("stack.json", info)
@@ -158,6 +166,13 @@ class StateFolder:
         """
         if self._own:
             shutil.rmtree(self.path, ignore_errors=True)
+
+    def _ports(self) -> dict[str, int]:
+        try:
+            ports: dict[str, int] = json.loads((self.path / "ports.json").read_text())
+        except (OSError, ValueError):
+            return {}
+        return ports
 
     def _is_fresh(self) -> bool:
         """Whether there is nothing yet but the log file that a detached stack's parent opened."""

@@ -24,10 +24,15 @@ class BackendFailed(RuntimeError):
     """A backend ended, or did not get ready in time; the message holds the end of its log."""
 
 
-def free_port() -> int:
-    """A loopback port that nobody listens on right now."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
+def free_port(preferred: int = 0) -> int:
+    """A loopback port that nobody listens on right now: `preferred` when that is one."""
+    try:
+        with socket.create_server(("127.0.0.1", preferred)) as probe:
+            return int(probe.getsockname()[1])
+    except OSError:
+        if not preferred:
+            raise
+        return free_port()
 
 
 def stand_in_argv(name: str, port: int, *options: str) -> list[str]:

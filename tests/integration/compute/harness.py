@@ -93,7 +93,12 @@ class Lab:
     def function(self, code: str = ECHO, name: str = "fn", **spec: Any) -> FunctionSpec:
         """A function with `code` in its `app.py`; other arguments as in `FunctionSpec`."""
         self.write(f"code/{name}/app.py", code)
-        arguments = {"handler": "app.handler", "layer_dirs": (), "timeout_s": 10, "memory_mb": 256} | spec
+        arguments: dict[str, Any] = {
+            "handler": "app.handler",
+            "layer_dirs": (),
+            "timeout_s": 10,
+            "memory_mb": 256,
+        } | spec
         arguments.setdefault("environment", {})
         return FunctionSpec(
             f"{name.title()}Function", name, code_dir=self.folder / "code" / name, **arguments

@@ -6,12 +6,13 @@ import asyncio
 
 import pytest
 
+from local.compute.host import LambdaHost
 from tests.integration.compute.harness import ECHO, Lab, alive, answer, call, fault, noted_pid, until
 
 MENDED_WITHIN_S = 8.0
 
 
-async def check_works_once_mended(lab: Lab, host) -> None:
+async def check_works_once_mended(lab: Lab, host: LambdaHost) -> None:
     lab.write("code/fn/app.py", ECHO)
     deadline = asyncio.get_running_loop().time() + MENDED_WITHIN_S
     # The watch looks at most once in 100 ms.

@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from local.compute.faults import MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES
-from local.compute.host import PayloadTooLarge
+from local.compute.host import LambdaHost, PayloadTooLarge
 from tests.integration.compute.harness import Lab, alive, answer, call, fault, noted_pid, until, value
 
 TROUBLE = """
@@ -60,7 +60,7 @@ def handler(event, context):
 EXITED = "Runtime exited with error: "
 
 
-async def check_works(host, pid: int | None = None, *, same: bool = False) -> None:
+async def check_works(host: LambdaHost, pid: int | None = None, *, same: bool = False) -> None:
     """The next call works, in the same process or in a new one."""
     found = (await answer(host, {"do": "work"}))["pid"]
     if pid is not None:
@@ -204,3 +204,27 @@ async def test_what_a_caller_gave_up_does_not_disturb_the_next(forking: Lab) -> 
     await check_works(host)
     await until(lambda: host.stats()["fn"].invocations == 2)
     assert host.stats()["fn"].errors == 1
+
+
+async def test_an_answer_to_no_open_request_is_refused_and_counts_for_nothing(lab: Lab) -> None:
+    """As from a process that finishes after its time, with the id of an invocation that is over."""
+    code = """
+        import http.client
+        import os
+
+        def post(path):
+            connection = http.client.HTTPConnection(os.environ["AWS_LAMBDA_RUNTIME_API"])
+            connection.request("POST", "/2018-06-01/runtime/" + path, "42")
+            status = connection.getresponse().status
+            connection.close()
+            return status
+
+        def handler(event, context):
+            old = "invocation/" + event
+            return [post(path) for path in (old + "/response", old + "/error", "init/error", "elsewhere")]
+    """
+    host = await lab.start(lab.function(code))
+    first = await call(host, "never-there")
+    assert value(first) == [403, 403, 403, 404]
+    assert await answer(host, first.request_id) == [403, 403, 403, 404]
+    assert (host.stats()["fn"].invocations, host.stats()["fn"].errors) == (2, 0)

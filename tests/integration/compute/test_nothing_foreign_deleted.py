@@ -8,6 +8,7 @@ import pytest
 
 from local.backends.postgres import EmbeddedPostgres
 from local.compute.environment_variables import EnvironmentFactory
+from local.compute.host import LambdaHost
 from local.compute.launcher import Launcher, LauncherLost
 from local.compute.log_files import LogFiles
 from local.compute.memory import MemoryWatch
@@ -31,9 +32,17 @@ def listing(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
+def never_started(lab: Lab, home: Path) -> LambdaHost:
+    """A host that the lab does not stop: by then the working directory is another."""
+    host = lab.host()
+    lab.hosts.remove(host)
+    assert Path.cwd() == home
+    return host
+
+
 async def test_stopping_a_host_that_was_never_started_deletes_nothing(forking: Lab, home: Path) -> None:
     before = listing(home)
-    host = forking.host(forking.function())
+    host = never_started(forking, home)
     await host.stop()
     await host.stop()
     assert listing(home) == before
@@ -43,7 +52,7 @@ async def test_a_function_of_a_host_that_was_never_started_fails_and_deletes_not
     forking: Lab, home: Path
 ) -> None:
     before = listing(home)
-    host = forking.host()
+    host = never_started(forking, home)
     host.add([forking.function()])
     kind, message = fault(await call(host))
     assert (kind, message) == ("Sandbox.StartFailure", "the host is not running")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -25,6 +28,17 @@ class Thing(BaseModel):
     count: int = Field(default=1, ge=1, le=100)
 
 
+@pytest.fixture(autouse=True)
+def _event_loop() -> Iterator[None]:
+    """Give the main thread a loop, as Lambda's has; other tests leave it without one."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    yield
+    asyncio.set_event_loop(None)
+    loop.close()
+
+
+@cache
 def handler() -> Any:
     router = APIRouter(route_class=json_route(LIMIT))
 
@@ -48,12 +62,9 @@ def handler() -> Any:
     return lambda_handler(create_app("Test", [router], observability), observability)
 
 
-HANDLER = handler()
-
-
 def call(method: str, path: str, **event: Any) -> tuple[int, dict[str, Any], dict[str, str]]:
     event.setdefault("caller", caller_claims())
-    reply = HANDLER(api_event(method, path, **event), FakeContext())
+    reply = handler()(api_event(method, path, **event), FakeContext())
     return reply["statusCode"], json.loads(reply["body"]), reply["headers"]
 
 
@@ -159,5 +170,5 @@ def test_without_an_authorizers_context_nobody_is_let_in() -> None:
 def test_two_api_keys_are_refused_even_on_a_cache_hit() -> None:
     event = api_event("POST", "/things", {"name": "x"}, caller=caller_claims())
     event["multiValueHeaders"]["X-API-Key"] = ["a", "b"]
-    reply = HANDLER(event, FakeContext())
+    reply = handler()(event, FakeContext())
     assert (reply["statusCode"], json.loads(reply["body"])["error"]["code"]) == (401, "invalid_api_key")

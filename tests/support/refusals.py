@@ -1,0 +1,50 @@
+"""Sound requests for every endpoint, and what a refusal looks like."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import httpx
+
+from tests.support import openapi
+
+URL: Final = "https://example.com/page"
+COMPLETE: Final = "/orchestrator/jobs/{job_id}/complete"
+JOB_ID: Final = "0b7a5b52-2f5b-4cf2-9f0c-2f6a3f1f3c11"
+"""Of no job."""
+MARK: Final = "zq7-marked-input"
+"""Put it into a request: no answer may repeat it."""
+Body = dict[str, Any]
+
+BODIES: Final[dict[str, Body]] = {
+    "/orchestrator/jobs": {"url": URL},
+    COMPLETE: {"stage": "scraping", "status": "failed"},
+    "/scraper/scrape": {"url": URL},
+    "/scraper/enqueue": {"url": URL},
+    "/chunking/chunk": {"text": "words"},
+    "/embedding/embed": {"texts": ["words"]},
+    "/embedding/enqueue": {"texts": ["words"], "url": URL},
+    "/embedding/search": {"query": "words"},
+}
+"""A sound request for every endpoint with a body."""
+
+
+def post(caller: httpx.Client, path: str, **request: Any) -> httpx.Response:
+    """Send to a path of the OpenAPI document; its job is an unknown one."""
+    return caller.post(path.format(job_id=JOB_ID), **request)
+
+
+def refused(answer: httpx.Response, status: int, code: str, path: str | None = None) -> None:
+    """Check one refusal; `path` is the one in the OpenAPI document, when it promises this status."""
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (status, code), error["message"]
+    assert answer.json().keys() == {"error"}
+    assert error.keys() <= {"code", "message", "request_id", "field", "retry_after", "hint"}
+    assert error["code"] in openapi.error_codes()
+    assert error["message"]
+    assert error["request_id"]
+    assert answer.headers["Content-Type"].startswith("application/json")
+    assert MARK not in answer.text
+    assert len(answer.content) < 1024
+    if path is not None:
+        assert openapi.problems(path, answer) == []

@@ -1,0 +1,140 @@
+"""The whole local cloud for tests, started and stopped by the commands that a person uses."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import httpx
+
+from indexmill.client import Client
+from indexmill.contracts.job import Job
+from tests.support.repository import ROOT
+
+T = TypeVar("T")
+
+_COMMAND_S: Final = 90.0
+_POLL_S: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class RunningStack:
+    """What a started stack serves, as `up --detach --json` tells it."""
+
+    gateway: str
+    control: str
+    site: str
+    membership: str
+    embeddings: str
+    """With its /v1."""
+    database_url: str
+    aws_endpoint: str
+    invoke_endpoint: str
+    api_key: str
+    other_api_key: str
+    ops_key: str
+    region: str
+    account_id: str
+    parameters: dict[str, str]
+    resources: dict[str, str]
+    state: str
+    pid: int
+    ready_s: float
+
+    def client(self) -> Client:
+        """Return a client of the first caller."""
+        return Client(self.gateway, self.api_key)
+
+    def second_client(self) -> Client:
+        """Return a client of another caller."""
+        return Client(self.gateway, self.other_api_key)
+
+    def http(self, key: str | None = None) -> httpx.Client:
+        """Return plain HTTP to the gateway: with the first caller's key, with `key`, or with none for ""."""
+        chosen = self.api_key if key is None else key
+        headers = {"X-API-Key": chosen} if chosen else {}
+        return httpx.Client(base_url=self.gateway, headers=headers, timeout=35.0)
+
+    def status(self) -> dict[str, Any]:
+        """Return process ids and counters."""
+        found: dict[str, Any] = httpx.get(f"{self.control}/status", timeout=10.0).json()
+        return found
+
+    def restarts(self, service: str) -> int:
+        """Return how often a service was started again."""
+        return int(self.status()["services"][service]["restarts"])
+
+    def set_mood(self, stand_in: str, **mood: Any) -> None:
+        """Make the `membership` or `embeddings` stand-in misbehave, or well again."""
+        base = str(getattr(self, stand_in)).removesuffix("/v1")
+        httpx.post(f"{base}/control", json=mood, timeout=10.0).raise_for_status()
+
+    def stand_in_state(self, stand_in: str) -> dict[str, Any]:
+        """Return what a stand-in counted."""
+        base = str(getattr(self, stand_in)).removesuffix("/v1")
+        found: dict[str, Any] = httpx.get(f"{base}/control", timeout=10.0).json()
+        return found
+
+
+def indexmill(*arguments: str, timeout_s: float = _COMMAND_S) -> subprocess.CompletedProcess[str]:
+    """Run the command line tool; its output is text, and it is no terminal."""
+    return subprocess.run(
+        [sys.executable, "-m", "local.cli.app", *arguments],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+
+
+def start(state: Path, *parameters: str) -> RunningStack:
+    """Start a stack on `state`; `parameters` are of the form KEY=VALUE."""
+    given = [part for parameter in parameters for part in ("--parameter", parameter)]
+    started = indexmill("up", "--detach", "--json", "--state", str(state), *given)
+    if started.returncode:
+        raise RuntimeError(
+            f"the stack did not start ({started.returncode}): {started.stdout}{started.stderr}"
+        )
+    info = json.loads(started.stdout)
+    return RunningStack(**{each.name: info[each.name] for each in fields(RunningStack)})
+
+
+@contextlib.contextmanager
+def running_stack(*parameters: str) -> Iterator[RunningStack]:
+    """Run a stack on a folder of its own, which goes with it."""
+    with tempfile.TemporaryDirectory(prefix="indexmill-e2e-", ignore_cleanup_errors=True) as folder:
+        # Whoever runs the database server, when that is not us, has to get to its data.
+        Path(folder).chmod(0o755)
+        state = Path(folder) / "state"
+        try:
+            yield start(state, *parameters)
+        finally:
+            indexmill("down", "--state", str(state))
+
+
+def eventually(look: Callable[[], T | None], what: str, within_s: float = 30.0) -> T:
+    """Return the first result of `look` that is not None or False; `what` is named when none comes."""
+    deadline = time.monotonic() + within_s
+    while True:
+        found = look()
+        if found is not None and found is not False:
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {within_s:g} s: {what}")
+        time.sleep(_POLL_S)
+
+
+def index(client: Client, url: str, corpus: str, within_s: float = 40.0) -> Job:
+    """Submit one URL and return its job at its end."""
+    (job,) = client.wait([client.submit(url, corpus).job_id], within_s)
+    return job
