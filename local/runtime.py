@@ -19,7 +19,7 @@ from local.triggers.sqs import SqsEventSource
 
 _DATABASE_SECRET: Final = "DATABASE_URL_SECRET_ARN"
 _TRIGGER_GRACE_S: Final = 1.5
-_ENVIRONMENTS_PER_CORE: Final = 4
+_LEAST_ENVIRONMENTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,5 +142,5 @@ def with_database(function: FunctionSpec, database_url: str) -> FunctionSpec:
 
 
 def _environments() -> int:
-    """How many environments one function may have: more than a few per core only cost memory."""
-    return max(8, _ENVIRONMENTS_PER_CORE * (os.cpu_count() or 1))
+    """How many environments one function may have: more than the cores can run only cost memory."""
+    return max(_LEAST_ENVIRONMENTS, (os.cpu_count() or 1) + 1)

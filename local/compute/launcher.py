@@ -32,6 +32,13 @@ DEFAULT_PRELOAD = (
     "httpx",
     "aws_lambda_powertools",
     "aws_lambda_powertools.metrics",
+    "openai.resources.embeddings",
+    "html_to_markdown",
+    "selectolax.lexbor",
+    "tokenizers",
+    "Stemmer",
+    "robots",
+    "local.compute.sdk_models",
 )
 _LOG = logging.getLogger(__name__)
 _READY_S = 60.0

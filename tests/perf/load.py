@@ -14,8 +14,8 @@ import psycopg
 
 _SUBMIT = "/orchestrator/jobs"
 _OUTCOMES = """
-SELECT id, status, extract(epoch FROM updated_at)::float8, chunk_count, error::text FROM jobs
-WHERE id = ANY(%s)
+SELECT id, status, extract(epoch FROM updated_at)::float8, chunk_count, error::text
+FROM jobs WHERE id = ANY(%s)
 """
 
 

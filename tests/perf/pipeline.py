@@ -79,7 +79,7 @@ async def _measure(started: StartedStack, pages: Sequence[str], chosen: argparse
         }
         result["chunks"] = driver.chunk_total()
     if not chosen.no_functions:
-        result["warm_get_us"] = measure_in_own_process(started.info)
+        result["warm_get_us"] = measure_in_own_process()
         result["init_ms"] = await init_times(started.info, 5)
     return result
 

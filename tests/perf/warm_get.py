@@ -1,2 +1,77 @@
-def measure_in_own_process(info):
-    return {}
+"""CPU of one GET through FastAPI and Mangum, warm, with the jobs in memory: what the framework costs."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from typing import Any, Final
+
+from tests.perf.stack_under_test import REPOSITORY
+
+_CALLS: Final = 500
+_ROUNDS: Final = 7
+
+
+def measure_in_own_process() -> dict[str, float]:
+    """Microseconds of CPU per call, in a process that has imported nothing else."""
+    paths = (REPOSITORY, REPOSITORY / "layers" / "indexmill" / "python")
+    answer = subprocess.run(
+        [sys.executable, "-m", "tests.perf.warm_get"],
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "AWS_REGION": "eu-west-1"},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    found: dict[str, float] = json.loads(answer.stdout.splitlines()[-1])
+    return found
+
+
+def main() -> None:
+    """Print the figures as one JSON line."""
+    from indexmill.orchestrator.routes import routes
+    from indexmill.orchestrator.settings import OrchestratorApiSettings
+    from indexmill.orchestrator.wiring import Parts, build_api
+    from indexmill.platform.http_app import create_app
+    from indexmill.platform.lambda_http import lambda_handler
+    from indexmill.platform.observability import Observability
+    from indexmill.testing.clock import FrozenClock
+    from indexmill.testing.job_store import InMemoryJobs
+    from indexmill.testing.queues import InMemoryQueue
+    from tests.support.events import FakeContext, api_event, caller_claims
+    from tests.support.jobs import TwinChunker, new_job
+
+    observability = Observability("orchestrator")
+    store, job = InMemoryJobs(FrozenClock()), new_job()
+    store.submit([job])
+    queues = {"scraping": InMemoryQueue(), "embedding": InMemoryQueue()}
+    settings = OrchestratorApiSettings(scrape_queue_url="s", embed_queue_url="e", chunking_function="c")
+    api = build_api(settings, Parts(store, dict(queues), TwinChunker(), observability))
+    app = create_app("Indexmill Orchestrator", [routes(api)], observability)
+    handler = lambda_handler(app, observability)
+    event = api_event("GET", f"/orchestrator/jobs/{job.job_id}", caller=caller_claims())
+    reply = handler(event, FakeContext())
+    if reply["statusCode"] != 200:
+        raise SystemExit(f"the handler answered {reply}")
+    store_us = _cpu_us(lambda: store.get(job.target.caller_id, job.job_id))
+    print(json.dumps({"get_job": _cpu_us(lambda: handler(event, FakeContext())), "store_alone": store_us}))
+
+
+def _cpu_us(call: Any) -> float:
+    """The median of a few rounds."""
+    rounds = []
+    for _ in range(_ROUNDS):
+        began = time.process_time()
+        for _ in range(_CALLS):
+            call()
+        rounds.append((time.process_time() - began) / _CALLS * 1e6)
+    return round(statistics.median(rounds), 1)
+
+
+if __name__ == "__main__":
+    main()

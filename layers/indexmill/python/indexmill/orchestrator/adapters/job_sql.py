@@ -9,10 +9,11 @@ CLAIM_S: Final = 30
 PARK_AFTER: Final = 10
 """Failed tries after which a message is set aside, so that it never blocks the others."""
 
+# Payloads are sent in binary: as text, each character of a document would be looked at for quoting.
 SUBMIT: Final = f"""
 WITH new AS (
     SELECT * FROM unnest(%(job_ids)s::text[], %(urls)s::text[], %(canonical)s::text[],
-                         %(documents)s::text[], %(outbox_ids)s::text[], %(payloads)s::text[])
+                         %(documents)s::text[], %(outbox_ids)s::text[], %(payloads)b::text[])
         AS t(job_id, url, canonical_url, document_id, outbox_id, payload)
 ), corpus AS (
     INSERT INTO corpora (corpus_key, caller_id, name)
@@ -88,7 +89,7 @@ WITH change AS (
 INSERT INTO outbox (id, job_id, attempt, stage, kind, payload, claimed_until)
 SELECT id, job_id, attempt, stage, kind, payload, now() + interval '{CLAIM_S} seconds'
 FROM unnest(%(o_ids)s::text[], %(o_jobs)s::text[], %(o_attempts)s::int[], %(o_stages)s::text[],
-            %(o_kinds)s::text[], %(o_payloads)s::text[]) AS t(id, job_id, attempt, stage, kind, payload)
+            %(o_kinds)s::text[], %(o_payloads)b::text[]) AS t(id, job_id, attempt, stage, kind, payload)
 """
 
 CLAIM: Final = f"""
