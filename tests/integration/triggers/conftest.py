@@ -1,10 +1,8 @@
-"""One MiniStack for all tests of this folder; queues and sources per test."""
+"""Queues and sources per test, on the session's MiniStack."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -13,26 +11,7 @@ import pytest_asyncio
 from local.backends.ministack import MiniStack
 from local.triggers.sqs import SqsEventSource
 from local.triggers.sqs_client import SqsClient
-from tests.integration.triggers.harness import ACCOUNT, REGION, Queue, Recorder
-
-PYTHON = Path(__file__).parents[3] / ".venv-ministack" / "bin" / "python"
-
-
-@pytest.fixture(scope="session")
-def ministack_python() -> Path:
-    """The interpreter that has MiniStack; `make setup` makes it."""
-    assert PYTHON.exists(), f"{PYTHON} is missing"
-    return PYTHON
-
-
-@pytest.fixture(scope="session")
-def ministack(tmp_path_factory: pytest.TempPathFactory, ministack_python: Path) -> Iterator[MiniStack]:
-    with asyncio.Runner() as runner:
-        folder = tmp_path_factory.mktemp("ministack")
-        server = MiniStack(folder, ministack_python, account_id=ACCOUNT, region=REGION)
-        runner.run(server.start())
-        yield server
-        runner.run(server.stop())
+from tests.integration.triggers.harness import REGION, Queue, Recorder
 
 
 @pytest.fixture

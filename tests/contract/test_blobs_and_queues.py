@@ -1,0 +1,99 @@
+"""One suite for every blob store and every queue: the twins behave as S3 and SQS do."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import boto3
+import pytest
+
+from indexmill.contracts.content import BlobRef
+from indexmill.contracts.errors import PermanentError, TransientError
+from indexmill.platform.adapters.s3_blobs import S3Blobs
+from indexmill.platform.adapters.sqs_queue import SqsQueue
+from indexmill.platform.blobs import BlobStore
+from indexmill.platform.queues import Queue
+from indexmill.testing.blobs import InMemoryBlobs
+from indexmill.testing.queues import InMemoryQueue
+from local.backends.ministack import MiniStack
+from tests.support.ministack import REGION
+
+KEYS = {"region_name": REGION, "aws_access_key_id": "test", "aws_secret_access_key": "test"}
+Drain = Callable[[], list[str]]
+
+
+def aws(service: str, endpoint: str) -> Any:
+    make: Any = boto3.client
+    return make(service, endpoint_url=endpoint, **KEYS)
+
+
+@pytest.fixture(params=["twin", "s3"])
+def blobs(request: pytest.FixtureRequest) -> BlobStore:
+    if request.param == "twin":
+        return InMemoryBlobs()
+    server: MiniStack = request.getfixturevalue("ministack")
+    s3, bucket = aws("s3", server.endpoint), f"blobs-{uuid.uuid4().hex[:8]}"
+    s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": REGION})
+    return S3Blobs(bucket, s3)
+
+
+@pytest.fixture(params=["twin", "sqs"])
+def queue_and_drain(request: pytest.FixtureRequest) -> tuple[Queue, Drain]:
+    """Return a queue and a way to read what arrived in it."""
+    if request.param == "twin":
+        twin = InMemoryQueue()
+        return twin, lambda: twin.bodies
+    server: MiniStack = request.getfixturevalue("ministack")
+    sqs = aws("sqs", server.endpoint)
+    url = sqs.create_queue(QueueName=f"queue-{uuid.uuid4().hex[:8]}")["QueueUrl"]
+
+    def drain() -> list[str]:
+        found: list[str] = []
+        while messages := sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages"):
+            found.extend(message["Body"] for message in messages)
+        return found
+
+    return SqsQueue(url, sqs), drain
+
+
+@pytest.mark.parametrize("data", [b"", b"text", bytes(range(256)) * 1000])
+def test_what_was_put_is_what_is_got(blobs: BlobStore, data: bytes) -> None:
+    ref = blobs.put(data, kind="raw", content_type="application/octet-stream")
+    assert (ref.size, ref.key.split("/")[0], ref.key.split("/")[2]) == (len(data), "raw", ref.sha256)
+    assert blobs.get(ref) == data
+
+
+def test_putting_twice_is_putting_once(blobs: BlobStore) -> None:
+    first = blobs.put(b"same", kind="text", content_type="text/plain")
+    assert blobs.put(b"same", kind="text", content_type="text/plain") == first
+
+
+def test_a_missing_and_a_changed_object_are_told_apart(blobs: BlobStore) -> None:
+    with pytest.raises(PermanentError) as caught:
+        blobs.get(BlobRef(key="raw/00/none", size=1, sha256="0" * 64))
+    assert caught.value.code == "content_missing"
+    ref = blobs.put(b"content", kind="raw", content_type="text/plain")
+    with pytest.raises(PermanentError) as caught:
+        blobs.get(ref.model_copy(update={"sha256": "0" * 64}))
+    assert caught.value.code == "content_corrupt"
+
+
+def test_every_body_arrives_however_many_and_large(queue_and_drain: tuple[Queue, Drain]) -> None:
+    queue, drain = queue_and_drain
+    bodies = [json.dumps({"n": n, "text": "ä" * (n % 5) * 40_000}) for n in range(25)]
+    assert queue.send(bodies) == []
+    assert sorted(drain()) == sorted(bodies)
+    assert queue.send([]) == []
+
+
+def test_a_store_or_queue_that_is_away_says_so_with_a_code() -> None:
+    away = "http://127.0.0.1:1"
+    with pytest.raises(TransientError) as caught:
+        SqsQueue(f"{away}/0/q", aws("sqs", away)).send(["x"])
+    assert caught.value.code == "queue_unavailable"
+    with pytest.raises(TransientError) as caught:
+        S3Blobs("bucket", aws("s3", away)).put(b"x", kind="raw", content_type="text/plain")
+    assert caught.value.code == "storage_unavailable"
