@@ -10,7 +10,7 @@ import pytest
 
 from local.backends.ministack import MiniStack
 
-ACCOUNT, REGION = "000000000000", "eu-west-1"
+ACCOUNT, REGION = "123456789012", "eu-west-1"
 PYTHON = Path(__file__).parents[2] / ".venv-ministack" / "bin" / "python"
 
 

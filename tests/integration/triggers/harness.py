@@ -15,12 +15,11 @@ import boto3
 
 from local.spec import InvokeResult, SqsSourceSpec
 from local.triggers.sqs import SqsEventSource
+from tests.support.ministack import ACCOUNT, REGION
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
-REGION = "eu-west-1"
-ACCOUNT = "123456789012"
 Record = dict[str, Any]
 Handler = Callable[[list[Record]], Awaitable[InvokeResult]]
 
