@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from local.preparation import REPOSITORY
+from local.process_identity import identity, is_running
 from local.state import StateFolder
 
 if TYPE_CHECKING:
@@ -94,11 +95,13 @@ def stop(state: Path) -> bool:
     pid = folder.running_pid()
     if pid is None:
         return bool(folder.reap()) if folder.path.is_dir() else False
+    known_as = identity(pid) if pid else None
     if pid:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + _STOP_S
-    while folder.running_pid() is not None:
+    # It lets go of the folder a moment before it is gone itself.
+    while folder.running_pid() is not None or (known_as and is_running(pid, known_as)):
         if pid and time.monotonic() > deadline:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -85,6 +85,10 @@ class Aws:
         """Start; `endpoint` is known then."""
         self.endpoint = await self._ministack.start()
 
+    def save(self) -> None:
+        """Have its state written now."""
+        self._ministack.save()
+
     async def stop(self) -> None:
         """End it; its state is written first."""
         await self._ministack.stop()
@@ -148,6 +152,8 @@ class Keeper:
         self._changed = changed
         self._tasks: list[asyncio.Task[None]] = []
         self.restarts: dict[str, int] = {}
+        self.away: set[str] = set()
+        """Names of services that ended and are not back yet."""
 
     def watch(self, service: Service, after_restart: Callable[[], Awaitable[None]] | None = None) -> None:
         """Keep a started service running; `after_restart` puts back what it lost."""
@@ -172,6 +178,7 @@ class Keeper:
         recent: deque[float] = deque()
         while True:
             status = await service.ended()
+            self.away.add(service.name)
             how = f"signal {-status}" if status < 0 else f"status {status}"
             problem: str | None = f"{service.name} ended ({how})"
             while problem:
@@ -184,6 +191,7 @@ class Keeper:
                 await asyncio.sleep(_BACKOFF_S[len(recent)])
                 recent.append(time.monotonic())
                 problem = await self._start_again(service, after_restart)
+            self.away.discard(service.name)
             self._report(f"{service.name} is back")
 
     async def _start_again(

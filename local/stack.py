@@ -148,7 +148,11 @@ class Stack:
     def status(self) -> dict[str, Any]:
         """Process ids and counters, as the control port tells them."""
         services = {
-            service.name: {"pid": service.pid, "restarts": self._keeper.restarts.get(service.name, 0)}
+            service.name: {
+                "pid": service.pid,
+                "restarts": self._keeper.restarts.get(service.name, 0),
+                "serving": service.pid is not None and service.name not in self._keeper.away,
+            }
             for service in self._services
         }
         return {
@@ -234,6 +238,7 @@ class Stack:
         template.check_visibility()
         await started[base.aws.name]
         ids, arns = await preparation.create_resources(base.aws.endpoint, template.stateful(), REGION)
+        base.aws.save()
         await started[base.postgres.name]
         around = Surroundings(
             aws_endpoint=base.aws.endpoint,
@@ -269,6 +274,7 @@ class Stack:
         try:
             await preparation.start()
             await preparation.create_resources(aws.endpoint, self._template.stateful(), REGION)
+            aws.save()
         finally:
             await preparation.stop()
 

@@ -90,6 +90,15 @@ class MiniStack:
         self.endpoint = f"http://127.0.0.1:{self._port}"
         return self.endpoint
 
+    def save(self) -> None:
+        """Have the state written now: after a kill, what exists at this moment is there again.
+
+        Buckets are always on disk; without the stack that they belong to, they would stand in the way of
+        creating it once more.
+        """
+        if self._persist and self._process is not None and self.pid is not None:
+            self._process.send_signal(signal.SIGUSR1)
+
     async def stop(self) -> None:
         """End the process and its group: asked first, killed after five seconds. May be repeated."""
         process = self._process

@@ -4,7 +4,8 @@ Usage: `python -I ministack_server.py READY_FILE PORT`, with MiniStack's setting
 
 It differs from the `ministack` command: an HTTP server at half the CPU per request, a port that the system
 chooses, receives that wait are answered at once when a message comes (MiniStack itself looks every 100 ms),
-and deletes are as forgiving as AWS's. It stops when its standard input closes, thus with its parent.
+and deletes are as forgiving as AWS's. SIGUSR1 makes it write its state, which it else does only when it ends.
+It stops when its standard input closes, thus with its parent.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import importlib
 import json
 import os
 import re
+import signal
 import socket
 import sys
 import time
@@ -131,6 +133,14 @@ def _improve(sqs: ModuleType) -> bool:
     return True
 
 
+def _save_state() -> None:
+    """Write what MiniStack writes at its end; nothing when it is built differently, or keeps no state."""
+    module = importlib.import_module("ministack.app")
+    save, services = getattr(module, "save_all", None), getattr(module, "_build_persistence_save_dict", None)
+    if save is not None and services is not None:
+        save(services())
+
+
 def main(ready_file: Path, port: int) -> None:
     """Serve until SIGTERM or the end of standard input; `ready_file` gets port and features when ready."""
     # asyncio switches Nagle's algorithm off only where the protocol is named; it costs 40 ms per answer.
@@ -151,7 +161,9 @@ def main(ready_file: Path, port: int) -> None:
     class Server(uvicorn.Server):  # type: ignore[misc]
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets=sockets)
-            asyncio.get_running_loop().add_reader(sys.stdin.fileno(), self._parent_gone)
+            loop = asyncio.get_running_loop()
+            loop.add_reader(sys.stdin.fileno(), self._parent_gone)
+            loop.add_signal_handler(signal.SIGUSR1, _save_state)
             draft = ready_file.with_suffix(".tmp")
             draft.write_text(json.dumps({"port": port, "prompt_long_polls": prompt}))
             draft.rename(ready_file)

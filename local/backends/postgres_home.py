@@ -19,6 +19,7 @@ from pathlib import Path
 BIN_ENV = "INDEXMILL_POSTGRES_BIN"
 """Names a folder with `initdb` and `postgres` to use in place of the wheel's."""
 
+_SYSTEM_TEMPORARY = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - what is made there has a name of its own
 _CANDIDATE_ACCOUNTS = ("nobody", "postgres", "daemon")
 
 
@@ -90,7 +91,7 @@ def default_cache(account: Account) -> Path:
         cache = base / "indexmill"
         cache.mkdir(parents=True, exist_ok=True)
         return cache
-    cache = Path(tempfile.gettempdir()).resolve() / f"indexmill-{os.geteuid()}"
+    cache = _temporary(account) / f"indexmill-{os.geteuid()}"
     cache.mkdir(mode=0o755, exist_ok=True)
     status = cache.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
@@ -116,9 +117,17 @@ def private_folder(account: Account, state_dir: Path, name: str) -> Path:
             and known.stat().st_uid == account.uid
         ):
             return known
-    made = _owned(account, Path(tempfile.mkdtemp(prefix=f"indexmill-{name}-")).resolve())
+    made = _owned(account, Path(tempfile.mkdtemp(prefix=f"indexmill-{name}-", dir=_temporary(account))))
     note.write_text(f"{made}\n")
     return made
+
+
+def _temporary(account: Account) -> Path:
+    """The temporary folder, or the system's own where the account cannot enter the one that we were given."""
+    named = Path(tempfile.gettempdir()).resolve()
+    return next(
+        (each for each in (named, *_SYSTEM_TEMPORARY) if each.is_dir() and can_enter(account, each)), named
+    )
 
 
 def _owned(account: Account, folder: Path) -> Path:

@@ -1,0 +1,192 @@
+"""Requests in good JSON with values that are not: types, ranges, URLs, corpus names, filters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.refusals import BODIES, COMPLETE, MARK, post, refused
+
+pytestmark = pytest.mark.e2e
+
+JOBS, SCRAPE, ENQUEUE = "/orchestrator/jobs", "/scraper/scrape", "/scraper/enqueue"
+CHUNK, EMBED, EMBED_LATER, SEARCH = (
+    "/chunking/chunk",
+    "/embedding/embed",
+    "/embedding/enqueue",
+    "/embedding/search",
+)
+
+
+@pytest.fixture(scope="module")
+def caller(ops: httpx.Client) -> httpx.Client:
+    """Return an internal caller: nobody gets further, so every check is reached."""
+    return ops
+
+
+WRONG: list[tuple[str, str, list[Any]]] = [
+    (JOBS, "url", [None, 1, True, {}, [], "", "x" * 2049]),
+    (JOBS, "urls", [[], "x", [1], ["http://a.example/"] * 101]),
+    (JOBS, "corpus_name", [1, [], {}]),
+    (COMPLETE, "stage", ["done", "", 1, None]),
+    (COMPLETE, "status", ["ok", True, None]),
+    (COMPLETE, "attempt", [0, -1, 1.5, "1", True]),
+    (COMPLETE, "error_message", ["x" * 2001, 1]),
+    (COMPLETE, "message_id", ["", "x" * 101]),
+    (SCRAPE, "url", [None, 1, "", "x" * 2049]),
+    (SCRAPE, "job_id", ["", 1, "x" * 101]),
+    (ENQUEUE, "url", [None, [], "x" * 2049]),
+    (CHUNK, "text", [None, "", 1, ["x"]]),
+    (CHUNK, "title", [1, "x" * 1001]),
+    (CHUNK, "settings", [{"max_tokens": 63}, {"max_tokens": 2049}, {"max_tokens": "256"}, {"size": 1}, []]),
+    (
+        CHUNK,
+        "settings",
+        [{"max_tokens": 64, "overlap_tokens": 32}, {"overlap_tokens": -1}, {"max_tokens": True}],
+    ),
+    (EMBED, "texts", [None, [], "x", [1], [""], ["  "], ["x"] * 129, ["x" * 32_001]]),
+    (EMBED_LATER, "texts", [[], [""], [None]]),
+    (EMBED_LATER, "chunks", [[], [{}], [{"text": ""}], [{"text": "x", "tokens": -1}], ["x"]]),
+    (EMBED_LATER, "attempt", [0, "1"]),
+    (SEARCH, "top_k", [-1, 0, 101, 10**9, 1.5, 10.0, None, "10", True, []]),
+    (SEARCH, "query", [1, "", "   ", "x" * 2001, ["words"]]),
+    (SEARCH, "query_embedding", [[], ["0.1"], [None], "x"]),
+]
+RIVALS = {"urls": "url", "chunks": "texts", "query_embedding": "query"}
+"""Of two such members a request has one."""
+CASES = [(path, name, value) for path, name, values in WRONG for value in values]
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "value"), CASES, ids=[f"{path}-{name}-{str(value)[:20]}" for path, name, value in CASES]
+)
+def test_a_value_of_the_wrong_kind_is_422(caller: httpx.Client, path: str, name: str, value: Any) -> None:
+    body = {key: sound for key, sound in BODIES[path].items() if key != RIVALS.get(name)}
+    answer = post(caller, path, json={**body, name: value})
+    refused(answer, 422, "validation_error", path)
+    assert answer.json()["error"].get("field", "body").startswith("body")
+
+
+@pytest.mark.parametrize(
+    ("path", "name"), [(path, name) for path, body in BODIES.items() for name in body], ids=lambda each: each
+)
+def test_a_missing_value_is_422(caller: httpx.Client, path: str, name: str) -> None:
+    body = {key: value for key, value in BODIES[path].items() if key != name}
+    refused(post(caller, path, json=body), 422, "validation_error", path)
+
+
+SCHEME, INVALID = "url_scheme_not_allowed", "url_invalid"
+HOST, CREDENTIALS = "url_host_not_allowed", "url_credentials_not_allowed"
+# Words, for str.split; the odd digits are full-width and circled ones.
+OTHER_SCHEMES = """file:///etc/passwd ftp://a.example/ gopher://a.example/ data:,x javascript:alert(1)
+    ws://a.example/ s3://bucket/key"""
+NO_URLS = f"""{MARK} x //a.example/x http:/a.example http:///x HTTP:a.example http://evil.example\\@a.example/
+    http://a.example:80abc/ http://a.example:65536/ http://xn--a.example/ http://[::1/"""
+PRIVATE_HOSTS = """127.0.0.1 localhost localhost. 0.0.0.0 0 2130706433 0x7f000001 0x7f.1 127.1 0177.0.0.1
+    \uff11\uff12\uff17.0.0.1 \u2460\u2461\u2466.\u24ea.\u24ea.\u2460 [::1] [::] [::ffff:127.0.0.1]
+    [64:ff9b::7f00:1] [2002:7f00:1::] [fec0::1] [fd00:ec2::254] 169.254.169.254 2852039166 169.254.170.2
+    metadata.google.internal instance-data 127.0.0.1:9001/2018-06-01/runtime/invocation/next
+    localhost:2773/secretsmanager/get 10.0.0.1 172.16.0.1 192.168.1.1 100.64.0.1 198.18.0.1 192.0.0.1
+    224.0.0.1 255.255.255.255 a.example:22 a.example:6379"""
+URLS = {
+    SCHEME: OTHER_SCHEMES.split(),
+    INVALID: [
+        *NO_URLS.split(),
+        *("   ", "http://a.example/\r\nX: y", "http://a b.example/", f"http://{'a' * 64}.example/"),
+    ],
+    CREDENTIALS: ["http://user:pw@a.example/", "http://a@b@c.example/", "http://a.example#@evil.example/"],
+    HOST: [f"http://{host}/" for host in PRIVATE_HOSTS.split()],
+}
+REFUSED_URLS = [(url, code) for code, urls in URLS.items() for url in urls]
+
+
+@pytest.mark.parametrize("path", [JOBS, SCRAPE, ENQUEUE, EMBED, EMBED_LATER])
+def test_a_url_that_is_not_public_and_plain_is_422(caller: httpx.Client, path: str) -> None:
+    for url, code in REFUSED_URLS:
+        refused(post(caller, path, json={**BODIES[path], "url": url}), 422, code, path)
+
+
+def test_one_wrong_url_refuses_the_whole_batch(caller: httpx.Client) -> None:
+    good, corpus = BODIES[JOBS]["url"], "refused-batch"
+    answer = caller.post(JOBS, json={"urls": [good, "http://10.0.0.1/"], "corpus_name": corpus})
+    refused(answer, 422, HOST, JOBS)
+    assert answer.json()["error"]["field"] == "body.urls.1"
+    assert caller.get(JOBS, params={"corpus_name": corpus}).json()["count"] == 0
+
+
+CORPORA = [
+    "",
+    "x" * 64,
+    "../x",
+    "a/b",
+    "*",
+    "a,b",
+    "_all",
+    "-x",
+    "+x",
+    ".",
+    "..",
+    ".kibana",
+    "UPPER",
+    "a b",
+    "a?b",
+]
+CORPORA += ["#", "é", "%2e", "<x-{now/d}>", "x\n", "x\t"]
+
+
+@pytest.mark.parametrize("path", [JOBS, EMBED, EMBED_LATER, SEARCH])
+def test_a_corpus_name_out_of_the_alphabet_is_422(caller: httpx.Client, path: str) -> None:
+    about = {"url": BODIES[JOBS]["url"]} if path == EMBED else {}
+    for name in CORPORA:
+        body = {**BODIES[path], **about, "corpus_name": name}
+        refused(post(caller, path, json=body), 422, "corpus_name_invalid", path)
+
+
+FILTERS: dict[str, list[str]] = {
+    "limit": ["0", "-1", "201", "abc", "1_0", " 10 ", "\u0661\u0660", "1e9", str(2**63), "", "5.0", "+5"],
+    "status": ["bogus", "DONE", ""],
+    "cursor": [MARK, "WzEsMl0=", "bnVsbA==", "x" * 301, "W10=", "é", "%00"],
+    "created_after": ["yesterday", "2026-13-01", "x" * 100],
+    "created_before": ["now()"],
+    "failed_stage": ["x" * 21],
+    "url": ["x" * 2049],
+}
+
+
+@pytest.mark.parametrize(("name", "values"), FILTERS.items(), ids=FILTERS)
+def test_a_filter_that_makes_no_sense_is_422(caller: httpx.Client, name: str, values: list[str]) -> None:
+    for value in values:
+        refused(caller.get(JOBS, params={name: value}), 422, "validation_error", JOBS)
+
+
+def test_a_corpus_filter_out_of_the_alphabet_is_422(caller: httpx.Client) -> None:
+    for name in CORPORA:
+        refused(caller.get(JOBS, params={"corpus_name": name}), 422, "corpus_name_invalid", JOBS)
+
+
+def test_a_cursor_of_somebody_else_shows_nothing_of_theirs(caller: httpx.Client, http: httpx.Client) -> None:
+    http.post(JOBS, json={"urls": ["https://a.invalid/", "https://b.invalid/"], "corpus_name": "cursors"})
+    cursor = http.get(JOBS, params={"limit": 1}).json()["next_cursor"]
+    mine = {job["job_id"] for job in caller.get(JOBS, params={"limit": 200}).json()["jobs"]}
+    page = caller.get(JOBS, params={"limit": 200, "cursor": cursor})
+    assert page.status_code == 200
+    assert {job["job_id"] for job in page.json()["jobs"]} <= mine
+
+
+@pytest.mark.parametrize(
+    "query", ["*:* OR _exists_", '{"match_all":{}}', "🦉🦉", "the of and", "'; DROP TABLE jobs; --", "%_\\"]
+)
+def test_an_odd_query_is_only_words(http: httpx.Client, query: str) -> None:
+    published = http.post(
+        EMBED, json={"texts": ["plain words"], "url": "https://a.example/", "corpus_name": "odd"}
+    )
+    assert published.status_code == 200
+    answer = http.post(SEARCH, json={"query": query, "corpus_name": "odd"})
+    assert (answer.status_code, len(answer.json()["results"])) == (200, 1)
+
+
+def test_wrong_texts_with_nul_are_no_server_error(caller: httpx.Client) -> None:
+    for path, name in ((JOBS, "url"), (CHUNK, "text"), (SEARCH, "query"), (JOBS, "corpus_name")):
+        refused(post(caller, path, json={**BODIES[path], name: f"{MARK}\x00"}), 422, "validation_error", path)

@@ -1,0 +1,206 @@
+"""The `indexmill` command, run as a person or a script runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from local.site.catalogue import PAGES
+from tests.support.processes import family, listening, mentioning, still_running
+from tests.support.repository import ROOT
+from tests.support.stack import RunningStack, eventually, index, indexmill, start
+
+pytestmark = pytest.mark.e2e
+
+CORPUS = "cli"
+NO_STACK = 3
+ADDRESSES = ("gateway", "control", "site", "membership", "embeddings", "database_url", "aws_endpoint")
+
+
+@pytest.fixture
+def open_path(tmp_path: Path) -> Path:
+    """Return a folder that others may enter: the database server may run as somebody else."""
+    for each in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+        each.chmod(0o755)
+    return tmp_path
+
+
+@pytest.fixture
+def folder(open_path: Path) -> Iterator[Path]:
+    """Yield a state folder whose stack, if one is left, is ended."""
+    state = open_path / "state"
+    try:
+        yield state
+    finally:
+        indexmill("down", "--state", str(state))
+
+
+def on(stack: RunningStack, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return indexmill(*arguments, "--state", stack.state)
+
+
+def addresses(stack: RunningStack) -> list[str]:
+    return [str(getattr(stack, name)) for name in ADDRESSES]
+
+
+def test_two_stacks_run_beside_each_other(stack: RunningStack, rough_stack: RunningStack) -> None:
+    assert not set(addresses(stack)) & set(addresses(rough_stack))
+    limits = [each.parameters["IntegrationTimeoutSeconds"] for each in (stack, rough_stack)]
+    assert limits == ["29", "3"]
+    with stack.http() as own, stack.http(rough_stack.api_key) as foreign:
+        assert own.get("/orchestrator/jobs").status_code == 200
+        assert foreign.get("/orchestrator/jobs").status_code == 401
+
+
+def test_a_folder_has_one_stack(stack: RunningStack) -> None:
+    again = on(stack, "up", "--detach", "--json")
+    assert (again.returncode, again.stdout) == (1, "")
+    assert f"a stack is running on {stack.state} (process {stack.pid})" in again.stderr
+    assert stack.status()["pid"] == stack.pid
+
+
+def test_status_tells_what_runs(stack: RunningStack) -> None:
+    shown = on(stack, "status")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert f"process {stack.pid}" in shown.stdout
+    found = json.loads(on(stack, "status", "--json").stdout)
+    assert found["gateway"] == stack.gateway
+    assert found["services"].keys() == {"site", "membership", "embeddings", "postgres", "aws"}
+    assert all(service["serving"] for service in found["services"].values())
+    assert {"Authorizer", "ScraperWorker", "Migrator"} <= found["functions"].keys()
+    assert found["memory_mb"]["total"] > 50
+
+
+def test_a_page_is_submitted_and_found(stack: RunningStack) -> None:
+    page = f"{stack.site}/collections/telescopes.html"
+    submitted = on(stack, "submit", page, "--corpus", CORPUS)
+    assert (submitted.returncode, submitted.stderr) == (0, "")
+    assert f"done      {page}" in submitted.stdout
+    asked = ("search", "borrow a telescope", "--corpus", CORPUS)
+    found = json.loads(on(stack, *asked, "--top-k", "1", "--json").stdout)
+    assert [hit["source_url"] for hit in found["results"]] == [page]
+    shown = on(stack, *asked)
+    assert shown.stdout.lstrip().startswith("1. 1.000")
+    assert page in shown.stdout
+
+
+def test_a_page_that_fails_is_told_and_fails_the_command(stack: RunningStack) -> None:
+    shown = on(stack, "submit", f"{stack.site}/lost.html", "--corpus", CORPUS)
+    assert shown.returncode == 1
+    assert "http_404  There is no page at this URL." in shown.stdout
+    (job,) = json.loads(on(stack, "submit", f"{stack.site}/lost.html", "--corpus", CORPUS, "--json").stdout)
+    assert job["error"]["code"] == "http_404"
+    refused = on(stack, "submit", "http://127.0.0.1:1/")
+    assert (refused.returncode, "url_host_not_allowed" in refused.stderr) == (1, True)
+    unknown = on(stack, "search", "words", "--corpus", "no-such-corpus")
+    assert (unknown.returncode, "not_found" in unknown.stderr) == (1, True)
+
+
+def test_submitting_without_waiting_prints_the_jobs(stack: RunningStack, http: httpx.Client) -> None:
+    pages = [stack.site + path for path in ("/index.html", "/handbook.html")]
+    told: dict[str, list[str]] = json.loads(on(stack, "submit", *pages, "--no-wait", "--json").stdout)
+    jobs = [http.get(f"/orchestrator/jobs/{job_id}").json() for job_id in told["job_ids"]]
+    assert [job["url"] for job in jobs] == pages
+
+
+def test_logs_are_shown_by_function(stack: RunningStack) -> None:
+    with stack.http() as caller:
+        caller.get("/orchestrator/jobs")
+    shown = on(stack, "logs", "OrchestratorApi")
+    assert shown.returncode == 0
+    lines = [line for line in shown.stdout.splitlines() if not line.startswith(" ")]
+    assert lines
+    assert all(line.split()[1] == "OrchestratorApi" for line in lines)
+    unknown = on(stack, "logs", "NoSuchFunction")
+    assert (unknown.returncode, "OrchestratorApi" in unknown.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "told"),
+    [
+        ("ScrapeTimout=5", "ScrapeTimeout"),
+        ("ScrapeTimeout", "KEY=VALUE"),
+        ("ScrapeTimeout=soon", "no number"),
+        ("LogLevel=LOUD", "DEBUG, INFO"),
+        ("ScrapeTimeout=100", "raise ScrapeVisibility to 600"),
+    ],
+)
+def test_a_wrong_parameter_is_wrong_usage(folder: Path, parameter: str, told: str) -> None:
+    refused = indexmill("up", "--detach", "--json", "--state", str(folder), "--parameter", parameter)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert told in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize(
+    "command", [["status"], ["search", "words"], ["submit", "https://a.example/"], ["down"]]
+)
+def test_without_a_stack_a_command_says_so(tmp_path: Path, command: list[str]) -> None:
+    refused = indexmill(*command, "--state", str(tmp_path / "none"))
+    assert (refused.returncode, refused.stdout) == (NO_STACK, "")
+    assert f"no stack is running on {tmp_path / 'none'}" in refused.stderr
+
+
+def test_a_killed_stack_goes_on_where_it_was_and_down_leaves_nothing(folder: Path) -> None:
+    first = start(folder)
+    with first.client() as client:
+        page = f"{first.site}/collections/bookboat.html"
+        before = index(client, page, CORPUS)
+    lost = family(first.pid)
+    assert len(lost) > 6
+    os.kill(first.pid, signal.SIGKILL)
+    assert indexmill("status", "--state", str(folder)).returncode == NO_STACK
+    second = start(folder)
+    assert (second.site, second.api_key) == (first.site, first.api_key)
+    with second.client() as client:
+        assert client.get(before.job_id) == before
+        assert index(client, page, CORPUS).document_id == before.document_id
+        assert {hit.source_url for hit in client.search("boat", CORPUS, 100).results} == {page}
+    everything = lost | family(second.pid)
+    assert indexmill("down", "--state", str(folder)).returncode == 0
+    assert (still_running(everything), listening(addresses(second))) == ([], [])
+    assert indexmill("down", "--state", str(folder)).returncode == NO_STACK
+
+
+def demo(open_path: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "local.cli.app", "demo"],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(open_path)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def left_in(folder: Path) -> list[str]:
+    """Return what is in a temporary folder, but for the cache of what is made once."""
+    return [each.name for each in folder.iterdir() if each.name != f"indexmill-{os.geteuid()}"]
+
+
+def test_the_demo_succeeds_and_leaves_nothing(open_path: Path) -> None:
+    with demo(open_path) as process:
+        shown, complaints = process.communicate(timeout=90)
+    assert (process.returncode, complaints) == (0, "")
+    assert shown.rstrip().endswith("everything is as expected")
+    assert f"17 of {len(PAGES)} documents indexed" in shown
+    assert (left_in(open_path), mentioning(str(open_path))) == ([], [])
+
+
+def test_a_demo_that_is_killed_takes_its_cloud_along(open_path: Path) -> None:
+    with demo(open_path) as process:
+        assert process.stdout is not None
+        assert "the cloud is ready" in process.stdout.readline()
+        assert mentioning(str(open_path))
+        process.kill()
+    eventually(lambda: not mentioning(str(open_path)), "its processes end", 20)
+    eventually(lambda: not left_in(open_path), "its folder is gone", 5)

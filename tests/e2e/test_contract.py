@@ -1,0 +1,236 @@
+"""The API that MLWorkbench was written against, field by field, and what stands beside it by now."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import httpx
+import pytest
+
+from indexmill.client import Client
+from tests.support import openapi
+from tests.support.stack import RunningStack, eventually, index
+
+pytestmark = pytest.mark.e2e
+
+Checks = dict[str, Callable[[Any], bool]]
+CORPUS = "contract"
+ISO_Z = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+
+
+def text(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def null(value: Any) -> bool:
+    return value is None
+
+
+def an_id(value: Any) -> bool:
+    return str(uuid.UUID(value)) == value
+
+
+def moment(value: Any) -> bool:
+    return ISO_Z.fullmatch(value) is not None and datetime.fromisoformat(value).tzinfo is not None
+
+
+def one_of(*values: Any) -> Callable[[Any], bool]:
+    return lambda value: value in values and type(value) in {type(each) for each in values}
+
+
+def wrong(answer: Any, expected: Checks) -> list[str]:
+    """Return the fields that are missing, too many, or not as expected."""
+    assert isinstance(answer, dict)
+    odd = sorted(answer.keys() ^ expected.keys())
+    return odd + [
+        f"{name}={answer[name]!r}" for name in expected if name in answer and not expected[name](answer[name])
+    ]
+
+
+SUBMITTED: Checks = {
+    "job_id": an_id,
+    "status": one_of("pending"),
+    "url_count": one_of(1),
+    # Beside the first version:
+    "job_ids": null,
+    "batch_id": null,
+}
+ALWAYS: Checks = {
+    "job_id": an_id,
+    "url": text,
+    "corpus_name": one_of(CORPUS),
+    "created_at": moment,
+    "updated_at": moment,
+    "attempt": one_of(1),
+    "batch_id": null,
+    "document_id": text,
+}
+IN_PROGRESS: Checks = ALWAYS | {
+    "status": one_of("scraping"),
+    "failed_stage": null,
+    "error": null,
+    "user_message": one_of("Fetching content…"),
+    "progress": one_of({"stage": 1, "of": 3}),
+    "chunk_count": null,
+    "title": null,
+}
+DONE: Checks = ALWAYS | {
+    "status": one_of("done"),
+    "failed_stage": null,
+    "error": null,
+    "user_message": one_of("Document indexed — ready to search"),
+    "progress": one_of({"stage": 3, "of": 3}),
+    "chunk_count": lambda value: whole(value) and value > 0,
+    "title": text,
+}
+ERROR: Checks = {
+    "stage": one_of("scraping"),
+    "code": one_of("http_404"),
+    "message": text,
+    "at": moment,
+    "cause": null,
+    "attempts": one_of(1),
+}
+FAILED: Checks = ALWAYS | {
+    "status": one_of("failed"),
+    "failed_stage": one_of("scraping"),
+    "error": lambda value: wrong(value, ERROR) == [],
+    "user_message": one_of("There is no page at this URL. Check the address."),
+    "progress": one_of({"stage": 1, "of": 3}),
+    "chunk_count": null,
+    "title": null,
+}
+HIT: Checks = {
+    "chunk_id": text,
+    "text": text,
+    "score": lambda value: number(value) and 0 < value <= 1,
+    "source_url": text,
+    # Beside the first version:
+    "title": text,
+    "document_id": text,
+    "ordinal": whole,
+    "context": text,
+    "start": whole,
+    "end": whole,
+}
+FOUND: Checks = {
+    "results": lambda value: len(value) == 2 and all(wrong(hit, HIT) == [] for hit in value),
+    "query_ms": whole,
+    "timings": lambda value: wrong(value, {"embed_ms": whole, "search_ms": whole}) == [],
+}
+
+
+@pytest.fixture(scope="module")
+def done_url(stack: RunningStack, client: Client) -> str:
+    """Return the URL of an indexed page of the corpus."""
+    url = f"{stack.site}/handbook.html"
+    assert index(client, url, CORPUS).status == "done"
+    return url
+
+
+def get(http: httpx.Client, job_id: str) -> httpx.Response:
+    answer = http.get(f"/orchestrator/jobs/{job_id}")
+    assert (answer.status_code, openapi.problems("/orchestrator/jobs/{job_id}", answer)) == (200, [])
+    return answer
+
+
+def ended(http: httpx.Client, job_id: str) -> Any:
+    def look() -> Any:
+        job = get(http, job_id).json()
+        return job if job["status"] in ("done", "failed") else None
+
+    return eventually(look, f"the end of {job_id}")
+
+
+def test_a_submitted_page_goes_from_pending_to_done(stack: RunningStack, http: httpx.Client) -> None:
+    url = f"{stack.site}/slow?seconds=1"
+    answer = http.post("/orchestrator/jobs", json={"url": url, "corpus_name": CORPUS})
+    assert (answer.status_code, wrong(answer.json(), SUBMITTED)) == (202, [])
+    assert openapi.problems("/orchestrator/jobs", answer) == []
+    job = get(http, answer.json()["job_id"]).json()
+    assert wrong(job, IN_PROGRESS) == []
+    last = ended(http, job["job_id"])
+    assert wrong(last, DONE) == []
+    assert (last["url"], last["title"], last["created_at"]) == (url, "A slow page", job["created_at"])
+    assert datetime.fromisoformat(last["updated_at"]) > datetime.fromisoformat(last["created_at"])
+
+
+def test_a_page_that_is_not_there_fails_with_its_reason(stack: RunningStack, http: httpx.Client) -> None:
+    answer = http.post("/orchestrator/jobs", json={"url": f"{stack.site}/lost.html", "corpus_name": CORPUS})
+    assert wrong(ended(http, answer.json()["job_id"]), FAILED) == []
+
+
+@pytest.mark.parametrize("path", ["/orchestrator/jobs", "/orchestrator/jobs/"])
+def test_the_list_is_the_same_under_both_spellings(http: httpx.Client, done_url: str, path: str) -> None:
+    answer = http.get(path, params={"corpus_name": CORPUS, "status": "done", "limit": 1, "url": done_url})
+    assert answer.status_code == 200
+    assert openapi.problems("/orchestrator/jobs", answer) == []
+    listed = answer.json()
+    assert (listed.keys(), listed["count"]) == ({"jobs", "count", "next_cursor"}, 1)
+    assert wrong(listed["jobs"][0], DONE) == []
+    assert listed["jobs"][0] == get(http, listed["jobs"][0]["job_id"]).json()
+
+
+def test_a_search_answers_with_chunks_and_their_sources(http: httpx.Client, done_url: str) -> None:
+    asked = {"corpus_name": CORPUS, "query": "what may a keeper do", "top_k": 2}
+    answer = http.post("/embedding/search", json=asked)
+    assert (answer.status_code, wrong(answer.json(), FOUND)) == (200, [])
+    assert openapi.problems("/embedding/search", answer) == []
+    hits = answer.json()["results"]
+    assert {hit["source_url"] for hit in hits} == {done_url}
+    assert hits[0]["score"] >= hits[1]["score"]
+
+
+def test_every_answer_names_its_request(http: httpx.Client) -> None:
+    good = http.get("/orchestrator/jobs", params={"limit": 1})
+    an_id(good.headers["X-Request-Id"])
+    bad = http.get("/orchestrator/jobs/unknown", headers={"X-Request-Id": "my-own-7"})
+    assert bad.json()["error"]["request_id"] == "my-own-7"
+
+
+def refusal(answer: httpx.Response) -> tuple[int, str]:
+    error = answer.json()["error"]
+    assert {"code", "message", "request_id"} <= error.keys()
+    return answer.status_code, error["code"]
+
+
+def test_statuses_of_refusals(stack: RunningStack, http: httpx.Client) -> None:
+    unknown = str(uuid.uuid4())
+    report = {"stage": "scraping", "status": "failed", "error_code": "http_404", "error_message": "gone"}
+    with stack.http("") as nobody, stack.http("dev-no-such-key") as stranger:
+        missing = nobody.get("/orchestrator/jobs")
+        invalid = stranger.get("/orchestrator/jobs")
+    assert refusal(missing) == refusal(invalid) == (401, "invalid_api_key")
+    reported = http.post(f"/orchestrator/jobs/{unknown}/complete", json=report)
+    assert refusal(reported) == (403, "forbidden")
+    assert reported.json()["error"]["message"] == "Internal service key required"
+    absent = http.get(f"/orchestrator/jobs/{unknown}")
+    assert refusal(absent) == (404, "not_found")
+    for path, answer in {
+        "/orchestrator/jobs": missing,
+        "/orchestrator/jobs/{job_id}/complete": reported,
+        "/orchestrator/jobs/{job_id}": absent,
+    }.items():
+        assert openapi.problems(path, answer) == []
+
+
+def test_the_document_lists_the_codes_of_the_error_table() -> None:
+    assert {
+        "invalid_api_key",
+        "not_found",
+        "deadline_exceeded",
+        "max_retries_exceeded",
+    } <= openapi.error_codes()
+    assert openapi.broken({"$ref": "#/components/schemas/JobStatus"}, "lost") != []

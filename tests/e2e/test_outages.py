@@ -1,0 +1,110 @@
+"""What breaks comes back, and nothing that was accepted is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from indexmill.client import Client
+from tests.support import openapi
+from tests.support.stack import RunningStack, eventually, index
+
+pytestmark = pytest.mark.e2e
+
+CORPUS = "outages"
+PAGE = "/collections/bookboat.html"
+
+
+@pytest.fixture
+def rough_client(rough_stack: RunningStack) -> Iterator[Client]:
+    """Yield a client of the stack on which things are broken; the stand-ins are well again afterwards."""
+    try:
+        with rough_stack.client() as opened:
+            yield opened
+    finally:
+        for stand_in in ("membership", "embeddings"):
+            rough_stack.set_mood(stand_in, mode="ok")
+
+
+def accepted(caller: httpx.Client, url: str) -> str | None:
+    """Return the id of a submitted job, None while the service says that it is away."""
+    answer = caller.post("/orchestrator/jobs", json={"url": url, "corpus_name": CORPUS})
+    assert answer.status_code in (202, 503), answer.text
+    assert openapi.problems("/orchestrator/jobs", answer) == []
+    return str(answer.json()["job_id"]) if answer.status_code == 202 else None
+
+
+def kill(stack: RunningStack, service: str) -> None:
+    """Kill a backend; return when it serves again."""
+    before = stack.status()["services"][service]
+    os.kill(before["pid"], signal.SIGKILL)
+
+    def is_back() -> bool:
+        now = stack.status()["services"][service]
+        return now["restarts"] == before["restarts"] + 1 and now["serving"] and now["pid"] != before["pid"]
+
+    eventually(is_back, f"{service} serves again")
+
+
+def test_known_keys_work_while_membership_is_away(rough_stack: RunningStack, rough_client: Client) -> None:
+    rough_client.list(limit=1)
+    rough_stack.set_mood("membership", mode="down")
+    with rough_stack.http(rough_stack.other_api_key) as unknown:
+        answer = unknown.get("/orchestrator/jobs")
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"]) == (503, "auth_unavailable")
+        assert answer.headers["Retry-After"] == str(error["retry_after"])
+        assert index(rough_client, rough_stack.site + PAGE, CORPUS).status == "done"
+        rough_stack.set_mood("membership", mode="ok")
+        assert unknown.get("/orchestrator/jobs").status_code == 200
+
+
+def test_a_job_waits_while_nothing_can_be_embedded(rough_stack: RunningStack, rough_client: Client) -> None:
+    rough_stack.set_mood("embeddings", mode="503")
+    asked = rough_stack.stand_in_state("embeddings")["requests"]
+    job_id = rough_client.submit(f"{rough_stack.site}/visit/opening-hours.html", CORPUS).job_id
+    eventually(lambda: rough_stack.stand_in_state("embeddings")["requests"] > asked, "the endpoint was asked")
+    with rough_stack.http() as caller:
+        answer = caller.post("/embedding/search", json={"query": "open", "corpus_name": CORPUS})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "embedding_unavailable")
+    assert rough_client.get(job_id).status == "embedding"
+    rough_stack.set_mood("embeddings", mode="ok")
+    (job,) = rough_client.wait([job_id], 60)
+    assert (job.status, job.attempt) == ("done", 1)
+    assert job.document_id in {
+        hit.document_id for hit in rough_client.search("opening hours", CORPUS).results
+    }
+
+
+@pytest.mark.parametrize("service", ["embeddings", "aws", "postgres", "membership", "site"])
+def test_a_backend_that_was_killed_is_started_again(
+    rough_stack: RunningStack, rough_client: Client, service: str
+) -> None:
+    before = index(rough_client, rough_stack.site + PAGE, CORPUS)
+    kill(rough_stack, service)
+    with rough_stack.http() as caller:
+        job_id = eventually(lambda: accepted(caller, rough_stack.site + PAGE), "a job is accepted")
+    (job,) = rough_client.wait([job_id], 60)
+    assert (job.status, job.chunk_count) == ("done", before.chunk_count)
+    assert rough_client.get(before.job_id) == before
+    assert {hit.document_id for hit in rough_client.search("boat", CORPUS, 1).results} == {before.document_id}
+
+
+def test_a_page_that_fails_for_a_moment_is_tried_again(
+    rough_stack: RunningStack, rough_client: Client
+) -> None:
+    better, never = f"{rough_stack.site}/flaky/better?fails=2", f"{rough_stack.site}/status/503"
+    jobs = rough_client.wait(rough_client.submit([better, never], CORPUS).job_ids or (), 60)
+    ended: dict[str, Any] = {job.url: job for job in jobs}
+    assert (ended[better].status, ended[better].title) == ("done", "A page that got better")
+    error = ended[never].error
+    assert (error.stage, error.code, error.cause, error.attempts) == (
+        *("scraping", "max_retries_exceeded", "http_503", 4),
+    )
+    assert error.message == "Scraping failed after 3 retries"
+    assert ended[never].user_message == "Could not fetch the URL. Check that it is accessible."

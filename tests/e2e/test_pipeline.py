@@ -1,0 +1,191 @@
+"""The whole way from URLs to search results, and who may see them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from indexmill.client import ApiError, Client
+from indexmill.contracts.http_search import SearchResponse
+from indexmill.contracts.job import Job
+from local.demo.checks import differences
+from local.site.catalogue import DONE, PAGES, QUERIES
+from tests.support.stack import RunningStack, index
+
+pytestmark = pytest.mark.e2e
+
+SITE = "site"
+UNHAPPY = {
+    "/lost.html": ("http_404", "There is no page at this URL. Check the address."),
+    "/private/ledger.html": ("robots_disallowed", "The site does not allow automated access to this page."),
+    "/empty.html": ("empty_content", "The page has no readable text."),
+    "/badge.png": ("unsupported_content_type", "This type of file cannot be indexed yet."),
+    "/status/403": ("http_403", "The URL is blocked. Check that it is publicly accessible."),
+}
+
+
+@pytest.fixture(scope="module")
+def other(stack: RunningStack) -> Iterator[Client]:
+    """Yield somebody else."""
+    with stack.second_client() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def whole_site(stack: RunningStack, client: Client) -> list[Job]:
+    """Return the jobs of every page of the built-in site, submitted as one batch."""
+    urls = [stack.site + page.path for page in PAGES]
+    accepted = client.submit(urls, SITE)
+    assert (accepted.url_count, (accepted.job_ids or [""])[0]) == (len(urls), accepted.job_id)
+    jobs = client.wait(accepted.job_ids or (), 60)
+    assert [job.url for job in jobs] == urls
+    assert {job.batch_id for job in jobs} == {accepted.batch_id}
+    return jobs
+
+
+def published(found: SearchResponse) -> list[tuple[str, str, int]]:
+    return sorted((hit.chunk_id, hit.source_url, hit.ordinal) for hit in found.results)
+
+
+def test_every_page_ends_as_it_should(stack: RunningStack, whole_site: list[Job]) -> None:
+    assert differences(stack.site, whole_site) == []
+
+
+@pytest.mark.parametrize(("query", "path"), QUERIES, ids=[path for _, path in QUERIES])
+@pytest.mark.usefixtures("whole_site")
+def test_the_right_page_ranks_first(stack: RunningStack, client: Client, query: str, path: str) -> None:
+    hits = client.search(query, SITE, 5).results
+    assert hits[0].source_url == stack.site + path
+    scores = [hit.score for hit in hits]
+    assert scores == sorted(scores, reverse=True)
+    assert len({hit.chunk_id for hit in hits}) == len(hits) == 5
+
+
+@pytest.mark.usefixtures("whole_site")
+def test_a_search_with_a_vector_finds_by_meaning(
+    stack: RunningStack, client: Client, http: httpx.Client
+) -> None:
+    query, path = QUERIES[0]
+    (vector,) = client.embed([query]).embeddings
+    asked = {"query_embedding": vector, "corpus_name": SITE, "top_k": 3}
+    answer = http.post("/embedding/search", json=asked)
+    found = SearchResponse.model_validate_json(answer.content)
+    assert found.results[0].source_url == stack.site + path
+    assert 0 < found.results[-1].score <= found.results[0].score <= 1
+    short = http.post("/embedding/search", json={**asked, "query_embedding": vector[:-1]})
+    assert (short.status_code, short.json()["error"]["code"]) == (422, "dimension_mismatch")
+
+
+def test_a_page_that_did_not_change_keeps_its_chunks(stack: RunningStack, client: Client) -> None:
+    url, corpus = f"{stack.site}/workshops/bindery.html", "again"
+    first = index(client, url, corpus)
+    before = client.search("paste", corpus, 100)
+    second = index(client, url, corpus)
+    assert (first.status, second.status) == (DONE, DONE)
+    assert second.job_id != first.job_id
+    assert (second.document_id, second.chunk_count) == (first.document_id, first.chunk_count)
+    after = client.search("paste", corpus, 100)
+    assert published(after) == published(before)
+    assert len(before.results) == first.chunk_count
+
+
+def test_a_redirect_is_indexed_under_the_url_that_was_asked_for(stack: RunningStack, client: Client) -> None:
+    corpus = "redirect"
+    job = index(client, f"{stack.site}/old-handbook", corpus)
+    assert (job.status, job.title) == (DONE, "The Keeper's Handbook")
+    assert {hit.source_url for hit in client.search("keeper", corpus).results} == {
+        f"{stack.site}/old-handbook"
+    }
+    assert client.scrape(f"{stack.site}/old-handbook").final_url == f"{stack.site}/handbook.html"
+
+
+def test_spellings_of_one_url_are_one_document(stack: RunningStack, client: Client) -> None:
+    corpus = "spellings"
+    plain = index(client, f"{stack.site}/visit/opening-hours.html", corpus)
+    odd = index(client, f"{stack.site.replace('http', 'HTTP')}/de/../visit/opening%2Dhours.html#top", corpus)
+    assert (odd.status, odd.document_id) == (DONE, plain.document_id)
+    sources = [hit.source_url for hit in client.search("open", corpus, 100).results]
+    assert sources == [plain.url] * len(sources)
+    assert len(sources) == plain.chunk_count
+
+
+def test_what_cannot_be_indexed_says_why(stack: RunningStack, client: Client) -> None:
+    accepted = client.submit([stack.site + path for path in UNHAPPY], "unhappy")
+    jobs = client.wait(accepted.job_ids or (), 30)
+    told = {
+        job.url.removeprefix(stack.site): (job.error and job.error.code, job.user_message) for job in jobs
+    }
+    assert told == UNHAPPY
+    assert {job.failed_stage for job in jobs} == {"scraping"}
+
+
+def test_a_corpus_without_a_page_answers_with_nothing(stack: RunningStack, client: Client) -> None:
+    assert index(client, f"{stack.site}/lost.html", "nothing").status == "failed"
+    assert client.search("anything", "nothing").results == []
+
+
+def test_a_corpus_that_never_was_is_not_found(client: Client) -> None:
+    with pytest.raises(ApiError) as refused:
+        client.search("anything", "never-was")
+    assert (refused.value.status, refused.value.code) == (404, "not_found")
+
+
+@pytest.mark.usefixtures("whole_site")
+def test_somebody_elses_corpus_is_not_found(other: Client) -> None:
+    with pytest.raises(ApiError) as refused:
+        other.search("telescope", SITE)
+    assert (refused.value.status, refused.value.code) == (404, "not_found")
+
+
+def test_two_callers_with_one_corpus_name_see_their_own(
+    stack: RunningStack, client: Client, other: Client
+) -> None:
+    corpus = "same-name"
+    mine, theirs = f"{stack.site}/collections/bookboat.html", f"{stack.site}/visit/opening-hours.html"
+    assert (index(client, mine, corpus).status, index(other, theirs, corpus).status) == (DONE, DONE)
+    assert {hit.source_url for hit in client.search("boat", corpus, 100).results} == {mine}
+    assert {hit.source_url for hit in other.search("boat", corpus, 100).results} == {theirs}
+    assert {job.url for job in other.list(corpus_name=corpus).jobs} == {theirs}
+
+
+def test_somebody_elses_job_answers_like_one_that_never_was(
+    stack: RunningStack, whole_site: list[Job], other: Client
+) -> None:
+    same_id = {"X-Request-Id": "one-and-the-same"}
+    with stack.http(stack.other_api_key) as caller:
+        foreign = caller.get(f"/orchestrator/jobs/{whole_site[0].job_id}", headers=same_id)
+        unknown = caller.get(f"/orchestrator/jobs/{uuid.uuid4()}", headers=same_id)
+    assert (foreign.status_code, foreign.content) == (404, unknown.content)
+    assert foreign.headers.keys() == unknown.headers.keys()
+    with pytest.raises(ApiError):
+        other.get(whole_site[0].job_id)
+
+
+def test_the_list_comes_in_pages_newest_first(client: Client, whole_site: list[Job]) -> None:
+    seen: list[Job] = []
+    cursor: str | None = None
+    while True:
+        page = client.list(corpus_name=SITE, limit=8, cursor=cursor)
+        assert page.count == len(page.jobs) <= 8
+        seen += page.jobs
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    assert len(seen) == len(whole_site) == len({job.job_id for job in seen})
+    order = [(job.created_at, job.job_id) for job in seen]
+    assert order == sorted(order, reverse=True)
+
+
+def test_the_list_can_be_filtered(stack: RunningStack, client: Client, whole_site: list[Job]) -> None:
+    failed = client.list(corpus_name=SITE, status="failed").jobs
+    assert {job.job_id for job in failed} == {job.job_id for job in whole_site if job.status == "failed"}
+    assert client.list(corpus_name=SITE, failed_stage="embedding").jobs == []
+    assert len(client.list(corpus_name=SITE, failed_stage="scraping").jobs) == len(failed)
+    url = f"{stack.site}/badge.png"
+    assert [job.url for job in client.list(corpus_name=SITE, url=url).jobs] == [url]
+    moment = whole_site[0].created_at.isoformat()
+    assert client.list(corpus_name=SITE, created_before=moment).jobs == []
+    assert client.list(corpus_name=SITE, created_after=moment).count == len(whole_site)

@@ -1,0 +1,216 @@
+"""template.yaml as the local cloud reads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local.front.throttle import Throttle
+from local.intrinsics import TemplateError
+from local.parameters import ParameterError
+from local.template import CloudSpec, Template
+from local.translation import translate
+from tests.support.repository import ROOT
+
+REGION, ACCOUNT = "eu-west-1", "000000000000"
+SITE = "127.0.0.1:8081"
+
+
+@pytest.fixture(autouse=True)
+def _no_region_stays_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
+
+
+def read(path: Path = ROOT / "template.yaml", **overrides: str) -> Template:
+    translated, parameters = translate(path, {"AllowedPrivateHosts": SITE, "Unknown": "x"}, overrides, REGION)
+    return Template(translated, parameters, folder=path.parent, region=REGION, account_id=ACCOUNT)
+
+
+def cloud(template: Template) -> CloudSpec:
+    names = template.stateful()["Resources"]
+    ids = {name: f"http://sqs/{name}" if "Queue" in name or "Dlq" in name else name.lower() for name in names}
+    return template.cloud(ids, {name: f"arn:aws:x:{REGION}:{ACCOUNT}:{name}" for name in names})
+
+
+@pytest.fixture(scope="module")
+def whole() -> CloudSpec:
+    """Return the repository's own cloud with all defaults."""
+    return cloud(read())
+
+
+def test_stateful_resources_have_fixed_names_and_no_functions_left() -> None:
+    part = read(ScrapeVisibility="400").stateful()
+    resources = part["Resources"]
+    assert {body["Type"] for body in resources.values()} == {
+        *("AWS::SQS::Queue", "AWS::S3::Bucket", "AWS::DynamoDB::Table"),
+    }
+    queue = resources["ScrapeQueue"]["Properties"]
+    assert (queue["QueueName"], queue["VisibilityTimeout"]) == ("indexmill-ScrapeQueue", "400")
+    assert resources["ContentBucket"]["Properties"]["BucketName"] == "indexmill-contentbucket"
+
+
+def test_parameters_are_default_automatic_or_given() -> None:
+    parameters = read(LogLevel="DEBUG").parameters
+    assert (parameters["LogLevel"], parameters["AllowedPrivateHosts"]) == ("DEBUG", SITE)
+    assert parameters["ScrapeTimeout"] == "60"
+    assert "Unknown" not in parameters
+    assert read(AllowedPrivateHosts="other:1").parameters["AllowedPrivateHosts"] == "other:1"
+
+
+def test_an_unknown_parameter_is_refused() -> None:
+    with pytest.raises(ParameterError, match="no parameter ScrapeTimout; it has ScrapeTimeout"):
+        read(ScrapeTimout="5")
+
+
+def test_a_function_has_its_code_layers_and_environment(whole: CloudSpec) -> None:
+    worker = {each.logical_id: each for each in whole.functions}["ScraperWorker"]
+    assert (worker.name, worker.handler, worker.runtime) == ("ScraperWorker", "worker.handler", "python3.13")
+    assert (worker.timeout_s, worker.memory_mb, worker.reserved_concurrency) == (60, 512, None)
+    assert worker.code_dir == ROOT / "functions" / "scraper"
+    # The other layers are built; here their packages are those that we run in.
+    assert worker.layer_dirs == (ROOT / "layers" / "indexmill",)
+    environment = dict(worker.environment)
+    assert environment["SCRAPE_QUEUE_URL"] == "http://sqs/ScrapeQueue"
+    assert (environment["BUCKET_NAME"], environment["STATE_TABLE"]) == ("contentbucket", "statetable")
+    assert (environment["STAGE"], environment["ALLOWED_PRIVATE_HOSTS"]) == ("dev", SITE)
+    assert all(isinstance(value, str) for value in environment.values())
+
+
+def test_every_function_has_its_handler(whole: CloudSpec) -> None:
+    for function in whole.functions:
+        module = function.handler.split(".")[0]
+        assert (function.code_dir / f"{module}.py").is_file(), function.logical_id
+        assert all(each.is_dir() for each in function.layer_dirs)
+
+
+def test_a_function_refers_to_another_by_its_name(whole: CloudSpec) -> None:
+    results = {each.logical_id: each for each in whole.functions}["OrchestratorResults"]
+    assert results.environment["CHUNKING_FUNCTION"] == "ChunkingApi"
+
+
+def test_routes_say_who_answers_and_who_checks(whole: CloudSpec) -> None:
+    assert whole.api is not None
+    routes = {f"{route.method} {route.path}": route for route in whole.api.routes}
+    assert routes.keys() == {
+        "POST /orchestrator/jobs",
+        "GET /orchestrator/jobs",
+        "GET /orchestrator/jobs/{job_id}",
+        "POST /orchestrator/jobs/{job_id}/complete",
+        "POST /scraper/scrape",
+        "POST /scraper/enqueue",
+        "POST /chunking/chunk",
+        "POST /embedding/embed",
+        "POST /embedding/enqueue",
+        "POST /embedding/search",
+    }
+    assert {route.authorizer for route in routes.values()} == {"ApiKey"}
+    assert routes["POST /embedding/search"].function == "EmbeddingReadApi"
+    assert {route.timeout_ms for route in routes.values()} == {29_000}
+    authorizer = whole.api.authorizers["ApiKey"]
+    assert (authorizer.function, authorizer.identity_headers, authorizer.ttl_s) == (
+        "Authorizer",
+        ("X-API-Key",),
+        60,
+    )
+    refusal = whole.api.gateway_responses["AUTHORIZER_FAILURE"]
+    assert (refusal.status, refusal.headers["Retry-After"]) == (503, "5")
+    assert whole.throttles == {"*": Throttle(500, 1000)}
+
+
+def test_the_integration_time_out_is_a_parameter() -> None:
+    api = cloud(read(IntegrationTimeoutSeconds="3")).api
+    assert api is not None
+    assert {route.timeout_ms for route in api.routes} == {3_000}
+
+
+def test_sources_read_their_queues(whole: CloudSpec) -> None:
+    sources = {(source.function, source.queue): source for source in whole.sources}
+    scrape = sources["ScraperWorker", "ScrapeQueue"]
+    assert (scrape.batch_size, scrape.maximum_concurrency, scrape.window_s) == (10, 10, 0)
+    assert all(source.report_batch_item_failures and source.enabled for source in whole.sources)
+    dead = {queue for function, queue in sources if function == "OrchestratorDeadLetters"}
+    assert dead == {"ScrapeDlq", "EmbedDlq", "CallbacksDlq"}
+
+
+def test_the_sweeper_runs_each_minute(whole: CloudSpec) -> None:
+    (schedule,) = whole.schedules
+    assert (schedule.function, schedule.every_s, schedule.enabled) == ("OrchestratorSweeper", 60, True)
+
+
+def test_a_visibility_below_six_time_outs_is_refused() -> None:
+    read().check_visibility()
+    read(ScrapeTimeout="10", ScrapeVisibility="60").check_visibility()
+    told = "ScrapeQueue hides messages for 59 s.* raise ScrapeVisibility to 60"
+    with pytest.raises(TemplateError, match=told):
+        read(ScrapeTimeout="10", ScrapeVisibility="59").check_visibility()
+
+
+SMALL = """
+Transform: AWS::Serverless-2016-10-31
+Parameters: {Wide: {Type: String, Default: "no"}}
+Conditions: {IsWide: !Equals [!Ref Wide, "yes"]}
+Resources:
+  Worker:
+    Type: AWS::Serverless::Function
+    Properties:
+      CodeUri: code/
+      Handler: app.handler
+      Runtime: python3.13
+      ReservedConcurrentExecutions: 4
+      Environment: {Variables: {FLAG: true, NUMBER: 3, EXTRA: !If [IsWide, "1", !Ref "AWS::NoValue"]}}
+  Extra:
+    Type: AWS::SQS::Queue
+    Condition: IsWide
+"""
+
+
+def small(tmp_path: Path, text: str = SMALL, **overrides: str) -> Template:
+    file = tmp_path / "template.yaml"
+    file.write_text(text)
+    return read(file, **overrides)
+
+
+def test_conditions_decide_what_exists(tmp_path: Path) -> None:
+    narrow, wide = small(tmp_path), small(tmp_path, Wide="yes")
+    assert (narrow.stateful()["Resources"].keys(), wide.stateful()["Resources"].keys()) == (set(), {"Extra"})
+    (worker,) = cloud(narrow).functions
+    assert worker.environment == {"FLAG": "true", "NUMBER": "3"}
+    assert cloud(wide).functions[0].environment["EXTRA"] == "1"
+    assert (worker.reserved_concurrency, worker.timeout_s, worker.memory_mb) == (4, 3, 128)
+    assert cloud(narrow).api is None
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("- a list", "it has no Resources"),
+        ("Resources: {A: [", "is not a template"),
+        (
+            "Transform: AWS::Serverless-2016-10-31\nResources: {A: {Type: 'AWS::Serverless::Function'}}",
+            "translated",
+        ),
+    ],
+)
+def test_what_is_no_template_is_refused_in_a_sentence(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(TemplateError, match=told):
+        small(tmp_path, text)
+
+
+def test_a_missing_template_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TemplateError, match="cannot be read: No such file"):
+        read(tmp_path / "none.yaml")
+
+
+def schedule(tmp_path: Path, expression: str) -> Any:
+    event = f"{{Tick: {{Type: Schedule, Properties: {{Schedule: {expression}}}}}}}"
+    return cloud(
+        small(tmp_path, SMALL.replace("ReservedConcurrentExecutions: 4", f"Events: {event}"))
+    ).schedules
+
+
+def test_rates_are_seconds_and_anything_else_is_refused(tmp_path: Path) -> None:
+    assert [each.every_s for each in schedule(tmp_path, "rate(2 hours)")] == [7200]
+    with pytest.raises(TemplateError, match=r"only rate\(…\) is supported"):
+        schedule(tmp_path, '"cron(0 12 * * ? *)"')
