@@ -39,7 +39,7 @@ def null(value: Any) -> bool:
 
 
 def an_id(value: Any) -> bool:
-    return str(uuid.UUID(value)) == value
+    return str(uuid.UUID(value)) == str(value)
 
 
 def moment(value: Any) -> bool:

@@ -46,7 +46,9 @@ def kill(stack: RunningStack, service: str) -> None:
 
     def is_back() -> bool:
         now = stack.status()["services"][service]
-        return now["restarts"] == before["restarts"] + 1 and now["serving"] and now["pid"] != before["pid"]
+        return bool(
+            now["restarts"] == before["restarts"] + 1 and now["serving"] and now["pid"] != before["pid"]
+        )
 
     eventually(is_back, f"{service} serves again")
 

@@ -111,11 +111,12 @@ def test_nobody_is_called_back_by_a_synchronous_request(
 ) -> None:
     before = reports(stack)
     job_id = client.submit(f"{stack.site}/slow?seconds=1&sync", CORPUS).job_id
-    for path, body in {
+    requests: dict[str, dict[str, Any]] = {
         "/scraper/scrape": {"url": stack.site + PAGE},
         "/chunking/chunk": {"text": "Some words."},
         "/embedding/embed": {"texts": ["Some words."]},
-    }.items():
+    }
+    for path, body in requests.items():
         answer = http.post(path, json={**body, "job_id": job_id})
         assert (answer.status_code, answer.json()["job_id"]) == (200, job_id)
     (job,) = client.wait([job_id], 30)

@@ -1,0 +1,188 @@
+"""What the commands are made of, without a stack."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from indexmill.client import Client
+from indexmill.contracts.http_jobs import SubmitResponse
+from indexmill.contracts.http_search import SearchResponse
+from indexmill.contracts.job import Job, JobError, JobStatus, Progress
+from local.cli.app import app
+from local.cli.results import print_results
+from local.cli.submit import submit_all
+from local.cli.terminal import EXIT_NO_STACK, EXIT_USAGE, Failure, console, print_json, running_stack
+from local.cli.up import _options
+from local.demo.checks import differences, outcome, ranking_problem, stages_passed
+from local.site.catalogue import DONE, PAGES
+
+SITE = "http://site"
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def job(path: str, status: str = "done", *, code: str = "", cause: str | None = None, **more: Any) -> Job:
+    error = JobError(stage="scraping", code=code, message="m", at=NOW, cause=cause) if code else None
+    fields = {"title": "T", "chunk_count": 1, **more}
+    return Job(
+        job_id=path,
+        status=JobStatus(status),
+        url=SITE + path,
+        corpus_name="default",
+        error=error,
+        created_at=NOW,
+        updated_at=NOW,
+        user_message="…",
+        progress=Progress(stage=3, of=3),
+        attempt=1,
+        **fields,
+    )
+
+
+def as_told() -> dict[str, Job]:
+    """Return the jobs of the built-in site as its catalogue tells them."""
+    return {
+        page.path: job(page.path, title=page.title)
+        if page.outcome == DONE
+        else job(page.path, "failed", code=page.outcome, chunk_count=None)
+        for page in PAGES
+    }
+
+
+def hit(url: str, text: str = "words", score: float = 1.0) -> dict[str, Any]:
+    ids = {
+        "chunk_id": "c",
+        "document_id": "d",
+        "title": None,
+        "ordinal": 0,
+        "context": "",
+        "start": 0,
+        "end": 5,
+    }
+    return {**ids, "text": text, "score": score, "source_url": url}
+
+
+def found(*hits: dict[str, Any]) -> SearchResponse:
+    return SearchResponse.model_validate(
+        {"results": hits, "query_ms": 1, "timings": {"embed_ms": 1, "search_ms": 0}}
+    )
+
+
+def test_the_precise_cause_is_the_outcome() -> None:
+    assert outcome(job("/a")) == "done"
+    assert outcome(job("/a", "failed", code="http_404")) == "http_404"
+    assert outcome(job("/a", "failed", code="max_retries_exceeded", cause="dns_error")) == "dns_error"
+
+
+def test_a_site_that_came_out_as_told_differs_in_nothing() -> None:
+    assert differences(SITE, as_told().values()) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "instead", "told"),
+    [
+        ("/lost.html", None, "/lost.html has no job"),
+        ("/lost.html", job("/lost.html"), "/lost.html ended as done, expected http_404"),
+        ("/handbook.html", job("/handbook.html", title="X"), "is titled 'X', expected"),
+        (
+            "/handbook.html",
+            job("/handbook.html", title="The Keeper's Handbook", chunk_count=0),
+            "has no chunks",
+        ),
+        ("/index.html", job("/index.html", "embedding"), "ended as embedding, expected done"),
+    ],
+)
+def test_what_differs_is_told(path: str, instead: Job | None, told: str) -> None:
+    jobs = as_told()
+    del jobs[path]
+    (problem,) = differences(SITE, [*jobs.values(), *([instead] if instead else [])])
+    assert told in problem
+
+
+def test_the_first_result_decides_about_a_ranking() -> None:
+    assert ranking_problem(found(hit("a"), hit("b")), "a") is None
+    assert ranking_problem(found(hit("b"), hit("a")), "a") == "the search ranks b first, expected a"
+    assert ranking_problem(found(), "a") == "the search found nothing, expected a"
+
+
+def test_stages_are_counted_by_how_far_documents_are() -> None:
+    statuses = ["pending", "scraping", "chunking", "embedding", "done", "failed"]
+    assert stages_passed(statuses) == {"scraped": 4, "chunked": 3, "searchable": 2}
+    assert set(stages_passed([]).values()) == {0}
+
+
+class Recorded(Client):
+    """A client that only counts what it would submit."""
+
+    def __init__(self) -> None:
+        super().__init__("http://nowhere", "key")
+        self.batches: list[list[str]] = []
+
+    def submit(self, url: Any, corpus_name: str | None = None) -> SubmitResponse:
+        self.batches.append(list(url))
+        return SubmitResponse(job_id=url[0], url_count=len(url), job_ids=list(url))
+
+
+def test_any_number_of_urls_goes_out_in_batches_of_a_hundred() -> None:
+    urls = [f"u{at}" for at in range(250)]
+    with Recorded() as client:
+        assert submit_all(client, urls, None) == urls
+    assert [len(batch) for batch in client.batches] == [100, 100, 50]
+
+
+def test_results_are_shown_with_rank_and_beginning(capsys: pytest.CaptureFixture[str]) -> None:
+    print_results(
+        console(), found(hit("http://a/", "one [b]two[/b]\n\nthree"), hit("http://b/", "word " * 60, 0.5))
+    )
+    shown = capsys.readouterr().out
+    assert "1. 1.000  http://a/\n     one [b]two[/b] three\n" in shown
+    assert "2. 0.500  http://b/" in shown
+    assert shown.rstrip().endswith("word…")
+    assert max(map(len, shown.splitlines())) <= 5 + 160
+    print_results(console(), found())
+    assert "nothing found" in capsys.readouterr().out
+
+
+def test_json_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"at": NOW, "text": "a\nb"})
+    assert capsys.readouterr().out == '{"at": "2026-01-01 00:00:00+00:00", "text": "a\\nb"}\n'
+
+
+def test_a_folder_without_a_stack_is_a_failure_with_the_next_step(tmp_path: Path) -> None:
+    with pytest.raises(Failure, match=f"start one with: indexmill up --state {tmp_path}") as failure:
+        running_stack(tmp_path)
+    assert failure.value.exit_code == EXIT_NO_STACK
+
+
+def test_options_of_up_are_read(tmp_path: Path) -> None:
+    options = _options(tmp_path, 8080, ["A=1", "B=x=y"], tmp_path, 1.5)
+    assert (options.state, options.port, options.began) == (tmp_path.resolve(), 8080, 1.5)
+    assert (options.overrides, options.site_root) == ({"A": "1", "B": "x=y"}, tmp_path.resolve())
+
+
+@pytest.mark.parametrize(
+    ("parameters", "root", "told"),
+    [(["A"], None, "--parameter"), ([], Path("/no/such/folder"), "--site-root /no/such/folder is no folder")],
+)
+def test_wrong_options_of_up_are_wrong_usage(
+    tmp_path: Path, parameters: list[str], root: Path | None, told: str
+) -> None:
+    with pytest.raises(Failure, match=told) as failure:
+        _options(tmp_path, 0, parameters, root, 0.0)
+    assert failure.value.exit_code == EXIT_USAGE
+
+
+@pytest.mark.parametrize("command", ["up", "down", "status", "submit", "search", "logs", "demo"])
+def test_every_command_explains_itself_with_examples(command: str) -> None:
+    shown = CliRunner().invoke(app, [command, "--help"])
+    assert shown.exit_code == 0
+    assert f"indexmill {command}" in shown.output
+    assert "Examples:" in shown.output
+
+
+def test_an_unknown_command_is_wrong_usage() -> None:
+    assert CliRunner().invoke(app, ["strat"]).exit_code == EXIT_USAGE
