@@ -11,7 +11,10 @@ from local.doctor.template import template
 
 
 def examine(repository: Path, state: Path) -> Iterator[Finding]:
-    """What is well and what is not, as it is found out; none of it changes anything."""
+    """What is well and what is not, as it is found out.
+
+    Nothing is changed, except that the database's programs are copied where the next start would copy them.
+    """
     source = repository / "template.yaml"
     interpreter = repository / ".venv-ministack" / "bin" / "python"
     checks: tuple[tuple[str, Callable[[], Iterable[Finding]]], ...] = (

@@ -22,7 +22,7 @@ def show(screen: Console, shown: Timeline) -> None:
         screen.print(Text(text))
     for event in shown.events:
         style = "red" if event.failed else _STYLES[event.kind]
-        screen.print(Text(f"{offset(shown, event):>10}  ", "dim") + Text(event.text, style))
+        screen.print(Text.assemble((f"{offset(shown, event):>10}  ", "dim"), (event.text, style)))
     screen.print()
     for text in stage_lines(shown):
         screen.print(Text(text))
