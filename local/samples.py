@@ -151,7 +151,8 @@ def _callbacks(around: Surroundings) -> Mapping[str, Any]:
 def _schedule(around: Surroundings) -> Mapping[str, Any]:
     from local.triggers.schedule import scheduled_event
 
-    return scheduled_event("OrchestratorSweeperTick", around.region, around.account_id, datetime.now(UTC))
+    rule = "OrchestratorSweeperEveryMinute"
+    return scheduled_event(rule, around.region, around.account_id, datetime.now(UTC))
 
 
 def _chunk_call(_around: Surroundings) -> Mapping[str, Any]:
