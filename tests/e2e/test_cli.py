@@ -16,7 +16,7 @@ import pytest
 from local.site.catalogue import PAGES
 from tests.support.processes import family, listening, mentioning, still_running
 from tests.support.repository import ROOT
-from tests.support.stack import RunningStack, eventually, index, indexmill, start
+from tests.support.stack import RunningStack, eventually, index, indexmill, open_folder, start
 
 pytestmark = pytest.mark.e2e
 
@@ -26,11 +26,10 @@ ADDRESSES = ("gateway", "control", "site", "membership", "embeddings", "database
 
 
 @pytest.fixture
-def open_path(tmp_path: Path) -> Path:
-    """Return a folder that others may enter: the database server may run as somebody else."""
-    for each in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
-        each.chmod(0o755)
-    return tmp_path
+def open_path() -> Iterator[Path]:
+    """Yield a folder that others may enter: the database server may run as somebody else."""
+    with open_folder() as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -190,7 +189,7 @@ def left_in(folder: Path) -> list[str]:
 def test_the_demo_succeeds_and_leaves_nothing(open_path: Path) -> None:
     with demo(open_path) as process:
         shown, complaints = process.communicate(timeout=90)
-    assert (process.returncode, complaints) == (0, "")
+    assert (process.returncode, complaints) == (0, ""), shown
     assert shown.rstrip().endswith("everything is as expected")
     assert f"17 of {len(PAGES)} documents indexed" in shown
     assert (left_in(open_path), mentioning(str(open_path))) == ([], [])
@@ -199,7 +198,9 @@ def test_the_demo_succeeds_and_leaves_nothing(open_path: Path) -> None:
 def test_a_demo_that_is_killed_takes_its_cloud_along(open_path: Path) -> None:
     with demo(open_path) as process:
         assert process.stdout is not None
-        assert "the cloud is ready" in process.stdout.readline()
+        assert process.stderr is not None
+        first = process.stdout.readline()
+        assert "the cloud is ready" in first, process.stderr.read()
         assert mentioning(str(open_path))
         process.kill()
     eventually(lambda: not mentioning(str(open_path)), "its processes end", 20)

@@ -110,12 +110,21 @@ def start(state: Path, *parameters: str) -> RunningStack:
 
 
 @contextlib.contextmanager
+def open_folder() -> Iterator[Path]:
+    """Make a folder that others may enter, as whoever runs the database server has to when that is not us.
+
+    Not one of pytest's: the next pytest of the same user closes the folder above them again.
+    """
+    with tempfile.TemporaryDirectory(prefix="indexmill-e2e-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder).resolve()
+
+
+@contextlib.contextmanager
 def running_stack(*parameters: str) -> Iterator[RunningStack]:
     """Run a stack on a folder of its own, which goes with it."""
-    with tempfile.TemporaryDirectory(prefix="indexmill-e2e-", ignore_cleanup_errors=True) as folder:
-        # Whoever runs the database server, when that is not us, has to get to its data.
-        Path(folder).chmod(0o755)
-        state = Path(folder) / "state"
+    with open_folder() as folder:
+        state = folder / "state"
         try:
             yield start(state, *parameters)
         finally:

@@ -1,0 +1,134 @@
+"""Deploy the template into an AWS emulator.
+
+    python -m local.emulator.deploy --endpoint URL --database-url URL --parameter KEY=VALUE …
+
+The emulator runs everything by its own Lambda, queues, event source mappings and API gateway; Postgres, the
+embedding endpoint and Membership are elsewhere, as on AWS, and are named by `--parameter`. The URL of the
+API is the only thing on standard output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from local.emulator import sam
+from local.emulator.endpoint import Emulator, EmulatorFailed
+from local.emulator.host_runtime import HostRuntime
+from local.parameters import ParameterError, parse_overrides
+
+SECRET: Final = "indexmill-database-url"
+TOKENIZER_LAYER: Final = "BaseLayer"
+TOKENIZER: Final = "tokenizer/wordllama-256.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to deploy, and where to."""
+
+    endpoint: str
+    database_url: str
+    """As the functions reach it."""
+    parameters: Mapping[str, str]
+    folder: Path
+    """For the build and the layers of the functions; for an unchanged deployment, what was built."""
+    stack: str = "indexmill-dev"
+    region: str = "eu-west-1"
+    unchanged: bool = False
+    """Deploy what `make build` made, for an emulator that runs Lambda's own images."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """What came of it."""
+
+    api_url: str
+    resources: Mapping[str, str]
+    """Physical ids by logical ids."""
+    migrations: list[str]
+    """Files that the Migrator applied."""
+
+
+def deploy(options: Options) -> Deployment:
+    """Build, deploy, put the layers where the functions look for them, and migrate. Raises EmulatorFailed."""
+    emulator = Emulator(options.endpoint.rstrip("/"), options.region)
+    parameters = {"DatabaseUrlSecretArn": emulator.keep_secret(SECRET, options.database_url)}
+    host: HostRuntime | None = None
+    template = options.folder / "template.yaml"
+    if not options.unchanged:
+        host = HostRuntime(options.folder.resolve())
+        sam.build(host.build, options.region)
+        template = host.substitute()
+        parameters["TokenizerFile"] = str(host.layer(TOKENIZER_LAYER) / TOKENIZER)
+    parameters |= options.parameters
+    sam.deploy(template, options.stack, parameters, emulator.endpoint, options.region)
+    resources = emulator.resources(options.stack)
+    if host is not None:
+        _mount_layers(emulator, resources, host)
+        emulator.restate_concurrency()
+    migrated = emulator.invoke(resources["Migrator"], {})
+    return Deployment(
+        api_url=emulator.api_url(resources["Api"], parameters.get("Stage", "dev")),
+        resources=resources,
+        migrations=list(migrated["applied"]),
+    )
+
+
+def _mount_layers(emulator: Emulator, resources: Mapping[str, str], host: HostRuntime) -> None:
+    """Give the functions the layers that the emulator attached to them, checked against the template."""
+    for function, names in host.layers.items():
+        attached = emulator.layers(resources[function])
+        if len(attached) != len(names):
+            raise EmulatorFailed(f"{function} was deployed with the layers {attached} in place of {names}")
+        for name, arn in zip(names, attached, strict=True):
+            host.mount(name, emulator.unpack_layer(arn, host.unpacked))
+
+
+def main() -> int:
+    """Run the command line."""
+    options = _options()
+    try:
+        deployment = deploy(options)
+    except EmulatorFailed as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    applied = ", ".join(deployment.migrations) or "none, the database is up to date"
+    sys.stderr.write(f"deployed {options.stack}; migrations applied: {applied}\n")
+    sys.stdout.write(f"{deployment.api_url}\n")
+    return 0
+
+
+def _options() -> Options:
+    parser = argparse.ArgumentParser(prog="python -m local.emulator.deploy", description=__doc__)
+    parser.add_argument("--endpoint", required=True, help="URL of the emulator")
+    parser.add_argument("--database-url", required=True, help="Postgres with pgvector; kept as a secret")
+    parser.add_argument(
+        "--parameter", action="append", default=[], metavar="KEY=VALUE", help="may be repeated"
+    )
+    parser.add_argument("--stack-name", default="indexmill-dev")
+    parser.add_argument("--region", default="eu-west-1")
+    parser.add_argument("--folder", type=Path, help="for the build; the functions run from there")
+    parser.add_argument("--unchanged", action="store_true", help="deploy what `make build` made, as it is")
+    given = parser.parse_args()
+    try:
+        parameters = parse_overrides(given.parameter)
+    except ParameterError as error:
+        parser.error(str(error))
+    folder = Path(".aws-sam/build" if given.unchanged else "build/emulator")
+    return Options(
+        endpoint=given.endpoint,
+        database_url=given.database_url,
+        parameters=parameters,
+        folder=given.folder or sam.REPOSITORY / folder,
+        stack=given.stack_name,
+        region=given.region,
+        unchanged=given.unchanged,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
