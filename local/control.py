@@ -1,4 +1,8 @@
-"""`GET /status` of a running stack, on a loopback port of its own: process ids and counters, no secrets."""
+"""A loopback port of a running stack's own: no secrets, only what happens.
+
+GET /status    process ids, counters, queue depths, as JSON
+GET /metrics   what functions and the host count, for Prometheus
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,16 @@ from typing import Any
 
 from aiohttp import web
 
+from local.metrics.exposition import CONTENT_TYPE
+from local.metrics.telemetry import Telemetry
+
 
 class ControlApi:
-    """Serves what `status` gives at each request."""
+    """Serves what `status` and `telemetry` give at each request."""
 
-    def __init__(self, status: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, status: Callable[[], dict[str, Any]], telemetry: Telemetry) -> None:
         self._status = status
+        self._telemetry = telemetry
         self._runner: web.ServerRunner | None = None
 
     async def start(self) -> str:
@@ -29,6 +37,10 @@ class ControlApi:
             await self._runner.cleanup()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        if request.method != "GET" or request.path != "/status":
-            return web.Response(status=404)
-        return web.Response(text=json.dumps(self._status()), content_type="application/json")
+        if request.method == "GET" and request.path == "/status":
+            found = {**self._status(), **await self._telemetry.summary()}
+            return web.Response(text=json.dumps(found), content_type="application/json")
+        if request.method == "GET" and request.path == "/metrics":
+            text = await self._telemetry.exposition()
+            return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
+        return web.Response(status=404)

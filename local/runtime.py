@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from local.compute.host import HostOptions, LambdaHost, PoolLimits
+from local.compute.host import HostOptions, LambdaHost, LogRecord, PoolLimits
 from local.compute.invoke_api import InvokeApi
 from local.front.server import FrontOptions, RestFront
 from local.spec import FunctionSpec
@@ -36,14 +36,16 @@ class Surroundings:
     """Of the gateway."""
 
 
-def make_host(logs: Path, region: str, account_id: str) -> LambdaHost:
+def make_host(
+    logs: Path, region: str, account_id: str, on_log: Callable[[LogRecord], None] | None = None
+) -> LambdaHost:
     """A host without functions, to be started while those are still being found out."""
     return LambdaHost(
         [],
         region=region,
         log_dir=logs / "functions",
         account_id=account_id,
-        options=HostOptions(limits=PoolLimits(environments=_environments())),
+        options=HostOptions(limits=PoolLimits(environments=_environments()), on_log=on_log),
     )
 
 

@@ -17,6 +17,8 @@ from local.backends.model_files import DIMENSIONS, MODEL_ID, tokenizer_path
 from local.backends.process import free_port, stand_in
 from local.compute.host import LambdaHost
 from local.control import ControlApi
+from local.metrics.queues import Queues
+from local.metrics.telemetry import Telemetry
 from local.preparation import REPOSITORY, Preparation
 from local.runtime import Runtime, Surroundings, make_host
 from local.services import Aws, GaveUp, Keeper, Postgres, Service, StandIn
@@ -72,7 +74,8 @@ class Stack:
         self._keeper = Keeper(report, self._record)
         self._services: list[Service] = []
         self._postgres: Postgres | None = None
-        self._control = ControlApi(self.status)
+        self._telemetry = Telemetry()
+        self._control = ControlApi(self.status, self._telemetry)
         self._template: Template | None = None
         self._host: LambdaHost | None = None
         self._runtime: Runtime | None = None
@@ -104,7 +107,7 @@ class Stack:
             )
         )
         self._services += [self._postgres, aws]
-        self._host = make_host(self._state.logs, REGION, ACCOUNT_ID)
+        self._host = make_host(self._state.logs, REGION, ACCOUNT_ID, self._telemetry.on_log)
         base = _Base(self._postgres, aws, self._host)
         await self._start_parts(base, self._automatic_parameters(addresses, keys))
         for service in self._services:
@@ -255,6 +258,7 @@ class Stack:
             preparation.migrate(base.postgres.url, options.template.parent / "sql"), runtime.start()
         )
         self._record()
+        self._telemetry.watch(base.host, Queues(base.aws.endpoint, ids, region=REGION))
         self.info = {
             "gateway": runtime.gateway,
             "database_url": base.postgres.url,

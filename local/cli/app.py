@@ -6,9 +6,10 @@ import sys
 
 import typer
 
-from local.cli import demo, down, logs, search, status, submit, up
+from local.cli import demo, doctor, down, events, invoke, logs, search, status, submit, trace, up
 from local.cli.terminal import EXIT_FAILED, Failure, complain
 
+_NAME = "indexmill"
 _HELP = """Indexmill on this machine: the whole cloud without Docker or an account.
 
 Examples:
@@ -21,25 +22,38 @@ Examples:
 
   indexmill search "opening hours"        search what was indexed
 
-Exit codes: 0 success, 1 the work failed, 2 wrong usage, 3 no stack is running.
+  indexmill trace JOB_ID                  see where a job's time went
+
+  indexmill doctor                        see what is wrong on this machine
+
+Exit codes, of every command:
+
+  0  success
+
+  1  the work failed: a job or a function, or doctor found something wrong
+
+  2  wrong usage: an unknown option, function or event, a wrong parameter
+
+  3  no stack is running
+
+Shell completion: indexmill --install-completion
 """
 
 app = typer.Typer(
     help=_HELP,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (up, down, status, submit, search, logs, demo):
+for command in (up, down, status, submit, search, trace, logs, invoke, events, doctor, demo):
     app.command(command.__name__.rpartition(".")[2])(command.run)
 
 
 def main() -> None:
     """Run the command line."""
     try:
-        app()
+        app(prog_name=_NAME)
     except Failure as failure:
         complain(str(failure))
         sys.exit(failure.exit_code)

@@ -25,6 +25,9 @@ _TIMEOUT_S = 5.0
 def run(as_json: JsonOption = False, state: StateOption = DEFAULT_STATE) -> None:
     """Show what runs, what it needs and what it did.
 
+    Services, functions with their environments and durations, queues with their depths, and what functions
+    counted.
+
     Examples:
 
       indexmill status
@@ -61,21 +64,14 @@ def _memory(found: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _show(info: Mapping[str, Any], found: Mapping[str, Any], memory: Mapping[str, float]) -> None:
-    from rich.table import Table
+    from local.cli import tables
 
     screen = console()
-    screen.print(f"[green]running[/] for {found['up_s']:.0f} s, process {found['pid']}")
-    screen.print(f"gateway {info['gateway']}   site {info['site']}")
-    services = Table("service", "process", "restarts", "memory MB", box=None)
-    for name, service in found["services"].items():
-        services.add_row(name, str(service["pid"]), str(service["restarts"]), f"{memory.get(name, 0):.0f}")
-    services.add_row("host and front", str(found["pid"]), "", f"{memory['stack']:.0f}")
-    services.add_row("functions", "", "", f"{memory['functions']:.0f}")
-    services.add_row("total", "", "", f"{memory['total']:.0f}")
-    screen.print(services)
-    functions = Table("function", "environments", "busy", "waiting", "invocations", "errors", box=None)
-    for name, each in found["functions"].items():
-        if each["invocations"] or each["environments"]:
-            columns = ("environments", "busy", "waiting", "invocations", "errors")
-            functions.add_row(name, *(str(each[column]) for column in columns))
-    screen.print(functions)
+    screen.print(f"[green]running[/] for {tables.age(found['up_s'])}, process {found['pid']}")
+    screen.print(f"gateway {info['gateway']}   site {info['site']}   metrics {info['control']}/metrics")
+    for table in (tables.services(found, memory), tables.functions(found), tables.queues(found)):
+        screen.print()
+        screen.print(table)
+    if found.get("metrics"):
+        screen.print()
+        screen.print(tables.metrics(found))

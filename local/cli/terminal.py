@@ -18,6 +18,7 @@ EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_NO_STACK: Final = 3
 
+_WIDE: Final = 200
 DEFAULT_STATE: Final = Path(__file__).resolve().parents[2] / ".indexmill"
 
 StateOption = Annotated[
@@ -55,10 +56,10 @@ def client(info: dict[str, Any]) -> Client:
 
 
 def console() -> Console:
-    """Standard output."""
+    """Standard output; whoever reads it in place of a person gets whole lines."""
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=True)
+    return Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else _WIDE)
 
 
 def print_json(document: Any) -> None:

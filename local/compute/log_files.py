@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from local.compute.clock import iso_now
 
@@ -39,15 +39,23 @@ class LogFiles:
         self._pending: dict[str, list[bytes]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def write(self, function: str, request_id: str | None, stream: str, message: str) -> None:
-        """Record one line."""
+    def write(
+        self,
+        function: str,
+        request_id: str | None,
+        stream: str,
+        message: str,
+        more: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Record one line; `more` is for readers of the file only."""
         at = iso_now()
-        record = {
+        record: dict[str, Any] = {
             "at": at,
             "function": function,
             "request_id": request_id,
             "stream": stream,
             "message": message,
+            **(more or {}),
         }
         line = json.dumps(record, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
         self._pending.setdefault(function, []).append(line)

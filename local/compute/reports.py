@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
+from local.compute.causes import causes
 from local.compute.invocation import Invocation
 from local.compute.log_files import LogFiles
 from local.spec import FunctionSpec
@@ -19,19 +22,20 @@ class InvocationLog:
         self.init_ms = 0.0
         """Shown in the next REPORT, once."""
 
-    def line(self, stream: str, message: str) -> None:
+    def line(self, stream: str, message: str, more: Mapping[str, Any] | None = None) -> None:
         """A line that the process wrote; it has no request while the module is imported."""
         current = self._current
         if current is not None and current.tail is not None:
             current.tail.add(message)
         self._files.write(
-            self._spec.name, current.request_id if current is not None else None, stream, message
+            self._spec.name, current.request_id if current is not None else None, stream, message, more
         )
 
     def start(self, invocation: Invocation) -> None:
         """From here on, lines are this invocation's."""
         self._current = invocation
-        self.line("platform", f"START RequestId: {invocation.request_id} Version: $LATEST")
+        started = f"START RequestId: {invocation.request_id} Version: $LATEST"
+        self.line("platform", started, causes(invocation.payload, invocation.trace_id))
 
     def end(self, invocation: Invocation, peak_mb: float, status: str | None) -> None:
         """END and REPORT; `status` is `timeout`, an error type of the platform, or None."""

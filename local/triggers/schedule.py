@@ -9,6 +9,7 @@ import logging
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 from local.spec import Invoker, InvokeResult, ScheduleSpec, Throttled
 
@@ -74,18 +75,7 @@ class Schedule:
     def _event(self) -> bytes:
         if self.spec.input is not None:
             return self.spec.input.encode()
-        rule = f"arn:aws:events:{self._region}:{self._account_id}:rule/{self.spec.logical_id}"
-        event = {
-            "version": "0",
-            "id": str(uuid.uuid4()),
-            "detail-type": "Scheduled Event",
-            "source": "aws.events",
-            "account": self._account_id,
-            "time": self._now().strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "region": self._region,
-            "resources": [rule],
-            "detail": {},
-        }
+        event = scheduled_event(self.spec.logical_id, self._region, self._account_id, self._now())
         return json.dumps(event).encode()
 
     async def _run(self) -> None:
@@ -101,3 +91,18 @@ class Schedule:
             # Periods that passed during a long invocation are skipped, not caught up with.
             missed = max(0.0, loop.time() - due) // self.spec.every_s
             due += (1 + missed) * self.spec.every_s
+
+
+def scheduled_event(rule: str, region: str, account_id: str, at: datetime) -> dict[str, Any]:
+    """What EventBridge sends when the rule of this name fires."""
+    return {
+        "version": "0",
+        "id": str(uuid.uuid4()),
+        "detail-type": "Scheduled Event",
+        "source": "aws.events",
+        "account": account_id,
+        "time": at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "region": region,
+        "resources": [f"arn:aws:events:{region}:{account_id}:rule/{rule}"],
+        "detail": {},
+    }

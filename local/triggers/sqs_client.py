@@ -67,6 +67,16 @@ class SqsClient:
         answer = await self._call("GetQueueAttributes", attributes)
         return int(answer["Attributes"]["VisibilityTimeout"])
 
+    async def depths(self) -> tuple[int, int, int]:
+        """How many messages wait, are in flight, and are delayed."""
+        names = ("", "NotVisible", "Delayed")
+        wanted = [f"ApproximateNumberOfMessages{name}" for name in names]
+        answer = await self._call(
+            "GetQueueAttributes", {"QueueUrl": self._queue_url, "AttributeNames": wanted}
+        )
+        visible, in_flight, delayed = (int(answer["Attributes"].get(name, 0)) for name in wanted)
+        return visible, in_flight, delayed
+
     def close(self) -> None:
         """Close the idle connections."""
         self._http.close()

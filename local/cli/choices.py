@@ -1,0 +1,25 @@
+"""What the shell may complete. Without a running stack it is read from the template, quickly."""
+
+from __future__ import annotations
+
+import re
+
+from local.cli.terminal import DEFAULT_STATE
+
+_FUNCTION = re.compile(r"^  (\w+):\n    Type: AWS::Serverless::Function$", re.MULTILINE)
+
+
+def function_names(incomplete: str) -> list[str]:
+    """Logical ids of the template's functions that begin like this."""
+    try:
+        text = (DEFAULT_STATE.parent / "template.yaml").read_text(encoding="utf-8")
+    except OSError:
+        return []
+    return sorted(name for name in _FUNCTION.findall(text) if name.startswith(incomplete))
+
+
+def sample_names(incomplete: str) -> list[str]:
+    """Names of sample events that begin like this."""
+    from local.samples import NAMES
+
+    return [name for name in NAMES if name.startswith(incomplete)]

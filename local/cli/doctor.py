@@ -1,0 +1,52 @@
+"""`indexmill doctor`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Final
+
+from local.cli.terminal import (
+    DEFAULT_STATE,
+    EXIT_FAILED,
+    JsonOption,
+    StateOption,
+    console,
+    leave,
+    print_json,
+)
+
+_MARKS: Final = {"ok": ("ok", "green"), "note": ("note", "yellow"), "wrong": ("WRONG", "bold red")}
+
+
+def run(as_json: JsonOption = False, state: StateOption = DEFAULT_STATE) -> None:
+    """Look for what is missing or wrong on this machine, and say how to mend it.
+
+    Exits with 1 when something is wrong; a note alone is no reason.
+
+    Examples:
+
+      indexmill doctor
+
+      indexmill doctor --json
+    """
+    from local.doctor.examine import examine
+    from local.preparation import REPOSITORY
+
+    screen = console()
+    found = []
+    for finding in examine(REPOSITORY, state):
+        found.append(finding)
+        if as_json:
+            continue
+        mark, colour = _MARKS[finding.verdict]
+        screen.print(f"[{colour}]{mark:<6}[/]", end="")
+        screen.print(f"{finding.about}: {finding.text}", markup=False)
+        if finding.mend:
+            screen.print(f"      → {finding.mend}", markup=False)
+    wrong = [finding for finding in found if finding.verdict == "wrong"]
+    if as_json:
+        print_json({"healthy": not wrong, "findings": [asdict(finding) for finding in found]})
+    elif not wrong:
+        screen.print("[green]nothing is wrong[/]")
+    if wrong:
+        leave(EXIT_FAILED)

@@ -1,0 +1,77 @@
+"""`indexmill events`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from local.cli.choices import sample_names
+from local.cli.terminal import (
+    DEFAULT_STATE,
+    EXIT_USAGE,
+    Failure,
+    JsonOption,
+    StateOption,
+    console,
+    print_json,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from local.samples import Surroundings
+
+
+def run(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="Which event to print; lists them when not given.", autocompletion=sample_names),
+    ] = None,
+    as_json: JsonOption = False,
+    state: StateOption = DEFAULT_STATE,
+) -> None:
+    """Print a sample event to start from, or list those there are.
+
+    With a running stack the events are for it: its keys, a page of its web site.
+
+    Examples:
+
+      indexmill events
+
+      indexmill events sqs-scrape | indexmill invoke ScraperWorker -
+    """
+    import json
+
+    from local.samples import NAMES, SAMPLES, sample
+
+    if name is None:
+        if as_json:
+            print_json({each: {"function": of.function, "about": of.about} for each, of in SAMPLES.items()})
+            return
+        for each, of in SAMPLES.items():
+            console().print(f"{each:<14} {of.function:<20} {of.about}", markup=False)
+        return
+    if name not in SAMPLES:
+        raise Failure(f"there is no event {name}; there are {', '.join(NAMES)}", EXIT_USAGE)
+    event = sample(name, _surroundings(state))
+    if as_json:
+        print_json(event)
+    else:
+        typer.echo(json.dumps(event, indent=2, ensure_ascii=False))
+
+
+def _surroundings(state: Path) -> Surroundings:
+    from local.detached import find
+    from local.samples import Surroundings
+
+    info = find(state)
+    if info is None:
+        return Surroundings()
+    return Surroundings(
+        region=info["region"],
+        account_id=info["account_id"],
+        page=f"{info['site']}/index.html",
+        api_key=info["api_key"],
+        stage=info["parameters"].get("Stage", "dev"),
+    )

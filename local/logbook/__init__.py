@@ -1,0 +1,1 @@
+"""What functions logged, for people: read, chosen by job or request, shown."""

@@ -1,0 +1,119 @@
+"""Records of the functions' log files, as `local.compute.log_files` writes them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+_REPORT: Final = re.compile(
+    r"^REPORT RequestId: (?P<id>\S+)\tDuration: (?P<ms>[\d.]+) ms\t.*?Max Memory Used: (?P<mb>\d+) MB"
+    r"(?:\tInit Duration: (?P<init>[\d.]+) ms)?"
+    r"(?:\tStatus: (?P<status>\w+))?(?:\tError Type: (?P<error>[\w.]+))?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One line of one function's log, with what its START knew of the invocation's event."""
+
+    at: str
+    function: str
+    request_id: str | None
+    stream: str
+    message: str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """The message's own fields when it is a JSON object."""
+    jobs: tuple[str, ...] = ()
+    gateway_request_id: str | None = None
+    trace: str | None = None
+
+    @property
+    def is_metrics(self) -> bool:
+        """Whether it is a metrics blob, which says nothing to people."""
+        return "_aws" in self.fields
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A REPORT line; durations in milliseconds."""
+
+    duration_ms: float
+    memory_mb: int
+    init_ms: float | None = None
+    status: str | None = None
+    """`timeout`, or what kind of error ended the environment; None for a normal end."""
+
+
+def parse(raw: bytes | str) -> Record | None:
+    """One line of a log file; None when it is no record (cut short by a full disk, edited by hand)."""
+    try:
+        found = json.loads(raw)
+        return Record(
+            at=str(found["at"]),
+            function=str(found["function"]),
+            request_id=found["request_id"],
+            stream=str(found["stream"]),
+            message=str(found["message"]),
+            fields=_fields(found["message"]),
+            jobs=tuple(found.get("jobs", ())),
+            gateway_request_id=found.get("gateway_request_id"),
+            trace=found.get("trace"),
+        )
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def parse_report(message: str) -> Report | None:
+    """What a REPORT line says; None for any other line."""
+    found = _REPORT.match(message)
+    if found is None:
+        return None
+    init = float(found["init"]) if found["init"] else None
+    return Report(float(found["ms"]), int(found["mb"]), init, found["error"] or found["status"])
+
+
+class LogFolder:
+    """The log files of a stack, read from the beginning and then on and on; close it."""
+
+    def __init__(self, folder: Path, functions: Collection[str] = ()) -> None:
+        """`functions` are names; none means all."""
+        self._folder = folder
+        self._functions = frozenset(functions)
+        self._tails: dict[Path, BinaryIO] = {}
+
+    def known(self) -> list[str]:
+        """Functions that have logged."""
+        return sorted(file.stem for file in self._folder.glob("*.jsonl"))
+
+    def new(self) -> list[Record]:
+        """What was written since the last look, oldest first over all files."""
+        found = [record for raw in self._lines() if (record := parse(raw)) is not None]
+        return sorted(found, key=lambda record: record.at)
+
+    def close(self) -> None:
+        """Close the files."""
+        while self._tails:
+            self._tails.popitem()[1].close()
+
+    def _lines(self) -> Iterator[bytes]:
+        for name in self.known():
+            if self._functions and name not in self._functions:
+                continue
+            file = self._folder / f"{name}.jsonl"
+            if file not in self._tails:
+                self._tails[file] = file.open("rb")
+            yield from self._tails[file]
+
+
+def _fields(message: str) -> Mapping[str, Any]:
+    if not message.startswith("{"):
+        return {}
+    try:
+        found = json.loads(message)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

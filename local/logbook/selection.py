@@ -1,0 +1,58 @@
+"""Which log records belong to a job, or to a request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from local.logbook.records import Record
+
+
+class Selection:
+    """Chooses records by job or by request, each named by its id or the beginning of it.
+
+    Feed batches in order of time: an invocation belongs to a job as soon as its event or a line of it names
+    the job, also when it was called by one that does; its other lines are then chosen too, as far as they are
+    in the same batch or come later.
+    """
+
+    def __init__(self, job: str | None = None, request: str | None = None) -> None:
+        """None means any."""
+        self._job = job
+        self._request = request
+        self._invocations: set[str] = set()
+        self._traces: set[str] = set()
+
+    def choose(self, records: Sequence[Record]) -> list[Record]:
+        """The records of one batch that belong to it."""
+        if self._job is None and self._request is None:
+            return list(records)
+        # Twice: whoever was called may have logged before the caller named the job.
+        for _ in range(2):
+            for record in records:
+                if record.request_id and self._names_it(record):
+                    self._invocations.add(record.request_id)
+                    self._traces.add(trace_root(record.request_id))
+        return [record for record in records if self._belongs(record)]
+
+    def _names_it(self, record: Record) -> bool:
+        if record.trace is not None and record.trace in self._traces:
+            return True
+        if self._job is not None and any(
+            job.startswith(self._job) for job in (*record.jobs, str(record.fields.get("job_id", "")))
+        ):
+            return True
+        ids = (record.request_id, record.gateway_request_id, record.fields.get("request_id"))
+        return self._request is not None and any(str(each).startswith(self._request) for each in ids if each)
+
+    def _belongs(self, record: Record) -> bool:
+        if record.request_id not in self._invocations:
+            return False
+        other = record.fields.get("job_id")
+        # One invocation works on several jobs: what names another one is about that.
+        return self._job is None or not other or str(other).startswith(self._job)
+
+
+def trace_root(request_id: str) -> str:
+    """The trace that an invocation starts, and hands on to whom it calls, unless it is part of one itself."""
+    digits = request_id.replace("-", "")
+    return f"1-{digits[:8]}-{digits[8:]}"

@@ -1,0 +1,205 @@
+"""Events to start from, built by what builds the real ones: contracts, front, queues and schedules."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+_AGENT: Final = "indexmill"
+_CORPUS: Final = "samples"
+_TEXT: Final = "# Opening hours\n\nThe reading room is open from nine to five, and until eight on Thursdays."
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What events mention of the stack they are for; the defaults are for none."""
+
+    region: str = "eu-west-1"
+    account_id: str = "000000000000"
+    page: str = "https://example.com/"
+    """A URL that can be scraped there."""
+    api_key: str = "KEY"
+    stage: str = "dev"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One kind of event: the function that takes it, and what it makes that do."""
+
+    function: str
+    about: str
+    build: Callable[[Surroundings], Mapping[str, Any]]
+
+
+def sample(name: str, around: Surroundings) -> Mapping[str, Any]:
+    """The event of this name; KeyError for an unknown one."""
+    return SAMPLES[name].build(around)
+
+
+def _api(around: Surroundings) -> Mapping[str, Any]:
+    from indexmill.contracts.http_jobs import SubmitRequest
+
+    builder, exchange, match, headers = _request(around)
+    claims = {
+        "caller_id": _caller(around),
+        "caller_type": "user",
+        "tier": "",
+        "scopes": "",
+        "internal": "false",
+    }
+    exchange.authorizer = {"principalId": claims["caller_id"], **claims}
+    body = SubmitRequest(url=around.page, corpus_name=_CORPUS).model_dump_json(exclude_none=True)
+    event: Mapping[str, Any] = builder.proxy_event(exchange, match, headers, body.encode())
+    return event
+
+
+def _authorizer(around: Surroundings) -> Mapping[str, Any]:
+    builder, exchange, match, headers = _request(around)
+    event: Mapping[str, Any] = builder.authorizer_event(exchange, match, headers)
+    return event
+
+
+def _request(around: Surroundings) -> tuple[Any, Any, Any, Any]:
+    """POST /orchestrator/jobs, as the front reads it."""
+    from local.front.events import EventBuilder, Headers
+    from local.front.exchange import ApiIdentity, Exchange, new_ids, new_trace_id
+    from local.front.routing import Match, resource_id
+    from local.spec import RouteSpec
+
+    at = int(datetime.now(UTC).timestamp() * 1e3)
+    request_id, extended = new_ids()
+    path = "/orchestrator/jobs"
+    exchange = Exchange(
+        api=ApiIdentity(around.account_id, "local", around.region, around.stage),
+        request_id=request_id,
+        extended_request_id=extended,
+        trace_id=new_trace_id(at),
+        started=0.0,
+        epoch_ms=at,
+        method="POST",
+        path=path,
+        query="",
+        protocol="HTTP/1.1",
+        host="127.0.0.1",
+        source_ip="127.0.0.1",
+        user_agent=_AGENT,
+        resource_path=path,
+        resource_id=resource_id(path),
+    )
+    headers = Headers()
+    for header, value in (("X-API-Key", around.api_key), ("Content-Type", "application/json")):
+        headers.add(header, value)
+    match = Match(RouteSpec("POST", path, "OrchestratorApi"), resource_id(path), {})
+    return EventBuilder("local"), exchange, match, headers
+
+
+def _scrape(around: Surroundings) -> Mapping[str, Any]:
+    from indexmill.contracts.messages import ScrapeTask
+
+    # Without a job nobody is called back: an invented job would only be a stranger to the Orchestrator.
+    return _queued(around, "ScrapeQueue", ScrapeTask(message_id=str(uuid.uuid4()), url=around.page))
+
+
+def _embed(around: Surroundings) -> Mapping[str, Any]:
+    from indexmill.contracts.content import Chunk
+    from indexmill.contracts.identity import corpus_key, document_id
+    from indexmill.contracts.messages import EmbedTask, Target
+
+    key = corpus_key(_caller(around), _CORPUS)
+    target = Target(
+        caller_id=_caller(around),
+        corpus_name=_CORPUS,
+        corpus_key=key,
+        document_id=document_id(key, around.page),
+        url=around.page,
+    )
+    body = _TEXT.partition("\n\n")[2]
+    chunk = Chunk(ordinal=0, text=body, context="Opening hours", start=17, end=17 + len(body), tokens=20)
+    task = EmbedTask(
+        message_id=str(uuid.uuid4()),
+        target=target,
+        generation=1,
+        title="Opening hours",
+        content_sha256=hashlib.sha256(_TEXT.encode()).hexdigest(),
+        chunks=[chunk],
+        chunk_count=1,
+    )
+    return _queued(around, "EmbedQueue", task)
+
+
+def _callbacks(around: Surroundings) -> Mapping[str, Any]:
+    from indexmill.contracts.messages import StageFailure, StageResult
+
+    result = StageResult(
+        message_id=f"{uuid.uuid4()}:result",
+        job_id=str(uuid.uuid4()),
+        stage="scraping",
+        status="failed",
+        failure=StageFailure(code="http_404", message="There is no such page"),
+        elapsed_ms=12,
+    )
+    return _queued(around, "CallbacksQueue", result)
+
+
+def _schedule(around: Surroundings) -> Mapping[str, Any]:
+    from local.triggers.schedule import scheduled_event
+
+    rule = "OrchestratorSweeperEveryMinute"
+    return scheduled_event(rule, around.region, around.account_id, datetime.now(UTC))
+
+
+def _chunk_call(_around: Surroundings) -> Mapping[str, Any]:
+    from indexmill.contracts.content import INLINE_LIMIT_BYTES
+    from indexmill.contracts.messages import ChunkCall, ChunkItem
+
+    call = ChunkCall(items=[ChunkItem(text=_TEXT, title="Reading room")], inline_limit=INLINE_LIMIT_BYTES)
+    event: Mapping[str, Any] = call.model_dump(by_alias=True, exclude_none=True)
+    return event
+
+
+def _queued(around: Surroundings, queue: str, message: BaseModel) -> Mapping[str, Any]:
+    """The message as its event source hands it over."""
+    from indexmill.contracts.messages import write
+    from local.triggers.sqs_events import record
+
+    body = write(message)
+    now = str(int(datetime.now(UTC).timestamp() * 1e3))
+    received = {
+        "MessageId": str(uuid.uuid4()),
+        "ReceiptHandle": "sample",
+        "Body": body,
+        "MD5OfBody": hashlib.md5(body.encode(), usedforsecurity=False).hexdigest(),
+        "Attributes": {
+            "ApproximateReceiveCount": "1",
+            "SentTimestamp": now,
+            "SenderId": around.account_id,
+            "ApproximateFirstReceiveTimestamp": now,
+        },
+    }
+    arn = f"arn:aws:sqs:{around.region}:{around.account_id}:indexmill-{queue}"
+    return {"Records": [record(received, arn, around.region)]}
+
+
+def _caller(around: Surroundings) -> str:
+    from indexmill.contracts.identity import key_hash
+
+    return key_hash(around.api_key)
+
+
+SAMPLES: Final[Mapping[str, Sample]] = {
+    "api": Sample("OrchestratorApi", "a POST of the gateway: submits a page", _api),
+    "authorizer": Sample("Authorizer", "the gateway asks whether a key is valid", _authorizer),
+    "sqs-scrape": Sample("ScraperWorker", "a page to scrape, for nobody's job", _scrape),
+    "sqs-embed": Sample("EmbeddingWorker", f"a chunk to put into the corpus {_CORPUS}", _embed),
+    "sqs-callbacks": Sample("OrchestratorResults", "a stage failed, of a job that is not there", _callbacks),
+    "schedule": Sample("OrchestratorSweeper", "the minute's tick", _schedule),
+    "chunk-call": Sample("ChunkingApi", "the Orchestrator has a text split", _chunk_call),
+}
+NAMES: Final = tuple(SAMPLES)

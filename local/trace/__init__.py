@@ -1,0 +1,1 @@
+"""One job's way through the pipeline, put together from the database and the functions' logs."""

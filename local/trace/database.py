@@ -1,0 +1,63 @@
+"""What the database knows of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+Row = dict[str, Any]
+
+_CONNECT_S: Final = 5
+_MOST_MATCHES: Final = 5
+_JOBS: Final = (
+    "SELECT id, status, url, corpus_name, title, chunk_count, attempt, error, created_at, updated_at "
+    "FROM jobs WHERE left(id, length(%(id)s)) = %(id)s ORDER BY created_at DESC LIMIT %(most)s"
+)
+_HISTORY: Final = (
+    "SELECT attempt, from_status, to_status, at, cause, detail "
+    "FROM job_history WHERE job_id = %s ORDER BY seq"
+)
+_MESSAGES: Final = (
+    "SELECT id, attempt, stage, kind, created_at, sent_at, tries, parked_at, last_error, "
+    "octet_length(payload) AS size FROM outbox WHERE job_id = %s ORDER BY created_at, id"
+)
+_DEAD: Final = (
+    "SELECT queue, receive_count, reason, received_at "
+    "FROM dead_letters WHERE job_id = %s ORDER BY received_at"
+)
+
+
+class JobUnknown(LookupError):
+    """No job has this id, or several begin like that; the text says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecords:
+    """Rows about one job, each kind in the order in which it came about."""
+
+    job: Row
+    history: Sequence[Row]
+    messages: Sequence[Row]
+    dead_letters: Sequence[Row]
+
+
+def load(database_url: str, job_id: str) -> JobRecords:
+    """Everything about the job with this id, or with an id that begins like this.
+
+    Raises JobUnknown, and psycopg.OperationalError when the database does not answer.
+    """
+    import psycopg
+    from psycopg.rows import dict_row
+
+    with psycopg.connect(database_url, connect_timeout=_CONNECT_S, row_factory=dict_row) as connection:
+        found = connection.execute(_JOBS, {"id": job_id, "most": _MOST_MATCHES}).fetchall()
+        if not found or not job_id:
+            raise JobUnknown(f"there is no job {job_id}")
+        if len(found) > 1:
+            raise JobUnknown(f"several jobs begin with {job_id}: {', '.join(each['id'] for each in found)}")
+        (job,) = found
+        history, messages, dead = (
+            connection.execute(query, [job["id"]]).fetchall() for query in (_HISTORY, _MESSAGES, _DEAD)
+        )
+    return JobRecords(job, history, messages, dead)

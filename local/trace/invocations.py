@@ -1,0 +1,47 @@
+"""Invocations, put together from their START and REPORT lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from local.logbook.records import Record, Report, parse_report
+
+
+@dataclass(slots=True)
+class Run:
+    """One invocation of one function; `report` is None while it goes on, or when the host was killed."""
+
+    function: str
+    request_id: str
+    began: datetime
+    jobs: int
+    """How many jobs its event names: they share its time."""
+    called: bool
+    """Whether another function called it and named no job: it may work for any job of its caller's."""
+    ended: datetime | None = None
+    report: Report | None = None
+
+
+def runs(records: Iterable[Record]) -> list[Run]:
+    """The invocations among records in order of time."""
+    found: dict[str, Run] = {}
+    for record in records:
+        if record.stream != "platform" or record.request_id is None:
+            continue
+        if record.message.startswith("START "):
+            began = moment(record.at)
+            called = record.trace is not None and not record.jobs
+            found[record.request_id] = Run(
+                record.function, record.request_id, began, len(record.jobs), called
+            )
+        elif record.request_id in found and (report := parse_report(record.message)) is not None:
+            run = found[record.request_id]
+            run.ended, run.report = moment(record.at), report
+    return list(found.values())
+
+
+def moment(text: str) -> datetime:
+    """The time of a log record."""
+    return datetime.fromisoformat(text)

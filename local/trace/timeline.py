@@ -1,0 +1,164 @@
+"""A job's events in order of time, and where its time went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from typing import Any, Final
+
+from local.logbook.records import Record
+from local.logbook.show import values
+from local.trace.database import JobRecords, Row
+from local.trace.invocations import Run, moment, runs
+
+_COORDINATOR: Final = "Orchestrator"
+"""Functions with this beginning move the job on; all others do a stage's work."""
+_HIDDEN: Final = frozenset(
+    {"level", "location", "message", "timestamp", "service", "xray_trace_id", "job_id", "caller_id"}
+    | {"caller_type", "tier", "request_id"}
+)
+_ORDER: Final = {"state": 0, "message": 1, "run": 2, "log": 3, "end": 4, "dead": 5}
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened; `kind` is state, message, run, log, end or dead."""
+
+    at: datetime
+    kind: str
+    text: str
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """How long a job was in one state, in milliseconds, and of that: until work began, work, and after it.
+
+    The parts are None where no work is on record.
+    """
+
+    name: str
+    attempt: int
+    total_ms: float
+    wait_ms: float | None = None
+    work_ms: float | None = None
+    report_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """What `indexmill trace` shows."""
+
+    job: Mapping[str, Any]
+    events: Sequence[Event]
+    stages: Sequence[Stage]
+    total_ms: float
+    """From acceptance to the last event."""
+
+
+def timeline(records: JobRecords, log: Sequence[Record]) -> Timeline:
+    """Put everything in order; `log` are the log records of the job, in order of time."""
+    invocations = [run for run in runs(log) if not run.called or _asked_for(run, records.messages)]
+    events = [
+        *(_state(row) for row in records.history),
+        *(event for row in records.messages for event in _message(row)),
+        *(event for run in invocations for event in _run(run)),
+        *(_said(record) for record in log if _speaks(record)),
+        *(_dead(row) for row in records.dead_letters),
+    ]
+    events.sort(key=lambda event: (event.at, _ORDER[event.kind]))
+    history = records.history
+    began = history[0]["at"] if history else records.job["created_at"]
+    last = history[-1]["at"] if history else records.job["updated_at"]
+    return Timeline(
+        records.job, events, list(_stages(records, invocations)), (last - began).total_seconds() * 1e3
+    )
+
+
+def _state(row: Row) -> Event:
+    again = f", attempt {row['attempt']}" if row["attempt"] > 1 else ""
+    before = f"{row['from_status']} → " if row["from_status"] else "accepted: "
+    detail = f": {row['detail']['code']}, {row['detail']['message']}" if _tells(row["detail"]) else ""
+    text = f"{before}{row['to_status']} ({row['cause'] or 'no cause'}{again}){detail}"
+    return Event(row["at"], "state", text, row["to_status"] == "failed")
+
+
+def _message(row: Row) -> Iterator[Event]:
+    what = f"{row['stage']} {'message' if row['kind'] == 'queue' else 'call'}"
+    yield Event(row["created_at"], "message", f"{what} written, {row['size']} bytes")
+    if row["sent_at"] is not None:
+        waited = (row["sent_at"] - row["created_at"]).total_seconds() * 1e3
+        tries = f", try {row['tries']}" if row["tries"] > 1 else ""
+        yield Event(row["sent_at"], "message", f"{what} sent after {waited:.0f} ms{tries}")
+    if row["parked_at"] is not None:
+        yield Event(row["parked_at"], "message", f"{what} given up: {row['last_error']}", failed=True)
+
+
+def _run(run: Run) -> Iterator[Event]:
+    more = f", {run.jobs} jobs at once" if run.jobs > 1 else ""
+    yield Event(run.began, "run", f"{run.function} started ({run.request_id[:8]}{more})")
+    if run.ended is None or run.report is None:
+        return
+    cold = f", after a cold start of {run.report.init_ms:.0f} ms" if run.report.init_ms else ""
+    status = f": {run.report.status}" if run.report.status else ""
+    text = f"{run.function} ended after {run.report.duration_ms:.0f} ms{cold}{status}"
+    yield Event(run.ended, "end", text, run.report.status is not None)
+
+
+def _asked_for(run: Run, messages: Sequence[Row]) -> bool:
+    """Whether a call for this job was under way when it began."""
+    return any(
+        row["kind"] == "call"
+        and row["created_at"] <= run.began
+        and (row["sent_at"] is None or run.began <= row["sent_at"])
+        for row in messages
+    )
+
+
+def _speaks(record: Record) -> bool:
+    return record.stream != "platform" and not record.is_metrics and bool(record.message.strip())
+
+
+def _said(record: Record) -> Event:
+    fields = record.fields
+    failed = fields.get("level") in ("ERROR", "CRITICAL")
+    if "message" not in fields:
+        return Event(moment(record.at), "log", f"{record.function}: {record.message.strip()}", failed)
+    rest = values({name: value for name, value in fields.items() if name not in _HIDDEN})
+    return Event(moment(record.at), "log", f"{record.function}: {fields['message']} {rest}".rstrip(), failed)
+
+
+def _dead(row: Row) -> Event:
+    text = f"dead letter in {row['queue']} after {row['receive_count']} deliveries: {row['reason']}"
+    return Event(row["received_at"], "dead", text, failed=True)
+
+
+def _stages(records: JobRecords, invocations: Sequence[Run]) -> Iterator[Stage]:
+    history = records.history
+    for before, after in pairwise(history):
+        if before["to_status"] in ("done", "failed"):
+            continue  # the time until somebody asked for a retry is nobody's
+        began, ended = before["at"], after["at"]
+        name, attempt = before["to_status"], before["attempt"]
+        total = (ended - began).total_seconds() * 1e3
+        work = _work(invocations, began, ended)
+        if work is None or work.report is None:
+            yield Stage(name, attempt, total)
+            continue
+        wait = max(0.0, (work.began - began).total_seconds() * 1e3)
+        busy = min(work.report.duration_ms, max(0.0, total - wait))
+        yield Stage(name, attempt, total, wait, busy, max(0.0, total - wait - busy))
+
+
+def _work(invocations: Sequence[Run], began: datetime, ended: datetime) -> Run | None:
+    """The last invocation that worked on the job in this time: those before it had to be done again."""
+    within = [
+        run for run in invocations if began <= run.began < ended and not run.function.startswith(_COORDINATOR)
+    ]
+    return within[-1] if within else None
+
+
+def _tells(detail: Any) -> bool:
+    return isinstance(detail, dict) and {"code", "message"} <= detail.keys()

@@ -1,0 +1,220 @@
+"""The commands by which a person finds out what happens, on a running stack."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from typing import Any
+
+import httpx
+import pytest
+
+from indexmill.client import Client
+from indexmill.contracts.job import Job
+from local.samples import SAMPLES
+from tests.support.repository import ROOT
+from tests.support.stack import RunningStack, eventually, index, indexmill
+
+pytestmark = pytest.mark.e2e
+
+CORPUS = "people"
+SAMPLE = re.compile(r'([a-zA-Z_:][\w:]*)(\{(?:\w+="(?:[^"\\\n]|\\.)*",?)+\})? (\S+)')
+
+
+def on(stack: RunningStack, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return indexmill(*arguments, "--state", stack.state)
+
+
+def piped(stack: RunningStack, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "local.cli.app", *arguments, "--state", stack.state],
+        cwd=ROOT,
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def done(stack: RunningStack, client: Client) -> Job:
+    """Return a job that went all the way."""
+    return index(client, f"{stack.site}/collections/telescopes.html", CORPUS)
+
+
+@pytest.fixture(scope="module")
+def failed(stack: RunningStack, client: Client) -> Job:
+    """Return a job whose page is not there."""
+    return index(client, f"{stack.site}/lost.html", CORPUS)
+
+
+def samples(text: str) -> dict[str, float]:
+    """Return the metrics of an exposition, each by its name and labels."""
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    found = {line: SAMPLE.fullmatch(line) for line in lines}
+    assert [line for line, match in found.items() if match is None] == []
+    return {f"{match[1]}{match[2] or ''}": float(match[3]) for match in found.values() if match}
+
+
+def test_a_trace_shows_a_jobs_way_in_order(stack: RunningStack, done: Job) -> None:
+    shown = on(stack, "trace", done.job_id)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    texts = [
+        "accepted: pending",
+        "pending → scraping",
+        "ScraperWorker started",
+        "scraping → chunking",
+        "ChunkingApi started",
+        "chunking → embedding",
+        "EmbeddingWorker started",
+        "embedding → done",
+    ]
+    assert [text for text in texts if text not in shown.stdout] == []
+    found = [shown.stdout.index(text) for text in texts]
+    assert found == sorted(found)
+    assert "\x1b" not in shown.stdout
+
+
+def test_a_trace_for_programs_adds_up(stack: RunningStack, done: Job) -> None:
+    found: dict[str, Any] = json.loads(on(stack, "trace", done.job_id[:13], "--json").stdout)
+    assert found["job"]["id"] == done.job_id
+    stages = {stage["name"]: stage for stage in found["stages"]}
+    assert stages.keys() == {"pending", "scraping", "chunking", "embedding"}
+    assert sum(stage["total_ms"] for stage in stages.values()) == pytest.approx(found["total_ms"], abs=1)
+    for name in ("scraping", "chunking", "embedding"):
+        parts = [stages[name][part] for part in ("wait_ms", "work_ms", "report_ms")]
+        assert sum(parts) == pytest.approx(stages[name]["total_ms"], abs=1)
+    offsets = [event["offset_ms"] for event in found["events"]]
+    assert offsets == sorted(offsets)
+    lasted = (done.updated_at - done.created_at).total_seconds() * 1e3
+    assert found["total_ms"] == pytest.approx(lasted, abs=1)
+
+
+def test_a_trace_tells_why_a_job_failed(stack: RunningStack, failed: Job) -> None:
+    shown = on(stack, "trace", failed.job_id)
+    assert shown.returncode == 0
+    assert "scraping → failed (scraping failed): http_404" in shown.stdout
+    assert "ChunkingApi" not in shown.stdout
+
+
+def test_an_unknown_job_has_no_trace(stack: RunningStack) -> None:
+    refused = on(stack, "trace", "no-such-job")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "there is no job no-such-job" in refused.stderr
+
+
+def test_logs_of_a_job_are_those_of_all_its_stages(stack: RunningStack, done: Job, failed: Job) -> None:
+    lines = on(stack, "logs", "--job", done.job_id).stdout.splitlines()
+    functions = {line.split()[1] for line in lines}
+    stages = {"OrchestratorApi", "ScraperWorker", "OrchestratorResults", "ChunkingApi", "EmbeddingWorker"}
+    assert functions == stages
+    assert lines == sorted(lines, key=lambda line: line.split()[0])
+    assert not any(failed.job_id in line for line in lines)
+    some = on(stack, "logs", "ScraperWorker", "ChunkingApi", "--job", done.job_id).stdout.splitlines()
+    assert {line.split()[1] for line in some} == {"ScraperWorker", "ChunkingApi"}
+
+
+def test_logs_of_a_request_are_found_by_what_its_caller_was_told(
+    stack: RunningStack, http: httpx.Client
+) -> None:
+    answer = http.get("/orchestrator/jobs/no-such-job")
+    lines = on(stack, "logs", "--request", answer.headers["x-request-id"]).stdout.splitlines()
+    assert {line.split()[1] for line in lines} == {"OrchestratorApi"}
+    assert {line.split()[3] for line in lines} >= {"START", "END", "REPORT"}
+    assert len({line.split()[2] for line in lines}) == 1
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_every_sample_event_can_be_piped_into_its_function(stack: RunningStack, name: str) -> None:
+    event = on(stack, "events", name)
+    assert (event.returncode, event.stderr) == (0, "")
+    invoked = piped(stack, event.stdout, "invoke", SAMPLES[name].function, "-")
+    assert invoked.returncode == 0, invoked.stderr
+    result = json.loads(invoked.stdout)
+    assert not result.get("batchItemFailures")
+    assert result.get("statusCode", 202) == 202
+    assert "REPORT RequestId: " in invoked.stderr
+
+
+def test_a_function_that_fails_fails_the_command(stack: RunningStack) -> None:
+    failed = on(stack, "invoke", "Authorizer", "--no-tail")
+    assert failed.returncode == 1
+    assert json.loads(failed.stdout)["errorMessage"] == "Unauthorized"
+    assert failed.stderr == "error: Authorizer failed (Unhandled)\n"
+    told = json.loads(on(stack, "invoke", "Authorizer", "--json").stdout)
+    assert told["function_error"] == "Unhandled"
+    assert any(line.startswith("REPORT") for line in told["log"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("invoke", "NoSuchFunction"), "ScraperWorker"),
+        (("invoke", "ScraperWorker", "no-such-file.json"), "cannot be read"),
+        (("invoke", "ScraperWorker", "README.md"), "is not JSON"),
+        (("events", "no-such-event"), "sqs-scrape"),
+    ],
+)
+def test_wrong_usage_is_told(stack: RunningStack, arguments: tuple[str, ...], told: str) -> None:
+    refused = on(stack, *arguments)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert told in refused.stderr
+
+
+def test_metrics_are_what_functions_and_host_counted(stack: RunningStack, done: Job, failed: Job) -> None:
+    def counted() -> dict[str, float] | None:
+        answer = httpx.get(f"{stack.control}/metrics", timeout=10)
+        assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+        found = samples(answer.text)
+        return found if 'jobs_failed_total{service="orchestrator",stage="scraping"}' in found else None
+
+    found = eventually(counted, "the failed job is counted", 10)
+    functions = stack.status()["functions"]
+    assert found['lambda_invocations_total{function="ScraperWorker"}'] >= 1
+    assert found['lambda_cold_starts_total{function="Authorizer"}'] >= 1
+    assert found['lambda_duration_seconds_sum{function="EmbeddingWorker"}'] > 0
+    assert found['lambda_environments{function="Migrator"}'] == functions["Migrator"]["environments"]
+    assert {name for name in found if name.startswith("sqs_messages_visible")} == {
+        f'sqs_messages_visible{{queue="{queue}"}}'
+        for queue in stack.resources
+        if queue.endswith(("Queue", "Dlq"))
+    }
+
+
+def test_status_sums_it_up(stack: RunningStack, done: Job, failed: Job) -> None:
+    found = json.loads(on(stack, "status", "--json").stdout)
+    assert found["queues"].keys() >= {"ScrapeQueue", "ScrapeDlq"}
+    assert found["durations"]["ScraperWorker"]["p95_ms"] > 0
+    assert "jobs_failed_total" in {each["name"] for each in found["metrics"]}
+    shown = on(stack, "status").stdout
+    for word in ("ScrapeQueue", "dead letters", "p95 ms", "jobs_failed_total", f"{stack.control}/metrics"):
+        assert word in shown
+
+
+def test_doctor_finds_nothing_wrong_where_a_stack_runs(stack: RunningStack) -> None:
+    shown = on(stack, "doctor", "--json")
+    found = json.loads(shown.stdout)
+    assert [finding for finding in found["findings"] if finding["verdict"] == "wrong"] == []
+    assert (shown.returncode, found["healthy"]) == (0, True)
+    running = next(finding for finding in found["findings"] if finding["about"] == "stack")
+    assert f"process {stack.pid}" in running["text"]
+
+
+def test_a_shell_completes_functions_and_events() -> None:
+    def completed(words: str) -> list[str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "local.cli.app"],
+            cwd=ROOT,
+            env={"_INDEXMILL_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": "2"},
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        return done.stdout.split()
+
+    assert completed("indexmill invoke Scraper") == ["ScraperApi", "ScraperWorker"]
+    assert completed("indexmill events sqs-") == ["sqs-scrape", "sqs-embed", "sqs-callbacks"]

@@ -1,0 +1,56 @@
+"""The tables of the status command."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from local.cli import tables
+
+FUNCTION = dict.fromkeys(("environments", "busy", "waiting", "invocations", "errors", "throttles"), 0)
+FUNCTION["cold_starts"] = 0
+
+
+def text(table: Table) -> str:
+    console = Console(file=io.StringIO(), width=200)
+    with console.capture() as shown:
+        console.print(table)
+    return shown.get()
+
+
+def found(**more: Any) -> dict[str, Any]:
+    return {"functions": {}, "sources": {}, "queues": {}, **more}
+
+
+def test_only_functions_that_did_something_are_shown() -> None:
+    busy = FUNCTION | {"invocations": 3, "environments": 1}
+    took = {"Busy": {"p50_ms": 12.4, "p95_ms": 80.0, "last_s": 61.0}}
+    shown = text(tables.functions(found(functions={"Busy": busy, "Idle": FUNCTION}, durations=took)))
+    assert "Idle" not in shown
+    assert "throttled" not in shown
+    assert " ".join(shown.splitlines()[1].split()) == "Busy 1 0 3 0 0 12 80 1 min 1 s ago"
+
+
+def test_dead_letters_stand_beside_their_queue() -> None:
+    depth = {"visible": 4, "in_flight": 1, "delayed": 0}
+    queues = {"ScrapeQueue": depth, "ScrapeDlq": {"visible": 2, "in_flight": 1, "delayed": 0}}
+    source = {"queue": "ScrapeQueue", "enabled": False, "messages": 9}
+    shown = text(tables.queues(found(queues=queues, sources={"s": source}))).splitlines()
+    assert len(shown) == 2
+    assert shown[1].split() == ["ScrapeQueue", "4", "1", "0", "3", "9", "source", "is", "off"]
+
+
+def test_queues_that_do_not_answer_are_told() -> None:
+    assert "does not answer" in text(tables.queues(found()))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0.4, "0 s"), (59.9, "59 s"), (60, "1 min"), (3661, "1 h 1 min"), (90000, "1 d 1 h")],
+)
+def test_lengths_of_time_are_short(seconds: float, shown: str) -> None:
+    assert tables.age(seconds) == shown
