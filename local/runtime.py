@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from local.compute.host import HostOptions, LambdaHost, LogRecord, PoolLimits
 from local.compute.invoke_api import InvokeApi
+from local.compute.lambda_mappings import EventSourceMappings
 from local.front.server import FrontOptions, RestFront
 from local.spec import FunctionSpec
 from local.template import CloudSpec
@@ -20,6 +22,7 @@ from local.triggers.sqs import SqsEventSource
 _DATABASE_SECRET: Final = "DATABASE_URL_SECRET_ARN"
 _TRIGGER_GRACE_S: Final = 1.5
 _LEAST_ENVIRONMENTS: Final = 3
+_PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,10 @@ class Runtime:
         self.host = host
         functions = [with_database(function, around.database_url) for function in cloud.functions]
         host.add(functions)
-        self._invoke_api = InvokeApi(self.host)
+        self._mappings = EventSourceMappings(host)
+        self._invoke_api = InvokeApi(host, self._mappings)
+        self.warnings = python_differences(functions)
+        """What a user should know about how functions run here; sentences."""
         self._front = self._make_front(cloud)
         timeouts = {function.name: float(function.timeout_s) for function in functions}
         self._sources = [
@@ -96,6 +102,7 @@ class Runtime:
             self.gateway = await self._front.start()
         for source in self._sources:
             await source.start()
+            self._mappings.add(source)
         for schedule in self._schedules:
             await schedule.start()
 
@@ -141,6 +148,12 @@ def with_database(function: FunctionSpec, database_url: str) -> FunctionSpec:
     if _DATABASE_SECRET not in function.environment:
         return function
     return replace(function, environment={**function.environment, "DATABASE_URL": database_url})
+
+
+def python_differences(functions: Iterable[FunctionSpec], here: str = _PYTHON) -> list[str]:
+    """A sentence when the template's Python is not the one that functions run on here; else nothing."""
+    other = sorted({function.runtime for function in functions} - {f"python{here}"})
+    return [f"functions run on Python {here} here, {' and '.join(other)} on AWS"] if other else []
 
 
 def _environments() -> int:

@@ -268,6 +268,7 @@ class Stack:
             "account_id": ACCOUNT_ID,
             "parameters": dict(parameters),
             "resources": dict(ids),
+            "warnings": runtime.warnings,
         }
 
     async def _create_resources(self, aws: Aws) -> None:

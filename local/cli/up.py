@@ -137,3 +137,5 @@ def show(info: dict[str, Any]) -> None:
     }
     for name, value in rows.items():
         screen.print(f"  {name:<13} {value}")
+    for warning in info["warnings"]:
+        screen.print(f"[yellow]•[/] {warning}")

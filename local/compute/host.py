@@ -150,6 +150,10 @@ class LambdaHost:
         """The specification of a function by logical id or name; KeyError for an unknown one."""
         return self._pools[function].spec
 
+    def knows(self, function: str) -> bool:
+        """Whether there is such a function, by logical id or name."""
+        return function in self._pools
+
     def stats(self) -> dict[str, FunctionStats]:
         """Counters by function name."""
         return {name: self._pools[name].stats() for name in self.functions}

@@ -1,4 +1,7 @@
-"""Lambda's Invoke API over HTTP, so that the `lambda` client of any AWS SDK reaches the local functions."""
+"""Lambda's API over HTTP, so that the `lambda` client of any AWS SDK reaches the local functions.
+
+Invoke is here; what the API tells of functions and of event source mappings has modules of its own.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,9 @@ from aiohttp import web
 from local.compute.faults import MAX_REQUEST_BYTES, HostStopped, PayloadTooLarge
 from local.compute.host import LambdaHost
 from local.compute.invocation import LogTail
+from local.compute.lambda_answers import Refusal, error_response, function_name, json_response
+from local.compute.lambda_functions import FunctionConfigurations, unknown_function
+from local.compute.lambda_mappings import EventSourceMappings
 from local.spec import InvokeResult, Throttled
 
 _ROOT = "/2015-03-31/functions/"
@@ -24,10 +30,12 @@ _LOG = logging.getLogger(__name__)
 
 
 class InvokeApi:
-    """`POST /2015-03-31/functions/{name}/invocations` on a free loopback port."""
+    """Lambda's endpoint on a free loopback port; `mappings` are the event sources that run, if any do."""
 
-    def __init__(self, host: LambdaHost) -> None:
+    def __init__(self, host: LambdaHost, mappings: EventSourceMappings | None = None) -> None:
         self._host = host
+        self._functions = FunctionConfigurations(host)
+        self._mappings = mappings or EventSourceMappings(host)
         self._runner: web.ServerRunner | None = None
         self._events: set[asyncio.Task[None]] = set()
         self.url = ""
@@ -51,35 +59,60 @@ class InvokeApi:
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         path = unquote(request.rel_url.raw_path)
-        name, _, rest = path.removeprefix(_ROOT).rpartition("/")
-        if request.method != "POST" or not path.startswith(_ROOT) or rest != "invocations":
-            return _error(404, "ResourceNotFoundException", f"Unknown path: {request.method} {path}")
         try:
-            return await self._invoke(request, _function_name(name))
-        except KeyError:
-            arn = (
-                f"arn:aws:lambda:{self._host.region}:{self._host.account_id}:function:{_function_name(name)}"
-            )
-            return _error(404, "ResourceNotFoundException", f"Function not found: {arn}")
+            name, _, rest = path.removeprefix(_ROOT).rpartition("/")
+            if request.method == "POST" and path.startswith(_ROOT) and rest == "invocations":
+                return await self._invoke(request, function_name(name))
+            return await self._manage(request, path)
+        except Refusal as refusal:
+            return refusal.response()
         except Throttled:
             reason = {"Reason": "ReservedFunctionConcurrentInvocationLimitExceeded"}
-            return _error(429, "TooManyRequestsException", "Rate Exceeded.", reason)
+            return error_response(429, "TooManyRequestsException", "Rate Exceeded.", reason)
         except (PayloadTooLarge, web.HTTPRequestEntityTooLarge):
             message = (
                 f"Request must be smaller than {MAX_REQUEST_BYTES} bytes for the InvokeFunction operation"
             )
-            return _error(413, "RequestTooLargeException", message)
+            return error_response(413, "RequestTooLargeException", message)
         except HostStopped:
-            return _error(503, "ServiceException", "The service is stopping.")
+            return error_response(503, "ServiceException", "The service is stopping.")
+
+    async def _manage(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
+        """Everything but Invoke."""
+        version, _, rest = path.strip("/").partition("/")
+        kind, _, name = rest.partition("/")
+        # No function's name has a slash.
+        name, _, detail = name.partition("/")
+        answer: dict[str, Any] | None = None
+        match request.method, version, kind, bool(name), detail:
+            case "GET", "2015-03-31", "functions", False, "":
+                answer = self._functions.list(request.query)
+            case "GET", "2015-03-31", "functions", True, "":
+                answer = self._functions.get(name)
+            case "GET", "2015-03-31", "functions", True, "configuration":
+                answer = self._functions.configuration(name)
+            case "GET", "2019-09-30", "functions", True, "concurrency":
+                answer = self._functions.concurrency(name)
+            case "GET", "2015-03-31", "event-source-mappings", False, "":
+                answer = self._mappings.list(request.query)
+            case "GET", "2015-03-31", "event-source-mappings", True, "":
+                answer = self._mappings.get(name)
+            case "PUT", "2015-03-31", "event-source-mappings", True, "":
+                return json_response(self._mappings.update(name, await request.read()), 202)
+        if answer is None:
+            message = f"The local cloud has no operation {request.method} {path}"
+            return error_response(404, "UnknownOperationException", message)
+        return json_response(answer)
 
     async def _invoke(self, request: web.BaseRequest, name: str) -> web.StreamResponse:
-        self._host.spec(name)
+        if not self._host.knows(name):
+            raise unknown_function(self._host, name)
         payload = await request.read() or b"{}"
         try:
             json.loads(payload)
         except ValueError as error:
             message = f"Could not parse request body into json: {error}"
-            return _error(400, "InvalidRequestContentException", message)
+            return error_response(400, "InvalidRequestContentException", message)
         kind = request.headers.get("X-Amz-Invocation-Type", "RequestResponse")
         if kind == "DryRun":
             return web.Response(status=204)
@@ -118,14 +151,6 @@ def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) 
     )
 
 
-def _function_name(reference: str) -> str:
-    """The name in a name, a partial or a whole ARN, each with or without a qualifier."""
-    parts = reference.split(":")
-    if "function" in parts[:-1]:
-        return parts[parts.index("function") + 1]
-    return parts[0]
-
-
 def _result(result: InvokeResult, tail: LogTail | None) -> web.Response:
     headers = {"x-amzn-RequestId": result.request_id, "X-Amz-Executed-Version": "$LATEST"}
     if result.function_error is not None:
@@ -133,12 +158,3 @@ def _result(result: InvokeResult, tail: LogTail | None) -> web.Response:
     if tail is not None:
         headers["X-Amz-Log-Result"] = base64.b64encode(tail.value()).decode()
     return web.Response(body=result.payload, headers=headers, content_type="application/json")
-
-
-def _error(status: int, code: str, message: str, more: dict[str, str] | None = None) -> web.Response:
-    kind = "User" if status < 500 else "Service"
-    body = {"Type": kind, "Message": message, **(more or {})}
-    headers = {"x-amzn-ErrorType": code, "x-amzn-RequestId": str(uuid.uuid4())}
-    return web.Response(
-        text=json.dumps(body), status=status, headers=headers, content_type="application/json"
-    )

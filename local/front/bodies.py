@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import asyncio
 
-from aiohttp import StreamReader, web
+from aiohttp import HttpVersion10, HttpVersion11, StreamReader, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from local.front.gateway_responses import GatewayError
 
 MAX_BODY_BYTES = 10 * 1024 * 1024
+
+
+def refuse_framing(request: web.BaseRequest) -> None:
+    """Raises the GatewayError for a request whose end the parties on its way may see in different places."""
+    encodings = request.headers.getall("Transfer-Encoding", [])
+    other_than_chunked = any(each.strip().lower() != "chunked" for each in encodings)
+    too_old = request.version < HttpVersion10 or (encodings and request.version < HttpVersion11)
+    if other_than_chunked or too_old:
+        raise _closing(GatewayError("DEFAULT_4XX", status=400))
 
 
 def refuse_oversize(request: web.BaseRequest) -> None:

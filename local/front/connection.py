@@ -6,10 +6,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
-from aiohttp.http_exceptions import LineTooLong
+from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
 
 MAX_HEADER_BYTES = 10_240
 _MAX_URL_BYTES = 8_192
+_MAX_HEADERS = MAX_HEADER_BYTES // 4
+"""The shortest header is `a:` and the end of its line: what counts is the size of the block."""
+_TOO_MANY = "Too many headers"
 _KEEP_ALIVE_S = 75.0
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
@@ -35,6 +38,8 @@ class _Connection(web.RequestHandler):
         """Keeps the status, but tells a long URL (414) and long headers (431) from other errors."""
         if isinstance(exc, LineTooLong):
             status = 414 if _MAX_URL_BYTES in exc.args else 431
+        elif isinstance(exc, BadHttpMessage) and _TOO_MANY in exc.message:
+            status = 431
         response = self._refuse(request, status)
         response.force_close()
         return response
@@ -60,4 +65,5 @@ class GatewayServer(web.Server):
             lingering_time=self._linger_s,
             max_line_size=_MAX_URL_BYTES,
             max_field_size=MAX_HEADER_BYTES,
+            max_headers=_MAX_HEADERS,
         )

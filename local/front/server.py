@@ -14,7 +14,7 @@ from multidict import CIMultiDict
 
 from local.front.access_log import AccessLog, Sink
 from local.front.authorizer import Authorizer
-from local.front.bodies import read_body, refuse_oversize
+from local.front.bodies import read_body, refuse_framing, refuse_oversize
 from local.front.connection import MAX_HEADER_BYTES, GatewayServer
 from local.front.events import EventBuilder, Headers, split_target
 from local.front.exchange import ApiIdentity, Exchange, new_ids, new_trace_id
@@ -160,6 +160,7 @@ class RestFront:
         return exchange
 
     async def _answer(self, request: web.BaseRequest, exchange: Exchange, headers: Headers) -> Reply:
+        refuse_framing(request)
         if sum(len(name) + len(value) + 4 for name, value in request.raw_headers) > MAX_HEADER_BYTES:
             raise GatewayError("DEFAULT_4XX", status=431, message="Request Header Fields Too Large")
         match = self._match(exchange)

@@ -76,7 +76,7 @@ class SqsEventSource:
         pace: Pace | None = None,
     ) -> None:
         self.spec = spec
-        self._arn = queue_arn
+        self.queue_arn = queue_arn
         self._region = region
         self._invoker = invoker
         self._function_timeout_s = function_timeout_s
@@ -101,6 +101,17 @@ class SqsEventSource:
     def enabled(self, value: bool) -> None:
         self._enabled = value
         self._interrupt()
+
+    @property
+    def busy(self) -> bool:
+        """Whether invocations are under way."""
+        return bool(self._deliveries)
+
+    def configure(self, spec: SqsSourceSpec) -> None:
+        """Go on with other batches and concurrency, from the next receive on."""
+        self.spec = spec
+        self._concurrency.limit(spec.maximum_concurrency)
+        self._changed.set()
 
     async def start(self) -> None:
         """Begin to poll; VisibilityTooShort when the queue's visibility is below the function's timeout."""
@@ -230,7 +241,7 @@ class SqsEventSource:
 
     async def _deliver(self, batch: list[Message]) -> None:
         received = time.monotonic()
-        for messages, event in events(batch, self._arn, self._region):
+        for messages, event in events(batch, self.queue_arn, self._region):
             result = await self._invoke(event, received)
             if result is None:
                 if self._stopping.is_set():

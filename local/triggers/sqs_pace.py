@@ -101,6 +101,10 @@ class Concurrency:
     """Invocations that may be under way at once: between 1 and the mapping's maximum, as on Lambda."""
 
     def __init__(self, maximum: int | None) -> None:
+        self.limit(maximum)
+
+    def limit(self, maximum: int | None) -> None:
+        """Begin anew with another maximum; None is the laptop's own."""
         self._maximum = maximum or START_CONCURRENCY
         self._base = min(START_CONCURRENCY, self._maximum)
         self.allowed = self._base
