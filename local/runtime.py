@@ -21,7 +21,7 @@ from local.triggers.sqs import SqsEventSource
 
 _DATABASE_SECRET: Final = "DATABASE_URL_SECRET_ARN"
 _TRIGGER_GRACE_S: Final = 1.5
-_LEAST_ENVIRONMENTS: Final = 3
+_LEAST_ENVIRONMENTS: Final = 4
 _PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 

@@ -76,7 +76,9 @@ def test_a_good_request_passes() -> None:
 
 def test_a_sound_request_id_of_the_caller_is_kept_and_an_odd_one_is_not() -> None:
     sound = call("POST", "/things", body={"name": "x"}, headers={"X-Request-Id": "abc-1"})
-    assert sound[1]["request_id"] == "abc-1"
+    assert sound[1]["request_id"] == sound[2]["x-request-id"] == "abc-1"
+    refused = call("POST", "/things", body={}, headers={"x-REQUEST-id": "abc-2"})
+    assert refused[1]["error"]["request_id"] == refused[2]["x-request-id"] == "abc-2"
     odd = call("POST", "/things", body={"name": "x"}, headers={"X-Request-Id": "a" * 65})
     assert odd[1]["request_id"] == "req-123"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
@@ -16,8 +15,8 @@ from indexmill.contracts.errors import CallerError, ErrorCode, IndexmillError
 from indexmill.contracts.identity import CallerContext
 from indexmill.platform import strict_json
 from indexmill.platform.observability import Observability
+from indexmill.platform.request_ids import request_id
 
-_REQUEST_ID = re.compile(r"[A-Za-z0-9-]{1,64}")
 _SERVER_ERROR = 500
 
 
@@ -84,7 +83,7 @@ def create_app(title: str, routers: list[APIRouter], observability: Observabilit
         known = _as_known(error)
         if known.http_status >= _SERVER_ERROR:
             observability.log.error("request.failed", exc_info=error, extra={"code": known.code})
-        return envelope(known, request_id(request))
+        return envelope(known, _own_id(request))
 
     for kind in (IndexmillError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, on_error)
@@ -127,12 +126,8 @@ def _first_problem(error: RequestValidationError) -> IndexmillError:
     return CallerError(ErrorCode.VALIDATION_ERROR, f"{location}: {text}"[:400], field=location[:200])
 
 
-def request_id(request: Request) -> str:
-    """Return the caller's X-Request-Id when it is a sound one, else the gateway's."""
-    given = request.headers.get("x-request-id", "")
-    if _REQUEST_ID.fullmatch(given):
-        return given
-    return str(_request_context(request).get("requestId", ""))
+def _own_id(request: Request) -> str:
+    return request_id(request.scope.get("aws.event", {}))
 
 
 def _request_context(request: Request) -> dict[str, Any]:
@@ -156,5 +151,5 @@ async def _caller(request: Request) -> CallerContext:
 
 Caller = Annotated[CallerContext, Depends(_caller)]
 """The validated caller, as the gateway's authorizer told it."""
-RequestId = Annotated[str, Depends(request_id)]
+RequestId = Annotated[str, Depends(_own_id)]
 """Id of this request, for messages and logs."""

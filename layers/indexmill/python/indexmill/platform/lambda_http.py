@@ -11,6 +11,7 @@ from mangum import Mangum
 
 from indexmill.contracts.errors import ErrorCode
 from indexmill.platform.observability import Observability
+from indexmill.platform.request_ids import request_id
 
 _MAX_RESPONSE_BYTES = 6_000_000
 """Lambda refuses to return more than 6 MB; some is left for the reply's own envelope."""
@@ -25,25 +26,21 @@ def lambda_handler(app: FastAPI, observability: Observability) -> Handler:
 
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         reply: dict[str, Any] = mangum(event, context)
-        request_id = _request_id(event)
+        own_id = request_id(event)
         if len(reply.get("body") or "") > _MAX_RESPONSE_BYTES:
-            reply = _too_large(request_id)
-        reply.setdefault("headers", {})["x-request-id"] = request_id
+            reply = _too_large(own_id)
+        reply.setdefault("headers", {})["x-request-id"] = own_id
         observability.flush()
         return reply
 
     return handler
 
 
-def _request_id(event: dict[str, Any]) -> str:
-    return str(event.get("requestContext", {}).get("requestId", ""))
-
-
-def _too_large(request_id: str) -> dict[str, Any]:
+def _too_large(own_id: str) -> dict[str, Any]:
     error = {
         "code": ErrorCode.RESPONSE_TOO_LARGE,
         "message": "The answer would be larger than 6 MB.",
-        "request_id": request_id,
+        "request_id": own_id,
         "hint": "Use the asynchronous endpoint, POST /orchestrator/jobs.",
     }
     return {
