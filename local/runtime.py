@@ -158,4 +158,4 @@ def python_differences(functions: Iterable[FunctionSpec], here: str = _PYTHON) -
 
 def _environments() -> int:
     """How many environments one function may have: more than the cores can run only cost memory."""
-    return max(_LEAST_ENVIRONMENTS, (os.cpu_count() or 1) + 1)
+    return max(_LEAST_ENVIRONMENTS, (os.cpu_count() or 1) + 2)
