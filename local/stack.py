@@ -215,7 +215,8 @@ class Stack:
                 started = {each.name: group.create_task(self._start_service(each)) for each in self._services}
                 started[_HOST] = group.create_task(base.host.start())
                 group.create_task(self._prepare(preparation, base, automatic, started))
-        except* Exception as errors:  # noqa: BLE001 - raised again: the first reason is the one to tell
+        except ExceptionGroup as errors:
+            # The first reason is the one to tell.
             raise _first(errors) from None
         finally:
             await preparation.stop()
