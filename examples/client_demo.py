@@ -1,4 +1,7 @@
-"""Index a URL and search it: `python examples/client_demo.py GATEWAY API_KEY URL QUESTION`."""
+"""Index a URL into the corpus "demo" and search it.
+
+`.venv/bin/python examples/client_demo.py GATEWAY API_KEY URL QUESTION`
+"""
 
 from __future__ import annotations
 

@@ -15,5 +15,6 @@ for pause in 0.5 1 2 3 5 10 10 10 10 10; do
     sleep "$pause"
 done
 call "$URL/orchestrator/jobs/$job" | field user_message
+[ "$status" = done ] || exit 1
 call "$URL/embedding/search" -d "{\"query\": \"$question\", \"top_k\": 3}"
 echo

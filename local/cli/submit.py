@@ -57,10 +57,14 @@ def run(
         except ApiError as error:
             raise Failure(f"submitting failed: {error}") from error
         except WaitTimeout as error:
-            raise Failure(f"{error}; look again with: indexmill status") from error
+            waiting = next(job for job in error.jobs if not job.status.terminal)
+            raise Failure(f"{error}; see why with: indexmill trace {waiting.job_id[:8]}") from error
     if as_json:
         print_json([job.model_dump(mode="json") for job in jobs])
-    if any(job.status == "failed" for job in jobs):
+    failed = [job for job in jobs if job.status == "failed"]
+    if failed and not as_json:
+        console().print(f"see why with: indexmill trace {failed[0].job_id[:8]}")
+    if failed:
         leave(EXIT_FAILED)
 
 
@@ -84,4 +88,4 @@ def _print_ids(job_ids: Sequence[str], *, as_json: bool) -> None:
 def _print_change(job: Job) -> None:
     colour = {"done": "green", "failed": "red"}.get(job.status, "cyan")
     code = f" [red]{job.error.cause or job.error.code}[/]" if job.error is not None else ""
-    console().print(f"[{colour}]{job.status:<9}[/] {job.url}{code}  {job.user_message}")
+    console().print(f"{job.job_id[:8]}  [{colour}]{job.status:<9}[/] {job.url}{code}  {job.user_message}")
