@@ -195,3 +195,13 @@ def test_a_jobs_state_is_read_without_a_caller(store: JobStore) -> None:
 def test_a_dead_letter_with_odd_characters_is_kept(store: JobStore) -> None:
     store.record_dead_letter(DeadLetter("q", 'NUL \0 and "quotes"', 3, "because"))
     store.record_dead_letter(DeadLetter("q", "", 100, "because", "job"))
+    assert kept_letters(store) == [(3, None), (100, "job")]
+
+
+def kept_letters(store: JobStore) -> list[tuple[int, str | None]]:
+    """Return receive count and job of each kept letter, oldest first; no use case reads them yet."""
+    if isinstance(store, InMemoryJobs):
+        return [(letter.receive_count, letter.job_id) for letter in store.letters]
+    assert isinstance(store, PostgresJobs)
+    rows = store._database.connection().execute("SELECT receive_count, job_id FROM dead_letters ORDER BY id")
+    return [(int(count), job_id) for count, job_id in rows.fetchall()]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
 from indexmill.contracts.http_scraper import EnqueueResponse, ScrapeRequest
-from indexmill.contracts.messages import ScrapeTask
+from indexmill.contracts.messages import ScrapeTask, write
 from indexmill.platform.ids import new_id
 from indexmill.platform.queues import Queue
 from indexmill.platform.urls import AllowedHosts, canonical_url
@@ -38,7 +38,7 @@ class Enqueue:
             request_id=request_id,
             url=canonical_url(request.url, allowed_hosts=self._allowed),
         )
-        if self._queue.send([task.model_dump_json(by_alias=True, exclude_none=True)]):
+        if self._queue.send([write(task)]):
             raise TransientError(ErrorCode.QUEUE_UNAVAILABLE, "The queue did not take the message.")
         return EnqueueResponse(job_id=request.job_id)
 

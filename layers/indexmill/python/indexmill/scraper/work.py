@@ -10,7 +10,7 @@ from typing import Final
 
 from indexmill.contracts.content import Document
 from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError
-from indexmill.contracts.messages import ScrapeTask, StageFailure, StageResult
+from indexmill.contracts.messages import ScrapeTask, StageFailure, StageResult, write
 from indexmill.platform.deliveries import Delivery, Done, Outcome, Retry
 from indexmill.platform.queues import Queue
 from indexmill.platform.retry import RetryPolicy
@@ -53,7 +53,7 @@ class ScrapeBatch:
             for position, item in enumerate(worked)
             if item.result is not None and item.result.job_id is not None
         ]
-        bodies = [result.model_dump_json(by_alias=True, exclude_none=True) for _, result in reports]
+        bodies = [write(result) for _, result in reports]
         for refused in self._refused(bodies):
             outcomes[reports[refused][0]] = Retry(_RESEND_AFTER_S, ErrorCode.QUEUE_UNAVAILABLE)
         return outcomes

@@ -8,7 +8,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import ValidationError
 
 from indexmill.contracts.errors import ErrorCode, TransientError
-from indexmill.contracts.messages import ChunkCall, ChunkReply
+from indexmill.contracts.messages import ChunkCall, ChunkReply, write
 from indexmill.platform.adapters.aws import client
 
 
@@ -25,7 +25,7 @@ class LambdaChunker:
         """Split the documents of `call`."""
         if self._lambda is None:
             self._lambda = client("lambda", read_timeout_s=self._timeout_s)
-        payload = call.model_dump_json(by_alias=True, exclude_none=True).encode()
+        payload = write(call).encode()
         try:
             answer = self._lambda.invoke(FunctionName=self._function, Payload=payload)
             body: bytes = answer["Payload"].read()
