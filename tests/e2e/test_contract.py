@@ -76,6 +76,11 @@ ALWAYS: Checks = {
     "attempt": one_of(1),
     "batch_id": null,
     "document_id": text,
+    "attempts": null,
+    "next_retry_at": null,
+    "priority": one_of(50),
+    "job_type": one_of("index"),
+    "replay_of": null,
 }
 IN_PROGRESS: Checks = ALWAYS | {
     "status": one_of("scraping"),
@@ -105,6 +110,7 @@ ERROR: Checks = {
 }
 FAILED: Checks = ALWAYS | {
     "status": one_of("failed"),
+    "attempts": one_of(1),
     "failed_stage": one_of("scraping"),
     "error": lambda value: wrong(value, ERROR) == [],
     "user_message": one_of("There is no page at this URL. Check the address."),

@@ -127,9 +127,10 @@ class Pipeline:
         self.calls = CallRelay(self.relay, self.chunker, self.record, 50_000)
         self.results = ResultBatch(self.record, self.calls)
 
-    def submit(self, url: str = URL, ctx: CallerContext = CALLER) -> str:
-        """Submit one URL and return its job's id."""
+    def submit(self, url: str | None = None, ctx: CallerContext = CALLER) -> str:
+        """Submit one URL, one of its own if none is given, and return its job's id."""
         use_case = SubmitJobs(self.store, self.relay)
+        url = url or f"{URL}/{uuid.uuid4()}"
         return use_case(ctx, SubmitRequest(url=url, corpus_name="docs"), "req-1").job_id
 
     def deliver(self, *results: StageResult) -> list[Outcome]:

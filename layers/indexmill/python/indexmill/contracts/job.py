@@ -65,3 +65,12 @@ class Job(BaseModel):
     document_id: str | None = None
     chunk_count: int | None = None
     title: str | None = None
+    attempts: int | None = None
+    """Tries of the stage that is waiting, or that failed; null while there is nothing to say."""
+    next_retry_at: datetime | None = None
+    """When a stage that waits is tried again."""
+    priority: int = 50
+    """0 to 100; higher starts earlier."""
+    job_type: str = "index"
+    replay_of: str | None = None
+    """The job that this one repeats."""

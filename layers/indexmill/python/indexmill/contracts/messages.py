@@ -6,6 +6,7 @@ A reader accepts its own version and the one before; a newer version stays in th
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -82,6 +83,15 @@ class StageFailure(BaseModel):
     tries: int = 1
 
 
+class Retrying(BaseModel):
+    """A stage that waits for its next try longer than a moment."""
+
+    tries: int
+    """Tries so far."""
+    next_retry_at: datetime
+    cause: str
+
+
 class Chunked(BaseModel):
     """One document's chunks, or why there are none."""
 
@@ -96,18 +106,24 @@ class StageResult(Message):
 
     schema_name: Literal["indexmill.result.v1"] = Field(default="indexmill.result.v1", alias="schema")
     stage: Literal["scraping", "chunking", "embedding"]
-    status: Literal["success", "failed"]
+    status: Literal["success", "failed", "retrying"]
     document: Document | None = None
     chunked: Chunked | None = None
     embedded: Embedded | None = None
     failure: StageFailure | None = None
+    retrying: Retrying | None = None
+    tries: int | None = None
+    """Tries that the stage took."""
+    worker: str | None = None
+    """Execution environment that did the work, for the history."""
     elapsed_ms: int = 0
 
     @model_validator(mode="after")
     def _carries_what_it_reports(self) -> Self:
         made = {"scraping": self.document, "chunking": self.chunked, "embedding": self.embedded}[self.stage]
-        if (made if self.status == "success" else self.failure) is None:
-            raise ValueError("a report carries what its stage made, or why it failed")
+        told = {"success": made, "failed": self.failure, "retrying": self.retrying}[self.status]
+        if told is None:
+            raise ValueError("a report carries what its stage made, why it failed, or until when it waits")
         return self
 
 

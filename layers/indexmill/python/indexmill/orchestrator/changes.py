@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from indexmill.contracts.job import JobError, JobStatus
-from indexmill.contracts.messages import StageResult
-from indexmill.orchestrator.ports import Change, Decide, JobState
+from indexmill.contracts.messages import Retrying, StageResult
+from indexmill.orchestrator.ports import Change, Decide, JobState, OutboxRow
 from indexmill.orchestrator.state_machine import Decision, Verdict
 
 
@@ -20,6 +20,7 @@ class Move:
     to_status: JobStatus
     cause: str
     change: Change
+    result: StageResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,8 @@ class Ledger:
     decide: Decide
     moves: list[Move] = field(default_factory=list)
     finals: dict[str, Final] = field(default_factory=dict)
+    notes: dict[str, Retrying] = field(default_factory=dict)
+    """Until when a job's stage waits, by job id."""
     early: list[str] = field(default_factory=list)
     """Message ids that must not count yet."""
 
@@ -56,13 +59,27 @@ class Ledger:
         change = self.decide(state, result)
         if change.decision.verdict is Verdict.EARLY:
             self.early.append(result.message_id)
+        elif state is not None and change.retrying is not None:
+            self.notes[state.job_id] = change.retrying
         elif state is not None and change.decision.to is not None:
+            self.notes.pop(state.job_id, None)
             self._move(state, change.decision.to, result, change)
         return change
 
+    def callers_with_room(self) -> list[str]:
+        """Return the callers of whom a job ended: another one of theirs may start."""
+        ended = {final.job_id for final in self.finals.values() if final.status.terminal}
+        return sorted({self.states[job_id].target.caller_id for job_id in ended})
+
+    def with_admitted(self, changes: list[Change], admitted: list[OutboxRow]) -> list[Change]:
+        """Return `changes` with the messages of admitted jobs behind the last one."""
+        if not admitted:
+            return changes
+        return [*changes[:-1], replace(changes[-1], outbox=(*changes[-1].outbox, *admitted))]
+
     def _move(self, state: JobState, to: JobStatus, result: StageResult, change: Change) -> None:
         cause = f"{result.stage} {result.status}"
-        self.moves.append(Move(state.job_id, state.attempt, state.status, to, cause, change))
+        self.moves.append(Move(state.job_id, state.attempt, state.status, to, cause, change, result))
         before = self.finals.get(state.job_id)
         title = change.title or (before.title if before else None)
         count = (

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Literal, Protocol
 
 from indexmill.contracts.job import Job, JobError, JobStatus
-from indexmill.contracts.messages import ChunkCall, ChunkReply, StageResult, Target
+from indexmill.contracts.messages import ChunkCall, ChunkReply, Retrying, StageResult, Target
 from indexmill.orchestrator.state_machine import Decision
 
 
@@ -25,6 +25,9 @@ class OutboxRow:
     payload: str
     """The body to send, as JSON."""
     tries: int = 0
+    """Failed tries to send it."""
+    caller_id: str = ""
+    """Whose job it is: its group in the queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,32 @@ class NewJob:
     submitted_url: str
     batch_id: str | None
     first: OutboxRow
+    tier: str = "free"
+    job_type: str = "index"
+    priority: int = 50
+    forced: bool = False
+    """Whether the job is wanted although another one is at work on the same document."""
+    payload_digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What a submit gave for one job."""
+
+    job_id: str
+    status: JobStatus
+    deduplicated: bool = False
+    """Whether this is a job that was at work on the document already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What a submit committed."""
+
+    accepted: list[Accepted]
+    """Beside the jobs, in order."""
+    outbox: list[OutboxRow]
+    """Messages of every job of the caller that was admitted by it; claimed by us."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +89,8 @@ class Change:
     title: str | None = None
     chunk_count: int | None = None
     outbox: tuple[OutboxRow, ...] = ()
+    """What follows: the next stage's message, and those of jobs that are admitted in an ended job's place."""
+    retrying: Retrying | None = None
     status: JobStatus | None = None
     """The job's status afterwards; None for an unknown job."""
 
@@ -98,8 +129,11 @@ class DeadLetter:
 class JobStore(Protocol):
     """The only writer of job state. All calls raise TransientError(database_unavailable)."""
 
-    def submit(self, jobs: Sequence[NewJob]) -> None:
-        """Accept the jobs in one transaction: job, history and outbox. The rows count as claimed by us."""
+    def submit(self, jobs: Sequence[NewJob]) -> Submission:
+        """Accept jobs of one caller and corpus in one transaction: job, history, outbox, and their admission.
+
+        A job whose document another one is at work on is that one (`deduplicated`), unless it is forced.
+        """
         ...
 
     def get(self, caller_id: str, job_id: str) -> Job | None:

@@ -39,8 +39,10 @@ class Decider:
             state.attempt,
             stage=result.stage,
             result_attempt=result.attempt,
-            success=result.status == "success",
+            success=result.status != "failed",
         )
+        if result.retrying is not None and decision.verdict is Verdict.ADVANCE:
+            return Change(Decision(Verdict.WAIT), retrying=result.retrying, status=state.status)
         if decision.verdict is Verdict.FAIL:
             return Change(decision, error=self._error(result), status=JobStatus.FAILED)
         if decision.to is not None:

@@ -18,6 +18,8 @@ class Verdict(StrEnum):
     """Behind the state, or a copy: nothing happens, and that is success."""
     EARLY = "early"
     """Ahead of the state: kept and looked at again, never dropped."""
+    WAIT = "waiting"
+    """The stage is current and waits for its next try: noted, nothing moves."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,9 +44,9 @@ class SubmitJobs:
         batch_id = self.make_id() if request.urls is not None else None
         shared = _Submission(ctx.caller_id, corpus_name(request.corpus_name), batch_id, request_id or None)
         jobs = [self._new_job(shared, url, position) for position, url in enumerate(urls)]
-        self.store.submit(jobs)
-        self.relay.send([job.first for job in jobs])
-        ids = [job.job_id for job in jobs]
+        submission = self.store.submit(jobs)
+        self.relay.send(submission.outbox)
+        ids = [accepted.job_id for accepted in submission.accepted]
         return SubmitResponse(
             job_id=ids[0],
             url_count=len(ids),

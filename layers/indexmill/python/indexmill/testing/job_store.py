@@ -4,19 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from indexmill.contracts.job import Job, JobStatus
 from indexmill.contracts.messages import StageResult, Target
 from indexmill.orchestrator.changes import Final, Ledger
 from indexmill.orchestrator.pipeline import FIRST, progress, user_message
-from indexmill.orchestrator.ports import Change, DeadLetter, Decide, JobFilter, JobState, NewJob, OutboxRow
+from indexmill.orchestrator.ports import (
+    Accepted,
+    Change,
+    DeadLetter,
+    Decide,
+    JobFilter,
+    JobState,
+    NewJob,
+    OutboxRow,
+    Submission,
+)
 from indexmill.platform.clock import Clock
 
 _CLAIM = timedelta(seconds=30)
 _AFTER_FAILURE = timedelta(seconds=10)
 _STUCK = timedelta(minutes=30)
 _PARK_AFTER = 10
+_HELD = datetime.max.replace(tzinfo=UTC)
+"""A message of a job that is not admitted yet is nobody's to send."""
 
 
 @dataclass
@@ -24,6 +37,7 @@ class _Record:
     job: Job
     target: Target
     caller_id: str
+    forced: bool = False
 
 
 @dataclass
@@ -48,17 +62,50 @@ class InMemoryJobs:
     letters: list[DeadLetter] = field(default_factory=list)
     _generation: int = 0
 
-    def submit(self, jobs: Sequence[NewJob]) -> None:
+    def submit(self, jobs: Sequence[NewJob]) -> Submission:
         """Accept the jobs; the same ids again change nothing."""
-        for new in jobs:
-            if new.job_id in self.records:
+        accepted = [self._accept(new) for new in jobs]
+        return Submission(accepted, self.admit([jobs[0].target.caller_id]))
+
+    def _accept(self, new: NewJob) -> Accepted:
+        if new.job_id in self.records:
+            return Accepted(new.job_id, JobStatus.PENDING)
+        known = self._in_flight(new)
+        if known is not None:
+            return Accepted(known.job_id, known.status, deduplicated=True)
+        record = _Record(self._new_job(new), new.target, new.target.caller_id, new.forced)
+        self.records[new.job_id] = record
+        self.history.append((new.job_id, 1, None, "pending"))
+        self.rows[new.first.id] = _Row(new.first, _HELD, len(self.rows))
+        return Accepted(new.job_id, JobStatus.PENDING)
+
+    def _in_flight(self, new: NewJob) -> Job | None:
+        same = (
+            record.job
+            for record in self.records.values()
+            if record.target.document_id == new.target.document_id
+            and not record.forced
+            and not record.job.status.terminal
+        )
+        return None if new.forced else next(same, None)
+
+    def admit(self, callers: Sequence[str]) -> list[OutboxRow]:
+        """Let every pending job of `callers` start and return its message, claimed."""
+        admitted: list[OutboxRow] = []
+        for record in self.records.values():
+            job = record.job
+            if job.status is not JobStatus.PENDING or record.caller_id not in callers:
                 continue
-            self.records[new.job_id] = _Record(self._new_job(new), new.target, new.target.caller_id)
-            self.history += [(new.job_id, 1, None, "pending"), (new.job_id, 1, "pending", FIRST)]
-            self._keep(new.first)
+            self._show(record, status=JobStatus(FIRST), updated_at=self.clock.now())
+            self.history.append((job.job_id, job.attempt, "pending", FIRST))
+            for row in self.rows.values():
+                if row.row.job_id == job.job_id and row.claimed_until == _HELD:
+                    row.claimed_until = self.clock.now() + _CLAIM
+                    admitted.append(row.row)
+        return admitted
 
     def _new_job(self, new: NewJob) -> Job:
-        status, now = JobStatus(FIRST), self.clock.now()
+        status, now = JobStatus.PENDING, self.clock.now()
         return Job(
             job_id=new.job_id,
             status=status,
@@ -71,6 +118,8 @@ class InMemoryJobs:
             attempt=1,
             batch_id=new.batch_id,
             document_id=new.target.document_id,
+            priority=new.priority,
+            job_type=new.job_type,
         )
 
     def get(self, caller_id: str, job_id: str) -> Job | None:
@@ -111,22 +160,34 @@ class InMemoryJobs:
                 self._keep(row)
         for final in ledger.finals.values():
             self._finish(final)
-        return changes
+        for job_id, note in ledger.notes.items():
+            waits = {"attempts": note.tries, "next_retry_at": note.next_retry_at}
+            self._show(self.records[job_id], **waits, updated_at=self.clock.now())
+        return ledger.with_admitted(changes, self.admit(ledger.callers_with_room()))
 
     def _finish(self, final: Final) -> None:
         record = self.records[final.job_id]
-        stage = final.error.stage if final.error else None
-        update = {
-            "status": final.status,
-            "error": final.error,
-            "failed_stage": stage,
-            "title": final.title or record.job.title,
-            "chunk_count": final.chunk_count if final.chunk_count is not None else record.job.chunk_count,
-            "updated_at": self.clock.now(),
-            "user_message": user_message(final.status, final.error),
-            "progress": progress(final.status, stage),
+        count = final.chunk_count if final.chunk_count is not None else record.job.chunk_count
+        self._show(
+            record,
+            status=final.status,
+            error=final.error,
+            failed_stage=final.error.stage if final.error else None,
+            title=final.title or record.job.title,
+            chunk_count=count,
+            updated_at=self.clock.now(),
+            attempts=final.error.attempts if final.error else None,
+            next_retry_at=None,
+        )
+
+    def _show(self, record: _Record, **changed: Any) -> None:
+        """Change the job, and what a person reads of it."""
+        job = record.job.model_copy(update=changed)
+        texts = {
+            "user_message": user_message(job.status, job.error),
+            "progress": progress(job.status, job.failed_stage),
         }
-        record.job = record.job.model_copy(update=update)
+        record.job = job.model_copy(update=texts)
 
     def _keep(self, row: OutboxRow) -> None:
         self.rows.setdefault(row.id, _Row(row, self.clock.now() + _CLAIM, len(self.rows)))

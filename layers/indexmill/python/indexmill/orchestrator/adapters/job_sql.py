@@ -9,38 +9,9 @@ CLAIM_S: Final = 30
 PARK_AFTER: Final = 10
 """Failed tries after which a message is set aside, so that it never blocks the others."""
 
-# Payloads are sent in binary: as text, each character of a document would be looked at for quoting.
-SUBMIT: Final = f"""
-WITH new AS (
-    SELECT * FROM unnest(%(job_ids)s::text[], %(urls)s::text[], %(canonical)s::text[],
-                         %(documents)s::text[], %(outbox_ids)s::text[], %(payloads)b::text[])
-        AS t(job_id, url, canonical_url, document_id, outbox_id, payload)
-), corpus AS (
-    INSERT INTO corpora (corpus_key, caller_id, name)
-    SELECT %(corpus_key)s, %(caller_id)s, %(corpus_name)s
-    WHERE NOT EXISTS (SELECT FROM corpora WHERE corpus_key = %(corpus_key)s)
-    ON CONFLICT (corpus_key) DO NOTHING
-), job AS (
-    INSERT INTO jobs (id, status, caller_id, url, corpus_name, batch_id, corpus_key, document_id,
-                      canonical_url)
-    SELECT job_id, %(first)s, %(caller_id)s, url, %(corpus_name)s, %(batch_id)s, %(corpus_key)s,
-           document_id, canonical_url
-    FROM new ON CONFLICT (id) DO NOTHING
-), history AS (
-    INSERT INTO job_history (job_id, attempt, from_status, to_status, cause)
-    SELECT job_id, 1, NULL, 'pending', 'submitted' FROM new
-    UNION ALL
-    SELECT job_id, 1, 'pending', %(first)s, 'admitted' FROM new
-    ON CONFLICT DO NOTHING
-)
-INSERT INTO outbox (id, job_id, attempt, stage, kind, payload, claimed_until)
-SELECT outbox_id, job_id, 1, %(first)s, 'queue', payload, now() + interval '{CLAIM_S} seconds' FROM new
-ON CONFLICT (id) DO NOTHING
-"""
-
 JOB_COLUMNS: Final = (
     "id, status, url, corpus_name, failed_stage, error, created_at, updated_at, attempt, batch_id,"
-    " document_id, chunk_count, title"
+    " document_id, chunk_count, title, tries, next_retry_at, priority, job_type, replay_of"
 )
 GET: Final = f"SELECT {JOB_COLUMNS} FROM jobs WHERE id = %s AND caller_id = %s"
 FIND: Final = f"""
@@ -71,6 +42,7 @@ INSERT INTO inbox (message_id) SELECT DISTINCT unnest(%s::text[]) ON CONFLICT DO
 """
 FORGET: Final = "DELETE FROM inbox WHERE message_id = ANY(%s)"
 
+# Payloads are sent in binary: as text, each character of a document would be looked at for quoting.
 APPLY: Final = f"""
 WITH change AS (
     SELECT * FROM unnest(%(job_ids)s::text[], %(statuses)s::text[], %(stages)s::text[], %(errors)s::jsonb[],
@@ -79,17 +51,34 @@ WITH change AS (
 ), job AS (
     UPDATE jobs SET status = change.status, failed_stage = change.failed_stage, error = change.error,
         title = coalesce(change.title, jobs.title),
-        chunk_count = coalesce(change.chunk_count, jobs.chunk_count), updated_at = now()
+        chunk_count = coalesce(change.chunk_count, jobs.chunk_count), updated_at = now(),
+        tries = 0, next_retry_at = NULL, retry_cause = NULL,
+        ended_at = CASE WHEN change.status IN ('done', 'failed') THEN now() END
     FROM change WHERE jobs.id = change.job_id
 ), history AS (
-    INSERT INTO job_history (job_id, attempt, from_status, to_status, cause, detail)
-    SELECT * FROM unnest(%(h_jobs)s::text[], %(h_attempts)s::int[], %(h_from)s::text[], %(h_to)s::text[],
-                         %(h_causes)s::text[], %(h_details)s::jsonb[])
+    INSERT INTO job_history (job_id, attempt, from_status, to_status, cause, detail, tries, worker,
+                             elapsed_ms, job_type, payload_digest)
+    SELECT h.*, jobs.job_type, jobs.payload_digest
+    FROM unnest(%(h_jobs)s::text[], %(h_attempts)s::int[], %(h_from)s::text[], %(h_to)s::text[],
+                %(h_causes)s::text[], %(h_details)s::jsonb[], %(h_tries)s::int[], %(h_workers)s::text[],
+                %(h_elapsed)s::int[])
+        AS h(job_id, attempt, from_status, to_status, cause, detail, tries, worker, elapsed_ms)
+    JOIN jobs ON jobs.id = h.job_id
 )
-INSERT INTO outbox (id, job_id, attempt, stage, kind, payload, claimed_until)
-SELECT id, job_id, attempt, stage, kind, payload, now() + interval '{CLAIM_S} seconds'
+INSERT INTO outbox (id, job_id, caller_id, attempt, stage, kind, payload, claimed_until)
+SELECT o.id, o.job_id, jobs.caller_id, o.attempt, o.stage, o.kind, o.payload,
+    now() + interval '{CLAIM_S} seconds'
 FROM unnest(%(o_ids)s::text[], %(o_jobs)s::text[], %(o_attempts)s::int[], %(o_stages)s::text[],
-            %(o_kinds)s::text[], %(o_payloads)b::text[]) AS t(id, job_id, attempt, stage, kind, payload)
+            %(o_kinds)s::text[], %(o_payloads)b::text[]) AS o(id, job_id, attempt, stage, kind, payload)
+JOIN jobs ON jobs.id = o.job_id
+"""
+
+# Only what the job is still waiting for: a note that comes late says nothing any more.
+NOTE: Final = """
+UPDATE jobs SET tries = note.tries, next_retry_at = note.next_retry_at, retry_cause = note.cause,
+    updated_at = now()
+FROM unnest(%s::text[], %s::int[], %s::timestamptz[], %s::text[]) AS note(job_id, tries, next_retry_at, cause)
+WHERE jobs.id = note.job_id
 """
 
 CLAIM: Final = f"""
@@ -98,7 +87,7 @@ WHERE id IN (
     SELECT id FROM outbox WHERE sent_at IS NULL AND parked_at IS NULL AND claimed_until <= now()
     ORDER BY claimed_until LIMIT %s FOR UPDATE SKIP LOCKED
 )
-RETURNING id, job_id, attempt, stage, kind, payload, tries
+RETURNING id, job_id, attempt, stage, kind, payload, tries, caller_id
 """
 MARK_SENT: Final = "UPDATE outbox SET sent_at = now(), last_error = NULL WHERE id = ANY(%s)"
 MARK_FAILED: Final = f"""
@@ -126,7 +115,8 @@ WITH stuck AS (
 UPDATE outbox SET sent_at = NULL, parked_at = NULL, tries = 0,
     claimed_until = now() + interval '{CLAIM_S} seconds'
 FROM kept WHERE outbox.id = kept.id
-RETURNING outbox.id, outbox.job_id, outbox.attempt, outbox.stage, outbox.kind, outbox.payload, outbox.tries
+RETURNING outbox.id, outbox.job_id, outbox.attempt, outbox.stage, outbox.kind, outbox.payload, outbox.tries,
+    outbox.caller_id
 """
 
 DEAD_LETTER: Final = (

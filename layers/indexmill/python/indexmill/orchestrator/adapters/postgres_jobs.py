@@ -10,36 +10,35 @@ from psycopg.types.json import Jsonb
 from indexmill.contracts.job import Job, JobError, JobStatus
 from indexmill.contracts.messages import StageResult, Target
 from indexmill.orchestrator.adapters import job_sql as sql
+from indexmill.orchestrator.adapters.postgres_admission import admit
+from indexmill.orchestrator.adapters.postgres_submission import submit
+from indexmill.orchestrator.admission import Limits
 from indexmill.orchestrator.changes import Ledger
-from indexmill.orchestrator.pipeline import FIRST, progress, user_message
-from indexmill.orchestrator.ports import Change, DeadLetter, Decide, JobFilter, JobState, NewJob, OutboxRow
+from indexmill.orchestrator.pipeline import progress, user_message
+from indexmill.orchestrator.ports import (
+    Change,
+    DeadLetter,
+    Decide,
+    JobFilter,
+    JobState,
+    NewJob,
+    OutboxRow,
+    Submission,
+)
 from indexmill.platform.adapters.postgres import Connection, Database
 
 
 class PostgresJobs:
     """Jobs, history, outbox and inbox in one database: state and intent are one commit."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, limits: Limits | None = None) -> None:
         """Nothing is opened yet."""
         self._database = database
+        self._limits = limits or Limits()
 
-    def submit(self, jobs: Sequence[NewJob]) -> None:
-        """Accept all jobs with one statement, which is one transaction."""
-        target = jobs[0].target
-        parameters = {
-            "job_ids": [job.job_id for job in jobs],
-            "urls": [job.submitted_url for job in jobs],
-            "canonical": [job.target.url for job in jobs],
-            "documents": [job.target.document_id for job in jobs],
-            "outbox_ids": [job.first.id for job in jobs],
-            "payloads": [job.first.payload for job in jobs],
-            "corpus_key": target.corpus_key,
-            "caller_id": target.caller_id,
-            "corpus_name": target.corpus_name,
-            "batch_id": jobs[0].batch_id,
-            "first": FIRST,
-        }
-        self._database.read(lambda connection: connection.execute(sql.SUBMIT, parameters))
+    def submit(self, jobs: Sequence[NewJob]) -> Submission:
+        """Accept all jobs in one transaction, which may be run again: their ids were made beforehand."""
+        return self._database.run(lambda connection: submit(connection, jobs, self._limits))
 
     def get(self, caller_id: str, job_id: str) -> Job | None:
         """Return the caller's job, or None."""
@@ -84,7 +83,10 @@ class PostgresJobs:
                 connection.execute(sql.FORGET, (ledger.early,))
             if ledger.moves:
                 connection.execute(sql.APPLY, _apply_parameters(ledger))
-            return changes
+            if ledger.notes:
+                connection.execute(sql.NOTE, _note_parameters(ledger))
+            ended = ledger.callers_with_room()
+            return ledger.with_admitted(changes, admit(connection, self._limits, ended) if ended else [])
 
         return self._database.run(work)
 
@@ -134,6 +136,11 @@ def _job(row: tuple[Any, ...]) -> Job:
         document_id=row[10],
         chunk_count=row[11],
         title=row[12],
+        attempts=row[13] or (error.attempts if error else None),
+        next_retry_at=row[14],
+        priority=row[15],
+        job_type=row[16],
+        replay_of=row[17],
     )
 
 
@@ -166,6 +173,9 @@ def _apply_parameters(ledger: Ledger) -> dict[str, Any]:
         "h_to": [move.to_status.value for move in moves],
         "h_causes": [move.cause for move in moves],
         "h_details": [_json(move.change.error) for move in moves],
+        "h_tries": [move.result.tries for move in moves],
+        "h_workers": [move.result.worker for move in moves],
+        "h_elapsed": [move.result.elapsed_ms for move in moves],
         "o_ids": [row.id for row in rows],
         "o_jobs": [row.job_id for row in rows],
         "o_attempts": [row.attempt for row in rows],
@@ -173,6 +183,16 @@ def _apply_parameters(ledger: Ledger) -> dict[str, Any]:
         "o_kinds": [row.kind for row in rows],
         "o_payloads": [row.payload for row in rows],
     }
+
+
+def _note_parameters(ledger: Ledger) -> tuple[list[Any], ...]:
+    notes = list(ledger.notes.items())
+    return (
+        [job_id for job_id, _ in notes],
+        [note.tries for _, note in notes],
+        [note.next_retry_at for _, note in notes],
+        [note.cause for _, note in notes],
+    )
 
 
 def _json(error: JobError | None) -> Jsonb | None:

@@ -1,0 +1,60 @@
+"""The history of a job: rows are added and never changed, and each one seals those before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
+from indexmill.orchestrator.results import Decider
+from indexmill.platform.adapters.postgres import Connection, Database
+from indexmill.testing.clock import FrozenClock
+from tests.support.jobs import failed, new_job, scraped
+
+BROKEN = """
+SELECT seq FROM (
+    SELECT h AS entry, h.seq, lag(h.hash, 1, '') OVER (PARTITION BY h.job_id ORDER BY h.seq) AS before
+    FROM job_history h
+) AS chain WHERE (entry).prev_hash <> before OR (entry).hash <> job_history_hash(entry)
+"""
+
+
+@pytest.fixture
+def connection(database_url: str) -> Iterator[Connection]:
+    database = Database(database_url)
+    store = PostgresJobs(database)
+    for _ in range(2):
+        job = new_job(url="https://example.com/" + "x" * 3)
+        store.submit([job])
+        store.apply([scraped(job.job_id), failed(job.job_id, "chunking")], Decider(FrozenClock()))
+    yield database.connection()
+    database.close()
+
+
+def test_every_row_seals_the_one_before(connection: Connection) -> None:
+    rows = connection.execute("SELECT prev_hash, hash FROM job_history ORDER BY seq").fetchall()
+    assert len(rows) == 8
+    assert len({digest for _, digest in rows}) == 8
+    assert connection.execute(BROKEN).fetchall() == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE job_history SET cause = 'nothing' WHERE seq = 2",
+        "DELETE FROM job_history",
+        "TRUNCATE job_history",
+    ],
+)
+def test_a_row_is_never_changed(connection: Connection, change: str) -> None:
+    with pytest.raises(psycopg.errors.RaiseException, match="append-only"):
+        connection.execute(change.encode())
+
+
+@pytest.mark.parametrize("column", ["cause = 'nothing'", "attempt = 7", "elapsed_ms = 1", "at = now()"])
+def test_a_change_behind_the_databases_back_is_seen(connection: Connection, column: str) -> None:
+    connection.execute("ALTER TABLE job_history DISABLE TRIGGER append_only")
+    connection.execute(f"UPDATE job_history SET {column} WHERE seq = 2".encode())
+    assert [row[0] for row in connection.execute(BROKEN).fetchall()] == [2]
