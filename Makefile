@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-all up demo test lint fmt build check lock generate clean
+.PHONY: help setup setup-all up demo test test-long lint fmt build check lock generate clean
 
 # The first interpreter that is new enough and can make virtual environments; or name one: make PYTHON=python3.12 setup
 PYTHON ?= $(shell for each in python3 python3.13 python3.12 python3.11 python3.14; do \
@@ -32,6 +32,9 @@ demo: setup ## Index a little web site on a cloud of its own, then search it (UR
 
 test: setup-all ## Run all tests (ARGS="tests/unit -k name" for some)
 	$(BIN)/python -m pytest $(ARGS)
+
+test-long: setup-all ## Run what takes minutes: the large soaks and models (ARGS="tests/faults")
+	$(BIN)/python -m pytest -m long $(ARGS)
 
 lint: setup-all ## Check style, types, imports, template and generated files
 	$(BIN)/ruff check .
