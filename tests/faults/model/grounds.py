@@ -1,0 +1,78 @@
+"""The twins, and Postgres, as ground for the model."""
+
+from __future__ import annotations
+
+from indexmill.embedding.adapters.pgvector_index import PgVectorIndex
+from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
+from indexmill.orchestrator.ports import OutboxRow
+from indexmill.platform.adapters.postgres import Database
+from indexmill.testing.clock import FrozenClock
+from indexmill.testing.job_store import InMemoryJobs
+from indexmill.testing.vector_index import InMemoryVectorIndex
+from tests.faults.model.product import Ground, History
+
+_AGE = """
+WITH outbox_aged AS (
+    UPDATE outbox SET claimed_until = claimed_until - %(by)s * interval '1 second' WHERE sent_at IS NULL
+)
+UPDATE jobs SET updated_at = updated_at - %(by)s * interval '1 second' WHERE status NOT IN ('done', 'failed')
+"""
+
+
+class OrderedJobs(PostgresJobs):
+    """The same rows in the same order each time: an UPDATE returns them as they lie on disk."""
+
+    def claim(self, limit: int) -> list[OutboxRow]:
+        """Claim, by id."""
+        return sorted(super().claim(limit), key=lambda row: row.id)
+
+    def rescue(self, limit: int) -> list[OutboxRow]:
+        """Rescue, by id."""
+        return sorted(super().rescue(limit), key=lambda row: row.id)
+
+
+def twins() -> Ground:
+    """Return a ground in memory."""
+    clock = FrozenClock()
+    store = InMemoryJobs(clock)
+
+    def jobs(caller_id: str) -> dict[str, str]:
+        return {
+            job_id: record.job.status.value
+            for job_id, record in store.records.items()
+            if record.caller_id == caller_id
+        }
+
+    def history(caller_id: str) -> History:
+        own = jobs(caller_id)
+        return [entry for entry in store.history if entry[0] in own]
+
+    return Ground(store, InMemoryVectorIndex(), clock, lambda _: None, jobs, history, lambda: None)
+
+
+def postgres(database: Database) -> Ground:
+    """Return a ground on a migrated database, which is used again by the next example."""
+
+    def age(seconds: int) -> None:
+        database.connection().execute(_AGE, {"by": seconds})
+
+    def jobs(caller_id: str) -> dict[str, str]:
+        found = database.connection().execute(
+            "SELECT id, status FROM jobs WHERE caller_id = %s", (caller_id,)
+        )
+        return dict(found.fetchall())
+
+    def history(caller_id: str) -> History:
+        found = database.connection().execute(
+            "SELECT job_id, h.attempt, from_status, to_status FROM job_history h"
+            " JOIN jobs ON jobs.id = job_id WHERE caller_id = %s ORDER BY seq",
+            (caller_id,),
+        )
+        return found.fetchall()
+
+    def close() -> None:
+        # Copies that were still to be sent must not turn up in the next example.
+        database.connection().execute("UPDATE outbox SET sent_at = now() WHERE sent_at IS NULL")
+
+    index = PgVectorIndex(database)
+    return Ground(OrderedJobs(database), index, FrozenClock(), age, jobs, history, close)

@@ -1,0 +1,57 @@
+"""A queue that promises what SQS promises: at least once, in any order."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+_numbers = itertools.count(1)
+
+
+@dataclass
+class Message:
+    """One message in the queue."""
+
+    body: str
+    id: str = field(default_factory=lambda: f"sqs-{next(_numbers)}")
+    received: int = 0
+
+
+@dataclass
+class Line:
+    """Messages wait until somebody asks for them; the receiver says which ones leave."""
+
+    name: str
+    messages: list[Message] = field(default_factory=list)
+    deleted: set[str] = field(default_factory=set)
+
+    def send(self, bodies: Sequence[str], *_: Any, **__: Any) -> list[int]:
+        """Take all bodies, in an order that is the same each time: a database returns rows as it likes."""
+        self.messages.extend(Message(body) for body in sorted(bodies))
+        return []
+
+    def give_back(self, receipt_handle: str, after_s: float) -> None:
+        """Nothing to do: whoever is not deleted may be delivered at any time."""
+
+    def delete(self, receipt_handles: Sequence[str]) -> None:
+        """Forget the messages."""
+        self.deleted.update(receipt_handles)
+        self.messages = [each for each in self.messages if each.id not in self.deleted]
+
+    def event(self, picked: Sequence[Message]) -> dict[str, Any]:
+        """Return the event that a function gets for these messages, which counts as a receive."""
+        records = []
+        for message in picked:
+            message.received += 1
+            records.append(
+                {
+                    "messageId": message.id,
+                    "receiptHandle": message.id,
+                    "body": message.body,
+                    "attributes": {"ApproximateReceiveCount": str(message.received)},
+                    "eventSourceARN": f"arn:aws:sqs:eu-west-1:000000000000:{self.name}",
+                }
+            )
+        return {"Records": records}
