@@ -40,19 +40,20 @@ class Bench:
                 read_timeout_s=0.3,
             ),
             queue=self.queue,
+            source=InMemoryQueue(),
             blobs=self.blobs,
             robots_cache=InMemoryRobotsCache(),
         )
 
-    def scrape(self, *urls: str, receive_count: int = 1) -> list[Outcome]:
+    def scrape(self, *urls: str, tries: int = 1) -> list[Outcome]:
         deadline = time.monotonic() + 20
         tasks = [ScrapeTask(message_id=url, job_id="job", url=url) for url in urls]
-        return list(self.batch([Delivery(task, receive_count, deadline) for task in tasks]))
+        return list(self.batch([Delivery(task, tries, deadline, tries=tries) for task in tasks]))
 
-    def code(self, url: str, receive_count: int = 1) -> str | None:
+    def code(self, url: str, tries: int = 1) -> str | None:
         """What the job of `url` fails with; the reason for a retry otherwise."""
         self.queue.bodies.clear()
-        (outcome,) = self.scrape(url, receive_count=receive_count)
+        (outcome,) = self.scrape(url, tries=tries)
         if isinstance(outcome, Retry):
             return f"retry {outcome.reason}"
         failed = self.results[0].failure
@@ -132,7 +133,7 @@ def test_a_refused_connection_is_tried_again_and_ends_the_job(site: Site, bench:
 
     url = site.route("/reset", abort)
     assert bench.code(url) == "retry connection_error"
-    assert bench.code(url, receive_count=4) == "max_retries_exceeded"
+    assert bench.code(url, tries=4) == "max_retries_exceeded"
     failed = bench.results[0].failure
     assert failed is not None
     assert (failed.cause, failed.message) == ("connection_error", "Scraping failed after 3 retries")

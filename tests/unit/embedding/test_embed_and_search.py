@@ -10,6 +10,7 @@ from indexmill.testing.blobs import InMemoryBlobs
 from indexmill.testing.clock import FrozenClock
 from indexmill.testing.embedder import HashEmbedder
 from indexmill.testing.queues import InMemoryQueue
+from indexmill.testing.shelf import InMemoryShelf
 from indexmill.testing.vector_index import InMemoryVectorIndex
 from tests.support.embed_tasks import embed_task
 
@@ -18,7 +19,9 @@ class Mill:
     def __init__(self) -> None:
         self.index, self.embedder = InMemoryVectorIndex(), HashEmbedder()
         self.callbacks, self.clock = InMemoryQueue(), FrozenClock()
-        self.embed = EmbedBatch(self.index, self.embedder, InMemoryBlobs(), self.callbacks, self.clock)
+        self.embed = EmbedBatch(
+            self.index, self.embedder, InMemoryBlobs(), self.callbacks, InMemoryShelf(), self.clock
+        )
 
     def run(self, *tasks: EmbedTask) -> list[bool | None]:
         outcomes = self.embed([Delivery(task, 1, self.clock.monotonic() + 60) for task in tasks])

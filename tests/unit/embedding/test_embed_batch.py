@@ -5,37 +5,12 @@ from pydantic import TypeAdapter
 
 from indexmill.contracts.content import BlobRef, Chunk
 from indexmill.contracts.errors import ErrorCode, PermanentError, TransientError
-from indexmill.contracts.messages import EmbedTask, StageResult, read
-from indexmill.embedding.embed import EmbedBatch
-from indexmill.platform.deliveries import Delivery, Done, Outcome, Poison, Retry
-from indexmill.testing.blobs import InMemoryBlobs
-from indexmill.testing.clock import FrozenClock
-from indexmill.testing.embedder import HashEmbedder
-from indexmill.testing.queues import InMemoryQueue
-from tests.support.embed_tasks import RecordingIndex, embed_task
+from indexmill.platform.deliveries import Done, Poison, Retry, Wait
+from tests.support.embed_tasks import embed_task
+from tests.unit.embedding.bench import Bench
 
 RATE_LIMIT = TransientError(ErrorCode.OPENAI_RATE_LIMIT, "slow down", retry_after=40)
 TOO_LONG = PermanentError(ErrorCode.TOKEN_LIMIT_EXCEEDED, "too long")
-
-
-class Bench:
-    """The use case with its twins."""
-
-    def __init__(self) -> None:
-        self.index = RecordingIndex()
-        self.embedder = HashEmbedder()
-        self.blobs = InMemoryBlobs()
-        self.callbacks = InMemoryQueue()
-        self.clock = FrozenClock()
-        self.embed = EmbedBatch(self.index, self.embedder, self.blobs, self.callbacks, self.clock)
-
-    def run(self, *tasks: EmbedTask, receive_count: int = 1, seconds: float = 60) -> list[Outcome]:
-        deadline = self.clock.monotonic() + seconds
-        return self.embed([Delivery(task, receive_count, deadline) for task in tasks])
-
-    @property
-    def results(self) -> list[StageResult]:
-        return [read(StageResult, body) for body in self.callbacks.bodies]
 
 
 @pytest.fixture
@@ -121,28 +96,27 @@ def test_without_a_job_a_failure_becomes_a_dead_letter(bench: Bench) -> None:
 def test_a_transient_error_gives_all_messages_back_and_honours_what_was_asked_for(bench: Bench) -> None:
     bench.embedder.fail_next = [RATE_LIMIT]
 
-    outcomes = bench.run(embed_task("a"), embed_task("b"), receive_count=3)
+    outcomes = bench.run(embed_task("a"), embed_task("b"), tries=3)
 
     assert [outcome.reason for outcome in outcomes if isinstance(outcome, Retry)] == ["openai_rate_limit"] * 2
     assert all(isinstance(outcome, Retry) and outcome.after_s >= 40 for outcome in outcomes)
-    assert bench.callbacks.bodies == []
     assert len(bench.embedder.calls) == 1
 
 
-@pytest.mark.parametrize("receive_count", [1, 5])
-def test_waits_grow_by_tries_and_stay_below_their_ceiling(bench: Bench, receive_count: int) -> None:
+@pytest.mark.parametrize("tries", [1, 5])
+def test_waits_grow_by_tries_and_stay_below_their_ceiling(bench: Bench, tries: int) -> None:
     bench.embedder.fail_next = [TransientError(ErrorCode.EMBEDDING_UNAVAILABLE, "away")]
 
-    [outcome] = bench.run(embed_task("a"), receive_count=receive_count)
+    [outcome] = bench.run(embed_task("a"), tries=tries)
 
     assert isinstance(outcome, Retry)
-    assert 0 <= outcome.after_s <= 2 ** (receive_count - 1)
+    assert 0 <= outcome.after_s <= 2 ** (tries - 1)
 
 
 def test_the_sixth_try_is_the_last(bench: Bench) -> None:
     bench.embedder.fail_next = [RATE_LIMIT]
 
-    assert bench.run(embed_task("a"), receive_count=6) == [Done()]
+    assert bench.run(embed_task("a"), tries=6) == [Done()]
 
     [result] = bench.results
     assert result.status == "failed"
@@ -183,12 +157,18 @@ def test_a_document_with_invalid_vectors_is_tried_again_without_its_neighbours(b
     assert bench.index.titles == ["a"]
 
 
-def test_a_document_that_keeps_killing_its_worker_fails_as_poison(bench: Bench) -> None:
-    assert bench.run(embed_task("a"), receive_count=7) == [Done()]
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [(None, "worker_crashed"), ("openai_rate_limit", "worker_crashed"), ("timed_out", "timed_out")],
+)
+def test_a_document_that_keeps_killing_its_worker_fails_as_poison(
+    bench: Bench, error: str | None, cause: str
+) -> None:
+    assert bench.run(embed_task("a"), tries=5, crashes=3, last_error=error) == [Done()]
 
     [result] = bench.results
     assert result.failure is not None
-    assert (result.failure.code, result.failure.cause) == ("poison_message", "worker_crashed")
+    assert (result.failure.code, result.failure.cause) == ("poison_message", cause)
     assert result.failure.tries == 7
     assert bench.embedder.calls == []
 
@@ -196,7 +176,7 @@ def test_a_document_that_keeps_killing_its_worker_fails_as_poison(bench: Bench) 
 def test_with_no_time_left_messages_go_back_untouched(bench: Bench) -> None:
     outcomes = bench.run(embed_task("a"), embed_task("b"), seconds=3)
 
-    assert all(isinstance(outcome, Retry) and outcome.after_s <= 1 for outcome in outcomes)
+    assert all(isinstance(outcome, Wait) and outcome.after_s <= 1 for outcome in outcomes)
     assert bench.embedder.calls == []
 
 
@@ -214,7 +194,7 @@ def test_a_large_batch_stops_at_the_deadline_and_keeps_what_is_done(
     outcomes = bench.run(*(embed_task(f"d{at}", "one", "two") for at in range(4)), seconds=60)
 
     assert outcomes[:2] == [Done()] * 2
-    assert all(isinstance(outcome, Retry) and outcome.reason == "deadline" for outcome in outcomes[2:])
+    assert all(isinstance(outcome, Wait) and outcome.reason == "deadline" for outcome in outcomes[2:])
     assert [result.elapsed_ms for result in bench.results] == [30_000, 60_000]
 
 
@@ -252,7 +232,7 @@ def test_when_the_callback_queue_is_away_only_messages_with_a_job_come_back(benc
 
     outcomes = bench.run(embed_task("a"), embed_task("b", job=False))
 
-    assert isinstance(outcomes[0], Retry)
+    assert isinstance(outcomes[0], Wait)
     assert outcomes[1] == Done()
 
 

@@ -36,10 +36,25 @@ class World:
 
 
 def delivery(
-    path: str, *, receive_count: int = 1, job_id: str | None = "job", deadline: float = 1060.0, url: str = ""
+    path: str,
+    *,
+    tries: int = 1,
+    crashes: int = 0,
+    last_error: str | None = None,
+    job_id: str | None = "job",
+    deadline: float = 1060.0,
+    url: str = "",
 ) -> Delivery[ScrapeTask]:
     """A message about `path` of the site, or about `url`; the clock of the World starts at 1000."""
     task = ScrapeTask(
         message_id=f"m{path}", job_id=job_id, attempt=3, request_id="r", url=url or f"{SITE}{path}"
     )
-    return Delivery(task, receive_count, deadline)
+    return Delivery(
+        task,
+        tries + crashes,
+        deadline,
+        tries=tries,
+        crashes=crashes,
+        last_error=last_error,
+        receipt=f"r{path}",
+    )

@@ -8,7 +8,7 @@ import pytest
 
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.messages import StageFailure, StageResult
-from indexmill.platform.deliveries import Done, Retry
+from indexmill.platform.deliveries import Done, Retry, Wait
 from indexmill.scraper.classify import failure, status_failure
 from indexmill.scraper.ports import Fetched
 from indexmill.scraper.work import ScrapeBatch
@@ -25,7 +25,8 @@ class Bench:
         self.world = World()
         self.queue = InMemoryQueue()
         self.world.fetcher.pages[f"{SITE}/ok"] = PAGE
-        self.batch = ScrapeBatch(self.world.parts(), self.queue)
+        self.source = InMemoryQueue()
+        self.batch = ScrapeBatch(self.world.parts(), self.queue, self.source)
 
     def fail(self, error: Exception) -> None:
         self.world.fetcher.pages[f"{SITE}/bad"] = error
@@ -70,28 +71,28 @@ def test_without_a_job_nobody_is_told(bench: Bench) -> None:
     assert bench.queue.bodies == []
 
 
-@pytest.mark.parametrize("receive_count", [1, 4])
-def test_a_permanent_failure_is_reported_at_once(bench: Bench, receive_count: int) -> None:
+@pytest.mark.parametrize("tries", [1, 4])
+def test_a_permanent_failure_is_reported_at_once(bench: Bench, tries: int) -> None:
     bench.fail(status_failure(403))
-    assert bench.batch([delivery("/bad", receive_count=receive_count)]) == [Done()]
+    assert bench.batch([delivery("/bad", tries=tries)]) == [Done()]
     failed = bench.only_failure
-    assert (failed.code, failed.cause, failed.tries) == ("http_403", None, receive_count)
+    assert (failed.code, failed.cause, failed.tries) == ("http_403", None, tries)
     assert failed.message == "Domain returned 403 — likely blocked or robots.txt restricted"
 
 
-@pytest.mark.parametrize("receive_count", [1, 2, 3])
-def test_a_transient_failure_is_tried_again(bench: Bench, receive_count: int) -> None:
+@pytest.mark.parametrize("tries", [1, 2, 3])
+def test_a_transient_failure_is_tried_again(bench: Bench, tries: int) -> None:
     bench.fail(failure(ErrorCode.READ_TIMEOUT))
-    (outcome,) = bench.batch([delivery("/bad", receive_count=receive_count)])
+    (outcome,) = bench.batch([delivery("/bad", tries=tries)])
     assert isinstance(outcome, Retry)
     assert outcome.reason == "read_timeout"
-    assert 0 <= outcome.after_s <= 2 ** (receive_count - 1)
+    assert 0 <= outcome.after_s <= 2 ** (tries - 1)
     assert bench.queue.bodies == []
 
 
 def test_the_last_try_ends_the_job_with_its_cause(bench: Bench) -> None:
     bench.fail(status_failure(503))
-    assert bench.batch([delivery("/bad", receive_count=4)]) == [Done()]
+    assert bench.batch([delivery("/bad", tries=4)]) == [Done()]
     failed = bench.only_failure
     assert (failed.code, failed.cause, failed.tries) == ("max_retries_exceeded", "http_503", 4)
     assert failed.message == "Scraping failed after 3 retries"
@@ -105,7 +106,7 @@ def test_a_site_that_asks_for_a_pause_gets_it(bench: Bench, asked: int, waited: 
 
 def test_a_page_that_breaks_us_leaves_its_neighbours_alone(bench: Bench) -> None:
     bench.fail(RuntimeError("surprise"))
-    first, second, third = bench.batch([delivery("/ok"), delivery("/bad"), delivery("/bad", receive_count=4)])
+    first, second, third = bench.batch([delivery("/ok"), delivery("/bad"), delivery("/bad", tries=4)])
     assert first == third == Done()
     assert isinstance(second, Retry)
     assert second.reason == "internal_error"
@@ -117,16 +118,17 @@ def test_a_page_that_breaks_us_leaves_its_neighbours_alone(bench: Bench) -> None
 
 
 def test_a_message_that_killed_the_worker_is_not_tried_again(bench: Bench) -> None:
-    assert bench.batch([delivery("/ok", receive_count=5)]) == [Done()]
+    assert bench.batch([delivery("/ok", tries=2, crashes=3, last_error="http_503")]) == [Done()]
     failed = bench.only_failure
     assert (failed.code, failed.cause, failed.tries) == ("poison_message", "worker_crashed", 4)
+    assert failed.message.endswith("(last error: http_503)")
     assert bench.world.fetcher.requested == []
 
 
 def test_results_that_cannot_be_sent_keep_their_messages(bench: Bench) -> None:
     bench.queue.away = True
     outcomes = bench.batch([delivery("/ok"), delivery("/ok", job_id=None)])
-    assert outcomes == [Retry(1.0, "queue_unavailable"), Done()]
+    assert outcomes == [Wait(1.0, "queue_unavailable"), Done()]
 
 
 def test_a_refused_result_keeps_only_its_own_message(bench: Bench) -> None:
@@ -141,7 +143,7 @@ def test_a_refused_result_keeps_only_its_own_message(bench: Bench) -> None:
     ]
     outcomes = bench.batch(deliveries)
     assert isinstance(outcomes[0], Retry)
-    assert list(outcomes[1:]) == [Done(), Done(), Retry(1.0, "queue_unavailable"), Done()]
+    assert list(outcomes[1:]) == [Done(), Done(), Wait(1.0, "queue_unavailable"), Done()]
     assert len(bench.queue.bodies) == 2
 
 

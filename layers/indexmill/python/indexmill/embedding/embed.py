@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
-from indexmill.contracts.errors import ErrorCode, IndexmillError, PermanentError
-from indexmill.contracts.messages import Embedded, EmbedTask, StageFailure
-from indexmill.embedding.ports import Embedder, VectorIndex
+from indexmill.contracts.errors import IndexmillError
+from indexmill.contracts.messages import Embedded, EmbedTask
+from indexmill.embedding.classify import is_of_one_document
+from indexmill.embedding.ports import Embedder, Vector, VectorIndex, VectorShelf
 from indexmill.embedding.reports import Reports
-from indexmill.embedding.vectors import vectors_of
+from indexmill.embedding.slices import SLICE, OutOfTime, Slices
 from indexmill.embedding.work import Work, groups, resolve
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.clock import Clock
@@ -23,11 +24,9 @@ _GROUP_CHUNKS: Final = 1_000
 _POLICY: Final = RetryPolicy(max_retries=5)
 _LEAST_TIME_S: Final = 5.0
 """With less than this left no further group is begun."""
-_BY_ONE_DOCUMENT: Final = frozenset((ErrorCode.EMBEDDING_INVALID, ErrorCode.EMBEDDING_INCOMPLETE))
-"""Transient errors that one document's text can cause."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EmbedBatch:
     """The embed worker's use case: a `BatchUseCase[EmbedTask]`."""
 
@@ -35,8 +34,13 @@ class EmbedBatch:
     embedder: Embedder
     blobs: BlobStore
     callbacks: Queue
+    shelf: VectorShelf
     clock: Clock
     policy: RetryPolicy = _POLICY
+    _slices: Slices = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._slices = Slices(self.embedder, self.clock)
 
     def __call__(self, deliveries: Sequence[Delivery[EmbedTask]]) -> list[Outcome]:
         """Handle all deliveries; the outcomes are in their order, and every job's report is on its way."""
@@ -48,9 +52,8 @@ class EmbedBatch:
     def _works(self, deliveries: Sequence[Delivery[EmbedTask]], reports: Reports) -> list[Work]:
         works: list[Work] = []
         for position, delivery in enumerate(deliveries):
-            if delivery.receive_count > self.policy.max_tries:
-                # Every orderly try ends with a report, so one more delivery means that a try never ended.
-                reports.failure(position, _poison(delivery.receive_count))
+            if delivery.is_poison:
+                reports.poison(position)
                 continue
             try:
                 works.append(resolve(position, delivery.message, self.blobs))
@@ -65,45 +68,81 @@ class EmbedBatch:
             for work in group:
                 reports.untouched(work.position)
             return
+        space = self.embedder.space
         try:
-            # Half the time at most for the model, so that a hang leaves enough to publish and to report.
-            found = self._published(group, timeout_s=remaining / 2)
+            stored = self.index.stored(space, list({key: None for work in group for key in work.ids}))
         except IndexmillError as error:
-            if len(group) > 1 and (isinstance(error, PermanentError) or error.code in _BY_ONE_DOCUMENT):
-                # One document spoils the batch: each by itself, so that its neighbours go through.
-                for work in group:
-                    self._run([work], reports)
-                return
             for work in group:
                 reports.error(work.position, error)
-        else:
-            for work, embedded in zip(group, found, strict=True):
-                reports.success(work.position, embedded)
+            return
+        kept = self._from_shelf(group, reports)
+        texts = {key: text for work in group for key, text in work.missing(stored | kept.keys()).items()}
+        # Half the time at most for the model, so that a hang leaves enough to publish and to report.
+        vectors, stopped = self._slices.embed(texts, timeout_s=remaining / 2)
+        vectors |= kept
+        whole = [work for work in group if work.missing(stored).keys() <= vectors.keys()]
+        if whole:
+            self._publish(whole, vectors, stored, reports)
+        rest = [work for work in group if work not in whole]
+        if stopped is not None:
+            self._unfinished(rest, vectors, stopped, reports, alone=len(group) == 1)
 
-    def _published(self, group: Sequence[Work], timeout_s: float) -> list[Embedded]:
+    def _publish(
+        self, works: Sequence[Work], vectors: Mapping[str, Vector], stored: set[str], reports: Reports
+    ) -> None:
         space = self.embedder.space
-        every_id = list({chunk_id: None for work in group for chunk_id in work.ids})
-        stored = self.index.stored(space, every_id)
-        missing = [work.missing(stored) for work in group]
-        texts = {chunk_id: text for one in missing for chunk_id, text in one.items()}
-        vectors = vectors_of(self.embedder, texts, timeout_s=timeout_s)
-        flags = self.index.publish([work.version(space, vectors) for work in group])
-        return [
-            Embedded(
+        try:
+            flags = self.index.publish([work.version(space, vectors) for work in works])
+        except IndexmillError as error:
+            if len(works) > 1 and is_of_one_document(error):
+                # One document spoils the batch: each by itself, so that its neighbours go through.
+                for work in works:
+                    self._publish([work], vectors, stored, reports)
+                return
+            self._put_off(works, vectors, error, reports)
+            return
+        for work, published in zip(works, flags, strict=True):
+            embedded = Embedded(
                 chunk_count=len(work.chunks),
-                embedded=len(new),
+                embedded=len(work.missing(stored)),
                 model=space.model,
                 dimension=space.dimension,
-                published=flag,
+                published=published,
             )
-            for work, new, flag in zip(group, missing, flags, strict=True)
-        ]
+            reports.success(work.position, embedded)
 
+    def _unfinished(
+        self,
+        works: Sequence[Work],
+        vectors: Mapping[str, Vector],
+        stopped: IndexmillError,
+        reports: Reports,
+        *,
+        alone: bool,
+    ) -> None:
+        if not alone and is_of_one_document(stopped):
+            for work in works:
+                self._run([work], reports)
+            return
+        self._put_off(works, vectors, stopped, reports)
 
-def _poison(receive_count: int) -> StageFailure:
-    return StageFailure(
-        code=ErrorCode.POISON_MESSAGE,
-        message="Embedding did not survive this document",
-        cause=ErrorCode.WORKER_CRASHED,
-        tries=receive_count,
-    )
+    def _put_off(
+        self, works: Sequence[Work], vectors: Mapping[str, Vector], why: IndexmillError, reports: Reports
+    ) -> None:
+        """Keep what a long document has got so far: nobody pays twice for it."""
+        for work in works:
+            own = {key: vectors[key] for key in work.ids if key in vectors}
+            if why.retryable and len(own) >= SLICE:
+                self.shelf.put(self.embedder.space, work.task.message_id, own)
+            if isinstance(why, OutOfTime):
+                reports.untouched(work.position)
+            else:
+                reports.error(work.position, why)
+
+    def _from_shelf(self, group: Sequence[Work], reports: Reports) -> dict[str, Vector]:
+        found: dict[str, Vector] = {}
+        for work in group:
+            comes_again = reports.deliveries[work.position].receive_count > 1
+            if comes_again and len(work.chunks) >= SLICE:
+                found |= self.shelf.get(self.embedder.space, work.task.message_id)
+        return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -35,6 +35,18 @@ class Embedder(Protocol):
         embedding_invalid, embedding_bad_response) or PermanentError (token_limit_exceeded,
         embedding_rejected, dimension_mismatch).
         """
+        ...
+
+
+class VectorShelf(Protocol):
+    """Keeps the vectors of a document that did not get finished, for days. May forget; never raises."""
+
+    def get(self, space: Space, message_id: str) -> dict[str, Vector]:
+        """Return what was put for this message, by chunk id."""
+        ...
+
+    def put(self, space: Space, message_id: str, vectors: Mapping[str, Vector]) -> None:
+        """Replace what is kept for this message."""
         ...
 
 

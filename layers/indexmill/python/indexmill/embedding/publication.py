@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from indexmill.contracts.errors import ErrorCode, PermanentError, TransientError
+from indexmill.contracts.errors import ErrorCode, IndexmillError
+from indexmill.embedding.classify import failure
 from indexmill.embedding.ports import DocumentVersion, Space, Vector
 
 _UNIT_TOLERANCE = 1e-3
@@ -31,7 +32,7 @@ def check(version: DocumentVersion) -> None:
     set that names one chunk twice.
     """
     if len(version.chunk_ids) != len(version.chunks) or len(set(version.chunk_ids)) != len(version.chunks):
-        raise PermanentError(ErrorCode.VECTOR_REJECTED, "A document's chunk ids do not match its chunks.")
+        raise failure(ErrorCode.VECTOR_REJECTED, "A document's chunk ids do not match its chunks.")
     for vector in version.vectors.values():
         unit(vector, version.space)
 
@@ -39,23 +40,21 @@ def check(version: DocumentVersion) -> None:
 def unit(vector: Vector, space: Space) -> Vector:
     """Return `vector` with length 1. Raises PermanentError (dimension_mismatch, vector_rejected)."""
     if len(vector) != space.dimension:
-        raise PermanentError(
+        raise failure(
             ErrorCode.DIMENSION_MISMATCH,
             f"A vector has {len(vector)} numbers where {space.model} has {space.dimension}.",
         )
     length = math.hypot(*vector)
     if not math.isfinite(length) or length == 0.0:
-        raise PermanentError(
-            ErrorCode.VECTOR_REJECTED, "A vector is zero or has numbers that are not finite."
-        )
+        raise failure(ErrorCode.VECTOR_REJECTED, "A vector is zero or has numbers that are not finite.")
     if abs(length - 1.0) <= _UNIT_TOLERANCE:
         return vector
     return [number / length for number in vector]
 
 
-def missing_vectors(count: int) -> TransientError:
+def missing_vectors(count: int) -> IndexmillError:
     """Return the error for chunks with no vector, new or kept: another writer dropped theirs just now."""
-    return TransientError(
+    return failure(
         ErrorCode.EMBEDDING_INCOMPLETE, f"{count} chunks have no vector any more; they are embedded again."
     )
 

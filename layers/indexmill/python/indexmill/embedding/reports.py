@@ -9,9 +9,10 @@ from typing import Final
 from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError
 from indexmill.contracts.messages import Embedded, EmbedTask, StageFailure, StageResult, write
 from indexmill.platform.clock import Clock
-from indexmill.platform.deliveries import Delivery, Done, Outcome, Poison, Retry
+from indexmill.platform.deliveries import Delivery, Done, Outcome, Poison, Retry, Wait
 from indexmill.platform.queues import Queue
 from indexmill.platform.retry import RetryPolicy
+from indexmill.platform.stage_reports import after_error, poisoned, wait_report
 
 _SOON_S: Final = 1.0
 
@@ -36,17 +37,16 @@ class Reports:
             self._pending[position] = self._result(task, embedded=embedded)
 
     def error(self, position: int, error: IndexmillError) -> None:
-        """The try failed: the message waits for its next one, or its job fails."""
-        tries = self.deliveries[position].receive_count
-        if not error.retryable:
-            self.failure(position, StageFailure(code=error.code, message=error.message, tries=tries))
-        elif tries < self.policy.max_tries:
-            self.outcomes[position] = Retry(self._delay(tries, error), error.code)
-        else:
-            retries = self.policy.max_retries
-            message = f"Embedding failed after {retries} retries"
-            code = ErrorCode.MAX_RETRIES_EXCEEDED
-            self.failure(position, StageFailure(code=code, message=message, cause=error.code, tries=tries))
+        """The try failed: the message waits, for its next one or without one, or its job fails."""
+        delivery = self.deliveries[position]
+        follows = after_error(delivery, error, self.policy, "Embedding failed")
+        if isinstance(follows, StageFailure):
+            self.failure(position, follows)
+            return
+        self.outcomes[position] = follows
+        report = wait_report(delivery, follows, "embedding", self.clock)
+        if report is not None:
+            self._pending[position] = report
 
     def failure(self, position: int, failure: StageFailure) -> None:
         """The job fails. Without a job nobody is told, so the message is kept as a dead letter."""
@@ -57,9 +57,13 @@ class Reports:
         self.outcomes[position] = Done()
         self._pending[position] = self._result(task, failure=failure)
 
+    def poison(self, position: int) -> None:
+        """It took its process along too often: it is not tried any more."""
+        self.failure(position, poisoned(self.deliveries[position], "Embedding did not survive this document"))
+
     def untouched(self, position: int) -> None:
         """There is no time left for it in this invocation."""
-        self.outcomes[position] = Retry(_SOON_S, "deadline")
+        self.outcomes[position] = Wait(self.deliveries[position].wait(_SOON_S), "deadline")
 
     def send(self) -> list[Outcome]:
         """Send all reports and return the outcomes in order; what was not reported is done once more."""
@@ -70,12 +74,11 @@ class Reports:
             except TransientError:
                 refused = list(range(len(positions)))
             for at in refused:
-                tries = self.deliveries[positions[at]].receive_count
-                self.outcomes[positions[at]] = Retry(self.policy.delay(tries), ErrorCode.QUEUE_UNAVAILABLE)
+                position = positions[at]
+                if not isinstance(self.outcomes[position], Retry | Wait):
+                    wait = self.deliveries[position].wait(_SOON_S)
+                    self.outcomes[position] = Wait(wait, ErrorCode.QUEUE_UNAVAILABLE)
         return [self.outcomes[position] for position in range(len(self.deliveries))]
-
-    def _delay(self, tries: int, error: IndexmillError) -> float:
-        return self.policy.delay(tries, retry_after=error.retry_after)
 
     def _result(
         self, task: EmbedTask, embedded: Embedded | None = None, failure: StageFailure | None = None

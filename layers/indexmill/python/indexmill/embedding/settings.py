@@ -40,6 +40,7 @@ class EmbeddingWorkerSettings(EmbeddingSettings):
     embed_dlq_url: str
     callbacks_queue_url: str
     bucket_name: str
+    state_table: str
 
 
 class EmbeddingReadApiSettings(EmbeddingSettings):

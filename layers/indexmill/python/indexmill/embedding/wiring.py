@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from indexmill.contracts.errors import ErrorCode
+from indexmill.embedding.classify import OUTAGES
 from indexmill.embedding.embed import EmbedBatch
 from indexmill.embedding.embed_texts import EmbedTexts
 from indexmill.embedding.enqueue import EnqueueEmbed
-from indexmill.embedding.ports import Embedder, Space, VectorIndex
+from indexmill.embedding.guarded import GuardedEmbedder, GuardedIndex
+from indexmill.embedding.ports import Embedder, Space, VectorIndex, VectorShelf
 from indexmill.embedding.settings import (
     EmbeddingReadApiSettings,
     EmbeddingSettings,
@@ -19,6 +22,7 @@ from indexmill.embedding.settings import (
 from indexmill.embedding.targets import Generations
 from indexmill.platform.adapters.postgres import Database
 from indexmill.platform.blobs import BlobStore
+from indexmill.platform.breakers import EMBEDDING, INDEX, Breaker, BreakerStates
 from indexmill.platform.clock import Clock, SystemClock
 from indexmill.platform.queues import Queue
 from indexmill.platform.urls import canonical_url, parse_allowed_hosts
@@ -35,22 +39,28 @@ class WriteApi:
     enqueue: EnqueueEmbed
 
 
-def build_worker(
+def build_worker(  # noqa: PLR0913 - everything around it
     settings: EmbeddingWorkerSettings,
     *,
     index: VectorIndex | None = None,
     embedder: Embedder | None = None,
     blobs: BlobStore | None = None,
     callbacks: Queue | None = None,
+    breakers: BreakerStates | None = None,
+    shelf: VectorShelf | None = None,
     clock: Clock | None = None,
 ) -> EmbedBatch:
-    """Return the worker's batch use case."""
+    """Return the worker's batch use case; model and index stand behind their breakers."""
     clock = clock or SystemClock()
+    states = breakers or _breakers(settings.state_table, clock)
+    to_model = Breaker(EMBEDDING, ErrorCode.EMBEDDING_UNAVAILABLE, OUTAGES, states, clock)
+    to_index = Breaker(INDEX, ErrorCode.SEARCH_UNAVAILABLE, OUTAGES, states, clock)
     return EmbedBatch(
-        index=index or _index(_database(settings)),
-        embedder=embedder or _embedder(settings, clock),
+        index=GuardedIndex(index or _index(_database(settings)), to_index),
+        embedder=GuardedEmbedder(embedder or _embedder(settings, clock), to_model),
         blobs=blobs or _blobs(settings.bucket_name),
         callbacks=callbacks or _queue(settings.callbacks_queue_url),
+        shelf=shelf or _shelf(settings.bucket_name),
         clock=clock,
     )
 
@@ -132,6 +142,18 @@ def _blobs(bucket: str) -> BlobStore:
     from indexmill.platform.adapters.s3_blobs import S3Blobs
 
     return S3Blobs(bucket)
+
+
+def _shelf(bucket: str) -> VectorShelf:
+    from indexmill.embedding.adapters.s3_shelf import S3Shelf
+
+    return S3Shelf(bucket)
+
+
+def _breakers(table: str, clock: Clock) -> BreakerStates:
+    from indexmill.platform.adapters.dynamodb_breakers import DynamoDbBreakers
+
+    return DynamoDbBreakers(table, clock)
 
 
 def _queue(url: str) -> Queue:

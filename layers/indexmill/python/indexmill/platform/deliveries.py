@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 M = TypeVar("M")
+
+LONGEST_WAIT_S: Final = 12 * 3600.0
+"""A queue can hide a message for 12 hours."""
+MOST_CRASHES: Final = 3
+"""A message that was there each time when this many invocations ended is given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,9 +20,33 @@ class Delivery(Generic[M]):
 
     message: M
     receive_count: int
-    """How often the queue has handed it out, this time included."""
+    """How often the queue has handed it out, this time included; says nothing about tries."""
     deadline: float
     """Monotonic second at which the invocation must be finished."""
+    tries: int = 1
+    """Real tries, this one included; waits and ends without order are none."""
+    crashes: int = 0
+    """How many invocations that had it ended without order."""
+    last_error: str | None = None
+    """Code of the last try that failed."""
+    receipt: str = ""
+    """With it the message can be deleted before the batch is finished."""
+    least_wait_s: float = 0.0
+    """A wait is at least as long: it grows with the time that the message has been coming back."""
+
+    @property
+    def is_suspect(self) -> bool:
+        """Say whether it may take its process along."""
+        return 0 < self.crashes < MOST_CRASHES
+
+    @property
+    def is_poison(self) -> bool:
+        """Say whether it must not be tried any more: it takes its process along."""
+        return self.crashes >= MOST_CRASHES
+
+    def wait(self, seconds: float) -> float:
+        """Return how long it really waits when a use case wants `seconds`."""
+        return min(max(seconds, self.least_wait_s), LONGEST_WAIT_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +56,15 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The message goes back and is seen again after `after_s` seconds."""
+    """A try failed: the message goes back and is seen again after `after_s` seconds."""
+
+    after_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """It was not tried, through no fault of its own: it goes back, and no try is counted."""
 
     after_s: float
     reason: str
@@ -40,7 +77,7 @@ class Poison:
     reason: str
 
 
-Outcome = Done | Retry | Poison
+Outcome = Done | Retry | Wait | Poison
 
 
 BatchUseCase = Callable[[Sequence[Delivery[M]]], Sequence[Outcome]]

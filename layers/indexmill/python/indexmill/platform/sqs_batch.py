@@ -2,41 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
 
-from indexmill.contracts.errors import TransientError
 from indexmill.contracts.messages import NewerSchema, UnreadableMessage, read
 from indexmill.platform.clock import Clock, SystemClock
-from indexmill.platform.deliveries import BatchUseCase, Delivery, Done, Outcome, Poison, Retry
+from indexmill.platform.deliveries import BatchUseCase, Delivery, Outcome, Poison, Wait
+from indexmill.platform.last_words import LastWords
 from indexmill.platform.observability import Observability
 from indexmill.platform.queues import Queue
+from indexmill.platform.releases import ReleaseNote, ReleaseNotes
+from indexmill.platform.settling import LambdaContext, Settling, SourceQueue
+from indexmill.platform.sqs_records import Received, received
 
 M = TypeVar("M", bound=BaseModel)
 
 _MARGIN_S = 2.0
 """Kept back of the function's time so that the answer still gets out."""
 _NEWER_SCHEMA_WAIT_S = 60.0
-
-
-class SourceQueue(Protocol):
-    """The queue that messages came from."""
-
-    def give_back(self, receipt_handle: str, after_s: float) -> None:
-        """Let a received message be seen again after `after_s` seconds."""
-        ...
-
-
-class LambdaContext(Protocol):
-    """What we use of Lambda's context object."""
-
-    aws_request_id: str
-
-    def get_remaining_time_in_millis(self) -> int:
-        """Return the milliseconds until the function is stopped."""
-        ...
+_SUSPECTS_APART_S = 1.0
 
 
 class SqsBatch(Generic[M]):
@@ -44,9 +30,12 @@ class SqsBatch(Generic[M]):
 
     Each record is parsed by itself: an unreadable one goes to the dead letters at once and never takes its
     neighbours along, one of a newer version waits for newer code. The rest is handled as one batch.
+
+    With `notes`, a message that was there when an invocation ended without order is a suspect. At most one is
+    handled per invocation, last and alone, after everything else has left or was given back.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - everything around one queue
         self,
         model: type[M],
         handle: BatchUseCase[M],
@@ -54,65 +43,96 @@ class SqsBatch(Generic[M]):
         source: SourceQueue,
         dead: Queue,
         observability: Observability,
+        notes: ReleaseNotes | None = None,
         clock: Clock | None = None,
     ) -> None:
         """`source` is where records came from, `dead` its dead-letter queue."""
         self._model = model
         self._handle = handle
-        self._source = source
-        self._dead = dead
+        self._notes = notes
         self._observability = observability
         self._clock = clock or SystemClock()
+        self._settling = Settling(source, dead, notes, observability)
 
     def __call__(self, event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         """Handle one event; the answer names the records that must stay in the queue."""
-        records: list[dict[str, Any]] = event.get("Records", [])
+        records = [received(record) for record in event.get("Records", [])]
         deadline = self._clock.monotonic() + context.get_remaining_time_in_millis() / 1000 - _MARGIN_S
+        notes = self._known(records)
         outcomes: dict[int, Outcome] = {}
         deliveries: dict[int, Delivery[M]] = {}
         for position, record in enumerate(records):
             try:
-                message = read(self._model, record["body"])
+                message = read(self._model, record.body)
             except NewerSchema as error:
-                outcomes[position] = Retry(_NEWER_SCHEMA_WAIT_S, f"newer schema: {error}")
+                outcomes[position] = Wait(_NEWER_SCHEMA_WAIT_S, f"newer schema: {error}")
             except UnreadableMessage as error:
                 outcomes[position] = Poison(str(error))
             else:
-                count = int(record.get("attributes", {}).get("ApproximateReceiveCount", 1))
-                deliveries[position] = Delivery(message, count, deadline)
-        outcomes.update(self._run(deliveries))
-        failed = [
-            records[at]["messageId"] for at in sorted(outcomes) if self._stays(records[at], outcomes[at])
-        ]
+                deliveries[position] = self._delivery(message, record, notes.get(position), deadline)
+        suspects = [at for at in notes if at in deliveries and deliveries[at].is_suspect]
+        if suspects:
+            outcomes |= self._run({at: one for at, one in deliveries.items() if at not in suspects})
+        else:
+            outcomes |= self._run(deliveries)
+        if suspects:
+            staying = self._with_suspects(records, deliveries, notes, outcomes, suspects)
+        else:
+            staying = self._settling.settle(records, outcomes, notes)
         self._observability.flush()
-        return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in failed]}
+        return {"batchItemFailures": [{"itemIdentifier": records[at].message_id} for at in sorted(staying)]}
 
-    def _run(self, deliveries: dict[int, Delivery[M]]) -> dict[int, Outcome]:
+    def _known(self, records: Sequence[Received]) -> dict[int, ReleaseNote]:
+        """Return the notes of messages that come again, as they read now. The first time costs nothing."""
+        if self._notes is None:
+            return {}
+        again = {at: record for at, record in enumerate(records) if record.receives > 1}
+        if not again:
+            return {}
+        found = self._notes.read([record.message_id for record in again.values()])
+        nothing = ReleaseNote()
+        return {
+            at: found.get(record.message_id, nothing).counted(record.receives) for at, record in again.items()
+        }
+
+    def _delivery(
+        self, message: M, record: Received, note: ReleaseNote | None, deadline: float
+    ) -> Delivery[M]:
+        if record.receives == 1:
+            return Delivery(message, 1, deadline, receipt=record.receipt)
+        note = note or ReleaseNote()
+        return Delivery(
+            message,
+            record.receives,
+            deadline,
+            tries=note.tries + 1,
+            crashes=note.crashes,
+            last_error=note.last_error,
+            receipt=record.receipt,
+            least_wait_s=record.least_wait(self._clock.now().timestamp()),
+        )
+
+    def _run(self, deliveries: Mapping[int, Delivery[M]]) -> dict[int, Outcome]:
         if not deliveries:
             return {}
         outcomes: Sequence[Outcome] = self._handle(list(deliveries.values()))
         return dict(zip(deliveries, outcomes, strict=True))
 
-    def _stays(self, record: dict[str, Any], outcome: Outcome) -> bool:
-        if isinstance(outcome, Done):
-            return False
-        if isinstance(outcome, Poison):
-            return self._set_aside(record, outcome)
-        log = self._observability.log
-        fields = {"sqs_message_id": record["messageId"], "after_s": round(outcome.after_s, 3)}
-        log.info("message.given_back", extra={**fields, "reason": outcome.reason})
-        try:
-            self._source.give_back(record["receiptHandle"], outcome.after_s)
-        except Exception:
-            # The queue's own visibility time-out gives it back then, only later.
-            log.warning("message.give_back_failed", exc_info=True)
-        return True
-
-    def _set_aside(self, record: dict[str, Any], outcome: Poison) -> bool:
-        self._observability.log.error(
-            "message.poison", extra={"sqs_message_id": record["messageId"], "reason": outcome.reason}
-        )
-        try:
-            return bool(self._dead.send([record["body"]]))
-        except TransientError:
-            return True
+    def _with_suspects(
+        self,
+        records: Sequence[Received],
+        deliveries: Mapping[int, Delivery[M]],
+        notes: Mapping[int, ReleaseNote],
+        outcomes: dict[int, Outcome],
+        suspects: Iterable[int],
+    ) -> set[int]:
+        """Handle one suspect when nothing is left that it could take along."""
+        # The one that came most often: so none of many comes back without end.
+        chosen, *others = sorted(suspects, key=lambda at: -records[at].receives)
+        outcomes |= {at: Wait(n * _SUSPECTS_APART_S, "suspect") for n, at in enumerate(others, 1)}
+        staying = self._settling.settle(records, outcomes, notes, delete=True)
+        delivery, record, note = deliveries[chosen], records[chosen], notes[chosen]
+        left = delivery.deadline + _MARGIN_S / 2 - self._clock.monotonic()
+        with LastWords(self._settling.keep, record.message_id, note, after_s=left):
+            outcome = self._run({chosen: delivery})
+        return staying | self._settling.settle(records, outcome, notes)

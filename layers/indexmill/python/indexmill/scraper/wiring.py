@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.clock import Clock, SystemClock
 from indexmill.platform.queues import Queue
+from indexmill.platform.settling import SourceQueue
 from indexmill.platform.urls import parse_allowed_hosts
 from indexmill.scraper.answer import MAX_ANSWER_TEXT_BYTES
 from indexmill.scraper.enqueue import Enqueue
@@ -17,11 +18,15 @@ from indexmill.scraper.scrape import INLINE_TEXT_BYTES, ScrapeParts
 from indexmill.scraper.settings import ScraperApiSettings, ScraperSettings, ScraperWorkerSettings
 from indexmill.scraper.work import ScrapeBatch
 
+if TYPE_CHECKING:
+    from indexmill.platform.adapters.sqs_queue import SqsQueue
+
 
 class Overrides(TypedDict, total=False):
     """Adapters that a test brings along; `queue` is the one that the function sends to."""
 
     queue: Queue
+    source: SourceQueue
     blobs: BlobStore
     fetcher: Fetcher
     robots_cache: RobotsCache
@@ -42,7 +47,8 @@ def build_worker(settings: ScraperWorkerSettings, **overrides: Unpack[Overrides]
     """Return the batch use case of the scrape queue."""
     parts = _parts(settings, overrides, INLINE_TEXT_BYTES)
     queue = overrides.get("queue") or _queue(settings.callbacks_queue_url)
-    return ScrapeBatch(parts, queue, timeout_s=settings.scrape_timeout_s)
+    source = overrides.get("source") or _queue(settings.scrape_queue_url)
+    return ScrapeBatch(parts, queue, source, timeout_s=settings.scrape_timeout_s)
 
 
 def build_api(settings: ScraperApiSettings, **overrides: Unpack[Overrides]) -> ScraperApi:
@@ -99,7 +105,7 @@ def _blobs(bucket: str) -> BlobStore:
     return S3Blobs(bucket, client("s3"))
 
 
-def _queue(url: str) -> Queue:
+def _queue(url: str) -> SqsQueue:
     from indexmill.platform.adapters.sqs_queue import SqsQueue
 
     return SqsQueue(url)

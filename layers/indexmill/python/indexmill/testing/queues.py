@@ -14,17 +14,27 @@ class InMemoryQueue:
         """Empty and reachable."""
         self.bodies: list[str] = []
         self.given_back: list[tuple[str, float]] = []
+        self.deleted: list[str] = []
         self.away = False
         self.refuse: set[int] = set()
 
     def send(self, bodies: Sequence[str]) -> list[int]:
         """Take the bodies, except those that were to be refused."""
-        if self.away:
-            raise TransientError(ErrorCode.QUEUE_UNAVAILABLE, "The queue cannot be reached.")
+        self._reach()
         refused, self.refuse = sorted(self.refuse), set()
         self.bodies.extend(body for at, body in enumerate(bodies) if at not in refused)
         return refused
 
-    def give_back(self, receipt_handle: str, after_s: float) -> None:
+    def give_back(self, waits: Sequence[tuple[str, float]]) -> None:
         """Note who gave what back."""
-        self.given_back.append((receipt_handle, after_s))
+        self._reach()
+        self.given_back.extend(waits)
+
+    def delete(self, receipts: Sequence[str]) -> None:
+        """Note what was deleted before its batch was finished."""
+        self._reach()
+        self.deleted.extend(receipts)
+
+    def _reach(self) -> None:
+        if self.away:
+            raise TransientError(ErrorCode.QUEUE_UNAVAILABLE, "The queue cannot be reached.")

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from indexmill.contracts.errors import ErrorCode, TransientError
+from indexmill.contracts.errors import ErrorCode, IndexmillError
 from indexmill.embedding.adapters.openai_errors import translated
 from indexmill.embedding.adapters.openai_reply import read_vectors
+from indexmill.embedding.classify import failure
 from indexmill.embedding.ports import Space, Vector
 from indexmill.platform.clock import Clock, SystemClock
 
@@ -77,7 +78,7 @@ class OpenAIEmbedder:
                 timeout=timeout_s,
             ) as answer:
                 return self._received(answer.iter_bytes(), limit, deadline)
-        except TransientError:
+        except IndexmillError:
             raise
         except Exception as error:
             known = translated(error, self._clock.now())
@@ -91,7 +92,7 @@ class OpenAIEmbedder:
         for part in parts:
             received += part
             if len(received) > limit:
-                raise TransientError(ErrorCode.EMBEDDING_BAD_RESPONSE, "The embedding answer is too large.")
+                raise failure(ErrorCode.EMBEDDING_BAD_RESPONSE, "The embedding answer is too large.")
             # The client's time limit is per read; an answer that drips would go on for ever.
             if self._clock.monotonic() > deadline:
                 raise _too_slow()
@@ -119,5 +120,5 @@ def batches(texts: Sequence[str], max_inputs: int, max_chars: int) -> Iterator[l
         yield batch
 
 
-def _too_slow() -> TransientError:
-    return TransientError(ErrorCode.EMBEDDING_UNAVAILABLE, "The embedding endpoint took too long.")
+def _too_slow() -> IndexmillError:
+    return failure(ErrorCode.EMBEDDING_UNAVAILABLE, "The embedding endpoint took too long.")

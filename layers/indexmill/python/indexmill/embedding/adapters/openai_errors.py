@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-from indexmill.contracts.errors import ErrorCode, IndexmillError, PermanentError, TransientError
+from indexmill.contracts.errors import ErrorCode, IndexmillError
+from indexmill.embedding.classify import failure, status_failure
 
 _LONGEST_WAIT_S: Final = 43_200
 """A queue can hold a message back for 12 hours."""
-_TRY_LATER: Final = frozenset((408, 409, 425, 429))
 _TOKEN_LIMIT_CODES: Final = frozenset(
     ("context_length_exceeded", "max_tokens_per_request", "string_above_max_length")
 )
@@ -28,42 +28,26 @@ def translated(error: Exception, now: datetime) -> IndexmillError | None:
     import httpx2
     import openai
 
-    # Permanent ones first: BadRequestError is an APIStatusError too, and must never be tried again.
+    # By status rather than by class: BadRequestError is an APIStatusError too, and must never be tried again.
     if isinstance(error, openai.APIStatusError):
         return _of_status(error.status_code, str(error.code), error.message, error.response.headers, now)
     if isinstance(error, openai.APITimeoutError | httpx2.TimeoutException):
-        return TransientError(ErrorCode.EMBEDDING_UNAVAILABLE, "The embedding endpoint took too long.")
+        return failure(ErrorCode.EMBEDDING_UNAVAILABLE, "The embedding endpoint took too long.")
     if isinstance(error, openai.APIConnectionError | httpx2.HTTPError):
-        return TransientError(ErrorCode.EMBEDDING_UNAVAILABLE, "The embedding endpoint cannot be reached.")
+        return failure(ErrorCode.EMBEDDING_UNAVAILABLE)
     if isinstance(error, openai.APIError):
-        return TransientError(
-            ErrorCode.EMBEDDING_BAD_RESPONSE, "The embedding endpoint's answer is unreadable."
-        )
+        return failure(ErrorCode.EMBEDDING_BAD_RESPONSE)
     return None
 
 
 def _of_status(
     status: int, code: str, message: str, headers: Mapping[str, str], now: datetime
 ) -> IndexmillError:
-    retry_after = wait_asked_for(headers.get("retry-after"), now)
-    if 400 <= status < 500 and status not in _TRY_LATER:
-        if code in _TOKEN_LIMIT_CODES or (status in (400, 413, 422) and _TOKEN_LIMIT.search(message)):
-            return PermanentError(
-                ErrorCode.TOKEN_LIMIT_EXCEEDED, "A text has more tokens than the model takes."
-            )
-        return PermanentError(
-            ErrorCode.EMBEDDING_REJECTED, f"The embedding endpoint refused the request (HTTP {status})."
-        )
-    if status == 429:
-        return TransientError(
-            ErrorCode.OPENAI_RATE_LIMIT,
-            "The embedding endpoint's rate limit is reached.",
-            retry_after=retry_after,
-        )
-    return TransientError(
-        ErrorCode.EMBEDDING_UNAVAILABLE,
-        f"The embedding endpoint failed (HTTP {status}).",
-        retry_after=retry_after,
+    says_so = status in (400, 413, 422) and _TOKEN_LIMIT.search(message) is not None
+    return status_failure(
+        status,
+        too_long=code in _TOKEN_LIMIT_CODES or says_so,
+        retry_after=wait_asked_for(headers.get("retry-after"), now),
     )
 
 

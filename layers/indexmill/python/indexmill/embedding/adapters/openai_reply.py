@@ -11,7 +11,8 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from indexmill.contracts.errors import ErrorCode, PermanentError, TransientError
+from indexmill.contracts.errors import ErrorCode, IndexmillError
+from indexmill.embedding.classify import failure
 from indexmill.embedding.ports import Vector
 
 
@@ -29,7 +30,7 @@ def read_vectors(body: bytes, count: int, dimension: int) -> list[Vector]:
             raise _unreadable()
         by_index[index] = item.get("embedding")
     if len(items) != count or by_index.keys() != set(range(count)):
-        raise TransientError(
+        raise failure(
             ErrorCode.EMBEDDING_INCOMPLETE,
             f"The embedding endpoint sent {len(items)} vectors for {count} texts.",
         )
@@ -63,17 +64,15 @@ def _vector(value: object) -> array[float]:
 
 def _checked(vector: array[float], dimension: int) -> Vector:
     if len(vector) != dimension:
-        raise PermanentError(
+        raise failure(
             ErrorCode.DIMENSION_MISMATCH,
             f"The model gives {len(vector)} dimensions, {dimension} are configured.",
         )
     # One NaN or infinity anywhere makes the sum one; a sum of finite float32 numbers always fits a double.
     if not math.isfinite(sum(vector)) or not any(vector):
-        raise TransientError(
-            ErrorCode.EMBEDDING_INVALID, "The embedding endpoint sent a vector without direction."
-        )
+        raise failure(ErrorCode.EMBEDDING_INVALID)
     return vector
 
 
-def _unreadable() -> TransientError:
-    return TransientError(ErrorCode.EMBEDDING_BAD_RESPONSE, "The embedding endpoint's answer is unreadable.")
+def _unreadable() -> IndexmillError:
+    return failure(ErrorCode.EMBEDDING_BAD_RESPONSE)

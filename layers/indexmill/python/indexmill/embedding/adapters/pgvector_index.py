@@ -8,10 +8,11 @@ from typing import Final, TypeVar
 
 import psycopg
 
-from indexmill.contracts.errors import ErrorCode, PermanentError, TransientError
+from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError
 from indexmill.embedding.adapters import pgvector_search, pgvector_write, vector_sql
 from indexmill.embedding.adapters.pgvector_names import Names
 from indexmill.embedding.adapters.pgvector_write import RowIds
+from indexmill.embedding.classify import failure
 from indexmill.embedding.ports import DocumentVersion, Hit, SearchQuery, Space
 from indexmill.embedding.publication import check, newest, outcomes
 from indexmill.platform.adapters.postgres import Connection, Database
@@ -100,7 +101,7 @@ class PgVectorIndex:
             self._names.clear()  # the corpus was deleted; the next try creates it again
             raise _unavailable() from error
         except psycopg.DataError as error:
-            raise PermanentError(ErrorCode.VECTOR_REJECTED, "The index cannot keep this chunk.") from error
+            raise failure(ErrorCode.VECTOR_REJECTED) from error
         except psycopg.OperationalError as error:
             raise _unavailable() from error
         except TransientError as error:
@@ -109,5 +110,5 @@ class PgVectorIndex:
             raise
 
 
-def _unavailable() -> TransientError:
-    return TransientError(ErrorCode.SEARCH_UNAVAILABLE, "Search is not reachable right now.", retry_after=5)
+def _unavailable() -> IndexmillError:
+    return failure(ErrorCode.SEARCH_UNAVAILABLE, retry_after=5)

@@ -40,20 +40,43 @@ class SqsQueue:
             sent_any = True
             refused.extend(int(entry["Id"]) for entry in answer.get("Failed", []))
         if not sent_any:
-            raise TransientError(ErrorCode.QUEUE_UNAVAILABLE, "The queue cannot be reached.") from last_error
+            raise _unreachable() from last_error
         return refused
 
-    def give_back(self, receipt_handle: str, after_s: float) -> None:
-        """Let a received message be seen again after `after_s` seconds (at most 12 hours)."""
-        seconds = min(int(after_s + 0.5), _MAX_VISIBILITY_S)
-        self._client().change_message_visibility(
-            QueueUrl=self._url, ReceiptHandle=receipt_handle, VisibilityTimeout=seconds
-        )
+    def give_back(self, waits: Sequence[tuple[str, float]]) -> None:
+        """Let received messages be seen again after so many seconds (at most 12 hours) each."""
+        for start in range(0, len(waits), _BATCH):
+            entries = [
+                {
+                    "Id": str(at),
+                    "ReceiptHandle": receipt,
+                    "VisibilityTimeout": min(int(after_s + 0.5), _MAX_VISIBILITY_S),
+                }
+                for at, (receipt, after_s) in enumerate(waits[start : start + _BATCH])
+            ]
+            self._call("change_message_visibility_batch", entries)
+
+    def delete(self, receipts: Sequence[str]) -> None:
+        """Delete received messages; one that is gone already is no error."""
+        for start in range(0, len(receipts), _BATCH):
+            part = receipts[start : start + _BATCH]
+            entries = [{"Id": str(at), "ReceiptHandle": receipt} for at, receipt in enumerate(part)]
+            self._call("delete_message_batch", entries)
+
+    def _call(self, operation: str, entries: list[dict[str, Any]]) -> None:
+        try:
+            getattr(self._client(), operation)(QueueUrl=self._url, Entries=entries)
+        except (BotoCoreError, ClientError) as error:
+            raise _unreachable() from error
 
     def _client(self) -> Any:
         if self._sqs is None:
             self._sqs = client("sqs")
         return self._sqs
+
+
+def _unreachable() -> TransientError:
+    return TransientError(ErrorCode.QUEUE_UNAVAILABLE, "The queue cannot be reached.")
 
 
 def _batches(bodies: Sequence[str]) -> Iterator[list[int]]:

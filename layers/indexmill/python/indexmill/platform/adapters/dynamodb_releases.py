@@ -1,0 +1,97 @@
+"""ReleaseNotes in the state table: one item per message that was given back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from indexmill.platform.adapters.aws import client
+from indexmill.platform.clock import Clock
+from indexmill.platform.releases import KEPT_S, ReleaseNote
+
+_LOG: Final = logging.getLogger(__name__)
+_READ_TIMEOUT_S: Final = 2.0
+_WRITES: Final = 25
+_READS: Final = 100
+
+
+class DynamoDbReleases:
+    """Items `pk` = "release#<message id>"; the table's TTL attribute is `expires_at`.
+
+    Notes that cannot be read or written are lost, which costs messages more tries and no job: so every error
+    is logged and work goes on.
+    """
+
+    def __init__(self, table: str, clock: Clock, dynamodb: Any | None = None) -> None:
+        """`dynamodb` is a low-level client; one is made on first use when it is missing."""
+        self._table = table
+        self._clock = clock
+        self._dynamodb = dynamodb
+
+    def read(self, message_ids: Sequence[str]) -> Mapping[str, ReleaseNote]:
+        """Return what is known; the table deletes expired items late, so the time is compared here."""
+        found: dict[str, ReleaseNote] = {}
+        now = self._clock.now().timestamp()
+        try:
+            for part in _parts(list(dict.fromkeys(message_ids)), _READS):
+                keys = [_key(message_id) for message_id in part]
+                asked = {self._table: {"Keys": keys, "ConsistentRead": True}}
+                answer = self._client().batch_get_item(RequestItems=asked)
+                for item in answer["Responses"].get(self._table, []):
+                    if float(item["expires_at"]["N"]) > now:
+                        found[item["pk"]["S"].partition("#")[2]] = _note(item)
+        except (BotoCoreError, ClientError, KeyError, ValueError):
+            _LOG.warning("release notes cannot be read", exc_info=True)
+        return found
+
+    def write(self, notes: Mapping[str, ReleaseNote]) -> None:
+        """Write all, twenty-five a call."""
+        expires_at = int(self._clock.now().timestamp()) + KEPT_S
+        items = [
+            {**_item(note), **_key(key), "expires_at": {"N": str(expires_at)}} for key, note in notes.items()
+        ]
+        try:
+            for part in _parts(items, _WRITES):
+                asked = {self._table: [{"PutRequest": {"Item": item}} for item in part]}
+                answer = self._client().batch_write_item(RequestItems=asked)
+                if answer.get("UnprocessedItems"):
+                    self._client().batch_write_item(RequestItems=answer["UnprocessedItems"])
+        except (BotoCoreError, ClientError):
+            _LOG.warning("release notes cannot be written", exc_info=True)
+
+    def _client(self) -> Any:
+        if self._dynamodb is None:
+            self._dynamodb = client("dynamodb", read_timeout_s=_READ_TIMEOUT_S)
+        return self._dynamodb
+
+
+def _parts(things: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    for start in range(0, len(things), size):
+        yield things[start : start + size]
+
+
+def _key(message_id: str) -> dict[str, dict[str, str]]:
+    return {"pk": {"S": f"release#{message_id}"}}
+
+
+def _item(note: ReleaseNote) -> dict[str, dict[str, Any]]:
+    item: dict[str, dict[str, Any]] = {
+        "released": {"N": str(note.released)},
+        "tries": {"N": str(note.tries)},
+        "crashes": {"N": str(note.crashes)},
+        "begun": {"BOOL": note.begun},
+    }
+    return item if note.last_error is None else {**item, "last_error": {"S": note.last_error}}
+
+
+def _note(item: Mapping[str, Mapping[str, Any]]) -> ReleaseNote:
+    return ReleaseNote(
+        released=int(item["released"]["N"]),
+        tries=int(item["tries"]["N"]),
+        crashes=int(item["crashes"]["N"]),
+        begun=bool(item["begun"]["BOOL"]),
+        last_error=item["last_error"]["S"] if "last_error" in item else None,
+    )

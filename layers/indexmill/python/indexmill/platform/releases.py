@@ -1,0 +1,76 @@
+"""What is remembered of a message between two deliveries: how it was given back, and what that says.
+
+A queue counts receives, and receives are neither tries nor crashes: a message is also received when a
+function is throttled, when a deploy is broken, when it waits. So a note is written whenever a message is
+given back in order, and before a *suspect* is tried, and a crash is counted when
+
+* an invocation that had noted that it tries the message alone did not end in order: certain, each counts;
+* receives are missing between two notes: perhaps only a throttled function. It makes a suspect, counted once.
+
+Three crashes are thus at least two that nothing else explains. Losing every note loses no job: messages are
+tried more often then, and what still takes its process along becomes a dead letter after `maxReceiveCount`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from indexmill.contracts.errors import ErrorCode
+
+KEPT_S: Final = 15 * 86_400
+"""Longer than a queue keeps a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseNote:
+    """What the last give-back, or the beginning of a suspect's try, said about a message."""
+
+    released: int = 0
+    """Receives that are accounted for."""
+    tries: int = 0
+    """Tries that ended in order, without success."""
+    crashes: int = 0
+    begun: bool = False
+    """An invocation tries it alone; when the next delivery still reads this, that invocation crashed."""
+    last_error: str | None = None
+
+    def counted(self, receive_count: int) -> ReleaseNote:
+        """Return the note at a receive, with what went wrong since it was written."""
+        crashes = self.crashes
+        if self.begun:
+            crashes += 1
+        elif receive_count - 1 > self.released:
+            crashes = max(crashes, 1)
+        return replace(self, released=max(self.released, receive_count - 1), crashes=crashes, begun=False)
+
+    def returned(self, receive_count: int, *, tried: str | None = None) -> ReleaseNote:
+        """Return what to write when it is given back; `tried` is the error of the try, None for a wait."""
+        tries, error = (self.tries, self.last_error) if tried is None else (self.tries + 1, tried)
+        return replace(self, released=receive_count, tries=tries, begun=False, last_error=error)
+
+    def taken(self) -> ReleaseNote:
+        """Return what to write before it is tried alone."""
+        return replace(self, begun=True, last_error=_crash_free(self.last_error))
+
+    def out_of_time(self) -> ReleaseNote:
+        """Return what to write when its try is about to be cut off."""
+        return replace(self, begun=True, last_error=ErrorCode.TIMED_OUT)
+
+
+class ReleaseNotes(Protocol):
+    """Keeps notes by SQS message id, for weeks. It may forget, and never raises."""
+
+    def read(self, message_ids: Sequence[str]) -> Mapping[str, ReleaseNote]:
+        """Return the notes that are known; asked only about messages that were received before."""
+        ...
+
+    def write(self, notes: Mapping[str, ReleaseNote]) -> None:
+        """Replace the notes of these messages, in one call."""
+        ...
+
+
+def _crash_free(error: str | None) -> str | None:
+    """Forget a time-out: whether the coming try ends by one is told anew."""
+    return None if error == ErrorCode.TIMED_OUT else error

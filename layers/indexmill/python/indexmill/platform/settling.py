@@ -1,0 +1,124 @@
+"""What becomes of received messages: they are given back, set aside or deleted, and noted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from indexmill.contracts.errors import TransientError
+from indexmill.platform.deliveries import LONGEST_WAIT_S, Outcome, Poison, Retry, Wait
+from indexmill.platform.observability import Observability
+from indexmill.platform.queues import Queue
+from indexmill.platform.releases import ReleaseNote, ReleaseNotes
+from indexmill.platform.sqs_records import Received
+
+
+class SourceQueue(Protocol):
+    """The queue that messages came from. Both calls raise TransientError(queue_unavailable)."""
+
+    def give_back(self, waits: Sequence[tuple[str, float]]) -> None:
+        """Let received messages, named by their receipts, be seen again after so many seconds each."""
+        ...
+
+    def delete(self, receipts: Sequence[str]) -> None:
+        """Delete received messages; deleting one twice is harmless."""
+        ...
+
+
+class LambdaContext(Protocol):
+    """What we use of Lambda's context object."""
+
+    aws_request_id: str
+
+    def get_remaining_time_in_millis(self) -> int:
+        """Return the milliseconds until the function is stopped."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Settling:
+    """Applies outcomes to the queue that messages came from."""
+
+    source: SourceQueue
+    dead: Queue
+    notes: ReleaseNotes | None
+    observability: Observability
+
+    def settle(
+        self,
+        records: Sequence[Received],
+        outcomes: Mapping[int, Outcome],
+        notes: Mapping[int, ReleaseNote],
+        *,
+        delete: bool = False,
+    ) -> set[int]:
+        """Apply `outcomes`, by position, and return the positions of the messages that stay in the queue.
+
+        Those that leave it are deleted by whoever called the function, or here and now with `delete`.
+        """
+        staying: set[int] = set()
+        back: dict[int, Retry | Wait] = {}
+        for at, outcome in outcomes.items():
+            if isinstance(outcome, Retry | Wait):
+                back[at] = outcome
+                staying.add(at)
+            elif isinstance(outcome, Poison) and not self._set_aside(records[at], outcome):
+                staying.add(at)
+        if back:
+            self._give_back(records, back, notes)
+        leaving = [records[at].receipt for at in outcomes if at not in staying]
+        if delete and leaving:
+            self._delete(leaving)
+        return staying
+
+    def keep(self, message_id: str, note: ReleaseNote) -> None:
+        """Write one note."""
+        if self.notes is not None:
+            self.notes.write({message_id: note})
+
+    def _give_back(
+        self,
+        records: Sequence[Received],
+        outcomes: Mapping[int, Retry | Wait],
+        notes: Mapping[int, ReleaseNote],
+    ) -> None:
+        """Note first: a message that is seen again must find its note."""
+        log = self.observability.log
+        if self.notes is not None:
+            nothing = ReleaseNote()
+            self.notes.write(
+                {
+                    records[at].message_id: notes.get(at, nothing).returned(
+                        records[at].receives, tried=outcome.reason if isinstance(outcome, Retry) else None
+                    )
+                    for at, outcome in outcomes.items()
+                }
+            )
+        waits = []
+        for at, outcome in outcomes.items():
+            after_s = min(outcome.after_s, LONGEST_WAIT_S)
+            waits.append((records[at].receipt, after_s))
+            fields = {"sqs_message_id": records[at].message_id, "after_s": round(after_s, 3)}
+            log.info("message.given_back", extra={**fields, "reason": outcome.reason})
+        try:
+            self.source.give_back(waits)
+        except TransientError:
+            # The queue's own visibility time-out gives them back then, only later.
+            log.warning("message.give_back_failed", exc_info=True)
+
+    def _delete(self, receipts: Sequence[str]) -> None:
+        try:
+            self.source.delete(receipts)
+        except TransientError:
+            # They are deleted with the answer, or come again: their results are known by then.
+            self.observability.log.warning("message.delete_failed", exc_info=True)
+
+    def _set_aside(self, record: Received, outcome: Poison) -> bool:
+        self.observability.log.error(
+            "message.poison", extra={"sqs_message_id": record.message_id, "reason": outcome.reason}
+        )
+        try:
+            return not self.dead.send([record.body])
+        except TransientError:
+            return False

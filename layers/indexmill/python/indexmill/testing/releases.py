@@ -1,0 +1,39 @@
+"""Release notes in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from indexmill.platform.clock import Clock
+from indexmill.platform.releases import KEPT_S, ReleaseNote
+from indexmill.testing.clock import FrozenClock
+
+
+class InMemoryReleases:
+    """A dictionary; `away` loses what is written and knows nothing. `reads` and `writes` count calls."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        """Knows nothing yet."""
+        self._clock = clock or FrozenClock()
+        self._notes: dict[str, tuple[ReleaseNote, float]] = {}
+        self.away = False
+        self.reads = 0
+        self.writes = 0
+
+    def read(self, message_ids: Sequence[str]) -> Mapping[str, ReleaseNote]:
+        """Return what is known of these messages."""
+        self.reads += 1
+        now = self._clock.now().timestamp()
+        known = {key: self._notes[key] for key in message_ids if key in self._notes and not self.away}
+        return {key: note for key, (note, expires_at) in known.items() if expires_at > now}
+
+    def write(self, notes: Mapping[str, ReleaseNote]) -> None:
+        """Keep the notes."""
+        self.writes += 1
+        if not self.away:
+            expires_at = self._clock.now().timestamp() + KEPT_S
+            self._notes |= {key: (note, expires_at) for key, note in notes.items()}
+
+    def purge(self) -> None:
+        """Forget everything."""
+        self._notes.clear()

@@ -1,0 +1,25 @@
+"""A vector shelf in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from indexmill.embedding.ports import Space, Vector
+
+
+class InMemoryShelf:
+    """Keeps vectors by space and message; `away` loses what is put and knows nothing."""
+
+    def __init__(self) -> None:
+        """Empty."""
+        self.kept: dict[tuple[Space, str], dict[str, Vector]] = {}
+        self.away = False
+
+    def get(self, space: Space, message_id: str) -> dict[str, Vector]:
+        """Return what was put."""
+        return {} if self.away else dict(self.kept.get((space, message_id), {}))
+
+    def put(self, space: Space, message_id: str, vectors: Mapping[str, Vector]) -> None:
+        """Replace what is kept."""
+        if not self.away:
+            self.kept[space, message_id] = dict(vectors)

@@ -1,0 +1,45 @@
+"""The embed worker's use case with its twins."""
+
+from __future__ import annotations
+
+from indexmill.contracts.messages import EmbedTask, StageResult, read
+from indexmill.embedding.embed import EmbedBatch
+from indexmill.platform.deliveries import Delivery, Outcome
+from indexmill.testing.blobs import InMemoryBlobs
+from indexmill.testing.clock import FrozenClock
+from indexmill.testing.embedder import HashEmbedder
+from indexmill.testing.queues import InMemoryQueue
+from indexmill.testing.shelf import InMemoryShelf
+from tests.support.embed_tasks import RecordingIndex
+
+
+class Bench:
+    """The use case with its twins."""
+
+    def __init__(self) -> None:
+        self.index = RecordingIndex()
+        self.embedder = HashEmbedder()
+        self.blobs = InMemoryBlobs()
+        self.callbacks = InMemoryQueue()
+        self.shelf = InMemoryShelf()
+        self.clock = FrozenClock()
+        self.embed = EmbedBatch(self.index, self.embedder, self.blobs, self.callbacks, self.shelf, self.clock)
+
+    def run(
+        self,
+        *tasks: EmbedTask,
+        tries: int = 1,
+        receive_count: int = 1,
+        crashes: int = 0,
+        last_error: str | None = None,
+        seconds: float = 60,
+    ) -> list[Outcome]:
+        deadline = self.clock.monotonic() + seconds
+        return self.embed(
+            [Delivery(task, receive_count, deadline, tries, crashes, last_error) for task in tasks]
+        )
+
+    @property
+    def results(self) -> list[StageResult]:
+        """What was reported."""
+        return [read(StageResult, body) for body in self.callbacks.bodies]
