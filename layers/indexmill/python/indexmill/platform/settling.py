@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from indexmill.contracts.errors import TransientError
+from indexmill.platform.clock import Clock
 from indexmill.platform.deliveries import LONGEST_WAIT_S, Outcome, Poison, Retry, Wait
 from indexmill.platform.observability import Observability
 from indexmill.platform.queues import Queue
@@ -44,6 +45,7 @@ class Settling:
     dead: Queue
     notes: ReleaseNotes | None
     observability: Observability
+    clock: Clock
 
     def settle(
         self,
@@ -96,8 +98,9 @@ class Settling:
                 }
             )
         waits = []
+        now = self.clock.now().timestamp()
         for at, outcome in outcomes.items():
-            after_s = min(outcome.after_s, LONGEST_WAIT_S)
+            after_s = min(max(outcome.after_s, records[at].least_wait(now)), LONGEST_WAIT_S)
             waits.append((records[at].receipt, after_s))
             fields = {"sqs_message_id": records[at].message_id, "after_s": round(after_s, 3)}
             log.info("message.given_back", extra={**fields, "reason": outcome.reason})

@@ -52,7 +52,7 @@ class SqsBatch(Generic[M]):
         self._notes = notes
         self._observability = observability
         self._clock = clock or SystemClock()
-        self._settling = Settling(source, dead, notes, observability)
+        self._settling = Settling(source, dead, notes, observability, self._clock)
 
     def __call__(self, event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         """Handle one event; the answer names the records that must stay in the queue."""

@@ -1,0 +1,80 @@
+"""One suite for the states of breakers: the twin compares and sets as DynamoDB does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pytest
+
+from indexmill.platform.adapters.dynamodb_breakers import DynamoDbBreakers
+from indexmill.platform.breakers import NAMES, BreakerState, BreakerStates, StatesAway
+from indexmill.testing.breakers import InMemoryBreakers
+from indexmill.testing.clock import FrozenClock
+from local.backends.ministack import MiniStack
+from tests.support.state_table import away, dynamodb, new_table
+
+OPEN = BreakerState(3, 1_700_000_000.25, 1_700_000_000.5, 1_700_000_030.5, 1_700_000_090.75, version=1)
+
+
+@dataclass
+class Harness:
+    states: BreakerStates
+    away: BreakerStates
+
+
+@pytest.fixture(params=["twin", "dynamodb"])
+def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
+    if request.param == "twin":
+        unreachable = InMemoryBreakers()
+        unreachable.away = True
+        yield Harness(InMemoryBreakers(), unreachable)
+        return
+    server: MiniStack = request.getfixturevalue("ministack")
+    client, clock = dynamodb(server), FrozenClock()
+    yield Harness(DynamoDbBreakers(new_table(client), clock, client), DynamoDbBreakers("none", clock, away()))
+
+
+def test_what_never_failed_is_closed(harness: Harness) -> None:
+    assert harness.states.read() == dict.fromkeys(NAMES, BreakerState())
+
+
+def test_a_state_is_read_as_it_was_written(harness: Harness) -> None:
+    assert harness.states.replace("index", BreakerState(), OPEN)
+    assert harness.states.read() == {"embedding": BreakerState(), "index": OPEN}
+
+
+def test_who_comes_second_changes_nothing(harness: Harness) -> None:
+    old = BreakerState()
+    assert harness.states.replace("index", old, OPEN)
+    assert not harness.states.replace("index", old, BreakerState(version=1))
+    assert harness.states.read()["index"] == OPEN
+    assert harness.states.replace("index", OPEN, OPEN.closed())
+    assert not harness.states.replace("index", OPEN, OPEN)
+    assert harness.states.read()["index"] == BreakerState(version=2)
+
+
+def test_one_of_many_wins(harness: Harness) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(lambda _: harness.states.replace("index", BreakerState(), OPEN), range(16)))
+    assert won.count(True) == 1
+
+
+def test_out_of_reach_both_calls_say_so(harness: Harness) -> None:
+    with pytest.raises(StatesAway):
+        harness.away.read()
+    with pytest.raises(StatesAway):
+        harness.away.replace("index", BreakerState(), OPEN)
+
+
+@pytest.mark.parametrize("harness", ["dynamodb"], indirect=True)
+def test_a_record_of_yesterday_says_nothing_and_stands_in_nobodys_way(harness: Harness) -> None:
+    states = harness.states
+    assert isinstance(states, DynamoDbBreakers)
+    assert states.replace("index", BreakerState(), OPEN)
+    assert isinstance(states._clock, FrozenClock)
+    states._clock.tick(86_401)
+    assert states.read()["index"] == BreakerState()
+    assert states.replace("index", BreakerState(), OPEN)
+    assert states.read()["index"] == OPEN

@@ -1,0 +1,129 @@
+"""An open breaker makes embed work wait; no try is counted, and a probe lets it go on."""
+
+from __future__ import annotations
+
+import pytest
+
+from indexmill.contracts.errors import ErrorCode, PermanentError, TransientError
+from indexmill.contracts.messages import EmbedTask
+from indexmill.embedding.settings import EmbeddingWorkerSettings
+from indexmill.embedding.wiring import build_worker
+from indexmill.platform.deliveries import Delivery, Done, Outcome, Retry, Wait
+from indexmill.testing.blobs import InMemoryBlobs
+from indexmill.testing.breakers import InMemoryBreakers
+from indexmill.testing.clock import FrozenClock
+from indexmill.testing.embedder import HashEmbedder
+from indexmill.testing.queues import InMemoryQueue
+from indexmill.testing.shelf import InMemoryShelf
+from tests.support.embed_tasks import RecordingIndex, embed_task
+
+AWAY = TransientError(ErrorCode.EMBEDDING_UNAVAILABLE, "away")
+DOWN = TransientError(ErrorCode.SEARCH_UNAVAILABLE, "down")
+
+
+class Bench:
+    """The worker as it is wired, on twins."""
+
+    def __init__(self) -> None:
+        self.index, self.embedder, self.callbacks = RecordingIndex(), HashEmbedder(), InMemoryQueue()
+        self.breakers, self.clock = InMemoryBreakers(), FrozenClock()
+        settings = EmbeddingWorkerSettings(
+            database_url="postgresql://nobody@127.0.0.1:1/none",
+            embedding_base_url="http://127.0.0.1:1/v1",
+            embedding_model="m",
+            embedding_dimension=8,
+            embed_queue_url="x",
+            embed_dlq_url="x",
+            callbacks_queue_url="x",
+            bucket_name="x",
+            state_table="x",
+        )
+        self.worker = build_worker(
+            settings,
+            index=self.index,
+            embedder=self.embedder,
+            blobs=InMemoryBlobs(),
+            callbacks=self.callbacks,
+            breakers=self.breakers,
+            shelf=InMemoryShelf(),
+            clock=self.clock,
+        )
+
+    def run(self, *tasks: EmbedTask, tries: int = 1) -> list[Outcome]:
+        deadline = self.clock.monotonic() + 60
+        return self.worker([Delivery(task, tries, deadline, tries=tries) for task in tasks])
+
+    def phase(self, name: str) -> str:
+        return self.breakers.read()[name].phase(self.clock.now().timestamp())
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_an_outage_of_the_endpoint_burns_two_tries_and_then_none(bench: Bench) -> None:
+    bench.embedder.fail_on = {"text": AWAY}
+    kinds = [type(bench.run(embed_task("a"), tries=5)[0]) for _ in range(6)]
+    assert kinds == [Retry, Retry, Wait, Wait, Wait, Wait]
+    assert len(bench.embedder.calls) == 3
+    assert (bench.phase("embedding"), bench.phase("index")) == ("open", "closed")
+    assert bench.callbacks.bodies == []
+
+
+def test_the_last_try_of_a_job_is_not_spent_on_an_open_breaker(bench: Bench) -> None:
+    bench.embedder.fail_on = {"text": AWAY}
+    for _ in range(3):
+        bench.run(embed_task("a"))
+    (outcome,) = bench.run(embed_task("b"), tries=6)
+    assert outcome == Wait(30.0, "embedding_unavailable")
+
+
+def test_when_the_endpoint_is_back_one_probe_lets_all_work_go_on(bench: Bench) -> None:
+    bench.embedder.fail_on = {"text": AWAY}
+    for _ in range(3):
+        bench.run(embed_task("a"))
+    bench.embedder.fail_on = {}
+    bench.clock.tick(30)
+    assert bench.run(embed_task("a"), embed_task("b")) == [Done(), Done()]
+    assert bench.phase("embedding") == "closed"
+
+
+@pytest.mark.parametrize("code", [ErrorCode.TOKEN_LIMIT_EXCEEDED, ErrorCode.EMBEDDING_REJECTED])
+def test_documents_that_are_refused_leave_it_closed(bench: Bench, code: ErrorCode) -> None:
+    bench.embedder.fail_on = {"bad": PermanentError(code, "no")}
+    bench.run(*(embed_task(f"d{at}", "bad") for at in range(5)))
+    assert bench.phase("embedding") == "closed"
+    assert bench.run(embed_task("a")) == [Done()]
+
+
+def test_an_index_that_is_away_is_left_in_peace_and_the_model_is_not_paid_for_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def down(*_: object) -> set[str]:
+        raise DOWN
+
+    with monkeypatch.context() as broken:
+        broken.setattr(bench.index, "stored", down)
+        for _ in range(3):
+            bench.run(embed_task("a"))
+    assert bench.run(embed_task("a"), tries=6) == [Wait(30.0, "search_unavailable")]
+    assert (bench.phase("embedding"), bench.phase("index")) == ("closed", "open")
+    assert bench.embedder.calls == []
+    bench.clock.tick(30)
+    assert bench.run(embed_task("a"), tries=6) == [Done()]
+
+
+def test_a_pause_that_was_asked_for_is_waited_for_and_told(bench: Bench) -> None:
+    bench.embedder.fail_on = {"text": TransientError(ErrorCode.OPENAI_RATE_LIMIT, "slow", retry_after=3600)}
+    first = bench.run(embed_task("a"))
+    assert first == [Retry(3600, "openai_rate_limit")]
+    assert '"status":"retrying"' in bench.callbacks.bodies[0]
+    assert '"message_id":"m-a:retrying:1"' in bench.callbacks.bodies[0]
+
+
+def test_success_costs_no_look_at_the_shared_state(bench: Bench) -> None:
+    for at in range(20):
+        bench.run(embed_task(f"d{at}"))
+        bench.clock.tick(1)
+    assert (bench.breakers.reads, bench.breakers.writes) == (2, 0)
