@@ -186,8 +186,7 @@ class Breaker:
 
     def _tell(self, old: BreakerState, new: BreakerState) -> None:
         if bool(old.opened_at) != bool(new.opened_at):
-            event = "breaker.opened" if new.opened_at else "breaker.closed"
-            _LOG.warning(event, extra={"breaker": self._name, "failures": new.failures})
+            _LOG.warning("breaker %s is %s", self._name, "open" if new.opened_at else "closed")
 
     def _now(self) -> float:
         return self._clock.now().timestamp()

@@ -1,0 +1,183 @@
+"""The Scraper's worker behind a real queue, in real processes that its pages end."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from indexmill.contracts.messages import ScrapeTask, StageResult, write
+from local.backends.ministack import MiniStack
+from local.compute.host import HostOptions, LambdaHost
+from local.spec import FunctionSpec
+from local.triggers.sqs import SqsEventSource
+from tests.integration.triggers.harness import ACCOUNT, REGION, Queue, until
+from tests.support.repository import ROOT
+from tests.support.state_table import dynamodb, new_table
+
+Start = Callable[..., Awaitable[SqsEventSource]]
+MakeQueue = Callable[..., Queue]
+VISIBILITY_S = 3
+
+# The worker as it is wired, but for the internet: pages come from here, some of them deadly.
+HANDLER = """
+import asyncio
+import os
+
+from indexmill.contracts.messages import ScrapeTask
+from indexmill.platform.adapters.dynamodb_releases import DynamoDbReleases
+from indexmill.platform.adapters.sqs_queue import SqsQueue
+from indexmill.platform.clock import SystemClock
+from indexmill.platform.observability import Observability
+from indexmill.platform.sqs_batch import SqsBatch
+from indexmill.scraper.ports import Fetched
+from indexmill.scraper.settings import ScraperWorkerSettings
+from indexmill.scraper.wiring import build_worker
+from indexmill.testing.blobs import InMemoryBlobs
+from indexmill.testing.fetcher import InMemoryRobotsCache
+
+
+class Pages:
+    async def fetch(self, url, *, deadline, max_bytes=None, truncate=False):
+        page = url.rpartition("/")[2]
+        if page == "robots.txt":
+            return Fetched(url, 200, "text/plain", None, b"")
+        with open("seen.txt", "a") as seen:
+            seen.write(page + "\\n")
+        if page.startswith("kill"):
+            await asyncio.sleep(0.05)
+            os._exit(1)
+        if page.startswith("hang"):
+            while True:
+                pass
+        if page.startswith("slow"):
+            await asyncio.sleep(0.8)
+        return Fetched(url, 200, "text/plain", None, b"words")
+
+    async def close(self):
+        pass
+
+
+settings = ScraperWorkerSettings.from_environment()
+source = SqsQueue(settings.scrape_queue_url)
+handler = SqsBatch(
+    ScrapeTask,
+    build_worker(settings, source=source, fetcher=Pages(), blobs=InMemoryBlobs(),
+                 robots_cache=InMemoryRobotsCache()),
+    source=source,
+    dead=SqsQueue(settings.scrape_dlq_url),
+    notes=DynamoDbReleases(settings.state_table, SystemClock()),
+    observability=Observability("scraper", level="WARNING"),
+)
+"""
+
+
+class Worker:
+    """One function with its queues."""
+
+    def __init__(self, host: LambdaHost, folder: Path, tasks: Queue, dead: Queue, callbacks: Queue) -> None:
+        self.host, self.folder = host, folder
+        self.tasks, self.dead, self.callbacks = tasks, dead, callbacks
+        self.results: dict[str, StageResult] = {}
+
+    async def submit(self, *pages: str) -> None:
+        urls = [f"https://example.com/{page}" for page in pages]
+        tasks = [
+            ScrapeTask(message_id=f"m-{page}", job_id=page, url=url)
+            for page, url in zip(pages, urls, strict=True)
+        ]
+        await self.tasks.send(*map(write, tasks))
+
+    async def ended(self) -> dict[str, StageResult]:
+        """Return all reports so far, by job."""
+        for message in await self.callbacks.take():
+            result = StageResult.model_validate_json(message["Body"])
+            assert result.job_id is not None
+            self.results[result.job_id] = result
+        return self.results
+
+    async def all_ended(self, count: int) -> bool:
+        return len(await self.ended()) == count
+
+    def fetches(self) -> Counter[str]:
+        """Return how often each page was fetched."""
+        file = self.folder / "seen.txt"
+        return Counter(file.read_text().split()) if file.exists() else Counter()
+
+
+@pytest_asyncio.fixture
+async def worker(tmp_path: Path, ministack: MiniStack, queue: MakeQueue) -> AsyncIterator[Worker]:
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "app.py").write_text(HANDLER)
+    dead = queue()
+    policy = json.dumps({"deadLetterTargetArn": dead.arn, "maxReceiveCount": "100"})
+    tasks, callbacks = queue(visibility_s=VISIBILITY_S, RedrivePolicy=policy), queue(visibility_s=300)
+    environment: dict[str, Any] = {
+        "SCRAPE_QUEUE_URL": tasks.url,
+        "SCRAPE_DLQ_URL": dead.url,
+        "CALLBACKS_QUEUE_URL": callbacks.url,
+        "BUCKET_NAME": "none",
+        "STATE_TABLE": new_table(dynamodb(ministack)),
+        "AWS_ENDPOINT_URL": ministack.endpoint,
+    }
+    spec = FunctionSpec(
+        "Function", "function", "app.handler", code, (ROOT / "layers/indexmill",), 3, 512, environment,
+        reserved_concurrency=1,
+    )  # fmt: skip
+    options = HostOptions(hot_reload=False)
+    host = LambdaHost([spec], region=REGION, log_dir=tmp_path / "logs", account_id=ACCOUNT, options=options)
+    await host.start()
+    yield Worker(host, code, tasks, dead, callbacks)
+    await host.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("deadly", "cause"), [("kill", "worker_crashed"), ("hang", "timed_out")])
+async def test_a_page_that_ends_its_process_fails_alone(
+    worker: Worker, start_source: Start, deadly: str, cause: str
+) -> None:
+    good = [f"page{at}" for at in range(9)]
+    await worker.submit(*good[:4], deadly, *good[4:])
+    await start_source(worker.tasks, worker.host, report_batch_item_failures=True)
+    await until(lambda: worker.all_ended(10), limit_s=45)
+    results = await worker.ended()
+    assert {job: result.status for job, result in results.items()} == {
+        **dict.fromkeys(good, "success"),
+        deadly: "failed",
+    }
+    failed = results[deadly].failure
+    assert failed is not None
+    assert (failed.code, failed.cause) == ("poison_message", cause)
+    fetches = worker.fetches()
+    assert fetches[deadly] == 3
+    assert max(fetches[page] for page in good) <= 2, "at most one execution more than needed"
+    await until(worker.tasks.is_empty)
+    assert await worker.dead.is_empty()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+async def test_a_function_with_too_little_concurrency_loses_no_message(
+    worker: Worker, start_source: Start
+) -> None:
+    """Its event source takes four batches at a time, it runs one: the others are received for nothing."""
+    pages = [f"slow{at}" for at in range(40)]
+    await worker.submit(*pages)
+    source = await start_source(
+        worker.tasks, worker.host, report_batch_item_failures=True, maximum_concurrency=4
+    )
+    await until(lambda: worker.all_ended(40), limit_s=45)
+    results = await worker.ended()
+    assert {result.status for result in results.values()} == {"success"}
+    assert source.stats().throttles > 0
+    assert source.stats().messages > 40, "receives were burnt"
+    assert set(worker.fetches().values()) == {1}
+    await until(worker.tasks.is_empty)
+    assert await worker.dead.is_empty()
