@@ -32,7 +32,7 @@ class Line:
         self.messages.extend(Message(body) for body in sorted(bodies))
         return []
 
-    def give_back(self, receipt_handle: str, after_s: float) -> None:
+    def give_back(self, waits: Sequence[tuple[str, float]]) -> None:
         """Nothing to do: whoever is not deleted may be delivered at any time."""
 
     def delete(self, receipt_handles: Sequence[str]) -> None:

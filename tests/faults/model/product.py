@@ -27,6 +27,8 @@ from indexmill.testing.blobs import InMemoryBlobs
 from indexmill.testing.clock import FrozenClock
 from indexmill.testing.embedder import HashEmbedder
 from indexmill.testing.fetcher import InlineIsolation, InMemoryFetcher, InMemoryRobotsCache
+from indexmill.testing.releases import InMemoryReleases
+from indexmill.testing.shelf import InMemoryShelf
 from tests.faults.model.fuse import Fuse, Fused
 from tests.faults.model.line import Line, Message
 from tests.support.events import FakeContext
@@ -73,7 +75,9 @@ class Product:
         self._ids = (f"{self.caller.caller_id}-{number:05}" for number in itertools.count(1))
         self._numbers = itertools.count(1)
         self._fetcher = InMemoryFetcher()
-        queues = {name: Fused(line, self.fuse, "send", "give_back") for name, line in self.lines.items()}
+        queues = {
+            name: Fused(line, self.fuse, "send", "give_back", "delete") for name, line in self.lines.items()
+        }
         store: Any = Fused(ground.store, self.fuse, *_STORE_EFFECTS)
         relay = Relay(store, {"scraping": queues["scrape"], "embedding": queues["embed"]})
         record = Recorder(store, Decider(ground.clock, self._next_id), _QUIET)
@@ -81,16 +85,24 @@ class Product:
         calls = CallRelay(relay, chunker, record, 50_000)
         self._submit = SubmitJobs(store, relay, make_id=self._next_id)
         self._sweep = SweepJobs(store, calls, _QUIET)
-        self._scraper = ScrapeBatch(self._scrape_parts(), queues["callbacks"])  # type: ignore[arg-type]
+        self._notes: Any = Fused(InMemoryReleases(ground.clock), self.fuse, "write")
+        given: Any = (self._scrape_parts(), queues["callbacks"], queues["scrape"])
+        self._scraper = ScrapeBatch(*given)
         self._handlers: dict[str, SqsBatch[Any]] = {
-            "scrape": self._batch(ScrapeTask, self._scraper, queues["scrape"]),
-            "embed": self._batch(EmbedTask, self._embed(queues["callbacks"]), queues["embed"]),
-            "callbacks": self._batch(StageResult, ResultBatch(record, calls), queues["callbacks"]),
+            "scrape": self._batch(ScrapeTask, self._scraper, queues["scrape"], self._notes),
+            "embed": self._batch(EmbedTask, self._embed(queues["callbacks"]), queues["embed"], self._notes),
+            "callbacks": self._batch(StageResult, ResultBatch(record, calls), queues["callbacks"], None),
         }
 
-    def _batch(self, model: Any, handle: Any, source: Any) -> SqsBatch[Any]:
+    def _batch(self, model: Any, handle: Any, source: Any, notes: Any) -> SqsBatch[Any]:
         return SqsBatch(
-            model, handle, source=source, dead=Line("dead"), observability=_QUIET, clock=self.ground.clock
+            model,
+            handle,
+            source=source,
+            dead=Line("dead"),
+            observability=_QUIET,
+            notes=notes,
+            clock=self.ground.clock,
         )
 
     def _scrape_parts(self) -> ScrapeParts:
@@ -105,7 +117,9 @@ class Product:
 
     def _embed(self, callbacks: Any) -> EmbedBatch:
         index: Any = Fused(self.ground.index, self.fuse, "publish")
-        return EmbedBatch(index, HashEmbedder(), InMemoryBlobs(), callbacks, self.ground.clock)
+        return EmbedBatch(
+            index, HashEmbedder(), InMemoryBlobs(), callbacks, InMemoryShelf(), self.ground.clock
+        )
 
     def _next_id(self) -> str:
         # Not random: an order that went wrong must go wrong again.

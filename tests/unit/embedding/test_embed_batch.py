@@ -35,7 +35,7 @@ def test_a_success_tells_what_was_done(bench: Bench) -> None:
 
     [result] = bench.results
     assert (result.message_id, result.job_id, result.attempt) == ("m-a:result", "j-a", 2)
-    assert result.request_id == "r-1"
+    assert (result.request_id, result.tries) == ("r-1", 1)
     assert (result.stage, result.status, result.failure) == ("embedding", "success", None)
     assert result.embedded is not None
     assert result.embedded.model_dump() == {

@@ -51,10 +51,10 @@ def bench() -> Iterator[Bench]:
 
 
 def test_a_page_is_reported_to_its_job(bench: Bench) -> None:
-    assert bench.batch([delivery("/ok")]) == [Done()]
+    assert bench.batch([delivery("/ok", tries=2)]) == [Done()]
     result = bench.results[0]
     assert (result.message_id, result.job_id) == ("m/ok:result", "job")
-    assert (result.attempt, result.request_id) == (3, "r")
+    assert (result.attempt, result.request_id, result.tries) == (3, "r", 2)
     assert (result.stage, result.status, result.failure) == ("scraping", "success", None)
     assert result.document is not None
     assert result.document.text == "Words."

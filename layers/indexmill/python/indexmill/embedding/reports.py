@@ -31,10 +31,10 @@ class Reports:
 
     def success(self, position: int, embedded: Embedded) -> None:
         """The document is published, or a newer version already was."""
-        task = self.deliveries[position].message
+        delivery = self.deliveries[position]
         self.outcomes[position] = Done()
-        if task.job_id is not None:
-            self._pending[position] = self._result(task, embedded=embedded)
+        if delivery.message.job_id is not None:
+            self._pending[position] = self._result(delivery, embedded=embedded)
 
     def error(self, position: int, error: IndexmillError) -> None:
         """The try failed: the message waits, for its next one or without one, or its job fails."""
@@ -50,12 +50,12 @@ class Reports:
 
     def failure(self, position: int, failure: StageFailure) -> None:
         """The job fails. Without a job nobody is told, so the message is kept as a dead letter."""
-        task = self.deliveries[position].message
-        if task.job_id is None:
+        delivery = self.deliveries[position]
+        if delivery.message.job_id is None:
             self.outcomes[position] = Poison(failure.cause or failure.code)
             return
         self.outcomes[position] = Done()
-        self._pending[position] = self._result(task, failure=failure)
+        self._pending[position] = self._result(delivery, failure=failure)
 
     def poison(self, position: int) -> None:
         """It took its process along too often: it is not tried any more."""
@@ -81,8 +81,12 @@ class Reports:
         return [self.outcomes[position] for position in range(len(self.deliveries))]
 
     def _result(
-        self, task: EmbedTask, embedded: Embedded | None = None, failure: StageFailure | None = None
+        self,
+        delivery: Delivery[EmbedTask],
+        embedded: Embedded | None = None,
+        failure: StageFailure | None = None,
     ) -> StageResult:
+        task = delivery.message
         return StageResult(
             # The same in every copy, so that a second report of the same work counts once.
             message_id=f"{task.message_id}:result",
@@ -93,5 +97,6 @@ class Reports:
             status="failed" if failure else "success",
             embedded=embedded,
             failure=failure,
+            tries=delivery.tries,
             elapsed_ms=round((self.clock.monotonic() - self.started) * 1000),
         )

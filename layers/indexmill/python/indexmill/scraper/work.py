@@ -85,7 +85,7 @@ class ScrapeBatch:
         started = clock.monotonic()
         if delivery.is_poison:
             failed = poisoned(delivery, "The page stopped the worker each time it was tried")
-            return Done(), _report(task, failure=failed, elapsed_s=0.0)
+            return Done(), _report(delivery, failure=failed, elapsed_s=0.0)
         if not self._times.suffices(delivery.deadline - started):
             return Wait(delivery.wait(_SOON_S), "deadline"), None
         deadline = min(delivery.deadline, started + self._timeout_s)
@@ -99,7 +99,7 @@ class ScrapeBatch:
             return self._failed(delivery, unexpected, clock.monotonic() - started)
         finally:
             self._times.add(clock.monotonic() - started)
-        return Done(), _report(task, document=document, elapsed_s=clock.monotonic() - started)
+        return Done(), _report(delivery, document=document, elapsed_s=clock.monotonic() - started)
 
     def _failed(
         self, delivery: Delivery[ScrapeTask], error: IndexmillError, elapsed_s: float
@@ -107,16 +107,17 @@ class ScrapeBatch:
         follows = after_error(delivery, error, self._policy, "Scraping failed")
         if isinstance(follows, Retry | Wait):
             return follows, wait_report(delivery, follows, "scraping", self._parts.clock)
-        return Done(), _report(delivery.message, failure=follows, elapsed_s=elapsed_s)
+        return Done(), _report(delivery, failure=follows, elapsed_s=elapsed_s)
 
 
 def _report(
-    task: ScrapeTask,
+    delivery: Delivery[ScrapeTask],
     *,
     document: Document | None = None,
     failure: StageFailure | None = None,
     elapsed_s: float,
 ) -> StageResult:
+    task = delivery.message
     return StageResult(
         message_id=f"{task.message_id}:result",
         job_id=task.job_id,
@@ -126,5 +127,6 @@ def _report(
         status="failed" if document is None else "success",
         document=document,
         failure=failure,
+        tries=delivery.tries,
         elapsed_ms=round(elapsed_s * 1000),
     )
