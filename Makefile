@@ -33,8 +33,8 @@ demo: setup ## Index a little web site on a cloud of its own, then search it (UR
 test: setup-all ## Run all tests (ARGS="tests/unit -k name" for some)
 	$(BIN)/python -m pytest $(ARGS)
 
-test-long: setup-all ## Run what takes minutes: the large soaks and models (ARGS="tests/faults")
-	$(BIN)/python -m pytest -m long $(ARGS)
+test-long: setup-all ## Run what takes minutes: the large soaks and models, with their figures (ARGS="tests/faults")
+	$(BIN)/python -m pytest -m long -o log_cli=true -o log_cli_level=INFO $(ARGS)
 
 lint: setup-all ## Check style, types, imports, template and generated files
 	$(BIN)/ruff check .
