@@ -1,19 +1,23 @@
 """A loopback port of a running stack's own: no secrets, only what happens.
 
-GET /status    process ids, counters, queue depths, as JSON
-GET /metrics   what functions and the host count, for Prometheus
+GET /status             process ids, counters, queue depths, as JSON
+GET /metrics            what functions and the host count, for Prometheus
+POST /schedules/NAME    {"mode", "times", "delay", "fire"}: how a schedule behaves from now on; one firing now
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from aiohttp import web
 
 from local.metrics.exposition import CONTENT_TYPE
 from local.metrics.telemetry import Telemetry
+from local.triggers.schedule import Mood, Schedule
+
+_SCHEDULES = "/schedules/"
 
 
 class ControlApi:
@@ -23,6 +27,8 @@ class ControlApi:
         self._status = status
         self._telemetry = telemetry
         self._runner: web.ServerRunner | None = None
+        self.schedules: Mapping[str, Schedule] = {}
+        """By name, once there are any."""
 
     async def start(self) -> str:
         """Listen; returns the base URL."""
@@ -38,9 +44,32 @@ class ControlApi:
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.method == "GET" and request.path == "/status":
-            found = {**self._status(), **await self._telemetry.summary()}
-            return web.Response(text=json.dumps(found), content_type="application/json")
+            return _answer({**self._status(), **await self._telemetry.summary()})
         if request.method == "GET" and request.path == "/metrics":
             text = await self._telemetry.exposition()
             return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
+        if request.method == "POST" and request.path.startswith(_SCHEDULES):
+            return await self._wish(request, request.path.removeprefix(_SCHEDULES))
         return web.Response(status=404)
+
+    async def _wish(self, request: web.BaseRequest, name: str) -> web.Response:
+        schedule = self.schedules.get(name)
+        if schedule is None:
+            return _answer({"detail": f"schedules are: {', '.join(self.schedules) or 'none'}"}, 404)
+        # A web page may send a form to any port of this machine, but no JSON.
+        if request.content_type != "application/json":
+            return _answer({"detail": "application/json is wanted"}, 415)
+        try:
+            wish = await request.json()
+            fire = wish.pop("fire", False)
+            if wish:
+                schedule.set_mood(Mood(**wish))
+        except (AttributeError, TypeError, ValueError) as error:
+            return _answer({"detail": f"{error}; there are mode, times, delay and fire"}, 400)
+        if fire:
+            schedule.fire()
+        return _answer(schedule.stats())
+
+
+def _answer(content: Any, status: int = 200) -> web.Response:
+    return web.Response(text=json.dumps(content), content_type="application/json", status=status)

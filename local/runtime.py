@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from local.compute.host import HostOptions, LambdaHost, LogRecord, PoolLimits
 from local.compute.invoke_api import InvokeApi
 from local.compute.lambda_mappings import EventSourceMappings
 from local.front.server import FrontOptions, RestFront
-from local.spec import FunctionSpec
+from local.spec import FunctionSpec, ScheduleSpec
 from local.template import CloudSpec
 from local.triggers.schedule import Schedule
 from local.triggers.sqs import SqsEventSource
@@ -86,10 +87,11 @@ class Runtime:
             )
             for source in cloud.sources
         ]
-        self._schedules = [
-            Schedule(schedule, self.host, region=around.region, account_id=around.account_id)
-            for schedule in cloud.schedules
-        ]
+        self.schedules = {
+            name: Schedule(schedule, self.host, region=around.region, account_id=around.account_id)
+            for name, schedule in by_name(cloud.schedules).items()
+        }
+        """By name, for whoever wants to disturb them."""
         self.gateway = ""
         self.invoke_endpoint = ""
 
@@ -103,14 +105,14 @@ class Runtime:
         for source in self._sources:
             await source.start()
             self._mappings.add(source)
-        for schedule in self._schedules:
+        for schedule in self.schedules.values():
             await schedule.start()
 
     async def stop(self) -> None:
         """Stop in order: what brings work first, what does it last."""
         front = [self._front.stop()] if self._front is not None else []
         bringers: list[Awaitable[None]] = [source.stop(_TRIGGER_GRACE_S) for source in self._sources]
-        bringers += [schedule.stop() for schedule in self._schedules]
+        bringers += [schedule.stop() for schedule in self.schedules.values()]
         await asyncio.gather(*front, *bringers, return_exceptions=True)
         await self._invoke_api.stop()
 
@@ -123,10 +125,7 @@ class Runtime:
                 | asdict(source.stats())
                 for source in self._sources
             },
-            "schedules": {
-                schedule.spec.logical_id: {"fired": schedule.fired, "failures": schedule.failures}
-                for schedule in self._schedules
-            },
+            "schedules": {name: schedule.stats() for name, schedule in self.schedules.items()},
         }
 
     def _make_front(self, cloud: CloudSpec) -> RestFront | None:
@@ -154,6 +153,16 @@ def python_differences(functions: Iterable[FunctionSpec], here: str = _PYTHON) -
     """A sentence when the template's Python is not the one that functions run on here; else nothing."""
     other = sorted({function.runtime for function in functions} - {f"python{here}"})
     return [f"functions run on Python {here} here, {' and '.join(other)} on AWS"] if other else []
+
+
+def by_name(schedules: Iterable[ScheduleSpec]) -> dict[str, ScheduleSpec]:
+    """By the rule's name; with its function's after a dot where a rule has several targets."""
+    given = list(schedules)
+    rules = Counter(each.logical_id for each in given)
+    return {
+        each.logical_id if rules[each.logical_id] == 1 else f"{each.logical_id}.{each.function}": each
+        for each in given
+    }
 
 
 def _environments() -> int:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from local.triggers.cron import Cron
+
 
 @dataclass(frozen=True, slots=True)
 class FunctionSpec:
@@ -95,13 +97,14 @@ class SqsSourceSpec:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleSpec:
-    """A schedule by rate."""
+    """A schedule: by rate (`every_s`), or by calendar (`cron`)."""
 
     logical_id: str
     function: str
-    every_s: float
+    every_s: float = 0.0
     input: str | None = None
     enabled: bool = True
+    cron: Cron | None = None
 
 
 @dataclass(frozen=True, slots=True)

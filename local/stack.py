@@ -260,6 +260,7 @@ class Stack:
         )
         self._record()
         self._telemetry.watch(base.host, Queues(base.aws.endpoint, ids, region=REGION))
+        self._control.schedules = runtime.schedules
         self.info = {
             "gateway": runtime.gateway,
             "database_url": base.postgres.url,

@@ -8,8 +8,10 @@ from typing import Any, Final
 
 from local.intrinsics import TemplateError
 from local.spec import ScheduleSpec, SqsSourceSpec
+from local.triggers.cron import Cron, CronError, parse_cron
 
-_RATE: Final = re.compile(r"rate\((\d+) (minute|hour|day)s?\)")
+_RATE: Final = re.compile(r"rate\((\d+) (minute|hour|day)(s?)\)")
+_CRON: Final = re.compile(r"cron\((.*)\)")
 _SECONDS: Final = {"minute": 60, "hour": 3600, "day": 86400}
 
 
@@ -36,19 +38,33 @@ def read_sqs_source(name: str, properties: Mapping[str, Any], queues: Mapping[st
 
 
 def read_schedule(name: str, properties: Mapping[str, Any]) -> Iterator[ScheduleSpec]:
-    """One schedule for each target of a resolved rule. Raises TemplateError for anything but a rate."""
-    expression = properties.get("ScheduleExpression", "")
-    rate = _RATE.fullmatch(expression)
-    if rate is None:
-        raise TemplateError(f"{name} is scheduled by {expression!r}; only rate(…) is supported here")
+    """One schedule for each target of a resolved rule. Raises TemplateError for what AWS would refuse."""
+    every_s, cron = _times(name, str(properties.get("ScheduleExpression", "")))
     for target in properties["Targets"]:
         yield ScheduleSpec(
             logical_id=name,
             function=target["Arn"].rpartition(":")[2],
-            every_s=float(int(rate[1]) * _SECONDS[rate[2]]),
+            every_s=every_s,
+            cron=cron,
             input=target.get("Input"),
             enabled=properties.get("State", "ENABLED") == "ENABLED",
         )
+
+
+def _times(name: str, expression: str) -> tuple[float, Cron | None]:
+    """The seconds of a rate, or a calendar."""
+    if calendar := _CRON.fullmatch(expression):
+        try:
+            return 0.0, parse_cron(calendar[1])
+        except CronError as error:
+            raise TemplateError(f"{name} is scheduled by {expression!r}: {error}") from error
+    rate = _RATE.fullmatch(expression)
+    if rate is None:
+        raise TemplateError(f"{name} is scheduled by {expression!r}; AWS takes rate(…) and cron(…)")
+    # AWS refuses rate(1 minutes) and rate(5 minute) too.
+    if (count := int(rate[1])) == 0 or (count == 1) == bool(rate[3]):
+        raise TemplateError(f"{name} is scheduled by {expression!r}; AWS takes 1 {rate[2]}, 2 {rate[2]}s, …")
+    return float(count * _SECONDS[rate[2]]), None
 
 
 def _optional_int(value: Any) -> int | None:

@@ -4,7 +4,8 @@ Usage: `python -I ministack_server.py READY_FILE PORT`, with MiniStack's setting
 
 It differs from the `ministack` command: an HTTP server at half the CPU per request, a port that the system
 chooses, receives that wait are answered at once when a message comes (MiniStack itself looks every 100 ms),
-and deletes are as forgiving as AWS's. SIGUSR1 makes it write its state, which it else does only when it ends.
+deletes are as forgiving as AWS's, and queues know the age of their oldest message. SIGUSR1 makes it write its
+state, which it else does only when it ends.
 It stops when its standard input closes, thus with its parent.
 """
 
@@ -30,6 +31,9 @@ Receive = Callable[[], Awaitable[Any]]
 
 LOOK_AGAIN_S = 0.25
 """How often a waiting receive looks by itself: what other services put into a queue wakes nobody."""
+AGE_ATTRIBUTE = "Local.AgeOfOldestMessage"
+"""Seconds. SQS itself has no such attribute, only CloudWatch a metric."""
+POISON_RECEIVES = 3
 _RECEIPT = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _client: contextvars.ContextVar[Receive | None] = contextvars.ContextVar("client", default=None)
 
@@ -110,19 +114,67 @@ def _forgiving(delete: Handler) -> Handler:
     return handle
 
 
+class Ages:
+    """How old the oldest message of a queue is, as CloudWatch's ApproximateAgeOfOldestMessage has it.
+
+    A message that was received three times or more stands at the back of a standard queue and does not count;
+    in a dead-letter queue age and receives begin anew.
+    """
+
+    def __init__(self, sqs: ModuleType) -> None:
+        self._queue, self._queue_by_arn = sqs._get_q, sqs._queue_by_arn
+        self._sweep = sqs._dlq_sweep
+
+    def sweep(self, queue: dict[str, Any]) -> None:
+        """Move what was received too often, and note when that was."""
+        before = len(queue["messages"])
+        self._sweep(queue)
+        if len(queue["messages"]) < before:
+            policy = json.loads(queue["attributes"]["RedrivePolicy"])
+            for message in self._queue_by_arn(policy["deadLetterTargetArn"])["messages"]:
+                if message["sys"].get("DeadLetterQueueSourceArn"):
+                    message.setdefault("moved", [time.time(), message["receive_count"]])
+
+    def telling(self, handler: Handler) -> Handler:
+        """GetQueueAttributes that knows one more attribute, told only to who asks for it by name."""
+
+        def handle(data: dict[str, Any], url: str) -> Any:
+            result = handler(data, url)
+            if AGE_ATTRIBUTE in data.get("AttributeNames", ()):
+                age = self._age(self._queue(data.get("QueueUrl", url)))
+                result["Attributes"][AGE_ATTRIBUTE] = f"{age:.3f}"
+            return result
+
+        return handle
+
+    @staticmethod
+    def _age(queue: dict[str, Any]) -> float:
+        """Seconds; 0 when there is none."""
+        now = oldest = time.time()
+        for message in queue["messages"]:
+            since, received = message.get("moved", (message["sent_at"], 0))
+            if queue["is_fifo"] or message["receive_count"] - received < POISON_RECEIVES:
+                oldest = min(oldest, since)
+        return now - oldest
+
+
 def _improve(sqs: ModuleType) -> bool:
     """Put the wrappers in place; False, and nothing changed, when this MiniStack is built differently."""
     handlers = getattr(sqs, "_HANDLERS", {})
     waking = ("SendMessage", "SendMessageBatch", "ChangeMessageVisibility", "ChangeMessageVisibilityBatch")
-    needed = (*waking, "ReceiveMessage", "DeleteMessageBatch")
-    complete = getattr(sqs, "_ensure_msg_fields", None)
-    if complete is None or not hasattr(sqs, "_get_q") or any(name not in handlers for name in needed):
+    needed = (*waking, "ReceiveMessage", "DeleteMessageBatch", "GetQueueAttributes")
+    parts = ("_ensure_msg_fields", "_get_q", "_queue_by_arn", "_dlq_sweep")
+    if any(name not in handlers for name in needed) or any(not hasattr(sqs, name) for name in parts):
         return False
+    complete = sqs._ensure_msg_fields
     prompt = PromptReceives(sqs)
     for name in waking:
         handlers[name] = prompt.waking(handlers[name])
     handlers["ReceiveMessage"] = prompt.receive
     handlers["DeleteMessageBatch"] = _forgiving(handlers["DeleteMessageBatch"])
+    ages = Ages(sqs)
+    handlers["GetQueueAttributes"] = ages.telling(handlers["GetQueueAttributes"])
+    sqs._dlq_sweep = ages.sweep  # type: ignore[attr-defined]
 
     def complete_once(message: dict[str, Any]) -> None:
         # "seq" is the field that is filled in last; without this look, a receive costs 14 writes per message.

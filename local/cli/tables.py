@@ -58,10 +58,10 @@ def functions(found: Found) -> Table:
 
 
 def queues(found: Found) -> Table:
-    """Queues with their depths, each beside its dead letters; a disabled source is told."""
+    """Queues with their depths and ages, each beside its dead letters; a disabled source is told."""
     depths = found.get("queues", {})
     sources = {source["queue"]: source for source in found.get("sources", {}).values()}
-    table = Table("queue", "visible", "in flight", "delayed", "dead letters", "taken", "", box=None)
+    table = Table("queue", "visible", "in flight", "delayed", "oldest", "dead letters", "taken", "", box=None)
     for name, depth in depths.items():
         if name.endswith(_DEAD):
             continue
@@ -71,7 +71,8 @@ def queues(found: Found) -> Table:
         source = sources.get(name, {})
         state = "" if source.get("enabled", True) else "[yellow]source is off[/]"
         counts = (str(depth[column]) for column in ("visible", "in_flight", "delayed"))
-        table.add_row(name, *counts, shown, str(source.get("messages", "")), state)
+        oldest = _oldest(depth)
+        table.add_row(name, *counts, oldest, shown, str(source.get("messages", "")), state)
     if not depths:
         table.add_row("[yellow]the AWS endpoint does not answer[/]")
     return table
@@ -96,6 +97,13 @@ def age(seconds: float) -> str:
             rest = whole % size // smaller
             return f"{whole // size} {unit}" + (f" {rest} {below}" if rest else "")
     return f"{whole} s"
+
+
+def _oldest(depth: Mapping[str, Any]) -> str:
+    """The age of the oldest message; nothing for an empty queue, ? where nobody knows."""
+    if not any(depth[column] for column in ("visible", "in_flight", "delayed")):
+        return ""
+    return "?" if depth.get("oldest_s") is None else age(depth["oldest_s"])
 
 
 def _count(each: Mapping[str, Any], column: str) -> str:

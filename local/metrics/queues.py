@@ -20,9 +20,12 @@ class QueueDepth:
     visible: int
     in_flight: int
     delayed: int
+    oldest_s: float | None = None
+    """Age of the oldest message in seconds, as CloudWatch's ApproximateAgeOfOldestMessage; 0 when
+    there is none, None where the endpoint does not tell."""
 
-    def as_dict(self) -> dict[str, int]:
-        """The counts by name."""
+    def as_dict(self) -> dict[str, int | float | None]:
+        """Counts and age by name."""
         return asdict(self)
 
 

@@ -30,6 +30,7 @@ _DEPTHS: Final = {
     "visible": ("sqs_messages_visible", "Messages that wait in a queue."),
     "in_flight": ("sqs_messages_in_flight", "Messages that somebody has received."),
     "delayed": ("sqs_messages_delayed", "Messages that are held back."),
+    "oldest_s": ("sqs_oldest_message_age_seconds", "Age of the oldest message that is not poison."),
 }
 
 
@@ -83,7 +84,8 @@ class Telemetry:
                 self._registry.show(metric, label, getattr(stats, field), text)
         for queue, depth in (await self._depths()).items():
             for field, (metric, text) in _DEPTHS.items():
-                self._registry.show(metric, (("queue", queue),), getattr(depth, field), text)
+                if (value := getattr(depth, field)) is not None:
+                    self._registry.show(metric, (("queue", queue),), value, text)
         dropped = "Values left out because there are too many series."
         self._registry.set_total("local_metrics_dropped_total", (), self._registry.dropped, dropped)
         return expose(self._registry.families())

@@ -1,30 +1,74 @@
-"""A schedule by rate: invokes a function every so often with EventBridge's event, never twice at once."""
+"""A schedule: invokes a function at its times with EventBridge's event, never twice at once by itself.
+
+EventBridge promises at least once, at about the time. What that allows can be had on purpose: see `Mood`.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import uuid
-from collections.abc import Callable
-from datetime import UTC, datetime
-from typing import Any
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Protocol
 
 from local.spec import Invoker, InvokeResult, ScheduleSpec, Throttled
 
 log = logging.getLogger(__name__)
 
+MODES: Final = ("ok", "twice", "late", "missed")
+_LOOK_S: Final = 30.0
+"""How often the time of day is looked at: it may be set, and a sleeping laptop's timers stand still."""
 
-def _now() -> datetime:
-    return datetime.now(UTC)
+
+class Clock:
+    """The time of day, and waiting."""
+
+    def now(self) -> datetime:
+        """An aware time."""
+        return datetime.now(UTC)
+
+    async def sleep(self, seconds: float) -> None:
+        """Return after so many seconds of this clock."""
+        await asyncio.sleep(seconds)
+
+
+class Times(Protocol):
+    """When a schedule is due."""
+
+    def after(self, at: datetime) -> datetime | None:
+        """The first time later than `at`, or None when there is none any more."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Every so many seconds, counted from `start`."""
+
+    start: datetime
+    every_s: float
+
+    def after(self, at: datetime) -> datetime:
+        """The first time later than `at`."""
+        periods = max(0.0, (at - self.start).total_seconds()) // self.every_s
+        return self.start + timedelta(seconds=(periods + 1) * self.every_s)
+
+
+@dataclass(slots=True)
+class Mood:
+    """What EventBridge may do to a firing: invoke twice at once with one event, `delay` seconds late, never.
+
+    `times` counts firings down to "ok", None lasts.
+    """
+
+    mode: str = "ok"
+    times: int | None = None
+    delay: float = 30.0
 
 
 class Schedule:
-    """Fires `spec.every_s` after `start` and then at that rate; a firing that would overlap is left out.
-
-    `now` gives the `time` of the events.
-    """
+    """Fires at the times of its spec after `start`; a firing due while another is under way is left out."""
 
     def __init__(
         self,
@@ -33,76 +77,128 @@ class Schedule:
         *,
         region: str,
         account_id: str,
-        now: Callable[[], datetime] = _now,
+        clock: Clock | None = None,
     ) -> None:
         self.spec = spec
         self._invoker = invoker
         self._region = region
         self._account_id = account_id
-        self._now = now
-        self._task: asyncio.Task[None] | None = None
+        self._clock = clock or Clock()
+        self._timer: asyncio.Task[None] | None = None
+        self._firings: set[asyncio.Task[None]] = set()
         self._busy = asyncio.Lock()
+        self._mood = Mood()
+        self._due: datetime | None = None
         self.enabled = spec.enabled
         self.fired = 0
         """Invocations so far."""
         self.failures = 0
         """Invocations that ended in an error or were throttled."""
+        self.missed = 0
+        """Firings that were left out on purpose."""
 
     async def start(self) -> None:
-        """Begin to count; the first firing is one period away."""
-        self._task = asyncio.create_task(self._run(), name=f"schedule-{self.spec.logical_id}")
+        """Begin to count; the first firing of a rate is one period away."""
+        begin = self._clock.now()
+        times: Times = self.spec.cron or Rate(begin, self.spec.every_s)
+        self._timer = asyncio.create_task(self._run(times, begin), name=f"schedule-{self.spec.logical_id}")
 
     async def stop(self) -> None:
         """Stop; an invocation under way is no longer waited for."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        tasks = [task for task in (self._timer, *self._firings) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def fire_now(self) -> InvokeResult | None:
-        """Fire outside the rate, after a firing under way; None when the function is throttled or unknown."""
+    def set_mood(self, mood: Mood) -> None:
+        """Misbehave from the next firing on, or behave again. Raises ValueError for what is no mood."""
+        if mood.mode not in MODES:
+            raise ValueError(f"mode is one of {', '.join(MODES)}")
+        if not (mood.times is None or isinstance(mood.times, int)) or not 0 <= float(mood.delay) <= 86400:
+            raise ValueError("times is a number or null, delay 0 to 86400 seconds")
+        self._mood = mood
+
+    def fire(self, at: datetime | None = None) -> asyncio.Task[None]:
+        """Begin a firing that is due `at` (now, unless told), in today's mood; the task ends with it.
+
+        It waits for one that is under way.
+        """
+        mood = self._take_mood()
+        firing = asyncio.create_task(self._fire(at or self._clock.now(), mood))
+        self._firings.add(firing)
+        firing.add_done_callback(self._firings.discard)
+        return firing
+
+    def stats(self) -> dict[str, Any]:
+        """What happened so far, and what is next."""
+        return {
+            "fired": self.fired,
+            "failures": self.failures,
+            "missed": self.missed,
+            "mode": self._mood.mode,
+            "next": _text(self._due) if self._due is not None and self.enabled else None,
+        }
+
+    async def _run(self, times: Times, begin: datetime) -> None:
+        self._due = times.after(begin)
+        while self._due is not None:
+            while (left := (self._due - self._clock.now()).total_seconds()) > 0:
+                await self._clock.sleep(min(left, _LOOK_S))
+            if self.enabled and not self._busy.locked():
+                self.fire(self._due)
+            # Times that passed meanwhile are skipped, not caught up with.
+            self._due = times.after(max(self._due, self._clock.now()))
+        log.warning("%s is never due again", self.spec.logical_id)
+
+    def _take_mood(self) -> Mood:
+        mood = self._mood
+        if mood.times is not None:
+            mood.times -= 1
+            if mood.times <= 0:
+                self._mood = Mood()
+        return mood
+
+    async def _fire(self, at: datetime, mood: Mood) -> None:
+        if mood.mode == "missed":
+            self.missed += 1
+            return
+        event = self._event(at)
+        if mood.mode == "late":
+            await self._clock.sleep(mood.delay)
         async with self._busy:
-            self.fired += 1
-            try:
-                result = await self._invoker.invoke(self.spec.function, self._event())
-            except (Throttled, KeyError) as error:
-                self.failures += 1
-                log.warning("%s could not invoke %s: %r", self.spec.logical_id, self.spec.function, error)
-                return None
-            self.failures += result.function_error is not None
-            return result
+            await asyncio.gather(*(self._invoke(event) for _ in range(2 if mood.mode == "twice" else 1)))
 
-    def _event(self) -> bytes:
+    async def _invoke(self, event: bytes) -> None:
+        self.fired += 1
+        result: InvokeResult | None = None
+        try:
+            result = await self._invoker.invoke(self.spec.function, event)
+        except (Throttled, KeyError) as error:
+            log.warning("%s could not invoke %s: %r", self.spec.logical_id, self.spec.function, error)
+        except Exception:  # whatever a host may raise must not end the schedule
+            log.exception("%s failed", self.spec.logical_id)
+        self.failures += result is None or result.function_error is not None
+
+    def _event(self, at: datetime) -> bytes:
         if self.spec.input is not None:
             return self.spec.input.encode()
-        event = scheduled_event(self.spec.logical_id, self._region, self._account_id, self._now())
-        return json.dumps(event).encode()
-
-    async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
-        due = loop.time() + self.spec.every_s
-        while True:
-            await asyncio.sleep(due - loop.time())
-            if self.enabled and not self._busy.locked():
-                try:
-                    await self.fire_now()
-                except Exception:  # whatever a host may raise must not end the schedule
-                    log.exception("%s failed", self.spec.logical_id)
-            # Periods that passed during a long invocation are skipped, not caught up with.
-            missed = max(0.0, loop.time() - due) // self.spec.every_s
-            due += (1 + missed) * self.spec.every_s
+        return json.dumps(scheduled_event(self.spec.logical_id, self._region, self._account_id, at)).encode()
 
 
 def scheduled_event(rule: str, region: str, account_id: str, at: datetime) -> dict[str, Any]:
-    """What EventBridge sends when the rule of this name fires."""
+    """What EventBridge sends when the rule of this name is due `at`, however late that is."""
     return {
         "version": "0",
         "id": str(uuid.uuid4()),
         "detail-type": "Scheduled Event",
         "source": "aws.events",
         "account": account_id,
-        "time": at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "time": _text(at),
         "region": region,
         "resources": [f"arn:aws:events:{region}:{account_id}:rule/{rule}"],
         "detail": {},
     }
+
+
+def _text(at: datetime) -> str:
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -12,6 +12,8 @@ from local.triggers.keep_alive import KeepAliveClient
 MAX_PER_CALL = 10
 """Messages that one receive or one batch call carries at most."""
 ANSWER_LIMIT_S = 10.0
+_AGE_ATTRIBUTE = "Local.AgeOfOldestMessage"
+"""Only our own server's; other endpoints leave it out."""
 
 
 class SqsError(Exception):
@@ -67,15 +69,17 @@ class SqsClient:
         answer = await self._call("GetQueueAttributes", attributes)
         return int(answer["Attributes"]["VisibilityTimeout"])
 
-    async def depths(self) -> tuple[int, int, int]:
-        """How many messages wait, are in flight, and are delayed."""
+    async def depths(self) -> tuple[int, int, int, float | None]:
+        """How many messages wait, are in flight, are delayed; the oldest one's age in seconds, if known."""
         names = ("", "NotVisible", "Delayed")
         wanted = [f"ApproximateNumberOfMessages{name}" for name in names]
         answer = await self._call(
-            "GetQueueAttributes", {"QueueUrl": self._queue_url, "AttributeNames": wanted}
+            "GetQueueAttributes", {"QueueUrl": self._queue_url, "AttributeNames": [*wanted, _AGE_ATTRIBUTE]}
         )
-        visible, in_flight, delayed = (int(answer["Attributes"].get(name, 0)) for name in wanted)
-        return visible, in_flight, delayed
+        found = answer["Attributes"]
+        visible, in_flight, delayed = (int(found.get(name, 0)) for name in wanted)
+        age = float(found[_AGE_ATTRIBUTE]) if _AGE_ATTRIBUTE in found else None
+        return visible, in_flight, delayed, age
 
     def close(self) -> None:
         """Close the idle connections."""

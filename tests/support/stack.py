@@ -77,6 +77,10 @@ class RunningStack:
         base = str(getattr(self, stand_in)).removesuffix("/v1")
         httpx.post(f"{base}/control", json=mood, timeout=10.0).raise_for_status()
 
+    def disturb(self, schedule: str, **wish: Any) -> None:
+        """Make a schedule fire twice, late or not at all (`mode`, `times`, `delay`), or now (`fire`)."""
+        httpx.post(f"{self.control}/schedules/{schedule}", json=wish, timeout=10.0).raise_for_status()
+
     def stand_in_state(self, stand_in: str) -> dict[str, Any]:
         """Return what a stand-in counted."""
         base = str(getattr(self, stand_in)).removesuffix("/v1")

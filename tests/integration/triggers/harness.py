@@ -155,6 +155,30 @@ class Recorder:
             self.live.subtract(ids)
 
 
+class Timer:
+    """An invoker that notes when it is called, takes `seconds`, then raises `error` if there is one."""
+
+    def __init__(self, seconds: float = 0.0, error: Exception | None = None) -> None:
+        self.seconds = seconds
+        self.error = error
+        self.starts: list[float] = []
+        self.payloads: list[bytes] = []
+        self.running = 0
+        self.most_running = 0
+
+    async def invoke(self, function: str, payload: bytes) -> InvokeResult:
+        assert function == "Sweep"
+        self.starts.append(time.monotonic())
+        self.payloads.append(payload)
+        self.running += 1
+        self.most_running = max(self.most_running, self.running)
+        await asyncio.sleep(self.seconds)
+        self.running -= 1
+        if self.error:
+            raise self.error
+        return InvokeResult(b"null")
+
+
 def failures(identifiers: Sequence[Any]) -> InvokeResult:
     """A partial batch reply."""
     items = [{"itemIdentifier": identifier} for identifier in identifiers]

@@ -1,4 +1,4 @@
-"""Schedules by rate."""
+"""Schedules by rate, and what every schedule sends."""
 
 from __future__ import annotations
 
@@ -8,40 +8,16 @@ import time
 import uuid
 from datetime import UTC, datetime
 
-from local.spec import InvokeResult, ScheduleSpec, Throttled
+from local.spec import ScheduleSpec, Throttled
 from local.triggers.schedule import Schedule
-from tests.integration.triggers.harness import ACCOUNT, REGION, until
+from tests.integration.triggers.harness import ACCOUNT, REGION, Timer, until
 
 NOON = datetime(2026, 11, 20, 12, 0, 1, 999, tzinfo=UTC)
 
 
-class Timer:
-    """An invoker that notes when it is called, takes `seconds`, then raises `error` if there is one."""
-
-    def __init__(self, seconds: float = 0.0, error: Exception | None = None) -> None:
-        self.seconds = seconds
-        self.error = error
-        self.starts: list[float] = []
-        self.payloads: list[bytes] = []
-        self.running = 0
-        self.most_running = 0
-
-    async def invoke(self, function: str, payload: bytes) -> InvokeResult:
-        assert function == "Sweep"
-        self.starts.append(time.monotonic())
-        self.payloads.append(payload)
-        self.running += 1
-        self.most_running = max(self.most_running, self.running)
-        await asyncio.sleep(self.seconds)
-        self.running -= 1
-        if self.error:
-            raise self.error
-        return InvokeResult(b"null")
-
-
 def _schedule(invoker: Timer, every_s: float, **spec: object) -> Schedule:
     made = ScheduleSpec("EachMinute", "Sweep", every_s, **spec)  # type: ignore[arg-type]
-    return Schedule(made, invoker, region=REGION, account_id=ACCOUNT, now=lambda: NOON)
+    return Schedule(made, invoker, region=REGION, account_id=ACCOUNT)
 
 
 async def test_it_fires_at_its_rate_and_first_after_one_period() -> None:
@@ -60,7 +36,7 @@ async def test_it_fires_at_its_rate_and_first_after_one_period() -> None:
 
 async def test_the_event_is_eventbridges() -> None:
     invoker = Timer()
-    await _schedule(invoker, 60).fire_now()
+    await _schedule(invoker, 60).fire(NOON)
     event = json.loads(invoker.payloads[0])
     assert uuid.UUID(event.pop("id"))
     assert event == {
@@ -77,7 +53,7 @@ async def test_the_event_is_eventbridges() -> None:
 
 async def test_a_fixed_input_is_sent_instead() -> None:
     invoker = Timer()
-    await _schedule(invoker, 60, input='{"task":"sweep"}').fire_now()
+    await _schedule(invoker, 60, input='{"task":"sweep"}').fire()
     assert invoker.payloads == [b'{"task":"sweep"}']
 
 
@@ -106,7 +82,7 @@ async def test_missed_periods_are_not_made_up_for() -> None:
 async def test_firing_now_waits_for_the_firing_under_way() -> None:
     invoker = Timer(seconds=0.05)
     schedule = _schedule(invoker, 60)
-    await asyncio.gather(schedule.fire_now(), schedule.fire_now())
+    await asyncio.gather(schedule.fire(), schedule.fire())
     assert (invoker.most_running, schedule.fired) == (1, 2)
 
 

@@ -91,7 +91,7 @@ class Host:
 
 class Depths:
     async def read(self) -> dict[str, QueueDepth]:
-        return {"Queue": QueueDepth(5, 1, 0)}
+        return {"Queue": QueueDepth(5, 1, 0, 12.5), "Elsewhere": QueueDepth(1, 0, 0)}
 
 
 async def test_logs_host_and_queues_come_together() -> None:
@@ -114,13 +114,16 @@ async def test_logs_host_and_queues_come_together() -> None:
         'lambda_throttles_total{function="Worker"} 3',
         'lambda_cold_starts_total{function="Worker"} 2',
         'sqs_messages_visible{queue="Queue"} 5',
+        'sqs_oldest_message_age_seconds{queue="Queue"} 12.5',
     ]
     assert [line for line in expected if line not in lines] == []
+    assert not [line for line in lines if "age_seconds" in line and "Elsewhere" in line], "unknown, not zero"
     assert [line for line in lines if not line.startswith("# ") and not SAMPLE.fullmatch(line)] == []
     types = [line.split()[2] for line in lines if line.startswith("# TYPE")]
     assert len(types) == len(set(types))
     summary = await telemetry.summary()
-    assert summary["queues"] == {"Queue": {"visible": 5, "in_flight": 1, "delayed": 0}}
+    assert summary["queues"]["Queue"] == {"visible": 5, "in_flight": 1, "delayed": 0, "oldest_s": 12.5}
+    assert summary["queues"]["Elsewhere"]["oldest_s"] is None
     assert summary["durations"]["Worker"]["p50_ms"] == 250.0
     assert {each["name"]: each["total"] for each in summary["metrics"]} == {"failed_total": 3, "took": 0.5}
 

@@ -36,12 +36,25 @@ def test_only_functions_that_did_something_are_shown() -> None:
 
 
 def test_dead_letters_stand_beside_their_queue() -> None:
-    depth = {"visible": 4, "in_flight": 1, "delayed": 0}
+    depth = {"visible": 4, "in_flight": 1, "delayed": 0, "oldest_s": 61.2}
     queues = {"ScrapeQueue": depth, "ScrapeDlq": {"visible": 2, "in_flight": 1, "delayed": 0}}
     source = {"queue": "ScrapeQueue", "enabled": False, "messages": 9}
     shown = text(tables.queues(found(queues=queues, sources={"s": source}))).splitlines()
     assert len(shown) == 2
-    assert shown[1].split() == ["ScrapeQueue", "4", "1", "0", "3", "9", "source", "is", "off"]
+    assert " ".join(shown[1].split()) == "ScrapeQueue 4 1 0 1 min 1 s 3 9 source is off"
+
+
+@pytest.mark.parametrize(
+    ("depth", "shown"),
+    [
+        ({"visible": 0, "in_flight": 1, "delayed": 0, "oldest_s": 3.9}, "Q 0 1 0 3 s ?"),
+        ({"visible": 0, "in_flight": 1, "delayed": 0, "oldest_s": None}, "Q 0 1 0 ? ?"),
+        ({"visible": 0, "in_flight": 0, "delayed": 0, "oldest_s": 0.0}, "Q 0 0 0 ?"),
+    ],
+)
+def test_an_unknown_age_is_no_age_of_zero(depth: dict[str, Any], shown: str) -> None:
+    lines = text(tables.queues(found(queues={"Q": depth}))).splitlines()
+    assert " ".join(lines[1].split()) == shown
 
 
 def test_queues_that_do_not_answer_are_told() -> None:

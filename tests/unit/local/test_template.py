@@ -13,6 +13,7 @@ from local.intrinsics import TemplateError
 from local.parameters import ParameterError
 from local.template import CloudSpec, Template
 from local.translation import translate
+from local.triggers.cron import parse_cron
 from tests.support.repository import ROOT
 
 REGION, ACCOUNT = "eu-west-1", "000000000000"
@@ -213,7 +214,24 @@ def schedule(tmp_path: Path, expression: str) -> Any:
     ).schedules
 
 
-def test_rates_are_seconds_and_anything_else_is_refused(tmp_path: Path) -> None:
+def test_rates_are_seconds_and_calendars_are_read(tmp_path: Path) -> None:
     assert [each.every_s for each in schedule(tmp_path, "rate(2 hours)")] == [7200]
-    with pytest.raises(TemplateError, match=r"only rate\(…\) is supported"):
-        schedule(tmp_path, '"cron(0 12 * * ? *)"')
+    assert [each.every_s for each in schedule(tmp_path, "rate(1 day)")] == [86400]
+    (noon,) = schedule(tmp_path, '"cron(0 12 * * ? *)"')
+    assert noon.cron == parse_cron("0 12 * * ? *")
+
+
+@pytest.mark.parametrize(
+    ("expression", "told"),
+    [
+        ("rate(1 hours)", "AWS takes 1 hour, 2 hours"),
+        ("rate(5 minute)", "AWS takes 1 minute, 2 minutes"),
+        ("rate(0 minutes)", "AWS takes 1 minute, 2 minutes"),
+        ("rate(30 seconds)", r"AWS takes rate\(…\) and cron\(…\)"),
+        ('"cron(0 12 * * *)"', "has 5 fields; AWS wants six"),
+        ('"cron(0 12 * * * *)"', r"one of day-of-month and day-of-week must be \?"),
+    ],
+)
+def test_a_schedule_that_aws_would_refuse_is_refused(tmp_path: Path, expression: str, told: str) -> None:
+    with pytest.raises(TemplateError, match=f"is scheduled by.*{told}"):
+        schedule(tmp_path, expression)

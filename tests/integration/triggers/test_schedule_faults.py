@@ -1,0 +1,138 @@
+"""What EventBridge may do to a schedule, had on purpose: twice, late, not at all; from outside too."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from local.control import ControlApi
+from local.metrics.telemetry import Telemetry
+from local.spec import ScheduleSpec
+from local.triggers.schedule import Mood, Schedule
+from tests.integration.triggers.harness import ACCOUNT, REGION, Timer, until
+
+
+def make(invoker: Timer, every_s: float = 60.0) -> Schedule:
+    spec = ScheduleSpec("EachMinute", "Sweep", every_s)
+    return Schedule(spec, invoker, region=REGION, account_id=ACCOUNT)
+
+
+async def test_a_duplicate_is_the_same_event_at_the_same_time() -> None:
+    invoker = Timer(seconds=0.05)
+    schedule = make(invoker)
+    schedule.set_mood(Mood("twice", times=1))
+    await schedule.fire()
+    assert (invoker.most_running, schedule.fired) == (2, 2)
+    assert invoker.payloads[0] == invoker.payloads[1], "EventBridge's duplicates have one id"
+    await schedule.fire()
+    assert schedule.fired == 3, "once was asked for"
+
+
+async def test_a_late_event_comes_late_and_tells_when_it_was_due() -> None:
+    invoker = Timer()
+    schedule = make(invoker)
+    schedule.set_mood(Mood("late", delay=0.3))
+    began = time.monotonic()
+    await schedule.fire(datetime(2027, 1, 1, 12, tzinfo=UTC))
+    assert invoker.starts[0] - began >= 0.3
+    assert json.loads(invoker.payloads[0])["time"] == "2027-01-01T12:00:00Z"
+
+
+async def test_missed_firings_are_counted_and_end_with_the_mood() -> None:
+    invoker = Timer()
+    schedule = make(invoker, 0.04)
+    schedule.set_mood(Mood("missed", times=3))
+    await schedule.start()
+    await until(lambda: invoker.starts)
+    await schedule.stop()
+    assert schedule.missed == 3
+    assert schedule.stats()["mode"] == "ok"
+
+
+async def test_a_late_event_is_forgotten_when_the_schedule_stops() -> None:
+    invoker = Timer()
+    schedule = make(invoker)
+    schedule.set_mood(Mood("late", delay=0.2))
+    firing = schedule.fire()
+    await asyncio.sleep(0)
+    await schedule.stop()
+    assert firing.cancelled()
+    assert invoker.starts == []
+
+
+@dataclass
+class Outside:
+    """A control port with one schedule."""
+
+    http: httpx.AsyncClient
+    invoker: Timer
+    schedule: Schedule
+
+    async def wish(self, **wish: Any) -> dict[str, Any]:
+        answer = await self.http.post("/schedules/EachMinute", json=wish)
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+
+@pytest_asyncio.fixture
+async def outside() -> AsyncIterator[Outside]:
+    invoker = Timer()
+    control = ControlApi(dict, Telemetry())
+    schedule = make(invoker)
+    control.schedules = {"EachMinute": schedule}
+    base = await control.start()
+    async with httpx.AsyncClient(base_url=base) as http:
+        yield Outside(http, invoker, schedule)
+    await schedule.stop()
+    await control.stop()
+
+
+async def test_a_schedule_is_fired_and_disturbed_from_outside(outside: Outside) -> None:
+    assert (await outside.wish(mode="twice", times=1))["mode"] == "twice"
+    assert outside.invoker.starts == [], "a mood alone fires nothing"
+    await outside.wish(fire=True)
+    await until(lambda: outside.schedule.fired == 2)
+    assert (await outside.wish())["mode"] == "ok"
+    missed = await outside.wish(mode="missed", fire=True)
+    assert missed["mode"] == "missed"
+    await until(lambda: outside.schedule.missed == 1)
+    assert outside.schedule.fired == 2
+
+
+@pytest.mark.parametrize(
+    ("wish", "told"),
+    [
+        ({"mode": "sulking"}, "mode is one of ok, twice, late, missed"),
+        ({"mood": "ok"}, "unexpected keyword argument"),
+        ({"mode": "late", "delay": -1}, "delay 0 to 86400"),
+        ({"mode": "late", "times": "often"}, "times is a number"),
+        ([], "fire"),
+    ],
+)
+async def test_what_is_no_wish_is_refused_and_changes_nothing(outside: Outside, wish: Any, told: str) -> None:
+    answer = await outside.http.post("/schedules/EachMinute", json=wish)
+    assert answer.status_code == 400
+    assert told in answer.json()["detail"]
+    assert outside.schedule.stats()["mode"] == "ok"
+    assert outside.invoker.starts == []
+
+
+async def test_an_unknown_schedule_is_told_with_those_there_are(outside: Outside) -> None:
+    answer = await outside.http.post("/schedules/Nightly", json={"fire": True})
+    assert (answer.status_code, answer.json()) == (404, {"detail": "schedules are: EachMinute"})
+
+
+async def test_a_form_of_a_web_page_fires_nothing(outside: Outside) -> None:
+    answer = await outside.http.post("/schedules/EachMinute", content=b'{"fire": true}')
+    assert answer.status_code == 415
+    assert (await outside.wish())["fired"] == 0
