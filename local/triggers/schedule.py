@@ -51,8 +51,9 @@ class Rate:
 
     def after(self, at: datetime) -> datetime:
         """The first time later than `at`."""
-        periods = max(0.0, (at - self.start).total_seconds()) // self.every_s
-        return self.start + timedelta(seconds=(periods + 1) * self.every_s)
+        # Whole microseconds: with floating point, the time after a due time might be that time again.
+        period = timedelta(seconds=self.every_s)
+        return self.start + (max(timedelta(0), at - self.start) // period + 1) * period
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ import threading
 import time
 from typing import Any
 
-WORK_S = (0.01, 0.06)
+WORK_S = (0.03, 0.12)
 _work = threading.Event().wait
 
 

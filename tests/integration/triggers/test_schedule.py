@@ -6,10 +6,12 @@ import asyncio
 import json
 import time
 import uuid
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+
+import pytest
 
 from local.spec import ScheduleSpec, Throttled
-from local.triggers.schedule import Schedule
+from local.triggers.schedule import Rate, Schedule
 from tests.integration.triggers.harness import ACCOUNT, REGION, Timer, until
 
 NOON = datetime(2026, 11, 20, 12, 0, 1, 999, tzinfo=UTC)
@@ -32,6 +34,17 @@ async def test_it_fires_at_its_rate_and_first_after_one_period() -> None:
     fired = schedule.fired
     await asyncio.sleep(0.15)
     assert len(invoker.starts) == fired
+
+
+@pytest.mark.parametrize("every_s", [0.1, 0.3, 60, 3600])
+def test_after_a_due_time_comes_the_next_one(every_s: float) -> None:
+    rate, due = Rate(NOON, every_s), NOON
+    for count in range(1, 50):
+        due = rate.after(due)
+        assert due == NOON + count * timedelta(seconds=every_s)
+    assert rate.after(NOON - timedelta(hours=1)) == NOON + timedelta(seconds=every_s), (
+        "a clock that was set back"
+    )
 
 
 async def test_the_event_is_eventbridges() -> None:
