@@ -27,8 +27,8 @@ def store(request: pytest.FixtureRequest) -> Iterator[Store]:
     database.close()
 
 
-def submitted(store: Store) -> str:
-    job = new_job()
+def submitted(store: Store, page: str = "a") -> str:
+    job = new_job(f"https://example.com/{page}")
     store.submit([job])
     return job.job_id
 
@@ -44,7 +44,7 @@ def statuses(found: JobNews) -> list[tuple[int, str]]:
 
 
 def test_a_jobs_events_are_told_oldest_first_with_the_job_as_they_left_it(store: Store) -> None:
-    other, job_id = submitted(store), submitted(store)
+    other, job_id = submitted(store, "b"), submitted(store)
     found = news(store, job_id)
     assert statuses(found) == [(1, "pending"), (1, "scraping")]
     assert found.job == store.get(CALLER.caller_id, job_id)
@@ -61,7 +61,7 @@ def test_only_what_came_after_is_told(store: Store) -> None:
     job_id = submitted(store)
     seen = news(store, job_id).newest
     assert (news(store, job_id, seen).newest, news(store, job_id, seen).events) == (seen, [])
-    submitted(store)
+    submitted(store, "b")
     store.apply([scraped(job_id)], Decider(FrozenClock()))
     found = news(store, job_id, seen)
     assert statuses(found) == [(1, "chunking")]

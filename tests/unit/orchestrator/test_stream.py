@@ -6,12 +6,14 @@ import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
 from indexmill.contracts.identity import CallerContext
+from indexmill.contracts.messages import Retrying, StageResult
 from indexmill.orchestrator.ports import JobNews
 from indexmill.orchestrator.stream import StreamJob
 from indexmill.orchestrator.wiring_stream import window_s
@@ -116,6 +118,29 @@ def test_what_was_missed_is_told_as_it_was() -> None:
     assert following.waited == []
 
 
+def test_a_wait_is_told_although_it_is_no_event() -> None:
+    following = Following()
+    job_id = following.pipeline.submit()
+    first = following.told(job_id)
+    following.pipeline.clock.tick(5)
+    at = following.pipeline.clock.now() + timedelta(minutes=2)
+    note = StageResult(
+        message_id="note",
+        job_id=job_id,
+        stage="scraping",
+        status="retrying",
+        retrying=Retrying(tries=1, next_retry_at=at, cause="http_503"),
+    )
+    following.pipeline.deliver(note)
+    told = following.told(job_id, first.last_id)
+    assert (told.statuses, told.events[0]["attempts"]) == (["scraping"], 1)
+    assert datetime.fromisoformat(told.events[0]["next_retry_at"]) == at
+    assert following.told(job_id, told.last_id).events == []
+    following.pipeline.deliver(scraped(job_id))
+    after = following.told(job_id, told.last_id)
+    assert [event["next_retry_at"] for event in after.events] == [None, None]
+
+
 def test_each_event_can_be_resumed_from() -> None:
     following = Following()
     job_id = following.pipeline.submit()
@@ -171,7 +196,9 @@ def test_windows_that_cannot_be_counted_are_not_opened() -> None:
     assert following.waited == []
 
 
-@pytest.mark.parametrize("last_id", ["", "x", "-1", "1e3", "\u0661", "1.2.3", "9" * 40, "999999"])
+@pytest.mark.parametrize(
+    "last_id", ["", "x", "-1", "1e3", "\u0661", "1", "1.2", "1.2.3.4", "9" * 40, "999999.1.0"]
+)
 def test_an_id_that_is_not_of_this_job_counts_as_none(last_id: str) -> None:
     following = Following()
     job_id = following.pipeline.submit()

@@ -9,7 +9,7 @@ from typing import Final, Self
 
 from indexmill.contracts.job import Job
 
-_ID: Final = re.compile(r"(\d{1,18})(?:\.(\d{1,9}))?", re.ASCII)
+_ID: Final = re.compile(r"(\d{1,18})\.(\d{1,18})\.(\d{1,18})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,17 +18,27 @@ class Position:
 
     seq: int
     """Of the last event of its history."""
-    chunks_done: int = 0
-    """Inside the stage that this event began."""
+    changed: int
+    """Epoch millisecond of the job's last change; a wait changes a job without being an event."""
+    chunks_done: int
+
+    @classmethod
+    def of(cls, seq: int, job: Job) -> Self:
+        """Return the position of who has seen `job`, to which event `seq` led."""
+        return cls(seq, int(job.updated_at.timestamp() * 1000), job.progress.chunks_done or 0)
 
     @classmethod
     def parse(cls, text: str | None) -> Self | None:
         """Read a Last-Event-ID; None when there is none, or it is none of ours."""
         found = _ID.fullmatch(text or "")
-        return cls(int(found[1]), int(found[2] or 0)) if found else None
+        return cls(*map(int, found.groups())) if found else None
+
+    def knows(self, now: Self) -> bool:
+        """Say whether `now`, after the same event, has nothing that was not seen; progress may fall back."""
+        return self.changed == now.changed and self.chunks_done >= now.chunks_done
 
     def __str__(self) -> str:
-        return f"{self.seq}.{self.chunks_done}" if self.chunks_done else str(self.seq)
+        return f"{self.seq}.{self.changed}.{self.chunks_done}"
 
 
 @dataclass(frozen=True, slots=True)

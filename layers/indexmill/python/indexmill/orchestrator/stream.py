@@ -95,13 +95,17 @@ class StreamJob:
 
 def _frames(news: JobNews, seen: Position | None) -> list[Frame]:
     """Return what a client that has seen `seen` has to be told; one that saw nothing, only how it stands."""
-    now = Frame(Position(news.newest, news.job.progress.chunks_done or 0), news.job)
+    now = Frame(Position.of(news.newest, news.job), news.job)
     if seen is None:
         return [now]
     if not news.events:
-        return [now] if now.at.chunks_done > seen.chunks_done else []
-    before = [event for event in news.events[:-1] if event.to_status in _STATUSES]
-    return [*(Frame(Position(event.seq), _as_it_was(news.job, event)) for event in before), now]
+        return [] if seen.knows(now.at) else [now]
+    before = [(event.seq, _as_it_was(news.job, event)) for event in news.events[:-1] if _is_status(event)]
+    return [*(Frame(Position.of(seq, job), job) for seq, job in before), now]
+
+
+def _is_status(event: JobEvent) -> bool:
+    return event.to_status in _STATUSES
 
 
 def _as_it_was(job: Job, event: JobEvent) -> Job:
@@ -116,5 +120,7 @@ def _as_it_was(job: Job, event: JobEvent) -> Job:
             "failed_stage": stage,
             "user_message": user_message(status, event.error),
             "progress": progress(status, stage),
+            "attempts": event.error.attempts if event.error else None,
+            "next_retry_at": None,
         }
     )
