@@ -58,9 +58,6 @@ class StreamJob:
 
     async def _window(self, ctx: CallerContext, job_id: str, seen: Position | None) -> str | None:
         news = self._news(ctx, job_id, seen)
-        if seen is not None and seen.seq > news.newest:
-            # No event of this job: whatever the client saw, it was something else.
-            seen = None
         frames = _frames(news, seen)
         if frames:
             return written(frames, retry_ms=_SOON_MS)
