@@ -5,15 +5,18 @@ from __future__ import annotations
 import pytest
 
 from indexmill.contracts.content import Chunk
-from indexmill.contracts.errors import ErrorCode, TransientError
+from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError
 from indexmill.contracts.messages import EmbedTask, Target
-from indexmill.embedding.long_work import Steps
-from indexmill.embedding.vectors import vectors_of
+from indexmill.embedding.long_work import teller
+from indexmill.embedding.slices import Slices
 from indexmill.embedding.work import Work
+from indexmill.platform.deliveries import Done
 from indexmill.platform.progress import LONG_CHUNKS, WorkProgress
 from indexmill.testing.clock import FrozenClock
 from indexmill.testing.embedder import HashEmbedder
 from indexmill.testing.progress import InMemoryProgress
+from tests.support.embed_tasks import embed_task
+from tests.unit.embedding.bench import Bench
 
 TARGET = Target(
     caller_id="c", corpus_name="docs", corpus_key="k", document_id="d", url="https://example.com/a"
@@ -41,11 +44,12 @@ class Worker:
         self.board = InMemoryProgress(self.clock)
         self.embedder = HashEmbedder()
 
-    def embed(self, *works: Work, stored: frozenset[str] = frozenset()) -> None:
-        texts = {key: text for each in works for key, text in each.missing(set(stored)).items()}
-        steps = Steps(self.embedder, self.board, self.clock)
-        found = steps.vectors(works, texts, timeout_s=60)
-        assert found == vectors_of(HashEmbedder(), texts, timeout_s=1)
+    def embed(self, *works: Work, done: frozenset[str] = frozenset()) -> IndexmillError | None:
+        texts = {key: text for each in works for key, text in each.missing(set(done)).items()}
+        on_step = teller(works, texts, self.board)
+        vectors, stopped = Slices(self.embedder, self.clock).embed(texts, timeout_s=60, on_step=on_step)
+        assert stopped is not None or vectors.keys() == texts.keys()
+        return stopped
 
     def told(self) -> list[tuple[str, int, int]]:
         return [(job, each.chunks_done, each.bytes) for job, each in self.board.writes]
@@ -60,44 +64,54 @@ def test_a_long_document_tells_after_each_step_but_the_last() -> None:
 
 
 @pytest.mark.parametrize("job", [True, False])
-def test_short_documents_and_those_of_no_job_are_one_call_and_no_word(job: bool) -> None:
+def test_short_documents_and_those_of_no_job_are_never_told_of(job: bool) -> None:
     worker = Worker()
     worker.embed(*(work(f"d{at}", LONG_CHUNKS if job else 300, job) for at in range(3)))
-    assert (len(worker.embedder.calls), worker.told()) == (1, [])
+    assert worker.told() == []
+
+
+def test_without_a_board_nothing_is_told() -> None:
+    long = work("long", 600)
+    assert teller([long], long.missing(set()), None) is None
 
 
 def test_only_the_long_ones_of_a_group_are_told_of() -> None:
     worker = Worker()
     worker.embed(work("short", 100), work("long", 300))
     assert worker.told() == [("long", 156, 156 * 9)]
+    assert [len(call) for call in worker.embedder.calls] == [256, 144]
 
 
-def test_what_the_index_has_already_counts_as_done() -> None:
+def test_what_is_there_already_counts_as_done() -> None:
     worker = Worker()
     long = work("long", 600)
-    worker.embed(long, stored=frozenset(long.ids[:300]))
+    worker.embed(long, done=frozenset(long.ids[:300]))
     assert worker.told() == [("long", 556, 556 * 9)]
     worker.board.writes.clear()
-    worker.embed(long, stored=frozenset(long.ids[:500]))
+    worker.embed(long, done=frozenset(long.ids[:500]))
     assert worker.told() == []
 
 
-def test_all_steps_share_the_time_there_is() -> None:
+def test_the_same_text_twice_is_done_at_once() -> None:
     worker = Worker()
-    original = worker.board.put
-
-    def slow(job_id: str, progress: WorkProgress) -> None:
-        worker.clock.tick(25)
-        original(job_id, progress)
-
-    worker.board.put = slow  # type: ignore[method-assign]
-    worker.embed(work("long", 4 * LONG_CHUNKS))
-    assert worker.embedder.timeouts == [60, 35, 10, 0]
+    long, same = work("long", 300), work("same", 300)
+    same.chunks[0] = same.chunks[0].model_copy(update={"text": long.chunks[0].text})
+    worker.embed(long, Work(0, same.task, same.chunks))
+    assert worker.told()[:2] == [("long", 256, 256 * 9), ("same", 1, 9)]
 
 
-def test_a_failing_step_ends_the_try() -> None:
+def test_a_step_that_fails_ends_the_try_and_the_telling() -> None:
     worker = Worker()
     worker.embedder.fail_on["long-0300"] = TransientError(ErrorCode.EMBEDDING_UNAVAILABLE, "Away.")
-    with pytest.raises(TransientError):
-        worker.embed(work("long", 800))
+    assert worker.embed(work("long", 800)) is not None
     assert worker.told() == [("long", 256, 256 * 9)]
+
+
+def test_the_worker_tells_its_board() -> None:
+    bench = Bench()
+    board = bench.embed.board = InMemoryProgress(FrozenClock())
+    texts = [f"text {at}" for at in range(300)]
+    assert bench.run(embed_task("short", "one"), embed_task("long", *texts)) == [Done()] * 2
+    assert [(job, each.chunks_total, each.chunks_done) for job, each in board.writes] == [
+        ("j-long", 300, 255)
+    ]
