@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -20,7 +21,7 @@ from local.template import CloudSpec
 from local.triggers.schedule import Schedule
 from local.triggers.sqs import SqsEventSource
 
-_DATABASE_SECRET: Final = "DATABASE_URL_SECRET_ARN"
+_SECRET_ARN: Final = "_SECRET_ARN"
 _TRIGGER_GRACE_S: Final = 1.5
 _LEAST_ENVIRONMENTS: Final = 4
 _PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -49,7 +50,7 @@ def make_host(
         region=region,
         log_dir=logs / "functions",
         account_id=account_id,
-        options=HostOptions(limits=PoolLimits(environments=_environments()), on_log=on_log),
+        options=HostOptions(limits=PoolLimits(environments=environments()), on_log=on_log),
     )
 
 
@@ -66,7 +67,9 @@ class Runtime:
     ) -> None:
         self._around = around
         self.host = host
-        functions = [with_database(function, around.database_url) for function in cloud.functions]
+        # Whoever signs and whoever checks get the same key; nobody else has to know it.
+        literals = {"DATABASE_URL": around.database_url, "STREAM_TOKEN_KEY": secrets.token_hex(32)}
+        functions = [with_secrets(function, literals) for function in cloud.functions]
         host.add(functions)
         self._mappings = EventSourceMappings(host)
         self._invoke_api = InvokeApi(host, self._mappings)
@@ -142,11 +145,10 @@ class Runtime:
         )
 
 
-def with_database(function: FunctionSpec, database_url: str) -> FunctionSpec:
-    """The function with the database's address in the clear, where the template names a secret for it."""
-    if _DATABASE_SECRET not in function.environment:
-        return function
-    return replace(function, environment={**function.environment, "DATABASE_URL": database_url})
+def with_secrets(function: FunctionSpec, literals: Mapping[str, str]) -> FunctionSpec:
+    """The function with those of `literals` in the clear for which the template names a secret."""
+    named = {name: value for name, value in literals.items() if name + _SECRET_ARN in function.environment}
+    return replace(function, environment={**function.environment, **named})
 
 
 def python_differences(functions: Iterable[FunctionSpec], here: str = _PYTHON) -> list[str]:
@@ -165,6 +167,6 @@ def by_name(schedules: Iterable[ScheduleSpec]) -> dict[str, ScheduleSpec]:
     }
 
 
-def _environments() -> int:
+def environments() -> int:
     """How many environments one function may have: more than the cores can run only cost memory."""
     return max(_LEAST_ENVIRONMENTS, (os.cpu_count() or 1) + 2)

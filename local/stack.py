@@ -20,7 +20,7 @@ from local.control import ControlApi
 from local.metrics.queues import Queues
 from local.metrics.telemetry import Telemetry
 from local.preparation import REPOSITORY, Preparation
-from local.runtime import Runtime, Surroundings, make_host
+from local.runtime import Runtime, Surroundings, environments, make_host
 from local.services import Aws, GaveUp, Keeper, Postgres, Service, StandIn
 from local.state import Keys, StateFolder
 from local.template import Template
@@ -200,6 +200,8 @@ class Stack:
             "TokenizerFile": str(tokenizer_path()),
             "AllowedPrivateHosts": addresses["site"].removeprefix("http://"),
             "InternalKeyHashes": hashlib.sha256(keys.ops_key.encode()).hexdigest()[:16],
+            # One environment is left for those that are told to come back.
+            "StreamWindows": str(environments() - 1),
         }
         if "EmbeddingBaseUrl" not in self._options.overrides:
             automatic["EmbeddingBaseUrl"] = addresses["embeddings"]

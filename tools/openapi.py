@@ -17,12 +17,15 @@ from indexmill.contracts.errors import ErrorCode
 from indexmill.embedding.routes_read import routes as search_routes
 from indexmill.embedding.routes_write import routes as embedding_routes
 from indexmill.orchestrator.routes import routes as orchestrator_routes
+from indexmill.orchestrator.routes_stream import routes as stream_routes
 from indexmill.scraper.routes import routes as scraper_routes
 
 TARGET = Path(__file__).resolve().parents[1] / "stack" / "openapi.yaml"
 _ANY_STATUS = ("400", "401", "413", "415", "422", "503")
 _MORE_STATUS = {
     "/orchestrator/jobs/{job_id}": ("404",),
+    "/orchestrator/jobs/{job_id}/stream": ("404",),
+    "/orchestrator/jobs/{job_id}/stream-token": ("404",),
     "/orchestrator/jobs/{job_id}/complete": ("403", "404", "409"),
     "/scraper/scrape": ("403", "502", "504"),
     "/scraper/enqueue": ("403",),
@@ -37,6 +40,7 @@ def routers() -> Iterator[APIRouter]:
     """Yield every service's router; the use cases behind them are not needed to read their shapes."""
     nothing: Any = SimpleNamespace()
     yield orchestrator_routes(nothing)
+    yield stream_routes(nothing)
     yield scraper_routes(nothing, 1)
     yield chunking_routes(nothing, 29)
     yield embedding_routes(nothing, 1)
@@ -60,7 +64,10 @@ def document() -> dict[str, Any]:
         if name not in ("HTTPValidationError", "ValidationError")
     }
     components["schemas"]["ErrorEnvelope"] = _envelope()
-    components["securitySchemes"] = {"ApiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"}}
+    components["securitySchemes"] = {
+        "ApiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+        "StreamToken": {"type": "apiKey", "in": "query", "name": "token"},
+    }
     found["security"] = [{"ApiKey": []}]
     for path, methods in found["paths"].items():
         for operation in methods.values():

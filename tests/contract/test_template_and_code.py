@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from indexmill.access.settings import AuthorizerSettings
+from indexmill.access.settings import AuthorizerSettings, StreamAuthorizerSettings
 from indexmill.chunking.settings import ChunkingApiSettings
 from indexmill.contracts.job import JobStatus
 from indexmill.embedding.settings import (
@@ -22,6 +22,7 @@ from indexmill.orchestrator.settings import (
     OrchestratorApiSettings,
     OrchestratorDeadLettersSettings,
     OrchestratorResultsSettings,
+    OrchestratorStreamSettings,
     OrchestratorSweeperSettings,
 )
 from indexmill.platform.settings import FunctionSettings
@@ -38,9 +39,11 @@ SETTINGS: list[type[FunctionSettings]] = [
     OrchestratorApiSettings,
     OrchestratorDeadLettersSettings,
     OrchestratorResultsSettings,
+    OrchestratorStreamSettings,
     OrchestratorSweeperSettings,
     ScraperApiSettings,
     ScraperWorkerSettings,
+    StreamAuthorizerSettings,
 ]
 # Read by libraries, not by our settings.
 FOREIGN = {"POWERTOOLS_SERVICE_NAME", "POWERTOOLS_METRICS_NAMESPACE"}

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from local.compute.environment_variables import EnvironmentFactory
-from local.runtime import with_database
+from local.runtime import with_secrets
 from local.spec import FunctionSpec
 from local.template import Template
 from local.translation import translate
@@ -27,7 +27,8 @@ def functions_of(info: Mapping[str, Any]) -> list[FunctionSpec]:
         "AWS_ENDPOINT_URL": info["aws_endpoint"],
         "AWS_ENDPOINT_URL_LAMBDA": info["invoke_endpoint"],
     }
-    found = (with_database(spec, info["database_url"]) for spec in template.cloud(ids, arns).functions)
+    literals = {"DATABASE_URL": info["database_url"], "STREAM_TOKEN_KEY": "measuring"}
+    found = (with_secrets(spec, literals) for spec in template.cloud(ids, arns).functions)
     return [replace(spec, environment={**spec.environment, **around}) for spec in found]
 
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from local.front.server import FrontOptions
-from local.spec import InvokeResult, Throttled
+from local.spec import AuthorizerSpec, InvokeResult, Throttled
 from tests.integration.front.harness import (
     ACCOUNT,
     KEY,
@@ -96,6 +96,21 @@ async def test_no_answer_is_kept_when_the_ttl_is_zero(serve: ServeFront) -> None
     for _ in range(3):
         assert (await ask(served)).status_code == 200
     assert served.functions.calls["Authorize"] == 3
+
+
+async def test_an_authorizer_without_identity_headers_is_asked_each_time_and_sees_the_query(
+    serve: ServeFront,
+) -> None:
+    def authorize(event: dict[str, Any]) -> object:
+        good = event["queryStringParameters"].get("token") == "t"
+        return policy() if good else error_result("Unauthorized")
+
+    anybody = AuthorizerSpec("Key", "Authorize", (), 0)
+    served = await serve(*ROUTES, authorizers=[anybody], Authorize=authorize)
+    answers = [await served.client.get(f"/jobs/7{query}") for query in ("", "?token=t", "?token=u")]
+    assert [answer.status_code for answer in answers] == [401, 200, 401]
+    assert served.functions.calls == {"Authorize": 3, "Echo": 1}
+    assert served.functions.last("Authorize")["pathParameters"] == {"job_id": "7"}
 
 
 async def test_requests_that_wait_for_one_key_share_one_call(serve: ServeFront) -> None:

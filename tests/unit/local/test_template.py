@@ -101,6 +101,8 @@ def test_routes_say_who_answers_and_who_checks(whole: CloudSpec) -> None:
         "POST /orchestrator/jobs",
         "GET /orchestrator/jobs",
         "GET /orchestrator/jobs/{job_id}",
+        "GET /orchestrator/jobs/{job_id}/stream",
+        "POST /orchestrator/jobs/{job_id}/stream-token",
         "POST /orchestrator/jobs/{job_id}/complete",
         "POST /scraper/scrape",
         "POST /scraper/enqueue",
@@ -109,7 +111,9 @@ def test_routes_say_who_answers_and_who_checks(whole: CloudSpec) -> None:
         "POST /embedding/enqueue",
         "POST /embedding/search",
     }
-    assert {route.authorizer for route in routes.values()} == {"ApiKey"}
+    stream = routes["GET /orchestrator/jobs/{job_id}/stream"]
+    assert (stream.authorizer, stream.function) == ("Stream", "OrchestratorStream")
+    assert {route.authorizer for route in routes.values() if route is not stream} == {"ApiKey"}
     assert routes["POST /embedding/search"].function == "EmbeddingReadApi"
     assert {route.timeout_ms for route in routes.values()} == {29_000}
     authorizer = whole.api.authorizers["ApiKey"]
@@ -118,6 +122,8 @@ def test_routes_say_who_answers_and_who_checks(whole: CloudSpec) -> None:
         ("X-API-Key",),
         60,
     )
+    authorizer = whole.api.authorizers["Stream"]
+    assert (authorizer.function, authorizer.identity_headers, authorizer.ttl_s) == ("StreamAuthorizer", (), 0)
     refusal = whole.api.gateway_responses["AUTHORIZER_FAILURE"]
     assert (refusal.status, refusal.headers["Retry-After"]) == (503, "5")
     assert whole.throttles == {"*": Throttle(500, 1000)}

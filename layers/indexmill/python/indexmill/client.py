@@ -9,7 +9,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
@@ -19,6 +20,7 @@ from pydantic import BaseModel
 from indexmill.contracts.http_jobs import JobList, SubmitResponse
 from indexmill.contracts.job import Job
 from indexmill.platform.clock import Clock, SystemClock
+from indexmill.platform.server_events import StreamReader
 
 if TYPE_CHECKING:
     from indexmill.contracts.http_chunking import ChunkResponse
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from indexmill.contracts.http_search import SearchResponse
 
 _Model = TypeVar("_Model", bound=BaseModel)
+_Answer = TypeVar("_Answer")
 Jobs = list[Job]
 
 _FIRST_POLL_S: Final = 0.1
@@ -34,6 +37,8 @@ _LONGEST_POLL_S: Final = 2.0
 _ONE_BY_ONE: Final = 5
 """Up to this many jobs are asked for by themselves; more are read from the list."""
 _PAGE: Final = 200
+_OVER: Final = 204
+"""Status of a stream that has nothing more to tell."""
 _PASSING: Final = frozenset({429, 502, 503, 504})
 """Statuses after which asking again is worth while."""
 
@@ -147,6 +152,28 @@ class Client:
             pause = _FIRST_POLL_S if changed else min(pause * 1.5, _LONGEST_POLL_S)
         return [jobs[each] for each in order]
 
+    def stream(self, job_id: str, timeout_s: float) -> Iterator[Job]:
+        """Yield the job as it stands and each time something happens to it, until it is done or failed.
+
+        What came while the connection was away is told too; outages are waited out. Raises WaitTimeout after
+        `timeout_s`, ApiError for a job that cannot be read.
+        """
+        deadline = self._clock.monotonic() + timeout_s
+        reader = StreamReader()
+        last: Jobs = []
+        while True:
+            headers = {"Last-Event-ID": reader.last_id} if reader.last_id else {}
+            path = f"/orchestrator/jobs/{job_id}/stream"
+            answer = self._patiently(partial(self._send, "GET", path, headers=headers), deadline)
+            for data in reader.read(answer.text):
+                last = [Job.model_validate_json(data)]
+                yield last[0]
+            if (last and last[0].status.terminal) or answer.status_code == _OVER:
+                return
+            if self._clock.monotonic() >= deadline:
+                raise WaitTimeout(last, timeout_s)
+            self._sleep(min(reader.retry_s, max(0.0, deadline - self._clock.monotonic())))
+
     def search(self, query: str, corpus_name: str | None = None, top_k: int | None = None) -> SearchResponse:
         """The best matching chunks of one corpus. Raises ApiError."""
         from indexmill.contracts.http_search import SearchResponse
@@ -213,7 +240,7 @@ class Client:
         # Newer jobs of the same caller may have pushed some off the first pages.
         return found + [self.get(job_id) for job_id in sorted(missing)]
 
-    def _patiently(self, read: Callable[[], Jobs], deadline: float) -> Jobs:
+    def _patiently(self, read: Callable[[], _Answer], deadline: float) -> _Answer:
         """`read()`, again while an outage lasts and there is time left."""
         pause = _FIRST_POLL_S
         while True:
@@ -232,6 +259,9 @@ class Client:
         return model.model_validate(self._request("POST", path, json=sent))
 
     def _request(self, method: str, path: str, **more: Any) -> Any:
+        return self._send(method, path, **more).json()
+
+    def _send(self, method: str, path: str, **more: Any) -> httpx.Response:
         try:
             response = self._http.request(method, path, **more)
         except httpx.HTTPError as error:
@@ -240,7 +270,7 @@ class Client:
                 "connection_error", f"{self._http.base_url} did not answer: {reason}", 0
             ) from error
         if response.is_success:
-            return response.json()
+            return response
         raise _error(response)
 
 

@@ -31,7 +31,7 @@ class Authorize:
 
         Raises Unauthorized (401); TransientError when Membership is away, which the gateway answers with 503.
         """
-        key = _api_key(event)
+        key = api_key_of(event)
         try:
             ctx = self.validate(key)
         except InvalidKey as error:
@@ -39,27 +39,33 @@ class Authorize:
             raise Unauthorized from error
         finally:
             self.observability.flush()
-        return {
-            "principalId": ctx.caller_id,
-            "policyDocument": _allow_all(str(event["methodArn"])),
-            "context": {
-                "caller_id": ctx.caller_id,
-                "caller_type": ctx.caller_type,
-                "tier": ctx.tier or "",
-                "scopes": " ".join(ctx.scopes),
-                "internal": "true" if ctx.internal else "false",
-            },
-        }
+        return allowed(ctx, every_method(str(event["methodArn"])))
 
 
-def _api_key(event: dict[str, Any]) -> str:
+def allowed(ctx: CallerContext, resource: str) -> dict[str, Any]:
+    """Return the gateway's answer that lets `ctx` call `resource`, an ARN."""
+    statement = {"Action": "execute-api:Invoke", "Effect": "Allow", "Resource": resource}
+    return {
+        "principalId": ctx.caller_id,
+        "policyDocument": {"Version": "2012-10-17", "Statement": [statement]},
+        "context": {
+            "caller_id": ctx.caller_id,
+            "caller_type": ctx.caller_type,
+            "tier": ctx.tier or "",
+            "scopes": " ".join(ctx.scopes),
+            "internal": "true" if ctx.internal else "false",
+        },
+    }
+
+
+def api_key_of(event: dict[str, Any]) -> str:
+    """Return the event's X-API-Key, "" for none."""
     headers = event.get("headers") or {}
     return next((str(value) for name, value in headers.items() if name.lower() == "x-api-key"), "")
 
 
-def _allow_all(method_arn: str) -> dict[str, Any]:
+def every_method(method_arn: str) -> str:
+    """Return the ARN of all methods of the stage that `method_arn` is of."""
     # The policy is cached for the key and used for its other methods too: it must cover all of them.
     api, _, rest = method_arn.partition("/")
-    stage = rest.partition("/")[0]
-    statement = {"Action": "execute-api:Invoke", "Effect": "Allow", "Resource": f"{api}/{stage}/*/*"}
-    return {"Version": "2012-10-17", "Statement": [statement]}
+    return f"{api}/{rest.partition('/')[0]}/*/*"

@@ -17,3 +17,12 @@ class AuthorizerSettings(FunctionSettings):
     """Comma-separated key hashes of the system's own callers."""
     orchestrator_key_hash: str = ""
     """One more of them, under its older name."""
+
+
+class StreamAuthorizerSettings(AuthorizerSettings):
+    """authorizer/stream."""
+
+    function: ClassVar[str] = "StreamAuthorizer"
+
+    stream_token_key: str | None = None
+    stream_token_key_secret_arn: str | None = None

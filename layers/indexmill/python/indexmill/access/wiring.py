@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from indexmill.access.adapters.http_membership import HttpMembership
 from indexmill.access.authorize import Authorize
+from indexmill.access.authorize_stream import AuthorizeStream
 from indexmill.access.ports import Membership
-from indexmill.access.settings import AuthorizerSettings
+from indexmill.access.settings import AuthorizerSettings, StreamAuthorizerSettings
 from indexmill.access.validate import ValidateApiKey
+from indexmill.platform.adapters.secrets import resolve
 from indexmill.platform.clock import SystemClock
 from indexmill.platform.observability import Observability
 from indexmill.platform.settings import csv
@@ -14,7 +18,18 @@ from indexmill.platform.settings import csv
 
 def build_authorizer(settings: AuthorizerSettings, membership: Membership | None = None) -> Authorize:
     """Build authorizer/app."""
+    return Authorize(_validate(settings, membership), Observability("authorizer", level=settings.log_level))
+
+
+def build_stream_authorizer(
+    settings: StreamAuthorizerSettings, membership: Membership | None = None
+) -> AuthorizeStream:
+    """Build authorizer/stream; its secret is fetched when the first token comes."""
+    secret = partial(resolve, settings.stream_token_key, settings.stream_token_key_secret_arn)
+    return AuthorizeStream(build_authorizer(settings, membership), SystemClock(), secret)
+
+
+def _validate(settings: AuthorizerSettings, membership: Membership | None) -> ValidateApiKey:
     hashes = {*csv(settings.internal_key_hashes), *csv(settings.orchestrator_key_hash)}
     asked = membership or HttpMembership(settings.membership_url)
-    validate = ValidateApiKey(asked, SystemClock(), frozenset(hashes))
-    return Authorize(validate, Observability("authorizer", level=settings.log_level))
+    return ValidateApiKey(asked, SystemClock(), frozenset(hashes))

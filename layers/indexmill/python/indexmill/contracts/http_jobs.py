@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -49,6 +50,15 @@ class JobList(BaseModel):
     """Jobs on this page."""
     next_cursor: str | None
     """Send it as `cursor` for the next page; null on the last."""
+
+
+class StreamToken(BaseModel):
+    """Reads one job's stream without a key; for browsers."""
+
+    token: str
+    expires_at: datetime
+    url: str
+    """For `new EventSource(url)`; the token is in it."""
 
 
 class StageCompletePayload(BaseModel):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
+from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class JobStatus(StrEnum):
@@ -39,11 +40,21 @@ class JobError(BaseModel):
     """How often the stage was tried."""
 
 
+_ONLY_WHEN_KNOWN: Final[dict[str, Any]] = {"default": None, "exclude_if": lambda value: value is None}
+
+
 class Progress(BaseModel):
-    """Where a job stands: stage `stage` of `of`; 0 while it waits."""
+    """Where a job stands: stage `stage` of `of`; 0 while it waits.
+
+    The rest is there while a long document is embedded: a hint for people, which may be late or missing.
+    """
 
     stage: int
     of: int
+    chunks_total: int | None = Field(**_ONLY_WHEN_KNOWN)
+    chunks_done: int | None = Field(**_ONLY_WHEN_KNOWN)
+    bytes: int | None = Field(**_ONLY_WHEN_KNOWN)
+    """Of the text that is done."""
 
 
 class Job(BaseModel):

@@ -9,6 +9,7 @@ from typing import Final
 from indexmill.contracts.errors import IndexmillError
 from indexmill.contracts.messages import Embedded, EmbedTask
 from indexmill.embedding.classify import is_of_one_document
+from indexmill.embedding.long_work import teller
 from indexmill.embedding.ports import Embedder, Vector, VectorIndex, VectorShelf
 from indexmill.embedding.reports import Reports
 from indexmill.embedding.slices import SLICE, OutOfTime, Slices
@@ -16,6 +17,7 @@ from indexmill.embedding.work import Work, groups, resolve
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.clock import Clock
 from indexmill.platform.deliveries import Delivery, Outcome
+from indexmill.platform.progress import ProgressBoard
 from indexmill.platform.queues import Queue
 from indexmill.platform.retry import RetryPolicy
 
@@ -37,6 +39,8 @@ class EmbedBatch:
     shelf: VectorShelf
     clock: Clock
     policy: RetryPolicy = _POLICY
+    board: ProgressBoard | None = None
+    """Where long documents show how far they are."""
     _slices: Slices = field(init=False)
 
     def __post_init__(self) -> None:
@@ -78,7 +82,9 @@ class EmbedBatch:
         kept = self._from_shelf(group, reports)
         texts = {key: text for work in group for key, text in work.missing(stored | kept.keys()).items()}
         # Half the time at most for the model, so that a hang leaves enough to publish and to report.
-        vectors, stopped = self._slices.embed(texts, timeout_s=remaining / 2)
+        vectors, stopped = self._slices.embed(
+            texts, timeout_s=remaining / 2, on_step=teller(group, texts, self.board)
+        )
         vectors |= kept
         whole = [work for work in group if work.missing(stored).keys() <= vectors.keys()]
         if whole:

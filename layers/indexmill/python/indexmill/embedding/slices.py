@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,6 +14,8 @@ from indexmill.platform.record_times import RecordTimes
 SLICE: Final = 256
 """Texts per step: as many as one request carries."""
 _GUESS_S: Final = 2.0
+
+OnStep = Callable[[Container[str]], None]
 
 
 class OutOfTime(TransientError):
@@ -37,9 +39,12 @@ class Slices:
     times: RecordTimes = field(default_factory=_times)
 
     def embed(
-        self, texts: Mapping[str, str], *, timeout_s: float
+        self, texts: Mapping[str, str], *, timeout_s: float, on_step: OnStep | None = None
     ) -> tuple[dict[str, Vector], IndexmillError | None]:
-        """Return vectors by key, each different text embedded once, and why they are not all there."""
+        """Return vectors by key, each different text embedded once, and why they are not all there.
+
+        `on_step` gets the texts that are done after each step but the last, behind which the end follows.
+        """
         deadline = self.clock.monotonic() + timeout_s
         self.times.began(timeout_s)
         unique = list(dict.fromkeys(texts.values()))
@@ -57,4 +62,6 @@ class Slices:
                 break
             self.times.add(self.clock.monotonic() - began)
             by_text.update(zip(part, vectors, strict=True))
+            if on_step is not None and len(by_text) < len(unique):
+                on_step(by_text)
         return {key: by_text[text] for key, text in texts.items() if text in by_text}, stopped

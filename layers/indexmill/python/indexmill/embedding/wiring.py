@@ -24,6 +24,7 @@ from indexmill.platform.adapters.postgres import Database
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.breakers import EMBEDDING, INDEX, Breaker, BreakerStates
 from indexmill.platform.clock import Clock, SystemClock
+from indexmill.platform.progress import ProgressBoard
 from indexmill.platform.queues import Queue
 from indexmill.platform.urls import canonical_url, parse_allowed_hosts
 
@@ -62,6 +63,7 @@ def build_worker(  # noqa: PLR0913 - everything around it
         callbacks=callbacks or _queue(settings.callbacks_queue_url),
         shelf=shelf or _shelf(settings.bucket_name),
         clock=clock,
+        board=_board(settings.state_table, clock),
     )
 
 
@@ -154,6 +156,12 @@ def _breakers(table: str, clock: Clock) -> BreakerStates:
     from indexmill.platform.adapters.dynamodb_breakers import DynamoDbBreakers
 
     return DynamoDbBreakers(table, clock)
+
+
+def _board(table: str, clock: Clock) -> ProgressBoard:
+    from indexmill.platform.adapters.dynamodb_progress import DynamoDbProgress
+
+    return DynamoDbProgress(table, clock)
 
 
 def _queue(url: str) -> Queue:

@@ -126,6 +126,50 @@ class DeadLetter:
     job_id: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """One transition of a job, as its history has it."""
+
+    seq: int
+    """Grows with each transition."""
+    attempt: int
+    to_status: str
+    at: datetime
+    error: JobError | None = None
+    """Why, when it failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobNews:
+    """A job and what happened to it since some event, seen at one moment."""
+
+    job: Job
+    newest: int
+    """`seq` of its last event."""
+    events: Sequence[JobEvent]
+    """Oldest first; the last one led to `job` as it is."""
+
+
+class JobEvents(Protocol):
+    """Tells what happens to a job, by short reads. Raises TransientError(database_unavailable)."""
+
+    def events_after(self, caller_id: str, job_id: str, seq: int) -> JobNews | None:
+        """Return the caller's job with its events after `seq`; None when it is unknown or somebody else's."""
+        ...
+
+
+class Windows(Protocol):
+    """Counts the streams that wait for something to happen, in all processes together."""
+
+    def enter(self, seconds: float) -> str | None:
+        """Take a place for at most `seconds`; None when all are taken, or the count cannot be read."""
+        ...
+
+    def leave(self, place: str) -> None:
+        """Give the place back. Never raises: a place that is not given back is free after its seconds."""
+        ...
+
+
 class JobStore(Protocol):
     """The only writer of job state. All calls raise TransientError(database_unavailable)."""
 

@@ -8,12 +8,16 @@ import json
 import uuid
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Final
 
 from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.http_jobs import JobList
 from indexmill.contracts.identity import CallerContext
-from indexmill.contracts.job import Job
+from indexmill.contracts.job import Job, JobStatus
 from indexmill.orchestrator.ports import JobFilter, JobStore
+from indexmill.platform.progress import LONG_CHUNKS, ProgressBoard
+
+_PAUSES_S: Final = (1, 2, 3, 5, 10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +25,14 @@ class ReadJobs:
     """GET and list. Somebody else's job answers exactly like one that never was."""
 
     store: JobStore
+    board: ProgressBoard
 
     def get(self, ctx: CallerContext, job_id: str) -> Job:
-        """Return one job; raises CallerError(not_found)."""
-        job = self.store.get(ctx.caller_id, job_id) if _is_id(job_id) else None
+        """Return one job, with the progress of long work; raises CallerError(not_found)."""
+        job = self.store.get(ctx.caller_id, job_id) if is_job_id(job_id) else None
         if job is None:
             raise CallerError(ErrorCode.NOT_FOUND, "No such job.")
-        return job
+        return with_work(job, self.board)
 
     def list(self, wanted: JobFilter, cursor: str | None) -> JobList:
         """Return one page; raises CallerError(validation_error) for a cursor that is not ours."""
@@ -38,7 +43,30 @@ class ReadJobs:
         return JobList(jobs=jobs, count=len(jobs), next_cursor=_encode(jobs[-1]) if more else None)
 
 
-def _is_id(text: str) -> bool:
+def with_work(job: Job, board: ProgressBoard) -> Job:
+    """Return the job with how far its long work is; other jobs cost no look at the board."""
+    if job.status is not JobStatus.EMBEDDING or (job.chunk_count or 0) <= LONG_CHUNKS:
+        return job
+    work = board.get(job.job_id)
+    if work is None or work.attempt != job.attempt:
+        return job
+    update = {"chunks_total": work.chunks_total, "chunks_done": work.chunks_done, "bytes": work.bytes}
+    return job.model_copy(update={"progress": job.progress.model_copy(update=update)})
+
+
+def poll_after_s(job: Job, now: datetime) -> int | None:
+    """Return the seconds after which looking again makes sense, None when the job is over.
+
+    The longer nothing happened, the longer: a client that follows it sees an end at most a third late.
+    """
+    if job.status.terminal:
+        return None
+    quiet = (now - job.updated_at).total_seconds()
+    return next((pause for pause in _PAUSES_S if quiet < pause * 3), _PAUSES_S[-1])
+
+
+def is_job_id(text: str) -> bool:
+    """Say whether `text` can be a job's id at all."""
     try:
         return str(uuid.UUID(text)) == text
     except ValueError:
@@ -55,7 +83,7 @@ def _decode(cursor: str) -> tuple[datetime, str]:
         moment = datetime.fromisoformat(at)
     except (ValueError, TypeError, binascii.Error) as error:
         raise _foreign() from error
-    if moment.tzinfo is None or not isinstance(job_id, str) or not _is_id(job_id):
+    if moment.tzinfo is None or not isinstance(job_id, str) or not is_job_id(job_id):
         raise _foreign()
     return moment, job_id
 

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends, Header, Query, Response
 
 from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.http_jobs import (
     JobList,
     StageCompletePayload,
     StageCompleteResponse,
+    StreamToken,
     SubmitRequest,
     SubmitResponse,
 )
 from indexmill.contracts.identity import corpus_name as valid_corpus_name
 from indexmill.contracts.job import Job, JobStatus
 from indexmill.orchestrator.ports import JobFilter
+from indexmill.orchestrator.read import poll_after_s
 from indexmill.orchestrator.wiring import Api
-from indexmill.platform.http_app import Caller, RequestId, json_route
+from indexmill.platform.http_app import BaseUrl, Caller, RequestId, json_route, tagged
 
 _MAX_BODY = 256 * 1024
 _MAX_LIMIT = 200
 _MAX_DIGITS = 3
+_UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "It is as `If-None-Match` says."}}
 
 
 def _limit(text: str) -> int:
@@ -80,10 +83,24 @@ def routes(api: Api) -> APIRouter:
         """Return one page of at most `limit` (1 to 200, default 50) jobs."""
         return api.read.list(wanted, cursor)
 
-    @router.get("/jobs/{job_id}", summary="One job")
-    async def get_job(job_id: str, ctx: Caller) -> Job:
-        """Return the job; 404 for an unknown one and for somebody else's alike."""
-        return api.read.get(ctx, job_id)
+    @router.get("/jobs/{job_id}", summary="One job", response_model=Job, responses=_UNCHANGED)
+    async def get_job(
+        job_id: str, ctx: Caller, if_none_match: Annotated[str | None, Header(alias="If-None-Match")] = None
+    ) -> Response:
+        """Return the job; 404 for an unknown one and for somebody else's alike.
+
+        `Retry-After` says when looking again makes sense, and is missing at the end; with `If-None-Match` a
+        job that did not change is 304.
+        """
+        job = api.read.get(ctx, job_id)
+        pause = poll_after_s(job, api.clock.now())
+        headers = {} if pause is None else {"Retry-After": str(pause)}
+        return tagged(job.model_dump_json().encode(), if_none_match, headers)
+
+    @router.post("/jobs/{job_id}/stream-token", summary="Let a browser follow one job")
+    async def stream_token(job_id: str, ctx: Caller, base_url: BaseUrl) -> StreamToken:
+        """Return a `url` for `new EventSource(url)`; it is good for an hour, and for this job only."""
+        return api.grant_stream(ctx, job_id, base_url)
 
     @router.post("/jobs/{job_id}/complete", summary="A stage's report (internal callers)")
     async def stage_complete(job_id: str, body: StageCompletePayload, ctx: Caller) -> StageCompleteResponse:

@@ -24,6 +24,22 @@ class OrchestratorApiSettings(OrchestratorSettings):
     function: ClassVar[str] = "OrchestratorApi"
 
     allowed_private_hosts: str = ""
+    state_table: str
+    stream_token_key: str | None = None
+    stream_token_key_secret_arn: str | None = None
+
+
+class OrchestratorStreamSettings(FunctionSettings):
+    """orchestrator/stream."""
+
+    function: ClassVar[str] = "OrchestratorStream"
+
+    database_url: str | None = None
+    database_url_secret_arn: str | None = None
+    state_table: str
+    stream_windows: int = 50
+    """How many streams may wait at once; each holds an execution environment."""
+    integration_timeout_seconds: float = 29.0
 
 
 class OrchestratorResultsSettings(OrchestratorSettings):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from indexmill.contracts.content import INLINE_LIMIT_BYTES
 from indexmill.contracts.messages import StageResult
@@ -10,6 +11,7 @@ from indexmill.orchestrator.adapters.lambda_chunker import LambdaChunker
 from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
 from indexmill.orchestrator.complete import CompleteStage
 from indexmill.orchestrator.dead_letters import BuryDeadLetters
+from indexmill.orchestrator.grant_stream import GrantStream
 from indexmill.orchestrator.ports import Chunker, JobStore
 from indexmill.orchestrator.read import ReadJobs
 from indexmill.orchestrator.relay import CallRelay, Relay
@@ -23,10 +25,11 @@ from indexmill.orchestrator.settings import (
 )
 from indexmill.orchestrator.submit import SubmitJobs
 from indexmill.orchestrator.sweep import SweepJobs
+from indexmill.platform.adapters.dynamodb_progress import DynamoDbProgress
 from indexmill.platform.adapters.postgres import Database
 from indexmill.platform.adapters.secrets import resolve
 from indexmill.platform.adapters.sqs_queue import SqsQueue
-from indexmill.platform.clock import SystemClock
+from indexmill.platform.clock import Clock, SystemClock
 from indexmill.platform.observability import Observability
 from indexmill.platform.queues import Queue
 from indexmill.platform.sqs_batch import SqsBatch
@@ -87,6 +90,8 @@ class Api:
     submit: SubmitJobs
     read: ReadJobs
     complete: CompleteStage
+    grant_stream: GrantStream
+    clock: Clock
     observability: Observability
 
 
@@ -94,10 +99,15 @@ def build_api(settings: OrchestratorApiSettings, parts: Parts | None = None) -> 
     """Build orchestrator/api."""
     shared = assemble(parts or build_parts(settings))
     allowed = parse_allowed_hosts(settings.allowed_private_hosts)
+    clock = SystemClock()
+    read = ReadJobs(shared.parts.store, DynamoDbProgress(settings.state_table, clock))
+    secret = partial(resolve, settings.stream_token_key, settings.stream_token_key_secret_arn)
     return Api(
         SubmitJobs(shared.parts.store, shared.relay, allowed),
-        ReadJobs(shared.parts.store),
+        read,
         CompleteStage(shared.record, shared.calls),
+        GrantStream(read, clock, secret),
+        clock,
         shared.parts.observability,
     )
 

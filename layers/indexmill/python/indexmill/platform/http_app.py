@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
@@ -149,7 +150,29 @@ async def _caller(request: Request) -> CallerContext:
     )
 
 
+async def _base_url(request: Request) -> str:
+    """Return the API's address as this request used it: with the stage, or without on a domain of its own."""
+    context = _request_context(request)
+    own_path = request.scope.get("aws.event", {}).get("path") or request.url.path
+    prefix = str(context.get("path", own_path)).removesuffix(own_path)
+    scheme = request.headers.get("x-forwarded-proto", "https")
+    host = context.get("domainName") or request.headers.get("host", "")
+    return f"{scheme}://{host}{prefix}"
+
+
+def tagged(content: bytes, if_none_match: str | None, headers: dict[str, str]) -> Response:
+    """Return the JSON `content` with its ETag, or 304 when that is among `if_none_match`."""
+    tag = f'W/"{hashlib.sha256(content).hexdigest()[:32]}"'
+    headers = {**headers, "ETag": tag, "Cache-Control": "private, no-cache"}
+    known = [each.strip().removeprefix("W/") for each in (if_none_match or "").split(",")]
+    if tag.removeprefix("W/") in known or known == ["*"]:
+        return Response(status_code=304, headers=headers)
+    return Response(content, media_type="application/json", headers=headers)
+
+
 Caller = Annotated[CallerContext, Depends(_caller)]
 """The validated caller, as the gateway's authorizer told it."""
 RequestId = Annotated[str, Depends(_own_id)]
 """Id of this request, for messages and logs."""
+BaseUrl = Annotated[str, Depends(_base_url)]
+"""Where this API is for the caller, without a slash at the end."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from indexmill.contracts.job import Job, JobStatus
+from indexmill.contracts.job import Job, JobError, JobStatus
 from indexmill.contracts.messages import StageResult, Target
 from indexmill.orchestrator.changes import Final, Ledger
 from indexmill.orchestrator.pipeline import FIRST, progress, user_message
@@ -16,7 +16,9 @@ from indexmill.orchestrator.ports import (
     Change,
     DeadLetter,
     Decide,
+    JobEvent,
     JobFilter,
+    JobNews,
     JobState,
     NewJob,
     OutboxRow,
@@ -58,6 +60,8 @@ class InMemoryJobs:
     records: dict[str, _Record] = field(default_factory=dict)
     rows: dict[str, _Row] = field(default_factory=dict)
     history: list[tuple[str, int, str | None, str]] = field(default_factory=list)
+    events: dict[str, list[JobEvent]] = field(default_factory=dict)
+    """The history of each job, numbered over all jobs."""
     inbox: set[str] = field(default_factory=set)
     letters: list[DeadLetter] = field(default_factory=list)
     _generation: int = 0
@@ -76,6 +80,7 @@ class InMemoryJobs:
         record = _Record(self._new_job(new), new.target, new.target.caller_id, new.forced)
         self.records[new.job_id] = record
         self.history.append((new.job_id, 1, None, "pending"))
+        self._happened(new.job_id, 1, "pending", None)
         self.rows[new.first.id] = _Row(new.first, _HELD, len(self.rows))
         return Accepted(new.job_id, JobStatus.PENDING)
 
@@ -98,6 +103,7 @@ class InMemoryJobs:
                 continue
             self._show(record, status=JobStatus(FIRST), updated_at=self.clock.now())
             self.history.append((job.job_id, job.attempt, "pending", FIRST))
+            self._happened(job.job_id, job.attempt, FIRST, None)
             for row in self.rows.values():
                 if row.row.job_id == job.job_id and row.claimed_until == _HELD:
                     row.claimed_until = self.clock.now() + _CLAIM
@@ -126,6 +132,19 @@ class InMemoryJobs:
         """Return the caller's job, or None."""
         record = self.records.get(job_id)
         return record.job if record and record.caller_id == caller_id else None
+
+    def events_after(self, caller_id: str, job_id: str, seq: int) -> JobNews | None:
+        """Return the caller's job with its events after `seq`."""
+        job, events = self.get(caller_id, job_id), self.events.get(job_id, [])
+        if job is None:
+            return None
+        newest = events[-1].seq if events else 0
+        return JobNews(job, newest, [event for event in events if event.seq > seq])
+
+    def _happened(self, job_id: str, attempt: int, status: str, error: JobError | None) -> None:
+        seq = 1 + sum(map(len, self.events.values()))
+        event = JobEvent(seq, attempt, status, self.clock.now(), error)
+        self.events.setdefault(job_id, []).append(event)
 
     def find(self, wanted: JobFilter) -> list[Job]:
         """Return the jobs that match, newest first."""
@@ -156,6 +175,7 @@ class InMemoryJobs:
         self.inbox |= fresh - set(ledger.early)
         for move in ledger.moves:
             self.history.append((move.job_id, move.attempt, move.from_status.value, move.to_status.value))
+            self._happened(move.job_id, move.attempt, move.to_status.value, move.change.error)
             for row in move.change.outbox:
                 self._keep(row)
         for final in ledger.finals.values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from psycopg.types.json import Jsonb
@@ -19,7 +20,9 @@ from indexmill.orchestrator.ports import (
     Change,
     DeadLetter,
     Decide,
+    JobEvent,
     JobFilter,
+    JobNews,
     JobState,
     NewJob,
     OutboxRow,
@@ -44,6 +47,15 @@ class PostgresJobs:
         """Return the caller's job, or None."""
         row = self._database.read(lambda c: c.execute(sql.GET, (job_id, caller_id)).fetchone())
         return _job(row) if row else None
+
+    def events_after(self, caller_id: str, job_id: str, seq: int) -> JobNews | None:
+        """Return the caller's job with its events after `seq`, read by one statement."""
+        values = (seq, job_id, caller_id)
+        row = self._database.read(lambda c: c.execute(sql.EVENTS_AFTER, values).fetchone())
+        if row is None:
+            return None
+        *job, newest, events = row
+        return JobNews(_job(tuple(job)), newest, [_event(*event) for event in events])
 
     def find(self, wanted: JobFilter) -> list[Job]:
         """Return the jobs that match, newest first."""
@@ -142,6 +154,11 @@ def _job(row: tuple[Any, ...]) -> Job:
         job_type=row[16],
         replay_of=row[17],
     )
+
+
+def _event(seq: int, attempt: int, to_status: str, at: str, detail: Any) -> JobEvent:
+    error = JobError.model_validate(detail) if detail and to_status == JobStatus.FAILED else None
+    return JobEvent(seq, attempt, to_status, datetime.fromisoformat(at), error)
 
 
 def _state(row: tuple[Any, ...]) -> JobState:

@@ -19,9 +19,16 @@ _CONFIG = Config(
     parameter_validation=False,
 )
 
+_QUICK = _CONFIG.merge(Config(connect_timeout=1, read_timeout=1, retries={"total_max_attempts": 1}))
 
-def client(service: str, *, read_timeout_s: float | None = None) -> Any:
-    """Return a boto3 client; endpoints come from AWS_ENDPOINT_URL and AWS_ENDPOINT_URL_<SERVICE>."""
-    config = _CONFIG if read_timeout_s is None else _CONFIG.merge(Config(read_timeout=read_timeout_s))
+
+def client(service: str, *, read_timeout_s: float | None = None, quick: bool = False) -> Any:
+    """Return a boto3 client; endpoints come from AWS_ENDPOINT_URL and AWS_ENDPOINT_URL_<SERVICE>.
+
+    A `quick` one tries once and for a second: for what can be done without.
+    """
+    config = _QUICK if quick else _CONFIG
+    if read_timeout_s is not None:
+        config = config.merge(Config(read_timeout=read_timeout_s))
     make: Any = boto3.client
     return make(service, config=config)

@@ -1,0 +1,38 @@
+"""The REQUEST authorizer of a job's stream: a key as everywhere, or a token for this very job.
+
+The gateway caches none of its answers: a token in the URL and a key in a header could not share a cache key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from indexmill.access.authorize import Authorize, Unauthorized, allowed, api_key_of
+from indexmill.contracts.identity import CallerContext
+from indexmill.platform.clock import Clock
+from indexmill.platform.stream_tokens import verify
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizeStream:
+    """The stream authorizer's use case. A key wins over a token."""
+
+    by_key: Authorize
+    clock: Clock
+    secret: Callable[[], str]
+
+    def __call__(self, event: dict[str, Any]) -> dict[str, Any]:
+        """Return the policy for the event's key or token.
+
+        Raises Unauthorized (401) for neither, and for a token that is over, changed, or another job's;
+        TransientError when Membership is away.
+        """
+        if api_key_of(event):
+            return self.by_key(event)
+        token = (event.get("queryStringParameters") or {}).get("token")
+        grant = verify(self.secret(), str(token), self.clock.now()) if token else None
+        if grant is None or grant.job_id != (event.get("pathParameters") or {}).get("job_id"):
+            raise Unauthorized
+        return allowed(CallerContext(grant.caller_id), str(event["methodArn"]))

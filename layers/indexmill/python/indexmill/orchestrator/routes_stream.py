@@ -1,0 +1,55 @@
+"""One job's stream over HTTP."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Header, Response
+
+from indexmill.orchestrator.wiring_stream import Stream
+from indexmill.platform.http_app import Caller, json_route
+
+_TYPE: Final = "text/event-stream"
+# A proxy that waited for more, or kept an answer, would make live news old.
+_HEADERS: Final = {"Cache-Control": "no-store, no-transform", "X-Accel-Buffering": "no"}
+_OPENAPI: Final[dict[str, Any]] = {"security": [{"ApiKey": []}, {"StreamToken": []}]}
+_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "The job, each time something happens to it.",
+        "content": {_TYPE: {"schema": {"type": "string"}}},
+    },
+    204: {"description": "The job is over and its end was seen: do not ask again."},
+}
+
+
+class _EventStream(Response):
+    """So that OpenAPI does not promise JSON."""
+
+    media_type = _TYPE
+
+
+def routes(stream: Stream) -> APIRouter:
+    """Return the router over `stream`."""
+    router = APIRouter(prefix="/orchestrator", route_class=json_route(0), tags=["orchestrator"])
+
+    @router.get(
+        "/jobs/{job_id}/stream",
+        summary="One job, live",
+        response_class=_EventStream,
+        responses=_RESPONSES,
+        openapi_extra=_OPENAPI,
+    )
+    async def stream_job(
+        job_id: str, ctx: Caller, last_event_id: Annotated[str | None, Header(alias="Last-Event-ID")] = None
+    ) -> Response:
+        """Server-sent events, each the job as `GET` shows it; for `EventSource`.
+
+        An answer ends at the first thing that happens, at the latest after 25 seconds; the client asks again
+        with `Last-Event-ID`. A browser authorizes itself by `?token=`.
+        """
+        found = await stream.follow(ctx, job_id, last_event_id)
+        if found is None:
+            return Response(status_code=204, headers=_HEADERS)
+        return _EventStream(found, headers=_HEADERS)
+
+    return router

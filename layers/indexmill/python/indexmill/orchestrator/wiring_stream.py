@@ -1,0 +1,48 @@
+"""Builds orchestrator/stream: what reads, and nothing that changes a job or sends a message."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from indexmill.orchestrator.adapters.dynamodb_windows import DynamoDbWindows
+from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
+from indexmill.orchestrator.settings import OrchestratorStreamSettings
+from indexmill.orchestrator.stream import LONGEST_WINDOW_S, StreamJob
+from indexmill.platform.adapters.dynamodb_progress import DynamoDbProgress
+from indexmill.platform.adapters.postgres import Database
+from indexmill.platform.adapters.secrets import resolve
+from indexmill.platform.clock import SystemClock
+from indexmill.platform.observability import Observability
+
+_AROUND_S = 4.0
+"""What the authorizer, a cold start and the last read may take of the gateway's limit."""
+_SHORTEST_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """What the HTTP route needs."""
+
+    follow: StreamJob
+    observability: Observability
+
+
+def build_stream(settings: OrchestratorStreamSettings) -> Stream:
+    """Build orchestrator/stream; nothing is connected before its first use."""
+    clock = SystemClock()
+    database = Database(resolve(settings.database_url, settings.database_url_secret_arn))
+    follow = StreamJob(
+        events=PostgresJobs(database),
+        board=DynamoDbProgress(settings.state_table, clock),
+        windows=DynamoDbWindows(settings.state_table, settings.stream_windows, clock),
+        clock=clock,
+        pause=asyncio.sleep,
+        window_s=window_s(settings.integration_timeout_seconds),
+    )
+    return Stream(follow, Observability("orchestrator", level=settings.log_level))
+
+
+def window_s(integration_timeout_s: float) -> float:
+    """Return how long a window may be, so that its answer always comes before the gateway's own 504."""
+    return max(_SHORTEST_S, min(LONGEST_WINDOW_S, integration_timeout_s - _AROUND_S))

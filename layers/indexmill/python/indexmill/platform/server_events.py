@@ -1,0 +1,36 @@
+"""Reads server-sent events the way browsers do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class StreamReader:
+    """What a client keeps between two answers of one stream."""
+
+    last_id: str = ""
+    """To be sent as Last-Event-ID."""
+    retry_s: float = 3.0
+    """The pause before asking again."""
+
+    def read(self, text: str) -> Iterator[str]:
+        """Yield the data of each complete event; one that was cut off is dropped."""
+        data: list[str] = []
+        seen = self.last_id
+        # Not str.splitlines: that also takes what may stand inside JSON for the end of a line.
+        for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n")[:-1]:
+            name, _, value = line.partition(":")
+            value = value.removeprefix(" ")
+            if not line:
+                self.last_id = seen
+                if data:
+                    yield "\n".join(data)
+                data = []
+            elif name == "data":
+                data.append(value)
+            elif name == "id":
+                seen = value
+            elif name == "retry" and value.isascii() and value.isdigit():
+                self.retry_s = int(value) / 1000

@@ -1,0 +1,76 @@
+"""Tokens that let a browser read one job's stream for a while, without its owner's key.
+
+`EventSource` cannot send a header, so the token travels in the URL: it is worth little, and not for long.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+_PURPOSE: Final = b"indexmill.stream.v1\0"
+"""Signed too, so that no other use of the same secret makes a valid token."""
+_MAX_TOKEN: Final = 1_000
+_NO_TOKEN: Final = (b"", bytes(32))
+"""Body and signature that never match."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamGrant:
+    """Whose job may be read, and until when."""
+
+    job_id: str
+    caller_id: str
+    expires_at: datetime
+    """Aware; counted in whole seconds."""
+
+
+def sign(secret: str, grant: StreamGrant) -> str:
+    """Return the token for `grant`: URL-safe text. Raises ValueError for an empty secret."""
+    payload = [grant.job_id, grant.caller_id, int(grant.expires_at.timestamp())]
+    body = json.dumps(payload, separators=(",", ":")).encode()
+    return f"{_text(body)}.{_text(_mac(secret, body))}"
+
+
+def verify(secret: str, token: str, now: datetime) -> StreamGrant | None:
+    """Return what `token` grants, or None when it is not ours, was changed, or is over at `now`."""
+    body, mac = _parts(token)
+    # Compared in constant time and before anything in it is read.
+    if not hmac.compare_digest(mac, _mac(secret, body)):
+        return None
+    job_id, caller_id, expires = json.loads(body)
+    grant = StreamGrant(job_id, caller_id, datetime.fromtimestamp(expires, now.tzinfo))
+    return grant if now < grant.expires_at else None
+
+
+def _mac(secret: str, body: bytes) -> bytes:
+    if not secret:
+        raise ValueError("an empty secret signs nothing")
+    return hmac.new(secret.encode(), _PURPOSE + body, hashlib.sha256).digest()
+
+
+def _text(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _parts(token: str) -> tuple[bytes, bytes]:
+    """Return body and signature."""
+    body, _, mac = token.partition(".")
+    if len(token) > _MAX_TOKEN:
+        return _NO_TOKEN
+    try:
+        found = _data(body), _data(mac)
+    except (ValueError, binascii.Error):
+        return _NO_TOKEN
+    # The last letter of base64 has spare bits: only our own spelling counts.
+    return found if (_text(found[0]), _text(found[1])) == (body, mac) else _NO_TOKEN
+
+
+def _data(text: str) -> bytes:
+    return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)

@@ -1,0 +1,85 @@
+"""One suite for what a stream reads of a job, over the twin and Postgres."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
+from indexmill.orchestrator.ports import JobNews
+from indexmill.orchestrator.results import Decider
+from indexmill.platform.adapters.postgres import Database
+from indexmill.testing.clock import FrozenClock
+from indexmill.testing.job_store import InMemoryJobs
+from tests.support.jobs import CALLER, failed, new_job, scraped
+
+Store = InMemoryJobs | PostgresJobs
+
+
+@pytest.fixture(params=["twin", "postgres"])
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    if request.param == "twin":
+        yield InMemoryJobs(FrozenClock())
+        return
+    database = Database(request.getfixturevalue("database_url"))
+    yield PostgresJobs(database)
+    database.close()
+
+
+def submitted(store: Store, page: str = "a") -> str:
+    job = new_job(f"https://example.com/{page}")
+    store.submit([job])
+    return job.job_id
+
+
+def news(store: Store, job_id: str, seq: int = 0) -> JobNews:
+    found = store.events_after(CALLER.caller_id, job_id, seq)
+    assert found is not None
+    return found
+
+
+def statuses(found: JobNews) -> list[tuple[int, str]]:
+    return [(event.attempt, event.to_status) for event in found.events]
+
+
+def test_a_jobs_events_are_told_oldest_first_with_the_job_as_they_left_it(store: Store) -> None:
+    other, job_id = submitted(store, "b"), submitted(store)
+    found = news(store, job_id)
+    assert statuses(found) == [(1, "pending"), (1, "scraping")]
+    assert found.job == store.get(CALLER.caller_id, job_id)
+    store.apply([scraped(other), scraped(job_id)], Decider(FrozenClock()))
+    found = news(store, job_id)
+    assert statuses(found) == [(1, "pending"), (1, "scraping"), (1, "chunking")]
+    assert found.job.status == "chunking"
+    numbers = [event.seq for event in found.events]
+    assert numbers == sorted(set(numbers))
+    assert all(event.at.tzinfo is not None and event.error is None for event in found.events)
+
+
+def test_only_what_came_after_is_told(store: Store) -> None:
+    job_id = submitted(store)
+    seen = news(store, job_id).newest
+    assert (news(store, job_id, seen).newest, news(store, job_id, seen).events) == (seen, [])
+    submitted(store, "b")
+    store.apply([scraped(job_id)], Decider(FrozenClock()))
+    found = news(store, job_id, seen)
+    assert statuses(found) == [(1, "chunking")]
+    assert found.newest == found.events[-1].seq > seen
+    assert news(store, job_id, found.newest + 10**9).events == []
+
+
+def test_a_failure_comes_with_its_error(store: Store) -> None:
+    job_id = submitted(store)
+    store.apply([failed(job_id, code="http_404")], Decider(FrozenClock()))
+    found = news(store, job_id)
+    assert found.events[-1].to_status == "failed"
+    assert found.events[-1].error == found.job.error
+    assert found.job.error is not None
+    assert found.job.error.code == "http_404"
+
+
+def test_nobody_elses_and_no_unknown_job_is_told_of(store: Store) -> None:
+    job_id = submitted(store)
+    assert store.events_after("somebody-else", job_id, 0) is None
+    assert store.events_after(CALLER.caller_id, "nobody", 0) is None

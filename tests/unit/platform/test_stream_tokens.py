@@ -1,0 +1,53 @@
+"""Tokens for one job's stream: what they grant, and that nothing else is taken for one."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from indexmill.platform.stream_tokens import StreamGrant, sign, verify
+from indexmill.testing.clock import FrozenClock
+
+SECRET = "a secret"
+CLOCK = FrozenClock()
+GRANT = StreamGrant("5e2c11f4-0000-4000-8000-000000000000", "caller/ünï.1", CLOCK.now() + timedelta(hours=1))
+TOKEN = sign(SECRET, GRANT)
+
+
+def test_a_token_grants_what_was_signed() -> None:
+    assert verify(SECRET, TOKEN, CLOCK.now()) == GRANT
+
+
+def test_a_token_can_stand_in_a_url_as_it_is() -> None:
+    assert set(TOKEN) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
+
+
+def test_a_token_is_good_until_its_second_and_not_in_it() -> None:
+    assert verify(SECRET, TOKEN, GRANT.expires_at - timedelta(seconds=1)) == GRANT
+    assert verify(SECRET, TOKEN, GRANT.expires_at) is None
+
+
+def test_no_changed_character_goes_unnoticed() -> None:
+    for at, letter in enumerate(TOKEN):
+        changed = TOKEN[:at] + ("A" if letter != "A" else "B") + TOKEN[at + 1 :]
+        assert verify(SECRET, changed, CLOCK.now()) is None, at
+        assert verify(SECRET, TOKEN[:at] + TOKEN[at + 1 :], CLOCK.now()) is None, at
+
+
+@pytest.mark.parametrize(
+    "token", ["", ".", "a.b", "ä.ö", TOKEN + "=", TOKEN + ".", f" {TOKEN}", "A" * 2_000, "\0.\0"]
+)
+def test_what_is_no_token_grants_nothing(token: str) -> None:
+    assert verify(SECRET, token, CLOCK.now()) is None
+
+
+def test_another_secret_grants_nothing() -> None:
+    assert verify("another secret", TOKEN, CLOCK.now()) is None
+
+
+def test_an_empty_secret_is_refused_on_both_sides() -> None:
+    with pytest.raises(ValueError, match="empty"):
+        sign("", GRANT)
+    with pytest.raises(ValueError, match="empty"):
+        verify("", TOKEN, CLOCK.now())
