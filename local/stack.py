@@ -17,6 +17,7 @@ from local.backends.model_files import DIMENSIONS, MODEL_ID, tokenizer_path
 from local.backends.process import free_port, stand_in
 from local.compute.host import LambdaHost
 from local.control import ControlApi
+from local.gateway_port import GatewayPort
 from local.metrics.queues import Queues
 from local.metrics.telemetry import Telemetry
 from local.preparation import REPOSITORY, Preparation
@@ -41,7 +42,7 @@ class StackOptions:
 
     state: Path
     port: int = 0
-    """Of the gateway; 0 takes a free one."""
+    """Of the gateway; 0 takes that of the last time, or a free one."""
     overrides: Mapping[str, str] = field(default_factory=dict)
     """Values of template parameters."""
     site_root: Path | None = None
@@ -244,6 +245,7 @@ class Stack:
         ids, arns = await preparation.create_resources(base.aws.endpoint, template.stateful(), REGION)
         base.aws.save()
         await started[base.postgres.name]
+        gateway = GatewayPort(self._state, options.port)
         around = Surroundings(
             aws_endpoint=base.aws.endpoint,
             prompt_long_polls=base.aws.prompt_long_polls,
@@ -251,7 +253,7 @@ class Stack:
             region=REGION,
             account_id=ACCOUNT_ID,
             logs=self._state.logs,
-            port=options.port,
+            port=gateway.number,
         )
         await started[_HOST]
         runtime = self._runtime = Runtime(base.host, template.cloud(ids, arns), ids, arns, around)
@@ -261,7 +263,7 @@ class Stack:
         self._record()
         self._telemetry.watch(base.host, Queues(base.aws.endpoint, ids, region=REGION))
         self.info = {
-            "gateway": runtime.gateway,
+            "gateway": gateway.keep(runtime.gateway),
             "database_url": base.postgres.url,
             "aws_endpoint": base.aws.endpoint,
             "invoke_endpoint": runtime.invoke_endpoint,
@@ -269,7 +271,7 @@ class Stack:
             "account_id": ACCOUNT_ID,
             "parameters": dict(parameters),
             "resources": dict(ids),
-            "warnings": runtime.warnings,
+            "warnings": [*runtime.warnings, *gateway.warnings],
         }
 
     async def _create_resources(self, aws: Aws) -> None:

@@ -28,7 +28,7 @@ def run(
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Return when it is ready.")] = False,
     as_json: JsonOption = False,
     state: StateOption = DEFAULT_STATE,
-    port: Annotated[int, typer.Option(help="Of the gateway; 0 takes a free one.")] = 0,
+    port: Annotated[int, typer.Option(help="Of the gateway; 0 takes that of the last time, if free.")] = 0,
     parameter: Annotated[
         list[str] | None,
         typer.Option(

@@ -53,7 +53,7 @@ def error_type(failed: bytes) -> str:
 
 
 def reason(failed: bytes) -> str:
-    """An error document in one line for people, without the request id that the platform's errors start with."""
+    """An error document in one line for people, without the request id in front of the platform's errors."""
     message = _REQUEST.sub("", str(_fields(failed).get("errorMessage") or "")).strip()
     told = " ".join(f"{error_type(failed)}: {message}".split()) if message else error_type(failed)
     return told if len(told) <= _LONGEST_REASON else told[: _LONGEST_REASON - 1] + "…"

@@ -13,7 +13,6 @@ from local.compute.invocation import Invocation
 from local.compute.log_files import LogFiles
 from local.spec import FunctionSpec
 
-
 _MOST_KEPT: Final = 50
 """Lines of an initialisation that are kept for the request that it fails."""
 

@@ -38,10 +38,24 @@ def test_only_functions_that_did_something_are_shown() -> None:
 def test_dead_letters_stand_beside_their_queue() -> None:
     depth = {"visible": 4, "in_flight": 1, "delayed": 0}
     queues = {"ScrapeQueue": depth, "ScrapeDlq": {"visible": 2, "in_flight": 1, "delayed": 0}}
-    source = {"queue": "ScrapeQueue", "enabled": False, "messages": 9}
+    source = {"queue": "ScrapeQueue", "enabled": False, "messages": 9, "in_flight": 1}
     shown = text(tables.queues(found(queues=queues, sources={"s": source}))).splitlines()
     assert len(shown) == 2
     assert shown[1].split() == ["ScrapeQueue", "4", "1", "0", "3", "9", "source", "is", "off"]
+
+
+def test_messages_that_a_failure_left_are_explained() -> None:
+    depth = {"ScrapeQueue": {"visible": 0, "in_flight": 2, "delayed": 0}}
+    source = {"queue": "ScrapeQueue", "function": "Worker", "visibility_s": 360, "in_flight": 0}
+
+    def shown(**more: Any) -> str:
+        took = {"Worker": {"last_s": 50.0}}
+        table = tables.queues(found(queues=depth, sources={"s": source | more}, durations=took))
+        return text(table).splitlines()[1]
+
+    assert "left by a failure, hidden for 5 min 10 s at most" in shown()
+    assert "given back, each for its own time" in shown(item_failures=1)
+    assert "hidden" not in shown(in_flight=1)
 
 
 def test_queues_that_do_not_answer_are_told() -> None:
