@@ -83,9 +83,10 @@ def hidden(found: Found, depth: Mapping[str, int], source: Mapping[str, Any]) ->
     """Why messages are in flight though no function works on them, and for how long that can last."""
     if not depth["in_flight"] or not source or source.get("in_flight"):
         return ""
-    if source.get("item_failures"):
+    if source.get("item_failures") and not source.get("function_errors"):
         return "[yellow]given back, each for its own time[/]"
-    since = found.get("durations", {}).get(source["function"], {}).get("last_s", 0.0)
+    # What was taken before this stack started is hidden since then at the latest.
+    since = found.get("durations", {}).get(source["function"], {}).get("last_s", found.get("up_s", 0.0))
     left = max(0.0, source["visibility_s"] - since)
     return f"[yellow]left by a failure, hidden for {age(left)} at most[/]"
 

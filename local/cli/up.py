@@ -89,7 +89,8 @@ def _detached(options: StackOptions, *, as_json: bool) -> None:
         print_json(stack.info)
         return
     show(stack.info)
-    console().print(f"It runs on its own; end it with: [bold]indexmill down[/] --state {options.state}")
+    where = "" if options.state == DEFAULT_STATE else f" --state {options.state}"
+    console().print(f"It runs on its own; end it with: [bold]indexmill down[/]{where}")
 
 
 def _foreground(options: StackOptions, *, as_json: bool) -> None:

@@ -17,6 +17,8 @@ _HIDDEN: Final = frozenset(
     {"level", "location", "message", "timestamp", "service", "xray_trace_id", "job_id", "caller_id"}
     | {"caller_type", "tier", "request_id"}
 )
+_ADVICE: Final = "LAMBDA_WARNING: Unhandled exception."
+"""What AWS's runtime client says at length before each error."""
 _ORDER: Final = {"state": 0, "message": 1, "run": 2, "log": 3, "end": 4, "dead": 5}
 
 
@@ -133,7 +135,8 @@ def _asked_for(run: Run, messages: Sequence[Row]) -> bool:
 
 
 def _speaks(record: Record) -> bool:
-    return record.stream != "platform" and not record.is_metrics and bool(record.message.strip())
+    said = record.message.strip()
+    return record.stream != "platform" and not record.is_metrics and bool(said) and _ADVICE not in said
 
 
 def _said(record: Record) -> Event:
@@ -160,7 +163,7 @@ def _stages(records: JobRecords, invocations: Sequence[Run]) -> Iterator[Stage]:
             before["to_status"],
             before["attempt"],
             max(0.0, (ended - began).total_seconds() * 1e3),
-            *_parts(_work(invocations, began, ended), began, ended),
+            *_parts(_work(invocations, began, ended), began, ended, running=after is None),
             running=after is None,
             failure=None if after is None else _failure(after),
         )
@@ -174,7 +177,7 @@ def _failure(row: Row) -> str | None:
 
 
 def _parts(
-    work: Run | None, began: datetime, ended: datetime
+    work: Run | None, began: datetime, ended: datetime, *, running: bool
 ) -> tuple[float | None, float | None, float | None]:
     """Milliseconds until work began, of work, and after it; of work that goes on only what is known."""
     if work is None:
@@ -184,7 +187,7 @@ def _parts(
     if work.report is None:
         return wait, max(0.0, total - wait), None
     busy = min(work.report.duration_ms, max(0.0, total - wait))
-    return wait, busy, max(0.0, total - wait - busy)
+    return wait, busy, None if running else max(0.0, total - wait - busy)
 
 
 def _work(invocations: Sequence[Run], began: datetime, ended: datetime) -> Run | None:

@@ -47,6 +47,7 @@ def test_dead_letters_stand_beside_their_queue() -> None:
 def test_messages_that_a_failure_left_are_explained() -> None:
     depth = {"ScrapeQueue": {"visible": 0, "in_flight": 2, "delayed": 0}}
     source = {"queue": "ScrapeQueue", "function": "Worker", "visibility_s": 360, "in_flight": 0}
+    source |= {"function_errors": 1, "item_failures": 1}
 
     def shown(**more: Any) -> str:
         took = {"Worker": {"last_s": 50.0}}
@@ -54,7 +55,7 @@ def test_messages_that_a_failure_left_are_explained() -> None:
         return text(table).splitlines()[1]
 
     assert "left by a failure, hidden for 5 min 10 s at most" in shown()
-    assert "given back, each for its own time" in shown(item_failures=1)
+    assert "given back, each for its own time" in shown(function_errors=0)
     assert "hidden" not in shown(in_flight=1)
 
 
