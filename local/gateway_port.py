@@ -10,12 +10,21 @@ from local.state import StateFolder
 _NAME = "gateway"
 
 
+class PortTaken(RuntimeError):
+    """The port that was asked for is not free."""
+
+
 class GatewayPort:
     """Which port the gateway is to take: the one that was asked for, else the last one, else any."""
 
     def __init__(self, state: StateFolder, asked: int) -> None:
-        """`asked` is 0 when any will do; one that was asked for is never replaced by another."""
+        """`asked` is 0 when any will do; raises PortTaken when another cannot be had."""
         self._state = state
+        if asked and free_port(asked) != asked:
+            raise PortTaken(
+                f"port {asked} cannot be had for the gateway, another program uses it or it is reserved; "
+                "choose another: indexmill up --port N"
+            )
         last = state.last_port(_NAME)
         self.number = asked or (free_port(last) if last else 0)
         self.warnings: list[str] = []

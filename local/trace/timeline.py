@@ -19,6 +19,7 @@ _HIDDEN: Final = frozenset(
 )
 _ADVICE: Final = "LAMBDA_WARNING: Unhandled exception."
 """What AWS's runtime client says at length before each error."""
+_INDENT: Final = " " * 16
 _ORDER: Final = {"state": 0, "message": 1, "run": 2, "log": 3, "end": 4, "dead": 5}
 
 
@@ -143,7 +144,8 @@ def _said(record: Record) -> Event:
     fields = record.fields
     failed = fields.get("level") in ("ERROR", "CRITICAL")
     if "message" not in fields:
-        return Event(moment(record.at), "log", f"{record.function}: {record.message.strip()}", failed)
+        said = record.message.strip().replace("\n", "\n" + _INDENT)
+        return Event(moment(record.at), "log", f"{record.function}: {said}", failed)
     rest = values({name: value for name, value in fields.items() if name not in _HIDDEN})
     return Event(moment(record.at), "log", f"{record.function}: {fields['message']} {rest}".rstrip(), failed)
 

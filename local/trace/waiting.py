@@ -13,6 +13,7 @@ from local.trace.invocations import Run
 COORDINATOR: Final = "Orchestrator"
 """Functions with this beginning move the job on; all others do a stage's work."""
 ENDS: Final = frozenset({"done", "failed"})
+_SHORT_S: Final = 30
 _EMPTY: Final[Mapping[str, Any]] = {}
 
 
@@ -118,9 +119,11 @@ def _hidden(last: Run, around: Surroundings, now: datetime) -> Iterator[str]:
             f"its message is in flight in {source['queue']}, which hides what was taken for "
             f"{source['visibility_s']} s: it is tried again {_at(visible_at, now)} at the latest"
         )
-        if parameter := source.get("visibility_parameter"):
+        parameter = source.get("visibility_parameter")
+        if parameter and source["visibility_s"] > _SHORT_S:
             timeout = parameter.replace("Visibility", "Timeout")
-            yield f"to wait less next time: indexmill up --parameter {timeout}=5 --parameter {parameter}=30"
+            given = f"--parameter {timeout}=5 --parameter {parameter}={_SHORT_S}"
+            yield f"to wait less next time: indexmill up {given}"
     if not source.get("enabled", True):
         yield f"nothing takes messages from {source['queue']} now: its source is off"
 
