@@ -63,18 +63,10 @@ def run(
 
       indexmill logs --request 437715e7-55cf-4f02-8e66-fe63906eebbf
     """
-    from local.logbook.records import LogFolder
-
     if not state.is_dir() and not follow:
         raise Failure(f"no stack has run on {state}; start one with: indexmill up", EXIT_NO_STACK)
-    wanted = frozenset(functions or ())
-    # Who belongs to a job is known from all functions, so that the choice among them comes last.
-    logs = LogFolder(state / "logs" / "functions", () if job or request else wanted)
-    known = logs.known()
-    names = sorted({*known, *function_names("")})
-    if unknown := sorted(wanted - set(names)):
-        raise Failure(f"there is no function {', '.join(unknown)}; there are {', '.join(names)}", EXIT_USAGE)
-    found = _Found(job, request, wanted)
+    found = _Found(job, request, frozenset(functions or ()))
+    logs = _opened(state, found)
     try:
         _print_all(logs, found, state, follow=follow)
     except KeyboardInterrupt:
@@ -104,6 +96,18 @@ class _Found:
                 continue
             self.lines += 1
             yield record
+
+
+def _opened(state: Path, found: _Found) -> LogFolder:
+    """The logs to look at. Raises Failure for a function that there is not."""
+    from local.logbook.records import LogFolder
+
+    # Who belongs to a job is known from all functions, so that the choice among them comes last.
+    logs = LogFolder(state / "logs" / "functions", () if found.job or found.request else found.functions)
+    names = sorted({*logs.known(), *function_names("")})
+    if unknown := sorted(found.functions - set(names)):
+        raise Failure(f"there is no function {', '.join(unknown)}; there are {', '.join(names)}", EXIT_USAGE)
+    return logs
 
 
 def _print_all(logs: LogFolder, found: _Found, state: Path, *, follow: bool) -> None:
