@@ -13,7 +13,9 @@ from local.trace.invocations import Run
 COORDINATOR: Final = "Orchestrator"
 """Functions with this beginning move the job on; all others do a stage's work."""
 ENDS: Final = frozenset({"done", "failed"})
-_SHORT_S: Final = 30
+_SHORT: Final = {"ScrapeVisibility": (5, 30)}
+"""Time-out and visibility to work on a handler with, by the parameter of the visibility."""
+_SHORT_OTHERS: Final = (10, 60)
 _EMPTY: Final[Mapping[str, Any]] = {}
 
 
@@ -120,9 +122,10 @@ def _hidden(last: Run, around: Surroundings, now: datetime) -> Iterator[str]:
             f"{source['visibility_s']} s: it is tried again {_at(visible_at, now)} at the latest"
         )
         parameter = source.get("visibility_parameter")
-        if parameter and source["visibility_s"] > _SHORT_S:
+        timeout_s, short_s = _SHORT.get(parameter or "", _SHORT_OTHERS)
+        if parameter and source["visibility_s"] > short_s:
             timeout = parameter.replace("Visibility", "Timeout")
-            given = f"--parameter {timeout}=5 --parameter {parameter}={_SHORT_S}"
+            given = f"--parameter {timeout}={timeout_s} --parameter {parameter}={short_s}"
             yield f"to wait less next time: indexmill up {given}"
     if not source.get("enabled", True):
         yield f"nothing takes messages from {source['queue']} now: its source is off"

@@ -58,6 +58,15 @@ def test_a_failed_call_is_failed_with_its_reason_and_its_message_hidden() -> Non
     assert "--parameter ScrapeTimeout=5 --parameter ScrapeVisibility=30" in shorter
 
 
+def test_times_that_are_short_already_are_not_to_be_shortened() -> None:
+    short = Surroundings(sources={"s": QUEUE | {"visibility_s": 30}})
+    records = JobRecords(JOB | {"status": "scraping"}, SCRAPING, [message(0, 5)], [], at(1000))
+    assert len(timeline(records, failing(200, 50), short).waiting) == 2
+    embed = Surroundings(sources={"s": QUEUE | {"visibility_parameter": "EmbedVisibility"}})
+    told = timeline(records, failing(200, 50), embed).waiting[-1]
+    assert told.endswith("--parameter EmbedTimeout=10 --parameter EmbedVisibility=60")
+
+
 def test_a_status_of_the_platform_is_a_failure_too() -> None:
     start, report = run(0, 50, "Worker")
     timed_out = log(50, "Worker", f"{report.message}Status: timeout\t")
