@@ -124,7 +124,13 @@ class Runtime:
         return {
             "functions": {name: asdict(stats) for name, stats in self.host.stats().items()},
             "sources": {
-                source.spec.logical_id: {"queue": source.spec.queue, "enabled": source.enabled}
+                source.spec.logical_id: {
+                    "queue": source.spec.queue,
+                    "function": source.spec.function,
+                    "enabled": source.enabled,
+                    "visibility_s": source.spec.visibility_s,
+                    "visibility_parameter": source.spec.visibility_parameter,
+                }
                 | asdict(source.stats())
                 for source in self._sources
             },

@@ -93,6 +93,10 @@ class SqsSourceSpec:
     maximum_concurrency: int | None = None
     report_batch_item_failures: bool = False
     enabled: bool = True
+    visibility_s: int = 30
+    """How long the queue hides a message that was taken."""
+    visibility_parameter: str | None = None
+    """The template's parameter that says so, if one does."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from local.backends.model_files import DIMENSIONS, MODEL_ID, tokenizer_path
 from local.backends.process import free_port, stand_in
 from local.compute.host import LambdaHost
 from local.control import ControlApi
+from local.gateway_port import GatewayPort
 from local.metrics.queues import Queues
 from local.metrics.telemetry import Telemetry
 from local.preparation import REPOSITORY, Preparation
@@ -41,7 +42,7 @@ class StackOptions:
 
     state: Path
     port: int = 0
-    """Of the gateway; 0 takes a free one."""
+    """Of the gateway; 0 takes that of the last time, or a free one."""
     overrides: Mapping[str, str] = field(default_factory=dict)
     """Values of template parameters."""
     site_root: Path | None = None
@@ -246,6 +247,7 @@ class Stack:
         ids, arns = await preparation.create_resources(base.aws.endpoint, template.stateful(), REGION)
         base.aws.save()
         await started[base.postgres.name]
+        gateway = GatewayPort(self._state, options.port)
         around = Surroundings(
             aws_endpoint=base.aws.endpoint,
             prompt_long_polls=base.aws.prompt_long_polls,
@@ -253,7 +255,7 @@ class Stack:
             region=REGION,
             account_id=ACCOUNT_ID,
             logs=self._state.logs,
-            port=options.port,
+            port=gateway.number,
         )
         await started[_HOST]
         runtime = self._runtime = Runtime(base.host, template.cloud(ids, arns), ids, arns, around)
@@ -264,7 +266,7 @@ class Stack:
         self._telemetry.watch(base.host, Queues(base.aws.endpoint, ids, region=REGION))
         self._control.schedules = runtime.schedules
         self.info = {
-            "gateway": runtime.gateway,
+            "gateway": gateway.keep(runtime.gateway),
             "database_url": base.postgres.url,
             "aws_endpoint": base.aws.endpoint,
             "invoke_endpoint": runtime.invoke_endpoint,
@@ -272,7 +274,7 @@ class Stack:
             "account_id": ACCOUNT_ID,
             "parameters": dict(parameters),
             "resources": dict(ids),
-            "warnings": runtime.warnings,
+            "warnings": [*runtime.warnings, *gateway.warnings],
         }
 
     async def _create_resources(self, aws: Aws) -> None:

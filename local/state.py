@@ -140,11 +140,14 @@ class StateFolder:
         return self.path / "membership-keys.json"
 
     def last_port(self, name: str) -> int:
-        """The port of a stand-in at the last start, 0 at the first: URLs of indexed pages stay right."""
+        """The port of a stand-in, or of the gateway, at the last start; 0 at the first.
+
+        So URLs of indexed pages, and scripts that name the gateway, stay right.
+        """
         return self._ports().get(name, 0)
 
     def keep_port(self, name: str, port: int) -> None:
-        """Remember a stand-in's port for the next start."""
+        """Remember a port for the next start."""
         self._write("ports.json", {**self._ports(), name: port})
 
     def write_info(self, info: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -102,11 +102,10 @@ class Template:
         for body in self._of_type("AWS::Lambda::EventSourceMapping"):
             queue = body["Properties"]["EventSourceArn"]["Fn::GetAtt"][0]
             function = self._static.resolve(body["Properties"]["FunctionName"])["Ref"]
-            asked = self._properties(queue).get("VisibilityTimeout", 30)
-            visibility = int(self._static.resolve(asked))
+            visibility, parameter = self._visibility(queue)
             timeout = self._timeout(self._properties(function))
             if visibility < VISIBILITY_FACTOR * timeout:
-                name = asked["Ref"] if isinstance(asked, dict) and "Ref" in asked else "its VisibilityTimeout"
+                name = parameter or "its VisibilityTimeout"
                 raise TemplateError(
                     f"{queue} hides messages for {visibility} s, less than {VISIBILITY_FACTOR} times the "
                     f"{timeout} s of {function}; raise {name} to {VISIBILITY_FACTOR * timeout} or more"
@@ -133,7 +132,7 @@ class Template:
             throttles=read_throttles(stages),
             binary_media_types=tuple(api_body.get("x-amazon-apigateway-binary-media-types", ())),
             sources=tuple(
-                read_sqs_source(name, resolver.resolve(self._properties(name)), queues)
+                self._with_visibility(read_sqs_source(name, resolver.resolve(self._properties(name)), queues))
                 for name in self._names_of("AWS::Lambda::EventSourceMapping")
             ),
             schedules=tuple(
@@ -142,6 +141,16 @@ class Template:
                 for schedule in read_schedule(name, resolver.resolve(self._properties(name)))
             ),
         )
+
+    def _visibility(self, queue: str) -> tuple[int, str | None]:
+        """How long a queue hides messages, and the parameter that says so if one does."""
+        asked = self._properties(queue).get("VisibilityTimeout", 30)
+        parameter = asked.get("Ref") if isinstance(asked, dict) else None
+        return int(self._static.resolve(asked)), parameter
+
+    def _with_visibility(self, source: SqsSourceSpec) -> SqsSourceSpec:
+        seconds, parameter = self._visibility(source.queue)
+        return replace(source, visibility_s=seconds, visibility_parameter=parameter)
 
     def _function(self, name: str, resolver: Resolver) -> FunctionSpec:
         raw = self._properties(name)

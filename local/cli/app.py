@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from local.cli import demo, doctor, down, events, invoke, logs, search, status, submit, trace, up
+from local.cli import demo, doctor, down, events, invoke, jobs, logs, search, status, submit, trace, up
 from local.cli.terminal import EXIT_FAILED, Failure, complain
 
 _NAME = "indexmill"
@@ -21,6 +21,8 @@ Examples:
   indexmill submit https://example.com/   index a page
 
   indexmill search "opening hours"        search what was indexed
+
+  indexmill jobs --status failed          list jobs
 
   indexmill trace JOB_ID                  see where a job's time went
 
@@ -46,7 +48,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (up, down, status, submit, search, trace, logs, invoke, events, doctor, demo):
+for command in (up, down, status, submit, search, jobs, trace, logs, invoke, events, doctor, demo):
     app.command(command.__name__.rpartition(".")[2])(command.run)
 
 

@@ -21,7 +21,8 @@ _MARKS: Final = {"ok": ("ok", "green"), "note": ("note", "yellow"), "wrong": ("W
 def run(as_json: JsonOption = False, state: StateOption = DEFAULT_STATE) -> None:
     """Look for what is missing or wrong on this machine, and say how to mend it.
 
-    Exits with 1 when something is wrong; a note alone is no reason.
+    Each finding says what is wrong, what that affects, and how to mend it. Exits with 1 when something is
+    wrong; a note alone is no reason.
 
     Examples:
 
@@ -41,8 +42,9 @@ def run(as_json: JsonOption = False, state: StateOption = DEFAULT_STATE) -> None
         mark, colour = _MARKS[finding.verdict]
         screen.print(f"[{colour}]{mark:<6}[/]", end="")
         screen.print(f"{finding.about}: {finding.text}", markup=False)
-        if finding.mend:
-            screen.print(f"      → {finding.mend}", markup=False)
+        for head, said in (("affects", finding.affects), ("mend", finding.mend)):
+            if said:
+                screen.print(f"{'':<6}{head:<8} {said}", markup=False)
     wrong = [finding for finding in found if finding.verdict == "wrong"]
     if as_json:
         print_json({"healthy": not wrong, "findings": [asdict(finding) for finding in found]})

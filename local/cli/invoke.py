@@ -22,6 +22,7 @@ from local.cli.terminal import (
     JsonOption,
     StateOption,
     leave,
+    note,
     print_json,
     running_stack,
 )
@@ -66,7 +67,8 @@ def run(
 ) -> None:
     """Run a function of the running stack once, and print its result.
 
-    Exits with 1 when the function failed; its error document is the result then.
+    Exits with 1 when the function failed, and its error document is the result then; also when it handled
+    none, or not all, of a queue's messages.
 
     Examples:
 
@@ -89,6 +91,26 @@ def run(
         if not as_json:
             sys.stderr.write(f"error: {function} failed ({outcome.function_error})\n")
         leave(EXIT_FAILED)
+    if problem := _left_over(function, payload, outcome.payload):
+        note(problem)
+        leave(EXIT_FAILED)
+
+
+def _left_over(function: str, event: bytes, result: str) -> str:
+    """What a queue's consumer did not handle; empty when it handled everything, or is none."""
+    answer, given = _parsed(result), _parsed(event.decode("utf-8", "replace"))
+    if not isinstance(answer, dict) or not isinstance(answer.get("batchItemFailures"), list):
+        return ""
+    records = given.get("Records") if isinstance(given, dict) else None
+    if not isinstance(records, list) or not records:
+        from local.samples import SAMPLES
+
+        name = next((f" {name}" for name, each in SAMPLES.items() if each.function == function), "")
+        return f"nothing was handled: the event has no Records; one to start from: indexmill events{name}"
+    failed = len(answer["batchItemFailures"])
+    if failed:
+        return f"{failed} of {len(records)} messages were not handled; a queue would deliver them again"
+    return ""
 
 
 def _payload(event: str) -> bytes:

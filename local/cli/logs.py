@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from local.cli.choices import function_names
-from local.cli.terminal import DEFAULT_STATE, EXIT_USAGE, Failure, StateOption, console
+from local.cli.terminal import (
+    DEFAULT_STATE,
+    EXIT_FAILED,
+    EXIT_NO_STACK,
+    EXIT_USAGE,
+    Failure,
+    StateOption,
+    console,
+    leave,
+    note,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from local.logbook.records import LogFolder, Record
-    from local.logbook.selection import Selection
 
 _POLL_S = 0.2
 
@@ -39,7 +51,7 @@ def run(
 ) -> None:
     """Print what the functions logged, newest last: time, function, invocation, message.
 
-    An id may be cut short to its beginning.
+    An id may be cut short to its beginning. Exits with 1 when nothing was logged for the job or the request.
 
     Examples:
 
@@ -51,34 +63,85 @@ def run(
 
       indexmill logs --request 437715e7-55cf-4f02-8e66-fe63906eebbf
     """
-    from local.logbook.records import LogFolder
-    from local.logbook.selection import Selection
-
-    folder = state / "logs" / "functions"
-    # Who belongs to a job is known from all functions, so that the choice among them comes last.
-    logs = LogFolder(folder, [] if job or request else functions or [])
-    known = logs.known()
-    if not follow and (unknown := [each for each in functions or [] if each not in known]):
-        have = f"those with logs are {', '.join(known)}" if known else f"there are none in {folder} yet"
-        raise Failure(f"no logs of {', '.join(unknown)}; {have}", EXIT_USAGE)
+    if not state.is_dir() and not follow:
+        raise Failure(f"no stack has run on {state}; start one with: indexmill up", EXIT_NO_STACK)
+    found = _Found(job, request, frozenset(functions or ()))
+    logs = _opened(state, found)
     try:
-        _print_all(logs, Selection(job, request), frozenset(functions or ()), follow=follow)
+        _print_all(logs, found, state, follow=follow)
     except KeyboardInterrupt:
         return
     finally:
         logs.close()
+    if (job or request) and not found.lines:
+        leave(EXIT_FAILED)
 
 
-def _print_all(logs: LogFolder, selection: Selection, functions: frozenset[str], *, follow: bool) -> None:
-    screen = console()
+@dataclass(slots=True)
+class _Found:
+    """What is looked for, and what came of it so far."""
+
+    job: str | None
+    request: str | None
+    functions: frozenset[str]
+    lines: int = 0
+    elsewhere: set[str] = field(default_factory=set)
+    """Functions that wrote chosen lines and were not asked for."""
+
+    def take(self, records: Sequence[Record]) -> Iterator[Record]:
+        """Those of the chosen records that are to be printed."""
+        for record in records:
+            if self.functions and record.function not in self.functions:
+                self.elsewhere.add(record.function)
+                continue
+            self.lines += 1
+            yield record
+
+
+def _opened(state: Path, found: _Found) -> LogFolder:
+    """The logs to look at. Raises Failure for a function that there is not."""
+    from local.logbook.records import LogFolder
+
+    # Who belongs to a job is known from all functions, so that the choice among them comes last.
+    logs = LogFolder(state / "logs" / "functions", () if found.job or found.request else found.functions)
+    names = sorted({*logs.known(), *function_names("")})
+    if unknown := sorted(found.functions - set(names)):
+        raise Failure(f"there is no function {', '.join(unknown)}; there are {', '.join(names)}", EXIT_USAGE)
+    return logs
+
+
+def _print_all(logs: LogFolder, found: _Found, state: Path, *, follow: bool) -> None:
+    from local.logbook.selection import Selection
+
+    screen, selection = console(), Selection(found.job, found.request)
+    first = True
     while True:
-        for record in selection.choose(logs.new()):
-            if not functions or record.function in functions:
-                _print(screen, record)
+        for record in found.take(selection.choose(logs.new())):
+            _print(screen, record)
         sys.stdout.flush()
+        if first and (missing := _missing(found, logs.known(), state)):
+            note(f"{missing}; waiting, Ctrl-C ends it" if follow else missing)
+        first = False
         if not follow:
             return
         time.sleep(_POLL_S)
+
+
+def _missing(found: _Found, known: Sequence[str], state: Path) -> str:
+    """What was looked for in vain and where it may be; empty when there is nothing to say."""
+    from local.logbook import nothing
+
+    if found.job or found.request:
+        if found.lines:
+            return ""
+        if found.elsewhere:
+            return nothing.not_of(found.functions, found.elsewhere)
+        if found.request:
+            return nothing.no_request(found.request, state / "logs" / "access.jsonl")
+        return nothing.no_job(found.job or "")
+    if silent := found.functions - set(known):
+        return nothing.not_run(silent)
+    return "" if known else "no function has run yet"
 
 
 def _print(screen: Console, record: Record) -> None:

@@ -69,13 +69,27 @@ def queues(found: Found) -> Table:
         waiting = "?" if dead is None else str(dead["visible"] + dead["in_flight"])
         shown = f"[red]{waiting}[/]" if waiting not in ("0", "?") else waiting
         source = sources.get(name, {})
-        state = "" if source.get("enabled", True) else "[yellow]source is off[/]"
+        state = (
+            "[yellow]source is off[/]" if not source.get("enabled", True) else hidden(found, depth, source)
+        )
         counts = (str(depth[column]) for column in ("visible", "in_flight", "delayed"))
         oldest = _oldest(depth)
         table.add_row(name, *counts, oldest, shown, str(source.get("messages", "")), state)
     if not depths:
         table.add_row("[yellow]the AWS endpoint does not answer[/]")
     return table
+
+
+def hidden(found: Found, depth: Mapping[str, int], source: Mapping[str, Any]) -> str:
+    """Why messages are in flight though no function works on them, and for how long that can last."""
+    if not depth["in_flight"] or not source or source.get("in_flight"):
+        return ""
+    if source.get("item_failures") and not source.get("function_errors"):
+        return "[yellow]given back, each for its own time[/]"
+    # What was taken before this stack started is hidden since then at the latest.
+    since = found.get("durations", {}).get(source["function"], {}).get("last_s", found.get("up_s", 0.0))
+    left = max(0.0, source["visibility_s"] - since)
+    return f"[yellow]left by a failure, hidden for {age(left)} at most[/]"
 
 
 def metrics(found: Found) -> Table:

@@ -73,6 +73,12 @@ def complain(sentence: str) -> None:
     sys.stderr.write(f"error: {sentence}\n")
 
 
+def note(sentence: str) -> None:
+    """Something to know, on standard error: no part of the result."""
+    sys.stderr.write(f"note: {sentence}\n")
+    sys.stderr.flush()
+
+
 def leave(exit_code: int) -> NoReturn:
     """End the command."""
     raise typer.Exit(exit_code)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
+from urllib.request import urlopen
 
 import typer
 
@@ -17,6 +20,11 @@ from local.cli.terminal import (
     running_stack,
 )
 
+if TYPE_CHECKING:
+    from local.trace.waiting import Surroundings
+
+_TIMEOUT_S = 5.0
+
 
 def run(
     job_id: Annotated[str, typer.Argument(metavar="JOB_ID", help="The job's id, or its beginning.")],
@@ -25,7 +33,8 @@ def run(
 ) -> None:
     """Show all that happened to a job, and where its time went.
 
-    Of each stage: time in all, waiting until its function started, work, and until its report was applied.
+    Of each stage: time in all, waiting until its function started, work, and until its report was applied. Of
+    a job that is not at its end: what it waits for.
 
     Examples:
 
@@ -53,8 +62,20 @@ def run(
         chosen = Selection(job=records.job["id"]).choose(logs.new())
     finally:
         logs.close()
-    found = timeline(records, chosen)
+    found = timeline(records, chosen, _surroundings(info["control"], records.read_at))
     if as_json:
         print_json(show.as_json(found))
     else:
         show.show(console(), found)
+
+
+def _surroundings(control: str, now: datetime) -> Surroundings:
+    """What the running stack tells of its queues; nothing when it does not answer: no reason to fail."""
+    from local.trace.waiting import Surroundings
+
+    try:
+        with urlopen(f"{control}/status", timeout=_TIMEOUT_S) as answer:  # noqa: S310 - our own loopback port
+            found = json.load(answer)
+    except (OSError, ValueError):
+        return Surroundings()
+    return Surroundings(now - timedelta(seconds=found["up_s"]), found.get("sources", {}))

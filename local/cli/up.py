@@ -28,7 +28,7 @@ def run(
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Return when it is ready.")] = False,
     as_json: JsonOption = False,
     state: StateOption = DEFAULT_STATE,
-    port: Annotated[int, typer.Option(help="Of the gateway; 0 takes a free one.")] = 0,
+    port: Annotated[int, typer.Option(help="Of the gateway; 0 takes that of the last time, if free.")] = 0,
     parameter: Annotated[
         list[str] | None,
         typer.Option(
@@ -89,7 +89,8 @@ def _detached(options: StackOptions, *, as_json: bool) -> None:
         print_json(stack.info)
         return
     show(stack.info)
-    console().print(f"It runs on its own; end it with: [bold]indexmill down[/] --state {options.state}")
+    where = "" if options.state == DEFAULT_STATE else f" --state {options.state}"
+    console().print(f"It runs on its own; end it with: [bold]indexmill down[/]{where}")
 
 
 def _foreground(options: StackOptions, *, as_json: bool) -> None:

@@ -10,6 +10,10 @@ _JOB: Final = b'\\"job_id\\":'
 """In the body of an SQS record or of an HTTP request, which is JSON within JSON: there quotes are escaped. So
 the id in a path, of a caller who only looks at a job, is not meant."""
 _ID: Final = re.compile(rb'\s*\\"([^"\\]{1,100})\\"')
+_OWN_JOB: Final = b'"job_id":'
+"""In the event itself, of a function that another one calls."""
+_OWN_ID: Final = re.compile(rb'\s*"([^"\\]{1,100})"')
+_PATH: Final = b'"pathParameters":'
 _CONTEXT: Final = b'"requestContext":{'
 _REQUEST: Final = b'"requestId":"'
 _ROOT: Final = re.compile(r"Root=([0-9a-fA-F-]{1,64})")
@@ -18,10 +22,13 @@ _ROOT: Final = re.compile(r"Root=([0-9a-fA-F-]{1,64})")
 def causes(payload: bytes, trace_id: str | None) -> dict[str, Any]:
     """The jobs in an event, the gateway's request id, the trace it belongs to; without what is not there."""
     found: dict[str, Any] = {}
-    if jobs := list(dict.fromkeys(_jobs(payload))):
-        found["jobs"] = jobs
     # Plain searches: a pattern over a whole event would take milliseconds of the host's only thread.
     context = payload.find(_CONTEXT)
+    jobs = list(_jobs(payload, _JOB, _ID))
+    if context < 0 and _PATH not in payload:
+        jobs += _jobs(payload, _OWN_JOB, _OWN_ID)
+    if jobs:
+        found["jobs"] = list(dict.fromkeys(jobs))
     at = payload.find(_REQUEST, context) if context >= 0 else -1
     if at >= 0:
         begin = at + len(_REQUEST)
@@ -33,10 +40,10 @@ def causes(payload: bytes, trace_id: str | None) -> dict[str, Any]:
     return found
 
 
-def _jobs(payload: bytes) -> Iterator[str]:
-    at = payload.find(_JOB)
+def _jobs(payload: bytes, key: bytes, pattern: re.Pattern[bytes]) -> Iterator[str]:
+    at = payload.find(key)
     while at >= 0:
-        after = at + len(_JOB)
-        if name := _ID.match(payload, after):
+        after = at + len(key)
+        if name := pattern.match(payload, after):
             yield name[1].decode("utf-8", "replace")
-        at = payload.find(_JOB, after)
+        at = payload.find(key, after)

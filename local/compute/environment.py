@@ -105,6 +105,12 @@ class ExecutionEnvironment:
         if self._sample() > self._spec.memory_mb and self._shop.memory.enforced and self._current is not None:
             self._abandon(faults.exited(self._current.request_id, signal.SIGKILL), "Runtime.ExitError")
 
+    def failed_for(self, invocation: Invocation, document: bytes) -> None:
+        """Log that the initialisation failed as what befell `invocation`, which nobody will take any more."""
+        self._process.drain()
+        took_ms = (time.monotonic() - self._began) * 1e3 if self._began else 0.0
+        self._log.init_failed(invocation, document, took_ms, self._peak_mb)
+
     # The Runtime API's side.
 
     def connected(self, connection: RuntimeConnection) -> None:
@@ -181,7 +187,7 @@ class ExecutionEnvironment:
         if body is None:
             # The client takes the refusal as fatal and ends, so this environment has no future.
             body, function_error, self.usable = faults.response_too_large(), "Unhandled", False
-        self._settle(current, function_error, None)
+        self._settle(current, body if function_error is not None else None, None)
         self._owner.free(self)
         current.resolve(body, function_error)
         return True
@@ -191,20 +197,21 @@ class ExecutionEnvironment:
         self._process.kill()
         current = self._current
         if current is not None:
-            self._settle(current, "Unhandled", status)
+            self._settle(current, document, status)
         self._give_up(None)
         if current is not None:
             current.resolve(document, "Unhandled")
 
-    def _settle(self, invocation: Invocation, function_error: str | None, status: str | None) -> None:
+    def _settle(self, invocation: Invocation, failed: bytes | None, status: str | None) -> None:
+        """`failed` is the error document of an invocation that did not succeed."""
         self._current = None
         self._cancel_timer()
         self._shop.memory.discard(self)
         if time.monotonic() - self._sampled > _SAMPLE_S:
             self._sample()
         self._process.drain()
-        self._log.end(invocation, self._peak_mb, status)
-        self._owner.finished(function_error is not None)
+        self._log.end(invocation, self._peak_mb, status, None if failed is None else faults.reason(failed))
+        self._owner.finished(failed is not None)
 
     def _timed_out(self) -> None:
         if self._current is not None:

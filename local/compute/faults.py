@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+from typing import Any, Final
 
 MAX_REQUEST_BYTES = 6_291_456
 """The largest payload of a synchronous invocation."""
 MAX_RESPONSE_BYTES = 6_291_556
 """The largest result of a synchronous invocation."""
+
+_LONGEST_REASON: Final = 300
+_REQUEST: Final = re.compile(r"^RequestId: \S+ Error: ")
 
 # The Go runtime's words, because AWS's own service prints those.
 _SIGNALS = {
@@ -40,6 +45,26 @@ class HostStopped(Exception):
 def document(error_type: str, message: str) -> bytes:
     """An error document in AWS's field order."""
     return json.dumps({"errorType": error_type, "errorMessage": message}).encode()
+
+
+def error_type(failed: bytes) -> str:
+    """The kind of error that an error document names."""
+    return str(_fields(failed).get("errorType") or "Unhandled")
+
+
+def reason(failed: bytes) -> str:
+    """An error document in one line for people, without the request id in front of the platform's errors."""
+    message = _REQUEST.sub("", str(_fields(failed).get("errorMessage") or "")).strip()
+    told = " ".join(f"{error_type(failed)}: {message}".split()) if message else error_type(failed)
+    return told if len(told) <= _LONGEST_REASON else told[: _LONGEST_REASON - 1] + "…"
+
+
+def _fields(failed: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(failed)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def timed_out(request_id: str, seconds: float) -> bytes:

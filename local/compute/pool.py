@@ -151,7 +151,9 @@ class FunctionPool:
         elif environment in self._starting and init_error is not None and self._waiting:
             invocation = self._waiting.popleft()
             self.finished(failed=True)
-            invocation.resolve(init_error(invocation.request_id), "Unhandled")
+            document = init_error(invocation.request_id)
+            environment.failed_for(invocation, document)
+            invocation.resolve(document, "Unhandled")
         self._starting.discard(environment)
         self._pump()
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
+from local.compute import faults
 from local.compute.causes import causes
 from local.compute.invocation import Invocation
 from local.compute.log_files import LogFiles
 from local.spec import FunctionSpec
+
+_MOST_KEPT: Final = 50
+"""Lines of an initialisation that are kept for the request that it fails."""
 
 
 class InvocationLog:
@@ -19,13 +24,16 @@ class InvocationLog:
         self._files = files
         self._spec = spec
         self._current: Invocation | None = None
+        self._loading: deque[tuple[str, str]] = deque(maxlen=_MOST_KEPT)
         self.init_ms = 0.0
         """Shown in the next REPORT, once."""
 
     def line(self, stream: str, message: str, more: Mapping[str, Any] | None = None) -> None:
         """A line that the process wrote; it has no request while the module is imported."""
         current = self._current
-        if current is not None and current.tail is not None:
+        if current is None:
+            self._loading.append((stream, message))
+        elif current.tail is not None:
             current.tail.add(message)
         self._files.write(
             self._spec.name, current.request_id if current is not None else None, stream, message, more
@@ -34,16 +42,40 @@ class InvocationLog:
     def start(self, invocation: Invocation) -> None:
         """From here on, lines are this invocation's."""
         self._current = invocation
+        self._loading.clear()
         started = f"START RequestId: {invocation.request_id} Version: $LATEST"
         self.line("platform", started, causes(invocation.payload, invocation.trace_id))
 
-    def end(self, invocation: Invocation, peak_mb: float, status: str | None) -> None:
-        """END and REPORT; `status` is `timeout`, an error type of the platform, or None."""
+    def init_failed(self, invocation: Invocation, failed: bytes, took_ms: float, peak_mb: float) -> None:
+        """The initialisation ended in the error document `failed`, and `invocation` with it.
+
+        What was written meanwhile belonged to no request; it is repeated for this one, as AWS does by trying
+        the initialisation again.
+        """
+        lines, why = list(self._loading), faults.reason(failed)
+        self.start(invocation)
+        for stream, message in lines:
+            self.line(stream, message)
+        kind = faults.error_type(failed)
+        if not any(kind in message for _, message in lines):
+            self.line("platform", f"INIT_ERROR {why}")
+        self.init_ms = took_ms
+        self.end(invocation, peak_mb, kind, why)
+
+    def end(
+        self, invocation: Invocation, peak_mb: float, status: str | None, failure: str | None = None
+    ) -> None:
+        """END and REPORT; `status` is `timeout`, an error type of the platform, or None.
+
+        `failure` says in one line why the invocation failed, which AWS's REPORT does not for an exception; it
+        is for readers of the file only.
+        """
         duration = invocation.duration_ms()
         # A time-out shows in AWS's figures as the limit itself.
         if status == "timeout":
             duration = self._spec.timeout_s * 1e3
-        self.line("platform", f"END RequestId: {invocation.request_id}")
+        more = {} if failure is None else {"failure": failure}
+        self.line("platform", f"END RequestId: {invocation.request_id}", more)
         fields = [
             f"REPORT RequestId: {invocation.request_id}",
             f"Duration: {duration:.2f} ms",

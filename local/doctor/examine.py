@@ -31,4 +31,5 @@ def examine(repository: Path, state: Path) -> Iterator[Finding]:
         try:
             yield from check()
         except Exception as error:  # noqa: BLE001 - a check that breaks is a finding, and the others go on
-            yield wrong(about, f"could not be checked: {type(error).__name__}: {error}", "make setup")
+            text = f"could not be checked: {type(error).__name__}: {error}"
+            yield wrong(about, text, "what else is wrong with it stays unknown", "make setup")

@@ -15,6 +15,9 @@ class Finding:
     about: str
     verdict: Verdict
     text: str
+    """What is there, or what is wrong with it."""
+    affects: str = ""
+    """What does not work, or may not."""
     mend: str = ""
     """What to do about it: a command, or a sentence."""
 
@@ -24,11 +27,11 @@ def ok(about: str, text: str) -> Finding:
     return Finding(about, "ok", text)
 
 
-def note(about: str, text: str, mend: str = "") -> Finding:
+def note(about: str, text: str, affects: str, mend: str = "") -> Finding:
     """Worth knowing."""
-    return Finding(about, "note", text, mend)
+    return Finding(about, "note", text, affects, mend)
 
 
-def wrong(about: str, text: str, mend: str) -> Finding:
+def wrong(about: str, text: str, affects: str, mend: str) -> Finding:
     """Something will not work."""
-    return Finding(about, "wrong", text, mend)
+    return Finding(about, "wrong", text, affects, mend)

@@ -28,9 +28,10 @@ def ports() -> Iterator[Finding]:
                 pass
     except OSError as error:
         mend = "let programs listen on 127.0.0.1: look at the sandbox, the container or the firewall"
-        yield wrong("loopback", f"127.0.0.1 cannot be used: {error}", mend)
+        affects = "no part of a stack can reach another, so none starts"
+        yield wrong("loopback", f"127.0.0.1 cannot be used: {error}", affects, mend)
         return
-    yield ok("loopback", "programs can listen on 127.0.0.1 and be reached")
+    yield ok("loopback", "127.0.0.1")
 
 
 def disk(state: Path) -> Iterator[Finding]:
@@ -41,11 +42,10 @@ def disk(state: Path) -> Iterator[Finding]:
         free = shutil.disk_usage(folder).free // _MB
         text = f"{free} MB free at {folder}"
         if free < NEEDED_MB:
-            yield wrong(
-                about, f"{text}; a stack needs {NEEDED_MB}", "free some space, or choose another --state"
-            )
+            affects = f"a stack needs {NEEDED_MB} MB to start"
+            yield wrong(about, text, affects, "free some space, or choose another --state")
         elif free < COMFORTABLE_MB:
-            yield note(about, text, "large corpora and long logs may fill it")
+            yield note(about, text, "large corpora and long logs may fill it", "free some space some time")
         else:
             yield ok(about, text)
 
@@ -56,18 +56,24 @@ def stacks(state: Path) -> Iterator[Finding]:
     folder = StateFolder(state)
     pid = folder.running_pid()
     if pid is not None:
-        ready = folder.read_info() is not None
-        yield ok(about, f"runs on {state} as process {pid}{'' if ready else ', and is not ready'}")
+        if folder.read_info() is not None:
+            yield ok(about, f"runs, process {pid}")
+        else:
+            affects = "commands say that no stack is running"
+            mend = f"wait a few seconds, then look at {state}/logs/stack.log"
+            yield note(about, f"process {pid} runs on {state} and is not ready", affects, mend)
         return
     left = _left_over(state)
     if left:
         named = ", ".join(f"{name} ({pid})" for pid, name in left.items())
+        affects = "they use memory, and its data and ports, until the next start ends them"
         mend = f"indexmill down --state {state}"
-        yield wrong(about, f"a killed stack on {state} left processes: {named}", mend)
+        yield wrong(about, f"a killed stack on {state} left processes: {named}", affects, mend)
     elif (state / "stack.json").exists():
-        yield note(about, f"the stack on {state} was killed; the next one goes on with its data")
+        affects = "nothing: the next start goes on with its data"
+        yield note(about, f"the one on {state} was killed", affects, f"indexmill up --state {state}")
     else:
-        yield ok(about, f"none runs on {state}")
+        yield ok(about, "none runs")
 
 
 def _left_over(state: Path) -> dict[int, str]:

@@ -23,6 +23,8 @@ _MODULES: Final = (
     "pydantic",
     "samtranslator",
 )
+_NO_AWS: Final = "no stack starts: its queues, bucket and table have no server"
+_NO_DATABASE: Final = "no stack starts: jobs and the index have no database"
 _PATIENCE_S: Final = 20.0
 _RUNTIME: Final = re.compile(r"^\s*Runtime:\s*python(\d+\.\d+)\s*$", re.MULTILINE)
 
@@ -31,15 +33,18 @@ def python(template: Path, version: tuple[int, int] = sys.version_info[:2]) -> I
     """This interpreter, beside the one that Lambda runs."""
     ours = ".".join(map(str, version))
     if version < OLDEST:
-        yield wrong("Python", f"this is {ours}, older than 3.11", "make PYTHON=/path/to/python3.11 setup")
+        affects = "neither the project nor AWS's runtime client can be imported"
+        mend = "make PYTHON=/path/to/python3.11 setup"
+        yield wrong("Python", f"this is {ours}, older than 3.11", affects, mend)
         return
-    yield ok("Python", f"{ours} at {sys.executable}")
+    yield ok("Python", ours)
     named = set(_RUNTIME.findall(template.read_text(encoding="utf-8"))) if template.exists() else set()
     for runtime in sorted(named - {ours}):
         yield note(
             "Lambda runtime",
             f"functions run on Python {ours} here and on {runtime} on AWS",
-            "keep to what both have; the CI's lint targets the older one",
+            "what only one of them has works in one place only",
+            f"keep to what both have, or make PYTHON=python{runtime} setup",
         )
 
 
@@ -47,27 +52,29 @@ def environment(repository: Path) -> Iterator[Finding]:
     """The environment that this command runs in."""
     missing = [name for name in _MODULES if importlib.util.find_spec(name) is None]
     if missing:
-        yield wrong(".venv", f"{', '.join(missing)} cannot be imported", "make setup")
+        text = f"{', '.join(missing)} cannot be imported"
+        yield wrong(".venv", text, "no stack starts, and the tests do not run", "make setup")
         return
     stamp = repository / ".venv" / ".ready"
     wanted = [file for file in (repository / "requirements").glob("*.txt") if "tools" not in file.name]
     if stamp.exists() and any(file.stat().st_mtime > stamp.stat().st_mtime for file in wanted):
-        yield note(".venv", "the requirements changed after it was made", "make setup")
+        affects = "what was added is missing, what was raised is old"
+        yield note(".venv", "the requirements changed after it was made", affects, "make setup")
     else:
-        yield ok(".venv", "everything that the local cloud imports is there")
+        yield ok(".venv", "complete")
 
 
 def ministack(interpreter: Path) -> Iterator[Finding]:
     """The environment of the AWS endpoint."""
     about = ".venv-ministack"
     if not interpreter.exists():
-        yield wrong(about, f"{interpreter} is missing", "make setup")
+        yield wrong(about, f"{interpreter} is missing", _NO_AWS, "make setup")
         return
     problem = _run([str(interpreter), "-c", "import ministack, uvicorn, httptools"])
     yield (
-        wrong(about, f"MiniStack cannot be imported: {problem}", "make setup")
+        wrong(about, f"MiniStack cannot be imported: {problem}", _NO_AWS, "make setup")
         if problem
-        else ok(about, "MiniStack can be imported")
+        else ok(about, "complete")
     )
 
 
@@ -86,16 +93,18 @@ def postgres() -> Iterator[Finding]:
         account = server_account()
         programs = find_programs(account, default_cache(account))
     except (PostgresUnavailable, OSError) as error:
-        yield wrong(about, str(error), f"make setup, or name a folder of programs in {BIN_ENV}")
+        mend = f"make setup, or name a folder of programs in {BIN_ENV}"
+        yield wrong(about, str(error), _NO_DATABASE, mend)
         return
     for program in ("initdb", "postgres"):
         options = account.popen_options()
         problem = _run([str(programs / program), "--version"], cwd=programs, **options)
         if problem:
             mend = f"install what is missing, or name a folder of programs in {BIN_ENV}"
-            yield wrong(about, f"{programs / program} does not run as user {account.uid}: {problem}", mend)
+            text = f"{programs / program} does not run as user {account.uid}: {problem}"
+            yield wrong(about, text, _NO_DATABASE, mend)
             return
-    yield ok(about, f"{programs} runs as user {account.uid}")
+    yield ok(about, f"runs as user {account.uid}")
 
 
 def _run(command: list[str], cwd: Path | None = None, **options: object) -> str:

@@ -22,13 +22,14 @@ def template(path: Path) -> Iterator[Finding]:
     try:
         translated, parameters = translate(path, found_out, {}, _REGION)
     except TemplateError as error:
-        yield wrong(about, str(error), f"mend {path}")
+        yield wrong(about, str(error), "neither a stack nor a deployment starts", f"edit {path}")
         return
-    yield ok(about, f"{path.name} can be translated: {len(translated['Resources'])} resources")
+    yield ok(about, f"{len(translated['Resources'])} resources")
     made = Template(translated, parameters, folder=path.parent, region=_REGION, account_id="000000000000")
     try:
         made.check_visibility()
     except TemplateError as error:
-        yield wrong("queues", str(error), f"mend {path}")
+        affects = "no stack starts; on AWS a message would be delivered again while it is worked on"
+        yield wrong("queues", str(error), affects, f"edit {path}")
         return
-    yield ok("queues", "each hides messages for long enough")
+    yield ok("queues", "visibility time-outs are long enough")

@@ -30,6 +30,8 @@ class Record:
     jobs: tuple[str, ...] = ()
     gateway_request_id: str | None = None
     trace: str | None = None
+    failure: str | None = None
+    """Why the invocation failed, on its END."""
 
     @property
     def is_metrics(self) -> bool:
@@ -62,6 +64,7 @@ def parse(raw: bytes | str) -> Record | None:
             jobs=tuple(found.get("jobs", ())),
             gateway_request_id=found.get("gateway_request_id"),
             trace=found.get("trace"),
+            failure=found.get("failure"),
         )
     except (ValueError, TypeError, KeyError):
         return None

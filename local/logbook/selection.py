@@ -35,7 +35,9 @@ class Selection:
         return [record for record in records if self._belongs(record)]
 
     def _names_it(self, record: Record) -> bool:
-        if record.trace is not None and record.trace in self._traces:
+        # Who was called for several jobs at once names them; a neighbour's call is not this job's.
+        for_others = self._job is not None and record.jobs
+        if record.trace is not None and record.trace in self._traces and not for_others:
             return True
         if self._job is not None and any(
             job.startswith(self._job) for job in (*record.jobs, str(record.fields.get("job_id", "")))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 Row = dict[str, Any]
@@ -11,7 +12,8 @@ Row = dict[str, Any]
 _CONNECT_S: Final = 5
 _MOST_MATCHES: Final = 5
 _JOBS: Final = (
-    "SELECT id, status, url, corpus_name, title, chunk_count, attempt, error, created_at, updated_at "
+    "SELECT id, status, url, corpus_name, title, chunk_count, attempt, error, created_at, updated_at, "
+    "tries, next_retry_at, retry_cause, blocked_by, now() AS read_at "
     "FROM jobs WHERE left(id, length(%(id)s)) = %(id)s ORDER BY created_at DESC LIMIT %(most)s"
 )
 _HISTORY: Final = (
@@ -40,6 +42,8 @@ class JobRecords:
     history: Sequence[Row]
     messages: Sequence[Row]
     dead_letters: Sequence[Row]
+    read_at: datetime
+    """The database's time when it was asked."""
 
 
 def load(database_url: str, job_id: str) -> JobRecords:
@@ -60,4 +64,4 @@ def load(database_url: str, job_id: str) -> JobRecords:
         history, messages, dead = (
             connection.execute(query, [job["id"]]).fetchall() for query in (_HISTORY, _MESSAGES, _DEAD)
         )
-    return JobRecords(job, history, messages, dead)
+    return JobRecords(job, history, messages, dead, job.pop("read_at"))

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from local.logbook.records import Record, Report, parse_report
+
+_GIVEN_BACK: Final = "message.given_back"
 
 
 @dataclass(slots=True)
@@ -22,12 +25,19 @@ class Run:
     """Whether another function called it and named no job: it may work for any job of its caller's."""
     ended: datetime | None = None
     report: Report | None = None
+    failure: str | None = None
+    """Why it failed; None while it has not."""
+    given_back: tuple[float, str] | None = None
+    """When its message for this job comes again, in seconds from its end, and why it was given back."""
 
 
 def runs(records: Iterable[Record]) -> list[Run]:
     """The invocations among records in order of time."""
     found: dict[str, Run] = {}
     for record in records:
+        if record.fields.get("message") == _GIVEN_BACK and record.request_id in found:
+            after_s, reason = record.fields.get("after_s", 0.0), record.fields.get("reason", "")
+            found[record.request_id].given_back = (float(after_s), str(reason))
         if record.stream != "platform" or record.request_id is None:
             continue
         if record.message.startswith("START "):
@@ -36,9 +46,12 @@ def runs(records: Iterable[Record]) -> list[Run]:
             found[record.request_id] = Run(
                 record.function, record.request_id, began, len(record.jobs), called
             )
+        elif record.request_id in found and record.failure is not None:
+            found[record.request_id].failure = record.failure
         elif record.request_id in found and (report := parse_report(record.message)) is not None:
             run = found[record.request_id]
             run.ended, run.report = moment(record.at), report
+            run.failure = run.failure or report.status
     return list(found.values())
 
 

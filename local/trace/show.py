@@ -26,6 +26,10 @@ def show(screen: Console, shown: Timeline) -> None:
     screen.print()
     for text in stage_lines(shown):
         screen.print(Text(text))
+    if shown.waiting:
+        screen.print()
+    for text in shown.waiting:
+        screen.print(Text(text, "yellow"))
 
 
 def heading(shown: Timeline) -> Iterator[str]:
@@ -48,7 +52,8 @@ def stage_lines(shown: Timeline) -> Iterator[str]:
     yield f"{'stage':<11}{'time':>10}{'waiting':>10}{'work':>10}{'report':>10}"
     for stage in shown.stages:
         name = stage.name if stage.attempt == 1 else f"{stage.name} #{stage.attempt}"
-        yield f"{name:<11}" + "".join(f"{text:>10}" for text in _times(stage))
+        what = "  running" if stage.running else f"  failed: {stage.failure}" if stage.failure else ""
+        yield f"{name:<11}" + "".join(f"{text:>10}" for text in _times(stage)) + what
     yield f"{'total':<11}{shown.total_ms / 1e3:>8.3f} s"
 
 
@@ -57,6 +62,7 @@ def as_json(shown: Timeline) -> dict[str, Any]:
     return {
         "job": dict(shown.job),
         "total_ms": round(shown.total_ms, 1),
+        "waiting": list(shown.waiting),
         "stages": [asdict(stage) for stage in shown.stages],
         "events": [
             {**asdict(event), "at": event.at.isoformat(), "offset_ms": round(_ms(shown, event), 1)}

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import pairwise
 from typing import Any, Final
 
 from local.logbook.records import Record
 from local.logbook.show import values
 from local.trace.database import JobRecords, Row
 from local.trace.invocations import Run, moment, runs
+from local.trace.waiting import COORDINATOR, ENDS, Surroundings, seconds, waits
 
-_COORDINATOR: Final = "Orchestrator"
-"""Functions with this beginning move the job on; all others do a stage's work."""
 _HIDDEN: Final = frozenset(
     {"level", "location", "message", "timestamp", "service", "xray_trace_id", "job_id", "caller_id"}
     | {"caller_type", "tier", "request_id"}
 )
+_ADVICE: Final = "LAMBDA_WARNING: Unhandled exception."
+"""What AWS's runtime client says at length before each error."""
+_INDENT: Final = " " * 16
 _ORDER: Final = {"state": 0, "message": 1, "run": 2, "log": 3, "end": 4, "dead": 5}
 
 
@@ -45,6 +46,10 @@ class Stage:
     wait_ms: float | None = None
     work_ms: float | None = None
     report_ms: float | None = None
+    running: bool = False
+    """Whether the job is in it now: the times are those so far."""
+    failure: str | None = None
+    """The code with which the job failed in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +60,19 @@ class Timeline:
     events: Sequence[Event]
     stages: Sequence[Stage]
     total_ms: float
-    """From acceptance to the last event."""
+    """From acceptance to the last change of state, or until now."""
+    waiting: Sequence[str] = ()
+    """Why the job stands where it stands, in sentences."""
 
 
-def timeline(records: JobRecords, log: Sequence[Record]) -> Timeline:
+def timeline(records: JobRecords, log: Sequence[Record], around: Surroundings | None = None) -> Timeline:
     """Put everything in order; `log` are the log records of the job, in order of time."""
+    around = around or Surroundings()
     invocations = [run for run in runs(log) if not run.called or _asked_for(run, records.messages)]
     events = [
         *(_state(row) for row in records.history),
         *(event for row in records.messages for event in _message(row)),
-        *(event for run in invocations for event in _run(run)),
+        *(event for run in invocations for event in _run(run, records.read_at, around)),
         *(_said(record) for record in log if _speaks(record)),
         *(_dead(row) for row in records.dead_letters),
     ]
@@ -72,8 +80,14 @@ def timeline(records: JobRecords, log: Sequence[Record]) -> Timeline:
     history = records.history
     began = history[0]["at"] if history else records.job["created_at"]
     last = history[-1]["at"] if history else records.job["updated_at"]
+    recent = [run for run in invocations if run.began >= last]
+    ended = last if records.job["status"] in ENDS else records.read_at
     return Timeline(
-        records.job, events, list(_stages(records, invocations)), (last - began).total_seconds() * 1e3
+        records.job,
+        events,
+        list(_stages(records, invocations)),
+        (ended - began).total_seconds() * 1e3,
+        list(waits(records, recent, around)),
     )
 
 
@@ -96,15 +110,19 @@ def _message(row: Row) -> Iterator[Event]:
         yield Event(row["parked_at"], "message", f"{what} given up: {row['last_error']}", failed=True)
 
 
-def _run(run: Run) -> Iterator[Event]:
+def _run(run: Run, now: datetime, around: Surroundings) -> Iterator[Event]:
     more = f", {run.jobs} jobs at once" if run.jobs > 1 else ""
     yield Event(run.began, "run", f"{run.function} started ({run.request_id[:8]}{more})")
-    if run.ended is None or run.report is None:
-        return
-    cold = f", after a cold start of {run.report.init_ms:.0f} ms" if run.report.init_ms else ""
-    status = f": {run.report.status}" if run.report.status else ""
-    text = f"{run.function} ended after {run.report.duration_ms:.0f} ms{cold}{status}"
-    yield Event(run.ended, "end", text, run.report.status is not None)
+    if around.ended_with(run):
+        yield Event(run.began, "end", f"{run.function} was cut off when its stack ended", failed=True)
+    elif run.ended is None or run.report is None:
+        yield Event(now, "end", f"{run.function} has been running for {seconds(now - run.began)}")
+    elif run.failure is not None:
+        text = f"{run.function} failed after {run.report.duration_ms:.0f} ms: {run.failure}"
+        yield Event(run.ended, "end", text, failed=True)
+    else:
+        cold = f", after a cold start of {run.report.init_ms:.0f} ms" if run.report.init_ms else ""
+        yield Event(run.ended, "end", f"{run.function} ended after {run.report.duration_ms:.0f} ms{cold}")
 
 
 def _asked_for(run: Run, messages: Sequence[Row]) -> bool:
@@ -118,14 +136,16 @@ def _asked_for(run: Run, messages: Sequence[Row]) -> bool:
 
 
 def _speaks(record: Record) -> bool:
-    return record.stream != "platform" and not record.is_metrics and bool(record.message.strip())
+    said = record.message.strip()
+    return record.stream != "platform" and not record.is_metrics and bool(said) and _ADVICE not in said
 
 
 def _said(record: Record) -> Event:
     fields = record.fields
     failed = fields.get("level") in ("ERROR", "CRITICAL")
     if "message" not in fields:
-        return Event(moment(record.at), "log", f"{record.function}: {record.message.strip()}", failed)
+        said = record.message.strip().replace("\n", "\n" + _INDENT)
+        return Event(moment(record.at), "log", f"{record.function}: {said}", failed)
     rest = values({name: value for name, value in fields.items() if name not in _HIDDEN})
     return Event(moment(record.at), "log", f"{record.function}: {fields['message']} {rest}".rstrip(), failed)
 
@@ -137,25 +157,45 @@ def _dead(row: Row) -> Event:
 
 def _stages(records: JobRecords, invocations: Sequence[Run]) -> Iterator[Stage]:
     history = records.history
-    for before, after in pairwise(history):
-        if before["to_status"] in ("done", "failed"):
+    for before, after in zip(history, [*history[1:], None], strict=False):
+        if before["to_status"] in ENDS:
             continue  # the time until somebody asked for a retry is nobody's
-        began, ended = before["at"], after["at"]
-        name, attempt = before["to_status"], before["attempt"]
-        total = (ended - began).total_seconds() * 1e3
-        work = _work(invocations, began, ended)
-        if work is None or work.report is None:
-            yield Stage(name, attempt, total)
-            continue
-        wait = max(0.0, (work.began - began).total_seconds() * 1e3)
-        busy = min(work.report.duration_ms, max(0.0, total - wait))
-        yield Stage(name, attempt, total, wait, busy, max(0.0, total - wait - busy))
+        began, ended = before["at"], records.read_at if after is None else after["at"]
+        yield Stage(
+            before["to_status"],
+            before["attempt"],
+            max(0.0, (ended - began).total_seconds() * 1e3),
+            *_parts(_work(invocations, began, ended), began, ended, running=after is None),
+            running=after is None,
+            failure=None if after is None else _failure(after),
+        )
+
+
+def _failure(row: Row) -> str | None:
+    """The code with which this change failed its job; None for any other change."""
+    if row["to_status"] != "failed":
+        return None
+    return str(row["detail"]["code"]) if _tells(row["detail"]) else "failed"
+
+
+def _parts(
+    work: Run | None, began: datetime, ended: datetime, *, running: bool
+) -> tuple[float | None, float | None, float | None]:
+    """Milliseconds until work began, of work, and after it; of work that goes on only what is known."""
+    if work is None:
+        return None, None, None
+    total = (ended - began).total_seconds() * 1e3
+    wait = max(0.0, (work.began - began).total_seconds() * 1e3)
+    if work.report is None:
+        return wait, max(0.0, total - wait), None
+    busy = min(work.report.duration_ms, max(0.0, total - wait))
+    return wait, busy, None if running else max(0.0, total - wait - busy)
 
 
 def _work(invocations: Sequence[Run], began: datetime, ended: datetime) -> Run | None:
     """The last invocation that worked on the job in this time: those before it had to be done again."""
     within = [
-        run for run in invocations if began <= run.began < ended and not run.function.startswith(_COORDINATOR)
+        run for run in invocations if began <= run.began < ended and not run.function.startswith(COORDINATOR)
     ]
     return within[-1] if within else None
 

@@ -118,7 +118,7 @@ def test_logs_are_shown_by_function(stack: RunningStack) -> None:
     lines = [line for line in shown.stdout.splitlines() if not line.startswith(" ")]
     assert lines
     assert all(line.split()[1] == "OrchestratorApi" for line in lines)
-    unknown = on(stack, "logs", "NoSuchFunction")
+    unknown = on(stack, "logs", "NoSuchFunction", "--follow")
     assert (unknown.returncode, "OrchestratorApi" in unknown.stderr) == (2, True)
 
 
@@ -159,6 +159,7 @@ def test_a_killed_stack_goes_on_where_it_was_and_down_leaves_nothing(folder: Pat
     assert indexmill("status", "--state", str(folder)).returncode == NO_STACK
     second = start(folder)
     assert (second.site, second.api_key) == (first.site, first.api_key)
+    assert second.gateway == first.gateway
     with second.client() as client:
         assert client.get(before.job_id) == before
         assert index(client, page, CORPUS).document_id == before.document_id

@@ -117,6 +117,56 @@ def test_logs_of_a_job_are_those_of_all_its_stages(stack: RunningStack, done: Jo
     assert {line.split()[1] for line in some} == {"ScraperWorker", "ChunkingApi"}
 
 
+def test_logs_of_a_failed_job_say_why_and_leave_its_neighbours_out(
+    stack: RunningStack, client: Client
+) -> None:
+    pages = [f"{stack.site}/{path}" for path in ("lost-neighbour.html", "index.html", "handbook.html")]
+    accepted = client.submit(pages, CORPUS)
+    lost, *others = client.wait(accepted.job_ids or [], 40)
+    lines = on(stack, "logs", "--job", lost.job_id).stdout.splitlines()
+    (failed,) = [line for line in lines if "stage.failed" in line]
+    assert f"job_id={lost.job_id}" in failed
+    assert "code=http_404" in failed
+    assert not any(line.split()[1] == "ChunkingApi" for line in lines)
+    assert not any(other.job_id in line for other in others for line in lines)
+
+
+def test_logs_that_are_not_there_are_told(stack: RunningStack, http: httpx.Client) -> None:
+    none = on(stack, "logs", "--job", "no-such-job")
+    assert (none.returncode, none.stdout) == (1, "")
+    assert "indexmill trace no-such-job" in none.stderr
+    nowhere = http.get("/nowhere").headers["x-amzn-requestid"]
+    found = on(stack, "logs", "--request", nowhere)
+    assert (found.returncode, "the gateway itself answered 404" in found.stderr) == (1, True)
+    idle = on(stack, "logs", "OrchestratorDeadLetters")
+    assert idle.returncode == 0
+    assert idle.stdout or "OrchestratorDeadLetters has not run yet" in idle.stderr
+
+
+def test_jobs_are_listed_newest_first_with_filters(stack: RunningStack, done: Job, failed: Job) -> None:
+    def listed(*filters: str) -> list[str]:
+        return [each["job_id"] for each in json.loads(on(stack, "jobs", *filters, "--json").stdout)]
+
+    everything = listed("--corpus", CORPUS, "--limit", "1000")
+    assert {done.job_id, failed.job_id} <= set(everything)
+    assert listed("--corpus", CORPUS, "--limit", "1") == everything[:1]
+    lost = listed("--corpus", CORPUS, "--status", "failed", "--failed-stage", "scraping")
+    assert failed.job_id in lost
+    assert done.job_id not in lost
+    assert listed("--corpus", "nobody-s") == []
+    shown = on(stack, "jobs", "--corpus", CORPUS, "--limit", "1")
+    assert (shown.returncode, len(shown.stdout.splitlines())) == (0, 2)
+    assert "there are more" in shown.stderr
+    wrong = on(stack, "jobs", "--status", "lost")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+
+
+def test_an_event_without_records_is_no_success(stack: RunningStack) -> None:
+    empty = piped(stack, "{}", "invoke", "ScraperWorker", "-", "--no-tail")
+    assert (empty.returncode, json.loads(empty.stdout)) == (1, {"batchItemFailures": []})
+    assert "nothing was handled" in empty.stderr
+
+
 def test_logs_of_a_request_are_found_by_what_its_caller_was_told(
     stack: RunningStack, http: httpx.Client
 ) -> None:

@@ -7,6 +7,9 @@ import asyncio
 import pytest
 
 from local.compute.host import LambdaHost
+from local.compute.invocation import LogTail
+from local.logbook.records import LogFolder
+from local.logbook.selection import Selection
 from tests.integration.compute.harness import ECHO, Lab, alive, answer, call, fault, noted_pid, until
 
 MENDED_WITHIN_S = 8.0
@@ -46,6 +49,36 @@ async def test_code_that_cannot_be_loaded_is_an_error_each_time(
         assert found == kind
         assert part in message
     await check_works_once_mended(lab, host)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("print('so far')\nraise ValueError('not today')\n", "ValueError"),
+        ("def handler(:\n", "Runtime.UserCodeSyntaxError"),
+        ("import os\nprint('so far', flush=True)\nos._exit(4)\n", "Runtime.ExitError"),
+    ],
+    ids=["raising", "syntax", "exit"],
+)
+async def test_an_error_of_initialisation_is_logged_for_the_request_that_met_it(
+    forking: Lab, code: str, kind: str
+) -> None:
+    host = await forking.start(forking.function(code))
+    tail = LogTail()
+    result = await host.invoke("fn", b'{"Records": [{"body": "{\\"job_id\\": \\"job-1\\"}"}]}', tail=tail)
+    host.flush_logs()
+    found = LogFolder(forking.folder / "logs")
+    records = Selection(request=result.request_id).choose(found.new())
+    found.close()
+    assert records[0].message.startswith("START")
+    assert records[0].jobs == ("job-1",)
+    assert any(kind in record.message for record in records[1:-2])
+    assert ("so far" in [record.message for record in records]) is ("so far" in code)
+    (end, report) = records[-2:]
+    assert end.failure is not None
+    assert end.failure.startswith(f"{kind}: ")
+    assert report.message.endswith(f"Status: error\tError Type: {kind}\t")
+    assert kind.encode() in tail.value()
 
 
 async def test_a_handler_module_that_is_not_there_is_an_import_error(lab: Lab) -> None:

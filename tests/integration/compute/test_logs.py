@@ -83,6 +83,12 @@ async def test_the_report_says_how_an_invocation_was_ended(forking: Lab) -> None
     assert "Status" not in reports[2]
     assert "before the loop" in forking.lines("stdout", timed_out.request_id)
     assert "before the exit" in forking.lines("stdout", exited.request_id)
+    ends = [each for each in file_records(forking, host) if each["message"].startswith("END")]
+    assert [each["failure"] for each in ends] == [
+        "Sandbox.Timedout: Task timed out after 0.40 seconds",
+        "Runtime.ExitError: Runtime exited with error: exit status 1",
+        "ValueError: no",
+    ]
 
 
 async def test_lines_printed_while_loading_have_no_request(lab: Lab) -> None:

@@ -40,3 +40,8 @@ def test_the_gateways_request_is_known_by_its_own_id() -> None:
 def test_a_callers_trace_is_kept() -> None:
     assert causes(b"{}", "Root=1-0000aaaa-bbbb;Parent=cc;Sampled=0") == {"trace": "1-0000aaaa-bbbb"}
     assert causes(b"{}", "nonsense") == {}
+
+
+def test_a_direct_call_names_the_jobs_of_its_items() -> None:
+    items = [{"text": "a", "job_id": "job-1"}, {"text": "b"}, {"text": "c", "job_id": "job-2"}]
+    assert causes(encoded({"items": items}), None) == {"jobs": ["job-1", "job-2"]}

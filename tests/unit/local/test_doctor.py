@@ -10,9 +10,11 @@ from collections import namedtuple
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from local.cli.app import app
 from local.doctor import examine, machine, programs
-from local.doctor.finding import Finding
+from local.doctor.finding import Finding, ok
 from local.doctor.template import template
 from local.process_identity import identity
 from tests.support.repository import ROOT
@@ -81,6 +83,22 @@ def test_a_template_that_cannot_be_used_is_wrong(tmp_path: Path) -> None:
     assert "Default: 360" in text
     copy.write_text(text.replace("Default: 360", "Default: 30"), encoding="utf-8")
     assert verdicts(list(template(copy))) == ["ok", "wrong"]
+
+
+def test_what_is_wrong_is_said_before_what_it_affects_and_how_to_mend_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = [*programs.python(TEMPLATE, (3, 10)), *programs.ministack(tmp_path / "python")]
+    (tmp_path / "stack.json").write_text("{}")
+    bad += [*machine.stacks(tmp_path), *template(tmp_path / "template.yaml")]
+    assert [finding for finding in bad if not (finding.affects and finding.mend)] == []
+    monkeypatch.setattr(examine, "examine", lambda *_: iter([bad[0], ok("disk", "5 MB free")]))
+    shown = CliRunner().invoke(app, ["doctor", "--state", str(tmp_path)])
+    assert shown.exit_code == 1
+    lines = shown.stdout.splitlines()
+    assert lines[0] == "WRONG Python: this is 3.10, older than 3.11"
+    assert [line.split()[0] for line in lines[1:3]] == ["affects", "mend"]
+    assert lines[3:] == ["ok    disk: 5 MB free"]
 
 
 def test_a_check_that_breaks_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

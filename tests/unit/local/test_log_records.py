@@ -86,6 +86,16 @@ def test_who_was_called_is_chosen_with_the_caller() -> None:
     assert Selection(job="job-1").choose(records) == records
 
 
+def test_a_neighbours_call_is_not_the_jobs() -> None:
+    root = trace_root(CALLER)
+    caller = raw({"message": "said", "job_id": "job-1"}, CALLER)
+    both = raw("START RequestId: r8", "r8", "platform", trace=root, jobs=["job-1", "job-2"])
+    other = raw("START RequestId: r9", "r9", "platform", trace=root, jobs=["job-2"])
+    records = read(caller, both, other, raw("said by it", "r9"))
+    assert Selection(job="job-1").choose(records) == records[:2]
+    assert Selection(request=CALLER).choose(records) == records
+
+
 def test_a_request_is_found_by_each_of_its_ids() -> None:
     records = read(raw("START", "r1", "platform", gateway_request_id="g1"), raw("said"), raw("other", "r2"))
     for given in ("r1", "g1"):
@@ -100,7 +110,8 @@ def test_later_batches_remember_the_invocations() -> None:
 
 def test_a_structured_line_is_shown_without_what_is_always_there() -> None:
     fields = {"level": "INFO", "location": "f:1", "message": "stage.done", "timestamp": "t", "service": "s"}
-    (record,) = read(raw({**fields, "job_id": "job-1", "text": "two words", "count": 3}))
+    (record,) = read(raw({**fields, "job_id": "job-1", "text": "two words", "count": 3}, failure="E: no"))
+    assert record.failure == "E: no"
     assert line(record) == (
         '2026-01-31T12:00:00.123Z Worker r1 INFO stage.done job_id=job-1 text="two words" count=3'
     )

@@ -38,7 +38,7 @@ def test_only_functions_that_did_something_are_shown() -> None:
 def test_dead_letters_stand_beside_their_queue() -> None:
     depth = {"visible": 4, "in_flight": 1, "delayed": 0, "oldest_s": 61.2}
     queues = {"ScrapeQueue": depth, "ScrapeDlq": {"visible": 2, "in_flight": 1, "delayed": 0}}
-    source = {"queue": "ScrapeQueue", "enabled": False, "messages": 9}
+    source = {"queue": "ScrapeQueue", "enabled": False, "messages": 9, "in_flight": 1}
     shown = text(tables.queues(found(queues=queues, sources={"s": source}))).splitlines()
     assert len(shown) == 2
     assert " ".join(shown[1].split()) == "ScrapeQueue 4 1 0 1 min 1 s 3 9 source is off"
@@ -55,6 +55,21 @@ def test_dead_letters_stand_beside_their_queue() -> None:
 def test_an_unknown_age_is_no_age_of_zero(depth: dict[str, Any], shown: str) -> None:
     lines = text(tables.queues(found(queues={"Q": depth}))).splitlines()
     assert " ".join(lines[1].split()) == shown
+
+
+def test_messages_that_a_failure_left_are_explained() -> None:
+    depth = {"ScrapeQueue": {"visible": 0, "in_flight": 2, "delayed": 0}}
+    source = {"queue": "ScrapeQueue", "function": "Worker", "visibility_s": 360, "in_flight": 0}
+    source |= {"function_errors": 1, "item_failures": 1}
+
+    def shown(**more: Any) -> str:
+        took = {"Worker": {"last_s": 50.0}}
+        table = tables.queues(found(queues=depth, sources={"s": source | more}, durations=took))
+        return text(table).splitlines()[1]
+
+    assert "left by a failure, hidden for 5 min 10 s at most" in shown()
+    assert "given back, each for its own time" in shown(function_errors=0)
+    assert "hidden" not in shown(in_flight=1)
 
 
 def test_queues_that_do_not_answer_are_told() -> None:

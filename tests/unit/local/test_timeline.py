@@ -14,6 +14,7 @@ from local.trace.timeline import Stage, Timeline, timeline
 BEGAN = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 JOB = {"id": "job-1", "status": "done", "url": "https://a.example/", "corpus_name": None, "title": "A"}
 JOB |= {"chunk_count": 2, "attempt": 1, "created_at": BEGAN, "updated_at": BEGAN}
+JOB |= {"tries": 0, "next_retry_at": None, "retry_cause": None, "blocked_by": None}
 
 
 def at(ms: int) -> datetime:
@@ -55,7 +56,7 @@ def run(began: int, took: int, function: str, **more: Any) -> list[Record]:
 
 
 def made(history: list[dict[str, Any]], messages: list[dict[str, Any]], records: list[Record]) -> Timeline:
-    return timeline(JobRecords(JOB, history, messages, []), records)
+    return timeline(JobRecords(JOB, history, messages, [], BEGAN), records)
 
 
 def test_a_stages_time_is_split_into_waiting_work_and_report() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+
+import pytest
 
 from indexmill.contracts.messages import ScrapeTask, write
 from indexmill.platform.deliveries import Delivery, Done, Outcome, Poison, Retry
@@ -79,3 +82,19 @@ def test_poison_that_cannot_be_set_aside_stays() -> None:
 
 def test_an_empty_event_is_no_failure() -> None:
     assert run(Scripted())[0] == []
+
+
+def test_what_is_given_back_is_logged_with_its_job(capsys: pytest.CaptureFixture[str]) -> None:
+    source, dead = InMemoryQueue(), InMemoryQueue()
+    batch = SqsBatch(
+        ScrapeTask,
+        Scripted(Retry(7.2, "dns_error")),
+        source=source,
+        dead=dead,
+        observability=Observability("given-back"),
+        clock=FrozenClock(),
+    )
+    batch(sqs_event(GOOD), FakeContext())
+    (line,) = [json.loads(each) for each in capsys.readouterr().out.splitlines()]
+    assert (line["message"], line["job_id"], line["reason"]) == ("message.given_back", "j", "dns_error")
+    assert line["after_s"] == 7.2

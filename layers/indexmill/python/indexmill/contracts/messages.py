@@ -133,6 +133,8 @@ class ChunkItem(BaseModel):
     text: str | None = None
     text_ref: BlobRef | None = None
     title: str | None = None
+    job_id: str | None = None
+    """Whose document it is, for logs."""
 
 
 class ChunkCall(BaseModel):

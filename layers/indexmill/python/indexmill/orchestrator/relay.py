@@ -86,7 +86,7 @@ class CallRelay:
     def _call(self, rows: Sequence[OutboxRow]) -> list[OutboxRow]:
         following: list[OutboxRow] = []
         for group in _groups(rows):
-            items = [ChunkItem.model_validate_json(row.payload) for row in group]
+            items = [_item(row) for row in group]
             call = ChunkCall(items=items, inline_limit=self.inline_limit)
             try:
                 reply = self.chunker.chunk(call)
@@ -109,6 +109,11 @@ class CallRelay:
         following = self.apply([_as_result(row, Chunked(failure=_exhausted(row, code))) for row in spent])
         self.relay.store.mark_sent([row.id for row in spent])
         return following
+
+
+def _item(row: OutboxRow) -> ChunkItem:
+    # The row knows the job also where its payload is from before items named it.
+    return ChunkItem.model_validate_json(row.payload).model_copy(update={"job_id": row.job_id})
 
 
 def _as_result(row: OutboxRow, item: Chunked) -> StageResult:

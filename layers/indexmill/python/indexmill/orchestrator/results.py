@@ -133,15 +133,23 @@ class Recorder:
 
     def _tell(self, result: StageResult, change: Change) -> None:
         fields = {"job_id": result.job_id, "stage": result.stage, "attempt": result.attempt}
-        verdict = change.decision.verdict.name.lower()
-        self.observability.log.info(
-            "result.applied", extra={**fields, "verdict": verdict, "elapsed_ms": result.elapsed_ms}
-        )
+        log, elapsed_ms = self.observability.log, result.elapsed_ms
+        if change.error is not None:
+            log.warning("stage.failed", extra={**fields, **_why(change.error), "elapsed_ms": elapsed_ms})
+        else:
+            verdict = change.decision.verdict.name.lower()
+            log.info("result.applied", extra={**fields, "verdict": verdict, "elapsed_ms": elapsed_ms})
         if change.status is JobStatus.DONE and change.decision.verdict is Verdict.ADVANCE:
             self.observability.emit("job_completed", _SYSTEM, job_id=result.job_id)
         if change.error is not None:
             self.observability.count("jobs_failed_total", stage=result.stage)
             self.observability.emit("job_failed", _SYSTEM, **fields, code=change.error.code)
+
+
+def _why(error: JobError) -> dict[str, object]:
+    """Return an error's fields for the log, without those that say nothing; `message` is the log's own."""
+    why = {"code": error.code, "cause": error.cause, "tries": error.attempts, "reason": error.message}
+    return {name: value for name, value in why.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,7 @@ class Settling:
         for at, outcome in outcomes.items():
             after_s = min(max(outcome.after_s, records[at].least_wait(now)), LONGEST_WAIT_S)
             waits.append((records[at].receipt, after_s))
-            fields = {"sqs_message_id": records[at].message_id, "after_s": round(after_s, 3)}
+            fields = {**records[at].log_fields(), "after_s": round(after_s, 3)}
             log.info("message.given_back", extra={**fields, "reason": outcome.reason})
         try:
             self.source.give_back(waits)
@@ -119,7 +119,7 @@ class Settling:
 
     def _set_aside(self, record: Received, outcome: Poison) -> bool:
         self.observability.log.error(
-            "message.poison", extra={"sqs_message_id": record.message_id, "reason": outcome.reason}
+            "message.poison", extra={**record.log_fields(), "reason": outcome.reason}
         )
         try:
             return not self.dead.send([record.body])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import Any, Final, NamedTuple
 
@@ -21,6 +22,15 @@ class Received(NamedTuple):
     """How often it was received, this time included."""
     first_received: str
     """Milliseconds since 1970; "0" when the queue does not tell."""
+
+    def log_fields(self) -> dict[str, str]:
+        """Return what a log line names it by: its id, and its job's if it tells one."""
+        fields = {"sqs_message_id": self.message_id}
+        try:
+            job_id = json.loads(self.body)["job_id"]
+        except (ValueError, TypeError, KeyError):
+            return fields
+        return fields | {"job_id": job_id} if isinstance(job_id, str) else fields
 
     def least_wait(self, now: float) -> float:
         """Return the seconds that it waits at least when it is given back.

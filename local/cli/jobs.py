@@ -1,0 +1,111 @@
+"""`indexmill jobs`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+import typer
+
+from local.cli.terminal import (
+    DEFAULT_STATE,
+    EXIT_FAILED,
+    EXIT_USAGE,
+    Failure,
+    JsonOption,
+    StateOption,
+    client,
+    console,
+    note,
+    print_json,
+    running_stack,
+)
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from indexmill.client import Client
+    from indexmill.contracts.job import Job
+
+# Written down again here, because the contracts' own modules take long to import.
+Stage = Literal["scraping", "chunking", "embedding"]
+Status = Literal["pending", "scraping", "chunking", "embedding", "done", "failed"]
+_PAGE: Final = 200
+_WRONG_REQUEST: Final = frozenset({400, 422})
+
+
+def run(
+    status: Annotated[Status | None, typer.Option(help="Only those that stand so.")] = None,
+    corpus: Annotated[str | None, typer.Option(help="Only of this corpus.")] = None,
+    failed_stage: Annotated[Stage | None, typer.Option(help="Only those that failed in this stage.")] = None,
+    limit: Annotated[int, typer.Option(help="How many, newest first.", min=1)] = 20,
+    as_json: JsonOption = False,
+    state: StateOption = DEFAULT_STATE,
+) -> None:
+    """List jobs, newest first.
+
+    They are those of the stack's first API key, with which `submit` submits.
+
+    Examples:
+
+      indexmill jobs
+
+      indexmill jobs --status failed --limit 5
+
+      indexmill jobs --corpus harbour --failed-stage scraping --json
+    """
+    from indexmill.client import ApiError
+
+    filters = {"status": status, "corpus_name": corpus, "failed_stage": failed_stage}
+    with client(running_stack(state)) as api:
+        try:
+            # One more than is shown tells whether there are more.
+            found = list(islice(pages(api, min(limit + 1, _PAGE), filters), limit + 1))
+        except ApiError as error:
+            code = EXIT_USAGE if error.status in _WRONG_REQUEST else EXIT_FAILED
+            raise Failure(f"the jobs cannot be listed: {error}", code) from error
+    shown = found[:limit]
+    if as_json:
+        print_json([job.model_dump(mode="json") for job in shown])
+        return
+    if shown:
+        console().print(_table(shown))
+    else:
+        console().print("no jobs" if not any(filters.values()) else "no such jobs")
+    if len(found) > limit:
+        note(f"there are more; show them with --limit {limit * 5}")
+
+
+def pages(api: Client, size: int, filters: dict[str, str | None]) -> Iterator[Job]:
+    """All jobs that match, newest first, as they are asked for. Raises ApiError."""
+    cursor: str | None = None
+    while True:
+        page = api.list(**filters, limit=size, cursor=cursor)
+        yield from page.jobs
+        cursor = page.next_cursor
+        if cursor is None:
+            return
+
+
+def _table(jobs: list[Job]) -> Table:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("job", "status", "corpus", "submitted", "url", "", box=None)
+    colours = {"done": "green", "failed": "red"}
+    for job in jobs:
+        status = f"[{colours.get(job.status, 'cyan')}]{job.status}[/]"
+        submitted = f"{job.created_at:%Y-%m-%d %H:%M:%S}"
+        corpus = escape(job.corpus_name or "default")
+        table.add_row(job.job_id, status, corpus, submitted, escape(job.url), escape(_why(job)))
+    return table
+
+
+def _why(job: Job) -> str:
+    """What is to be known beside the status: the failure, a wait, or nothing."""
+    if job.error is not None:
+        return f"{job.error.stage}: {job.error.cause or job.error.code}"
+    if job.next_retry_at is not None:
+        return f"try {job.attempts} failed, again at {job.next_retry_at:%H:%M:%S}"
+    return ""

@@ -1,0 +1,43 @@
+"""The gateway's port, which stays the same from one start on a state folder to the next."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from local.backends.process import free_port
+from local.state import StateFolder
+
+_NAME = "gateway"
+
+
+class PortTaken(RuntimeError):
+    """The port that was asked for is not free."""
+
+
+class GatewayPort:
+    """Which port the gateway is to take: the one that was asked for, else the last one, else any."""
+
+    def __init__(self, state: StateFolder, asked: int) -> None:
+        """`asked` is 0 when any will do; raises PortTaken when another cannot be had."""
+        self._state = state
+        if asked and free_port(asked) != asked:
+            raise PortTaken(
+                f"port {asked} cannot be had for the gateway, another program uses it or it is reserved; "
+                "choose another: indexmill up --port N"
+            )
+        last = state.last_port(_NAME)
+        self.number = asked or (free_port(last) if last else 0)
+        self.warnings: list[str] = []
+        """Sentences for whoever relies on the port."""
+        if last and not asked and self.number != last:
+            self.warnings.append(
+                f"the gateway could not have its last port {last}, which another program uses; "
+                "scripts that name it reach that program (up --port N chooses another)"
+            )
+
+    def keep(self, url: str) -> str:
+        """Remember the port at which the gateway serves in the end; returns `url`."""
+        port = urlsplit(url).port
+        if port:
+            self._state.keep_port(_NAME, port)
+        return url

@@ -1,0 +1,141 @@
+"""What a job that is not at its end waits for, in sentences for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from local.trace.database import JobRecords, Row
+from local.trace.invocations import Run
+
+COORDINATOR: Final = "Orchestrator"
+"""Functions with this beginning move the job on; all others do a stage's work."""
+ENDS: Final = frozenset({"done", "failed"})
+_SHORT: Final = {"ScrapeVisibility": (5, 30)}
+"""Time-out and visibility to work on a handler with, by the parameter of the visibility."""
+_SHORT_OTHERS: Final = (10, 60)
+_EMPTY: Final[Mapping[str, Any]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the running stack tells beside database and logs; empty when it does not answer."""
+
+    up_since: datetime | None = None
+    """An invocation that began before and has not ended was cut off with the stack it ran on."""
+    sources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Of `/status`: what takes messages to functions."""
+
+    def ended_with(self, run: Run) -> bool:
+        """Whether the run has no end because its stack ended."""
+        return run.ended is None and self.up_since is not None and run.began < self.up_since
+
+    def source_of(self, function: str) -> Mapping[str, Any]:
+        """What brings messages to a function; empty for none."""
+        return next((each for each in self.sources.values() if each.get("function") == function), _EMPTY)
+
+
+def waits(records: JobRecords, recent: Sequence[Run], around: Surroundings) -> Iterator[str]:
+    """Why the job stands where it stands; nothing for one that is at its end.
+
+    `recent` are the invocations for it since its current stage began, in order of time.
+    """
+    job = records.job
+    if job["status"] in ENDS:
+        return
+    if job["status"] == "pending":
+        why = f": {job['blocked_by']}" if job.get("blocked_by") else ""
+        yield f"it was accepted and has not been started{why}"
+        return
+    message = _current_message(records)
+    last = _last(recent, coordinator=False)
+    if last is not None and last.ended is None and not around.ended_with(last):
+        yield f"{last.function} has been working on it for {seconds(records.read_at - last.began)}"
+    elif message is not None and message["sent_at"] is None:
+        yield _unsent(message)
+    elif last is None:
+        yield f"no function has taken its {job['status']} message yet"
+    else:
+        yield from _after(last, recent, records, around)
+
+
+def _after(last: Run, recent: Sequence[Run], records: JobRecords, around: Surroundings) -> Iterator[str]:
+    """What follows an invocation that is over without having brought the job on."""
+    now, job = records.read_at, records.job
+    if last.failure is not None or around.ended_with(last):
+        yield from _hidden(last, around, now)
+        return
+    again, why = job["next_retry_at"], job["retry_cause"]
+    if last.given_back is not None and last.ended is not None:
+        after_s, why = last.given_back
+        again = last.ended + timedelta(seconds=after_s)
+    if again is not None:
+        tries = f"try {job['tries']} failed" if job["tries"] else "it was given back"
+        yield f"{tries} ({why}); the next try is {_at(again, now)}"
+        return
+    applying = _last([run for run in recent if run.began >= last.began], coordinator=True)
+    if applying is not None and (applying.failure is not None or around.ended_with(applying)):
+        yield from _hidden(applying, around, now)
+    else:
+        yield f"{last.function} is done with it, and its report has not been applied yet"
+
+
+def _last(recent: Sequence[Run], *, coordinator: bool) -> Run | None:
+    found = [run for run in recent if run.function.startswith(COORDINATOR) is coordinator]
+    return found[-1] if found else None
+
+
+def _current_message(records: JobRecords) -> Row | None:
+    job = records.job
+    of_now = [
+        row
+        for row in records.messages
+        if row["stage"] == job["status"] and row["attempt"] == job["attempt"] and row["parked_at"] is None
+    ]
+    return of_now[-1] if of_now else None
+
+
+def _unsent(message: Row) -> str:
+    what = f"its {message['stage']} {'message' if message['kind'] == 'queue' else 'call'} is not out yet"
+    if not message["tries"]:
+        return what
+    return (
+        f"{what}: {message['tries']} tries failed, the last by {message['last_error']}; "
+        "OrchestratorSweeper tries again"
+    )
+
+
+def _hidden(last: Run, around: Surroundings, now: datetime) -> Iterator[str]:
+    """A message whose function failed stays in its queue, where nobody sees it for a while."""
+    reason = last.failure or "the stack ended meanwhile"
+    source = around.source_of(last.function)
+    if not source:
+        yield f"{last.function} failed: {reason}"
+        return
+    visible_at = last.began + timedelta(seconds=source["visibility_s"])
+    yield f"{last.function} failed: {reason}"
+    if visible_at > now:
+        yield (
+            f"its message is in flight in {source['queue']}, which hides what was taken for "
+            f"{source['visibility_s']} s: it is tried again {_at(visible_at, now)} at the latest"
+        )
+        parameter = source.get("visibility_parameter")
+        timeout_s, short_s = _SHORT.get(parameter or "", _SHORT_OTHERS)
+        if parameter and source["visibility_s"] > short_s:
+            timeout = parameter.replace("Visibility", "Timeout")
+            given = f"--parameter {timeout}={timeout_s} --parameter {parameter}={short_s}"
+            yield f"to wait less next time: indexmill up {given}"
+    if not source.get("enabled", True):
+        yield f"nothing takes messages from {source['queue']} now: its source is off"
+
+
+def _at(moment: datetime, now: datetime) -> str:
+    return f"at {moment:%H:%M:%S} UTC (in {seconds(moment - now)})"
+
+
+def seconds(length: timedelta) -> str:
+    """A length of time in seconds."""
+    found = max(0.0, length.total_seconds())
+    return f"{found:.1f} s" if found < 10 else f"{found:.0f} s"

@@ -1,0 +1,46 @@
+"""The gateway's port from one start to the next."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from local.backends.process import free_port
+from local.gateway_port import GatewayPort, PortTaken
+from local.state import StateFolder
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> StateFolder:
+    return StateFolder(tmp_path)
+
+
+def test_the_first_start_takes_any_port_and_the_next_one_the_same(state: StateFolder) -> None:
+    assert GatewayPort(state, 0).number == 0
+    port = free_port()
+    assert GatewayPort(state, 0).keep(f"http://127.0.0.1:{port}") == f"http://127.0.0.1:{port}"
+    again = GatewayPort(state, 0)
+    assert (again.number, again.warnings) == (port, [])
+
+
+def test_a_port_that_is_taken_is_replaced_and_told(state: StateFolder) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        state.keep_port("gateway", port)
+        chosen = GatewayPort(state, 0)
+    assert chosen.number not in (0, port)
+    (warning,) = chosen.warnings
+    assert f"could not have its last port {port}" in warning
+
+
+def test_a_port_that_was_asked_for_is_never_replaced(state: StateFolder) -> None:
+    state.keep_port("gateway", free_port())
+    asked = free_port()
+    assert (GatewayPort(state, asked).number, GatewayPort(state, asked).warnings) == (asked, [])
+    with (
+        socket.create_server(("127.0.0.1", 0)) as other,
+        pytest.raises(PortTaken, match="choose another: indexmill up --port"),
+    ):
+        GatewayPort(state, other.getsockname()[1])

@@ -1,0 +1,116 @@
+"""Why a job stands where it stands, and the stage that it is in."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from typing import Any
+
+from local.logbook.records import Record
+from local.trace.database import JobRecords
+from local.trace.show import stage_lines
+from local.trace.timeline import Stage, Timeline, timeline
+from local.trace.waiting import Surroundings
+from tests.unit.local.test_timeline import JOB, at, log, message, run, state
+
+SCRAPING = [state(0, None, "pending"), state(0, "pending", "scraping")]
+QUEUE = {"queue": "ScrapeQueue", "function": "Worker", "visibility_s": 360, "enabled": True}
+QUEUE |= {"visibility_parameter": "ScrapeVisibility"}
+
+
+def made(
+    log_: list[Record],
+    now_ms: int = 1000,
+    *,
+    messages: list[dict[str, Any]] | None = None,
+    up_since: datetime | None = None,
+    **job: Any,
+) -> Timeline:
+    """Return the timeline of a job that is being scraped."""
+    told = [message(0, 5)] if messages is None else messages
+    records = JobRecords(JOB | {"status": "scraping"} | job, SCRAPING, told, [], at(now_ms))
+    results = {"queue": "CallbacksQueue", "function": "OrchestratorResults", "visibility_s": 60}
+    return timeline(records, log_, Surroundings(up_since, {"s": QUEUE, "r": results}))
+
+
+def failing(began: int, took: int, why: str = "ValueError: no", function: str = "Worker") -> list[Record]:
+    start, report = run(began, took, function)
+    return [start, log(began + took, function, "END RequestId: r", failure=why), report]
+
+
+def test_a_stage_that_runs_is_shown_with_its_time_so_far() -> None:
+    found = made([log(200, "Worker", "START RequestId: r")])
+    assert found.stages[-1] == Stage("scraping", 1, 1000.0, wait_ms=200.0, work_ms=800.0, running=True)
+    assert list(stage_lines(found))[-2].endswith("running")
+    assert found.events[-1].text == "Worker has been running for 0.8 s"
+    assert found.waiting == ["Worker has been working on it for 0.8 s"]
+    assert found.total_ms == 1000
+
+
+def test_a_failed_call_is_failed_with_its_reason_and_its_message_hidden() -> None:
+    found = made(failing(200, 50), 10_200)
+    (event,) = [event for event in found.events if event.failed]
+    assert event.text == "Worker failed after 50 ms: ValueError: no"
+    failed, hidden, shorter = found.waiting
+    assert failed == "Worker failed: ValueError: no"
+    assert "in flight in ScrapeQueue" in hidden
+    assert "tried again at 12:06:00 UTC (in 350 s) at the latest" in hidden
+    assert "--parameter ScrapeTimeout=5 --parameter ScrapeVisibility=30" in shorter
+
+
+def test_times_that_are_short_already_are_not_to_be_shortened() -> None:
+    short = Surroundings(sources={"s": QUEUE | {"visibility_s": 30}})
+    records = JobRecords(JOB | {"status": "scraping"}, SCRAPING, [message(0, 5)], [], at(1000))
+    assert len(timeline(records, failing(200, 50), short).waiting) == 2
+    embed = Surroundings(sources={"s": QUEUE | {"visibility_parameter": "EmbedVisibility"}})
+    told = timeline(records, failing(200, 50), embed).waiting[-1]
+    assert told.endswith("--parameter EmbedTimeout=10 --parameter EmbedVisibility=60")
+
+
+def test_a_status_of_the_platform_is_a_failure_too() -> None:
+    start, report = run(0, 50, "Worker")
+    timed_out = log(50, "Worker", f"{report.message}Status: timeout\t")
+    assert "Worker failed: timeout" in made([start, timed_out]).waiting
+
+
+def test_a_message_that_was_given_back_says_when_it_comes_again() -> None:
+    said = json.dumps(
+        {"level": "INFO", "message": "message.given_back", "after_s": 7.5, "reason": "dns_error"}
+    )
+    start, report = run(200, 100, "Worker")
+    found = made([start, log(250, "Worker", said, "stdout"), report])
+    assert found.waiting == ["it was given back (dns_error); the next try is at 12:00:07 UTC (in 6.8 s)"]
+
+
+def test_a_wait_that_the_job_knows_is_told() -> None:
+    later = at(1000) + timedelta(seconds=60)
+    found = made(run(0, 9, "Worker"), next_retry_at=later, retry_cause="http_503", tries=2)
+    assert found.waiting == ["try 2 failed (http_503); the next try is at 12:01:01 UTC (in 60 s)"]
+
+
+def test_a_run_of_a_stack_that_ended_was_cut_off() -> None:
+    found = made([log(200, "Worker", "START RequestId: r")], up_since=at(500))
+    assert [event.text for event in found.events if event.failed] == [
+        "Worker was cut off when its stack ended"
+    ]
+    assert found.waiting[0] == "Worker failed: the stack ended meanwhile"
+
+
+def test_a_report_that_cannot_be_applied_is_the_coordinators_failure() -> None:
+    logged = [*run(0, 10, "Worker"), *failing(20, 5, function="OrchestratorResults")]
+    assert made(logged).waiting[0] == "OrchestratorResults failed: ValueError: no"
+    (applied,) = made(run(0, 10, "Worker")).waiting
+    assert "report has not been applied yet" in applied
+
+
+def test_before_any_work_the_message_is_what_it_waits_for() -> None:
+    assert made([]).waiting == ["no function has taken its scraping message yet"]
+    unsent = message(0, None, tries=2, last_error="queue_unavailable")
+    (told,) = made([], messages=[unsent]).waiting
+    assert "2 tries failed, the last by queue_unavailable" in told
+    (pending,) = made([], status="pending", blocked_by="quota").waiting
+    assert pending == "it was accepted and has not been started: quota"
+
+
+def test_a_job_at_its_end_waits_for_nothing() -> None:
+    assert made(failing(0, 9), status="failed").waiting == []
