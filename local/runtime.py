@@ -13,6 +13,8 @@ from typing import Any, Final
 from local.compute.host import HostOptions, LambdaHost, LogRecord, PoolLimits
 from local.compute.invoke_api import InvokeApi
 from local.compute.lambda_mappings import EventSourceMappings
+from local.faults import switch
+from local.faults.poller import FaultySqsClient
 from local.front.server import FrontOptions, RestFront
 from local.spec import FunctionSpec
 from local.template import CloudSpec
@@ -43,12 +45,20 @@ def make_host(
     logs: Path, region: str, account_id: str, on_log: Callable[[LogRecord], None] | None = None
 ) -> LambdaHost:
     """A host without functions, to be started while those are still being found out."""
+    faults = switch.control_of(logs.parent)
+    if faults is not None:
+        faults.prepare(switch.first_rules())
     return LambdaHost(
         [],
         region=region,
         log_dir=logs / "functions",
         account_id=account_id,
-        options=HostOptions(limits=PoolLimits(environments=_environments()), on_log=on_log),
+        extra_environment=switch.worker_variables(faults) if faults else None,
+        options=HostOptions(
+            limits=PoolLimits(environments=_environments()),
+            on_log=on_log,
+            path_prefix=(switch.INJECTION,) if faults else (),
+        ),
     )
 
 
@@ -83,6 +93,7 @@ class Runtime:
                 region=around.region,
                 function_timeout_s=timeouts[source.function],
                 prompt_long_polls=around.prompt_long_polls,
+                client=_faulty(around, ids[source.queue]),
             )
             for source in cloud.sources
         ]
@@ -141,6 +152,14 @@ class Runtime:
             port=self._around.port,
             options=FrontOptions(binary_media_types=cloud.binary_media_types, throttles=cloud.throttles),
         )
+
+
+def _faulty(around: Surroundings, queue_url: str) -> FaultySqsClient | None:
+    """A client whose calls fail when told to, where faults are switched on."""
+    control = switch.control_of(around.logs.parent)
+    if control is None:
+        return None
+    return FaultySqsClient(around.aws_endpoint, queue_url, region=around.region, control=control)
 
 
 def with_database(function: FunctionSpec, database_url: str) -> FunctionSpec:

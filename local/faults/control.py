@@ -1,0 +1,118 @@
+"""The folder through which faults are switched on, counted and told, by all processes at once.
+
+rules.json      what is to go wrong now, and whether calls are traced; replaced as a whole
+counts/<rule>   how many calls a rule has seen, under a lock, so that exactly one process is hit
+fired.jsonl     each fault that happened
+trace.jsonl     each call that changes something outside, in the order of their beginnings
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import random
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from local.faults.rules import Rule
+
+_RULES: Final = "rules.json"
+
+
+class FaultControl:
+    """One side of the folder: whoever switches, and every process that looks."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._rules: list[Rule] = []
+        self._tracing = False
+        self._seen: tuple[int, int] | None = None
+
+    # Who switches.
+
+    def prepare(self, rules: Iterable[Rule] = ()) -> None:
+        """Begin anew with these rules."""
+        (self.folder / "counts").mkdir(parents=True, exist_ok=True)
+        for name in ("fired.jsonl", "trace.jsonl"):
+            (self.folder / name).write_bytes(b"")
+        self.arm(rules)
+
+    def arm(self, rules: Iterable[Rule] = (), *, trace: bool = False) -> None:
+        """Let exactly these rules hold from now on; counters of the same name begin anew."""
+        chosen = list(rules)
+        for rule in chosen:
+            (self.folder / "counts" / rule.counter).unlink(missing_ok=True)
+        document = {"trace": trace, "rules": [rule.document() for rule in chosen]}
+        fresh = self.folder / f".{_RULES}.{os.getpid()}"
+        fresh.write_text(json.dumps(document), encoding="utf-8")
+        fresh.replace(self.folder / _RULES)
+
+    def fired(self) -> list[dict[str, Any]]:
+        """The faults that happened: `rule`, `place`, `pid`, `at`."""
+        return _lines(self.folder / "fired.jsonl")
+
+    def traced(self) -> list[dict[str, Any]]:
+        """The calls that were traced: `place`, `pid`, `request`."""
+        return _lines(self.folder / "trace.jsonl")
+
+    # Every process that looks.
+
+    def meet(self, place: str, *, event: str = "", request: str = "", write: bool = True) -> Rule | None:
+        """Note a call that is about to happen; the fault that befalls it, if one does."""
+        self._refresh()
+        if self._tracing and write:
+            _append(self.folder / "trace.jsonl", {"place": place, "pid": os.getpid(), "request": request})
+        for rule in self._rules:
+            if rule.concerns(place, event) and self._hit(rule):
+                told = {"rule": rule.name or rule.text, "place": place, "pid": os.getpid(), "at": time.time()}
+                _append(self.folder / "fired.jsonl", told)
+                return rule
+        return None
+
+    def _refresh(self) -> None:
+        try:
+            found = os.stat(self.folder / _RULES)  # noqa: PTH116 - on every call
+        except OSError:
+            self._rules, self._tracing, self._seen = [], False, None
+            return
+        # A replaced file has another inode, also within one tick of the clock.
+        seen = (found.st_ino, found.st_mtime_ns)
+        if seen != self._seen:
+            document = json.loads((self.folder / _RULES).read_text(encoding="utf-8"))
+            self._rules = [Rule(**each) for each in document["rules"]]
+            self._tracing, self._seen = document["trace"], seen
+
+    def _hit(self, rule: Rule) -> bool:
+        """Count one call of the rule; whether it is one of those that are hit."""
+        if rule.share < 1.0 and random.random() >= rule.share:  # noqa: S311 - chance, not secrecy
+            return False
+        counter = os.open(self.folder / "counts" / rule.counter, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(counter, fcntl.LOCK_EX)
+            number = int(os.read(counter, 20) or b"0") + 1
+            os.pwrite(counter, str(number).encode(), 0)
+        finally:
+            os.close(counter)
+        return rule.nth <= number < rule.nth + rule.times
+
+
+def _append(path: Path, document: dict[str, Any]) -> None:
+    """Add a line; one write to a file that is open for appending is never torn."""
+    line = json.dumps(document).encode() + b"\n"
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    try:
+        os.write(file, line)
+    finally:
+        os.close(file)
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return []
+    # Without an end the last line is still being written.
+    return [json.loads(line) for line in text.split("\n")[:-1] if line]
