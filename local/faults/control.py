@@ -2,6 +2,7 @@
 
 rules.json      what is to go wrong now, and whether calls are traced; replaced as a whole
 counts/<rule>   how many calls a rule has seen, under a lock, so that exactly one process is hit
+marks.jsonl     the jobs that a mark stands for, as their messages told
 fired.jsonl     each fault that happened
 trace.jsonl     each call that changes something outside, in the order of their beginnings
 """
@@ -12,7 +13,9 @@ import fcntl
 import json
 import os
 import random
+import re
 import time
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +23,7 @@ from typing import Any, Final
 from local.faults.rules import Rule
 
 _RULES: Final = "rules.json"
+_JOB: Final = re.compile(r'"job_id":\s*"([\w-]{8,100})"')
 
 
 class FaultControl:
@@ -30,13 +34,15 @@ class FaultControl:
         self._rules: list[Rule] = []
         self._tracing = False
         self._seen: tuple[int, int] | None = None
+        self._jobs: dict[str, set[str]] = defaultdict(set)
+        self._jobs_size = 0
 
     # Who switches.
 
     def prepare(self, rules: Iterable[Rule] = ()) -> None:
         """Begin anew with these rules."""
         (self.folder / "counts").mkdir(parents=True, exist_ok=True)
-        for name in ("fired.jsonl", "trace.jsonl"):
+        for name in ("fired.jsonl", "marks.jsonl", "trace.jsonl"):
             (self.folder / name).write_bytes(b"")
         self.arm(rules)
 
@@ -60,13 +66,22 @@ class FaultControl:
 
     # Every process that looks.
 
+    def begins(self, event: str) -> None:
+        """An invocation begins: note which jobs the marks in its messages stand for."""
+        self._refresh()
+        marks = {rule.mark for rule in self._rules if rule.mark and rule.mark in event}
+        for body in _bodies(event) if marks else ():
+            for mark in marks:
+                if mark in body and (job := _JOB.search(body)) and job[1] not in self._jobs[mark]:
+                    _append(self.folder / "marks.jsonl", {"mark": mark, "job": job[1]})
+
     def meet(self, place: str, *, event: str = "", request: str = "", write: bool = True) -> Rule | None:
         """Note a call that is about to happen; the fault that befalls it, if one does."""
         self._refresh()
         if self._tracing and write:
             _append(self.folder / "trace.jsonl", {"place": place, "pid": os.getpid(), "request": request})
         for rule in self._rules:
-            if rule.concerns(place, event) and self._hit(rule):
+            if rule.concerns(place, event, self._jobs.get(rule.mark, ())) and self._hit(rule):
                 told = {"rule": rule.name or rule.text, "place": place, "pid": os.getpid(), "at": time.time()}
                 _append(self.folder / "fired.jsonl", told)
                 return rule
@@ -84,6 +99,14 @@ class FaultControl:
             document = json.loads((self.folder / _RULES).read_text(encoding="utf-8"))
             self._rules = [Rule(**each) for each in document["rules"]]
             self._tracing, self._seen = document["trace"], seen
+        self._read_marks()
+
+    def _read_marks(self) -> None:
+        path = self.folder / "marks.jsonl"
+        if any(rule.mark for rule in self._rules) and (size := path.stat().st_size) != self._jobs_size:
+            self._jobs_size = size
+            for each in _lines(path):
+                self._jobs[each["mark"]].add(each["job"])
 
     def _hit(self, rule: Rule) -> bool:
         """Count one call of the rule; whether it is one of those that are hit."""
@@ -97,6 +120,14 @@ class FaultControl:
         finally:
             os.close(counter)
         return rule.nth <= number < rule.nth + rule.times
+
+
+def _bodies(event: str) -> list[str]:
+    """The messages of an event of a queue; nothing for other events."""
+    try:
+        return [str(record["body"]) for record in json.loads(event)["Records"]]
+    except (ValueError, KeyError, TypeError):
+        return []
 
 
 def _append(path: Path, document: dict[str, Any]) -> None:

@@ -5,21 +5,22 @@ A place is named `Function/service.operation@target`, for example `ScraperWorker
 
     [Function/]service.operation[@target]:kind[=seconds][#nth][xtimes][~mark]
 
-for example `sqs.SendMessageBatch@ScrapeQueue:kill_after#3`: the third such call dies after it was done. Parts of
-a place may have `*`; what is left out matches everything. With a mark only invocations count whose event
-contains it.
+for example `sqs.SendMessageBatch@ScrapeQueue:kill_after#3`: the third such call dies after it was done. A
+place may have `*` in it; what is left out matches everything. With a mark only invocations count whose event
+contains it, or names a job whose message once did.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final, Literal, cast, get_args
 
 Kind = Literal["error", "execute_then_error", "delay", "kill_before", "kill_after", "lose"]
-"""error: it is not done and fails. execute_then_error: it is done, and the answer is lost. lose: it is not done
-and seems to be (queues' sends only). kill: SIGKILL to the process itself, before or after it is done."""
+"""error: it is not done and fails. execute_then_error: it is done, and the answer is lost. lose: it is not
+done and seems to be (queues' sends only). kill: SIGKILL to the process, before or after it is done."""
 
 _TEXT: Final = re.compile(
     r"(?P<place>[^:]+):(?P<kind>[a-z_]+)(?:=(?P<seconds>\d+(?:\.\d+)?))?(?:#(?P<nth>\d+))?(?:x(?P<times>\d+))?"
@@ -63,9 +64,14 @@ class Rule:
         """A file name of its own."""
         return re.sub(r"[^\w.-]+", "_", self.name or self.text)
 
-    def concerns(self, place: str, event: str) -> bool:
-        """Whether a call at `place` in an invocation with this event is one of those that count."""
-        return matches(self.place, place) and (not self.mark or self.mark in event)
+    def concerns(self, place: str, event: str, same: Collection[str] = ()) -> bool:
+        """Whether a call at `place` in an invocation with this event is one of those that count.
+
+        `same` are words that stand for the mark.
+        """
+        if not matches(self.place, place):
+            return False
+        return not self.mark or self.mark in event or any(word in event for word in same)
 
     def document(self) -> dict[str, Any]:
         """The rule as JSON."""

@@ -32,6 +32,7 @@ class Worker:
     def begins(self, request: str, event: str) -> None:
         """An invocation begins."""
         self._request, self._event = request, event
+        self._control.begins(event)
 
     def meet(self, place: str, *, write: bool = True) -> Rule | None:
         """The fault that befalls a call at `place`, if one does."""
@@ -69,10 +70,11 @@ def _wrap_events(worker: Worker) -> None:
 
 
 def _wrap_botocore(worker: Worker) -> None:
-    from botocore.client import BaseClient
+    from botocore import client
     from botocore.exceptions import EndpointConnectionError
 
-    original: Callable[..., Any] = BaseClient._make_api_call
+    base: Any = client.BaseClient
+    original: Callable[..., Any] = base._make_api_call
 
     def broken() -> BaseException:
         return EndpointConnectionError(endpoint_url="(injected fault)")
@@ -87,7 +89,7 @@ def _wrap_botocore(worker: Worker) -> None:
         with shot.around(rule, broken):
             return original(self, operation_name, api_params)
 
-    BaseClient._make_api_call = make_api_call
+    base._make_api_call = make_api_call
 
 
 def _wrap_psycopg(worker: Worker) -> None:

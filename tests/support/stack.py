@@ -101,10 +101,13 @@ def indexmill(
     )
 
 
-def start(state: Path, *parameters: str, faults: str = "") -> RunningStack:
+def start(state: Path, *parameters: str, faults: str = "", site_root: Path | None = None) -> RunningStack:
     """Start a stack on `state`; `parameters` are of the form KEY=VALUE, `faults` what FAULTS is set to."""
     given = [part for parameter in parameters for part in ("--parameter", parameter)]
-    started = indexmill("up", "--detach", "--json", "--state", str(state), *given, variables={"FAULTS": faults})
+    given += ["--site-root", str(site_root)] if site_root else []
+    started = indexmill(
+        "up", "--detach", "--json", "--state", str(state), *given, variables={"FAULTS": faults}
+    )
     if started.returncode:
         raise RuntimeError(
             f"the stack did not start ({started.returncode}): {started.stdout}{started.stderr}"
@@ -125,12 +128,14 @@ def open_folder() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def running_stack(*parameters: str, faults: str = "") -> Iterator[RunningStack]:
+def running_stack(
+    *parameters: str, faults: str = "", site_root: Path | None = None
+) -> Iterator[RunningStack]:
     """Run a stack on a folder of its own, which goes with it."""
     with open_folder() as folder:
         state = folder / "state"
         try:
-            yield start(state, *parameters, faults=faults)
+            yield start(state, *parameters, faults=faults, site_root=site_root)
         finally:
             indexmill("down", "--state", str(state))
 
