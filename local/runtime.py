@@ -14,6 +14,7 @@ from local.compute.host import HostOptions, LambdaHost, LogRecord, PoolLimits
 from local.compute.invoke_api import InvokeApi
 from local.compute.lambda_mappings import EventSourceMappings
 from local.faults import switch
+from local.faults.host import Proxies
 from local.faults.poller import FaultySqsClient
 from local.front.server import FrontOptions, RestFront
 from local.spec import FunctionSpec
@@ -101,6 +102,8 @@ class Runtime:
             Schedule(schedule, self.host, region=around.region, account_id=around.account_id)
             for schedule in cloud.schedules
         ]
+        control = switch.control_of(around.logs.parent)
+        self._proxies = Proxies(control) if control else None
         self.gateway = ""
         self.invoke_endpoint = ""
 
@@ -109,6 +112,11 @@ class Runtime:
         self.invoke_endpoint = await self._invoke_api.start()
         endpoints = {"AWS_ENDPOINT_URL": self._around.aws_endpoint}
         self.host.update_environment({**endpoints, "AWS_ENDPOINT_URL_LAMBDA": self.invoke_endpoint})
+        if self._proxies is not None:
+            told: dict[str, str] = {}
+            for function in self.host.functions.values():
+                told |= function.environment
+            self.host.update_environment(await self._proxies.start(told))
         if self._front is not None:
             self.gateway = await self._front.start()
         for source in self._sources:
@@ -124,6 +132,8 @@ class Runtime:
         bringers += [schedule.stop() for schedule in self._schedules]
         await asyncio.gather(*front, *bringers, return_exceptions=True)
         await self._invoke_api.stop()
+        if self._proxies is not None:
+            await self._proxies.stop()
 
     def stats(self) -> dict[str, Any]:
         """Counters of functions, event sources and schedules."""

@@ -1,6 +1,7 @@
 """The folder through which faults are switched on, counted and told, by all processes at once.
 
 rules.json      what is to go wrong now, and whether calls are traced; replaced as a whole
+toxics.json     what ails connections now, by the name of the proxy; replaced as a whole
 counts/<rule>   how many calls a rule has seen, under a lock, so that exactly one process is hit
 marks.jsonl     the jobs that a mark stands for, as their messages told
 fired.jsonl     each fault that happened
@@ -21,8 +22,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from local.faults.rules import Rule
+from local.faults.toxics import Toxic
 
 _RULES: Final = "rules.json"
+_TOXICS: Final = "toxics.json"
 _JOB: Final = re.compile(r'"job_id":\s*"([\w-]{8,100})"')
 
 
@@ -34,6 +37,8 @@ class FaultControl:
         self._rules: list[Rule] = []
         self._tracing = False
         self._seen: tuple[int, int] | None = None
+        self._toxics: dict[str, Toxic] = {}
+        self._toxics_seen: tuple[int, int] | None = None
         self._jobs: dict[str, set[str]] = defaultdict(set)
         self._jobs_size = 0
 
@@ -45,16 +50,18 @@ class FaultControl:
         for name in ("fired.jsonl", "marks.jsonl", "trace.jsonl"):
             (self.folder / name).write_bytes(b"")
         self.arm(rules)
+        self.ail()
 
     def arm(self, rules: Iterable[Rule] = (), *, trace: bool = False) -> None:
         """Let exactly these rules hold from now on; counters of the same name begin anew."""
         chosen = list(rules)
         for rule in chosen:
             (self.folder / "counts" / rule.counter).unlink(missing_ok=True)
-        document = {"trace": trace, "rules": [rule.document() for rule in chosen]}
-        fresh = self.folder / f".{_RULES}.{os.getpid()}"
-        fresh.write_text(json.dumps(document), encoding="utf-8")
-        fresh.replace(self.folder / _RULES)
+        self._replace(_RULES, {"trace": trace, "rules": [rule.document() for rule in chosen]})
+
+    def ail(self, **toxics: Toxic) -> None:
+        """Let exactly these toxics ail connections from now on, by the name of the proxy; none heals all."""
+        self._replace(_TOXICS, {name: toxic.document() for name, toxic in toxics.items()})
 
     def fired(self) -> list[dict[str, Any]]:
         """The faults that happened: `rule`, `place`, `pid`, `at`."""
@@ -75,6 +82,20 @@ class FaultControl:
                 if mark in body and (job := _JOB.search(body)) and job[1] not in self._jobs[mark]:
                     _append(self.folder / "marks.jsonl", {"mark": mark, "job": job[1]})
 
+    def toxic(self, proxy: str) -> Toxic | None:
+        """What ails the connections of a proxy now."""
+        seen = _version(self.folder / _TOXICS)
+        if seen != self._toxics_seen:
+            document = json.loads((self.folder / _TOXICS).read_text(encoding="utf-8")) if seen else {}
+            self._toxics = {name: Toxic(**each) for name, each in document.items()}
+            self._toxics_seen = seen
+        return self._toxics.get(proxy)
+
+    def befell(self, proxy: str, toxic: Toxic) -> None:
+        """Note that a toxic befell a connection."""
+        told = {"rule": f"{proxy} {toxic.effect}", "place": proxy, "pid": os.getpid(), "at": time.time()}
+        _append(self.folder / "fired.jsonl", told)
+
     def meet(self, place: str, *, event: str = "", request: str = "", write: bool = True) -> Rule | None:
         """Note a call that is about to happen; the fault that befalls it, if one does."""
         self._refresh()
@@ -88,13 +109,10 @@ class FaultControl:
         return None
 
     def _refresh(self) -> None:
-        try:
-            found = os.stat(self.folder / _RULES)  # noqa: PTH116 - on every call
-        except OSError:
+        seen = _version(self.folder / _RULES)
+        if seen is None:
             self._rules, self._tracing, self._seen = [], False, None
             return
-        # A replaced file has another inode, also within one tick of the clock.
-        seen = (found.st_ino, found.st_mtime_ns)
         if seen != self._seen:
             document = json.loads((self.folder / _RULES).read_text(encoding="utf-8"))
             self._rules = [Rule(**each) for each in document["rules"]]
@@ -108,6 +126,11 @@ class FaultControl:
             for each in _lines(path):
                 self._jobs[each["mark"]].add(each["job"])
 
+    def _replace(self, name: str, document: Any) -> None:
+        fresh = self.folder / f".{name}.{os.getpid()}"
+        fresh.write_text(json.dumps(document), encoding="utf-8")
+        fresh.replace(self.folder / name)
+
     def _hit(self, rule: Rule) -> bool:
         """Count one call of the rule; whether it is one of those that are hit."""
         if rule.share < 1.0 and random.random() >= rule.share:  # noqa: S311 - chance, not secrecy
@@ -120,6 +143,16 @@ class FaultControl:
         finally:
             os.close(counter)
         return rule.nth <= number < rule.nth + rule.times
+
+
+def _version(path: Path) -> tuple[int, int] | None:
+    """Something else for each content of a file that is only ever replaced; None when there is none."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - on every call
+    except OSError:
+        return None
+    # A replaced file has another inode, also within one tick of the clock.
+    return found.st_ino, found.st_mtime_ns
 
 
 def _bodies(event: str) -> list[str]:

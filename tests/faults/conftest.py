@@ -24,8 +24,10 @@ def arena() -> Iterator[Arena]:
 def kept(arena: Arena) -> Iterator[Arena]:
     """Yield the stack with messages that come back soon; when the test is over, every promise was kept."""
     arena.cloud.set_visibility(VISIBILITY_S)
+    before = len(arena.accepted)
     yield arena
     arena.control.arm()
+    arena.control.ail()
     quiet = settle(arena.cloud, 60)
     assert quiet.reached, quiet
-    assert [str(each) for each in broken_promises(arena.cloud, arena.accepted)] == []
+    assert [str(each) for each in broken_promises(arena.cloud, arena.accepted[before:])] == []

@@ -20,8 +20,8 @@ KINDS: Final[tuple[Kind, ...]] = ("kill_before", "kill_after", "execute_then_err
 POLLER_KINDS: Final[tuple[Kind, ...]] = ("error", "execute_then_error")
 """The event sources are not ours: they cannot be killed, their calls can fail."""
 _AT_ONCE: Final = 48
-_WAVE_S: Final = 90.0
-"""How long a wave of jobs may take."""
+_WAVE_S: Final = 60.0
+"""How long a wave of jobs may take; what is stuck then is named in the end."""
 _GIVEN_UP_AFTER: Final = 3
 """Tries of the event sources' deletes; as many must fail for a message to come back."""
 
@@ -102,8 +102,7 @@ def marked(arena: Arena, scenario: Scenario, groups: Sequence[tuple[Shot, ...]])
         ]
         arena.control.arm(rules)
         jobs = [scenario.begin(arena, token) for token, _ in named]
-        quiet = settle(arena.cloud, _WAVE_S)
-        assert quiet.reached, quiet
+        settle(arena.cloud, _WAVE_S)
         fired = Counter(each["rule"] for each in arena.control.fired())
         for (token, group), job in zip(named, jobs, strict=True):
             names = [rule.name for rule in _rules(group, token, token)]
