@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from local.cli import demo, doctor, down, events, invoke, logs, search, status, submit, trace, up
+from local.cli import chaos, demo, doctor, down, events, invoke, logs, search, status, submit, trace, up
 from local.cli.terminal import EXIT_FAILED, Failure, complain
 
 _NAME = "indexmill"
@@ -25,6 +25,8 @@ Examples:
   indexmill trace JOB_ID                  see where a job's time went
 
   indexmill doctor                        see what is wrong on this machine
+
+  indexmill chaos                         break everything, then check every promise
 
 Exit codes, of every command:
 
@@ -46,7 +48,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (up, down, status, submit, search, trace, logs, invoke, events, doctor, demo):
+for command in (up, down, status, submit, search, trace, logs, invoke, events, doctor, demo, chaos):
     app.command(command.__name__.rpartition(".")[2])(command.run)
 
 

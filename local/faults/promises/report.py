@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import httpx
+import psycopg
 
 from local.faults.cloud import Cloud
 from local.faults.promises import index, jobs, letters, secrets
@@ -43,8 +44,7 @@ def settle(
     """
     began = swept = time.monotonic()
     while True:
-        with cloud.database() as database:
-            open_jobs, unsent = database.execute(_OPEN).fetchone() or (0, 0)
+        open_jobs, unsent = _open(cloud)
         depths = cloud.depths()
         waited = time.monotonic() - began
         quiet = Quiet(not open_jobs and not any(depths.values()), open_jobs, unsent, depths, waited)
@@ -57,6 +57,16 @@ def settle(
             cloud.sweep()
             swept = time.monotonic()
         time.sleep(_LOOK_S)
+
+
+def _open(cloud: Cloud) -> tuple[int, int]:
+    """Jobs that are not at their end, and messages that were not sent; one of each while nobody can tell."""
+    try:
+        with cloud.database() as database:
+            row = database.execute(_OPEN).fetchone()
+    except psycopg.OperationalError:
+        return 1, 1
+    return (int(row[0]), int(row[1])) if row else (0, 0)
 
 
 def broken_promises(cloud: Cloud, accepted: Sequence[Accepted]) -> list[Violation]:
