@@ -39,7 +39,7 @@ class Plan:
     """SIGKILLs of functions' processes at least."""
     minutes: float = 15.0
     """Not longer, whatever is reached by then; what follows is the time to become quiet."""
-    kill_share: float = 0.014
+    kill_share: float = 0.01
     """Of the calls that a function makes to the outside: with this, about one in twenty invocations."""
     postgres_every_s: float = 25.0
     """SIGKILL to the database server; more often than each 15 s the stack gives it up."""
