@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-all up demo test test-long lint fmt build check lock generate clean
+.PHONY: help setup setup-all up demo test test-long soak lint fmt build check lock generate clean
 
 # The first interpreter that is new enough and can make virtual environments; or name one: make PYTHON=python3.12 setup
 PYTHON ?= $(shell for each in python3 python3.13 python3.12 python3.11 python3.14; do \
@@ -35,6 +35,9 @@ test: setup-all ## Run all tests (ARGS="tests/unit -k name" for some)
 
 test-long: setup-all ## Run what takes minutes: the large soaks and models, with their figures (ARGS="tests/faults")
 	$(BIN)/python -m pytest -m long -o log_cli=true -o log_cli_level=INFO $(ARGS)
+
+soak: setup ## Kill at random for half an hour and check every promise (SOAK_KILLS=1000 for more than 300)
+	$(BIN)/python -m pytest -m long tests/faults/test_soak.py $(ARGS)
 
 lint: setup-all ## Check style, types, imports, template and generated files
 	$(BIN)/ruff check .

@@ -15,6 +15,9 @@ from typing import Any, Final
 from local.compute.host import HostOptions, LambdaHost, LogRecord, PoolLimits
 from local.compute.invoke_api import InvokeApi
 from local.compute.lambda_mappings import EventSourceMappings
+from local.faults import switch
+from local.faults.host import Proxies
+from local.faults.poller import FaultySqsClient
 from local.front.server import FrontOptions, RestFront
 from local.spec import FunctionSpec, ScheduleSpec
 from local.template import CloudSpec
@@ -45,12 +48,20 @@ def make_host(
     logs: Path, region: str, account_id: str, on_log: Callable[[LogRecord], None] | None = None
 ) -> LambdaHost:
     """A host without functions, to be started while those are still being found out."""
+    faults = switch.control_of(logs.parent)
+    if faults is not None:
+        faults.prepare(switch.first_rules())
     return LambdaHost(
         [],
         region=region,
         log_dir=logs / "functions",
         account_id=account_id,
-        options=HostOptions(limits=PoolLimits(environments=environments()), on_log=on_log),
+        extra_environment=switch.worker_variables(faults) if faults else None,
+        options=HostOptions(
+            limits=PoolLimits(environments=environments()),
+            on_log=on_log,
+            path_prefix=(switch.INJECTION,) if faults else (),
+        ),
     )
 
 
@@ -87,6 +98,7 @@ class Runtime:
                 region=around.region,
                 function_timeout_s=timeouts[source.function],
                 prompt_long_polls=around.prompt_long_polls,
+                client=_faulty(around, ids[source.queue]),
             )
             for source in cloud.sources
         ]
@@ -95,6 +107,8 @@ class Runtime:
             for name, schedule in by_name(cloud.schedules).items()
         }
         """By name, for whoever wants to disturb them."""
+        control = switch.control_of(around.logs.parent)
+        self._proxies = Proxies(control) if control else None
         self.gateway = ""
         self.invoke_endpoint = ""
 
@@ -103,6 +117,11 @@ class Runtime:
         self.invoke_endpoint = await self._invoke_api.start()
         endpoints = {"AWS_ENDPOINT_URL": self._around.aws_endpoint}
         self.host.update_environment({**endpoints, "AWS_ENDPOINT_URL_LAMBDA": self.invoke_endpoint})
+        if self._proxies is not None:
+            told: dict[str, str] = {}
+            for function in self.host.functions.values():
+                told |= function.environment
+            self.host.update_environment(await self._proxies.start(told))
         if self._front is not None:
             self.gateway = await self._front.start()
         for source in self._sources:
@@ -118,6 +137,8 @@ class Runtime:
         bringers += [schedule.stop() for schedule in self.schedules.values()]
         await asyncio.gather(*front, *bringers, return_exceptions=True)
         await self._invoke_api.stop()
+        if self._proxies is not None:
+            await self._proxies.stop()
 
     def stats(self) -> dict[str, Any]:
         """Counters of functions, event sources and schedules."""
@@ -155,6 +176,14 @@ def with_secrets(function: FunctionSpec, literals: Mapping[str, str]) -> Functio
     """The function with those of `literals` in the clear for which the template names a secret."""
     named = {name: value for name, value in literals.items() if name + _SECRET_ARN in function.environment}
     return replace(function, environment={**function.environment, **named})
+
+
+def _faulty(around: Surroundings, queue_url: str) -> FaultySqsClient | None:
+    """A client whose calls fail when told to, where faults are switched on."""
+    control = switch.control_of(around.logs.parent)
+    if control is None:
+        return None
+    return FaultySqsClient(around.aws_endpoint, queue_url, region=around.region, control=control)
 
 
 def python_differences(functions: Iterable[FunctionSpec], here: str = _PYTHON) -> list[str]:

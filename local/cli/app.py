@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from local.cli import demo, doctor, down, events, invoke, jobs, logs, search, status, submit, trace, up
+from local.cli import chaos, demo, doctor, down, events, invoke, jobs, logs, search, status, submit, trace, up
 from local.cli.terminal import EXIT_FAILED, Failure, complain
 
 _NAME = "indexmill"
@@ -28,6 +28,8 @@ Examples:
 
   indexmill doctor                        see what is wrong on this machine
 
+  indexmill chaos                         break everything, then check every promise
+
 Exit codes, of every command:
 
   0  success
@@ -48,7 +50,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (up, down, status, submit, search, jobs, trace, logs, invoke, events, doctor, demo):
+for command in (up, down, status, submit, search, jobs, trace, logs, invoke, events, doctor, demo, chaos):
     app.command(command.__name__.rpartition(".")[2])(command.run)
 
 

@@ -74,13 +74,14 @@ class SqsEventSource:
         function_timeout_s: float,
         prompt_long_polls: bool = False,
         pace: Pace | None = None,
+        client: SqsClient | None = None,
     ) -> None:
         self.spec = spec
         self.queue_arn = queue_arn
         self._region = region
         self._invoker = invoker
         self._function_timeout_s = function_timeout_s
-        self._client = SqsClient(endpoint, queue_url, region=region)
+        self._client = client or SqsClient(endpoint, queue_url, region=region)
         self._deletes = Deletes(self._client)
         self._pace: Pace = pace or (LongPollPace() if prompt_long_polls else ShortPollPace())
         self._concurrency = Concurrency(spec.maximum_concurrency)

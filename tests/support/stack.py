@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -88,11 +89,14 @@ class RunningStack:
         return found
 
 
-def indexmill(*arguments: str, timeout_s: float = _COMMAND_S) -> subprocess.CompletedProcess[str]:
+def indexmill(
+    *arguments: str, timeout_s: float = _COMMAND_S, variables: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run the command line tool; its output is text, and it is no terminal."""
     return subprocess.run(
         [sys.executable, "-m", "local.cli.app", *arguments],
         cwd=ROOT,
+        env={**os.environ, **(variables or {})},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -101,10 +105,13 @@ def indexmill(*arguments: str, timeout_s: float = _COMMAND_S) -> subprocess.Comp
     )
 
 
-def start(state: Path, *parameters: str) -> RunningStack:
-    """Start a stack on `state`; `parameters` are of the form KEY=VALUE."""
+def start(state: Path, *parameters: str, faults: str = "", site_root: Path | None = None) -> RunningStack:
+    """Start a stack on `state`; `parameters` are of the form KEY=VALUE, `faults` what FAULTS is set to."""
     given = [part for parameter in parameters for part in ("--parameter", parameter)]
-    started = indexmill("up", "--detach", "--json", "--state", str(state), *given)
+    given += ["--site-root", str(site_root)] if site_root else []
+    started = indexmill(
+        "up", "--detach", "--json", "--state", str(state), *given, variables={"FAULTS": faults}
+    )
     if started.returncode:
         raise RuntimeError(
             f"the stack did not start ({started.returncode}): {started.stdout}{started.stderr}"
@@ -125,12 +132,14 @@ def open_folder() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def running_stack(*parameters: str) -> Iterator[RunningStack]:
+def running_stack(
+    *parameters: str, faults: str = "", site_root: Path | None = None
+) -> Iterator[RunningStack]:
     """Run a stack on a folder of its own, which goes with it."""
     with open_folder() as folder:
         state = folder / "state"
         try:
-            yield start(state, *parameters)
+            yield start(state, *parameters, faults=faults, site_root=site_root)
         finally:
             indexmill("down", "--state", str(state))
 

@@ -176,7 +176,9 @@ def test_wrong_options_of_up_are_wrong_usage(
     assert failure.value.exit_code == EXIT_USAGE
 
 
-@pytest.mark.parametrize("command", ["up", "down", "status", "submit", "search", "jobs", "logs", "demo"])
+@pytest.mark.parametrize(
+    "command", ["up", "down", "status", "submit", "search", "jobs", "logs", "demo", "chaos"]
+)
 def test_every_command_explains_itself_with_examples(command: str) -> None:
     shown = CliRunner().invoke(app, [command, "--help"])
     assert shown.exit_code == 0

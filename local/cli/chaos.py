@@ -1,0 +1,103 @@
+"""`indexmill chaos`."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from local.cli.terminal import EXIT_FAILED, Failure, console, leave
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from local.faults.soak import Counts, Outcome, Plan
+
+_TOLD_EVERY_S = 5.0
+
+
+def run(
+    jobs: Annotated[int, typer.Option(min=1, help="Jobs to accept at least.")] = 200,
+    kills: Annotated[int, typer.Option(min=0, help="Processes of functions to kill at least.")] = 40,
+    minutes: Annotated[float, typer.Option(min=0.1, help="Break things no longer than this.")] = 10.0,
+    seed: Annotated[int, typer.Option(help="Of what chance decides here.")] = 1,
+) -> None:
+    """Break everything on a cloud of its own while it works, then check every promise.
+
+    Functions are killed at random while they hold work, the database server is killed, and the embedding
+    endpoint answers badly. When nothing moves any more, nothing may be lost, stuck, wrong or there twice.
+
+    Examples:
+
+      indexmill chaos
+
+      indexmill chaos --jobs 1000 --kills 300 --minutes 15
+    """
+    from local.faults.soak import Plan
+
+    plan = Plan(jobs=jobs, kills=kills, minutes=minutes, seed=seed)
+    screen = console()
+    outcome = _outcome(screen, plan)
+    _tell(screen, outcome)
+    if outcome.violations or not outcome.quiet:
+        leave(EXIT_FAILED)
+
+
+def _outcome(screen: Console, plan: Plan) -> Outcome:
+    from local.detached import StartFailed, start_detached
+    from local.faults.cloud import Cloud
+    from local.faults.soak import Soak
+    from local.faults.switch import VARIABLE
+    from local.stack import StackOptions
+
+    folder = Path(tempfile.mkdtemp(prefix="indexmill-chaos-"))
+    # Whoever runs the database server has to enter when that is not us.
+    folder.chmod(0o755)
+    site = folder / "site"
+    site.mkdir()
+    os.environ[VARIABLE] = "on"
+    try:
+        options = StackOptions(folder.resolve() / "state", keep_data=False, site_root=site)
+        stack = start_detached(options, bound=True)
+    except StartFailed as error:
+        raise Failure(f"the stack did not start: {error}") from error
+    screen.print(f"[green]the cloud is ready[/]: {stack.info['gateway']}; breaking it now")
+    try:
+        cloud = Cloud(stack.info)
+        return Soak(cloud, site, plan, _Teller(screen, plan)).run()
+    finally:
+        stack.stop()
+
+
+class _Teller:
+    """Prints how far it is: one line that changes on a terminal, else one now and then."""
+
+    def __init__(self, screen: Console, plan: Plan) -> None:
+        self._screen = screen
+        self._plan = plan
+        self._told = -_TOLD_EVERY_S
+
+    def __call__(self, counts: Counts) -> None:
+        from local.faults.soak_report import line
+
+        text = line(self._plan, counts)
+        if self._screen.is_terminal:
+            self._screen.print(text, end="\r", markup=False)
+        elif counts.seconds - self._told >= _TOLD_EVERY_S:
+            self._told = counts.seconds
+            self._screen.print(text, markup=False)
+
+
+def _tell(screen: Console, outcome: Outcome) -> None:
+    from local.faults.soak_report import lines
+
+    screen.print()
+    for each in lines(outcome):
+        screen.print(f"  {each}", markup=False)
+    if outcome.violations or not outcome.quiet:
+        screen.print("[red]promises were broken[/]")
+    else:
+        screen.print("[green]every promise was kept[/]")

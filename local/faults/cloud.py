@@ -1,0 +1,122 @@
+"""A running stack as those see it who break it and look at what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+
+from indexmill.client import Client
+from local.faults.control import FaultControl
+from local.faults.switch import control_folder
+
+if TYPE_CHECKING:
+    from mypy_boto3_lambda import LambdaClient
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_sqs import SQSClient
+
+WORK_QUEUES: Final = {"scraping": "ScrapeQueue", "embedding": "EmbedQueue"}
+"""By stage. Chunking has none: the Orchestrator calls it."""
+CALLBACKS: Final = "CallbacksQueue"
+_DEPTHS: Final = (
+    "ApproximateNumberOfMessages",
+    "ApproximateNumberOfMessagesNotVisible",
+    "ApproximateNumberOfMessagesDelayed",
+)
+_SHORTEN: Final = """
+UPDATE outbox SET claimed_until = now()
+WHERE sent_at IS NULL AND parked_at IS NULL AND claimed_until > now() AND claimed_until < 'infinity'
+"""
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """Made from what `up --json` tells."""
+
+    info: Mapping[str, Any]
+
+    @cached_property
+    def control(self) -> FaultControl:
+        """Where its faults are switched."""
+        return FaultControl(control_folder(Path(self.info["state"])))
+
+    @cached_property
+    def client(self) -> Client:
+        """The first caller's client."""
+        return Client(self.info["gateway"], self.info["api_key"])
+
+    @cached_property
+    def sqs(self) -> SQSClient:
+        """Its SQS."""
+        return self._aws("sqs", self.info["aws_endpoint"])  # type: ignore[no-any-return]
+
+    @cached_property
+    def s3(self) -> S3Client:
+        """Its S3."""
+        return self._aws("s3", self.info["aws_endpoint"])  # type: ignore[no-any-return]
+
+    @cached_property
+    def functions(self) -> LambdaClient:
+        """Its Lambda API."""
+        return self._aws("lambda", self.info["invoke_endpoint"])  # type: ignore[no-any-return]
+
+    @property
+    def queues(self) -> dict[str, str]:
+        """URLs of the queues by logical id."""
+        return {name: url for name, url in self.info["resources"].items() if url.startswith("http")}
+
+    def close(self) -> None:
+        """Close the clients."""
+        for each in (self.client, self.sqs, self.s3, self.functions):
+            each.close()
+
+    def database(self) -> psycopg.Connection[tuple[Any, ...]]:
+        """A connection in which every statement is a transaction."""
+        return psycopg.connect(self.info["database_url"], autocommit=True, connect_timeout=5)
+
+    def depths(self) -> dict[str, int]:
+        """Messages in each queue, whether visible, in flight or delayed."""
+        found = {}
+        for name, url in self.queues.items():
+            answer = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=list(_DEPTHS))
+            found[name] = sum(int(answer["Attributes"].get(each, 0)) for each in _DEPTHS)
+        return found
+
+    def set_visibility(self, seconds: int) -> None:
+        """How long every queue hides what it handed out, from the next receive on."""
+        for url in self.queues.values():
+            self.sqs.set_queue_attributes(QueueUrl=url, Attributes={"VisibilityTimeout": str(seconds)})
+
+    def set_batch_size(self, size: int) -> None:
+        """How many messages the event sources hand over at once, from the next receive on."""
+        for mapping in self.functions.list_event_source_mappings()["EventSourceMappings"]:
+            self.functions.update_event_source_mapping(UUID=mapping["UUID"], BatchSize=size)
+
+    def sweep(self) -> str:
+        """Run the sweeper now, whatever comes of it; the id of its invocation."""
+        answer = self.functions.invoke(FunctionName="OrchestratorSweeper", Payload=b"{}")
+        return answer["ResponseMetadata"]["RequestId"]
+
+    def shorten_claims(self) -> int:
+        """Let the claims of messages that were not sent run out now, in place of waiting for half a minute.
+
+        A claim only keeps two senders apart: with it gone there are more copies, never fewer.
+        """
+        with self.database() as connection:
+            return connection.execute(_SHORTEN).rowcount
+
+    def _aws(self, service: str, endpoint: str) -> Any:
+        import boto3
+
+        make: Any = boto3.client
+        return make(
+            service,
+            endpoint_url=endpoint,
+            region_name=self.info["region"],
+            aws_access_key_id="test",
+            aws_secret_access_key="test",
+        )

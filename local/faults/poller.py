@@ -1,0 +1,34 @@
+"""The event sources' own SQS calls, with faults."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from local.faults import places, shot
+from local.faults.control import FaultControl
+from local.triggers.sqs_client import SqsClient, SqsError
+
+NAME: Final = "poller"
+"""Stands for the function in these calls' places."""
+
+
+class FaultySqsClient(SqsClient):
+    """Calls for one queue that fail when told to. It cannot be killed: on AWS it is not ours."""
+
+    def __init__(self, endpoint: str, queue_url: str, *, region: str, control: FaultControl) -> None:
+        super().__init__(endpoint, queue_url, region=region)
+        self._control = control
+
+    async def _call(self, action: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        place, write = places.aws_place("sqs", action, arguments)
+        rule = self._control.meet(f"{NAME}/{place}", write=write)
+        if rule is not None and rule.kind.startswith("kill"):
+            rule = None
+        await shot.before_async(rule, _away)
+        answer = await super()._call(action, arguments)
+        shot.after(rule, _away)
+        return answer
+
+
+def _away() -> BaseException:
+    return SqsError("ServiceUnavailable", "(injected fault)")

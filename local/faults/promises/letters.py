@@ -1,0 +1,26 @@
+"""I10: poison leaves the queues, is kept, and its job is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from local.faults.promises.violation import Database, Violation
+
+_UNTOLD: Final = """
+SELECT DISTINCT j.id, j.status FROM dead_letters AS d JOIN jobs AS j ON j.id = d.job_id
+WHERE j.status NOT IN ('done', 'failed')
+"""
+
+
+def poison_is_gone(database: Database, depths: Mapping[str, int]) -> list[Violation]:
+    """Check it; `depths` are those of a quiet stack."""
+    found = [
+        Violation("I10", queue, f"{count} messages are still there")
+        for queue, count in depths.items()
+        if count and queue.endswith("Dlq")
+    ]
+    return found + [
+        Violation("I10", job_id, f"a message of it is a dead letter, and it is still {status}")
+        for job_id, status in database.execute(_UNTOLD).fetchall()
+    ]

@@ -1,0 +1,111 @@
+"""All promises over one stack, once nothing moves any more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import httpx
+import psycopg
+
+from local.faults.cloud import Cloud
+from local.faults.promises import index, jobs, letters, secrets
+from local.faults.promises.violation import Accepted, Violation
+
+_LOOK_S: Final = 0.25
+_SWEEP_EVERY_S: Final = 1.0
+_HITS: Final = 5
+_OPEN: Final = """
+SELECT (SELECT count(*) FROM jobs WHERE status NOT IN ('done', 'failed')),
+       (SELECT count(*) FROM outbox WHERE sent_at IS NULL AND parked_at IS NULL)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """What was waited for, and whether it came."""
+
+    reached: bool
+    open_jobs: int
+    unsent: int
+    depths: dict[str, int] = field(default_factory=dict)
+    waited_s: float = 0.0
+
+
+def settle(
+    cloud: Cloud, within_s: float, *, hasten: bool = True, look: Callable[[Quiet], None] | None = None
+) -> Quiet:
+    """Wait until every job is at its end and every queue is empty.
+
+    `hasten` runs the sweeper each second in place of each minute, and lets claims run out at once.
+    """
+    began = swept = time.monotonic()
+    while True:
+        open_jobs, unsent = _open(cloud)
+        depths = cloud.depths()
+        waited = time.monotonic() - began
+        quiet = Quiet(not open_jobs and not any(depths.values()), open_jobs, unsent, depths, waited)
+        if look is not None:
+            look(quiet)
+        if quiet.reached or waited > within_s:
+            return quiet
+        if hasten and time.monotonic() - swept > _SWEEP_EVERY_S:
+            cloud.shorten_claims()
+            cloud.sweep()
+            swept = time.monotonic()
+        time.sleep(_LOOK_S)
+
+
+def _open(cloud: Cloud) -> tuple[int, int]:
+    """Jobs that are not at their end, and messages that were not sent; one of each while nobody can tell."""
+    try:
+        with cloud.database() as database:
+            row = database.execute(_OPEN).fetchone()
+    except psycopg.OperationalError:
+        return 1, 1
+    return (int(row[0]), int(row[1])) if row else (0, 0)
+
+
+def broken_promises(cloud: Cloud, accepted: Sequence[Accepted]) -> list[Violation]:
+    """Every check that holds for a quiet stack. `accepted` are the jobs that were answered with 202."""
+    depths = cloud.depths()
+    with cloud.database() as database:
+        return [
+            *jobs.nothing_lost(database, accepted),
+            *jobs.all_accounted_for(database, depths),
+            *jobs.all_ended(database, accepted),
+            *jobs.histories_are_paths(database),
+            *index.done_is_whole(database, lambda key: _object(cloud, key)),
+            *index.nothing_twice(database),
+            *letters.poison_is_gone(database, depths),
+            *index.done_is_found(database, accepted, lambda text, corpus: _found(cloud, text, corpus)),
+            *secrets.nothing_told(
+                database, _canaries(cloud, accepted), Path(cloud.info["state"]) / "logs", _others(cloud)
+            ),
+        ]
+
+
+def _object(cloud: Cloud, key: str) -> bytes:
+    return cloud.s3.get_object(Bucket=cloud.info["resources"]["ContentBucket"], Key=key)["Body"].read()
+
+
+def _found(cloud: Cloud, text: str, corpus: str) -> list[str]:
+    hits = cloud.client.search(text, corpus, _HITS).results
+    return [hit.source_url for hit in hits if text in hit.text]
+
+
+def _canaries(cloud: Cloud, accepted: Sequence[Accepted]) -> list[secrets.Canary]:
+    keys = [secrets.Canary(name, cloud.info[name]) for name in ("api_key", "other_api_key", "ops_key")]
+    texts = [
+        secrets.Canary(f"text of {each.job_id}", each.sentence, secrets.DOCUMENT_STORE)
+        for each in list(accepted)[:3]
+        if each.sentence
+    ]
+    return keys + texts
+
+
+def _others(cloud: Cloud) -> dict[str, str]:
+    return {"metrics": httpx.get(f"{cloud.info['control']}/metrics", timeout=10.0).text}

@@ -1,0 +1,169 @@
+"""A TCP proxy on a port of its own that does to connections what networks do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from collections.abc import Callable
+from typing import Final
+
+from local.faults.toxics import Toxic
+
+_PIECE: Final = 1 << 16
+_LOOK_S: Final = 0.02
+_RESET: Final = struct.pack("ii", 1, 0)
+
+Choose = Callable[[], Toxic | None]
+"""What ails connections now."""
+Tell = Callable[[Toxic], None]
+"""Hears of each connection that a toxic with a number of times befell."""
+
+
+class FaultProxy:
+    """Passes connections on to `host` and `port`; `choose` is asked whenever bytes are on their way."""
+
+    def __init__(self, host: str, port: int, choose: Choose, tell: Tell = lambda _: None) -> None:
+        self._target = (host, port)
+        self._tell = tell
+        self._choose = choose
+        self._server: asyncio.Server | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._open: set[_Connection] = set()
+        self._hits = 0
+        self._last: Toxic | None = None
+
+    async def start(self) -> int:
+        """Listen on 127.0.0.1; the port."""
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self._watch = asyncio.create_task(self._cut_while_told(), name="fault-proxy")
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    async def stop(self) -> None:
+        """Cut every connection and close the port."""
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._open):
+            connection.cut()
+
+    def now(self) -> Toxic | None:
+        """What ails connections now; counts begin anew with each other toxic."""
+        toxic = self._choose()
+        if toxic != self._last:
+            self._last, self._hits = toxic, 0
+        return toxic
+
+    def hit(self, toxic: Toxic) -> bool:
+        """Whether a toxic with a number of times befalls one more connection."""
+        if toxic.times is not None and self._hits >= toxic.times:
+            return False
+        self._hits += 1
+        self._tell(toxic)
+        return True
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        toxic = self.now()
+        if toxic is not None and toxic.effect in ("down", "reset"):
+            _abort(writer)
+            return
+        try:
+            away, back = await asyncio.open_connection(*self._target)
+        except OSError:
+            _abort(writer)
+            return
+        connection = _Connection(self, writer, back)
+        self._open.add(connection)
+        try:
+            await asyncio.gather(connection.ask(reader, back), connection.answer(away, writer))
+        except OSError:
+            pass
+        finally:
+            self._open.discard(connection)
+            connection.close()
+
+    async def _cut_while_told(self) -> None:
+        while True:
+            toxic = self.now()
+            if toxic is not None and toxic.effect in ("down", "reset"):
+                for connection in list(self._open):
+                    connection.cut()
+            await asyncio.sleep(_LOOK_S)
+
+
+class _Connection:
+    """The two directions of one connection."""
+
+    def __init__(self, proxy: FaultProxy, near: asyncio.StreamWriter, far: asyncio.StreamWriter) -> None:
+        self._proxy = proxy
+        self._writers = (near, far)
+        self._swallow: Toxic | None = None
+        self._left: int | None = None
+
+    async def ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """From the client."""
+        while piece := await reader.read(_PIECE):
+            toxic = self._proxy.now()
+            if toxic is not None and toxic.effect == "swallow_reply" and toxic.pattern.encode() in piece:
+                self._swallow = toxic if self._proxy.hit(toxic) else None
+            await self._pass(toxic, writer, piece)
+        writer.write_eof()
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """To the client."""
+        while piece := await reader.read(_PIECE):
+            toxic = self._proxy.now()
+            if self._swallow is not None:
+                self.cut()
+                return
+            if toxic is not None and toxic.effect == "slicer":
+                for at in range(0, len(piece), toxic.size):
+                    writer.write(piece[at : at + toxic.size])
+                    await writer.drain()
+                    await asyncio.sleep(toxic.seconds)
+            elif toxic is not None and toxic.effect == "limit_data":
+                if self._is_over(toxic, writer, piece):
+                    return
+            else:
+                await self._pass(toxic, writer, piece)
+        writer.write_eof()
+
+    def _is_over(self, toxic: Toxic, writer: asyncio.StreamWriter, piece: bytes) -> bool:
+        if self._left is None:
+            self._left = toxic.size if self._proxy.hit(toxic) else 1 << 62
+        writer.write(piece[: self._left])
+        self._left -= len(piece)
+        if self._left < 0:
+            self.close()
+        return self._left < 0
+
+    async def _pass(self, toxic: Toxic | None, writer: asyncio.StreamWriter, piece: bytes) -> None:
+        if toxic is not None and toxic.effect == "blackhole":
+            # Held, not lost: when the network is back, what was sent arrives.
+            while (now := self._proxy.now()) is not None and now.effect == "blackhole":
+                await asyncio.sleep(_LOOK_S)
+        elif toxic is not None and toxic.effect == "latency":
+            await asyncio.sleep(toxic.seconds)
+        writer.write(piece)
+        await writer.drain()
+
+    def cut(self) -> None:
+        """Reset both sides."""
+        for writer in self._writers:
+            _abort(writer)
+
+    def close(self) -> None:
+        """Close both sides once what was written is out."""
+        for writer in self._writers:
+            writer.close()
+
+
+def _abort(writer: asyncio.StreamWriter) -> None:
+    """Close with a reset, as a machine does that knows nothing of the connection."""
+    sock = writer.get_extra_info("socket")
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    writer.transport.abort()

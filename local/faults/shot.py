@@ -1,0 +1,65 @@
+"""What befalls one call, in the two moments when it can: before and after it is done."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+from local.faults.rules import Rule
+
+Break = Callable[[], BaseException]
+"""Makes the error that the call's library would raise when the other side is away."""
+
+
+def before(rule: Rule | None, broken: Break) -> None:
+    """Whatever happens instead of the call, or first."""
+    if rule is None:
+        return
+    if rule.kind == "delay":
+        time.sleep(rule.seconds)
+    _at_once(rule, broken)
+
+
+async def before_async(rule: Rule | None, broken: Break) -> None:
+    """The same on an event loop."""
+    if rule is None:
+        return
+    if rule.kind == "delay":
+        await asyncio.sleep(rule.seconds)
+    _at_once(rule, broken)
+
+
+def after(rule: Rule | None, broken: Break) -> None:
+    """Whatever happens once the call is done."""
+    if rule is None:
+        return
+    if rule.kind == "kill_after":
+        _die()
+    if rule.kind == "execute_then_error":
+        raise broken()
+
+
+@contextmanager
+def around(rule: Rule | None, broken: Break) -> Iterator[None]:
+    """Both, around the call."""
+    before(rule, broken)
+    yield
+    after(rule, broken)
+
+
+def _at_once(rule: Rule, broken: Break) -> None:
+    if rule.kind == "kill_before":
+        _die()
+    if rule.kind == "error":
+        raise broken()
+
+
+def _die() -> NoReturn:
+    # Not an exit: nothing may be cleaned up, as when a machine goes away.
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("the process outlived its SIGKILL")

@@ -1,0 +1,223 @@
+"""Everything goes wrong at once, for as long as told; then nothing may be lost, stuck, wrong or twice."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import httpx
+import psycopg
+
+from indexmill.client import ApiError
+from local.faults.cloud import Cloud
+from local.faults.pages import Size, write_page
+from local.faults.promises.report import broken_promises, settle
+from local.faults.promises.violation import Accepted, Violation
+from local.faults.rules import Rule
+
+CORPUS: Final = "soak"
+_KILLED: Final = ("Orchestrator*/*", "ScraperWorker/*", "ChunkingApi/*", "EmbeddingWorker/*")
+_MOODS: Final = ("429", "500", "503", "garbage", "wrong_count", "nan", "down")
+_LOOK_S: Final = 0.5
+_LARGE_ONE_IN: Final = 25
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do to a stack."""
+
+    jobs: int = 1000
+    """Accepted at least."""
+    kills: int = 300
+    """SIGKILLs of functions' processes at least."""
+    minutes: float = 15.0
+    """Not longer, whatever is reached by then; what follows is the time to become quiet."""
+    kill_share: float = 0.01
+    """Of the calls that a function makes to the outside: with this, about one in twenty invocations."""
+    postgres_every_s: float = 25.0
+    """SIGKILL to the database server; more often than each 15 s the stack gives it up."""
+    moods_every_s: float = 7.0
+    """The embedding endpoint answers badly for a few requests."""
+    open_jobs: int = 60
+    """How many are under way at once."""
+    visibility_s: int = 6
+    quiet_s: float = 300.0
+    """How long it may take until nothing moves any more. The sweeper runs each minute, as always."""
+    seed: int = 1
+
+
+@dataclass(slots=True)
+class Counts:
+    """What has happened so far."""
+
+    accepted: list[Accepted] = field(default_factory=list)
+    refused: int = 0
+    """Submits that were answered with 5xx or not at all, and sent again."""
+    open: int = 0
+    kills: int = 0
+    postgres: int = 0
+    moods: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What was left when nothing moved any more."""
+
+    counts: Counts
+    quiet: bool
+    quiet_after_s: float
+    violations: list[Violation]
+    figures: dict[str, float]
+
+
+Watch = Callable[[Counts], None]
+
+
+class Soak:
+    """One run; `site_root` is the folder that the stack's site serves."""
+
+    def __init__(self, cloud: Cloud, site_root: Path, plan: Plan, watch: Watch = lambda _: None) -> None:
+        self._cloud = cloud
+        self._site_root = site_root
+        self._plan = plan
+        self._watch = watch
+        self._random = random.Random(plan.seed)  # noqa: S311 - chance, not secrecy
+        self._counts = Counts()
+        self._pages = 0
+        self._fired = 0
+
+    def run(self) -> Outcome:
+        """Break things, let them mend, and look at what is left."""
+        plan, counts = self._plan, self._counts
+        self._cloud.set_visibility(plan.visibility_s)
+        self._arm()
+        began = looked = time.monotonic()
+        postgres_at = began + plan.postgres_every_s
+        mood_at = began + plan.moods_every_s
+        while not self._is_enough() and (now := time.monotonic()) - began < plan.minutes * 60:
+            if now > postgres_at:
+                self._kill_postgres()
+                postgres_at = now + plan.postgres_every_s
+            if now > mood_at:
+                self._spoil_embeddings()
+                mood_at = now + plan.moods_every_s
+            if now - looked > _LOOK_S:
+                self._look(now - began)
+                looked = now
+            if counts.open < plan.open_jobs:
+                self._submit()
+            else:
+                time.sleep(_LOOK_S / 2)
+        self._heal()
+        self._look(time.monotonic() - began)
+        return self._judge()
+
+    def _is_enough(self) -> bool:
+        return len(self._counts.accepted) >= self._plan.jobs and self._counts.kills >= self._plan.kills
+
+    def _arm(self) -> None:
+        share, most = self._plan.kill_share / 2, 10 * self._plan.kills
+        self._cloud.control.arm(
+            [
+                Rule(place, kind, times=most, share=share, name=f"soak-{kind}-{number}")
+                for number, place in enumerate(_KILLED)
+                for kind in ("kill_before", "kill_after")
+            ]
+        )
+
+    def _heal(self) -> None:
+        self._cloud.control.arm()
+        self._mood({"mode": "ok"})
+
+    def _submit(self) -> None:
+        self._pages += 1
+        size: Size = "large" if self._pages % _LARGE_ONE_IN == 0 else "small"
+        page = write_page(self._site_root, f"soak{self._pages:06}x", size)
+        url = str(self._cloud.info["site"]) + page.path
+        try:
+            answer = self._cloud.client.submit(url, CORPUS)
+        except ApiError as error:
+            if error.status and error.status < 500:
+                raise
+            self._counts.refused += 1
+            # The next try is for a page of its own: what this one left is a job that nobody was told of.
+            return
+        self._counts.accepted.append(Accepted(answer.job_id, url, CORPUS, page.sentence))
+        self._counts.open += 1
+
+    def _look(self, seconds: float) -> None:
+        counts = self._counts
+        counts.seconds = seconds
+        counts.kills = len(self._cloud.control.fired())
+        with contextlib.suppress(psycopg.Error), self._cloud.database() as database:
+            row = database.execute(
+                "SELECT count(*) FROM jobs WHERE status NOT IN ('done', 'failed')"
+            ).fetchone()
+            counts.open = int(row[0]) if row else 0
+        self._watch(counts)
+
+    def _kill_postgres(self) -> None:
+        with contextlib.suppress(httpx.HTTPError, KeyError, TypeError, ProcessLookupError):
+            status = httpx.get(f"{self._cloud.info['control']}/status", timeout=10.0).json()
+            os.kill(status["services"]["postgres"]["pid"], signal.SIGKILL)
+            self._counts.postgres += 1
+
+    def _spoil_embeddings(self) -> None:
+        self._mood({"mode": self._random.choice(_MOODS), "times": self._random.randint(1, 3)})
+        self._counts.moods += 1
+
+    def _mood(self, mood: dict[str, object]) -> None:
+        base = str(self._cloud.info["embeddings"]).removesuffix("/v1")
+        with contextlib.suppress(httpx.HTTPError):
+            httpx.post(f"{base}/control", json=mood, timeout=10.0)
+
+    def _judge(self) -> Outcome:
+        began = time.monotonic()
+        quiet = settle(
+            self._cloud, self._plan.quiet_s, hasten=False, look=lambda now: self._still(now.open_jobs)
+        )
+        return Outcome(
+            counts=self._counts,
+            quiet=quiet.reached,
+            quiet_after_s=time.monotonic() - began,
+            violations=broken_promises(self._cloud, self._counts.accepted),
+            figures=self._figures(),
+        )
+
+    def _still(self, open_jobs: int) -> None:
+        self._counts.open = open_jobs
+        self._watch(self._counts)
+
+    def _figures(self) -> dict[str, float]:
+        """What it cost: executions per job, embeddings per chunk, and how jobs ended."""
+        with self._cloud.database() as database:
+            ends = dict(database.execute("SELECT status, count(*) FROM jobs GROUP BY status").fetchall())
+            (chunks,) = database.execute("SELECT count(*) FROM chunks").fetchone() or (0,)
+            codes = database.execute(
+                "SELECT coalesce(error->>'cause', error->>'code'), count(*) FROM jobs"
+                " WHERE status = 'failed' GROUP BY 1"
+            ).fetchall()
+        total = max(1, sum(ends.values()))
+        site = f"{self._cloud.info['site']}/control"
+        fetched: dict[str, int] = httpx.get(site, timeout=10.0).json()["requests"]
+        pages = sum(count for path, count in fetched.items() if path.startswith("/pages/"))
+        base = str(self._cloud.info["embeddings"]).removesuffix("/v1")
+        inputs = httpx.get(f"{base}/control", timeout=10.0).json()["inputs"]
+        functions = httpx.get(f"{self._cloud.info['control']}/status", timeout=10.0).json()["functions"]
+        invocations = sum(each["invocations"] for each in functions.values())
+        return {
+            "jobs": total,
+            "done_percent": 100.0 * ends.get("done", 0) / total,
+            "kills_percent_of_invocations": 100.0 * self._counts.kills / max(1, invocations),
+            "executions_per_job": pages / total,
+            "embeddings_per_chunk": inputs / max(1, chunks),
+            **{f"failed with {code}": count for code, count in codes},
+        }

@@ -1,0 +1,168 @@
+"""Stands between a function's code and its libraries, in the function's own process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from local.faults import places, shot
+from local.faults.control import FaultControl
+from local.faults.rules import Rule
+
+FOLDER: Final = "FAULTS_FOLDER"
+"""The variable that tells functions where the control folder is."""
+_WROTE: Final = "_faults_wrote"
+_HTTP_CLIENTS: Final = ("httpx", "httpx2")
+"""The second is what `openai` brings along."""
+
+
+class Worker:
+    """What a process knows: which function it is, and which event it works on."""
+
+    def __init__(self, control: FaultControl, function: str) -> None:
+        self._control = control
+        self._function = function
+        self._event = ""
+        self._request = ""
+
+    def begins(self, request: str, event: str) -> None:
+        """An invocation begins."""
+        self._request, self._event = request, event
+        self._control.begins(event)
+
+    def meet(self, place: str, *, write: bool = True) -> Rule | None:
+        """The fault that befalls a call at `place`, if one does."""
+        whole = f"{self._function}/{place}"
+        return self._control.meet(whole, event=self._event, request=self._request, write=write)
+
+
+def install() -> None:
+    """Wrap what is wrapped; called once in a process, before the function's module is imported."""
+    folder = os.environ.get(FOLDER)
+    if not folder:
+        return
+    worker = Worker(FaultControl(Path(folder)), os.environ.get("AWS_LAMBDA_FUNCTION_NAME", ""))
+    _wrap_events(worker)
+    _wrap_botocore(worker)
+    _wrap_psycopg(worker)
+    for name in _HTTP_CLIENTS:
+        _wrap_http(worker, import_module(name))
+
+
+def _wrap_events(worker: Worker) -> None:
+    from awslambdaric import lambda_runtime_client
+
+    base = lambda_runtime_client.BaseLambdaRuntimeClient
+    original = base.wait_next_invocation
+
+    def wait_next_invocation(self: Any) -> Any:
+        request = original(self)
+        body = request.event_body
+        text = body.decode("utf-8", "replace") if isinstance(body, bytes) else str(body)
+        worker.begins(str(request.invoke_id), text)
+        return request
+
+    base.wait_next_invocation = wait_next_invocation
+
+
+def _wrap_botocore(worker: Worker) -> None:
+    from botocore import client
+    from botocore.exceptions import EndpointConnectionError
+
+    base: Any = client.BaseClient
+    original: Callable[..., Any] = base._make_api_call
+
+    def broken() -> BaseException:
+        return EndpointConnectionError(endpoint_url="(injected fault)")
+
+    def make_api_call(self: Any, operation_name: str, api_params: dict[str, Any]) -> Any:
+        service = self.meta.service_model.service_name
+        place, write = places.aws_place(service, operation_name, api_params)
+        rule = worker.meet(place, write=write)
+        if rule is not None and rule.kind == "lose" and "Entries" in api_params:
+            taken = [{"Id": entry["Id"], "MessageId": "lost"} for entry in api_params["Entries"]]
+            return {"Successful": taken, "Failed": []}
+        with shot.around(rule, broken):
+            return original(self, operation_name, api_params)
+
+    base._make_api_call = make_api_call
+
+
+def _wrap_psycopg(worker: Worker) -> None:
+    import psycopg
+    from psycopg.transaction import BaseTransaction
+
+    execute: Callable[..., Any] = psycopg.Cursor.execute
+    copy: Callable[..., Any] = psycopg.Cursor.copy
+    commit: Callable[..., Any] = BaseTransaction._commit_gen
+
+    def meet(connection: Any, statement: Any) -> Rule | None:
+        place, write = places.sql_place(statement if isinstance(statement, str | bytes) else "")
+        if write:
+            setattr(connection, _WROTE, True)
+        return worker.meet(place, write=write)
+
+    def cursor_execute(self: Any, query: Any, *arguments: Any, **named: Any) -> Any:
+        with shot.around(meet(self.connection, query), lambda: _cut(self.connection)):
+            return execute(self, query, *arguments, **named)
+
+    @contextmanager
+    def cursor_copy(self: Any, statement: Any, *arguments: Any, **named: Any) -> Iterator[Any]:
+        rule = meet(self.connection, statement)
+        with (
+            shot.around(rule, lambda: _cut(self.connection)),
+            copy(self, statement, *arguments, **named) as sink,
+        ):
+            yield sink
+
+    def commit_gen(self: Any) -> Any:
+        # A transaction that only read has nothing to lose.
+        wrote = self._outer_transaction and self._conn.__dict__.pop(_WROTE, False)
+        rule = worker.meet("postgres.commit") if wrote else None
+        shot.before(rule, lambda: _cut(self._conn))
+        yield from commit(self)
+        shot.after(rule, lambda: _cut(self._conn))
+
+    wrapped: dict[str, Any] = {"execute": cursor_execute, "copy": cursor_copy}
+    for name, function in wrapped.items():
+        setattr(psycopg.Cursor, name, function)
+    setattr(BaseTransaction, "_commit_gen", commit_gen)  # noqa: B010 - a private name to the type checker
+
+
+def _cut(connection: Any) -> BaseException:
+    """Close the connection under the code's feet, and return what psycopg raises then."""
+    import psycopg
+
+    connection.pgconn.finish()
+    return psycopg.OperationalError("consuming input failed: (injected fault)")
+
+
+def _wrap_http(worker: Worker, httpx: Any) -> None:
+    """Wrap httpx, or what `openai` uses in its place: they differ in their name."""
+    send: Callable[..., Any] = httpx.Client.send
+    send_async: Callable[..., Any] = httpx.AsyncClient.send
+
+    def meet(request: Any) -> tuple[Rule | None, shot.Break]:
+        place, write = places.http_place(request.method, str(request.url))
+        rule = worker.meet(place, write=write)
+        kind = httpx.ConnectError if rule is not None and rule.kind == "error" else httpx.ReadError
+        return rule, lambda: kind("(injected fault)", request=request)
+
+    def client_send(self: Any, request: Any, **named: Any) -> Any:
+        rule, broken = meet(request)
+        with shot.around(rule, broken):
+            return send(self, request, **named)
+
+    async def async_client_send(self: Any, request: Any, **named: Any) -> Any:
+        rule, broken = meet(request)
+        await shot.before_async(rule, broken)
+        response = await send_async(self, request, **named)
+        shot.after(rule, broken)
+        return response
+
+    httpx.Client.send = client_send
+    httpx.AsyncClient.send = async_client_send

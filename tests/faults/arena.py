@@ -1,0 +1,78 @@
+"""A stack to break things on: its site, its faults, and what was accepted on it so far."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from local.faults.cloud import Cloud
+from local.faults.control import FaultControl
+from local.faults.pages import Page, Size, write_page
+from local.faults.promises.violation import Accepted
+from tests.support.stack import RunningStack, eventually
+
+VISIBILITY_S: Final = 4
+"""How long a message is away after its worker was killed; a worker's cold start is shorter."""
+
+
+@dataclass
+class Arena:
+    """Belongs to one test session."""
+
+    stack: RunningStack
+    site_root: Path
+    accepted: list[Accepted] = field(default_factory=list)
+    """Everything that was answered with 202."""
+    _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+
+    @cached_property
+    def cloud(self) -> Cloud:
+        return Cloud(asdict(self.stack))
+
+    @property
+    def control(self) -> FaultControl:
+        return self.cloud.control
+
+    def token(self, name: str) -> str:
+        """Return a word that nothing else has in it."""
+        return f"{name}{next(self._numbers):04}x"
+
+    def page(self, token: str, size: Size = "small") -> Page:
+        return write_page(self.site_root, token, size)
+
+    def submit(
+        self, page: Page, *, corpus: str = "faults", ends: str = "done", within_s: float = 20.0
+    ) -> Accepted:
+        """Submit until the service says 202, as a client does; its token is in every message of the job."""
+        url = self.stack.site + page.path
+        with self.stack.http() as caller:
+            caller.headers["X-Request-Id"] = page.token
+            answer = eventually(lambda: _answered(caller, url, corpus), f"{url} is accepted", within_s)
+        job = Accepted(answer.json()["job_id"], url, corpus, page.sentence if ends == "done" else "", ends)
+        self.accepted.append(job)
+        return job
+
+    def statuses(self, jobs: Sequence[Accepted]) -> dict[str, str]:
+        """Return where jobs are."""
+        with self.cloud.database() as database:
+            ids = [job.job_id for job in jobs]
+            rows = database.execute("SELECT id, status FROM jobs WHERE id = ANY(%s)", (ids,)).fetchall()
+        return dict(rows)
+
+    def ended(self, jobs: Sequence[Accepted]) -> bool:
+        found = self.statuses(jobs)
+        return all(found.get(job.job_id) in ("done", "failed") for job in jobs)
+
+
+def _answered(caller: httpx.Client, url: str, corpus: str) -> httpx.Response | None:
+    answer = caller.post("/orchestrator/jobs", json={"url": url, "corpus_name": corpus})
+    if answer.status_code == 202:
+        return answer
+    assert answer.status_code >= 500, answer.text
+    return None

@@ -1,0 +1,153 @@
+"""Find the writes of a scenario, and run it again for each of them with a fault there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from local.faults.promises.report import settle
+from local.faults.promises.violation import Accepted
+from local.faults.rules import Kind, Rule
+from tests.faults.arena import Arena
+from tests.faults.scenarios import Scenario
+from tests.support.repository import ROOT
+from tests.support.stack import eventually
+
+POINTS: Final = ROOT / "tests" / "faults" / "points"
+KINDS: Final[tuple[Kind, ...]] = ("kill_before", "kill_after", "execute_then_error")
+POLLER_KINDS: Final[tuple[Kind, ...]] = ("error", "execute_then_error")
+"""The event sources are not ours: they cannot be killed, their calls can fail."""
+_AT_ONCE: Final = 48
+_WAVE_S: Final = 60.0
+"""How long a wave of jobs may take; what is stuck then is named in the end."""
+_GIVEN_UP_AFTER: Final = 3
+"""Tries of the event sources' deletes; as many must fail for a message to come back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shot:
+    """One run: the place, which time it is passed, and what happens there."""
+
+    place: str
+    nth: int
+    kind: Kind
+
+    def __str__(self) -> str:
+        return f"{self.place}:{self.kind}#{self.nth}"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What came of one."""
+
+    shots: tuple[Shot, ...]
+    job: Accepted
+    fired: bool
+
+
+def committed(scenario: Scenario) -> list[str]:
+    """Return the list of the scenario's writes that is kept in the repository."""
+    path = POINTS / f"{scenario.name}.txt"
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+
+def traced(arena: Arena, scenario: Scenario) -> list[str]:
+    """Run the scenario once with nothing broken and return its writes, as the kept list has them."""
+    control, token = arena.control, arena.token("clean")
+    settle(arena.cloud, 30)
+    before = len(control.traced())
+    control.arm(scenario.setup(token), trace=True)
+    job = scenario.begin(arena, token)
+    requests = [_sweep(arena)] if scenario.alone else []
+    eventually(lambda: arena.ended([job]), f"the clean job of {scenario.name} ends")
+    settle(arena.cloud, 30, hasten=False)
+    control.arm()
+    counts = Counter(
+        call["place"]
+        for call in control.traced()[before:]
+        if call["place"].partition("/")[0] in scenario.functions
+        and (not requests or call["request"] in requests)
+    )
+    return sorted(_line(place, count) for place, count in counts.items())
+
+
+def _sweep(arena: Arena) -> str:
+    arena.cloud.shorten_claims()
+    return arena.cloud.sweep()
+
+
+def _line(place: str, count: int) -> str:
+    # The event sources put deletes together by time: how many calls there are is chance.
+    return place if count == 1 or place.startswith("poller/") else f"{place} x{count}"
+
+
+def shots(lines: Sequence[str]) -> Iterator[Shot]:
+    """Yield every run that a list of writes asks for."""
+    for line in lines:
+        place, _, count = line.partition(" x")
+        for nth in range(1, int(count or 1) + 1):
+            for kind in POLLER_KINDS if place.startswith("poller/") else KINDS:
+                yield Shot(place, nth, kind)
+
+
+def marked(arena: Arena, scenario: Scenario, groups: Sequence[tuple[Shot, ...]]) -> Iterator[Run]:
+    """Run jobs side by side, each with faults of its own that only its own messages trip."""
+    for start in range(0, len(groups), _AT_ONCE):
+        wave = groups[start : start + _AT_ONCE]
+        named = [(arena.token(f"{scenario.name.replace('_', '')}"), group) for group in wave]
+        rules = [
+            rule for token, group in named for rule in (*scenario.setup(token), *_rules(group, token, token))
+        ]
+        arena.control.arm(rules)
+        jobs = [scenario.begin(arena, token) for token, _ in named]
+        settle(arena.cloud, _WAVE_S)
+        fired = Counter(each["rule"] for each in arena.control.fired())
+        for (token, group), job in zip(named, jobs, strict=True):
+            names = [rule.name for rule in _rules(group, token, token)]
+            yield Run(group, job, all(fired[name] for name in names))
+
+
+def one_by_one(arena: Arena, scenario: Scenario, groups: Sequence[tuple[Shot, ...]]) -> Iterator[Run]:
+    """Run jobs one after the other, for faults in what belongs to no job alone."""
+    for group in groups:
+        yield _alone(arena, scenario, group)
+
+
+def _alone(arena: Arena, scenario: Scenario, group: tuple[Shot, ...]) -> Run:
+    token = arena.token(scenario.name.replace("_", ""))
+    rules = _rules(group, token, "")
+    arena.control.arm([*scenario.setup(token), *rules])
+    job = scenario.begin(arena, token)
+    if scenario.alone:
+        _sweep(arena)
+    eventually(lambda: _fired(arena, rules), f"{group[0]} happens", 10)
+    eventually(lambda: _ended_with_sweeps(arena, job), f"the job of {group[0]} ends")
+    return Run(group, job, _fired(arena, rules))
+
+
+def _ended_with_sweeps(arena: Arena, job: Accepted) -> bool:
+    if arena.ended([job]):
+        return True
+    _sweep(arena)
+    return False
+
+
+def _fired(arena: Arena, rules: Sequence[Rule]) -> bool:
+    fired = {each["rule"] for each in arena.control.fired()}
+    return all(rule.name in fired for rule in rules)
+
+
+def _rules(group: tuple[Shot, ...], token: str, mark: str) -> list[Rule]:
+    return [
+        Rule(
+            shot.place,
+            shot.kind,
+            shot.nth,
+            times=_GIVEN_UP_AFTER if shot.place.startswith("poller/") and shot.kind == "error" else 1,
+            mark=mark,
+            name=f"{token}-{number}",
+        )
+        for number, shot in enumerate(group)
+    ]

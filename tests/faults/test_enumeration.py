@@ -1,0 +1,103 @@
+"""Every write of every way through the pipeline, with the process killed before and after it."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from local.faults.promises.report import broken_promises, settle
+from tests.faults import enumeration
+from tests.faults.arena import VISIBILITY_S, Arena
+from tests.faults.enumeration import Run, Shot
+from tests.faults.scenarios import SCENARIOS, Scenario
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(400)]
+
+PAIRS = 12
+named = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+
+
+@pytest.fixture(scope="module")
+def calm(arena: Arena) -> Arena:
+    """Return the stack with all that happens only once behind it."""
+    job = arena.submit(arena.page(arena.token("warm")))
+    assert settle(arena.cloud, 30).reached, job
+    return arena
+
+
+@pytest.fixture
+def rough(calm: Arena) -> Iterator[Arena]:
+    """Yield the stack with messages that come back soon, one at a time: a kill befalls one job only."""
+    calm.cloud.set_visibility(VISIBILITY_S)
+    calm.cloud.set_batch_size(1)
+    yield calm
+    calm.control.arm()
+    calm.cloud.set_batch_size(10)
+    calm.cloud.set_visibility(360)
+
+
+@named
+def test_a_clean_run_makes_exactly_the_writes_on_the_list(calm: Arena, scenario: Scenario) -> None:
+    found = enumeration.traced(calm, scenario)
+    if os.environ.get("WRITE_POINTS"):
+        path = enumeration.POINTS / f"{scenario.name}.txt"
+        path.write_text("".join(f"{line}\n" for line in found), encoding="utf-8")
+    assert found == enumeration.committed(scenario)
+
+
+@named
+def test_a_kill_at_any_write_loses_nothing(
+    rough: Arena, scenario: Scenario, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = [each for each in SCENARIOS if each.name == scenario.beyond]
+    lines = set(enumeration.committed(scenario)).difference(*map(enumeration.committed, known))
+    every = [(shot,) for shot in enumeration.shots(sorted(lines))]
+    told_by_token = [group for group in every if not _is_alone(scenario, group[0])]
+    others = [group for group in every if _is_alone(scenario, group[0])]
+    began = time.monotonic()
+    runs = [
+        *enumeration.marked(rough, scenario, told_by_token),
+        *enumeration.one_by_one(rough, scenario, others),
+    ]
+    _judge(rough, scenario, runs, time.monotonic() - began, capsys)
+
+
+def test_two_kills_on_one_job_lose_nothing(rough: Arena, capsys: pytest.CaptureFixture[str]) -> None:
+    scenario = SCENARIOS[0]
+    choice = random.Random(18)
+    singles = [
+        shot
+        for shot in enumeration.shots(enumeration.committed(scenario))
+        if not _is_alone(scenario, shot) and shot.kind != "execute_then_error"
+    ]
+    pairs = [tuple(choice.sample(singles, 2)) for _ in range(PAIRS)]
+    pairs = [pair for pair in pairs if pair[0].place != pair[1].place]
+    began = time.monotonic()
+    runs = list(enumeration.marked(rough, scenario, pairs))
+    _judge(rough, scenario, runs, time.monotonic() - began, capsys)
+
+
+def _is_alone(scenario: Scenario, shot: Shot) -> bool:
+    return scenario.alone or shot.place.startswith("poller/")
+
+
+def _judge(
+    arena: Arena, scenario: Scenario, runs: list[Run], seconds: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Print what was done, and fail with all that went wrong at once."""
+    settle(arena.cloud, 20)
+    broken = broken_promises(arena.cloud, [run.job for run in runs])
+    where = {run.job.job_id: " and ".join(map(str, run.shots)) for run in runs}
+    missed = [" and ".join(map(str, run.shots)) for run in runs if not run.fired]
+    points = len({(shot.place, shot.nth) for run in runs for shot in run.shots})
+    with capsys.disabled():
+        print(
+            f"\n  {scenario.name}: {points} points, {len(runs)} runs in {seconds:.0f} s,"
+            f" {len(missed)} not reached, {len(broken)} promises broken"
+        )
+    assert [f"{each} [{where.get(each.subject, 'another run')}]" for each in broken] == []
+    assert missed == []

@@ -1,0 +1,64 @@
+"""Faults befall running functions, and only as told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from local.faults.cloud import CALLBACKS
+from local.faults.promises import stale
+from local.faults.rules import parse
+from local.faults.switch import control_folder
+from tests.faults.arena import Arena
+from tests.support.stack import eventually, running_stack
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "ScraperWorker/s3.PutObject@raw:error",
+        "ScraperWorker/http.get@page:error",
+        "ScraperWorker/http.get@page:execute_then_error",
+        "EmbeddingWorker/http.post@embeddings:error",
+        "EmbeddingWorker/http.post@embeddings:delay=0.5",
+        "EmbeddingWorker/postgres.execute@copy-vectors:error",
+        "EmbeddingWorker/postgres.commit:kill_before",
+        "OrchestratorApi/postgres.commit:error",
+        "OrchestratorApi/sqs.SendMessageBatch:kill_before",
+        "poller/sqs.DeleteMessageBatch@EmbedQueue:errorx3",
+        "poller/sqs.ReceiveMessage@ScrapeQueue:errorx2",
+    ],
+)
+def test_a_fault_happens_and_the_job_survives_it(kept: Arena, fault: str) -> None:
+    rule = parse(fault)
+    kept.control.arm([rule])
+    job = kept.submit(kept.page(kept.token("fault")))
+
+    def is_over() -> bool:
+        kept.cloud.shorten_claims()
+        kept.cloud.sweep()
+        return kept.ended([job])
+
+    eventually(is_over, "the job ends")
+    assert {each["rule"] for each in kept.control.fired()[-1:]} == {rule.text}
+
+
+def test_a_stale_attempt_changes_nothing(kept: Arena) -> None:
+    job = kept.submit(kept.page(kept.token("stale")))
+    eventually(lambda: kept.ended([job]), "the job ends")
+    eventually(lambda: not any(kept.cloud.depths().values()), "everything is quiet")
+    with kept.cloud.database() as database:
+        before = stale.remember(database, job.job_id)
+        sent = stale.late_failures(kept.cloud, job.job_id, attempt=1)
+        eventually(lambda: stale.all_counted(database, sent), "the late results were looked at")
+        assert kept.cloud.depths()[CALLBACKS] <= len(sent)
+        assert stale.changed(database, job.job_id, before) == []
+
+
+def test_without_the_variable_functions_are_not_touched() -> None:
+    with running_stack() as stack, stack.client() as client:
+        assert client.scrape(f"{stack.site}/handbook.html").title
+        assert not control_folder(Path(stack.state)).exists()

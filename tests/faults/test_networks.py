@@ -1,0 +1,87 @@
+"""What networks do to the functions' connections breaks no promise."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from local.faults.promises.violation import Accepted
+from local.faults.toxics import Toxic
+from tests.faults.arena import Arena
+from tests.support.stack import eventually
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+COMMIT = Toxic("swallow_reply", pattern="COMMIT", times=1)
+LOST_REPLIES = {
+    "submit": COMMIT,
+    "a result": Toxic("swallow_reply", pattern="INSERT INTO inbox", times=1),
+    "publishing": Toxic("swallow_reply", pattern="UPDATE documents", times=1),
+    "marking as sent": Toxic("swallow_reply", pattern="SET sent_at", times=1),
+    "four commits": Toxic("swallow_reply", pattern="COMMIT", times=4),
+}
+
+
+def ends(arena: Arena, job: Accepted, within_s: float = 40.0) -> None:
+    def is_over() -> bool:
+        arena.cloud.shorten_claims()
+        arena.cloud.sweep()
+        return arena.ended([job])
+
+    eventually(is_over, "the job ends", within_s)
+
+
+@pytest.mark.parametrize("toxic", LOST_REPLIES.values(), ids=LOST_REPLIES)
+def test_a_lost_answer_of_the_database_loses_no_job(kept: Arena, toxic: Toxic) -> None:
+    page = kept.page(kept.token("lost"))
+    before = len(kept.control.fired())
+    kept.control.ail(postgres=toxic)
+    ends(kept, kept.submit(page))
+    assert [each["rule"] for each in kept.control.fired()[before:]] == ["postgres swallow_reply"] * (
+        toxic.times or 1
+    )
+
+
+@pytest.mark.parametrize(
+    "toxic",
+    [
+        Toxic("limit_data", size=200, times=2),
+        Toxic("slicer", size=200, seconds=0.01),
+        Toxic("latency", seconds=0.3),
+        Toxic("swallow_reply", pattern="POST", times=2),
+    ],
+    ids=lambda toxic: toxic.effect,
+)
+def test_a_bad_line_to_the_model_loses_no_job(kept: Arena, toxic: Toxic) -> None:
+    page = kept.page(kept.token("line"))
+    kept.control.ail(embeddings=toxic)
+    ends(kept, kept.submit(page))
+
+
+def test_a_database_that_is_away_for_a_while_is_told_and_waited_for(kept: Arena) -> None:
+    first, second = (kept.submit(kept.page(kept.token("away"))) for _ in range(2))
+    kept.control.ail(postgres=Toxic("down"))
+    url = kept.stack.site + kept.page(kept.token("away")).path
+
+    def refused() -> httpx.Response | None:
+        with kept.stack.http() as caller:
+            answer = caller.post("/orchestrator/jobs", json={"url": url, "corpus_name": "faults"})
+        return answer if answer.status_code == 503 else None
+
+    answer = eventually(refused, "the service says that it is away")
+    assert answer.json()["error"]["code"] == "database_unavailable"
+    assert answer.headers["Retry-After"] == "5"
+    kept.control.ail()
+    for job in (first, second):
+        ends(kept, job)
+
+
+def test_connections_that_are_cut_again_and_again_lose_no_job(kept: Arena) -> None:
+    jobs = []
+    for _ in range(5):
+        jobs.append(kept.submit(kept.page(kept.token("cut"))))
+        kept.control.ail(postgres=Toxic("reset"), embeddings=Toxic("reset"))
+        eventually(lambda: kept.statuses(jobs), "a moment passes")
+        kept.control.ail()
+    for job in jobs:
+        ends(kept, job)

@@ -1,0 +1,247 @@
+"""Every check is quiet over a healthy database, and sees the damage that it is for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from indexmill.contracts.messages import EmbedTask, read
+from indexmill.embedding.adapters.pgvector_index import PgVectorIndex
+from indexmill.embedding.work import Work
+from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
+from indexmill.platform.adapters.postgres import Database
+from local.faults.promises import index, jobs, letters, secrets, stale
+from local.faults.promises.violation import Accepted, Violation
+from tests.support.index_builders import SPACE, vector_of
+from tests.support.jobs import Pipeline, embedded, failed, scraped
+
+pytestmark = pytest.mark.integration
+
+DONE, BROKEN, AT_WORK = "done", "broken", "at-work"
+KEY = "the-key-of-somebody"
+NOTHING: dict[str, int] = {}
+
+
+@dataclass
+class World:
+    """A database with a job that is done, one that failed, and one whose chunks are being embedded."""
+
+    rows: psycopg.Connection[tuple[object, ...]]
+    ids: dict[str, str]
+
+    @property
+    def accepted(self) -> list[Accepted]:
+        ends = {DONE: "done", BROKEN: "failed"}
+        return [
+            Accepted(self.ids[name], f"https://site.example/{name}", "docs", "Some words.", end)
+            for name, end in ends.items()
+        ]
+
+    def damage(self, statements: str) -> None:
+        """Run `statements`, in which {done}, {broken} and {work} stand for the jobs' ids."""
+        names = {"done": self.ids[DONE], "broken": self.ids[BROKEN], "work": self.ids[AT_WORK]}
+        self.rows.execute("ALTER TABLE job_history DISABLE TRIGGER append_only")
+        self.rows.execute(statements.format(**names).encode())
+
+    def violations(self, depths: dict[str, int] = NOTHING) -> list[Violation]:
+        """Return what all checks say but those that want every job at its end."""
+        return [
+            *jobs.nothing_lost(self.rows, self.accepted),
+            *jobs.all_accounted_for(self.rows, {"EmbedQueue": 1} | depths),
+            *jobs.histories_are_paths(self.rows),
+            *index.done_is_whole(self.rows, lambda key: b""),
+            *index.nothing_twice(self.rows),
+            *letters.poison_is_gone(self.rows, depths),
+        ]
+
+
+@pytest.fixture
+def world(database_url: str) -> Iterator[World]:
+    database = Database(database_url)
+    pipeline = Pipeline(PostgresJobs(database))
+    ids = {name: pipeline.submit(f"https://site.example/{name}") for name in (DONE, BROKEN, AT_WORK)}
+    pipeline.deliver(failed(ids[BROKEN]))
+    for name in (DONE, AT_WORK):
+        text = f"# {name}\n\nSome words.\n\nMore words.\n\nSome words."
+        pipeline.deliver(scraped(ids[name], text=text))
+    tasks = {task.job_id: task for task in (read(EmbedTask, body) for body in pipeline.embed.bodies)}
+    task = tasks[ids[DONE]]
+    work = Work(0, task, task.chunks or [])
+    vectors = {each: vector_of(each) for each in work.ids}
+    assert PgVectorIndex(database).publish([work.version(SPACE, vectors)]) == [True]
+    pipeline.deliver(embedded(ids[DONE], chunk_count=task.chunk_count))
+    with psycopg.connect(database_url, autocommit=True) as rows:
+        yield World(rows, ids)
+    database.close()
+
+
+def test_a_healthy_database_breaks_no_promise(world: World) -> None:
+    assert world.violations() == []
+
+
+DAMAGE = {
+    "an accepted job is not there": ("I1", "DELETE FROM jobs WHERE id = '{broken}'"),
+    "no message of a stage": ("I1", "DELETE FROM outbox WHERE job_id = '{work}' AND stage = 'embedding'"),
+    "the message is parked": (
+        "I2",
+        "UPDATE outbox SET parked_at = now(), sent_at = NULL; "
+        "UPDATE jobs SET status = 'scraping' WHERE id = '{work}'",
+    ),
+    "a status without history": ("I3", "UPDATE jobs SET status = 'chunking' WHERE id = '{work}'"),
+    "no history": ("I3", "DELETE FROM job_history WHERE job_id = '{broken}'"),
+    "a stage is left out": (
+        "I3",
+        "DELETE FROM job_history WHERE job_id = '{done}' AND to_status = 'chunking'",
+    ),
+    "a step after the end": (
+        "I3",
+        "INSERT INTO job_history (job_id, attempt, from_status, to_status) "
+        "VALUES ('{done}', 1, 'done', 'failed')",
+    ),
+    "an attempt is left out": (
+        "I3",
+        "INSERT INTO job_history (job_id, attempt, from_status, to_status) "
+        "VALUES ('{broken}', 3, 'failed', 'scraping'); "
+        "UPDATE jobs SET attempt = 3, status = 'scraping', failed_stage = NULL, error = NULL "
+        "WHERE id = '{broken}'",
+    ),
+    "a new attempt of what is done": (
+        "I3",
+        "INSERT INTO job_history (job_id, attempt, from_status, to_status) "
+        "VALUES ('{done}', 2, 'done', 'scraping'); "
+        "UPDATE jobs SET attempt = 2, status = 'scraping' WHERE id = '{done}'",
+    ),
+    "a step twice": (
+        "I3",
+        "ALTER TABLE job_history DROP CONSTRAINT job_history_job_id_attempt_to_status_key; "
+        "INSERT INTO job_history (job_id, attempt, from_status, to_status) "
+        "VALUES ('{done}', 1, 'embedding', 'done')",
+    ),
+    "a history that was changed": ("I3", "UPDATE job_history SET cause = 'x' WHERE job_id = '{broken}'"),
+    "a document that is not published": ("I4", "UPDATE documents SET published = NULL"),
+    "a chunk is missing": ("I4", "DELETE FROM memberships WHERE ordinal = 1"),
+    "a chunk of an older generation": (
+        "I4",
+        "INSERT INTO memberships SELECT document, generation - 1, chunk, ordinal, start_at, end_at "
+        "FROM memberships WHERE ordinal = 1",
+    ),
+    "a vector is missing": ("I4", "DELETE FROM vectors WHERE chunk = (SELECT min(chunk) FROM vectors)"),
+    "a vector of another length": ("I4", "UPDATE vectors SET embedding = '[1,2]'"),
+    "a text that is not the chunk's": ("I4", "UPDATE chunks SET text = text || '!'"),
+    "a count that is wrong": ("I4", "UPDATE jobs SET chunk_count = 7 WHERE id = '{done}'"),
+    "chunks that were not asked for": (
+        "I4",
+        "UPDATE outbox SET payload = replace(payload, 'More words', 'Less words') WHERE job_id = '{done}'",
+    ),
+    "a chunk of no document": ("I5", "UPDATE memberships SET chunk = -1 WHERE ordinal = 1"),
+    "a vector of no chunk": (
+        "I5",
+        "INSERT INTO vectors SELECT corpus, space, -5, embedding FROM vectors LIMIT 1",
+    ),
+    "a word of no chunk": (
+        "I5",
+        "INSERT INTO postings SELECT corpus, term, -5, tf, dl FROM postings LIMIT 1",
+    ),
+    "a chunk without some of its words": (
+        "I5",
+        "DELETE FROM postings WHERE (chunk, term) IN (SELECT chunk, term FROM postings LIMIT 1)",
+    ),
+    "totals that are counted twice": ("I5", "UPDATE corpus_totals SET words = words * 2"),
+    "two messages for one stage": (
+        "I5",
+        "INSERT INTO outbox (id, job_id, caller_id, attempt, stage, kind, payload) "
+        "SELECT id || '2', job_id, caller_id, attempt, stage, kind, payload FROM outbox "
+        "WHERE job_id = '{done}'",
+    ),
+    "a dead letter of a job at work": (
+        "I10",
+        "INSERT INTO dead_letters (queue, job_id, body, receive_count, reason) "
+        "VALUES ('q', '{work}', '', 1, '')",
+    ),
+}
+
+
+@pytest.mark.parametrize(("promise", "statements"), DAMAGE.values(), ids=DAMAGE)
+def test_damage_is_seen(world: World, promise: str, statements: str) -> None:
+    world.damage(statements)
+    assert promise in {each.promise for each in world.violations()}
+
+
+def test_a_job_whose_message_is_nowhere_is_not_accounted_for(world: World) -> None:
+    found = world.violations({"EmbedQueue": 0})
+    assert [(each.promise, each.subject) for each in found] == [("I2", "embedding")]
+    assert world.violations({"EmbedQueue": 0, "CallbacksQueue": 1}) == []
+
+
+def test_a_dead_letter_that_nobody_took_is_seen(world: World) -> None:
+    found = world.violations({"ScrapeDlq": 2})
+    assert [(each.promise, each.subject) for each in found] == [("I10", "ScrapeDlq")]
+
+
+def test_a_job_that_is_not_at_its_end_is_seen(world: World) -> None:
+    found = jobs.all_ended(world.rows, world.accepted)
+    assert [each.subject for each in found] == [world.ids[AT_WORK]]
+    wrong = [Accepted(world.ids[BROKEN], "u", "docs", ends="done")]
+    assert world.ids[BROKEN] in {each.subject for each in jobs.all_ended(world.rows, wrong)}
+
+
+def test_a_sentence_that_is_not_found_is_seen(world: World) -> None:
+    mine = world.accepted[0].url
+    for hits, expected in (([mine], 0), ([], 1), (["https://site.example/other"], 1), ([mine, mine], 1)):
+        found = index.done_is_found(world.rows, world.accepted, lambda text, corpus, hits=hits: hits)
+        assert [each.subject for each in found] == [world.ids[DONE]] * expected
+
+
+def test_what_a_stale_result_changes_is_seen(world: World) -> None:
+    job_id = world.ids[DONE]
+    before = stale.remember(world.rows, job_id)
+    assert stale.changed(world.rows, job_id, before) == []
+    world.damage("UPDATE jobs SET tries = 9 WHERE id = '{done}'; UPDATE documents SET min_generation = 9")
+    assert [each.what.rpartition(" ")[2] for each in stale.changed(world.rows, job_id, before)] == [
+        "job",
+        "document",
+    ]
+
+
+def test_a_result_that_was_not_looked_at_is_not_counted(world: World) -> None:
+    (known,) = world.rows.execute("SELECT message_id FROM inbox LIMIT 1").fetchone() or ("",)
+    assert stale.all_counted(world.rows, [str(known)])
+    assert not stale.all_counted(world.rows, [str(known), "never-came"])
+
+
+@pytest.mark.parametrize(
+    ("statements", "place"),
+    [
+        ("UPDATE jobs SET title = 'x the-key-of-somebody' WHERE id = '{done}'", "jobs.title"),
+        ("UPDATE outbox SET payload = 'the-key-of-somebody'", "outbox.payload"),
+        (
+            "UPDATE jobs SET error = '{{\"why\": \"the-key-of-somebody\"}}' WHERE id = '{broken}'",
+            "jobs.error",
+        ),
+    ],
+)
+def test_a_key_in_a_row_is_seen(world: World, tmp_path: Path, statements: str, place: str) -> None:
+    key = secrets.Canary("key", KEY)
+    assert secrets.nothing_told(world.rows, [key], tmp_path, {}) == []
+    world.damage(statements)
+    assert [each.what for each in secrets.nothing_told(world.rows, [key], tmp_path, {})] == [
+        f"stands in {place}"
+    ]
+
+
+def test_a_documents_text_may_stand_where_documents_are_kept_alone(world: World, tmp_path: Path) -> None:
+    text = secrets.Canary("text", "More words.", secrets.DOCUMENT_STORE)
+    assert secrets.nothing_told(world.rows, [text], tmp_path, {}) == []
+    world.damage("UPDATE jobs SET title = 'More words.' WHERE id = '{done}'")
+    (tmp_path / "functions").mkdir()
+    (tmp_path / "functions" / "Worker.jsonl").write_text('{"message": "More words."}')
+    found = secrets.nothing_told(world.rows, [text], tmp_path, {"metrics": 'x{text="More words."} 1'})
+    assert {each.what for each in found} == {
+        "stands in functions/Worker.jsonl",
+        "stands in jobs.title",
+        "stands in metrics",
+    }
