@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -13,17 +12,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from local.backends.ministack import MiniStack
-from local.backends.model_files import DIMENSIONS, MODEL_ID, tokenizer_path
-from local.backends.process import free_port, stand_in
 from local.compute.host import LambdaHost
 from local.control import ControlApi
 from local.gateway_port import GatewayPort
 from local.metrics.queues import Queues
 from local.metrics.telemetry import Telemetry
 from local.preparation import REPOSITORY, Preparation
-from local.runtime import Runtime, Surroundings, environments, make_host
-from local.services import Aws, GaveUp, Keeper, Postgres, Service, StandIn
-from local.state import Keys, StateFolder
+from local.runtime import Runtime, Surroundings, make_host
+from local.services import Aws, GaveUp, Keeper, Postgres, Service
+from local.stand_ins import StandIns
+from local.state import StateFolder
 from local.template import Template
 
 ACCOUNT_ID: Final = "000000000000"
@@ -96,7 +94,8 @@ class Stack:
         if ended := self._state.reap():
             self._report(f"ended {len(ended)} processes of a stack that was killed")
         keys = self._state.keys()
-        addresses = self._add_stand_ins()
+        stand_ins = StandIns(self._state, self._options.overrides, self._options.site_root)
+        self._services += stand_ins.services
         self._postgres = Postgres(self._state.path)
         aws = Aws(
             MiniStack(
@@ -110,12 +109,13 @@ class Stack:
         self._services += [self._postgres, aws]
         self._host = make_host(self._state.logs, REGION, ACCOUNT_ID, self._telemetry.on_log)
         base = _Base(self._postgres, aws, self._host)
-        await self._start_parts(base, self._automatic_parameters(addresses, keys))
+        await self._start_parts(base, stand_ins.parameters(keys))
         for service in self._services:
             after = partial(self._create_resources, aws) if service is aws else None
             self._keeper.watch(service, after)
         control = await self._control.start()
-        self.info |= {"control": control, **addresses, **asdict(keys), "state": str(self._state.path)}
+        served = {**stand_ins.addresses, **asdict(keys)}
+        self.info |= {"control": control, **served, "state": str(self._state.path)}
         self.info |= {"pid": os.getpid(), "ready_s": round(time.monotonic() - self._began, 2)}
         self._state.write_info(self.info)
         return self.info
@@ -165,49 +165,6 @@ class Stack:
             "services": services,
             **(self._runtime.stats() if self._runtime is not None else {}),
         }
-
-    def _add_stand_ins(self) -> dict[str, str]:
-        """Make the stand-ins that no parameter replaces; returns everybody's address."""
-        logs, overrides = self._state.logs, self._options.overrides
-        addresses = {"site": self._stand_in("site", *self._site_options())}
-        if "MembershipUrl" in overrides:
-            addresses["membership"] = overrides["MembershipUrl"]
-        else:
-            keys = str(self._state.membership_keys)
-            addresses["membership"] = self._stand_in("membership", "--keys", keys)
-        if "EmbeddingBaseUrl" in overrides:
-            addresses["embeddings"] = overrides["EmbeddingBaseUrl"]
-        else:
-            addresses["embeddings"] = self._stand_in("embeddings") + "/v1"
-        logs.mkdir(parents=True, exist_ok=True)
-        return addresses
-
-    def _site_options(self) -> tuple[str, ...]:
-        root = self._options.site_root
-        return () if root is None else ("--root", str(root.resolve()))
-
-    def _stand_in(self, name: str, *options: str) -> str:
-        port = free_port(self._state.last_port(name))
-        self._state.keep_port(name, port)
-        self._services.append(
-            StandIn(stand_in(name, port, *options, log_path=self._state.logs / f"{name}.log"))
-        )
-        return f"http://127.0.0.1:{port}"
-
-    def _automatic_parameters(self, addresses: Mapping[str, str], keys: Keys) -> dict[str, str]:
-        """What the template cannot know; a parameter given by the user is stronger."""
-        automatic = {
-            "MembershipUrl": addresses["membership"],
-            "TokenizerFile": str(tokenizer_path()),
-            "AllowedPrivateHosts": addresses["site"].removeprefix("http://"),
-            "InternalKeyHashes": hashlib.sha256(keys.ops_key.encode()).hexdigest()[:16],
-            # One environment is left for those that are told to come back.
-            "StreamWindows": str(environments() - 1),
-        }
-        if "EmbeddingBaseUrl" not in self._options.overrides:
-            automatic["EmbeddingBaseUrl"] = addresses["embeddings"]
-            automatic |= {"EmbeddingModel": MODEL_ID, "EmbeddingDimension": str(DIMENSIONS)}
-        return automatic
 
     async def _start_parts(self, base: _Base, automatic: Mapping[str, str]) -> None:
         """Start all services and, as soon as what each step needs is there, the functions' side."""

@@ -1,0 +1,59 @@
+"""The stand-ins of a stack: what runs elsewhere in production, and the parameters that point to it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from local.backends.model_files import DIMENSIONS, MODEL_ID, tokenizer_path
+from local.backends.process import free_port, stand_in
+from local.runtime import environments
+from local.services import StandIn
+from local.state import Keys, StateFolder
+
+
+class StandIns:
+    """The stand-ins that no parameter replaces; not started yet."""
+
+    def __init__(self, state: StateFolder, overrides: Mapping[str, str], site_root: Path | None) -> None:
+        """`overrides` are the user's template parameters, `site_root` a folder to serve as the web site."""
+        self._state, self._overrides = state, overrides
+        state.logs.mkdir(parents=True, exist_ok=True)
+        self.services: list[StandIn] = []
+        self.addresses = {"site": self._add("site", *_site_options(site_root))}
+        """Of the site, Membership and the embeddings, whoever serves them."""
+        if "MembershipUrl" in overrides:
+            self.addresses["membership"] = overrides["MembershipUrl"]
+        else:
+            self.addresses["membership"] = self._add("membership", "--keys", str(state.membership_keys))
+        if "EmbeddingBaseUrl" in overrides:
+            self.addresses["embeddings"] = overrides["EmbeddingBaseUrl"]
+        else:
+            self.addresses["embeddings"] = self._add("embeddings") + "/v1"
+
+    def parameters(self, keys: Keys) -> dict[str, str]:
+        """Return what the template cannot know; a parameter given by the user is stronger."""
+        automatic = {
+            "MembershipUrl": self.addresses["membership"],
+            "TokenizerFile": str(tokenizer_path()),
+            "AllowedPrivateHosts": self.addresses["site"].removeprefix("http://"),
+            "InternalKeyHashes": hashlib.sha256(keys.ops_key.encode()).hexdigest()[:16],
+            # One environment is left for those that are told to come back.
+            "StreamWindows": str(environments() - 1),
+        }
+        if "EmbeddingBaseUrl" not in self._overrides:
+            automatic["EmbeddingBaseUrl"] = self.addresses["embeddings"]
+            automatic |= {"EmbeddingModel": MODEL_ID, "EmbeddingDimension": str(DIMENSIONS)}
+        return automatic
+
+    def _add(self, name: str, *options: str) -> str:
+        port = free_port(self._state.last_port(name))
+        self._state.keep_port(name, port)
+        process = stand_in(name, port, *options, log_path=self._state.logs / f"{name}.log")
+        self.services.append(StandIn(process))
+        return f"http://127.0.0.1:{port}"
+
+
+def _site_options(root: Path | None) -> tuple[str, ...]:
+    return () if root is None else ("--root", str(root.resolve()))
