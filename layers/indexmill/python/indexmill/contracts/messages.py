@@ -71,7 +71,9 @@ class Embedded(BaseModel):
     model: str
     dimension: int
     published: bool
-    """False: a newer generation was already published, nothing changed."""
+    """False: nothing changed, because a newer generation is published or because this one is fenced out."""
+    superseded: bool = False
+    """Whether it was the newer generation."""
 
 
 class StageFailure(BaseModel):
