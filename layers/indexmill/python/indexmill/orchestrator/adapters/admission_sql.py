@@ -13,8 +13,8 @@ WITH chosen AS (
         AND blocked_by IS DISTINCT FROM 'dependency'
     ORDER BY created_at, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 ), job AS (
-    UPDATE jobs SET status = coalesce(resume_stage, %(first)s), admitted_at = now(), updated_at = now(), blocked_by = NULL,
-        next_eligible_at = NULL
+    UPDATE jobs SET status = coalesce(resume_stage, %(first)s), admitted_at = now(),
+        updated_at = now(), blocked_by = NULL, next_eligible_at = NULL
     FROM chosen WHERE jobs.id = chosen.id
     RETURNING jobs.id, jobs.status, jobs.attempt, jobs.job_type, jobs.payload_digest
 ), history AS (
