@@ -16,7 +16,7 @@ from indexmill.contracts.job import Job
 from indexmill.orchestrator.wiring import Api
 from indexmill.platform.http_app import Caller, RequestId, json_route
 
-_MAX_BODY = 16 * 1024
+_MAX_BODY = 256 * 1024
 
 
 def routes(api: Api) -> APIRouter:
