@@ -18,14 +18,21 @@ from indexmill.embedding.routes_read import routes as search_routes
 from indexmill.embedding.routes_write import routes as embedding_routes
 from indexmill.orchestrator.routes import routes as orchestrator_routes
 from indexmill.orchestrator.routes_stream import routes as stream_routes
+from indexmill.orchestrator.routes_verbs import routes as verb_routes
 from indexmill.scraper.routes import routes as scraper_routes
 
 TARGET = Path(__file__).resolve().parents[1] / "stack" / "openapi.yaml"
 _ANY_STATUS = ("400", "401", "413", "415", "422", "503")
 _MORE_STATUS = {
+    "/orchestrator/jobs": ("409",),
     "/orchestrator/jobs/{job_id}": ("404",),
     "/orchestrator/jobs/{job_id}/stream": ("404",),
     "/orchestrator/jobs/{job_id}/stream-token": ("404",),
+    "/orchestrator/jobs/{job_id}/cancel": ("404", "409"),
+    "/orchestrator/jobs/{job_id}/retry": ("404", "409"),
+    "/orchestrator/jobs/{job_id}/replay": ("404", "409"),
+    "/orchestrator/jobs/{job_id}/diff": ("404", "409"),
+    "/orchestrator/batches/{batch_id}": ("404",),
     "/orchestrator/jobs/{job_id}/complete": ("403", "404", "409"),
     "/scraper/scrape": ("403", "502", "504"),
     "/scraper/enqueue": ("403",),
@@ -41,6 +48,7 @@ def routers() -> Iterator[APIRouter]:
     nothing: Any = SimpleNamespace()
     yield orchestrator_routes(nothing)
     yield stream_routes(nothing)
+    yield verb_routes(nothing)
     yield scraper_routes(nothing, 1)
     yield chunking_routes(nothing, 29)
     yield embedding_routes(nothing, 1)

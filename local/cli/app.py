@@ -6,7 +6,24 @@ import sys
 
 import typer
 
-from local.cli import chaos, demo, doctor, down, events, invoke, jobs, logs, search, status, submit, trace, up
+from local.cli import (
+    cancel,
+    chaos,
+    demo,
+    doctor,
+    down,
+    events,
+    invoke,
+    jobs,
+    logs,
+    replay,
+    retry,
+    search,
+    status,
+    submit,
+    trace,
+    up,
+)
 from local.cli.terminal import EXIT_FAILED, Failure, complain
 
 _NAME = "indexmill"
@@ -50,7 +67,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (up, down, status, submit, search, jobs, trace, logs, invoke, events, doctor, demo, chaos):
+for command in (up, down, status, submit, search, jobs, cancel, retry, replay, trace, logs, invoke, events):
+    app.command(command.__name__.rpartition(".")[2])(command.run)
+for command in (doctor, demo, chaos):
     app.command(command.__name__.rpartition(".")[2])(command.run)
 
 

@@ -10,10 +10,12 @@ import pytest
 
 from indexmill.contracts.errors import ErrorCode, PermanentError, TransientError
 from indexmill.embedding.adapters.pgvector_index import PgVectorIndex
-from indexmill.embedding.ports import SearchQuery, Space, VectorIndex
+from indexmill.embedding.ports import SearchQuery, Space, VectorIndex, Visibility
 from indexmill.platform.adapters.postgres import Database
 from indexmill.testing.vector_index import InMemoryVectorIndex
 from tests.support.index_builders import SPACE, find, target, vector_of, version
+
+PUBLISHED, SUPERSEDED, FENCED = Visibility.PUBLISHED, Visibility.SUPERSEDED, Visibility.FENCED
 
 
 @dataclass
@@ -51,7 +53,7 @@ def index(harness: Harness) -> VectorIndex:
 
 def test_a_published_version_is_found_whole(index: VectorIndex) -> None:
     made = version(["alpha one", "beta two", "gamma three"])
-    assert index.publish([made]) == [True]
+    assert index.publish([made]) == [PUBLISHED]
     hits = index.search(SearchQuery(made.target.corpus_key, SPACE, "beta", None, 10))
     assert [hit.text for hit in hits] == ["beta two"]
     hit = hits[0]
@@ -78,7 +80,7 @@ def test_stored_tells_which_vectors_of_a_space_are_kept(index: VectorIndex) -> N
 def test_a_shorter_version_leaves_nothing_of_the_longer_one(index: VectorIndex) -> None:
     index.publish([version([f"word{at} common" for at in range(10)])])
     again = version([f"word{at} common" for at in range(4)], 2)
-    assert index.publish([again]) == [True]
+    assert index.publish([again]) == [PUBLISHED]
     assert sorted(find(index, "common", top_k=100)) == [f"word{at} common" for at in range(4)]
     assert len(find(index, None, vector=vector_of("x"), top_k=100)) == 4
 
@@ -88,38 +90,46 @@ def test_unchanged_chunks_need_no_vector_and_move_along(index: VectorIndex) -> N
     second = version(["new first", "beta"], 2)
     moved = version(["new first", "beta"], 2, without=index.stored(SPACE, second.chunk_ids))
     assert set(moved.vectors) == {moved.chunk_ids[0]}
-    assert index.publish([moved]) == [True]
+    assert index.publish([moved]) == [PUBLISHED]
     assert sorted(find(index, None, vector=vector_of("beta"))) == ["beta", "new first"]
     assert find(index, "alpha") == []
 
 
 def test_publishing_again_is_harmless(index: VectorIndex) -> None:
     made = version(["alpha", "beta"])
-    assert index.publish([made]) == [True]
-    assert index.publish([made]) == [True]
+    assert index.publish([made]) == [PUBLISHED]
+    assert index.publish([made]) == [PUBLISHED]
     assert find(index, "alpha beta") == ["alpha", "beta"]
 
 
 def test_an_older_generation_changes_nothing(index: VectorIndex) -> None:
     index.publish([version(["new"], 5)])
-    assert index.publish([version(["old"], 4)]) == [False]
+    assert index.publish([version(["old"], 4)]) == [SUPERSEDED]
     assert find(index, "new old") == ["new"]
 
 
 def test_a_fenced_generation_is_never_published(harness: Harness) -> None:
     harness.index.publish([version(["first"], 1)])
     harness.fence(target().document_id, 4)
-    assert harness.index.publish([version(["canceled"], 3)]) == [False]
+    assert harness.index.publish([version(["canceled"], 3)]) == [FENCED]
     assert find(harness.index, "first canceled") == ["first"]
-    assert harness.index.publish([version(["retried"], 4)]) == [True]
+    assert harness.index.publish([version(["retried"], 4)]) == [PUBLISHED]
     assert find(harness.index, "first retried") == ["retried"]
+
+
+def test_two_fenced_generations_in_one_call_leave_what_was_published(harness: Harness) -> None:
+    harness.index.publish([version(["first"], 1)])
+    harness.fence(target().document_id, 9)
+    both = [version(["older"], 7), version(["newer"], 8)]
+    assert harness.index.publish(both) == [FENCED, FENCED]
+    assert find(harness.index, "first older newer") == ["first"]
 
 
 def test_two_generations_of_a_document_in_one_call(index: VectorIndex) -> None:
     assert index.publish([version(["new"], 2), version(["old"], 1), version(["new"], 2)]) == [
-        True,
-        False,
-        True,
+        PUBLISHED,
+        SUPERSEDED,
+        PUBLISHED,
     ]
     assert find(index, "old new") == ["new"]
 
@@ -131,7 +141,7 @@ def test_a_missing_vector_publishes_nothing_of_the_call(index: VectorIndex) -> N
         index.publish([version(["alpha"], to=other), incomplete])
     assert raised.value.code == ErrorCode.EMBEDDING_INCOMPLETE
     assert find(index, "alpha beta") == []
-    assert index.publish([version(["alpha"], to=other)]) == [True]
+    assert index.publish([version(["alpha"], to=other)]) == [PUBLISHED]
 
 
 @pytest.mark.parametrize(
@@ -182,7 +192,7 @@ def test_a_corpus_exists_once_something_was_published(index: VectorIndex) -> Non
 def test_a_new_space_replaces_the_old_vectors(index: VectorIndex) -> None:
     index.publish([version(["alpha"])])
     wide = Space("wide", 6)
-    assert index.publish([version(["alpha"], 2, space=wide)]) == [True]
+    assert index.publish([version(["alpha"], 2, space=wide)]) == [PUBLISHED]
     made = version(["alpha"], 2, space=wide)
     assert index.stored(wide, made.chunk_ids) == set(made.chunk_ids)
     assert index.stored(SPACE, made.chunk_ids) == set()
@@ -194,7 +204,7 @@ def test_a_new_space_replaces_the_old_vectors(index: VectorIndex) -> None:
 def test_an_empty_call_and_an_empty_document(index: VectorIndex) -> None:
     assert index.publish([]) == []
     index.publish([version(["alpha"])])
-    assert index.publish([version([], 2)]) == [True]
+    assert index.publish([version([], 2)]) == [PUBLISHED]
     assert find(index, "alpha") == []
 
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.support import openapi
-from tests.support.refusals import BODIES, JOB_ID, MARK, URL, post, refused
+from tests.support.refusals import BODIES, JOB_ID, MARK, MAY_BE_EMPTY, URL, post, refused
 from tests.support.stack import RunningStack
 
 pytestmark = pytest.mark.e2e
@@ -82,6 +82,8 @@ def test_a_member_that_does_not_belong(
 @EVERY
 @pytest.mark.parametrize("body", ["null", "1", "[]", f'"{MARK}"', "true", "{}"])
 def test_json_that_is_no_such_object_is_422(caller: httpx.Client, path: str, body: str) -> None:
+    if body == "{}" and path in MAY_BE_EMPTY:
+        return
     answer = post(caller, path, content=body, headers={"Content-Type": "application/json"})
     refused(answer, 422, "validation_error", path)
 

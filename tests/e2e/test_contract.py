@@ -66,6 +66,8 @@ SUBMITTED: Checks = {
     # Beside the first version:
     "job_ids": null,
     "batch_id": null,
+    "deduplicated": one_of(False),
+    "deduplicated_job_ids": null,
 }
 ALWAYS: Checks = {
     "job_id": an_id,
@@ -81,6 +83,7 @@ ALWAYS: Checks = {
     "priority": one_of(50),
     "job_type": one_of("index"),
     "replay_of": null,
+    "retryable": one_of(False),
 }
 IN_PROGRESS: Checks = ALWAYS | {
     "status": one_of("scraping"),

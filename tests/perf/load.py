@@ -105,6 +105,7 @@ class Driver:
 
     async def _submit(self, urls: Sequence[str], sent: Sent) -> list[str]:
         body: dict[str, Any] = {"url": urls[0]} if len(urls) == 1 else {"urls": list(urls)}
+        body["force"] = True  # the same pages over and over, on purpose
         while True:
             began, clock = time.time(), time.perf_counter()
             async with self._http.post(self._info["gateway"] + _SUBMIT, json=body) as answer:

@@ -42,6 +42,7 @@ def main() -> None:
     from indexmill.platform.observability import Observability
     from indexmill.testing.clock import FrozenClock
     from indexmill.testing.job_store import InMemoryJobs
+    from indexmill.testing.job_verbs import InMemoryVerbs
     from indexmill.testing.queues import InMemoryQueue
     from tests.support.events import FakeContext, api_event, caller_claims
     from tests.support.jobs import TwinChunker, new_job
@@ -51,7 +52,7 @@ def main() -> None:
     store.submit([job])
     queues = {"scraping": InMemoryQueue(), "embedding": InMemoryQueue()}
     settings = OrchestratorApiSettings(scrape_queue_url="s", embed_queue_url="e", chunking_function="c")
-    api = build_api(settings, Parts(store, dict(queues), TwinChunker(), observability))
+    api = build_api(settings, Parts(store, InMemoryVerbs(store), dict(queues), TwinChunker(), observability))
     app = create_app("Indexmill Orchestrator", [routes(api)], observability)
     handler = lambda_handler(app, observability)
     event = api_event("GET", f"/orchestrator/jobs/{job.job_id}", caller=caller_claims())

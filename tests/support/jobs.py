@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field
+from typing import Any
 
 from indexmill.contracts.content import Chunk, Document
 from indexmill.contracts.errors import ErrorCode, TransientError
@@ -14,9 +15,11 @@ from indexmill.contracts.messages import (
     Chunked,
     ChunkReply,
     Embedded,
+    ScrapeTask,
     StageFailure,
     StageResult,
     Target,
+    write,
 )
 from indexmill.orchestrator.ports import JobStore, NewJob, OutboxRow
 from indexmill.orchestrator.relay import CallRelay, Relay
@@ -33,14 +36,15 @@ INTERNAL = CallerContext(caller_id="feedfeedfeedfeed", internal=True)
 URL = "https://example.com/a"
 
 
-def new_job(url: str = URL, caller_id: str = CALLER.caller_id, corpus: str = "docs") -> NewJob:
+def new_job(url: str = URL, caller_id: str = CALLER.caller_id, corpus: str = "docs", **more: Any) -> NewJob:
     """Return a job that was never submitted before."""
     key, job_id, message_id = corpus_key(caller_id, corpus), str(uuid.uuid4()), str(uuid.uuid4())
     target = Target(
         caller_id=caller_id, corpus_name=corpus, corpus_key=key, document_id=document_id(key, url), url=url
     )
-    row = OutboxRow(message_id, job_id, 1, "scraping", "queue", '{"first": true}')
-    return NewJob(job_id, target, url, None, row)
+    task = ScrapeTask(message_id=message_id, job_id=job_id, url=url)
+    row = OutboxRow(message_id, job_id, 1, "scraping", "queue", write(task))
+    return NewJob(job_id, target, url, more.pop("batch_id", None), row, **more)
 
 
 def scraped(job_id: str, attempt: int = 1, text: str = "# Title\n\nSome words.") -> StageResult:
@@ -58,9 +62,36 @@ def scraped(job_id: str, attempt: int = 1, text: str = "# Title\n\nSome words.")
     )
 
 
-def embedded(job_id: str, attempt: int = 1, chunk_count: int = 1) -> StageResult:
+def chunked(job_id: str, attempt: int = 1, text: str = "Some words.") -> StageResult:
+    """Return a successful chunking with one chunk."""
+    chunk = Chunk(ordinal=0, text=text, start=0, end=len(text), tokens=2)
+    return StageResult(
+        message_id=str(uuid.uuid4()),
+        job_id=job_id,
+        attempt=attempt,
+        stage="chunking",
+        status="success",
+        chunked=Chunked(chunks=[chunk], chunk_count=1),
+    )
+
+
+def embedded(
+    job_id: str,
+    attempt: int = 1,
+    chunk_count: int = 1,
+    *,
+    published: bool = True,
+    superseded: bool = False,
+) -> StageResult:
     """Return a successful embed stage."""
-    made = Embedded(chunk_count=chunk_count, embedded=chunk_count, model="m", dimension=4, published=True)
+    made = Embedded(
+        chunk_count=chunk_count,
+        embedded=chunk_count,
+        model="m",
+        dimension=4,
+        published=published,
+        superseded=superseded,
+    )
     return StageResult(
         message_id=str(uuid.uuid4()),
         job_id=job_id,

@@ -18,6 +18,9 @@ Body = dict[str, Any]
 
 BODIES: Final[dict[str, Body]] = {
     "/orchestrator/jobs": {"url": URL},
+    "/orchestrator/jobs/{job_id}/cancel": {"reason": "r"},
+    "/orchestrator/jobs/{job_id}/replay": {"source": "fetch"},
+    "/orchestrator/jobs/retry": {"code": "no_such_code"},
     COMPLETE: {"stage": "scraping", "status": "failed"},
     "/scraper/scrape": {"url": URL},
     "/scraper/enqueue": {"url": URL},
@@ -27,6 +30,8 @@ BODIES: Final[dict[str, Body]] = {
     "/embedding/search": {"query": "words"},
 }
 """A sound request for every endpoint with a body."""
+MAY_BE_EMPTY: Final = frozenset(("/orchestrator/jobs/{job_id}/replay", "/orchestrator/jobs/retry"))
+"""Nothing is required of their bodies."""
 
 
 def post(caller: httpx.Client, path: str, **request: Any) -> httpx.Response:

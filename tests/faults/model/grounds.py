@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from indexmill.embedding.adapters.pgvector_index import PgVectorIndex
+from indexmill.embedding.ports import DocumentVersion, Visibility
 from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
+from indexmill.orchestrator.adapters.postgres_verbs import PostgresVerbs
 from indexmill.orchestrator.ports import OutboxRow
 from indexmill.platform.adapters.postgres import Database
 from indexmill.testing.clock import FrozenClock
+from indexmill.testing.job_records import CatalogueRow
 from indexmill.testing.job_store import InMemoryJobs
+from indexmill.testing.job_verbs import InMemoryVerbs
 from indexmill.testing.vector_index import InMemoryVectorIndex
 from tests.faults.model.product import Ground, History
 
@@ -31,6 +37,26 @@ class OrderedJobs(PostgresJobs):
         return sorted(super().rescue(limit), key=lambda row: row.id)
 
 
+class SharedCatalogue(InMemoryVectorIndex):
+    """An index whose documents are those of the jobs' catalogue, as in one database."""
+
+    def __init__(self, store: InMemoryJobs) -> None:
+        super().__init__()
+        self._store = store
+
+    def publish(self, versions: Sequence[DocumentVersion]) -> list[Visibility]:
+        """Publish what the catalogue allows, and note it there."""
+        rows = self._store.catalogue
+        for document_id, row in rows.items():
+            self.fence(document_id, row.min_generation)
+        seen = super().publish(versions)
+        for version, one in zip(versions, seen, strict=True):
+            if one is Visibility.PUBLISHED:
+                row = rows.setdefault(version.target.document_id, CatalogueRow())
+                row.published, row.updated_at = version.generation, self._store.clock.now()
+        return seen
+
+
 def twins() -> Ground:
     """Return a ground in memory."""
     clock = FrozenClock()
@@ -47,7 +73,8 @@ def twins() -> Ground:
         own = jobs(caller_id)
         return [entry for entry in store.history if entry[0] in own]
 
-    return Ground(store, InMemoryVectorIndex(), clock, lambda _: None, jobs, history, lambda: None)
+    index, verbs = SharedCatalogue(store), InMemoryVerbs(store)
+    return Ground(store, verbs, index, clock, lambda _: None, jobs, history, lambda: None)
 
 
 def postgres(database: Database) -> Ground:
@@ -75,4 +102,5 @@ def postgres(database: Database) -> Ground:
         database.connection().execute("UPDATE outbox SET sent_at = now() WHERE sent_at IS NULL")
 
     index = PgVectorIndex(database)
-    return Ground(OrderedJobs(database), index, FrozenClock(), age, jobs, history, close)
+    verbs = PostgresVerbs(database)
+    return Ground(OrderedJobs(database), verbs, index, FrozenClock(), age, jobs, history, close)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from indexmill.contracts.errors import CallerError
 from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.contracts.identity import CallerContext, corpus_key
 from indexmill.contracts.messages import EmbedTask, ScrapeTask, StageResult
@@ -18,6 +20,7 @@ from indexmill.orchestrator.relay import CallRelay, Relay
 from indexmill.orchestrator.results import Decider, Recorder, ResultBatch
 from indexmill.orchestrator.submit import SubmitJobs
 from indexmill.orchestrator.sweep import SweepJobs
+from indexmill.orchestrator.verb_ports import JobVerbs
 from indexmill.platform.observability import Observability
 from indexmill.platform.sqs_batch import SqsBatch
 from indexmill.scraper.robots import Robots
@@ -50,6 +53,7 @@ class Ground:
     """What differs between the twins and Postgres."""
 
     store: JobStore
+    verbs: JobVerbs
     index: VectorIndex
     clock: FrozenClock
     age: Callable[[int], None]
@@ -64,7 +68,7 @@ class Ground:
 class Product:
     """Every function's use case on one ground; each side effect may be the last."""
 
-    verbs: frozenset[str] = frozenset()
+    verbs: frozenset[str] = frozenset(("cancel", "retry"))
 
     def __init__(self, ground: Ground) -> None:
         """A caller of its own, so that examples on one database never meet."""
@@ -83,6 +87,8 @@ class Product:
         record = Recorder(store, Decider(ground.clock, self._next_id), _QUIET)
         chunker: Any = Fused(TwinChunker(), self.fuse, "chunk")
         calls = CallRelay(relay, chunker, record, 50_000)
+        self._verbs: Any = Fused(ground.verbs, self.fuse, "cancel", "retry")
+        self._calls = calls
         self._submit = SubmitJobs(store, relay, make_id=self._next_id)
         self._sweep = SweepJobs(store, calls, _QUIET)
         self._notes: Any = Fused(InMemoryReleases(ground.clock), self.fuse, "write")
@@ -126,13 +132,15 @@ class Product:
         return next(self._ids)
 
     def submit(self) -> None:
-        """Submit a page that nobody else has, with a sentence of its own."""
-        name = f"{self.caller.caller_id}-{next(self._numbers)}"
+        """Submit a page with a sentence of its own; each third one is the one before once more."""
+        number = next(self._numbers)
+        again = number % 3 == 0
+        name = f"{self.caller.caller_id}-{number - again}"
         url = f"https://example.com/{name}"
         sentence = f"Sentence {name.replace('-', '')} stands here."
         self._fetcher.pages[url] = f"<main><p>{sentence}</p></main>"
         self.sources[url] = sentence
-        self._submit(self.caller, SubmitRequest(url=url, corpus_name=CORPUS), "request")
+        self._submit(self.caller, SubmitRequest(url=url, corpus_name=CORPUS, force=again), "request")
 
     def handle(self, name: str, picked: Sequence[Message]) -> set[str]:
         """Run the queue's function."""
@@ -148,9 +156,14 @@ class Product:
 
     def cancel(self, job_id: str) -> None:
         """Cancel, unless it is too late for that."""
+        with suppress(CallerError):
+            outcome = self._verbs.cancel(self.caller.caller_id, job_id, "model", self.ground.clock.now())
+            self._calls.run(outcome.outbox)
 
     def retry(self, job_id: str) -> None:
         """Retry, if it failed."""
+        with suppress(CallerError):
+            self._calls.run(self._verbs.retry(self.caller.caller_id, job_id, self._next_id()).outbox)
 
     def jobs(self) -> dict[str, str]:
         """Return each job's status."""
@@ -162,12 +175,13 @@ class Product:
 
     def _wrong_ends(self) -> list[str]:
         wrong: list[str] = []
-        for job_id in self.jobs():
-            job = self.ground.store.get(self.caller.caller_id, job_id)
-            if job is None or job.status != "done":
-                if job is None or job.error is None or job.error.code not in _EXPECTED:
-                    wrong.append(f"{job_id} ended with {job and job.error}")
-                continue
+        found = [self.ground.store.get(self.caller.caller_id, job_id) for job_id in self.jobs()]
+        jobs = [job for job in found if job is not None]
+        done = {job.url for job in jobs if job.status == "done"}
+        for job in jobs:
+            if job.status != "done" and (job.error is None or job.error.code not in _EXPECTED):
+                wrong.append(f"{job.job_id} ended with {job.error}")
+            expected = int(job.url in done)
             query = SearchQuery(
                 corpus_key=corpus_key(self.caller.caller_id, CORPUS),
                 space=HashEmbedder().space,
@@ -177,8 +191,8 @@ class Product:
             )
             hits = self.ground.index.search(query)
             own = [hit for hit in hits if hit.source_url == job.url]
-            if len(own) != 1 or hits[0].source_url != job.url:
-                wrong.append(f"{job_id} is done and its sentence is found {len(own)} times")
+            if len(own) != expected or (own and hits[0] != own[0]):
+                wrong.append(f"{job.job_id} is {job.status} and its sentence is found {len(own)} times")
         return wrong
 
     def close(self) -> None:

@@ -40,6 +40,7 @@ def test_a_success_tells_what_was_done(bench: Bench) -> None:
     assert result.embedded is not None
     assert result.embedded.model_dump() == {
         "chunk_count": 3, "embedded": 3, "model": "hash", "dimension": 8, "published": True,
+        "superseded": False,
     }  # fmt: skip
     assert bench.embedder.calls == [["one", "two"]]
 
@@ -76,7 +77,8 @@ def test_a_newer_version_that_is_already_there_is_a_success(bench: Bench) -> Non
     bench.index.stale = {"a"}
     bench.run(embed_task("a"), embed_task("b"))
 
-    assert [result.embedded.published for result in bench.results if result.embedded] == [False, True]
+    made = [result.embedded for result in bench.results if result.embedded]
+    assert [(one.published, one.superseded) for one in made] == [(False, True), (True, False)]
 
 
 def test_without_a_job_the_work_is_done_and_nobody_is_told(bench: Bench) -> None:

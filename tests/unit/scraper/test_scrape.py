@@ -9,7 +9,7 @@ import pytest
 
 from indexmill.contracts.content import INLINE_LIMIT_BYTES
 from indexmill.contracts.errors import CallerError, PermanentError
-from indexmill.contracts.messages import StageResult
+from indexmill.contracts.messages import StageResult, Stored
 from indexmill.scraper.answer import scrape_result
 from indexmill.scraper.ports import Fetched
 from indexmill.scraper.scrape import execute_scrape
@@ -41,6 +41,31 @@ async def test_robots_are_asked_before_the_page() -> None:
         await execute_scrape(f"{SITE}/a", None, parts=world.parts(), deadline=2000.0)
     assert caught.value.code == "robots_disallowed"
     assert world.fetcher.requested == [f"{SITE}/robots.txt"]
+
+
+@pytest.mark.parametrize(
+    ("body", "charset"),
+    [(PAGE.encode(), None), ("<main><p>Größe und Maß.</p></main>".encode("latin-1"), "iso-8859-1")],
+)
+async def test_stored_content_gives_the_same_document_without_the_site(body: bytes, charset: str) -> None:
+    world = World()
+    world.fetcher.pages[f"{SITE}/a"] = Fetched(f"{SITE}/b", 200, "text/html", charset, body)
+    first = await execute_scrape(f"{SITE}/a", None, parts=world.parts(), deadline=2000.0)
+    assert first.raw_ref is not None
+    stored = Stored(
+        ref=first.raw_ref,
+        content_type=first.content_type,
+        charset=first.charset,
+        final_url=first.final_url,
+    )
+    asked = list(world.fetcher.requested)
+    again = await execute_scrape(f"{SITE}/a", None, parts=world.parts(), deadline=2000.0, stored=stored)
+    assert again == first
+    assert world.fetcher.requested == asked
+    world.blobs.objects.clear()
+    with pytest.raises(PermanentError) as caught:
+        await execute_scrape(f"{SITE}/a", None, parts=world.parts(), deadline=2000.0, stored=stored)
+    assert caught.value.code == "content_missing"
 
 
 async def test_a_private_url_asks_nobody() -> None:

@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import httpx
-from pydantic import BaseModel
 
+from indexmill.client_jobs import JobVerbs
 from indexmill.contracts.http_jobs import JobList, SubmitResponse
 from indexmill.contracts.job import Job
 from indexmill.platform.clock import Clock, SystemClock
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from indexmill.contracts.http_scraper import ScrapeResult
     from indexmill.contracts.http_search import SearchResponse
 
-_Model = TypeVar("_Model", bound=BaseModel)
 _Answer = TypeVar("_Answer")
 Jobs = list[Job]
 
@@ -74,7 +73,7 @@ class WaitTimeout(Exception):
         self.jobs = list(jobs)
 
 
-class Client:
+class Client(JobVerbs):
     """One caller of one Indexmill.
 
     Args:
@@ -111,10 +110,23 @@ class Client:
         """Close the connections."""
         self._http.close()
 
-    def submit(self, url: str | Sequence[str], corpus_name: str | None = None) -> SubmitResponse:
-        """Submit one URL, or up to 100 at once. Raises ApiError."""
+    def submit(
+        self,
+        url: str | Sequence[str],
+        corpus_name: str | None = None,
+        *,
+        idempotency_key: str | None = None,
+        **options: bool | int | Sequence[str] | None,
+    ) -> SubmitResponse:
+        """Submit one URL, or up to 100 at once. Raises ApiError.
+
+        The same submit under the same `idempotency_key` within a day answers as it did the first time.
+        Options: priority (0 to 100), depends_on (job ids), force.
+        """
         body = {"url": url} if isinstance(url, str) else {"urls": list(url)}
-        return self._post("/orchestrator/jobs", SubmitResponse, {**body, "corpus_name": corpus_name})
+        headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
+        whole = {**body, "corpus_name": corpus_name, **options}
+        return self._post("/orchestrator/jobs", SubmitResponse, whole, headers=headers)
 
     def get(self, job_id: str) -> Job:
         """One job. Raises ApiError(not_found) for an unknown one and for somebody else's."""
@@ -123,7 +135,8 @@ class Client:
     def list(self, **filters: str | int | None) -> JobList:
         """One page of the caller's jobs, newest first.
 
-        Filters: corpus_name, status, failed_stage, url, created_after, created_before, limit, cursor.
+        Filters: corpus_name, status, failed_stage, url, code, batch_id, created_after, created_before, limit,
+        cursor.
         """
         wanted = {name: str(value) for name, value in filters.items() if value is not None}
         return JobList.model_validate(self._request("GET", "/orchestrator/jobs", params=wanted))
@@ -252,11 +265,6 @@ class Client:
                     raise
                 self._sleep(min(max(error.retry_after or 0.0, pause), _LONGEST_POLL_S))
                 pause = min(pause * 2, _LONGEST_POLL_S)
-
-    def _post(self, path: str, model: type[_Model], body: Mapping[str, Any]) -> _Model:
-        """Send what is not None, and read the answer as `model`."""
-        sent = {name: value for name, value in body.items() if value is not None}
-        return model.model_validate(self._request("POST", path, json=sent))
 
     def _request(self, method: str, path: str, **more: Any) -> Any:
         return self._send(method, path, **more).json()

@@ -31,6 +31,8 @@ class Document(BaseModel):
     title: str | None = None
     content_type: str
     """Media type of the raw content, without parameters."""
+    charset: str | None = None
+    """As the site told it."""
     language: str | None = None
     text: str | None = None
     """Markdown."""
@@ -38,6 +40,8 @@ class Document(BaseModel):
     raw_ref: BlobRef | None = None
     content_sha256: str
     """Digest of the raw content."""
+    extractor: str | None = None
+    """Version of the code that made text of it."""
 
 
 class Chunk(BaseModel):

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from indexmill.contracts.job import Job
 
 MAX_URLS = 100
+MAX_DEPENDENCIES = 20
 _URL_LENGTH = 2048
 
 
@@ -22,6 +23,13 @@ class SubmitRequest(BaseModel):
     urls: list[str] | None = Field(default=None, min_length=1, max_length=MAX_URLS)
     corpus_name: str | None = None
     """None means the corpus "default"."""
+    job_type: Literal["index"] = "index"
+    priority: int = Field(default=50, ge=0, le=100)
+    """Higher starts earlier among the caller's own jobs."""
+    depends_on: list[str] = Field(default_factory=list, max_length=MAX_DEPENDENCIES)
+    """The caller's own jobs that must be done before these start; they fail when one of them fails."""
+    force: bool = False
+    """Start jobs of their own even where others are at work on the same documents."""
 
     @model_validator(mode="after")
     def _one_of(self) -> Self:
@@ -40,6 +48,10 @@ class SubmitResponse(BaseModel):
     job_ids: list[str] | None = None
     """Beside `urls`, in order; null for a single `url`."""
     batch_id: str | None = None
+    deduplicated: bool = False
+    """Whether a job that was at work on the same document already stands for one of the URLs."""
+    deduplicated_job_ids: list[str] | None = None
+    """Which of `job_ids` those are; they keep the batch, the priority and the dependencies they had."""
 
 
 class JobList(BaseModel):

@@ -85,3 +85,5 @@ class Job(BaseModel):
     job_type: str = "index"
     replay_of: str | None = None
     """The job that this one repeats."""
+    retryable: bool = False
+    """Whether it failed for a reason that another try can help."""

@@ -41,11 +41,22 @@ class Target(BaseModel):
     url: str
 
 
+class Stored(BaseModel):
+    """Raw content that was fetched before, and what its site told about it."""
+
+    ref: BlobRef
+    content_type: str
+    charset: str | None = None
+    final_url: str
+
+
 class ScrapeTask(Message):
     """Fetch one URL."""
 
     schema_name: Literal["indexmill.scrape.v1"] = Field(default="indexmill.scrape.v1", alias="schema")
     url: str
+    stored: Stored | None = None
+    """Read this in place of the site."""
 
 
 class EmbedTask(Message):
@@ -71,7 +82,9 @@ class Embedded(BaseModel):
     model: str
     dimension: int
     published: bool
-    """False: a newer generation was already published, nothing changed."""
+    """False: nothing changed, because a newer generation is published or because this one is fenced out."""
+    superseded: bool = False
+    """Whether it was the newer generation."""
 
 
 class StageFailure(BaseModel):

@@ -10,7 +10,7 @@ from indexmill.contracts.errors import IndexmillError
 from indexmill.contracts.messages import Embedded, EmbedTask
 from indexmill.embedding.classify import is_of_one_document
 from indexmill.embedding.long_work import teller
-from indexmill.embedding.ports import Embedder, Vector, VectorIndex, VectorShelf
+from indexmill.embedding.ports import Embedder, Vector, VectorIndex, VectorShelf, Visibility
 from indexmill.embedding.reports import Reports
 from indexmill.embedding.slices import SLICE, OutOfTime, Slices
 from indexmill.embedding.work import Work, groups, resolve
@@ -98,7 +98,7 @@ class EmbedBatch:
     ) -> None:
         space = self.embedder.space
         try:
-            flags = self.index.publish([work.version(space, vectors) for work in works])
+            seen = self.index.publish([work.version(space, vectors) for work in works])
         except IndexmillError as error:
             if len(works) > 1 and is_of_one_document(error):
                 # One document spoils the batch: each by itself, so that its neighbours go through.
@@ -107,13 +107,14 @@ class EmbedBatch:
                 return
             self._put_off(works, vectors, error, reports)
             return
-        for work, published in zip(works, flags, strict=True):
+        for work, one in zip(works, seen, strict=True):
             embedded = Embedded(
                 chunk_count=len(work.chunks),
                 embedded=len(work.missing(stored)),
                 model=space.model,
                 dimension=space.dimension,
-                published=published,
+                published=one is Visibility.PUBLISHED,
+                superseded=one is Visibility.SUPERSEDED,
             )
             reports.success(work.position, embedded)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from indexmill.contracts.content import chunk_ids
 from indexmill.contracts.errors import CallerError, ErrorCode, PermanentError, TransientError
 from indexmill.contracts.http_embedding import EmbedRequest, EmbedResponse
 from indexmill.contracts.messages import Target
-from indexmill.embedding.ports import DocumentVersion, Embedder, Vector, VectorIndex
+from indexmill.embedding.ports import DocumentVersion, Embedder, Vector, VectorIndex, Visibility
 from indexmill.embedding.targets import CanonicalUrl, Generations, chunks_of, target_of
 from indexmill.embedding.vectors import vectors_of
 
@@ -74,5 +74,9 @@ class EmbedTexts:
             chunk_ids=ids,
             vectors={chunk_id: vector for chunk_id, vector in pairs if chunk_id not in stored},
         )
-        answer.published = self.index.publish([version])[0]
+        (seen,) = self.index.publish([version])
+        if seen is Visibility.FENCED:
+            # A job of the same document was stopped in between; what we publish has nothing to do with it.
+            (seen,) = self.index.publish([replace(version, generation=self.generations.next())])
+        answer.published = seen is Visibility.PUBLISHED
         answer.document_id, answer.chunk_ids = target.document_id, ids

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from indexmill.embedding.ports import DocumentVersion, Embedder, Hit, SearchQuery, Space, Vector, VectorIndex
+from indexmill.embedding.ports import (
+    DocumentVersion,
+    Embedder,
+    Hit,
+    SearchQuery,
+    Space,
+    Vector,
+    VectorIndex,
+    Visibility,
+)
 from indexmill.platform.breakers import Breaker
 
 
@@ -37,7 +46,7 @@ class GuardedIndex:
         """Return those of `chunk_ids` whose vector in `space` is already kept."""
         return self.breaker.call(lambda: self.index.stored(space, chunk_ids))
 
-    def publish(self, versions: Sequence[DocumentVersion]) -> list[bool]:
+    def publish(self, versions: Sequence[DocumentVersion]) -> list[Visibility]:
         """Make each version what search sees of its document."""
         return self.breaker.call(lambda: self.index.publish(versions))
 

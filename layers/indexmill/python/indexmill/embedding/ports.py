@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Protocol
 
 from indexmill.contracts.content import Chunk
@@ -94,6 +95,16 @@ class Hit:
     end: int
 
 
+class Visibility(StrEnum):
+    """What became of a version that was to be published."""
+
+    PUBLISHED = "published"
+    SUPERSEDED = "superseded"
+    """A newer generation is what search sees; nothing changed."""
+    FENCED = "fenced"
+    """The generation may not be published any more, and no newer one is; nothing changed."""
+
+
 class VectorIndex(Protocol):
     """Keeps chunks with their vectors and words. All calls raise TransientError(search_unavailable)."""
 
@@ -101,11 +112,10 @@ class VectorIndex(Protocol):
         """Return those of `chunk_ids` whose vector in `space` is already kept."""
         ...
 
-    def publish(self, versions: Sequence[DocumentVersion]) -> list[bool]:
+    def publish(self, versions: Sequence[DocumentVersion]) -> list[Visibility]:
         """Make each version what search sees of its document: whole, or not at all.
 
-        Returns per version whether it became visible; False = a newer generation is already published and
-        nothing changed. Publishing the same version again is harmless and returns True. Creates the corpus
+        Publishing the same version again is harmless, and it counts as published. Creates the corpus
         when it is new. Raises PermanentError(vector_rejected, dimension_mismatch) when one cannot be kept;
         then nothing of the call is visible.
         """

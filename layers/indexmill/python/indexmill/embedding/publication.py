@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from indexmill.contracts.errors import ErrorCode, IndexmillError
 from indexmill.embedding.classify import failure
-from indexmill.embedding.ports import DocumentVersion, Space, Vector
+from indexmill.embedding.ports import DocumentVersion, Space, Vector, Visibility
 
 _UNIT_TOLERANCE = 1e-3
 
@@ -64,6 +64,12 @@ def storable(text: str) -> str:
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
-def outcomes(versions: Sequence[DocumentVersion], published: dict[str, int]) -> list[bool]:
-    """Return per version whether search sees it; `published` is the generation seen, by document id."""
-    return [published.get(version.target.document_id) == version.generation for version in versions]
+def outcomes(versions: Sequence[DocumentVersion], published: dict[str, int]) -> list[Visibility]:
+    """Return what became of each version; `published` is the generation that search sees, by document id."""
+    return [_outcome(version.generation, published.get(version.target.document_id)) for version in versions]
+
+
+def _outcome(generation: int, seen: int | None) -> Visibility:
+    if seen is None or seen < generation:
+        return Visibility.FENCED
+    return Visibility.PUBLISHED if seen == generation else Visibility.SUPERSEDED

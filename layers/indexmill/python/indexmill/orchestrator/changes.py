@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from indexmill.contracts.job import JobError, JobStatus
-from indexmill.contracts.messages import Retrying, StageResult
-from indexmill.orchestrator.ports import Change, Decide, JobState, OutboxRow
+from indexmill.contracts.messages import Retrying, StageResult, Stored
+from indexmill.orchestrator.ports import Again, Change, Decide, JobState, OutboxRow
 from indexmill.orchestrator.state_machine import Decision, Verdict
 
 
@@ -23,15 +24,27 @@ class Move:
     result: StageResult
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Final:
-    """A job's columns after the batch."""
+    """A job's columns after the batch; None and {} leave what is there."""
 
     job_id: str
     status: JobStatus
-    error: JobError | None
-    title: str | None
-    chunk_count: int | None
+    error: JobError | None = None
+    title: str | None = None
+    chunk_count: int | None = None
+    generation: int | None = None
+    stored: Stored | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def take(self, to: JobStatus, change: Change) -> None:
+        """Add what one more change tells."""
+        self.status, self.error = to, change.error
+        self.title = change.title or self.title
+        self.chunk_count = change.chunk_count if change.chunk_count is not None else self.chunk_count
+        self.generation = change.generation if change.generation is not None else self.generation
+        self.stored = change.stored or self.stored
+        self.facts = {**self.facts, **change.facts}
 
 
 @dataclass(slots=True)
@@ -47,6 +60,8 @@ class Ledger:
     finals: dict[str, Final] = field(default_factory=dict)
     notes: dict[str, Retrying] = field(default_factory=dict)
     """Until when a job's stage waits, by job id."""
+    again: dict[str, Again] = field(default_factory=dict)
+    """Stages whose message goes out once more, by job id."""
     early: list[str] = field(default_factory=list)
     """Message ids that must not count yet."""
 
@@ -59,31 +74,46 @@ class Ledger:
         change = self.decide(state, result)
         if change.decision.verdict is Verdict.EARLY:
             self.early.append(result.message_id)
+        elif state is not None and change.again is not None:
+            self.again[state.job_id] = change.again
         elif state is not None and change.retrying is not None:
             self.notes[state.job_id] = change.retrying
         elif state is not None and change.decision.to is not None:
             self.notes.pop(state.job_id, None)
+            self.again.pop(state.job_id, None)
             self._move(state, change.decision.to, result, change)
         return change
 
     def callers_with_room(self) -> list[str]:
         """Return the callers of whom a job ended: another one of theirs may start."""
-        ended = {final.job_id for final in self.finals.values() if final.status.terminal}
-        return sorted({self.states[job_id].target.caller_id for job_id in ended})
+        return sorted({self.states[job_id].target.caller_id for job_id in self.ended()})
 
-    def with_admitted(self, changes: list[Change], admitted: list[OutboxRow]) -> list[Change]:
-        """Return `changes` with the messages of admitted jobs behind the last one."""
-        if not admitted:
+    def ended(self) -> list[str]:
+        """Return the jobs that are done or failed now."""
+        return [final.job_id for final in self.finals.values() if final.status.terminal]
+
+    def fences(self) -> dict[str, int]:
+        """Return, by document id, the generation up to which nothing may be published any more."""
+        found: dict[str, int] = {}
+        for final in self.finals.values():
+            state = self.states[final.job_id]
+            if final.status is JobStatus.FAILED and state.issued is not None:
+                document = state.target.document_id
+                found[document] = max(state.issued, found.get(document, 0))
+        return found
+
+    def with_more(self, changes: list[Change], rows: list[OutboxRow]) -> list[Change]:
+        """Return `changes` with `rows`, which follow from the batch as a whole, behind the last one."""
+        if not rows:
             return changes
-        return [*changes[:-1], replace(changes[-1], outbox=(*changes[-1].outbox, *admitted))]
+        return [*changes[:-1], replace(changes[-1], outbox=(*changes[-1].outbox, *rows))]
 
     def _move(self, state: JobState, to: JobStatus, result: StageResult, change: Change) -> None:
         cause = f"{result.stage} {result.status}"
+        if to is JobStatus.DONE and result.status == "failed":
+            cause = f"{result.stage} published, then {result.status}"
         self.moves.append(Move(state.job_id, state.attempt, state.status, to, cause, change, result))
-        before = self.finals.get(state.job_id)
-        title = change.title or (before.title if before else None)
-        count = (
-            change.chunk_count if change.chunk_count is not None else (before.chunk_count if before else None)
-        )
-        self.finals[state.job_id] = Final(state.job_id, to, change.error, title, count)
-        self.states[state.job_id] = replace(state, status=to, title=title or state.title)
+        final = self.finals.setdefault(state.job_id, Final(state.job_id, to))
+        final.take(to, change)
+        issued = change.generation if change.generation is not None else state.issued
+        self.states[state.job_id] = replace(state, status=to, title=final.title or state.title, issued=issued)

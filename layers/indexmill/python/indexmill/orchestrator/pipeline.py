@@ -96,6 +96,7 @@ CODE_MESSAGES: Final[dict[tuple[str, str], str]] = {
 }
 _ANY_STAGE: Final = {
     "canceled": "Job canceled",
+    "dependency_failed": "A document that this one waits for could not be indexed.",
     "poison_message": "This document could not be processed. Try a different URL or format.",
 }
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from indexmill.contracts.job import Job, JobError, JobStatus
-from indexmill.contracts.messages import ChunkCall, ChunkReply, Retrying, StageResult, Target
+from indexmill.contracts.messages import ChunkCall, ChunkReply, Retrying, StageResult, Stored, Target
 from indexmill.orchestrator.state_machine import Decision
 
 
@@ -45,6 +45,9 @@ class NewJob:
     forced: bool = False
     """Whether the job is wanted although another one is at work on the same document."""
     payload_digest: str | None = None
+    depends_on: tuple[str, ...] = ()
+    """Jobs that must be done first; the same for all jobs of a submit."""
+    replay_of: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,19 @@ class Submission:
     """Beside the jobs, in order."""
     outbox: list[OutboxRow]
     """Messages of every job of the caller that was admitted by it; claimed by us."""
+    answer: str | None = None
+    """What the first submit under the same key answered; then this one changed nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """A submit that may be sent again within a day and is then the same one."""
+
+    key: str
+    digest: str
+    """Of what the request says."""
+    answer: Callable[[Sequence[Accepted]], str]
+    """Returns the answer to keep, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +94,20 @@ class JobState:
     generation: int
     """A fresh number for a message that publishes."""
     title: str | None = None
+    issued: int | None = None
+    """Number of the newest message that publishes."""
+    has_dependents: bool = False
+    """Whether other jobs wait for this one."""
+    visible: bool = False
+    """Whether search sees what that message published, or something newer; known where it matters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The current stage's kept message goes out under a new id and generation, same attempt."""
+
+    message_id: str
+    generation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +121,13 @@ class Change:
     outbox: tuple[OutboxRow, ...] = ()
     """What follows: the next stage's message, and those of jobs that are admitted in an ended job's place."""
     retrying: Retrying | None = None
+    generation: int | None = None
+    """Of the message that publishes, when one follows."""
+    again: Again | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What went into the result, for comparing."""
+    stored: Stored | None = None
+    """Where the raw content is kept."""
     status: JobStatus | None = None
     """The job's status afterwards; None for an unknown job."""
 
@@ -108,6 +145,9 @@ class JobFilter:
     status: str | None = None
     failed_stage: str | None = None
     url: str | None = None
+    code: str | None = None
+    """Of its error."""
+    batch_id: str | None = None
     created_after: datetime | None = None
     created_before: datetime | None = None
     limit: int = 50
@@ -173,10 +213,11 @@ class Windows(Protocol):
 class JobStore(Protocol):
     """The only writer of job state. All calls raise TransientError(database_unavailable)."""
 
-    def submit(self, jobs: Sequence[NewJob]) -> Submission:
+    def submit(self, jobs: Sequence[NewJob], once: Once | None = None) -> Submission:
         """Accept jobs of one caller and corpus in one transaction: job, history, outbox, and their admission.
 
         A job whose document another one is at work on is that one (`deduplicated`), unless it is forced.
+        Raises CallerError: validation_error for an unknown dependency, idempotency_conflict.
         """
         ...
 

@@ -9,8 +9,9 @@ from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import JobError, JobStatus
 from indexmill.contracts.messages import Chunked, ChunkItem, EmbedTask, StageFailure, StageResult, write
+from indexmill.orchestrator.determinism import facts, stored
 from indexmill.orchestrator.pipeline import BY_NAME
-from indexmill.orchestrator.ports import Change, JobState, JobStore, OutboxRow
+from indexmill.orchestrator.ports import Again, Change, JobState, JobStore, OutboxRow
 from indexmill.orchestrator.relay import CallRelay
 from indexmill.orchestrator.state_machine import Decision, Verdict, advance
 from indexmill.platform.clock import Clock
@@ -41,13 +42,25 @@ class Decider:
             result_attempt=result.attempt,
             success=result.status != "failed",
         )
-        if result.retrying is not None and decision.verdict is Verdict.ADVANCE:
-            return Change(Decision(Verdict.WAIT), retrying=result.retrying, status=state.status)
+        if decision.verdict is Verdict.ADVANCE and decision.to is not None:
+            return self._success(decision, decision.to, state, result)
         if decision.verdict is Verdict.FAIL:
-            return Change(decision, error=self._error(result), status=JobStatus.FAILED)
-        if decision.to is not None:
-            return self._advance(decision, decision.to, state, result)
+            return self._failure(decision, state, result)
         return Change(decision, status=state.status)
+
+    def _success(self, decision: Decision, to: JobStatus, state: JobState, result: StageResult) -> Change:
+        if result.retrying is not None:
+            return Change(Decision(Verdict.WAIT), retrying=result.retrying, status=state.status)
+        if _was_fenced(result):
+            again = Again(self.make_id(), state.generation)
+            return Change(Decision(Verdict.AGAIN), again=again, status=state.status)
+        return self._advance(decision, to, state, result)
+
+    def _failure(self, decision: Decision, state: JobState, result: StageResult) -> Change:
+        if result.stage == "embedding" and state.visible:
+            # Its worker published and then died before it could say so.
+            return Change(Decision(Verdict.ADVANCE, JobStatus.DONE), status=JobStatus.DONE)
+        return Change(decision, error=self._error(result), status=JobStatus.FAILED)
 
     def _advance(self, decision: Decision, to: JobStatus, state: JobState, result: StageResult) -> Change:
         row = self._next_message(to, state, result)
@@ -57,6 +70,9 @@ class Decider:
             title=result.document.title if result.document else None,
             chunk_count=_chunk_count(result),
             outbox=(row,) if row else (),
+            generation=state.generation if to is JobStatus.EMBEDDING else None,
+            facts=facts(result),
+            stored=stored(result),
         )
 
     def _next_message(self, to: JobStatus, state: JobState, result: StageResult) -> OutboxRow | None:
@@ -80,6 +96,11 @@ class Decider:
             cause=failure.cause,
             attempts=failure.tries,
         )
+
+
+def _was_fenced(result: StageResult) -> bool:
+    embedded = result.embedded
+    return embedded is not None and not embedded.published and not embedded.superseded
 
 
 def _chunk_payload(result: StageResult) -> str:

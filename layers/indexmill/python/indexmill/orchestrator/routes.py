@@ -29,6 +29,9 @@ _MAX_DIGITS = 3
 _UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "It is as `If-None-Match` says."}}
 
 
+_IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key")]
+
+
 def _limit(text: str) -> int:
     """Read the page size by ourselves: FastAPI would take "1_0" and " 10 " for ten."""
     decimal = text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS
@@ -45,6 +48,8 @@ def _wanted(
     status: JobStatus | None = None,
     failed_stage: Annotated[str | None, Query(max_length=20)] = None,
     url: Annotated[str | None, Query(max_length=2048)] = None,
+    code: Annotated[str | None, Query(max_length=100)] = None,
+    batch_id: Annotated[str | None, Query(max_length=100)] = None,
     created_after: datetime | None = None,
     created_before: datetime | None = None,
     limit: str = "50",
@@ -56,6 +61,8 @@ def _wanted(
         status=status.value if status else None,
         failed_stage=failed_stage,
         url=url,
+        code=code,
+        batch_id=batch_id,
         created_after=created_after,
         created_before=created_before,
         limit=_limit(limit),
@@ -67,9 +74,14 @@ def routes(api: Api) -> APIRouter:
     router = APIRouter(prefix="/orchestrator", route_class=json_route(_MAX_BODY), tags=["orchestrator"])
 
     @router.post("/jobs", status_code=202, summary="Submit URLs")
-    async def submit(body: SubmitRequest, ctx: Caller, request_id: RequestId) -> SubmitResponse:
-        """Accept one `url` or up to 100 `urls`; each becomes a job."""
-        accepted = api.submit(ctx, body, request_id)
+    async def submit(
+        body: SubmitRequest, ctx: Caller, request_id: RequestId, idempotency_key: _IdempotencyKey = None
+    ) -> SubmitResponse:
+        """Accept one `url` or up to 100 `urls`; each becomes a job.
+
+        With an `Idempotency-Key` the same request within 24 hours answers as it did the first time.
+        """
+        accepted = api.submit(ctx, body, request_id, idempotency_key)
         for job_id in accepted.job_ids or [accepted.job_id]:
             api.observability.emit("job_submitted", ctx, job_id=job_id, request_id=request_id)
         return accepted

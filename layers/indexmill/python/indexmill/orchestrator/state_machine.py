@@ -20,6 +20,8 @@ class Verdict(StrEnum):
     """Ahead of the state: kept and looked at again, never dropped."""
     WAIT = "waiting"
     """The stage is current and waits for its next try: noted, nothing moves."""
+    AGAIN = "again"
+    """The stage is current and was fenced out by another job's end: its message goes out once more."""
 
 
 @dataclass(frozen=True, slots=True)

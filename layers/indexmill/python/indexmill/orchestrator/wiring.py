@@ -9,13 +9,18 @@ from indexmill.contracts.content import INLINE_LIMIT_BYTES
 from indexmill.contracts.messages import StageResult
 from indexmill.orchestrator.adapters.lambda_chunker import LambdaChunker
 from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
+from indexmill.orchestrator.adapters.postgres_verbs import PostgresVerbs
+from indexmill.orchestrator.batches import ReadBatch
+from indexmill.orchestrator.cancel import CancelJob
 from indexmill.orchestrator.complete import CompleteStage
 from indexmill.orchestrator.dead_letters import BuryDeadLetters
 from indexmill.orchestrator.grant_stream import GrantStream
 from indexmill.orchestrator.ports import Chunker, JobStore
 from indexmill.orchestrator.read import ReadJobs
 from indexmill.orchestrator.relay import CallRelay, Relay
+from indexmill.orchestrator.replay import ReplayJobs
 from indexmill.orchestrator.results import Decider, Recorder, ResultBatch
+from indexmill.orchestrator.retry import RetryJobs
 from indexmill.orchestrator.settings import (
     OrchestratorApiSettings,
     OrchestratorDeadLettersSettings,
@@ -25,6 +30,7 @@ from indexmill.orchestrator.settings import (
 )
 from indexmill.orchestrator.submit import SubmitJobs
 from indexmill.orchestrator.sweep import SweepJobs
+from indexmill.orchestrator.verb_ports import JobVerbs
 from indexmill.platform.adapters.dynamodb_progress import DynamoDbProgress
 from indexmill.platform.adapters.postgres import Database
 from indexmill.platform.adapters.secrets import resolve
@@ -45,6 +51,7 @@ class Parts:
     """What the use cases are made of; tests put twins in."""
 
     store: JobStore
+    verbs: JobVerbs
     queues: dict[str, Queue]
     chunker: Chunker
     observability: Observability
@@ -70,8 +77,10 @@ def assemble(parts: Parts) -> Orchestrator:
 
 def build_parts(settings: OrchestratorSettings) -> Parts:
     """Build the real adapters; nothing is connected before its first use."""
+    database = Database(resolve(settings.database_url, settings.database_url_secret_arn))
     return Parts(
-        store=PostgresJobs(Database(resolve(settings.database_url, settings.database_url_secret_arn))),
+        store=PostgresJobs(database),
+        verbs=PostgresVerbs(database),
         queues={
             "scraping": SqsQueue(settings.scrape_queue_url),
             "embedding": SqsQueue(settings.embed_queue_url),
@@ -91,6 +100,10 @@ class Api:
     read: ReadJobs
     complete: CompleteStage
     grant_stream: GrantStream
+    cancel: CancelJob
+    retry: RetryJobs
+    replays: ReplayJobs
+    batch: ReadBatch
     clock: Clock
     observability: Observability
 
@@ -100,13 +113,18 @@ def build_api(settings: OrchestratorApiSettings, parts: Parts | None = None) -> 
     shared = assemble(parts or build_parts(settings))
     allowed = parse_allowed_hosts(settings.allowed_private_hosts)
     clock = SystemClock()
-    read = ReadJobs(shared.parts.store, DynamoDbProgress(settings.state_table, clock))
+    store, verbs = shared.parts.store, shared.parts.verbs
+    read = ReadJobs(store, DynamoDbProgress(settings.state_table, clock))
     secret = partial(resolve, settings.stream_token_key, settings.stream_token_key_secret_arn)
     return Api(
-        SubmitJobs(shared.parts.store, shared.relay, allowed),
+        SubmitJobs(store, shared.relay, allowed),
         read,
         CompleteStage(shared.record, shared.calls),
         GrantStream(read, clock, secret),
+        CancelJob(verbs, shared.calls, clock),
+        RetryJobs(store, verbs, shared.calls),
+        ReplayJobs(store, verbs, shared.relay),
+        ReadBatch(verbs),
         clock,
         shared.parts.observability,
     )

@@ -9,16 +9,19 @@ from dataclasses import dataclass
 from typing import Final
 
 from indexmill.contracts.content import INLINE_LIMIT_BYTES, BlobRef, Document
+from indexmill.contracts.messages import Stored
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.clock import Clock
 from indexmill.platform.urls import AllowedHosts, canonical_url
 from indexmill.scraper.extract.content import Extracted, RawContent, extract, is_risky
 from indexmill.scraper.extract.detect import detect
-from indexmill.scraper.ports import Fetcher, Isolation
+from indexmill.scraper.ports import Fetched, Fetcher, Isolation
 from indexmill.scraper.robots import Robots
 
 INLINE_TEXT_BYTES: Final = INLINE_LIMIT_BYTES - 4_000
 """Text with more bytes than this as JSON goes by reference: the rest of a message fits beside it."""
+EXTRACTOR: Final = "1"
+"""Version of what makes text out of content; raised when the same content gives another text."""
 _SLOW_BYTES: Final = 200_000
 
 
@@ -41,15 +44,19 @@ async def execute_scrape(
     *,
     parts: ScrapeParts,
     deadline: float,
+    stored: Stored | None = None,
 ) -> Document:
     """Return the document behind `url`; its raw bytes are stored, and so is text too long for a message.
 
-    `deadline` is a monotonic second; `job_id` is the job it is done for, and changes nothing. Raises
-    CallerError (the URL), PermanentError and TransientError.
+    `deadline` is a monotonic second; `job_id` is the job it is done for, and changes nothing. With `stored`
+    the site is not asked. Raises CallerError (the URL), PermanentError and TransientError.
     """
     asked = canonical_url(url, allowed_hosts=parts.allowed_hosts)
-    await parts.robots.check(asked, deadline=deadline)
-    page = await parts.fetcher.fetch(asked, deadline=deadline)
+    if stored is not None:
+        page = await asyncio.to_thread(_kept, stored, parts.blobs)
+    else:
+        await parts.robots.check(asked, deadline=deadline)
+        page = await parts.fetcher.fetch(asked, deadline=deadline)
     kind = detect(page.body, page.content_type, page.final_url)
     found = await _extract(RawContent(page.body, kind, page.charset), parts, deadline)
     raw_ref, text_ref = await _store(page.body, kind, found.markdown, parts)
@@ -58,11 +65,24 @@ async def execute_scrape(
         final_url=page.final_url,
         title=found.title,
         content_type=kind,
+        charset=page.charset,
         language=found.language,
         text=found.markdown if text_ref is None else None,
         text_ref=text_ref,
         raw_ref=raw_ref,
         content_sha256=hashlib.sha256(page.body).hexdigest(),
+        extractor=EXTRACTOR,
+    )
+
+
+def _kept(stored: Stored, blobs: BlobStore) -> Fetched:
+    """Return what was fetched before as if it came from the site just now."""
+    return Fetched(
+        final_url=stored.final_url,
+        status=200,
+        content_type=stored.content_type,
+        charset=stored.charset,
+        body=blobs.get(stored.ref),
     )
 
 

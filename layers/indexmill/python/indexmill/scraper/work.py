@@ -90,7 +90,9 @@ class ScrapeBatch:
             return Wait(delivery.wait(_SOON_S), "deadline"), None
         deadline = min(delivery.deadline, started + self._timeout_s)
         try:
-            document = await execute_scrape(task.url, task.job_id, parts=self._parts, deadline=deadline)
+            document = await execute_scrape(
+                task.url, task.job_id, parts=self._parts, deadline=deadline, stored=task.stored
+            )
         except IndexmillError as error:
             return self._failed(delivery, error, clock.monotonic() - started)
         except Exception as error:  # noqa: BLE001 - whatever happens to a page must not reach its neighbours

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from indexmill.contracts.job import Job, JobError, JobStatus
-from indexmill.contracts.messages import StageResult, Target
+from indexmill.contracts.messages import StageResult
 from indexmill.orchestrator.changes import Final, Ledger
 from indexmill.orchestrator.pipeline import FIRST, progress, user_message
 from indexmill.orchestrator.ports import (
@@ -21,112 +21,111 @@ from indexmill.orchestrator.ports import (
     JobNews,
     JobState,
     NewJob,
+    Once,
     OutboxRow,
     Submission,
 )
-from indexmill.platform.clock import Clock
+from indexmill.orchestrator.resend import Renewal, renewed
+from indexmill.orchestrator.retryable import retryable
+from indexmill.testing import job_dependencies
+from indexmill.testing.job_outbox import InMemoryOutbox
+from indexmill.testing.job_records import (
+    CLAIM,
+    HELD,
+    KEY_LIFE,
+    CatalogueRow,
+    KeptAnswer,
+    Record,
+    first_shown,
+    keeps,
+    matches,
+)
 
-_CLAIM = timedelta(seconds=30)
-_AFTER_FAILURE = timedelta(seconds=10)
 _STUCK = timedelta(minutes=30)
-_PARK_AFTER = 10
-_HELD = datetime.max.replace(tzinfo=UTC)
-"""A message of a job that is not admitted yet is nobody's to send."""
 
 
 @dataclass
-class _Record:
-    job: Job
-    target: Target
-    caller_id: str
-    forced: bool = False
-
-
-@dataclass
-class _Row:
-    row: OutboxRow
-    claimed_until: datetime
-    created: int
-    sent: bool = False
-    parked: bool = False
-    tries: int = 0
-
-
-@dataclass
-class InMemoryJobs:
+class InMemoryJobs(InMemoryOutbox):
     """JobStore without a database."""
 
-    clock: Clock
-    records: dict[str, _Record] = field(default_factory=dict)
-    rows: dict[str, _Row] = field(default_factory=dict)
+    records: dict[str, Record] = field(default_factory=dict)
     history: list[tuple[str, int, str | None, str]] = field(default_factory=list)
     events: dict[str, list[JobEvent]] = field(default_factory=dict)
     """The history of each job, numbered over all jobs."""
     inbox: set[str] = field(default_factory=set)
     letters: list[DeadLetter] = field(default_factory=list)
+    keys: dict[tuple[str, str], KeptAnswer] = field(default_factory=dict)
+    catalogue: dict[str, CatalogueRow] = field(default_factory=dict)
+    """By document id."""
     _generation: int = 0
 
-    def submit(self, jobs: Sequence[NewJob]) -> Submission:
+    def submit(self, jobs: Sequence[NewJob], once: Once | None = None) -> Submission:
         """Accept the jobs; the same ids again change nothing."""
+        caller_id = jobs[0].target.caller_id
+        known = self.keys.get((caller_id, once.key)) if once else None
+        if once and known and known.at > self.clock.now() - KEY_LIFE:
+            return Submission([], [], answer=known.answer_to(once))
+        job_dependencies.check(self, caller_id, jobs[0].depends_on)
+        before = set(self.records)
         accepted = [self._accept(new) for new in jobs]
-        return Submission(accepted, self.admit([jobs[0].target.caller_id]))
+        job_dependencies.connect(self, [job_id for job_id in self.records if job_id not in before])
+        if once:
+            self.keys[caller_id, once.key] = KeptAnswer(once.digest, once.answer(accepted), self.clock.now())
+        return Submission(accepted, self.admit([caller_id]))
 
     def _accept(self, new: NewJob) -> Accepted:
         if new.job_id in self.records:
             return Accepted(new.job_id, JobStatus.PENDING)
-        known = self._in_flight(new)
+        known = None if new.forced else self.in_flight(new.target.document_id)
         if known is not None:
             return Accepted(known.job_id, known.status, deduplicated=True)
-        record = _Record(self._new_job(new), new.target, new.target.caller_id, new.forced)
+        record = Record(first_shown(new, self.clock.now()), new.target, new.target.caller_id, new.forced)
+        record.depends_on, record.payload_digest = new.depends_on, new.payload_digest
         self.records[new.job_id] = record
         self.history.append((new.job_id, 1, None, "pending"))
         self._happened(new.job_id, 1, "pending", None)
-        self.rows[new.first.id] = _Row(new.first, _HELD, len(self.rows))
+        self.keep(new.first, HELD)
         return Accepted(new.job_id, JobStatus.PENDING)
 
-    def _in_flight(self, new: NewJob) -> Job | None:
+    def in_flight(self, document_id: str) -> Job | None:
+        """Return the job that is at work on the document, unless it was forced."""
         same = (
             record.job
             for record in self.records.values()
-            if record.target.document_id == new.target.document_id
+            if record.target.document_id == document_id
             and not record.forced
             and not record.job.status.terminal
         )
-        return None if new.forced else next(same, None)
+        return next(same, None)
 
     def admit(self, callers: Sequence[str]) -> list[OutboxRow]:
         """Let every pending job of `callers` start and return its message, claimed."""
         admitted: list[OutboxRow] = []
         for record in self.records.values():
             job = record.job
-            if job.status is not JobStatus.PENDING or record.caller_id not in callers:
+            if job.status is not JobStatus.PENDING or record.caller_id not in callers or record.blocked_by:
                 continue
-            self._show(record, status=JobStatus(FIRST), updated_at=self.clock.now())
-            self.history.append((job.job_id, job.attempt, "pending", FIRST))
-            self._happened(job.job_id, job.attempt, FIRST, None)
+            self.move(record, JobStatus(record.resume_stage or FIRST))
             for row in self.rows.values():
-                if row.row.job_id == job.job_id and row.claimed_until == _HELD:
-                    row.claimed_until = self.clock.now() + _CLAIM
+                if keeps(row, record.job) and row.claimed_until == HELD:
+                    row.claimed_until = self.clock.now() + CLAIM
                     admitted.append(row.row)
         return admitted
 
-    def _new_job(self, new: NewJob) -> Job:
-        status, now = JobStatus.PENDING, self.clock.now()
-        return Job(
-            job_id=new.job_id,
-            status=status,
-            url=new.submitted_url,
-            corpus_name=new.target.corpus_name,
-            created_at=now,
-            updated_at=now,
-            user_message=user_message(status, None),
-            progress=progress(status, None),
-            attempt=1,
-            batch_id=new.batch_id,
-            document_id=new.target.document_id,
-            priority=new.priority,
-            job_type=new.job_type,
-        )
+    def move(self, record: Record, to: JobStatus, **changed: Any) -> None:
+        """Give the job another status, and the history its row."""
+        before = record.job.status.value
+        self.show(record, status=to, updated_at=self.clock.now(), **changed)
+        job = record.job
+        self.history.append((job.job_id, job.attempt, before, to.value))
+        self._happened(job.job_id, job.attempt, to.value, job.error)
+
+    def fail(self, record: Record, error: JobError) -> None:
+        """Fail the job by somebody's word; what was not sent stays here."""
+        record.blocked_by, record.ended_at = None, self.clock.now()
+        self.park(record.job.job_id)
+        waits = {"attempts": error.attempts, "next_retry_at": None}
+        self.move(record, JobStatus.FAILED, error=error, failed_stage=error.stage, **waits)
 
     def get(self, caller_id: str, job_id: str) -> Job | None:
         """Return the caller's job, or None."""
@@ -149,26 +148,49 @@ class InMemoryJobs:
     def find(self, wanted: JobFilter) -> list[Job]:
         """Return the jobs that match, newest first."""
         own = [record.job for record in self.records.values() if record.caller_id == wanted.caller_id]
-        jobs = [job for job in own if _matches(job, wanted)]
+        jobs = [job for job in own if matches(job, wanted)]
         jobs.sort(key=lambda job: (job.created_at, job.job_id), reverse=True)
         return jobs[: wanted.limit]
 
     def state(self, job_id: str) -> JobState | None:
         """Return any caller's job as decisions see it."""
         record = self.records.get(job_id)
-        if record is None:
-            return None
+        return self.state_of(record) if record is not None else None
+
+    def state_of(self, record: Record) -> JobState:
+        """Return the job as decisions see it, with what search sees of its document."""
         job = record.job
-        return JobState(job.job_id, job.status, job.attempt, record.target, 0, job.title)
+        seen = self.catalogue.get(record.target.document_id, CatalogueRow()).published
+        visible = record.issued is not None and (seen or 0) >= record.issued
+        return JobState(
+            job.job_id,
+            job.status,
+            job.attempt,
+            record.target,
+            generation=0,
+            title=job.title,
+            issued=record.issued,
+            visible=visible,
+        )
+
+    def next_generation(self) -> int:
+        """Return a number larger than every one before."""
+        self._generation += 1
+        return self._generation
+
+    def fence(self, fences: Mapping[str, int]) -> None:
+        """Refuse these generations, by document id, and all before them."""
+        for document_id, generation in fences.items():
+            row = self.catalogue.setdefault(document_id, CatalogueRow())
+            row.min_generation = max(row.min_generation, generation + 1)
 
     def apply(self, results: Sequence[StageResult], decide: Decide) -> list[Change]:
         """Decide about each result in order and keep every change."""
         states = {}
         for job_id in sorted({result.job_id for result in results if result.job_id}):
-            self._generation += 1
             state = self.state(job_id)
             if state is not None:
-                states[job_id] = replace(state, generation=self._generation)
+                states[job_id] = replace(state, generation=self.next_generation())
         fresh = {result.message_id for result in results} - self.inbox
         ledger = Ledger(states, set(fresh), decide)
         changes = [ledger.take(result) for result in results]
@@ -177,18 +199,25 @@ class InMemoryJobs:
             self.history.append((move.job_id, move.attempt, move.from_status.value, move.to_status.value))
             self._happened(move.job_id, move.attempt, move.to_status.value, move.change.error)
             for row in move.change.outbox:
-                self._keep(row)
+                self.keep(row, self.clock.now() + CLAIM)
         for final in ledger.finals.values():
             self._finish(final)
         for job_id, note in ledger.notes.items():
             waits = {"attempts": note.tries, "next_retry_at": note.next_retry_at}
-            self._show(self.records[job_id], **waits, updated_at=self.clock.now())
-        return ledger.with_admitted(changes, self.admit(ledger.callers_with_room()))
+            self.show(self.records[job_id], **waits, updated_at=self.clock.now())
+        self.fence(ledger.fences())
+        job_dependencies.settle(self, ledger.ended())
+        more = self._send_again(ledger)
+        return ledger.with_more(changes, more + self.admit(ledger.callers_with_room()))
 
     def _finish(self, final: Final) -> None:
         record = self.records[final.job_id]
+        record.issued = final.generation if final.generation is not None else record.issued
+        record.stored = final.stored or record.stored
+        record.facts = {**record.facts, **final.facts}
+        record.ended_at = self.clock.now() if final.status.terminal else None
         count = final.chunk_count if final.chunk_count is not None else record.job.chunk_count
-        self._show(
+        self.show(
             record,
             status=final.status,
             error=final.error,
@@ -200,39 +229,26 @@ class InMemoryJobs:
             next_retry_at=None,
         )
 
-    def _show(self, record: _Record, **changed: Any) -> None:
+    def show(self, record: Record, **changed: Any) -> None:
         """Change the job, and what a person reads of it."""
         job = record.job.model_copy(update=changed)
         texts = {
             "user_message": user_message(job.status, job.error),
             "progress": progress(job.status, job.failed_stage),
+            "retryable": retryable(job.status, job.error),
         }
         record.job = job.model_copy(update=texts)
 
-    def _keep(self, row: OutboxRow) -> None:
-        self.rows.setdefault(row.id, _Row(row, self.clock.now() + _CLAIM, len(self.rows)))
-
-    def claim(self, limit: int) -> list[OutboxRow]:
-        """Take unsent messages that nobody else holds."""
-        now = self.clock.now()
-        unsent = (row for row in self.rows.values() if not row.sent and not row.parked)
-        free = [row for row in unsent if row.claimed_until <= now][:limit]
-        for row in free:
-            row.claimed_until = now + _CLAIM
-        return [replace(row.row, tries=row.tries) for row in free]
-
-    def mark_sent(self, ids: Sequence[str]) -> None:
-        """Note that these messages are out."""
-        for message_id in ids:
-            self.rows[message_id].sent = True
-
-    def mark_failed(self, ids: Sequence[str], error: str) -> None:
-        """Give claimed messages back after a failed try."""
-        for message_id in ids:
-            row = self.rows[message_id]
-            row.tries += 1
-            row.claimed_until = self.clock.now() + _AFTER_FAILURE
-            row.parked = row.tries >= _PARK_AFTER and row.row.kind == "queue"
+    def _send_again(self, ledger: Ledger) -> list[OutboxRow]:
+        rows = []
+        for job_id, again in ledger.again.items():
+            state = ledger.states[job_id]
+            renewal = Renewal(again.message_id, state.attempt, again.generation)
+            stage = state.status.value
+            rows.append(renewed(state, stage, self.kept(job_id).get(stage), renewal))
+            self.keep(rows[-1], self.clock.now() + CLAIM)
+            self.records[job_id].issued = again.generation
+        return rows
 
     def rescue(self, limit: int) -> list[OutboxRow]:
         """Return the kept message of each job that nothing happened to for 30 minutes."""
@@ -242,11 +258,11 @@ class InMemoryJobs:
             job = record.job
             if job.status.terminal or job.updated_at >= now - _STUCK or len(found) == limit:
                 continue
-            kept = [row for row in self.rows.values() if _keeps(row, job) and (row.sent or row.parked)]
+            kept = [row for row in self.rows.values() if keeps(row, job) and (row.sent or row.parked)]
             if not kept:
                 continue
             row = max(kept, key=lambda row: row.created)
-            row.sent, row.parked, row.tries, row.claimed_until = False, False, 0, now + _CLAIM
+            row.sent, row.parked, row.tries, row.claimed_until = False, False, 0, now + CLAIM
             record.job = job.model_copy(update={"updated_at": now})
             found.append(row.row)
         return found
@@ -254,22 +270,3 @@ class InMemoryJobs:
     def record_dead_letter(self, letter: DeadLetter) -> None:
         """Keep a message that could not be handled."""
         self.letters.append(letter)
-
-
-def _keeps(row: _Row, job: Job) -> bool:
-    return (row.row.job_id, row.row.stage, row.row.attempt) == (job.job_id, job.status.value, job.attempt)
-
-
-def _matches(job: Job, wanted: JobFilter) -> bool:
-    pairs = (
-        (wanted.corpus_name, job.corpus_name),
-        (wanted.status, job.status.value),
-        (wanted.failed_stage, job.failed_stage),
-        (wanted.url, job.url),
-    )
-    return (
-        all(want is None or want == have for want, have in pairs)
-        and (wanted.created_after is None or job.created_at >= wanted.created_after)
-        and (wanted.created_before is None or job.created_at < wanted.created_before)
-        and (wanted.before is None or (job.created_at, job.job_id) < wanted.before)
-    )

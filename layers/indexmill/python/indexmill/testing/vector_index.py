@@ -12,7 +12,7 @@ from indexmill.contracts.content import Chunk
 from indexmill.embedding import bm25
 from indexmill.embedding.analyzer import count_terms
 from indexmill.embedding.fusion import DEPTH, fuse, similarity_score
-from indexmill.embedding.ports import DocumentVersion, Hit, SearchQuery, Space, Vector
+from indexmill.embedding.ports import DocumentVersion, Hit, SearchQuery, Space, Vector, Visibility
 from indexmill.embedding.publication import check, missing_vectors, newest, outcomes, storable, unit
 
 Ranked = list[tuple[int, float]]
@@ -70,7 +70,7 @@ class InMemoryVectorIndex:
             }
         return kept & set(chunk_ids)
 
-    def publish(self, versions: Sequence[DocumentVersion]) -> list[bool]:
+    def publish(self, versions: Sequence[DocumentVersion]) -> list[Visibility]:
         """Make each version what search sees of its document; all of the call's versions or none."""
         chosen = newest(versions)
         for version in chosen:

@@ -13,7 +13,7 @@ from indexmill.embedding.adapters import pgvector_search, pgvector_write, vector
 from indexmill.embedding.adapters.pgvector_names import Names
 from indexmill.embedding.adapters.pgvector_write import RowIds
 from indexmill.embedding.classify import failure
-from indexmill.embedding.ports import DocumentVersion, Hit, SearchQuery, Space
+from indexmill.embedding.ports import DocumentVersion, Hit, SearchQuery, Space, Visibility
 from indexmill.embedding.publication import check, newest, outcomes
 from indexmill.platform.adapters.postgres import Connection, Database
 
@@ -50,7 +50,7 @@ class PgVectorIndex:
 
         return self._read(work) if keys else set()
 
-    def publish(self, versions: Sequence[DocumentVersion]) -> list[bool]:
+    def publish(self, versions: Sequence[DocumentVersion]) -> list[Visibility]:
         """Make each version what search sees of its document; all of the call's versions or none.
 
         Also raises TransientError(embedding_incomplete) when a chunk has neither a new nor a kept vector,

@@ -29,19 +29,22 @@ WHERE caller_id = %(caller_id)s
   AND (%(status)s::text IS NULL OR status = %(status)s)
   AND (%(failed_stage)s::text IS NULL OR failed_stage = %(failed_stage)s)
   AND (%(url)s::text IS NULL OR url = %(url)s)
+  AND (%(code)s::text IS NULL OR error->>'code' = %(code)s)
+  AND (%(batch_id)s::text IS NULL OR batch_id = %(batch_id)s)
   AND (%(created_after)s::timestamptz IS NULL OR created_at >= %(created_after)s)
   AND (%(created_before)s::timestamptz IS NULL OR created_at < %(created_before)s)
   AND (%(before_at)s::timestamptz IS NULL OR (created_at, id) < (%(before_at)s, %(before_id)s::text))
 ORDER BY created_at DESC, id DESC LIMIT %(limit)s
 """
 
-_STATE_COLUMNS: Final = (
-    "id, status, attempt, caller_id, corpus_name, corpus_key, document_id, canonical_url, url, title"
+STATE_COLUMNS: Final = (
+    "id, status, attempt, caller_id, corpus_name, corpus_key, document_id, canonical_url, url, title,"
+    " generation, has_dependents"
 )
-STATE: Final = f"SELECT {_STATE_COLUMNS}, 0 FROM jobs WHERE id = %s"
+STATE: Final = f"SELECT {STATE_COLUMNS}, 0 FROM jobs WHERE id = %s"
 # In the order of ids, so that two batches that share jobs wait for each other and never deadlock.
 LOCK: Final = f"""
-SELECT {_STATE_COLUMNS}, nextval('generation_seq')
+SELECT {STATE_COLUMNS}, nextval('generation_seq')
 FROM jobs WHERE id = ANY(%s) ORDER BY id FOR UPDATE
 """
 
@@ -54,12 +57,16 @@ FORGET: Final = "DELETE FROM inbox WHERE message_id = ANY(%s)"
 APPLY: Final = f"""
 WITH change AS (
     SELECT * FROM unnest(%(job_ids)s::text[], %(statuses)s::text[], %(stages)s::text[], %(errors)s::jsonb[],
-                         %(titles)s::text[], %(counts)s::int[])
-        AS t(job_id, status, failed_stage, error, title, chunk_count)
+                         %(titles)s::text[], %(counts)s::int[], %(generations)s::bigint[],
+                         %(raw_refs)s::jsonb[], %(facts)s::jsonb[])
+        AS t(job_id, status, failed_stage, error, title, chunk_count, generation, raw_ref, facts)
 ), job AS (
     UPDATE jobs SET status = change.status, failed_stage = change.failed_stage, error = change.error,
         title = coalesce(change.title, jobs.title),
         chunk_count = coalesce(change.chunk_count, jobs.chunk_count), updated_at = now(),
+        generation = coalesce(change.generation, jobs.generation),
+        raw_ref = coalesce(change.raw_ref, jobs.raw_ref),
+        determinism = coalesce(jobs.determinism || change.facts, change.facts, jobs.determinism),
         tries = 0, next_retry_at = NULL, retry_cause = NULL,
         ended_at = CASE WHEN change.status IN ('done', 'failed') THEN now() END
     FROM change WHERE jobs.id = change.job_id
@@ -87,6 +94,18 @@ UPDATE jobs SET tries = note.tries, next_retry_at = note.next_retry_at, retry_ca
     updated_at = now()
 FROM unnest(%s::text[], %s::int[], %s::timestamptz[], %s::text[]) AS note(job_id, tries, next_retry_at, cause)
 WHERE jobs.id = note.job_id
+"""
+
+KEPT: Final = """
+SELECT DISTINCT ON (stage) stage, payload FROM outbox WHERE job_id = %s
+ORDER BY stage, attempt DESC, created_at DESC
+"""
+# The stage's message once more, held by us: same job, same attempt, new id and generation.
+RESEND: Final = f"""
+WITH job AS (UPDATE jobs SET generation = %(generation)s, updated_at = now() WHERE id = %(job_id)s)
+INSERT INTO outbox (id, job_id, caller_id, attempt, stage, kind, payload, claimed_until)
+VALUES (%(id)s, %(job_id)s, %(caller_id)s, %(attempt)s, %(stage)s, %(kind)s, %(payload)b,
+    now() + interval '{CLAIM_S} seconds')
 """
 
 CLAIM: Final = f"""

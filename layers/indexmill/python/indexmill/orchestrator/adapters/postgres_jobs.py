@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
-from typing import Any
 
-from psycopg.types.json import Jsonb
-
-from indexmill.contracts.job import Job, JobError, JobStatus
-from indexmill.contracts.messages import StageResult, Target
+from indexmill.contracts.job import Job
+from indexmill.contracts.messages import StageResult
 from indexmill.orchestrator.adapters import job_sql as sql
+from indexmill.orchestrator.adapters import postgres_fence as fence
+from indexmill.orchestrator.adapters.apply_parameters import apply_parameters, note_parameters
+from indexmill.orchestrator.adapters.job_rows import as_event, as_job, as_state
 from indexmill.orchestrator.adapters.postgres_admission import admit
+from indexmill.orchestrator.adapters.postgres_dependencies import settle
 from indexmill.orchestrator.adapters.postgres_submission import submit
 from indexmill.orchestrator.admission import Limits
 from indexmill.orchestrator.changes import Ledger
-from indexmill.orchestrator.pipeline import progress, user_message
 from indexmill.orchestrator.ports import (
     Change,
     DeadLetter,
     Decide,
-    JobEvent,
     JobFilter,
     JobNews,
     JobState,
     NewJob,
+    Once,
     OutboxRow,
     Submission,
 )
@@ -39,14 +38,14 @@ class PostgresJobs:
         self._database = database
         self._limits = limits or Limits()
 
-    def submit(self, jobs: Sequence[NewJob]) -> Submission:
+    def submit(self, jobs: Sequence[NewJob], once: Once | None = None) -> Submission:
         """Accept all jobs in one transaction, which may be run again: their ids were made beforehand."""
-        return self._database.run(lambda connection: submit(connection, jobs, self._limits))
+        return self._database.run(lambda connection: submit(connection, jobs, self._limits, once))
 
     def get(self, caller_id: str, job_id: str) -> Job | None:
         """Return the caller's job, or None."""
         row = self._database.read(lambda c: c.execute(sql.GET, (job_id, caller_id)).fetchone())
-        return _job(row) if row else None
+        return as_job(row) if row else None
 
     def events_after(self, caller_id: str, job_id: str, seq: int) -> JobNews | None:
         """Return the caller's job with its events after `seq`, read by one statement."""
@@ -55,7 +54,7 @@ class PostgresJobs:
         if row is None:
             return None
         *job, newest, events = row
-        return JobNews(_job(tuple(job)), newest, [_event(*event) for event in events])
+        return JobNews(as_job(tuple(job)), newest, [as_event(*event) for event in events])
 
     def find(self, wanted: JobFilter) -> list[Job]:
         """Return the jobs that match, newest first."""
@@ -66,6 +65,8 @@ class PostgresJobs:
             "status": wanted.status,
             "failed_stage": wanted.failed_stage,
             "url": wanted.url,
+            "code": wanted.code,
+            "batch_id": wanted.batch_id,
             "created_after": wanted.created_after,
             "created_before": wanted.created_before,
             "before_at": at,
@@ -73,12 +74,12 @@ class PostgresJobs:
             "limit": wanted.limit,
         }
         rows = self._database.read(lambda connection: connection.execute(sql.FIND, parameters).fetchall())
-        return [_job(row) for row in rows]
+        return [as_job(row) for row in rows]
 
     def state(self, job_id: str) -> JobState | None:
         """Return any caller's job without a lock."""
         row = self._database.read(lambda connection: connection.execute(sql.STATE, (job_id,)).fetchone())
-        return _state(row) if row else None
+        return as_state(row) if row else None
 
     def apply(self, results: Sequence[StageResult], decide: Decide) -> list[Change]:
         """Lock, decide and commit in one transaction."""
@@ -86,21 +87,33 @@ class PostgresJobs:
         message_ids = [result.message_id for result in results]
 
         def work(connection: Connection) -> list[Change]:
-            states = {row[0]: _state(row) for row in connection.execute(sql.LOCK, (job_ids,)).fetchall()}
+            states = {row[0]: as_state(row) for row in connection.execute(sql.LOCK, (job_ids,)).fetchall()}
             fresh = {row[0] for row in connection.execute(sql.RECEIVE, (message_ids,)).fetchall()}
-            ledger = Ledger(states, fresh, decide)
+            ledger = Ledger(fence.look(connection, states, results), fresh, decide)
             changes = [ledger.take(result) for result in results]
-            # A result that is early must count when it comes back.
-            if ledger.early:
-                connection.execute(sql.FORGET, (ledger.early,))
-            if ledger.moves:
-                connection.execute(sql.APPLY, _apply_parameters(ledger))
-            if ledger.notes:
-                connection.execute(sql.NOTE, _note_parameters(ledger))
-            ended = ledger.callers_with_room()
-            return ledger.with_admitted(changes, admit(connection, self._limits, ended) if ended else [])
+            self._write(connection, ledger)
+            return ledger.with_more(changes, self._follow_up(connection, ledger))
 
         return self._database.run(work)
+
+    def _write(self, connection: Connection, ledger: Ledger) -> None:
+        # A result that is early must count when it comes back.
+        if ledger.early:
+            connection.execute(sql.FORGET, (ledger.early,))
+        if ledger.moves:
+            connection.execute(sql.APPLY, apply_parameters(ledger))
+        if ledger.notes:
+            connection.execute(sql.NOTE, note_parameters(ledger))
+
+    def _follow_up(self, connection: Connection, ledger: Ledger) -> list[OutboxRow]:
+        """Do what follows from the batch and return the messages of other jobs that go out now."""
+        fence.close(connection, ledger.fences())
+        awaited = [job_id for job_id in ledger.ended() if ledger.states[job_id].has_dependents]
+        if awaited:
+            settle(connection, awaited)
+        rows = fence.send_again(connection, ledger)
+        ended = ledger.callers_with_room()
+        return rows + (admit(connection, self._limits, ended) if ended else [])
 
     def claim(self, limit: int) -> list[OutboxRow]:
         """Take unsent messages that nobody else holds."""
@@ -127,90 +140,3 @@ class PostgresJobs:
     def _rows(self, statement: str, limit: int) -> list[OutboxRow]:
         rows = self._database.read(lambda connection: connection.execute(statement, (limit,)).fetchall())
         return [OutboxRow(*row) for row in rows]
-
-
-def _job(row: tuple[Any, ...]) -> Job:
-    status = JobStatus(row[1])
-    error = JobError.model_validate(row[5]) if row[5] else None
-    return Job(
-        job_id=row[0],
-        status=status,
-        url=row[2],
-        corpus_name=row[3],
-        failed_stage=row[4],
-        error=error,
-        created_at=row[6],
-        updated_at=row[7],
-        user_message=user_message(status, error),
-        progress=progress(status, row[4]),
-        attempt=row[8],
-        batch_id=row[9],
-        document_id=row[10],
-        chunk_count=row[11],
-        title=row[12],
-        attempts=row[13] or (error.attempts if error else None),
-        next_retry_at=row[14],
-        priority=row[15],
-        job_type=row[16],
-        replay_of=row[17],
-    )
-
-
-def _event(seq: int, attempt: int, to_status: str, at: str, detail: Any) -> JobEvent:
-    error = JobError.model_validate(detail) if detail and to_status == JobStatus.FAILED else None
-    return JobEvent(seq, attempt, to_status, datetime.fromisoformat(at), error)
-
-
-def _state(row: tuple[Any, ...]) -> JobState:
-    job_id, status, attempt, caller_id, corpus, key, document, canonical, url, title, generation = row
-    target = Target(
-        caller_id=caller_id,
-        corpus_name=corpus or "",
-        corpus_key=key or "",
-        document_id=document or "",
-        url=canonical or url,
-    )
-    return JobState(job_id, JobStatus(status), attempt, target, generation, title)
-
-
-def _apply_parameters(ledger: Ledger) -> dict[str, Any]:
-    finals = list(ledger.finals.values())
-    moves = ledger.moves
-    rows = [row for move in moves for row in move.change.outbox]
-    return {
-        "job_ids": [final.job_id for final in finals],
-        "statuses": [final.status.value for final in finals],
-        "stages": [final.error.stage if final.error else None for final in finals],
-        "errors": [_json(final.error) for final in finals],
-        "titles": [final.title for final in finals],
-        "counts": [final.chunk_count for final in finals],
-        "h_jobs": [move.job_id for move in moves],
-        "h_attempts": [move.attempt for move in moves],
-        "h_from": [move.from_status.value for move in moves],
-        "h_to": [move.to_status.value for move in moves],
-        "h_causes": [move.cause for move in moves],
-        "h_details": [_json(move.change.error) for move in moves],
-        "h_tries": [move.result.tries for move in moves],
-        "h_workers": [move.result.worker for move in moves],
-        "h_elapsed": [move.result.elapsed_ms for move in moves],
-        "o_ids": [row.id for row in rows],
-        "o_jobs": [row.job_id for row in rows],
-        "o_attempts": [row.attempt for row in rows],
-        "o_stages": [row.stage for row in rows],
-        "o_kinds": [row.kind for row in rows],
-        "o_payloads": [row.payload for row in rows],
-    }
-
-
-def _note_parameters(ledger: Ledger) -> tuple[list[Any], ...]:
-    notes = list(ledger.notes.items())
-    return (
-        [job_id for job_id, _ in notes],
-        [note.tries for _, note in notes],
-        [note.next_retry_at for _, note in notes],
-        [note.cause for _, note in notes],
-    )
-
-
-def _json(error: JobError | None) -> Jsonb | None:
-    return Jsonb(error.model_dump(mode="json", exclude_none=True)) if error else None

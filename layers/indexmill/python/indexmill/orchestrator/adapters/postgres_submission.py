@@ -5,36 +5,84 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.job import JobStatus
 from indexmill.orchestrator.adapters import submission_sql as sql
 from indexmill.orchestrator.adapters.postgres_admission import admit
+from indexmill.orchestrator.adapters.postgres_dependencies import connect
 from indexmill.orchestrator.admission import Limits
+from indexmill.orchestrator.idempotency import idempotency_conflict
 from indexmill.orchestrator.pipeline import FIRST
-from indexmill.orchestrator.ports import Accepted, NewJob, Submission
+from indexmill.orchestrator.ports import Accepted, NewJob, Once, Submission
 from indexmill.platform.adapters.postgres import Connection
 
+_LOOKS = 3
+"""How often a job is tried whose predecessor on the same document ends at just this moment."""
 
-def submit(connection: Connection, jobs: Sequence[NewJob], limits: Limits) -> Submission:
+
+def submit(
+    connection: Connection, jobs: Sequence[NewJob], limits: Limits, once: Once | None = None
+) -> Submission:
     """Accept `jobs`, which share caller and corpus, within the caller's transaction."""
-    new = {row[0] for row in connection.execute(sql.SUBMIT, _parameters(jobs)).fetchall()}
-    known = _in_flight(connection, [job for job in jobs if job.job_id not in new])
-    accepted = [_accepted(job, new, known) for job in jobs]
-    return Submission(accepted, admit(connection, limits, [jobs[0].target.caller_id]))
+    caller_id = jobs[0].target.caller_id
+    kept = _kept_answer(connection, caller_id, once) if once else None
+    if kept is not None:
+        return Submission([], [], answer=kept)
+    accepted, new = _accept(connection, jobs)
+    if jobs[0].depends_on:
+        connect(connection, caller_id, new, jobs[0].depends_on)
+    if once:
+        connection.execute(sql.KEEP_ANSWER, (once.answer(accepted), caller_id, once.key))
+    return Submission(accepted, admit(connection, limits, [caller_id]))
 
 
-def _in_flight(connection: Connection, refused: Sequence[NewJob]) -> dict[str, tuple[str, str]]:
+def _kept_answer(connection: Connection, caller_id: str, once: Once) -> str | None:
+    """Take the key for this submit and return None, or return what the submit that has it answered."""
+    if connection.execute(sql.TAKE_KEY, (caller_id, once.key, once.digest)).fetchone():
+        return None
+    row = connection.execute(sql.KEPT_ANSWER, (caller_id, once.key)).fetchone()
+    if row is None or row[0] != once.digest:
+        raise idempotency_conflict()
+    return str(row[1])
+
+
+def _accept(connection: Connection, jobs: Sequence[NewJob]) -> tuple[list[Accepted], list[str]]:
+    """Return what each job became, and the ids of those that are new."""
+    found: dict[str, Accepted] = {}
+    new: list[str] = []
+    for _ in range(_LOOKS):
+        left = [job for job in jobs if job.job_id not in found]
+        if not left:
+            break
+        inserted = {row[0] for row in connection.execute(sql.SUBMIT, _parameters(left)).fetchall()}
+        new += inserted
+        found |= {job_id: Accepted(job_id, JobStatus.PENDING) for job_id in inserted}
+        # What is not found now was at work when we inserted and has ended since: it is inserted next time.
+        found |= _at_work(connection, [job for job in left if job.job_id not in inserted])
+    if any(job.job_id not in found for job in jobs):
+        raise TransientError(
+            ErrorCode.DATABASE_UNAVAILABLE, "The jobs of these documents change too fast.", retry_after=1
+        )
+    return [found[job.job_id] for job in jobs], new
+
+
+def _at_work(connection: Connection, refused: Sequence[NewJob]) -> dict[str, Accepted]:
+    """Return the jobs at work on the refused ones' documents, by the refused one's id."""
     if not refused:
         return {}
     documents = [job.target.document_id for job in refused]
-    rows = connection.execute(sql.IN_FLIGHT, (documents, [job.job_id for job in refused])).fetchall()
-    return {document: (job_id, status) for document, job_id, status in rows}
-
-
-def _accepted(job: NewJob, new: set[str], known: dict[str, tuple[str, str]]) -> Accepted:
-    if job.job_id in new or job.target.document_id not in known:
-        return Accepted(job.job_id, JobStatus.PENDING)
-    job_id, status = known[job.target.document_id]
-    return Accepted(job_id, JobStatus(status), deduplicated=job_id != job.job_id)
+    own = {job.job_id for job in refused}
+    found: dict[str, Accepted] = {}
+    known: dict[str, tuple[str, JobStatus]] = {}
+    for document, job_id, status in connection.execute(sql.IN_FLIGHT, (documents, list(own))).fetchall():
+        if job_id in own:
+            found[job_id] = Accepted(job_id, JobStatus(status))
+        else:
+            known[document] = (job_id, JobStatus(status))
+    for job in refused:
+        if job.job_id not in found and job.target.document_id in known:
+            found[job.job_id] = Accepted(*known[job.target.document_id], deduplicated=True)
+    return found
 
 
 def _parameters(jobs: Sequence[NewJob]) -> dict[str, Any]:
@@ -55,5 +103,6 @@ def _parameters(jobs: Sequence[NewJob]) -> dict[str, Any]:
         "batch_id": jobs[0].batch_id,
         "tier": jobs[0].tier,
         "job_type": jobs[0].job_type,
+        "replay_of": jobs[0].replay_of,
         "first": FIRST,
     }

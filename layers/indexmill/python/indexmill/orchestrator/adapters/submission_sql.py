@@ -18,10 +18,11 @@ WITH new AS (
     ON CONFLICT (corpus_key) DO NOTHING
 ), job AS (
     INSERT INTO jobs (id, status, caller_id, url, corpus_name, batch_id, corpus_key, document_id,
-                      canonical_url, tier, job_type, priority, forced, payload_digest)
+                      canonical_url, tier, job_type, priority, forced, payload_digest, replay_of)
     SELECT job_id, 'pending', %(caller_id)s, url, %(corpus_name)s, %(batch_id)s, %(corpus_key)s,
-           document_id, canonical_url, %(tier)s, %(job_type)s, priority, forced, payload_digest
-    FROM new ON CONFLICT DO NOTHING RETURNING id
+           document_id, canonical_url, %(tier)s, %(job_type)s, priority, forced, payload_digest,
+           %(replay_of)s
+    FROM new ORDER BY document_id ON CONFLICT DO NOTHING RETURNING id
 ), history AS (
     INSERT INTO job_history (job_id, attempt, from_status, to_status, cause, job_type, payload_digest)
     SELECT new.job_id, 1, NULL, 'pending', 'submitted', %(job_type)s, new.payload_digest
@@ -33,6 +34,19 @@ WITH new AS (
 )
 SELECT id FROM job
 """
+
+# A key counts for a day. Whoever comes second waits here until the first one has committed.
+TAKE_KEY: Final = """
+INSERT INTO idempotency_keys (caller_id, key, body_sha256, answer) VALUES (%s, %s, %s, '{}')
+ON CONFLICT (caller_id, key) DO UPDATE
+    SET body_sha256 = excluded.body_sha256, answer = excluded.answer, created_at = now()
+    WHERE idempotency_keys.created_at <= now() - interval '24 hours'
+RETURNING key
+"""
+KEPT_ANSWER: Final = (
+    "SELECT body_sha256, answer::text FROM idempotency_keys WHERE caller_id = %s AND key = %s"
+)
+KEEP_ANSWER: Final = "UPDATE idempotency_keys SET answer = %s::jsonb WHERE caller_id = %s AND key = %s"
 
 # The job that is at work on each document already; or the job itself, when a lost answer made us ask twice.
 IN_FLIGHT: Final = """

@@ -1,0 +1,81 @@
+"""Say which parts of two jobs' results differ, and what explains it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from indexmill.contracts.http_verbs import Comparison
+
+Part = Literal["content", "text", "chunks", "model"]
+Facts = Mapping[str, Any]
+"""What `determinism.facts` noted of a job."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    part: Part
+    deciding: tuple[str, ...]
+    """These make it the same."""
+    beside: tuple[str, ...]
+    """These explain a change."""
+    why: str
+    """When nothing noted explains it."""
+    why_beside: str = ""
+    """When what stands beside it changed."""
+
+
+_KINDS: Final = (
+    _Kind("content", ("content_sha256",), ("content_type",), "The site serves something else."),
+    _Kind(
+        "text",
+        ("text_sha256",),
+        ("extractor",),
+        "The same content was read differently.",
+        "The extractor changed.",
+    ),
+    _Kind(
+        "chunks",
+        ("chunks_sha256",),
+        ("chunk_settings",),
+        "The chunker or its tokenizer changed.",
+        "The chunk settings changed.",
+    ),
+    _Kind("model", ("model", "dimension"), (), "Another embedding model is configured."),
+)
+_INPUT: Final[dict[Part, Part]] = {"text": "content", "chunks": "text"}
+"""What a part is made of."""
+
+
+def compare(before: Facts, after: Facts) -> list[Comparison]:
+    """Return the parts of two results in the order in which they are made."""
+    verdicts = {kind.part: _verdict(kind, before, after) for kind in _KINDS}
+    return [
+        Comparison(
+            part=kind.part,
+            verdict=verdicts[kind.part],
+            before=_shown(kind, before),
+            after=_shown(kind, after),
+            why=_why(kind, verdicts, before, after) if verdicts[kind.part] == "changed" else None,
+        )
+        for kind in _KINDS
+    ]
+
+
+def _verdict(kind: _Kind, before: Facts, after: Facts) -> Literal["same", "changed", "unknown"]:
+    if any(name not in facts for name in kind.deciding for facts in (before, after)):
+        return "unknown"
+    return "same" if all(before[name] == after[name] for name in kind.deciding) else "changed"
+
+
+def _shown(kind: _Kind, facts: Facts) -> dict[str, Any]:
+    return {name: facts[name] for name in (*kind.deciding, *kind.beside) if name in facts}
+
+
+def _why(kind: _Kind, verdicts: Mapping[Part, str], before: Facts, after: Facts) -> str:
+    made_of = _INPUT.get(kind.part)
+    if made_of is not None and verdicts[made_of] == "changed":
+        return f"The {made_of} changed."
+    changed_beside = any(before.get(name) != after.get(name) for name in kind.beside)
+    return kind.why_beside if changed_beside and kind.why_beside else kind.why

@@ -1,0 +1,57 @@
+"""The messages of jobs in memory: held, claimed, sent, or set aside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from indexmill.orchestrator.ports import OutboxRow
+from indexmill.platform.clock import Clock
+from indexmill.testing.job_records import CLAIM, Row
+
+_AFTER_FAILURE = timedelta(seconds=10)
+_PARK_AFTER = 10
+
+
+@dataclass
+class InMemoryOutbox:
+    """The outbox part of the job store."""
+
+    clock: Clock
+    rows: dict[str, Row] = field(default_factory=dict)
+
+    def keep(self, row: OutboxRow, until: datetime) -> None:
+        """Keep a message that somebody holds `until` then."""
+        self.rows.setdefault(row.id, Row(row, until, len(self.rows)))
+
+    def kept(self, job_id: str) -> dict[str, str]:
+        """Return the newest payload of each stage."""
+        return {row.row.stage: row.row.payload for row in self.rows.values() if row.row.job_id == job_id}
+
+    def park(self, job_id: str) -> None:
+        """Set the job's unsent messages aside."""
+        for row in self.rows.values():
+            row.parked = row.parked or (row.row.job_id == job_id and not row.sent)
+
+    def claim(self, limit: int) -> list[OutboxRow]:
+        """Take unsent messages that nobody else holds."""
+        now = self.clock.now()
+        unsent = (row for row in self.rows.values() if not row.sent and not row.parked)
+        free = [row for row in unsent if row.claimed_until <= now][:limit]
+        for row in free:
+            row.claimed_until = now + CLAIM
+        return [replace(row.row, tries=row.tries) for row in free]
+
+    def mark_sent(self, ids: Sequence[str]) -> None:
+        """Note that these messages are out."""
+        for message_id in ids:
+            self.rows[message_id].sent = True
+
+    def mark_failed(self, ids: Sequence[str], error: str) -> None:
+        """Give claimed messages back after a failed try."""
+        for message_id in ids:
+            row = self.rows[message_id]
+            row.tries += 1
+            row.claimed_until = self.clock.now() + _AFTER_FAILURE
+            row.parked = row.tries >= _PARK_AFTER and row.row.kind == "queue"

@@ -1,0 +1,43 @@
+"""`indexmill cancel`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from local.cli.terminal import (
+    DEFAULT_STATE,
+    Failure,
+    JsonOption,
+    StateOption,
+    client,
+    console,
+    print_json,
+    running_stack,
+)
+
+
+def run(
+    job_id: Annotated[str, typer.Argument(metavar="JOB_ID", help="Whole id of the job.")],
+    reason: Annotated[str, typer.Option(help="Why; kept with the job.")] = "canceled by hand",
+    as_json: JsonOption = False,
+    state: StateOption = DEFAULT_STATE,
+) -> None:
+    """Stop a job; nothing of it is published any more.
+
+    Example:
+
+      indexmill cancel 3f0c8a52-… --reason "wrong page"
+    """
+    from indexmill.client import ApiError
+
+    with client(running_stack(state)) as api:
+        try:
+            job = api.cancel(job_id, reason)
+        except ApiError as error:
+            raise Failure(f"canceling failed: {error}") from error
+    if as_json:
+        print_json(job.model_dump(mode="json"))
+    else:
+        console().print(f"{job.job_id}  {job.user_message}")

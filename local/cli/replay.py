@@ -1,0 +1,59 @@
+"""`indexmill replay`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from local.cli.terminal import (
+    DEFAULT_STATE,
+    Failure,
+    JsonOption,
+    StateOption,
+    client,
+    console,
+    print_json,
+    running_stack,
+)
+
+if TYPE_CHECKING:
+    from indexmill.contracts.http_verbs import JobDiff
+
+
+def run(
+    job_id: Annotated[str, typer.Argument(metavar="JOB_ID", help="Whole id of a job that has ended.")],
+    stored: Annotated[
+        bool, typer.Option("--stored", help="Read the raw content that was fetched then, not the site.")
+    ] = False,
+    timeout: Annotated[float, typer.Option(help="How long to wait, seconds.", min=0)] = 300.0,
+    as_json: JsonOption = False,
+    state: StateOption = DEFAULT_STATE,
+) -> None:
+    """Do a job again as a new one, wait for it, and show what came out differently.
+
+    Example:
+
+      indexmill replay 3f0c8a52-… --stored
+    """
+    from indexmill.client import ApiError, WaitTimeout
+
+    with client(running_stack(state)) as api:
+        try:
+            replay = api.replay(job_id, stored=stored)
+            api.wait([replay.job_id], timeout)
+            diff = api.diff(replay.job_id)
+        except (ApiError, WaitTimeout) as error:
+            raise Failure(f"replaying failed: {error}") from error
+    if as_json:
+        print_json(diff.model_dump(mode="json"))
+    else:
+        _show(diff)
+
+
+def _show(diff: JobDiff) -> None:
+    screen = console()
+    screen.print(f"{diff.job_id}  {diff.status}")
+    for part in diff.parts:
+        colour = {"same": "green", "changed": "yellow"}.get(part.verdict, "dim")
+        screen.print(f"  {part.part:<8} [{colour}]{part.verdict:<8}[/] {part.why or ''}")

@@ -1,0 +1,64 @@
+"""`indexmill retry`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from local.cli.terminal import (
+    DEFAULT_STATE,
+    EXIT_USAGE,
+    Failure,
+    JsonOption,
+    StateOption,
+    client,
+    console,
+    print_json,
+    running_stack,
+)
+
+if TYPE_CHECKING:
+    from indexmill.client import Client
+
+
+def run(
+    job_ids: Annotated[list[str] | None, typer.Argument(metavar="JOB_ID…", help="Whole ids.")] = None,
+    corpus: Annotated[str | None, typer.Option(help="All failed jobs of this corpus.")] = None,
+    stage: Annotated[str | None, typer.Option(help="All that failed in this stage.")] = None,
+    code: Annotated[str | None, typer.Option(help="All that failed with this code.")] = None,
+    as_json: JsonOption = False,
+    state: StateOption = DEFAULT_STATE,
+) -> None:
+    """Give failed jobs another attempt, from the stage that failed: some by name, or all that match.
+
+    Examples:
+
+      indexmill retry 3f0c8a52-…
+
+      indexmill retry --code max_retries_exceeded --corpus harbour
+    """
+    from indexmill.client import ApiError
+
+    filters = {"corpus_name": corpus, "failed_stage": stage, "code": code}
+    given = {name: value for name, value in filters.items() if value is not None}
+    if bool(job_ids) == bool(given):
+        raise Failure("name jobs, or say which ones by an option", EXIT_USAGE)
+    with client(running_stack(state)) as api:
+        try:
+            report = _by_name(api, job_ids) if job_ids else api.retry_all(**given).model_dump()
+        except ApiError as error:
+            raise Failure(f"retrying failed: {error}") from error
+    if as_json:
+        print_json(report)
+        return
+    for job_id in report["retried"]:
+        console().print(f"{job_id}  retried")
+    for job in report["skipped"]:
+        console().print(f"{job['job_id']}  [yellow]skipped:[/] {job['reason']}")
+    if report["more"]:
+        console().print("there are more: run it again")
+
+
+def _by_name(api: Client, job_ids: list[str]) -> dict[str, Any]:
+    return {"retried": [api.retry(job_id).job_id for job_id in job_ids], "skipped": [], "more": False}

@@ -1,0 +1,208 @@
+"""What two requests do to one job at the same moment, on a real Postgres."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, TypeVar, cast
+
+import pytest
+
+from indexmill.contracts.errors import CallerError
+from indexmill.contracts.messages import EmbedTask
+from indexmill.embedding.adapters.pgvector_index import PgVectorIndex
+from indexmill.embedding.ports import DocumentVersion, Space, Visibility
+from indexmill.orchestrator.adapters import postgres_submission, submission_sql
+from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
+from indexmill.orchestrator.adapters.postgres_verbs import PostgresVerbs
+from indexmill.orchestrator.admission import Limits
+from indexmill.orchestrator.ports import Accepted, JobFilter, Once, Submission
+from indexmill.orchestrator.results import Decider
+from indexmill.platform.adapters.postgres import Connection, Database
+from indexmill.testing.clock import FrozenClock
+from tests.support.job_stores import Jobs, postgres_jobs
+from tests.support.jobs import CALLER, chunked, embedded, failed, new_job, scraped
+
+pytestmark = pytest.mark.integration
+
+T = TypeVar("T")
+ROUNDS = 12
+AT = datetime(2026, 3, 14, 12, tzinfo=UTC)
+SPACE = Space("m", 2)
+
+
+@pytest.fixture
+def jobs(database_url: str) -> Iterator[Jobs]:
+    with postgres_jobs(database_url) as found:
+        yield found
+
+
+@pytest.fixture
+def pair(database_url: str) -> Iterator[list[Database]]:
+    opened = [Database(database_url), Database(database_url)]
+    yield opened
+    for database in opened:
+        database.close()
+
+
+def at_once(*calls: Callable[[], T]) -> list[T | CallerError]:
+    """Run the calls in threads that start together; what each returned or raised."""
+    barrier = threading.Barrier(len(calls))
+    found: list[T | CallerError | None] = [None] * len(calls)
+
+    def run(position: int, call: Callable[[], T]) -> None:
+        barrier.wait(10)
+        try:
+            found[position] = call()
+        except CallerError as error:
+            found[position] = error
+
+    threads = [threading.Thread(target=run, args=(at, call)) for at, call in enumerate(calls)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert all(one is not None for one in found)
+    return cast("list[T | CallerError]", found)
+
+
+def ids(accepted: Sequence[Accepted]) -> str:
+    return '{"id": "' + accepted[0].job_id + '"}'
+
+
+def url() -> str:
+    return f"https://example.com/{uuid.uuid4()}"
+
+
+def test_one_key_sent_twice_at_once_is_one_job(jobs: Jobs, pair: list[Database]) -> None:
+    for number in range(ROUNDS):
+        key = Once(f"key-{number}", "d", ids)
+        calls = [partial(PostgresJobs(database).submit, [new_job(url())], key) for database in pair]
+        first, second = cast("list[Submission]", at_once(*calls))
+        answers = {one.answer or ids(one.accepted) for one in (first, second)}
+        assert len(answers) == 1
+    assert len(jobs.store.find(JobFilter(CALLER.caller_id, limit=100))) == ROUNDS
+
+
+def test_one_url_sent_twice_at_once_is_one_job(jobs: Jobs, pair: list[Database]) -> None:
+    for _ in range(ROUNDS):
+        same = url()
+        calls = [partial(PostgresJobs(database).submit, [new_job(same), new_job(url())]) for database in pair]
+        first, second = cast("list[Submission]", at_once(*calls))
+        assert first.accepted[0].job_id == second.accepted[0].job_id
+        assert [first.accepted[0].deduplicated, second.accepted[0].deduplicated].count(True) == 1
+
+
+def test_a_duplicate_whose_job_ends_at_that_moment_is_a_job_of_its_own(
+    jobs: Jobs, pair: list[Database]
+) -> None:
+    first = jobs.submit(new_job())
+    database = pair[0]
+
+    class Ending:
+        """A connection for which the job at work ends just before the look at it."""
+
+        def execute(self, query: Any, parameters: Any = None) -> Any:
+            if query == submission_sql.IN_FLIGHT:
+                jobs.apply(failed(first))
+            return database.connection().execute(query, parameters)
+
+    second = new_job()
+    submission = postgres_submission.submit(cast("Connection", Ending()), [second], Limits())
+    assert submission.accepted[0].job_id == second.job_id
+    assert jobs.job(second.job_id).status == "scraping"
+
+
+def test_two_last_dependencies_that_end_at_once_start_the_job_once(jobs: Jobs, pair: list[Database]) -> None:
+    for _ in range(ROUNDS):
+        wanted = [jobs.submit(new_job(url())) for _ in pair]
+        follower = new_job(url(), depends_on=tuple(wanted))
+        jobs.submit(follower)
+        for job_id in wanted:
+            jobs.apply(scraped(job_id), chunked(job_id))
+        calls = [
+            partial(PostgresJobs(database).apply, [embedded(job_id)], Decider(FrozenClock()))
+            for database, job_id in zip(pair, wanted, strict=True)
+        ]
+        at_once(*calls)
+        assert jobs.job(follower.job_id).status == "scraping"
+
+
+def test_a_dependency_that_ends_while_a_job_is_told_to_wait_for_it_is_noticed(
+    jobs: Jobs, pair: list[Database]
+) -> None:
+    stores = [PostgresJobs(database) for database in pair]
+    for _ in range(ROUNDS):
+        first = jobs.submit(new_job(url()))
+        jobs.apply(scraped(first), chunked(first))
+        follower = new_job(url(), depends_on=(first,))
+        at_once(
+            partial(stores[0].apply, [embedded(first)], Decider(FrozenClock())),
+            partial(stores[1].submit, [follower]),
+        )
+        assert jobs.job(follower.job_id).status == "scraping"
+
+
+def version(task: EmbedTask) -> DocumentVersion:
+    chunk_ids = [uuid.uuid4().hex * 2]
+    return DocumentVersion(
+        target=task.target,
+        generation=task.generation,
+        job_id=task.job_id,
+        title=None,
+        content_sha256=None,
+        space=SPACE,
+        chunks=(task.chunks or [])[:1],
+        chunk_ids=chunk_ids,
+        vectors={chunk_ids[0]: [1.0, 0.0]},
+    )
+
+
+def test_of_a_cancel_and_a_publish_at_once_one_wins(jobs: Jobs, pair: list[Database]) -> None:
+    index, verbs = PgVectorIndex(pair[0]), PostgresVerbs(pair[1])
+    outcomes = set()
+    for _ in range(ROUNDS):
+        job_id, task = jobs.up_to_embedding(new_job(url()))
+        made = version(task)
+        seen, canceled = at_once(
+            cast("Any", partial(index.publish, [made])),
+            partial(verbs.cancel, CALLER.caller_id, job_id, "r", AT),
+        )
+        published = seen == [Visibility.PUBLISHED]
+        assert published is isinstance(canceled, CallerError)
+        assert jobs.job(job_id).status == ("embedding" if published else "failed")
+        outcomes.add(published)
+    assert outcomes
+
+
+def test_of_two_retries_at_once_one_counts(jobs: Jobs, pair: list[Database]) -> None:
+    for _ in range(ROUNDS):
+        job_id = jobs.submit(new_job(url()))
+        jobs.apply(failed(job_id))
+        calls = [
+            partial(PostgresVerbs(database).retry, CALLER.caller_id, job_id, str(uuid.uuid4()))
+            for database in pair
+        ]
+        refused = [one for one in at_once(*calls) if isinstance(one, CallerError)]
+        assert [one.code for one in refused] == ["invalid_transition"]
+        assert jobs.job(job_id).attempt == 2
+
+
+def test_of_a_retry_and_a_new_job_at_once_one_is_at_work(jobs: Jobs, pair: list[Database]) -> None:
+    verbs, store = PostgresVerbs(pair[0]), PostgresJobs(pair[1])
+    for _ in range(ROUNDS):
+        same = url()
+        job_id = jobs.submit(new_job(same))
+        jobs.apply(failed(job_id))
+        fresh = new_job(same)
+        retried, submitted = at_once(
+            cast("Any", partial(verbs.retry, CALLER.caller_id, job_id, str(uuid.uuid4()))),
+            partial(store.submit, [fresh]),
+        )
+        if isinstance(retried, CallerError):
+            assert submitted.accepted[0].job_id == fresh.job_id
+        else:
+            assert submitted.accepted == [Accepted(job_id, submitted.accepted[0].status, deduplicated=True)]

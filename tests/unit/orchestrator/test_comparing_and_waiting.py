@@ -1,0 +1,118 @@
+"""The pure parts: which failures can be helped, what explains a difference, and who waits for whom."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from indexmill.contracts.job import JobError, JobStatus
+from indexmill.orchestrator.compare import compare
+from indexmill.orchestrator.dependencies import reaches_itself, waiting_for
+from indexmill.orchestrator.resend import stage_to_resume
+from indexmill.orchestrator.retryable import retryable
+
+FACTS: dict[str, Any] = {
+    "content_sha256": "c",
+    "content_type": "text/html",
+    "extractor": "1",
+    "text_sha256": "t",
+    "chunks_sha256": "k",
+    "chunk_settings": {"max_tokens": 256},
+    "model": "m",
+    "dimension": 4,
+}
+
+
+def error(code: str) -> JobError:
+    return JobError(stage="scraping", code=code, message="m", at=datetime(2026, 1, 1, tzinfo=UTC))
+
+
+@pytest.mark.parametrize(
+    ("code", "helped"),
+    [
+        ("max_retries_exceeded", True),
+        ("poison_message", True),
+        ("stuck_timeout", True),
+        ("canceled", True),
+        ("dependency_failed", True),
+        ("http_503", True),
+        ("http_429", True),
+        ("http_404", False),
+        ("http_403", False),
+        ("robots_disallowed", False),
+        ("empty_content", False),
+        ("token_limit_exceeded", False),
+        ("unheard_of", False),
+    ],
+)
+def test_a_passing_cause_can_be_helped_by_another_try(code: str, helped: bool) -> None:
+    assert retryable(JobStatus.FAILED, error(code)) is helped
+    assert not retryable(JobStatus.SCRAPING, None)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"text_sha256": "x"}, {"text": "The same content was read differently."}),
+        ({"text_sha256": "x", "extractor": "2"}, {"text": "The extractor changed."}),
+        ({"extractor": "2"}, {}),
+        ({"chunks_sha256": "x"}, {"chunks": "The chunker or its tokenizer changed."}),
+        (
+            {"chunks_sha256": "x", "chunk_settings": {"max_tokens": 128}},
+            {"chunks": "The chunk settings changed."},
+        ),
+        ({"model": "n"}, {"model": "Another embedding model is configured."}),
+        ({"dimension": 8}, {"model": "Another embedding model is configured."}),
+        (
+            {"content_sha256": "x", "text_sha256": "x"},
+            {"content": "The site serves something else.", "text": "The content changed."},
+        ),
+    ],
+)
+def test_a_difference_is_explained_by_what_was_noted(change: dict[str, Any], why: dict[str, str]) -> None:
+    parts = compare(FACTS, {**FACTS, **change})
+    assert {part.part: part.why for part in parts if part.verdict == "changed"} == why
+
+
+def test_what_was_not_noted_is_unknown() -> None:
+    parts = compare(FACTS, {"content_sha256": "c"})
+    assert [part.verdict for part in parts] == ["same", "unknown", "unknown", "unknown"]
+
+
+@pytest.mark.parametrize(
+    ("failed", "kept", "outdated", "stage"),
+    [
+        ("embedding", "scraping chunking embedding", False, "embedding"),
+        ("embedding", "scraping chunking", False, "chunking"),
+        ("embedding", "scraping chunking embedding", True, "scraping"),
+        ("chunking", "scraping chunking embedding", False, "chunking"),
+        ("scraping", "scraping", False, "scraping"),
+        ("embedding", "", False, "scraping"),
+        ("unheard-of", "scraping chunking", False, "scraping"),
+    ],
+)
+def test_a_retry_goes_on_where_a_payload_is_kept(failed: str, kept: str, outdated: bool, stage: str) -> None:
+    assert stage_to_resume(failed, dict.fromkeys(kept.split(), "{}"), outdated=outdated) == stage
+
+
+def test_a_circle_is_seen() -> None:
+    assert reaches_itself({"a": ["b"], "b": ["c"], "c": ["a"]}, "a")
+    assert reaches_itself({"a": ["a"]}, "a")
+    assert not reaches_itself({"a": ["b"], "b": ["c"], "c": ["b"]}, "a")
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=40))
+def test_edges_to_older_jobs_make_no_circle_and_everybody_behind_is_found(
+    pairs: list[tuple[int, int]],
+) -> None:
+    edges: dict[str, list[str]] = {}
+    for newer, older in ((max(pair), min(pair)) for pair in pairs if pair[0] != pair[1]):
+        edges.setdefault(f"{newer:02}", []).append(f"{older:02}")
+    assert not any(reaches_itself(edges, job) for job in edges)
+    behind = set(waiting_for(edges, ["00"]))
+    for job, wanted in edges.items():
+        assert (job in behind) == any(each == "00" or each in behind for each in wanted)

@@ -1,0 +1,105 @@
+"""What a submit answers: duplicates, keys, and what each job is remembered to have been asked for."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from indexmill.contracts.errors import CallerError
+from indexmill.contracts.http_jobs import SubmitRequest
+from indexmill.contracts.messages import ScrapeTask, read
+from indexmill.testing.job_store import InMemoryJobs
+from tests.unit.orchestrator.verbs import Mill
+
+A, B = "https://example.com/a", "https://example.com/b"
+
+
+def test_a_duplicate_names_the_job_at_work_and_is_not_sent_again() -> None:
+    mill = Mill()
+    first = mill.send(url=A)
+    second = mill.send(url="HTTPS://Example.com:443/a#part")
+    assert (first.deduplicated, second.deduplicated) == (False, True)
+    assert (second.job_id, second.status, second.url_count) == (first.job_id, "pending", 1)
+    assert second.deduplicated_job_ids is None
+    assert len(mill.scrape.bodies) == 1
+    assert mill.send(url=A, force=True).job_id != first.job_id
+
+
+def test_a_batch_names_which_of_its_jobs_were_there_already() -> None:
+    mill = Mill()
+    known = mill.send(url=A).job_id
+    batch = mill.send(urls=[B, A, B])
+    assert batch.job_ids is not None
+    assert (batch.url_count, batch.job_ids[1], batch.job_ids[2]) == (3, known, batch.job_ids[0])
+    assert (batch.deduplicated, batch.deduplicated_job_ids) == (True, [known, batch.job_ids[0]])
+
+
+def test_a_key_makes_two_submits_one() -> None:
+    mill = Mill()
+    first = mill.send("key", urls=[A, B])
+    mill.cancel(first.job_id)
+    assert mill.send("key", urls=[A, B]) == first
+    assert len(mill.scrape.bodies) == 2
+
+
+def test_a_key_for_another_request_is_a_conflict() -> None:
+    mill = Mill()
+    mill.send("key", url=A)
+    with pytest.raises(CallerError) as refused:
+        mill.send("key", url=A, priority=51)
+    assert (refused.value.code, refused.value.http_status) == ("idempotency_conflict", 409)
+
+
+@pytest.mark.parametrize("key", ["", " ", "a b", "é", "x" * 256, "tab\t", "line\n"])
+def test_a_key_that_cannot_be_one_is_refused(key: str) -> None:
+    mill = Mill()
+    with pytest.raises(CallerError) as refused:
+        mill.send(key, url=A)
+    assert (refused.value.code, refused.value.http_status) == ("invalid_header", 400)
+    assert mill.scrape.bodies == []
+
+
+def test_the_longest_key_is_taken() -> None:
+    assert Mill().send("~" * 255, url=A).url_count == 1
+
+
+def test_a_job_remembers_what_it_was_asked_for() -> None:
+    mill = Mill()
+    assert isinstance(mill.store, InMemoryJobs)
+    plain = mill.send(url=A, priority=9).job_id
+    other = mill.send(url=A, priority=9, force=True, corpus_name="default").job_id
+    third = mill.send(url=B, priority=9).job_id
+    digests = [mill.store.records[job_id].payload_digest for job_id in (plain, other, third)]
+    assert digests[0] == digests[1] != digests[2]
+    assert (len(digests[0] or ""), mill.job(plain).priority) == (64, 9)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"priority": 101},
+        {"priority": -1},
+        {"priority": "50"},
+        {"force": 1},
+        {"job_type": "delete"},
+        {"depends_on": ["x"] * 21},
+        {"depends_on": "x"},
+    ],
+)
+def test_a_request_with_a_wrong_option_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        SubmitRequest.model_validate({"url": A, **wrong})
+
+
+def test_a_job_that_waits_for_another_is_not_sent() -> None:
+    mill = Mill()
+    first = mill.send(url=A).job_id
+    second = mill.send(urls=[B], depends_on=[first, first]).job_id
+    assert [read(ScrapeTask, body).job_id for body in mill.scrape.bodies] == [first]
+    mill.cancel(first)
+    error = mill.job(second).error
+    assert error is not None
+    assert (error.code, mill.job(second).user_message) == (
+        "dependency_failed",
+        "A document that this one waits for could not be indexed.",
+    )

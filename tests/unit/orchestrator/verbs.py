@@ -1,0 +1,55 @@
+"""The Orchestrator's verbs on twins, for their tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from indexmill.contracts.http_jobs import SubmitRequest, SubmitResponse
+from indexmill.contracts.http_verbs import ReplayRequest, RetryReport, RetryRequest
+from indexmill.contracts.identity import CallerContext
+from indexmill.contracts.job import Job
+from indexmill.orchestrator.batches import ReadBatch
+from indexmill.orchestrator.cancel import CancelJob
+from indexmill.orchestrator.replay import ReplayJobs
+from indexmill.orchestrator.retry import RetryJobs
+from indexmill.orchestrator.submit import SubmitJobs
+from indexmill.testing.job_store import InMemoryJobs
+from indexmill.testing.job_verbs import InMemoryVerbs
+from tests.support.jobs import CALLER, Pipeline
+
+
+class Mill(Pipeline):
+    """The pipeline with its callers' verbs."""
+
+    def __init__(self) -> None:
+        """Everything reachable, nothing submitted."""
+        super().__init__()
+        assert isinstance(self.store, InMemoryJobs)
+        self.verbs = InMemoryVerbs(self.store)
+        self.accept = SubmitJobs(self.store, self.relay)
+        self.cancel_job = CancelJob(self.verbs, self.calls, self.clock)
+        self.retry_jobs = RetryJobs(self.store, self.verbs, self.calls)
+        self.replays = ReplayJobs(self.store, self.verbs, self.relay)
+        self.read_batch = ReadBatch(self.verbs)
+
+    def send(self, key: str | None = None, ctx: CallerContext = CALLER, **request: Any) -> SubmitResponse:
+        """Submit a request as it comes over HTTP."""
+        return self.accept(ctx, SubmitRequest.model_validate(request), "req-1", key)
+
+    def job(self, job_id: str, ctx: CallerContext = CALLER) -> Job:
+        """Return a job."""
+        job = self.store.get(ctx.caller_id, job_id)
+        assert job is not None
+        return job
+
+    def cancel(self, job_id: str, ctx: CallerContext = CALLER) -> Job:
+        """Cancel a job."""
+        return self.cancel_job(ctx, job_id, "not wanted")
+
+    def retry_all(self, **request: Any) -> RetryReport:
+        """Retry what matches."""
+        return self.retry_jobs.every(CALLER, RetryRequest.model_validate(request))
+
+    def replay(self, job_id: str, **request: Any) -> Job:
+        """Replay a job."""
+        return self.replays.replay(CALLER, job_id, ReplayRequest.model_validate(request), "req-2")
