@@ -21,14 +21,14 @@ from indexmill.orchestrator.settings import (
     OrchestratorDeadLettersSettings,
     OrchestratorResultsSettings,
     OrchestratorSettings,
-    OrchestratorSweeperSettings,
 )
 from indexmill.orchestrator.submit import SubmitJobs
-from indexmill.orchestrator.sweep import SweepJobs
 from indexmill.platform.adapters.dynamodb_progress import DynamoDbProgress
 from indexmill.platform.adapters.postgres import Database
+from indexmill.platform.adapters.s3_blobs import S3Blobs
 from indexmill.platform.adapters.secrets import resolve
 from indexmill.platform.adapters.sqs_queue import SqsQueue
+from indexmill.platform.blobs import BlobStore
 from indexmill.platform.clock import Clock, SystemClock
 from indexmill.platform.observability import Observability
 from indexmill.platform.queues import Queue
@@ -68,10 +68,15 @@ def assemble(parts: Parts) -> Orchestrator:
     return Orchestrator(parts, relay, calls, record)
 
 
-def build_parts(settings: OrchestratorSettings) -> Parts:
+def build_database(settings: OrchestratorSettings) -> Database:
+    """Build the one connection; it is opened when it is first used."""
+    return Database(resolve(settings.database_url, settings.database_url_secret_arn))
+
+
+def build_parts(settings: OrchestratorSettings, database: Database | None = None) -> Parts:
     """Build the real adapters; nothing is connected before its first use."""
     return Parts(
-        store=PostgresJobs(Database(resolve(settings.database_url, settings.database_url_secret_arn))),
+        store=PostgresJobs(database or build_database(settings)),
         queues={
             "scraping": SqsQueue(settings.scrape_queue_url),
             "embedding": SqsQueue(settings.embed_queue_url),
@@ -124,15 +129,15 @@ def build_results(settings: OrchestratorResultsSettings, parts: Parts | None = N
     )
 
 
-def build_sweeper(settings: OrchestratorSweeperSettings, parts: Parts | None = None) -> SweepJobs:
-    """Build orchestrator/sweeper."""
-    shared = assemble(parts or build_parts(settings))
-    return SweepJobs(shared.parts.store, shared.calls, shared.parts.observability)
-
-
 def build_dead_letters(
-    settings: OrchestratorDeadLettersSettings, parts: Parts | None = None
+    settings: OrchestratorDeadLettersSettings, parts: Parts | None = None, blobs: BlobStore | None = None
 ) -> BuryDeadLetters:
     """Build orchestrator/dead_letters."""
     shared = assemble(parts or build_parts(settings))
-    return BuryDeadLetters(shared.parts.store, shared.record, shared.calls, shared.parts.observability)
+    return BuryDeadLetters(
+        shared.parts.store,
+        shared.record,
+        shared.calls,
+        blobs or S3Blobs(settings.bucket_name),
+        shared.parts.observability,
+    )

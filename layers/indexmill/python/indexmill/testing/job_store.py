@@ -28,7 +28,6 @@ from indexmill.platform.clock import Clock
 
 _CLAIM = timedelta(seconds=30)
 _AFTER_FAILURE = timedelta(seconds=10)
-_STUCK = timedelta(minutes=30)
 _PARK_AFTER = 10
 _HELD = datetime.max.replace(tzinfo=UTC)
 """A message of a job that is not admitted yet is nobody's to send."""
@@ -47,9 +46,14 @@ class _Row:
     row: OutboxRow
     claimed_until: datetime
     created: int
-    sent: bool = False
+    sent_at: datetime | None = None
     parked: bool = False
     tries: int = 0
+    rescues: int = 0
+
+    @property
+    def sent(self) -> bool:
+        return self.sent_at is not None
 
 
 @dataclass
@@ -224,7 +228,7 @@ class InMemoryJobs:
     def mark_sent(self, ids: Sequence[str]) -> None:
         """Note that these messages are out."""
         for message_id in ids:
-            self.rows[message_id].sent = True
+            self.rows[message_id].sent_at = self.clock.now()
 
     def mark_failed(self, ids: Sequence[str], error: str) -> None:
         """Give claimed messages back after a failed try."""
@@ -234,30 +238,11 @@ class InMemoryJobs:
             row.claimed_until = self.clock.now() + _AFTER_FAILURE
             row.parked = row.tries >= _PARK_AFTER and row.row.kind == "queue"
 
-    def rescue(self, limit: int) -> list[OutboxRow]:
-        """Return the kept message of each job that nothing happened to for 30 minutes."""
-        now = self.clock.now()
-        found: list[OutboxRow] = []
-        for record in self.records.values():
-            job = record.job
-            if job.status.terminal or job.updated_at >= now - _STUCK or len(found) == limit:
-                continue
-            kept = [row for row in self.rows.values() if _keeps(row, job) and (row.sent or row.parked)]
-            if not kept:
-                continue
-            row = max(kept, key=lambda row: row.created)
-            row.sent, row.parked, row.tries, row.claimed_until = False, False, 0, now + _CLAIM
-            record.job = job.model_copy(update={"updated_at": now})
-            found.append(row.row)
-        return found
-
     def record_dead_letter(self, letter: DeadLetter) -> None:
-        """Keep a message that could not be handled."""
-        self.letters.append(letter)
-
-
-def _keeps(row: _Row, job: Job) -> bool:
-    return (row.row.job_id, row.row.stage, row.row.attempt) == (job.job_id, job.status.value, job.attempt)
+        """Keep a message that could not be handled, once."""
+        known = {(kept.queue, kept.source_id) for kept in self.letters if kept.source_id is not None}
+        if (letter.queue, letter.source_id) not in known:
+            self.letters.append(letter)
 
 
 def _matches(job: Job, wanted: JobFilter) -> bool:
