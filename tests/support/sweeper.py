@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.orchestrator.ports_sweep import Silent, SweepStore
 from indexmill.orchestrator.sweep import SweepJobs
 from indexmill.orchestrator.wiring import Parts
 from indexmill.orchestrator.wiring_sweep import SweepParts, assemble_sweeper
+from indexmill.testing.breakers import InMemoryBreakers
 from indexmill.testing.job_store import InMemoryJobs
 from indexmill.testing.queues import InMemoryQueue
 from indexmill.testing.sweep_store import InMemorySweep
@@ -47,20 +47,6 @@ class TwinSwitch:
         return changed
 
 
-@dataclass
-class TwinBreakers:
-    """Says what it is told to say."""
-
-    reasons: dict[str, str] = field(default_factory=dict)
-    away: bool = False
-
-    def open(self) -> Mapping[str, str]:
-        """Return the open ones."""
-        if self.away:
-            raise TransientError(ErrorCode.STORAGE_UNAVAILABLE, "The state table cannot be read.")
-        return dict(self.reasons)
-
-
 class Sweeping(Pipeline):
     """The pipeline on twins, its sweeper, and a callback queue that nobody takes from."""
 
@@ -72,7 +58,7 @@ class Sweeping(Pipeline):
         self.view = InMemorySweep(self.jobs)
         self.reports = InMemoryQueue()
         self.switches = {"scraping": TwinSwitch(), "embedding": TwinSwitch()}
-        self.breakers = TwinBreakers()
+        self.breakers = InMemoryBreakers()
         self.sweep = self.sweeper(self.view)
 
     def sweeper(self, store: SweepStore) -> SweepJobs:
@@ -85,6 +71,7 @@ class Sweeping(Pipeline):
             callbacks=QueueBacklog(self.reports),
             switches=dict(self.switches),
             breakers=self.breakers,
+            clock=self.clock,
         )
         return assemble_sweeper(Parts(self.store, dict(queues), self.chunker, self.observability), own)
 

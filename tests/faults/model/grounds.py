@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from indexmill.embedding.adapters.pgvector_index import PgVectorIndex
 from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
+from indexmill.orchestrator.adapters.postgres_sweep import PostgresSweep
 from indexmill.orchestrator.ports import OutboxRow
 from indexmill.platform.adapters.postgres import Database
 from indexmill.testing.clock import FrozenClock
 from indexmill.testing.job_store import InMemoryJobs
+from indexmill.testing.sweep_store import InMemorySweep
 from indexmill.testing.vector_index import InMemoryVectorIndex
 from tests.faults.model.product import Ground, History
 
 _AGE = """
-WITH outbox_aged AS (
-    UPDATE outbox SET claimed_until = claimed_until - %(by)s * interval '1 second' WHERE sent_at IS NULL
+WITH here AS (
+    SELECT DISTINCT caller_id FROM jobs WHERE status NOT IN ('done', 'failed')
+), outbox_aged AS (
+    UPDATE outbox SET claimed_until = claimed_until - %(by)s * interval '1 second',
+        sent_at = sent_at - %(by)s * interval '1 second'
+    FROM here WHERE outbox.caller_id = here.caller_id
+), counts_aged AS (
+    UPDATE sweep_state SET counted_at = counted_at - %(by)s * interval '1 second'
 )
 UPDATE jobs SET updated_at = updated_at - %(by)s * interval '1 second' WHERE status NOT IN ('done', 'failed')
 """
@@ -25,10 +33,6 @@ class OrderedJobs(PostgresJobs):
     def claim(self, limit: int) -> list[OutboxRow]:
         """Claim, by id."""
         return sorted(super().claim(limit), key=lambda row: row.id)
-
-    def rescue(self, limit: int) -> list[OutboxRow]:
-        """Rescue, by id."""
-        return sorted(super().rescue(limit), key=lambda row: row.id)
 
 
 def twins() -> Ground:
@@ -47,7 +51,8 @@ def twins() -> Ground:
         own = jobs(caller_id)
         return [entry for entry in store.history if entry[0] in own]
 
-    return Ground(store, InMemoryVectorIndex(), clock, lambda _: None, jobs, history, lambda: None)
+    view = InMemorySweep(store)
+    return Ground(store, view, InMemoryVectorIndex(), clock, lambda _: None, jobs, history, lambda: None)
 
 
 def postgres(database: Database) -> Ground:
@@ -75,4 +80,5 @@ def postgres(database: Database) -> Ground:
         database.connection().execute("UPDATE outbox SET sent_at = now() WHERE sent_at IS NULL")
 
     index = PgVectorIndex(database)
-    return Ground(OrderedJobs(database), index, FrozenClock(), age, jobs, history, close)
+    store, view = OrderedJobs(database), PostgresSweep(database)
+    return Ground(store, view, index, FrozenClock(), age, jobs, history, close)

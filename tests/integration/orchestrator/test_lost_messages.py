@@ -16,9 +16,10 @@ from indexmill.orchestrator.sweep import SweepJobs
 from indexmill.orchestrator.wiring import Parts
 from indexmill.orchestrator.wiring_sweep import SweepParts, assemble_sweeper
 from indexmill.platform.adapters.postgres import Database
+from indexmill.testing.breakers import InMemoryBreakers
 from indexmill.testing.queues import InMemoryQueue
 from tests.support.jobs import CALLER, URL, Pipeline, embedded, scraped
-from tests.support.sweeper import QueueBacklog, TwinBreakers
+from tests.support.sweeper import QueueBacklog
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -39,7 +40,8 @@ class RealSweeping(Pipeline):
             queues={stage: QueueBacklog(queue) for stage, queue in queues.items()},
             callbacks=QueueBacklog(InMemoryQueue()),
             switches={},
-            breakers=TwinBreakers(),
+            breakers=InMemoryBreakers(),
+            clock=self.clock,
         )
         parts = Parts(self.store, dict(queues), self.chunker, self.observability)
         self.sweep: SweepJobs = assemble_sweeper(parts, own)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Final, Protocol
 
 from indexmill.orchestrator.ports import OutboxRow
+
+MOST_RESCUES: Final = 3
+"""A message that was sent again so often without any effect will not get through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,8 @@ class Silent:
     """Of the kept message; None when there is none to send again."""
     rescues: int
     """How often that message was sent again already."""
+    parked: bool
+    """Whether the message could not be sent at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +77,8 @@ class SweepStore(Protocol):
         """Return jobs of `stage` whose message is out since `before`, or parked; the longest silent first.
 
         With `passed` only those that others of the same caller have passed, or that are silent for half an
-        hour: in front of a long queue everybody is silent.
+        hour: in front of a long queue everybody is silent. Those that were sent again MOST_RESCUES times come
+        last.
         """
         ...
 

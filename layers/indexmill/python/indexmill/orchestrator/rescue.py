@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 
 from indexmill.contracts.errors import ErrorCode
 from indexmill.contracts.messages import StageFailure, StageResult
 from indexmill.orchestrator.accounting import Tally
 from indexmill.orchestrator.pipeline import STAGES
-from indexmill.orchestrator.ports_sweep import Count, Silent, SweepStore
+from indexmill.orchestrator.ports_sweep import MOST_RESCUES, Count, Silent, SweepStore
 from indexmill.orchestrator.relay import CallRelay
 from indexmill.orchestrator.results import Recorder
 from indexmill.platform.observability import Observability
 
-MOST_RESCUES: Final = 3
-"""A message that was sent again so often without any effect will not get through: its job fails."""
+_LONGEST_WAIT: Final = timedelta(hours=12)
+"""A queue hides a message no longer than that."""
 _AT_ONCE: Final = 5_000
 
 
@@ -50,7 +51,7 @@ class Rescue:
         awake = [stage.name for stage in STAGES if stage.name not in held]
         empty = [name for name in awake if tally.empty(name) and tally.reports == 0]
         busy = [name for name in awake if name not in empty]
-        return self._handle(self.store.stuck(empty, busy, _AT_ONCE), "silent")
+        return self._handle(self.store.stuck(empty, busy, _AT_ONCE), tally, "silent")
 
     def _send_lost(self, stage: str, confirmed: int, tally: Tally) -> int:
         self.observability.log.error("messages.missing", extra={"stage": stage, "missing": confirmed})
@@ -58,11 +59,11 @@ class Rescue:
         found = self.store.silent(
             stage, min(confirmed, _AT_ONCE), tally.settled, passed=not tally.empty(stage)
         )
-        return self._handle(found, "lost")
+        return self._handle(found, tally, "lost")
 
-    def _handle(self, jobs: Sequence[Silent], reason: str) -> int:
-        hopeless = [job for job in jobs if _hopeless(job)]
-        again = [job for job in jobs if not _hopeless(job)]
+    def _handle(self, jobs: Sequence[Silent], tally: Tally, reason: str) -> int:
+        hopeless = [job for job in jobs if _hopeless(job, tally)]
+        again = [job for job in jobs if job.message_id is not None and job.rescues < MOST_RESCUES]
         if hopeless:
             self.relay.run(self.record([_given_up(job) for job in hopeless]))
         for job in again:
@@ -82,8 +83,12 @@ class Rescue:
         self.observability.count("jobs_rescued_total", stage=job.stage)
 
 
-def _hopeless(job: Silent) -> bool:
-    return job.message_id is None or job.rescues >= MOST_RESCUES
+def _hopeless(job: Silent, tally: Tally) -> bool:
+    """Say whether the job must fail: it cannot be started again, or was so often and nothing is under way."""
+    if job.message_id is None:
+        return True
+    idle = tally.empty(job.stage) and tally.reports == 0
+    return job.rescues >= MOST_RESCUES and (job.parked or idle or job.stuck_for > _LONGEST_WAIT)
 
 
 def _given_up(job: Silent) -> StageResult:

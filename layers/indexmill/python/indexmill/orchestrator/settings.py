@@ -63,6 +63,7 @@ class OrchestratorSweeperSettings(OrchestratorSettings):
     scrape_mapping_id: str
     embed_mapping_id: str
     payload_retention_days: int = 7
+    state_table: str
 
 
 class OrchestratorDeadLettersSettings(OrchestratorSettings):

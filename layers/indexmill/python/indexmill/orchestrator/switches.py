@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from indexmill.contracts.errors import TransientError
 from indexmill.orchestrator.ports_sweep import SweepStore, Switch
+from indexmill.platform.breakers import EMBEDDING, INDEX, BreakerStates, StatesAway
+from indexmill.platform.clock import Clock
 from indexmill.platform.observability import Observability
 
 EVERY_STAGE: Final = "*"
-BREAKER_STAGE: Final = {"embedding": "embedding", "index": "embedding"}
+BREAKER_STAGE: Final = {EMBEDDING: "embedding", INDEX: "embedding"}
 """Which stage stands still while a breaker is open, by breaker. A domain's only makes its messages wait."""
-
-
-class OpenBreakers(Protocol):
-    """Breakers that several processes share."""
-
-    def open(self) -> Mapping[str, str]:
-        """Return why each open breaker is open, by name; one that wants a probe counts as closed."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +22,11 @@ class SetSwitches:
     """A stage is on unless an operator's pause or an open breaker says no: none stays off by accident."""
 
     store: SweepStore
-    breakers: OpenBreakers
+    breakers: BreakerStates
     switches: Mapping[str, Switch]
     """By stage; a stage that is called directly has none."""
     observability: Observability
+    clock: Clock
 
     def __call__(self) -> list[str]:
         """Set all switches and return the stages that stand still. Raises TransientError."""
@@ -44,12 +39,19 @@ class SetSwitches:
         return list(held)
 
     def _breakers(self) -> Mapping[str, str]:
+        """Return why each open breaker is open; one that wants a probe needs its stage for that."""
         try:
-            return self.breakers.open()
-        except TransientError as error:
+            states = self.breakers.read()
+        except StatesAway:
             # Without them nobody is held back: a worker asks its breaker itself.
-            self.observability.log.warning("breakers.unknown", extra={"code": error.code})
+            self.observability.log.warning("breakers.unknown")
             return {}
+        now = self.clock.now().timestamp()
+        return {
+            name: f"{state.failures} failures in a row"
+            for name, state in states.items()
+            if state.phase(now) == "open"
+        }
 
     def _set(self, stage: str, switch: Switch, reason: str | None) -> None:
         try:

@@ -14,9 +14,12 @@ from indexmill.orchestrator.ports_sweep import Admission, Backlog, Retention, Sw
 from indexmill.orchestrator.rescue import Rescue
 from indexmill.orchestrator.settings import OrchestratorSweeperSettings
 from indexmill.orchestrator.sweep import Stores, SweepJobs
-from indexmill.orchestrator.switches import OpenBreakers, SetSwitches
+from indexmill.orchestrator.switches import SetSwitches
 from indexmill.orchestrator.wiring import Parts, assemble, build_database, build_parts
+from indexmill.platform.adapters.dynamodb_breakers import DynamoDbBreakers
 from indexmill.platform.adapters.sqs_backlog import SqsBacklog
+from indexmill.platform.breakers import BreakerStates
+from indexmill.platform.clock import Clock, SystemClock
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +33,8 @@ class SweepParts:
     callbacks: Backlog
     switches: Mapping[str, Switch]
     """By stage."""
-    breakers: OpenBreakers
-
-
-class NoBreakers:
-    """Nothing is ever broken."""
-
-    def open(self) -> Mapping[str, str]:
-        """Return no breaker."""
-        return {}
+    breakers: BreakerStates
+    clock: Clock
 
 
 def assemble_sweeper(parts: Parts, own: SweepParts, keep: Retention | None = None) -> SweepJobs:
@@ -50,7 +46,7 @@ def assemble_sweeper(parts: Parts, own: SweepParts, keep: Retention | None = Non
         relay=shared.calls,
         count=CountMessages(own.store, own.queues, own.callbacks),
         rescue=Rescue(own.store, shared.record, shared.calls, told),
-        switches=SetSwitches(own.store, own.breakers, own.switches, told),
+        switches=SetSwitches(own.store, own.breakers, own.switches, told, own.clock),
         purge=Purge(own.store, keep or Retention()),
         observability=told,
     )
@@ -59,7 +55,7 @@ def assemble_sweeper(parts: Parts, own: SweepParts, keep: Retention | None = Non
 def build_sweeper(settings: OrchestratorSweeperSettings) -> SweepJobs:
     """Build orchestrator/sweeper."""
     database = build_database(settings)
-    store = PostgresSweep(database)
+    store, clock = PostgresSweep(database), SystemClock()
     own = SweepParts(
         store=store,
         admission=store,
@@ -72,7 +68,8 @@ def build_sweeper(settings: OrchestratorSweeperSettings) -> SweepJobs:
             "scraping": LambdaSwitch(settings.scrape_mapping_id),
             "embedding": LambdaSwitch(settings.embed_mapping_id),
         },
-        breakers=NoBreakers(),
+        breakers=DynamoDbBreakers(settings.state_table, clock),
+        clock=clock,
     )
     keep = Retention(payloads=timedelta(days=settings.payload_retention_days))
     return assemble_sweeper(build_parts(settings, database), own, keep)

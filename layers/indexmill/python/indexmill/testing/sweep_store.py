@@ -11,7 +11,7 @@ from indexmill.contracts.job import Job
 from indexmill.orchestrator.accounting import agreed
 from indexmill.orchestrator.pipeline import BY_NAME
 from indexmill.orchestrator.ports import OutboxRow
-from indexmill.orchestrator.ports_sweep import Count, Retention, Silent
+from indexmill.orchestrator.ports_sweep import MOST_RESCUES, Count, Retention, Silent
 from indexmill.testing.job_store import InMemoryJobs, _Record, _Row
 
 _STUCK = timedelta(minutes=30)
@@ -60,9 +60,9 @@ class InMemorySweep:
             out = row.parked or (row.sent_at is not None and row.sent_at <= before)
             old = record.job.updated_at < self.now() - _STUCK
             if out and (not passed or row.parked or old or _passed(record, row, reached)):
-                found.append((not row.parked, self._has_time(record.job), record, row))
-        found.sort(key=lambda each: (*each[:2], each[2].job.updated_at, each[2].job.job_id))
-        return [self._silent(record, row) for _, _, record, row in found[:limit]]
+                found.append((self._rank(record, row), record, row))
+        found.sort(key=lambda each: each[0])
+        return [self._silent(record, row) for _, record, row in found[:limit]]
 
     def stuck(self, empty: Sequence[str], busy: Sequence[str], limit: int) -> list[Silent]:
         """Return jobs without an event for 30 minutes, less those that wait for a known reason."""
@@ -145,8 +145,10 @@ class InMemorySweep:
                 found[key] = max(row.sent_at, found.get(key, row.sent_at))
         return found
 
-    def _has_time(self, job: Job) -> bool:
-        return job.next_retry_at is not None and job.next_retry_at > self.now()
+    def _rank(self, record: _Record, row: _Row) -> tuple[bool, bool, bool, datetime, str]:
+        job = record.job
+        waits = job.next_retry_at is not None and job.next_retry_at > self.now()
+        return not row.parked, row.rescues >= MOST_RESCUES, waits, job.updated_at, job.job_id
 
     def _silent(self, record: _Record, row: _Row | None) -> Silent:
         job = record.job
@@ -160,6 +162,7 @@ class InMemorySweep:
             stuck_for=self.now() - job.updated_at,
             message_id=row.row.id if row else None,
             rescues=row.rescues if row else 0,
+            parked=row.parked if row else False,
         )
 
 

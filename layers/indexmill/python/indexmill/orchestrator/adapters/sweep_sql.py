@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from indexmill.orchestrator.ports_sweep import MOST_RESCUES
+
 NOW: Final = "SELECT now()"
 
 WAITING_CALLERS: Final = "SELECT DISTINCT caller_id FROM jobs WHERE status = 'pending'"
@@ -45,7 +47,8 @@ LEFT JOIN LATERAL (
 """
 _SILENT_COLUMNS: Final = (
     "jobs.id, jobs.caller_id, jobs.status, jobs.attempt, jobs.url, jobs.updated_at,"
-    " now() - jobs.updated_at AS stuck_for, kept.id, coalesce(kept.rescues, 0)"
+    " now() - jobs.updated_at AS stuck_for, kept.id, coalesce(kept.rescues, 0),"
+    " coalesce(kept.parked_at IS NOT NULL, false)"
 )
 # A job that said when it goes on is the least likely to have lost its message.
 SILENT: Final = f"""
@@ -56,7 +59,8 @@ LEFT JOIN reached ON reached.stage = jobs.status AND reached.caller_id = jobs.ca
 WHERE jobs.status = ANY(%(stages)s) AND (kept.parked_at IS NOT NULL OR kept.sent_at <= %(before)s)
     AND (NOT %(passed)s OR kept.parked_at IS NOT NULL OR kept.sent_at < reached.until
          OR jobs.updated_at < now() - interval '30 minutes')
-ORDER BY kept.parked_at IS NULL, coalesce(jobs.next_retry_at > now(), false), jobs.updated_at, jobs.id
+ORDER BY kept.parked_at IS NULL, kept.rescues >= {MOST_RESCUES},
+    coalesce(jobs.next_retry_at > now(), false), jobs.updated_at, jobs.id
 LIMIT %(limit)s
 """
 
