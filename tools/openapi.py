@@ -24,6 +24,7 @@ TARGET = Path(__file__).resolve().parents[1] / "stack" / "openapi.yaml"
 _ANY_STATUS = ("400", "401", "413", "415", "422", "503")
 _MORE_STATUS = {
     "/orchestrator/jobs/{job_id}": ("404",),
+    "/orchestrator/jobs/{job_id}/history": ("404",),
     "/orchestrator/jobs/{job_id}/stream": ("404",),
     "/orchestrator/jobs/{job_id}/stream-token": ("404",),
     "/orchestrator/jobs/{job_id}/complete": ("403", "404", "409"),

@@ -68,7 +68,12 @@ def find(value: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def test_each_service_logs_in_as_itself(stack: RunningStack, client: Client, database: Connection) -> None:
-    assert index(client, stack.site + PAGE, CORPUS).status == "done"
+    job = index(client, stack.site + PAGE, CORPUS)
+    history = client.history(job.job_id)
+    assert (job.status, history.intact) == ("done", True)
+    assert [each.to_status for each in history.entries] == [
+        *("pending", "scraping", "chunking", "embedding", "done"),
+    ]
     sweep(stack)
     rows = database.execute(
         "SELECT DISTINCT usename FROM pg_stat_activity"

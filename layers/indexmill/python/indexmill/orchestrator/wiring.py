@@ -8,10 +8,12 @@ from functools import partial
 from indexmill.contracts.content import INLINE_LIMIT_BYTES
 from indexmill.contracts.messages import StageResult
 from indexmill.orchestrator.adapters.lambda_chunker import LambdaChunker
+from indexmill.orchestrator.adapters.postgres_history import PostgresHistory
 from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
 from indexmill.orchestrator.complete import CompleteStage
 from indexmill.orchestrator.dead_letters import BuryDeadLetters
 from indexmill.orchestrator.grant_stream import GrantStream
+from indexmill.orchestrator.history import ReadHistory
 from indexmill.orchestrator.ports import Chunker, JobStore
 from indexmill.orchestrator.read import ReadJobs
 from indexmill.orchestrator.relay import CallRelay, Relay
@@ -94,6 +96,7 @@ class Api:
 
     submit: SubmitJobs
     read: ReadJobs
+    history: ReadHistory
     complete: CompleteStage
     grant_stream: GrantStream
     clock: Clock
@@ -102,7 +105,8 @@ class Api:
 
 def build_api(settings: OrchestratorApiSettings, parts: Parts | None = None) -> Api:
     """Build orchestrator/api."""
-    shared = assemble(parts or build_parts(settings))
+    database = build_database(settings)
+    shared = assemble(parts or build_parts(settings, database))
     allowed = parse_allowed_hosts(settings.allowed_private_hosts)
     clock = SystemClock()
     read = ReadJobs(shared.parts.store, DynamoDbProgress(settings.state_table, clock))
@@ -110,6 +114,7 @@ def build_api(settings: OrchestratorApiSettings, parts: Parts | None = None) -> 
     return Api(
         SubmitJobs(shared.parts.store, shared.relay, allowed),
         read,
+        ReadHistory(PostgresHistory(database)),
         CompleteStage(shared.record, shared.calls),
         GrantStream(read, clock, secret),
         clock,
