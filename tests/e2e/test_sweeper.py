@@ -11,7 +11,10 @@ import psycopg
 import pytest
 
 from indexmill.client import Client
+from indexmill.platform.adapters.notify_orchestrator import NotifyOrchestrator
 from indexmill.platform.adapters.postgres import Connection
+from indexmill.testing.queues import InMemoryQueue
+from tests.support.jobs import embedded
 from tests.support.stack import RunningStack, eventually, index
 
 pytestmark = pytest.mark.e2e
@@ -74,6 +77,10 @@ def test_each_service_logs_in_as_itself(stack: RunningStack, client: Client, dat
     assert [each.to_status for each in history.entries] == [
         *("pending", "scraping", "chunking", "embedding", "done"),
     ]
+    queue = InMemoryQueue()
+    notify = NotifyOrchestrator(stack.gateway, stack.ops_key, queue)
+    assert (notify(embedded(job.job_id)), queue.bodies) == ("http", [])
+    assert client.history(job.job_id) == history
     sweep(stack)
     rows = database.execute(
         "SELECT DISTINCT usename FROM pg_stat_activity"
