@@ -124,6 +124,9 @@ def _create(endpoint: str, template: dict[str, Any], region: str) -> Any:
 def _migrate(url: str, folder: str) -> list[str]:
     sys.path.insert(0, folder)
     applied: list[str] = import_module("migrate").migrate(url)
+    from local.backends.postgres_logins import create_logins
+
+    create_logins(url)
     return applied
 
 

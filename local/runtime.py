@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from local.backends.postgres_logins import login_url
 from local.compute.host import HostOptions, LambdaHost, LogRecord, PoolLimits
 from local.compute.invoke_api import InvokeApi
 from local.compute.lambda_mappings import EventSourceMappings
@@ -79,8 +80,11 @@ class Runtime:
         self._around = around
         self.host = host
         # Whoever signs and whoever checks get the same key; nobody else has to know it.
-        literals = {"DATABASE_URL": around.database_url, "STREAM_TOKEN_KEY": secrets.token_hex(32)}
-        functions = [with_secrets(function, literals) for function in cloud.functions]
+        literals = {"STREAM_TOKEN_KEY": secrets.token_hex(32)}
+        functions = [
+            with_secrets(function, {**literals, "DATABASE_URL": _login(function, around.database_url)})
+            for function in cloud.functions
+        ]
         host.add(functions)
         self._mappings = EventSourceMappings(host)
         self._invoke_api = InvokeApi(host, self._mappings)
@@ -170,6 +174,11 @@ class Runtime:
             port=self._around.port,
             options=FrontOptions(binary_media_types=cloud.binary_media_types, throttles=cloud.throttles),
         )
+
+
+def _login(function: FunctionSpec, owner_url: str) -> str:
+    """The connection string of the login whose secret the template names for the function."""
+    return login_url(owner_url, function.environment.get("DATABASE_URL" + _SECRET_ARN, ""))
 
 
 def with_secrets(function: FunctionSpec, literals: Mapping[str, str]) -> FunctionSpec:

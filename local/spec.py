@@ -6,6 +6,7 @@ Nothing here knows how any of it is run.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,6 +79,11 @@ class RestApiSpec:
     authorizers: Mapping[str, AuthorizerSpec]
     gateway_responses: Mapping[str, GatewayResponseSpec]
     access_log_format: str | None = None
+
+
+def mapping_id(function_arn: str, queue_arn: str) -> str:
+    """The UUID of an event source mapping: the same for the same function and queue, at every start."""
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{function_arn} {queue_arn}"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from local.backends.ministack import MiniStack
+from local.backends.postgres_logins import secret_parameters
 from local.compute.host import LambdaHost
 from local.control import ControlApi
 from local.gateway_port import GatewayPort
@@ -109,7 +110,7 @@ class Stack:
         self._services += [self._postgres, aws]
         self._host = make_host(self._state.logs, REGION, ACCOUNT_ID, self._telemetry.on_log)
         base = _Base(self._postgres, aws, self._host)
-        await self._start_parts(base, stand_ins.parameters(keys))
+        await self._start_parts(base, stand_ins.parameters(keys) | secret_parameters(REGION, ACCOUNT_ID))
         for service in self._services:
             after = partial(self._create_resources, aws) if service is aws else None
             self._keeper.watch(service, after)

@@ -16,7 +16,7 @@ from typing import Any, Final
 from local.front.throttle import Throttle
 from local.intrinsics import Resolver, TemplateError
 from local.parameters import as_references
-from local.spec import FunctionSpec, RestApiSpec, ScheduleSpec, SqsSourceSpec
+from local.spec import FunctionSpec, RestApiSpec, ScheduleSpec, SqsSourceSpec, mapping_id
 from local.template_api import read_api, read_throttles
 from local.template_events import read_schedule, read_sqs_source
 from local.translation import SOURCE
@@ -117,6 +117,7 @@ class Template:
         attributes = {f"{name}.Arn": self._function_arn(given) for name, given in functions.items()}
         attributes |= {f"{name}.Arn": arn for name, arn in arns.items()}
         names = {name: name for name in self._resources} | functions | dict(ids)
+        names |= self._mapping_ids(self._resolver(names, attributes))
         resolver = self._resolver(names, attributes)
         # A stage names what the laptop has not, such as log groups; nobody reads that here.
         lenient = self._resolver(names, attributes, keep_references=True)
@@ -151,6 +152,15 @@ class Template:
     def _with_visibility(self, source: SqsSourceSpec) -> SqsSourceSpec:
         seconds, parameter = self._visibility(source.queue)
         return replace(source, visibility_s=seconds, visibility_parameter=parameter)
+
+    def _mapping_ids(self, resolver: Resolver) -> dict[str, str]:
+        """What `Ref` gives for each event source mapping."""
+        ids = {}
+        for name in self._names_of("AWS::Lambda::EventSourceMapping"):
+            properties = resolver.resolve(self._properties(name))
+            function_arn = self._function_arn(properties["FunctionName"])
+            ids[name] = mapping_id(function_arn, properties["EventSourceArn"])
+        return ids
 
     def _function(self, name: str, resolver: Resolver) -> FunctionSpec:
         raw = self._properties(name)

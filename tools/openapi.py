@@ -26,6 +26,7 @@ _ANY_STATUS = ("400", "401", "413", "415", "422", "503")
 _MORE_STATUS = {
     "/orchestrator/jobs": ("409",),
     "/orchestrator/jobs/{job_id}": ("404",),
+    "/orchestrator/jobs/{job_id}/history": ("404",),
     "/orchestrator/jobs/{job_id}/stream": ("404",),
     "/orchestrator/jobs/{job_id}/stream-token": ("404",),
     "/orchestrator/jobs/{job_id}/cancel": ("404", "409"),

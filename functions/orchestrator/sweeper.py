@@ -1,11 +1,11 @@
-"""Runs every minute: relays leftovers, rescues stuck jobs."""
+"""Runs every minute: relays leftovers, finds lost messages, sets switches, throws old rows away."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from indexmill.orchestrator.settings import OrchestratorSweeperSettings
-from indexmill.orchestrator.wiring import build_sweeper
+from indexmill.orchestrator.wiring_sweep import build_sweeper
 
 _sweep = build_sweeper(OrchestratorSweeperSettings.from_environment())
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
@@ -12,7 +11,7 @@ from typing import Any, Final, Protocol
 from local.compute.host import LambdaHost
 from local.compute.lambda_answers import Refusal, function_name, invalid, page
 from local.compute.lambda_functions import unknown_function
-from local.spec import SqsSourceSpec
+from local.spec import SqsSourceSpec, mapping_id
 
 _PAGE: Final = 100
 _UNCHANGEABLE: Final = ("FunctionName", "FilterCriteria", "FunctionResponseTypes", "ProvisionedPollerConfig")
@@ -53,7 +52,7 @@ class _Mapping:
     @property
     def id(self) -> str:
         """The same for the same function and queue, at every start."""
-        return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self.function_arn} {self.source.queue_arn}"))
+        return mapping_id(self.function_arn, self.source.queue_arn)
 
     @property
     def state(self) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from indexmill.embedding.adapters.pgvector_index import PgVectorIndex
 from indexmill.embedding.ports import DocumentVersion, Visibility
 from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
+from indexmill.orchestrator.adapters.postgres_sweep import PostgresSweep
 from indexmill.orchestrator.adapters.postgres_verbs import PostgresVerbs
 from indexmill.orchestrator.ports import OutboxRow
 from indexmill.platform.adapters.postgres import Database
@@ -14,12 +15,19 @@ from indexmill.testing.clock import FrozenClock
 from indexmill.testing.job_records import CatalogueRow
 from indexmill.testing.job_store import InMemoryJobs
 from indexmill.testing.job_verbs import InMemoryVerbs
+from indexmill.testing.sweep_store import InMemorySweep
 from indexmill.testing.vector_index import InMemoryVectorIndex
 from tests.faults.model.product import Ground, History
 
 _AGE = """
-WITH outbox_aged AS (
-    UPDATE outbox SET claimed_until = claimed_until - %(by)s * interval '1 second' WHERE sent_at IS NULL
+WITH here AS (
+    SELECT DISTINCT caller_id FROM jobs WHERE status NOT IN ('done', 'failed')
+), outbox_aged AS (
+    UPDATE outbox SET claimed_until = claimed_until - %(by)s * interval '1 second',
+        sent_at = sent_at - %(by)s * interval '1 second'
+    FROM here WHERE outbox.caller_id = here.caller_id
+), counts_aged AS (
+    UPDATE sweep_state SET counted_at = counted_at - %(by)s * interval '1 second'
 )
 UPDATE jobs SET updated_at = updated_at - %(by)s * interval '1 second' WHERE status NOT IN ('done', 'failed')
 """
@@ -31,10 +39,6 @@ class OrderedJobs(PostgresJobs):
     def claim(self, limit: int) -> list[OutboxRow]:
         """Claim, by id."""
         return sorted(super().claim(limit), key=lambda row: row.id)
-
-    def rescue(self, limit: int) -> list[OutboxRow]:
-        """Rescue, by id."""
-        return sorted(super().rescue(limit), key=lambda row: row.id)
 
 
 class SharedCatalogue(InMemoryVectorIndex):
@@ -74,7 +78,8 @@ def twins() -> Ground:
         return [entry for entry in store.history if entry[0] in own]
 
     index, verbs = SharedCatalogue(store), InMemoryVerbs(store)
-    return Ground(store, verbs, index, clock, lambda _: None, jobs, history, lambda: None)
+    view = InMemorySweep(store)
+    return Ground(store, verbs, view, index, clock, lambda _: None, jobs, history, lambda: None)
 
 
 def postgres(database: Database) -> Ground:
@@ -102,5 +107,5 @@ def postgres(database: Database) -> Ground:
         database.connection().execute("UPDATE outbox SET sent_at = now() WHERE sent_at IS NULL")
 
     index = PgVectorIndex(database)
-    verbs = PostgresVerbs(database)
-    return Ground(OrderedJobs(database), verbs, index, FrozenClock(), age, jobs, history, close)
+    verbs, view = PostgresVerbs(database), PostgresSweep(database)
+    return Ground(OrderedJobs(database), verbs, view, index, FrozenClock(), age, jobs, history, close)

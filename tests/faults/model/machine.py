@@ -13,6 +13,8 @@ from tests.faults.model.line import Message
 from tests.faults.model.system import System
 
 MOST_JOBS: Final = 4
+MOST_LOST: Final = 3
+"""A message is sent again three times: a job whose every message is lost fails, and may."""
 _MOMENT_S: Final = 10
 """Short of a claim, and long beside what an example really takes: Postgres sees real time pass as well."""
 _CLAIM_S: Final = 35
@@ -32,6 +34,7 @@ class Jobs(RuleBasedStateMachine):
         super().__init__()
         self.system = type(self).make()
         self.seen: dict[str, str] = {}
+        self.lost = 0
 
     @precondition(lambda self: len(self.seen) < MOST_JOBS)
     @rule(death=deaths)
@@ -39,12 +42,11 @@ class Jobs(RuleBasedStateMachine):
         """Submit a page; the process may die on the way."""
         self._cut_off(death, self.system.submit)
 
-    @precondition(lambda self: any(line.messages for line in self.system.lines.values()))
+    @precondition(lambda self: self._waiting())
     @rule(data=st.data(), death=deaths, stays=st.booleans())
     def deliver(self, data: st.DataObject, death: tuple[int, bool] | None, stays: bool) -> None:
         """Deliver some messages of a queue; the worker may die, and a delete may get lost."""
-        names = sorted(name for name, line in self.system.lines.items() if line.messages)
-        name = data.draw(st.sampled_from(names))
+        name = data.draw(st.sampled_from(self._waiting()))
         waiting = self.system.lines[name].messages
         positions = st.lists(st.integers(0, len(waiting) - 1), min_size=1, max_size=3, unique=True)
         picked = [waiting[at] for at in data.draw(positions)]
@@ -54,6 +56,14 @@ class Jobs(RuleBasedStateMachine):
     def tick(self, seconds: int, death: tuple[int, bool] | None) -> None:
         """Let time pass; the sweeper may die."""
         self._cut_off(death, lambda: self.system.tick(seconds))
+
+    @precondition(lambda self: "lose" in self.system.verbs and self.lost < MOST_LOST and self._waiting())
+    @rule(data=st.data())
+    def lose(self, data: st.DataObject) -> None:
+        """Let a message vanish, behind everybody's back."""
+        line = self.system.lines[data.draw(st.sampled_from(self._waiting()))]
+        del line.messages[data.draw(st.integers(0, len(line.messages) - 1))]
+        self.lost += 1
 
     @precondition(lambda self: self.seen and "cancel" in self.system.verbs)
     @rule(data=st.data(), death=deaths)
@@ -85,6 +95,10 @@ class Jobs(RuleBasedStateMachine):
             assert self.system.wrongs() == []
         finally:
             self.system.close()
+
+    def _waiting(self) -> list[str]:
+        """Queues that are not empty."""
+        return sorted(name for name, line in self.system.lines.items() if line.messages)
 
     def _rest(self) -> None:
         for _ in range(_ROUNDS):

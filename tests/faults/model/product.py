@@ -15,11 +15,15 @@ from indexmill.contracts.identity import CallerContext, corpus_key
 from indexmill.contracts.messages import EmbedTask, ScrapeTask, StageResult
 from indexmill.embedding.embed import EmbedBatch
 from indexmill.embedding.ports import SearchQuery, VectorIndex
+from indexmill.orchestrator.accounting import CountMessages
+from indexmill.orchestrator.housekeeping import Purge
 from indexmill.orchestrator.ports import JobStore
 from indexmill.orchestrator.relay import CallRelay, Relay
+from indexmill.orchestrator.rescue import Rescue
 from indexmill.orchestrator.results import Decider, Recorder, ResultBatch
 from indexmill.orchestrator.submit import SubmitJobs
-from indexmill.orchestrator.sweep import SweepJobs
+from indexmill.orchestrator.sweep import Stores, SweepJobs
+from indexmill.orchestrator.switches import SetSwitches
 from indexmill.orchestrator.verb_ports import JobVerbs
 from indexmill.platform.observability import Observability
 from indexmill.platform.sqs_batch import SqsBatch
@@ -27,6 +31,7 @@ from indexmill.scraper.robots import Robots
 from indexmill.scraper.scrape import ScrapeParts
 from indexmill.scraper.work import ScrapeBatch
 from indexmill.testing.blobs import InMemoryBlobs
+from indexmill.testing.breakers import InMemoryBreakers
 from indexmill.testing.clock import FrozenClock
 from indexmill.testing.embedder import HashEmbedder
 from indexmill.testing.fetcher import InlineIsolation, InMemoryFetcher, InMemoryRobotsCache
@@ -39,7 +44,8 @@ from tests.support.jobs import TwinChunker
 
 CORPUS: Final = "model"
 STATES: Final = ("pending", "scraping", "chunking", "embedding", "done", "failed")
-_STORE_EFFECTS: Final = ("submit", "apply", "claim", "mark_sent", "mark_failed", "rescue")
+_STORE_EFFECTS: Final = ("submit", "apply", "claim", "mark_sent", "mark_failed")
+_SWEEP_EFFECTS: Final = ("confirm", "send_again", "admit_all", "purge")
 _EXPECTED: Final = frozenset(("poison_message", "canceled"))
 """Nothing is wrong with any page: a job fails only when its worker died often, or somebody canceled it."""
 _callers = itertools.count(1)
@@ -54,6 +60,8 @@ class Ground:
 
     store: JobStore
     verbs: JobVerbs
+    view: Any
+    """The sweeper's, who admits everybody as well."""
     index: VectorIndex
     clock: FrozenClock
     age: Callable[[int], None]
@@ -65,10 +73,21 @@ class Ground:
     close: Callable[[], None]
 
 
+@dataclass(frozen=True)
+class Pile:
+    """What the sweeper counts of a queue."""
+
+    line: Line
+
+    def messages(self) -> int:
+        """Return how many there are."""
+        return len(self.line.messages)
+
+
 class Product:
     """Every function's use case on one ground; each side effect may be the last."""
 
-    verbs: frozenset[str] = frozenset(("cancel", "retry"))
+    verbs: frozenset[str] = frozenset(("cancel", "retry", "lose"))
 
     def __init__(self, ground: Ground) -> None:
         """A caller of its own, so that examples on one database never meet."""
@@ -90,7 +109,7 @@ class Product:
         self._verbs: Any = Fused(ground.verbs, self.fuse, "cancel", "retry")
         self._calls = calls
         self._submit = SubmitJobs(store, relay, make_id=self._next_id)
-        self._sweep = SweepJobs(store, calls, _QUIET)
+        self._sweep = self._sweeper(store, record, calls)
         self._notes: Any = Fused(InMemoryReleases(ground.clock), self.fuse, "write")
         given: Any = (self._scrape_parts(), queues["callbacks"], queues["scrape"])
         self._scraper = ScrapeBatch(*given)
@@ -99,6 +118,19 @@ class Product:
             "embed": self._batch(EmbedTask, self._embed(queues["callbacks"]), queues["embed"], self._notes),
             "callbacks": self._batch(StageResult, ResultBatch(record, calls), queues["callbacks"], None),
         }
+
+    def _sweeper(self, store: Any, record: Recorder, calls: CallRelay) -> SweepJobs:
+        view: Any = Fused(self.ground.view, self.fuse, *_SWEEP_EFFECTS)
+        queues = {"scraping": Pile(self.lines["scrape"]), "embedding": Pile(self.lines["embed"])}
+        return SweepJobs(
+            stores=Stores(store, view, view),
+            relay=calls,
+            count=CountMessages(view, queues, Pile(self.lines["callbacks"])),
+            rescue=Rescue(view, record, calls, _QUIET),
+            switches=SetSwitches(view, InMemoryBreakers(), {}, _QUIET, self.ground.clock),
+            purge=Purge(view),
+            observability=_QUIET,
+        )
 
     def _batch(self, model: Any, handle: Any, source: Any, notes: Any) -> SqsBatch[Any]:
         return SqsBatch(

@@ -15,7 +15,7 @@ class System(Protocol):
     fuse: Fuse
     lines: Mapping[str, Line]
     verbs: frozenset[str]
-    """Which of cancel and retry it knows."""
+    """Which of lose, cancel and retry it knows."""
 
     def submit(self) -> None:
         """Submit one page. Killed: nobody was told that it was accepted."""

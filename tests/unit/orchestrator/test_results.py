@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
-import pytest
-
 from indexmill.contracts.job import Job
 from indexmill.contracts.messages import EmbedTask, ScrapeTask, read
-from indexmill.orchestrator.dead_letters import BuryDeadLetters
-from indexmill.orchestrator.sweep import SweepJobs
 from indexmill.platform.deliveries import Done, Retry
 from tests.support.jobs import CALLER, Pipeline, embedded, failed, scraped
+from tests.support.sweeper import Sweeping
 
 
 def job_of(p: Pipeline, job_id: str) -> Job:
@@ -84,92 +79,47 @@ def test_an_empty_document_fails_in_chunking() -> None:
 
 
 def test_a_queue_that_is_away_loses_nothing() -> None:
-    p = Pipeline()
+    p = Sweeping()
     p.scrape.away = True
     job_id = p.submit()
     assert p.scrape.bodies == []
     p.scrape.away = False
     p.clock.tick(31)
-    sweep = SweepJobs(p.store, p.calls, p.observability)
-    assert sweep()["leftovers"] == 1
+    assert p.sweep()["leftovers"] == 1
     assert read(ScrapeTask, p.scrape.bodies[0]).job_id == job_id
-    assert sweep()["leftovers"] == 0
+    assert p.sweep()["leftovers"] == 0
 
 
 def test_a_position_that_the_queue_refuses_is_sent_later() -> None:
-    p = Pipeline()
+    p = Sweeping()
     first, second = p.submit(), p.submit()
     p.embed.refuse = {0}
     p.deliver(scraped(first), scraped(second))
     assert len(p.embed.bodies) == 1
     p.clock.tick(31)
-    SweepJobs(p.store, p.calls, p.observability)()
+    p.sweep()
     assert {read(EmbedTask, body).job_id for body in p.embed.bodies} == {first, second}
 
 
 def test_a_chunker_that_is_away_leaves_the_call_to_the_sweeper_and_gives_up_in_the_end() -> None:
-    p = Pipeline()
+    p = Sweeping()
     job_id = p.submit()
     p.chunker.away = True
     p.deliver(scraped(job_id))
     assert p.status(job_id) == "chunking"
-    sweep = SweepJobs(p.store, p.calls, p.observability)
     for _ in range(3):
         p.clock.tick(31)
-        sweep()
+        p.sweep()
     assert error_of(p, job_id) == ("chunking", "max_retries_exceeded", "chunking_unavailable")
 
 
 def test_a_chunker_that_comes_back_finishes_the_stage() -> None:
-    p = Pipeline()
+    p = Sweeping()
     job_id = p.submit()
     p.chunker.away = True
     p.deliver(scraped(job_id))
     p.chunker.away = False
     p.clock.tick(31)
-    SweepJobs(p.store, p.calls, p.observability)()
+    p.sweep()
     assert p.status(job_id) == "embedding"
     assert len(p.embed.bodies) == 1
-
-
-def test_a_job_that_nothing_happens_to_gets_its_message_again() -> None:
-    p = Pipeline()
-    job_id = p.submit()
-    p.scrape.bodies.clear()
-    p.clock.tick(31 * 60)
-    assert SweepJobs(p.store, p.calls, p.observability)()["rescued"] == 1
-    assert read(ScrapeTask, p.scrape.bodies[0]).job_id == job_id
-
-
-def dead(body: str) -> dict[str, str]:
-    return {"body": body, "messageId": "m", "eventSourceARN": "arn:aws:sqs:r:1:ScrapeDlq"}
-
-
-def bury(p: Pipeline, body: str) -> dict[str, object]:
-    return BuryDeadLetters(p.store, p.record, p.calls, p.observability)({"Records": [dead(body)]})
-
-
-def test_a_dead_stage_message_fails_its_job() -> None:
-    p = Pipeline()
-    job_id = p.submit()
-    assert bury(p, p.scrape.bodies[0]) == {"batchItemFailures": []}
-    assert error_of(p, job_id) == ("scraping", "poison_message", None)
-
-
-def test_a_dead_callback_is_applied_again() -> None:
-    p = Pipeline()
-    job_id = p.submit()
-    bury(p, scraped(job_id).model_dump_json(by_alias=True))
-    assert p.status(job_id) == "embedding"
-
-
-@pytest.mark.parametrize("body", ["", "{", "[]", '{"schema": "indexmill.scrape.v1"}', '"x"'])
-def test_a_dead_message_that_is_none_of_ours_is_kept_and_breaks_nothing(body: str) -> None:
-    assert bury(Pipeline(), body) == {"batchItemFailures": []}
-
-
-def test_a_broken_message_of_ours_still_tells_its_job() -> None:
-    p = Pipeline()
-    job_id = p.submit()
-    bury(p, json.dumps({"schema": "indexmill.scrape.v1", "job_id": job_id}))
-    assert p.status(job_id) == "failed"

@@ -25,6 +25,7 @@ from indexmill.platform.server_events import StreamReader
 if TYPE_CHECKING:
     from indexmill.contracts.http_chunking import ChunkResponse
     from indexmill.contracts.http_embedding import EmbedResponse
+    from indexmill.contracts.http_history import JobHistory
     from indexmill.contracts.http_scraper import ScrapeResult
     from indexmill.contracts.http_search import SearchResponse
 
@@ -131,6 +132,12 @@ class Client(JobVerbs):
     def get(self, job_id: str) -> Job:
         """One job. Raises ApiError(not_found) for an unknown one and for somebody else's."""
         return Job.model_validate(self._request("GET", f"/orchestrator/jobs/{job_id}"))
+
+    def history(self, job_id: str) -> JobHistory:
+        """Every transition of a job, and whether the chain of their hashes is intact. Raises ApiError."""
+        from indexmill.contracts.http_history import JobHistory
+
+        return JobHistory.model_validate(self._request("GET", f"/orchestrator/jobs/{job_id}/history"))
 
     def list(self, **filters: str | int | None) -> JobList:
         """One page of the caller's jobs, newest first.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Final, Literal, cast
 
+from indexmill.contracts.content import BlobRef
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.messages import (
     EmbedTask,
@@ -20,10 +22,32 @@ from indexmill.contracts.messages import (
 from indexmill.orchestrator.ports import DeadLetter, JobStore
 from indexmill.orchestrator.relay import CallRelay
 from indexmill.orchestrator.results import Recorder
+from indexmill.orchestrator.state_machine import Verdict
+from indexmill.platform.blobs import BlobStore
 from indexmill.platform.observability import Observability
 
-_STAGE_OF = {"indexmill.scrape.": "scraping", "indexmill.embed.": "embedding"}
-_MODEL_OF: dict[str, type[Message]] = {"scraping": ScrapeTask, "embedding": EmbedTask}
+_KINDS: Final[dict[str, tuple[str, type[Message]]]] = {
+    "indexmill.scrape": ("scraping", ScrapeTask),
+    "indexmill.embed": ("embedding", EmbedTask),
+    "indexmill.result": ("", StageResult),
+}
+_INLINE: Final = 32_000
+"""A longer body goes to the blobs; the table keeps its beginning."""
+_BEGINNING: Final = 2_000
+_LAST_RECEIVE: Final = 20
+"""A dead report that is still ahead of its job after so many deliveries is left to its letter."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Finding:
+    """Why a message died and what follows from it."""
+
+    cause: str
+    reason: str
+    message: Message | None = None
+    stage: str | None = None
+    result: StageResult | None = None
+    """To be applied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,86 +57,104 @@ class BuryDeadLetters:
     store: JobStore
     record: Recorder
     relay: CallRelay
+    blobs: BlobStore
     observability: Observability
 
     def __call__(self, event: dict[str, Any]) -> dict[str, Any]:
-        """Handle an SQS event record by record; what Postgres cannot take now stays in the queue."""
-        failed = []
-        for record in event.get("Records", []):
-            try:
-                self._bury(record)
-            except TransientError as error:
-                self.observability.log.warning("dead_letter.kept", extra={"code": error.code})
-                failed.append({"itemIdentifier": record["messageId"]})
+        """Handle an SQS event record by record; what cannot be kept or applied now stays in the queue."""
+        failed = [
+            {"itemIdentifier": record["messageId"]}
+            for record in event.get("Records", [])
+            if not self._done(record)
+        ]
         self.observability.flush()
         return {"batchItemFailures": failed}
 
-    def _bury(self, record: dict[str, Any]) -> None:
-        body = record["body"]
-        queue = str(record.get("eventSourceARN", "")).rpartition(":")[2]
-        result, reason = _last_word(body)
-        letter = DeadLetter(
-            queue=queue,
-            body=body,
-            receive_count=int(record.get("attributes", {}).get("ApproximateReceiveCount", 1)),
-            reason=reason,
-            job_id=result.job_id if result else None,
-        )
+    def _done(self, record: dict[str, Any]) -> bool:
+        try:
+            return self._bury(record)
+        except TransientError as error:
+            self.observability.log.warning("dead_letter.stays", extra={"code": error.code})
+        except Exception:
+            # Its neighbours must not be held back by it.
+            self.observability.log.exception("dead_letter.failed")
+        return False
+
+    def _bury(self, record: dict[str, Any]) -> bool:
+        finding = _examine(record["body"])
+        letter = self._letter(record, finding)
         self.store.record_dead_letter(letter)
-        self.observability.count("dead_letters_total", queue=queue)
-        if result is not None and result.job_id is not None:
-            self.relay.run(self.record([result]))
+        self.observability.count("dead_letters_total", queue=letter.queue, cause=letter.cause)
+        if finding.result is None or finding.result.job_id is None:
+            return True
+        (change,) = self.record.changes([finding.result])
+        self.relay.run(list(change.outbox))
+        ahead = change.decision.verdict is Verdict.EARLY and finding.cause == "dead_callback"
+        return not ahead or letter.receive_count >= _LAST_RECEIVE
+
+    def _letter(self, record: dict[str, Any], finding: _Finding) -> DeadLetter:
+        body: str = record["body"]
+        attributes: Mapping[str, str] = record.get("attributes", {})
+        ref = self._stored(body) if len(body) > _INLINE else None
+        message = finding.message
+        return DeadLetter(
+            queue=str(record.get("eventSourceARN", "")).rpartition(":")[2],
+            body=body if ref is None else body[:_BEGINNING],
+            receive_count=int(attributes.get("ApproximateReceiveCount", 1)),
+            reason=finding.reason,
+            cause=finding.cause,
+            job_id=message.job_id if message else None,
+            stage=finding.stage,
+            attempt=message.attempt if message else None,
+            message_id=message.message_id if message else None,
+            body_ref=ref,
+            attributes=attributes,
+            source_id=record["messageId"],
+        )
+
+    def _stored(self, body: str) -> BlobRef:
+        data = body.encode("utf-8", "replace")
+        return self.blobs.put(data, kind="dead-letters", content_type="application/json")
 
 
-def _last_word(body: str) -> tuple[StageResult | None, str]:
-    """Return the result to apply for a dead message, if one follows from it, and why it died."""
+def _examine(body: str) -> _Finding:
+    """Return what a dead message is; only one that can be read says anything about a job."""
+    kind = _KINDS.get(_family(body))
+    if kind is None:
+        return _Finding("foreign", "no message of ours")
+    stage, model = kind
     try:
-        return read(StageResult, body), "a callback that could not be applied is applied again"
-    except (UnreadableMessage, NewerSchema):
-        pass
-    stage = _stage(body)
-    if stage is None:
-        return None, "no message of ours"
-    try:
-        task = read(_MODEL_OF[stage], body)
-        job_id, attempt, message_id = task.job_id, task.attempt, task.message_id
+        message = read(model, body)
     except NewerSchema:
-        return None, "a newer schema than this code knows"
-    except UnreadableMessage:
-        job_id, attempt, message_id = _salvage(body)
-    if job_id is None:
-        return None, "belongs to no job"
+        return _Finding("newer_schema", "a newer schema than this code knows", stage=stage or None)
+    except UnreadableMessage as error:
+        return _Finding("unreadable", str(error), stage=stage or None)
+    if isinstance(message, StageResult):
+        return _Finding(
+            "dead_callback", "a report that could not be applied", message, message.stage, message
+        )
+    if message.job_id is None:
+        return _Finding("poison_message", "received too often; belongs to no job", message, stage)
+    return _Finding("poison_message", "received too often", message, stage, _failure(message, stage))
+
+
+def _failure(message: Message, stage: str) -> StageResult:
     failure = StageFailure(
         code=ErrorCode.POISON_MESSAGE, message="The work item could not be processed and was set aside."
     )
-    result = StageResult(
-        message_id=f"{message_id}:dead",
-        job_id=job_id,
-        attempt=attempt,
+    return StageResult(
+        message_id=f"{message.message_id}:dead",
+        job_id=message.job_id,
+        attempt=message.attempt,
         stage=cast("Literal['scraping', 'embedding']", stage),
         status="failed",
         failure=failure,
     )
-    return result, "received too often or unreadable"
 
 
-def _fields(body: str) -> dict[str, Any]:
+def _family(body: str) -> str:
     try:
         value = json.loads(body)
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _stage(body: str) -> str | None:
-    name = str(_fields(body).get("schema", ""))
-    return next((stage for prefix, stage in _STAGE_OF.items() if name.startswith(prefix)), None)
-
-
-def _salvage(body: str) -> tuple[str | None, int, str]:
-    """Read what a broken message still tells of its job."""
-    fields = _fields(body)
-    job_id, attempt = fields.get("job_id"), fields.get("attempt", 1)
-    if not isinstance(job_id, str) or not isinstance(attempt, int) or attempt < 1:
-        return None, 1, ""
-    return job_id, attempt, str(fields.get("message_id", job_id))[:100]
+    except (ValueError, RecursionError):
+        return ""
+    return str(value.get("schema", "")).rpartition(".v")[0] if isinstance(value, dict) else ""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
+from indexmill.contracts.content import BlobRef
 from indexmill.contracts.job import Job, JobError, JobStatus
 from indexmill.contracts.messages import ChunkCall, ChunkReply, Retrying, StageResult, Stored, Target
 from indexmill.orchestrator.state_machine import Decision
@@ -161,9 +162,21 @@ class DeadLetter:
 
     queue: str
     body: str
+    """The whole message, or its beginning when `body_ref` is set."""
     receive_count: int
     reason: str
+    """A sentence for people."""
+    cause: str = "unknown"
+    """One of a bounded set, for counting and choosing."""
     job_id: str | None = None
+    stage: str | None = None
+    attempt: int | None = None
+    message_id: str | None = None
+    body_ref: BlobRef | None = None
+    attributes: Mapping[str, str] | None = None
+    """What the queue told of it: when it was sent, when it was first received."""
+    source_id: str | None = None
+    """The queue's own id of the message: kept once, however often it is delivered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,12 +265,8 @@ class JobStore(Protocol):
         """Give claimed messages back after a failed try; one that failed too often is parked."""
         ...
 
-    def rescue(self, limit: int) -> list[OutboxRow]:
-        """Return the kept message of each job that nothing happened to for 30 minutes; same attempt."""
-        ...
-
     def record_dead_letter(self, letter: DeadLetter) -> None:
-        """Keep a message that could not be handled."""
+        """Keep a message that could not be handled; one that is kept already stays as it is."""
         ...
 
 

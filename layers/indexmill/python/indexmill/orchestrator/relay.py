@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal, cast
 
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.messages import ChunkCall, Chunked, ChunkItem, StageFailure, StageResult
 from indexmill.orchestrator.pipeline import BY_NAME
 from indexmill.orchestrator.ports import Chunker, JobStore, OutboxRow
-from indexmill.platform.queues import Queue
+from indexmill.platform.queues import MESSAGE_BYTES, Queue
 
 _CALL_BYTES = 4_000_000
 """Lambda takes 6 MB in one direct invoke; documents are grouped well below that."""
@@ -18,6 +19,11 @@ _ROUNDS = 3
 """A call's result makes new messages; the longest chain is result, call, next queue."""
 
 ApplyResults = Callable[[Sequence[StageResult]], list[OutboxRow]]
+
+
+def too_large(row: OutboxRow) -> bool:
+    """Say whether no queue would take the row: its job must fail, for waiting does not make it smaller."""
+    return row.kind == "queue" and len(row.payload.encode()) > MESSAGE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +35,13 @@ class Relay:
     """By stage name."""
 
     def send(self, rows: Sequence[OutboxRow]) -> None:
-        """Send the rows of queue stages and note which are out. Never raises for a queue that is away."""
+        """Send the rows of queue stages and note which are out. Never raises for a queue that is away.
+
+        A row that is too large for a queue is left for whoever can fail its job.
+        """
         by_stage: dict[str, list[OutboxRow]] = defaultdict(list)
         for row in rows:
-            if row.kind == "queue":
+            if row.kind == "queue" and not too_large(row):
                 by_stage[row.stage].append(row)
         sent: list[str] = []
         for stage, group in by_stage.items():
@@ -81,7 +90,16 @@ class CallRelay:
                 return
             self.relay.send(rows)
             calls = [row for row in rows if row.kind == "call"]
-            rows = self._call(calls) if calls else ()
+            following = self._refuse([row for row in rows if too_large(row)])
+            rows = following + self._call(calls)
+
+    def _refuse(self, rows: Sequence[OutboxRow]) -> list[OutboxRow]:
+        """Fail the jobs of messages that no queue takes."""
+        if not rows:
+            return []
+        following = self.apply([_refused(row) for row in rows])
+        self.relay.store.mark_sent([row.id for row in rows])
+        return following
 
     def _call(self, rows: Sequence[OutboxRow]) -> list[OutboxRow]:
         following: list[OutboxRow] = []
@@ -125,6 +143,20 @@ def _as_result(row: OutboxRow, item: Chunked) -> StageResult:
         status="failed" if item.failure else "success",
         chunked=None if item.failure else item,
         failure=item.failure,
+    )
+
+
+def _refused(row: OutboxRow) -> StageResult:
+    failure = StageFailure(
+        code=ErrorCode.MESSAGE_TOO_LARGE, message="The work item is larger than a message may be."
+    )
+    return StageResult(
+        message_id=f"{row.id}:refused",
+        job_id=row.job_id,
+        attempt=row.attempt,
+        stage=cast("Literal['scraping', 'embedding']", row.stage),
+        status="failed",
+        failure=failure,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Header, Query, Response
 
 from indexmill.contracts.errors import CallerError, ErrorCode
+from indexmill.contracts.http_history import JobHistory
 from indexmill.contracts.http_jobs import (
     JobList,
     StageCompletePayload,
@@ -113,6 +114,11 @@ def routes(api: Api) -> APIRouter:
     async def stream_token(job_id: str, ctx: Caller, base_url: BaseUrl) -> StreamToken:
         """Return a `url` for `new EventSource(url)`; it is good for an hour, and for this job only."""
         return api.grant_stream(ctx, job_id, base_url)
+
+    @router.get("/jobs/{job_id}/history", summary="What happened to a job")
+    async def get_history(job_id: str, ctx: Caller) -> JobHistory:
+        """Return every transition, and whether the chain of their hashes is intact."""
+        return api.history(ctx, job_id)
 
     @router.post("/jobs/{job_id}/complete", summary="A stage's report (internal callers)")
     async def stage_complete(job_id: str, body: StageCompletePayload, ctx: Caller) -> StageCompleteResponse:

@@ -56,8 +56,19 @@ class OrchestratorSweeperSettings(OrchestratorSettings):
 
     function: ClassVar[str] = "OrchestratorSweeper"
 
+    callbacks_queue_url: str
+    callbacks_dlq_url: str
+    scrape_dlq_url: str
+    embed_dlq_url: str
+    scrape_mapping_id: str
+    embed_mapping_id: str
+    payload_retention_days: int = 7
+    state_table: str
+
 
 class OrchestratorDeadLettersSettings(OrchestratorSettings):
     """orchestrator/dead_letters."""
 
     function: ClassVar[str] = "OrchestratorDeadLetters"
+
+    bucket_name: str

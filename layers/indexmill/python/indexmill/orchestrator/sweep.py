@@ -1,37 +1,100 @@
-"""Every minute: send what the relay left behind, and wake jobs that nothing happens to."""
+"""Every minute: send what the relay left behind, find what was lost, and put right what nobody else does."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Final, TypeVar
 
+from indexmill.contracts.errors import TransientError
+from indexmill.orchestrator.accounting import CountMessages
+from indexmill.orchestrator.housekeeping import Purge
 from indexmill.orchestrator.ports import JobStore
+from indexmill.orchestrator.ports_sweep import Admission, SweepStore
 from indexmill.orchestrator.relay import CallRelay
+from indexmill.orchestrator.rescue import Rescue
+from indexmill.orchestrator.switches import SetSwitches
 from indexmill.platform.observability import Observability
 
-_BATCH = 100
-_MOST_BATCHES = 50
+T = TypeVar("T")
+
+_BATCH: Final = 100
+_MOST_BATCHES: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """The sweeper's views of the one store."""
+
+    jobs: JobStore
+    sweep: SweepStore
+    admission: Admission
 
 
 @dataclass(frozen=True, slots=True)
 class SweepJobs:
-    """The schedule's use case. Two may run at once: rows are claimed, and copies stop at the fence."""
+    """The schedule's use case. A step that cannot be done now does not keep the others from being done.
 
-    store: JobStore
+    Two may run at once: rows are claimed, only one count of a minute counts, and copies stop at the fence.
+    """
+
+    stores: Stores
     relay: CallRelay
+    count: CountMessages
+    rescue: Rescue
+    switches: SetSwitches
+    purge: Purge
     observability: Observability
 
     def __call__(self) -> dict[str, int]:
-        """Do one tick and return how many messages were sent again, by reason."""
-        leftovers = 0
+        """Do one tick and return what was done: messages sent, by reason, and rows deleted."""
+        nobody: list[str] = []
+        held = self._try("switches", self.switches, nobody)
+        tally = self._try("count", self.count, None)
+        lost = self._try("lost", partial(self.rescue.lost, tally), 0) if tally else 0
+        stuck = self._try("stuck", partial(self.rescue.stuck, tally, held), 0) if tally else 0
+        done = {
+            "lost": lost,
+            "rescued": stuck,
+            "admitted": self._try("admit", self._admit, 0),
+            "leftovers": self._try("leftovers", self._leftovers, 0),
+            "parked": self._try("parked", self._parked, 0),
+            "purged": self._try("purge", self._purge, 0),
+        }
+        self.observability.log.info("sweep.finished", extra=done)
+        self.observability.flush()
+        return done
+
+    def _leftovers(self) -> int:
+        """Send what nobody holds, also what was just found to be lost."""
+        sent = 0
         for _ in range(_MOST_BATCHES):
-            rows = self.store.claim(_BATCH)
+            rows = self.stores.jobs.claim(_BATCH)
             if not rows:
                 break
-            leftovers += len(rows)
+            sent += len(rows)
             self.relay.run(rows)
-        rescued = self.store.rescue(_BATCH)
-        self.relay.run(rescued)
-        for row in rescued:
-            self.observability.log.warning("job.rescued", extra={"job_id": row.job_id, "stage": row.stage})
-        self.observability.log.info("sweep.finished", extra={"leftovers": leftovers, "rescued": len(rescued)})
-        return {"leftovers": leftovers, "rescued": len(rescued)}
+        return sent
+
+    def _admit(self) -> int:
+        rows = self.stores.admission.admit_all()
+        self.relay.run(rows)
+        return len(rows)
+
+    def _purge(self) -> int:
+        return sum(self.purge().values())
+
+    def _parked(self) -> int:
+        parked = self.stores.sweep.parked()
+        if parked:
+            self.observability.log.error("outbox.parked", extra={"messages": parked})
+            self.observability.count("outbox_parked", parked)
+        return parked
+
+    def _try(self, step: str, work: Callable[[], T], otherwise: T) -> T:
+        try:
+            return work()
+        except TransientError as error:
+            self.observability.log.warning("sweep.step_failed", extra={"step": step, "code": error.code})
+            return otherwise

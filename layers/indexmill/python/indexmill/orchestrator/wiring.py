@@ -8,6 +8,7 @@ from functools import partial
 from indexmill.contracts.content import INLINE_LIMIT_BYTES
 from indexmill.contracts.messages import StageResult
 from indexmill.orchestrator.adapters.lambda_chunker import LambdaChunker
+from indexmill.orchestrator.adapters.postgres_history import PostgresHistory
 from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
 from indexmill.orchestrator.adapters.postgres_verbs import PostgresVerbs
 from indexmill.orchestrator.batches import ReadBatch
@@ -15,6 +16,7 @@ from indexmill.orchestrator.cancel import CancelJob
 from indexmill.orchestrator.complete import CompleteStage
 from indexmill.orchestrator.dead_letters import BuryDeadLetters
 from indexmill.orchestrator.grant_stream import GrantStream
+from indexmill.orchestrator.history import ReadHistory
 from indexmill.orchestrator.ports import Chunker, JobStore
 from indexmill.orchestrator.read import ReadJobs
 from indexmill.orchestrator.relay import CallRelay, Relay
@@ -26,15 +28,15 @@ from indexmill.orchestrator.settings import (
     OrchestratorDeadLettersSettings,
     OrchestratorResultsSettings,
     OrchestratorSettings,
-    OrchestratorSweeperSettings,
 )
 from indexmill.orchestrator.submit import SubmitJobs
-from indexmill.orchestrator.sweep import SweepJobs
 from indexmill.orchestrator.verb_ports import JobVerbs
 from indexmill.platform.adapters.dynamodb_progress import DynamoDbProgress
 from indexmill.platform.adapters.postgres import Database
+from indexmill.platform.adapters.s3_blobs import S3Blobs
 from indexmill.platform.adapters.secrets import resolve
 from indexmill.platform.adapters.sqs_queue import SqsQueue
+from indexmill.platform.blobs import BlobStore
 from indexmill.platform.clock import Clock, SystemClock
 from indexmill.platform.observability import Observability
 from indexmill.platform.queues import Queue
@@ -75,9 +77,14 @@ def assemble(parts: Parts) -> Orchestrator:
     return Orchestrator(parts, relay, calls, record)
 
 
-def build_parts(settings: OrchestratorSettings) -> Parts:
+def build_database(settings: OrchestratorSettings) -> Database:
+    """Build the one connection; it is opened when it is first used."""
+    return Database(resolve(settings.database_url, settings.database_url_secret_arn))
+
+
+def build_parts(settings: OrchestratorSettings, database: Database | None = None) -> Parts:
     """Build the real adapters; nothing is connected before its first use."""
-    database = Database(resolve(settings.database_url, settings.database_url_secret_arn))
+    database = database or build_database(settings)
     return Parts(
         store=PostgresJobs(database),
         verbs=PostgresVerbs(database),
@@ -98,6 +105,7 @@ class Api:
 
     submit: SubmitJobs
     read: ReadJobs
+    history: ReadHistory
     complete: CompleteStage
     grant_stream: GrantStream
     cancel: CancelJob
@@ -110,7 +118,8 @@ class Api:
 
 def build_api(settings: OrchestratorApiSettings, parts: Parts | None = None) -> Api:
     """Build orchestrator/api."""
-    shared = assemble(parts or build_parts(settings))
+    database = build_database(settings)
+    shared = assemble(parts or build_parts(settings, database))
     allowed = parse_allowed_hosts(settings.allowed_private_hosts)
     clock = SystemClock()
     store, verbs = shared.parts.store, shared.parts.verbs
@@ -119,6 +128,7 @@ def build_api(settings: OrchestratorApiSettings, parts: Parts | None = None) -> 
     return Api(
         SubmitJobs(store, shared.relay, allowed),
         read,
+        ReadHistory(PostgresHistory(database)),
         CompleteStage(shared.record, shared.calls),
         GrantStream(read, clock, secret),
         CancelJob(verbs, shared.calls, clock),
@@ -142,15 +152,15 @@ def build_results(settings: OrchestratorResultsSettings, parts: Parts | None = N
     )
 
 
-def build_sweeper(settings: OrchestratorSweeperSettings, parts: Parts | None = None) -> SweepJobs:
-    """Build orchestrator/sweeper."""
-    shared = assemble(parts or build_parts(settings))
-    return SweepJobs(shared.parts.store, shared.calls, shared.parts.observability)
-
-
 def build_dead_letters(
-    settings: OrchestratorDeadLettersSettings, parts: Parts | None = None
+    settings: OrchestratorDeadLettersSettings, parts: Parts | None = None, blobs: BlobStore | None = None
 ) -> BuryDeadLetters:
     """Build orchestrator/dead_letters."""
     shared = assemble(parts or build_parts(settings))
-    return BuryDeadLetters(shared.parts.store, shared.record, shared.calls, shared.parts.observability)
+    return BuryDeadLetters(
+        shared.parts.store,
+        shared.record,
+        shared.calls,
+        blobs or S3Blobs(settings.bucket_name),
+        shared.parts.observability,
+    )

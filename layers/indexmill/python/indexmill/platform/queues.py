@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
+
+MESSAGE_BYTES: Final = 1_048_576
+"""The largest message that a queue takes."""
 
 
 class Queue(Protocol):

@@ -46,7 +46,7 @@ class InMemoryOutbox:
     def mark_sent(self, ids: Sequence[str]) -> None:
         """Note that these messages are out."""
         for message_id in ids:
-            self.rows[message_id].sent = True
+            self.rows[message_id].sent_at = self.clock.now()
 
     def mark_failed(self, ids: Sequence[str], error: str) -> None:
         """Give claimed messages back after a failed try."""

@@ -43,9 +43,15 @@ class Row:
     row: OutboxRow
     claimed_until: datetime
     created: int
-    sent: bool = False
+    sent_at: datetime | None = None
     parked: bool = False
     tries: int = 0
+    rescues: int = 0
+
+    @property
+    def sent(self) -> bool:
+        """Whether it is out."""
+        return self.sent_at is not None
 
 
 @dataclass

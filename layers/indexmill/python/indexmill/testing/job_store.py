@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from typing import Any
 
 from indexmill.contracts.job import Job, JobError, JobStatus
@@ -40,8 +39,6 @@ from indexmill.testing.job_records import (
     keeps,
     matches,
 )
-
-_STUCK = timedelta(minutes=30)
 
 
 @dataclass
@@ -250,23 +247,8 @@ class InMemoryJobs(InMemoryOutbox):
             self.records[job_id].issued = again.generation
         return rows
 
-    def rescue(self, limit: int) -> list[OutboxRow]:
-        """Return the kept message of each job that nothing happened to for 30 minutes."""
-        now = self.clock.now()
-        found: list[OutboxRow] = []
-        for record in self.records.values():
-            job = record.job
-            if job.status.terminal or job.updated_at >= now - _STUCK or len(found) == limit:
-                continue
-            kept = [row for row in self.rows.values() if keeps(row, job) and (row.sent or row.parked)]
-            if not kept:
-                continue
-            row = max(kept, key=lambda row: row.created)
-            row.sent, row.parked, row.tries, row.claimed_until = False, False, 0, now + CLAIM
-            record.job = job.model_copy(update={"updated_at": now})
-            found.append(row.row)
-        return found
-
     def record_dead_letter(self, letter: DeadLetter) -> None:
-        """Keep a message that could not be handled."""
-        self.letters.append(letter)
+        """Keep a message that could not be handled, once."""
+        known = {(kept.queue, kept.source_id) for kept in self.letters if kept.source_id is not None}
+        if (letter.queue, letter.source_id) not in known:
+            self.letters.append(letter)

@@ -123,29 +123,10 @@ UPDATE outbox SET tries = tries + 1, last_error = %s, claimed_until = now() + in
 WHERE id = ANY(%s) AND sent_at IS NULL
 """
 
-# The product's own query for stuck jobs, then the kept message of each one's current stage and attempt. A
-# job whose message is still to be sent is the relay's. Touching updated_at keeps the next tick away.
-RESCUE: Final = f"""
-WITH stuck AS (
-    SELECT id, status, attempt FROM jobs
-    WHERE status NOT IN ('done', 'failed') AND updated_at < now() - interval '30 minutes'
-    ORDER BY updated_at LIMIT %s FOR UPDATE SKIP LOCKED
-), kept AS (
-    SELECT DISTINCT ON (outbox.job_id) outbox.id, outbox.job_id
-    FROM outbox JOIN stuck ON stuck.id = outbox.job_id AND stuck.status = outbox.stage
-        AND stuck.attempt = outbox.attempt
-    WHERE outbox.sent_at IS NOT NULL OR outbox.parked_at IS NOT NULL
-    ORDER BY outbox.job_id, outbox.created_at DESC
-), touched AS (
-    UPDATE jobs SET updated_at = now() FROM kept WHERE jobs.id = kept.job_id
-)
-UPDATE outbox SET sent_at = NULL, parked_at = NULL, tries = 0,
-    claimed_until = now() + interval '{CLAIM_S} seconds'
-FROM kept WHERE outbox.id = kept.id
-RETURNING outbox.id, outbox.job_id, outbox.attempt, outbox.stage, outbox.kind, outbox.payload, outbox.tries,
-    outbox.caller_id
+DEAD_LETTER: Final = """
+INSERT INTO dead_letters (queue, body, receive_count, reason, cause, job_id, stage, attempt, message_id,
+                          body_ref, attributes, source_id)
+VALUES (%(queue)s, %(body)s, %(receive_count)s, %(reason)s, %(cause)s, %(job_id)s, %(stage)s, %(attempt)s,
+        %(message_id)s, %(body_ref)s, %(attributes)s, %(source_id)s)
+ON CONFLICT (queue, source_id) DO NOTHING
 """
-
-DEAD_LETTER: Final = (
-    "INSERT INTO dead_letters (queue, job_id, body, receive_count, reason) VALUES (%s, %s, %s, %s, %s)"
-)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from psycopg.types.json import Jsonb
+
 from indexmill.contracts.job import Job
 from indexmill.contracts.messages import StageResult
 from indexmill.orchestrator.adapters import job_sql as sql
@@ -127,16 +129,29 @@ class PostgresJobs:
         """Give claimed messages back after a failed try."""
         self._database.read(lambda connection: connection.execute(sql.MARK_FAILED, (error, list(ids))))
 
-    def rescue(self, limit: int) -> list[OutboxRow]:
-        """Return the kept message of each stuck job."""
-        return self._rows(sql.RESCUE, limit)
-
     def record_dead_letter(self, letter: DeadLetter) -> None:
-        """Keep a message that could not be handled; NUL, which Postgres cannot store, becomes a space."""
-        body = letter.body.replace("\0", " ")
-        values = (letter.queue, letter.job_id, body, letter.receive_count, letter.reason)
+        """Keep a message that could not be handled, with what Postgres cannot store taken out."""
+        values = {
+            "queue": letter.queue,
+            "body": _storable(letter.body),
+            "receive_count": letter.receive_count,
+            "reason": letter.reason,
+            "cause": letter.cause,
+            "job_id": _storable(letter.job_id),
+            "stage": letter.stage,
+            "attempt": letter.attempt,
+            "message_id": _storable(letter.message_id),
+            "body_ref": Jsonb(letter.body_ref.model_dump()) if letter.body_ref else None,
+            "attributes": Jsonb(dict(letter.attributes)) if letter.attributes is not None else None,
+            "source_id": letter.source_id,
+        }
         self._database.read(lambda connection: connection.execute(sql.DEAD_LETTER, values))
 
     def _rows(self, statement: str, limit: int) -> list[OutboxRow]:
         rows = self._database.read(lambda connection: connection.execute(statement, (limit,)).fetchall())
         return [OutboxRow(*row) for row in rows]
+
+
+def _storable(text: str | None) -> str | None:
+    """Postgres stores neither NUL nor half a character."""
+    return None if text is None else text.replace("\0", " ").encode("utf-8", "replace").decode()

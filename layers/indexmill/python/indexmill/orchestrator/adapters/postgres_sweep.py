@@ -1,0 +1,116 @@
+"""SweepStore on Postgres."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from psycopg.types.json import Jsonb
+
+from indexmill.orchestrator.accounting import agreed
+from indexmill.orchestrator.adapters import sweep_sql as sql
+from indexmill.orchestrator.adapters.postgres_admission import admit
+from indexmill.orchestrator.admission import Limits
+from indexmill.orchestrator.pipeline import STAGES
+from indexmill.orchestrator.ports import OutboxRow
+from indexmill.orchestrator.ports_sweep import Count, Retention, Silent
+from indexmill.platform.adapters.postgres import Connection, Database
+
+
+class PostgresSweep:
+    """The sweeper's statements, each safe beside another sweeper's."""
+
+    def __init__(self, database: Database) -> None:
+        """Nothing is opened yet."""
+        self._database = database
+
+    def now(self) -> datetime:
+        """Return the database's time."""
+        at: datetime = self._rows(sql.NOW)[0][0]
+        return at
+
+    def admit_all(self) -> list[OutboxRow]:
+        """Let waiting jobs of every caller start."""
+        callers = [row[0] for row in self._rows(sql.WAITING_CALLERS)]
+        return self._database.run(lambda connection: admit(connection, Limits(), callers)) if callers else []
+
+    def outside(self, before: datetime) -> Mapping[str, int]:
+        """Return, by stage, how many of its jobs have no message in the outbox."""
+        stages = [stage.name for stage in STAGES]
+        return dict(self._rows(sql.OUTSIDE, {"stages": stages, "before": before}))
+
+    def confirm(self, stage: str, count: Count) -> int:
+        """Keep `count` and return what it and the one before agree on."""
+
+        def work(connection: Connection) -> int:
+            if connection.execute(sql.FIRST_COUNT, (stage, count.missing, count.at)).fetchone():
+                return 0
+            last = connection.execute(sql.LAST_COUNT, (stage,)).fetchone()
+            found = agreed(Count(*last) if last else None, count)
+            if found is None:
+                return 0
+            connection.execute(sql.KEEP_COUNT, (count.missing, count.at, stage))
+            return found
+
+        return self._database.run(work)
+
+    def silent(self, stage: str, limit: int, before: datetime, *, passed: bool) -> list[Silent]:
+        """Return jobs of `stage` whose message is out: longest without an event first."""
+        values = {"stages": [stage], "limit": limit, "before": before, "passed": passed}
+        return [Silent(*row) for row in self._rows(sql.SILENT, values)]
+
+    def stuck(self, empty: Sequence[str], busy: Sequence[str], limit: int) -> list[Silent]:
+        """Return jobs without an event for 30 minutes, less those that wait for a known reason."""
+        stages = [*empty, *busy]
+        if not self._rows(sql.ANY_STUCK, (stages,))[0][0]:
+            return []
+        values = {"stages": stages, "empty": list(empty), "limit": limit}
+        return [Silent(*row) for row in self._rows(sql.STUCK, values)]
+
+    def send_again(self, jobs: Sequence[Silent]) -> int:
+        """Hand kept messages to the relay, unless something happened to their job meanwhile."""
+        columns = (
+            [job.job_id for job in jobs],
+            [job.message_id for job in jobs],
+            [job.updated_at for job in jobs],
+        )
+        return len(self._rows(sql.SEND_AGAIN, columns))
+
+    def parked(self) -> int:
+        """Return how many messages were set aside."""
+        return int(self._rows(sql.PARKED)[0][0])
+
+    def purge(self, keep: Retention, limit: int) -> Mapping[str, int]:
+        """Delete a batch of each kind of rows that are no longer needed."""
+        values = {
+            "payloads": keep.payloads,
+            "inbox": keep.inbox,
+            "keys": keep.idempotency_keys,
+            "limit": limit,
+        }
+
+        def delete(connection: Connection) -> dict[str, int]:
+            return {kind: connection.execute(text, values).rowcount for kind, text in sql.PURGE.items()}
+
+        return self._database.read(delete)
+
+    def pauses(self) -> Mapping[str, str]:
+        """Return why an operator holds back a stage, by stage."""
+        return dict(self._rows(sql.PAUSES))
+
+    def incidents(
+        self, kind: str, current: Mapping[str, Mapping[str, object]]
+    ) -> tuple[list[str], list[str]]:
+        """Make `current` the open incidents of `kind`; return what opened and closed."""
+        details = [Jsonb(dict(detail)) for detail in current.values()]
+
+        def work(connection: Connection) -> tuple[list[str], list[str]]:
+            opened = connection.execute(sql.OPEN_INCIDENTS, (kind, list(current), details)).fetchall()
+            closed = connection.execute(sql.CLOSE_INCIDENTS, (kind, list(current))).fetchall()
+            return [row[0] for row in opened], [row[0] for row in closed]
+
+        return self._database.run(work)
+
+    def _rows(self, statement: str, values: Any = None) -> list[tuple[Any, ...]]:
+        return self._database.read(lambda connection: connection.execute(statement, values).fetchall())

@@ -1,0 +1,137 @@
+"""The sweeper's statements."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from indexmill.orchestrator.ports_sweep import MOST_RESCUES
+
+NOW: Final = "SELECT now()"
+
+WAITING_CALLERS: Final = "SELECT DISTINCT caller_id FROM jobs WHERE status = 'pending'"
+
+OUTSIDE: Final = """
+SELECT status, count(*) FROM jobs
+WHERE status = ANY(%(stages)s) AND NOT EXISTS (
+    SELECT FROM outbox AS o
+    WHERE o.job_id = jobs.id AND o.attempt = jobs.attempt AND o.stage = jobs.status
+        AND o.parked_at IS NULL AND (o.sent_at IS NULL OR o.sent_at > %(before)s)
+)
+GROUP BY status
+"""
+
+FIRST_COUNT: Final = """
+INSERT INTO sweep_state (stage, missing, counted_at) VALUES (%s, %s, %s)
+ON CONFLICT DO NOTHING RETURNING stage
+"""
+LAST_COUNT: Final = "SELECT missing, counted_at FROM sweep_state WHERE stage = %s FOR UPDATE"
+KEEP_COUNT: Final = "UPDATE sweep_state SET missing = %s, counted_at = %s WHERE stage = %s"
+
+# How far each caller has got in a stage: when the newest message was sent whose job has left the stage.
+# Queues keep the order of one caller's messages roughly: what was sent a minute earlier should be done too.
+_REACHED: Final = """
+reached AS (
+    SELECT o.stage, o.caller_id, max(o.sent_at) - interval '60 seconds' AS until
+    FROM outbox AS o JOIN jobs ON jobs.id = o.job_id
+    WHERE o.stage = ANY(%(stages)s) AND o.created_at > now() - interval '1 day' AND o.sent_at IS NOT NULL
+        AND (jobs.status <> o.stage OR jobs.attempt <> o.attempt)
+    GROUP BY o.stage, o.caller_id
+)
+"""
+_NEWEST_MESSAGE: Final = """
+LEFT JOIN LATERAL (
+    SELECT o.id, o.sent_at, o.parked_at, o.rescues FROM outbox AS o
+    WHERE o.job_id = jobs.id AND o.attempt = jobs.attempt AND o.stage = jobs.status
+    ORDER BY o.created_at DESC LIMIT 1
+) AS kept ON true
+"""
+_SILENT_COLUMNS: Final = (
+    "jobs.id, jobs.caller_id, jobs.status, jobs.attempt, jobs.url, jobs.updated_at,"
+    " now() - jobs.updated_at AS stuck_for, kept.id, coalesce(kept.rescues, 0),"
+    " coalesce(kept.parked_at IS NOT NULL, false)"
+)
+# A job that said when it goes on is the least likely to have lost its message.
+SILENT: Final = f"""
+WITH {_REACHED}
+SELECT {_SILENT_COLUMNS}
+FROM jobs {_NEWEST_MESSAGE}
+LEFT JOIN reached ON reached.stage = jobs.status AND reached.caller_id = jobs.caller_id
+WHERE jobs.status = ANY(%(stages)s) AND (kept.parked_at IS NOT NULL OR kept.sent_at <= %(before)s)
+    AND (NOT %(passed)s OR kept.parked_at IS NOT NULL OR kept.sent_at < reached.until
+         OR jobs.updated_at < now() - interval '30 minutes')
+ORDER BY kept.parked_at IS NULL, kept.rescues >= {MOST_RESCUES},
+    coalesce(jobs.next_retry_at > now(), false), jobs.updated_at, jobs.id
+LIMIT %(limit)s
+"""
+
+ANY_STUCK: Final = """
+SELECT EXISTS (SELECT FROM jobs WHERE status = ANY(%s) AND updated_at < now() - interval '30 minutes')
+"""
+# The product's own query for stuck jobs (not ended, no event for 30 minutes, the oldest first), less those
+# that wait for a reason: to be admitted, to be sent, for their next try, or for their turn in a queue.
+STUCK: Final = f"""
+WITH {_REACHED}
+SELECT {_SILENT_COLUMNS}
+FROM jobs {_NEWEST_MESSAGE}
+LEFT JOIN reached ON reached.stage = jobs.status AND reached.caller_id = jobs.caller_id
+WHERE jobs.status NOT IN ('done', 'failed') AND jobs.updated_at < now() - interval '30 minutes'
+    AND jobs.status <> 'pending' AND jobs.status = ANY(%(stages)s)
+    AND (kept.id IS NULL OR kept.sent_at IS NOT NULL OR kept.parked_at IS NOT NULL)
+    AND (jobs.next_retry_at IS NULL OR jobs.next_retry_at < now() - interval '30 minutes')
+    AND (jobs.status = ANY(%(empty)s) OR kept.id IS NULL OR kept.parked_at IS NOT NULL
+         OR kept.sent_at < reached.until)
+ORDER BY jobs.updated_at LIMIT %(limit)s
+"""
+
+# In the order of ids, like every other lock on several jobs; a locked one is just being moved on.
+SEND_AGAIN: Final = """
+WITH chosen AS (
+    SELECT jobs.id, seen.message_id
+    FROM unnest(%s::text[], %s::text[], %s::timestamptz[]) AS seen(job_id, message_id, updated_at)
+    JOIN jobs ON jobs.id = seen.job_id AND jobs.updated_at = seen.updated_at
+    WHERE jobs.status NOT IN ('done', 'failed')
+    ORDER BY jobs.id FOR UPDATE OF jobs SKIP LOCKED
+), touched AS (
+    UPDATE jobs SET updated_at = now() FROM chosen WHERE jobs.id = chosen.id
+)
+UPDATE outbox SET sent_at = NULL, parked_at = NULL, tries = 0, rescues = rescues + 1, claimed_until = now()
+FROM chosen WHERE outbox.id = chosen.message_id RETURNING outbox.id
+"""
+
+PARKED: Final = "SELECT count(*) FROM outbox WHERE parked_at IS NOT NULL"
+
+PURGE: Final = {
+    "outbox": """
+DELETE FROM outbox WHERE id IN (
+    SELECT o.id FROM outbox AS o JOIN jobs ON jobs.id = o.job_id
+    WHERE o.created_at < now() - %(payloads)s::interval AND jobs.ended_at < now() - %(payloads)s::interval
+        AND (o.sent_at IS NOT NULL OR o.parked_at IS NOT NULL)
+    LIMIT %(limit)s FOR UPDATE OF o SKIP LOCKED
+)
+""",
+    "inbox": """
+DELETE FROM inbox WHERE message_id IN (
+    SELECT message_id FROM inbox WHERE received_at < now() - %(inbox)s::interval
+    LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+)
+""",
+    "idempotency_keys": """
+DELETE FROM idempotency_keys WHERE (caller_id, key) IN (
+    SELECT caller_id, key FROM idempotency_keys WHERE created_at < now() - %(keys)s::interval
+    LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+)
+""",
+}
+
+PAUSES: Final = "SELECT stage, reason FROM pauses"
+
+OPEN_INCIDENTS: Final = """
+INSERT INTO incidents (kind, subject, detail)
+SELECT %s, subject, detail FROM unnest(%s::text[], %s::jsonb[]) AS current(subject, detail)
+ON CONFLICT (kind, subject) WHERE closed_at IS NULL DO NOTHING
+RETURNING subject
+"""
+CLOSE_INCIDENTS: Final = """
+UPDATE incidents SET closed_at = now()
+WHERE kind = %s AND closed_at IS NULL AND subject <> ALL(%s::text[]) RETURNING subject
+"""

@@ -1,0 +1,82 @@
+"""Turn the stages' event source mappings on and off: the only place that does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from indexmill.contracts.errors import TransientError
+from indexmill.orchestrator.ports_sweep import SweepStore, Switch
+from indexmill.platform.breakers import EMBEDDING, INDEX, BreakerStates, StatesAway
+from indexmill.platform.clock import Clock
+from indexmill.platform.observability import Observability
+
+EVERY_STAGE: Final = "*"
+BREAKER_STAGE: Final = {EMBEDDING: "embedding", INDEX: "embedding"}
+"""Which stage stands still while a breaker is open, by breaker. A domain's only makes its messages wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetSwitches:
+    """A stage is on unless an operator's pause or an open breaker says no: none stays off by accident."""
+
+    store: SweepStore
+    breakers: BreakerStates
+    switches: Mapping[str, Switch]
+    """By stage; a stage that is called directly has none."""
+    observability: Observability
+    clock: Clock
+
+    def __call__(self) -> list[str]:
+        """Set all switches and return the stages that stand still. Raises TransientError."""
+        pauses, breakers = self.store.pauses(), self._breakers()
+        self._tell("paused", pauses)
+        self._tell("breaker_open", breakers)
+        held = {stage: reason for stage in self.switches if (reason := _reason(stage, pauses, breakers))}
+        for stage, switch in self.switches.items():
+            self._set(stage, switch, held.get(stage))
+        return list(held)
+
+    def _breakers(self) -> Mapping[str, str]:
+        """Return why each open breaker is open; one that wants a probe needs its stage for that."""
+        try:
+            states = self.breakers.read()
+        except StatesAway:
+            # Without them nobody is held back: a worker asks its breaker itself.
+            self.observability.log.warning("breakers.unknown")
+            return {}
+        now = self.clock.now().timestamp()
+        return {
+            name: f"{state.failures} failures in a row"
+            for name, state in states.items()
+            if state.phase(now) == "open"
+        }
+
+    def _set(self, stage: str, switch: Switch, reason: str | None) -> None:
+        try:
+            changed = switch.set(on=reason is None)
+        except TransientError as error:
+            self.observability.log.warning("switch.failed", extra={"stage": stage, "code": error.code})
+            return
+        if changed:
+            to = "on" if reason is None else "off"
+            self.observability.log.warning(
+                "stage.switched", extra={"stage": stage, "to": to, "reason": reason}
+            )
+            self.observability.count("stage_switched_total", stage=stage, to=to)
+
+    def _tell(self, kind: str, current: Mapping[str, str]) -> None:
+        detail = {subject: {"reason": reason} for subject, reason in current.items()}
+        opened, closed = self.store.incidents(kind, detail)
+        for subject in opened:
+            self.observability.log.warning("incident.opened", extra={"kind": kind, "subject": subject})
+        for subject in closed:
+            self.observability.log.info("incident.closed", extra={"kind": kind, "subject": subject})
+
+
+def _reason(stage: str, pauses: Mapping[str, str], breakers: Mapping[str, str]) -> str | None:
+    if stage in pauses or EVERY_STAGE in pauses:
+        return pauses.get(stage) or pauses[EVERY_STAGE]
+    closed_by = [name for name in breakers if BREAKER_STAGE.get(name) == stage]
+    return f"breaker {closed_by[0]} is open" if closed_by else None

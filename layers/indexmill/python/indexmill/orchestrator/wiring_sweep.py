@@ -1,0 +1,75 @@
+"""The sweeper's composition root."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from indexmill.orchestrator.accounting import CountMessages
+from indexmill.orchestrator.adapters.lambda_switch import LambdaSwitch
+from indexmill.orchestrator.adapters.postgres_sweep import PostgresSweep
+from indexmill.orchestrator.housekeeping import Purge
+from indexmill.orchestrator.ports_sweep import Admission, Backlog, Retention, SweepStore, Switch
+from indexmill.orchestrator.rescue import Rescue
+from indexmill.orchestrator.settings import OrchestratorSweeperSettings
+from indexmill.orchestrator.sweep import Stores, SweepJobs
+from indexmill.orchestrator.switches import SetSwitches
+from indexmill.orchestrator.wiring import Parts, assemble, build_database, build_parts
+from indexmill.platform.adapters.dynamodb_breakers import DynamoDbBreakers
+from indexmill.platform.adapters.sqs_backlog import SqsBacklog
+from indexmill.platform.breakers import BreakerStates
+from indexmill.platform.clock import Clock, SystemClock
+
+
+@dataclass(frozen=True, slots=True)
+class SweepParts:
+    """What only the sweeper uses; tests put twins in."""
+
+    store: SweepStore
+    admission: Admission
+    queues: Mapping[str, Backlog]
+    """By stage."""
+    callbacks: Backlog
+    switches: Mapping[str, Switch]
+    """By stage."""
+    breakers: BreakerStates
+    clock: Clock
+
+
+def assemble_sweeper(parts: Parts, own: SweepParts, keep: Retention | None = None) -> SweepJobs:
+    """Put the parts together."""
+    shared = assemble(parts)
+    told = parts.observability
+    return SweepJobs(
+        stores=Stores(parts.store, own.store, own.admission),
+        relay=shared.calls,
+        count=CountMessages(own.store, own.queues, own.callbacks),
+        rescue=Rescue(own.store, shared.record, shared.calls, told),
+        switches=SetSwitches(own.store, own.breakers, own.switches, told, own.clock),
+        purge=Purge(own.store, keep or Retention()),
+        observability=told,
+    )
+
+
+def build_sweeper(settings: OrchestratorSweeperSettings) -> SweepJobs:
+    """Build orchestrator/sweeper."""
+    database = build_database(settings)
+    store, clock = PostgresSweep(database), SystemClock()
+    own = SweepParts(
+        store=store,
+        admission=store,
+        queues={
+            "scraping": SqsBacklog([settings.scrape_queue_url, settings.scrape_dlq_url]),
+            "embedding": SqsBacklog([settings.embed_queue_url, settings.embed_dlq_url]),
+        },
+        callbacks=SqsBacklog([settings.callbacks_queue_url, settings.callbacks_dlq_url]),
+        switches={
+            "scraping": LambdaSwitch(settings.scrape_mapping_id),
+            "embedding": LambdaSwitch(settings.embed_mapping_id),
+        },
+        breakers=DynamoDbBreakers(settings.state_table, clock),
+        clock=clock,
+    )
+    keep = Retention(payloads=timedelta(days=settings.payload_retention_days))
+    return assemble_sweeper(build_parts(settings, database), own, keep)

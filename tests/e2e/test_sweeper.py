@@ -1,0 +1,140 @@
+"""The sweeper on the whole local cloud: who may log in as whom, pauses, and messages that vanish."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import httpx
+import psycopg
+import pytest
+
+from indexmill.client import Client
+from indexmill.platform.adapters.notify_orchestrator import NotifyOrchestrator
+from indexmill.platform.adapters.postgres import Connection
+from indexmill.testing.queues import InMemoryQueue
+from tests.support.jobs import embedded
+from tests.support.stack import RunningStack, eventually, index
+
+pytestmark = pytest.mark.e2e
+
+CORPUS, PAGE = "swept", "/collections/bookboat.html"
+
+
+@pytest.fixture
+def database(stack: RunningStack) -> Iterator[Connection]:
+    """Yield the owner's connection; nothing is paused afterwards."""
+    with psycopg.connect(stack.database_url, autocommit=True) as connection:
+        yield connection
+        connection.execute("DELETE FROM pauses")
+    sweep(stack)
+
+
+@pytest.fixture
+def sqs(stack: RunningStack) -> Any:
+    make: Any = boto3.client
+    return make(
+        "sqs",
+        endpoint_url=stack.aws_endpoint,
+        region_name=stack.region,
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
+    )
+
+
+def sweep(stack: RunningStack) -> dict[str, int]:
+    """Do one tick now, beside those of the schedule."""
+    url = f"{stack.invoke_endpoint}/2015-03-31/functions/OrchestratorSweeper/invocations"
+    answer = httpx.post(url, json={}, timeout=60.0)
+    assert "X-Amz-Function-Error" not in answer.headers, answer.text
+    done: dict[str, int] = answer.json()
+    return done
+
+
+def pass_a_minute(database: Connection) -> None:
+    database.execute("UPDATE outbox SET sent_at = sent_at - interval '61 seconds'")
+    database.execute("UPDATE sweep_state SET counted_at = counted_at - interval '61 seconds'")
+
+
+def enabled(stack: RunningStack, mapping: str) -> bool:
+    sources = next(value for key, value in find(stack.status(), "sources"))
+    return bool(sources[mapping]["enabled"])
+
+
+def find(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for key, part in value.items():
+            if key == name:
+                yield key, part
+            yield from find(part, name)
+
+
+def test_each_service_logs_in_as_itself(stack: RunningStack, client: Client, database: Connection) -> None:
+    job = index(client, stack.site + PAGE, CORPUS)
+    history = client.history(job.job_id)
+    assert (job.status, history.intact) == ("done", True)
+    assert [each.to_status for each in history.entries] == [
+        *("pending", "scraping", "chunking", "embedding", "done"),
+    ]
+    queue = InMemoryQueue()
+    notify = NotifyOrchestrator(stack.gateway, stack.ops_key, queue)
+    assert (notify(embedded(job.job_id)), queue.bodies) == ("http", [])
+    assert client.history(job.job_id) == history
+    sweep(stack)
+    rows = database.execute(
+        "SELECT DISTINCT usename FROM pg_stat_activity"
+        " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+    ).fetchall()
+    assert {row[0] for row in rows} == {"indexmill_orchestrator_app", "indexmill_embedding_app"}
+
+
+def test_a_paused_stage_stands_still_and_goes_on(
+    stack: RunningStack, client: Client, database: Connection
+) -> None:
+    database.execute("INSERT INTO pauses (stage, reason, paused_by) VALUES ('scraping', 'a test', 'me')")
+    sweep(stack)
+    assert not enabled(stack, "ScraperWorkerTasks")
+    assert enabled(stack, "EmbeddingWorkerTasks")
+    job_id = client.submit(stack.site + PAGE + "?paused", CORPUS).job_id
+    incidents = "SELECT kind, subject FROM incidents WHERE closed_at IS NULL"
+    assert database.execute(incidents.encode()).fetchall() == [("paused", "scraping")]
+    assert client.get(job_id).status == "scraping"
+    database.execute("DELETE FROM pauses")
+    sweep(stack)
+    assert enabled(stack, "ScraperWorkerTasks")
+    (job,) = client.wait([job_id], 30)
+    assert job.status == "done"
+    assert database.execute(incidents.encode()).fetchall() == []
+
+
+def test_a_message_that_vanished_is_sent_again(
+    stack: RunningStack, client: Client, database: Connection, sqs: Any
+) -> None:
+    database.execute("INSERT INTO pauses (stage, reason, paused_by) VALUES ('*', 'a test', 'me')")
+    sweep(stack)
+    ids = client.submit([f"{stack.site}{PAGE}?lost={n}" for n in range(5)], CORPUS).job_ids or []
+    queue = stack.resources["ScrapeQueue"]
+
+    def taken() -> Any:
+        return sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=2).get("Messages")
+
+    gone = eventually(taken, "messages are in the queue")
+    for message in gone:
+        sqs.delete_message(QueueUrl=queue, ReceiptHandle=message["ReceiptHandle"])
+    database.execute("DELETE FROM pauses")
+    sweep(stack)
+    rest = set(ids)
+    eventually(
+        lambda: len({each for each in rest if client.get(each).status == "done"}) == 5 - len(gone) or None,
+        "the others are done",
+    )
+
+    def found() -> bool:
+        pass_a_minute(database)
+        sweep(stack)
+        return all(client.get(each).status == "done" for each in ids)
+
+    eventually(found, "the lost ones are done", 60)
+    again = database.execute("SELECT sum(rescues) FROM outbox WHERE job_id = ANY(%s)", (ids,)).fetchone()
+    assert again == (len(gone),)

@@ -1,0 +1,177 @@
+"""Only the Orchestrator's login writes the state of jobs; Embedding's reaches the index and nothing else."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from psycopg.errors import InsufficientPrivilege
+
+from indexmill.embedding.adapters.pgvector_index import PgVectorIndex
+from indexmill.embedding.adapters.vector_sql import build_index_when_due
+from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
+from indexmill.orchestrator.adapters.postgres_sweep import PostgresSweep
+from indexmill.orchestrator.ports_sweep import Retention
+from indexmill.orchestrator.results import Decider
+from indexmill.platform.adapters.generations import PostgresGenerations
+from indexmill.platform.adapters.postgres import Connection, Database
+from indexmill.testing.clock import FrozenClock
+from local.backends.postgres import create_database, drop_database
+from local.backends.postgres_logins import create_logins, login_url, secret_parameters
+from sql.migrate import migrate
+from tests.support.index_builders import version
+from tests.support.jobs import new_job, scraped
+
+pytestmark = pytest.mark.integration
+
+INDEX = ("corpora", "spaces", "documents", "chunks", "memberships", "vectors", "postings", "corpus_totals")
+
+
+def url_of(owner_url: str, parameter: str) -> str:
+    return login_url(owner_url, secret_parameters("eu-west-1", "000000000000")[parameter])
+
+
+@pytest.fixture
+def logins(database_url: str) -> tuple[str, str]:
+    """Return the URLs of the Orchestrator's and of Embedding's login."""
+    create_logins(database_url)
+    create_logins(database_url)
+    parameters = ("OrchestratorDatabaseUrlSecretArn", "EmbeddingDatabaseUrlSecretArn")
+    first, second = (url_of(database_url, each) for each in parameters)
+    return first, second
+
+
+@pytest.fixture
+def orchestrator(logins: tuple[str, str]) -> Iterator[Database]:
+    database = Database(logins[0])
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def embedding(logins: tuple[str, str]) -> Iterator[Connection]:
+    with psycopg.connect(logins[1], autocommit=True) as connection:
+        yield connection
+
+
+def tables(owner_url: str) -> list[str]:
+    with psycopg.connect(owner_url) as connection:
+        found = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
+    return sorted(row[0] for row in found)
+
+
+def test_embedding_reaches_no_table_of_the_orchestrator(database_url: str, embedding: Connection) -> None:
+    foreign = set(tables(database_url)) - set(INDEX)
+    assert {"jobs", "job_history", "outbox", "inbox", "dead_letters", "pauses"} <= foreign
+    for table in foreign:
+        for statement in (
+            f"SELECT FROM {table}",
+            f"INSERT INTO {table} DEFAULT VALUES",
+            f"DELETE FROM {table}",
+            f"TRUNCATE {table}",
+            f"ALTER TABLE {table} ADD COLUMN more TEXT",
+        ):
+            with pytest.raises(InsufficientPrivilege):
+                embedding.execute(statement.encode())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE jobs SET status = 'done'",
+        "UPDATE jobs SET attempt = attempt + 1",
+        "INSERT INTO jobs (id, status, caller_id, url) VALUES ('x', 'done', 'c', 'u')",
+    ],
+)
+def test_embedding_cannot_write_the_state_of_a_job(embedding: Connection, change: str) -> None:
+    with pytest.raises(InsufficientPrivilege):
+        embedding.execute(change.encode())
+
+
+def test_embedding_cannot_drop_or_make_tables(embedding: Connection) -> None:
+    for statement in ("DROP TABLE vectors", "CREATE TABLE mine (id INT)", "CREATE INDEX ON vectors (chunk)"):
+        with pytest.raises(InsufficientPrivilege):
+            embedding.execute(statement.encode())
+
+
+def test_embedding_publishes_searches_and_builds_its_index(
+    logins: tuple[str, str], embedding: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = Database(logins[1])
+    index = PgVectorIndex(database)
+    published = version(["one text", "another"], generation=PostgresGenerations(database).next())
+    index.publish([published])
+    monkeypatch.setattr("indexmill.embedding.adapters.vector_sql.EXACT_LIMIT", 1)
+    (space,) = embedding.execute("SELECT id FROM spaces").fetchone() or (0,)
+    assert build_index_when_due(embedding, space)
+    (rows,) = embedding.execute("SELECT indexed_rows FROM spaces").fetchone() or (0,)
+    assert rows > 0
+    database.close()
+
+
+def test_the_orchestrator_does_its_work(orchestrator: Database) -> None:
+    store, view = PostgresJobs(orchestrator), PostgresSweep(orchestrator)
+    job = new_job()
+    store.submit([job])
+    store.apply([scraped(job.job_id)], Decider(FrozenClock()))
+    store.mark_sent([job.first.id])
+    assert view.outside(view.now()) == {}
+    view.purge(Retention(), 10)
+    view.incidents("paused", {"scraping": {}})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE job_history SET cause = 'nothing'",
+        "DELETE FROM job_history",
+        "TRUNCATE job_history",
+        "ALTER TABLE job_history DISABLE TRIGGER append_only",
+        "DELETE FROM vectors",
+        "INSERT INTO schema_migrations (name, sha256) VALUES ('x', 'y')",
+    ],
+)
+def test_the_orchestrator_cannot_change_history_or_index(orchestrator: Database, change: str) -> None:
+    with pytest.raises(InsufficientPrivilege):
+        orchestrator.connection().execute(change.encode())
+
+
+def test_every_table_is_somebodys(database_url: str) -> None:
+    """A migration that forgets to say who may use its table is seen here."""
+    query = """
+        SELECT relname FROM pg_class
+        WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND relname <> 'schema_migrations'
+            AND NOT has_table_privilege('indexmill_orchestrator', oid, 'INSERT')
+            AND NOT has_table_privilege('indexmill_embedding', oid, 'INSERT')
+    """
+    with psycopg.connect(database_url) as connection:
+        assert connection.execute(query).fetchall() == []
+
+
+def test_databases_of_one_server_may_migrate_at_once(postgres_server: str) -> None:
+    names = [f"at_once_{number}" for number in range(3)]
+    urls = [create_database(postgres_server, name) for name in names]
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        held = connection.execute(
+            "SELECT rolname FROM pg_roles WHERE rolname LIKE 'indexmill_%' AND NOT rolcanlogin"
+        ).fetchall()
+    assert len(held) == 2
+    applied: list[int] = []
+    threads = [threading.Thread(target=lambda url=url: applied.append(len(migrate(url)))) for url in urls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for name in names:
+        drop_database(postgres_server, name)
+    assert len(applied) == 3
+    assert len(set(applied)) == 1
+
+
+def test_a_login_is_found_by_its_secret_only() -> None:
+    owner = "postgresql://indexmill@127.0.0.1:5/postgres"
+    assert urlsplit(url_of(owner, "EmbeddingDatabaseUrlSecretArn")).username == "indexmill_embedding_app"
+    assert login_url(owner, "arn:aws:secretsmanager:eu-west-1:0:secret:another") == owner

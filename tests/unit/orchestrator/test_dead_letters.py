@@ -1,0 +1,191 @@
+"""What ends in a dead-letter queue: kept once, applied where it makes sense, never in a neighbour's way."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from indexmill.contracts.errors import ErrorCode, TransientError
+from indexmill.contracts.messages import StageResult, write
+from indexmill.orchestrator.dead_letters import BuryDeadLetters
+from indexmill.orchestrator.ports import DeadLetter
+from indexmill.testing.blobs import InMemoryBlobs
+from indexmill.testing.job_store import InMemoryJobs
+from tests.support.jobs import Pipeline, embedded, scraped
+
+
+class Graveyard(Pipeline):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blobs = InMemoryBlobs()
+        self.bury = BuryDeadLetters(self.store, self.record, self.calls, self.blobs, self.observability)
+
+    def lay(self, *bodies: str, receives: int = 1) -> list[str]:
+        """Deliver dead bodies, and return the ids of those that stay in their queue."""
+        records = [dead(body, str(at), receives) for at, body in enumerate(bodies)]
+        answer: dict[str, Any] = self.bury({"Records": records})
+        return [failure["itemIdentifier"] for failure in answer["batchItemFailures"]]
+
+    @property
+    def letters(self) -> list[DeadLetter]:
+        assert isinstance(self.store, InMemoryJobs)
+        return self.store.letters
+
+
+def dead(body: str, message_id: str = "m", receives: int = 1) -> dict[str, Any]:
+    attributes = {"ApproximateReceiveCount": str(receives), "SentTimestamp": "1"}
+    return {
+        "body": body,
+        "messageId": message_id,
+        "eventSourceARN": "arn:aws:sqs:r:1:Dlq",
+        "attributes": attributes,
+    }
+
+
+def error_code(p: Graveyard, job_id: str) -> str | None:
+    job = p.store.get("0123456789abcdef", job_id)
+    return job.error.code if job and job.error else None
+
+
+def test_a_dead_stage_message_fails_its_job_and_says_what_it_was() -> None:
+    p = Graveyard()
+    job_id = p.submit()
+    assert p.lay(p.scrape.bodies[0], receives=100) == []
+    assert error_code(p, job_id) == "poison_message"
+    (letter,) = p.letters
+    assert (letter.cause, letter.stage, letter.attempt, letter.job_id, letter.receive_count) == (
+        *("poison_message", "scraping", 1, job_id, 100),
+    )
+    assert letter.message_id
+    assert letter.attributes == {"ApproximateReceiveCount": "100", "SentTimestamp": "1"}
+
+
+def test_a_dead_message_of_a_stage_that_is_over_changes_nothing() -> None:
+    p = Graveyard()
+    job_id = p.submit()
+    body = p.scrape.bodies[0]
+    p.deliver(scraped(job_id))
+    assert p.lay(body) == []
+    assert p.status(job_id) == "embedding"
+
+
+def test_a_dead_message_of_another_attempt_changes_nothing() -> None:
+    p = Graveyard()
+    job_id = p.submit()
+    later = {**json.loads(p.scrape.bodies[0]), "attempt": 2}
+    assert p.lay(json.dumps(later)) == []
+    assert p.status(job_id) == "scraping"
+
+
+def test_a_dead_report_is_applied_again() -> None:
+    p = Graveyard()
+    job_id = p.submit()
+    assert p.lay(write(scraped(job_id))) == []
+    assert p.status(job_id) == "embedding"
+    assert p.letters[0].cause == "dead_callback"
+
+
+def test_a_dead_report_that_is_ahead_of_its_job_stays_until_it_counts() -> None:
+    p = Graveyard()
+    job_id = p.submit()
+    ahead = write(embedded(job_id))
+    assert p.lay(ahead) == ["0"]
+    p.deliver(scraped(job_id))
+    assert p.lay(ahead) == []
+    assert p.status(job_id) == "done"
+    assert len(p.letters) == 1
+
+
+def test_a_dead_report_that_is_ahead_for_ever_leaves_its_letter_only() -> None:
+    p = Graveyard()
+    job_id = p.submit()
+    assert p.lay(write(embedded(job_id)), receives=20) == []
+    assert len(p.letters) == 1
+
+
+UNREADABLE = '{"schema": "indexmill.scrape.v1", "job_id": 7}'
+
+
+@pytest.mark.parametrize(
+    ("body", "cause"),
+    [
+        *((body, "foreign") for body in ("", "{", "[]", '"x"', '{"schema": "else.v1"}', "[" * 100_000)),
+        (UNREADABLE, "unreadable"),
+        ('{"schema": "indexmill.result.v99", "job_id": "a"}', "newer_schema"),
+    ],
+    ids=lambda value: value[:40],
+)
+def test_what_cannot_be_read_is_kept_and_fails_no_job(body: str, cause: str) -> None:
+    p = Graveyard()
+    job_id = p.submit()
+    assert p.lay(body) == []
+    assert p.letters[0].cause == cause
+    assert p.status(job_id) == "scraping"
+
+
+def test_a_broken_message_of_a_job_says_nothing_about_it() -> None:
+    p = Graveyard()
+    job_id = p.submit()
+    assert p.lay(json.dumps({"schema": "indexmill.scrape.v1", "job_id": job_id, "attempt": 1})) == []
+    assert (p.letters[0].cause, p.status(job_id)) == ("unreadable", "scraping")
+
+
+def test_a_large_body_lies_with_the_blobs() -> None:
+    p = Graveyard()
+    job_id = p.submit()
+    body = write(scraped(job_id, text="long " * 10_000))
+    p.lay(body)
+    (letter,) = p.letters
+    assert letter.body_ref is not None
+    assert p.blobs.get(letter.body_ref).decode() == body
+    assert body.startswith(letter.body)
+    assert len(letter.body) == 2_000
+
+
+def test_a_second_delivery_of_a_letter_is_kept_once() -> None:
+    p = Graveyard()
+    p.lay("nonsense")
+    p.lay("nonsense")
+    assert len(p.letters) == 1
+
+
+class Away(InMemoryJobs):
+    """A store that is away when it is asked to `refuse`."""
+
+    refuse = ""
+
+    def record_dead_letter(self, letter: DeadLetter) -> None:
+        if self.refuse == "letters":
+            raise TransientError(ErrorCode.DATABASE_UNAVAILABLE, "away")
+        super().record_dead_letter(letter)
+
+    def apply(self, results: Any, decide: Any) -> Any:
+        if self.refuse == "results":
+            raise TransientError(ErrorCode.DATABASE_UNAVAILABLE, "away")
+        if self.refuse == "defect":
+            raise RuntimeError("a defect")
+        return super().apply(results, decide)
+
+
+@pytest.mark.parametrize("refuse", ["letters", "results", "defect"])
+def test_nothing_is_lost_while_it_cannot_be_kept_or_applied(refuse: str) -> None:
+    p = Graveyard()
+    job_id = p.submit()
+    assert isinstance(p.store, InMemoryJobs)
+    p.store.__class__ = Away
+    p.store.refuse = refuse  # type: ignore[attr-defined]
+    body = p.scrape.bodies[0]
+    stays = p.lay(body, "nonsense")
+    assert stays == (["0", "1"] if refuse == "letters" else ["0"])
+    assert p.status(job_id) == "scraping"
+    p.store.refuse = ""  # type: ignore[attr-defined]
+    assert p.lay(body, "nonsense") == []
+    assert error_code(p, job_id) == "poison_message"
+    assert len(p.letters) == 2
+
+
+def test_results_of_an_unknown_job_are_late() -> None:
+    p = Graveyard()
+    assert p.lay(write(StageResult.model_validate(scraped("nobody").model_dump(by_alias=True)))) == []

@@ -1,0 +1,115 @@
+"""Getting messages out: what one of them suffers, the others do not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from indexmill.contracts.errors import ErrorCode, TransientError
+from indexmill.contracts.messages import ScrapeTask, read
+from indexmill.orchestrator.ports import OutboxRow
+from indexmill.platform.queues import MESSAGE_BYTES
+from indexmill.testing.queues import InMemoryQueue
+from tests.support.jobs import new_job, scraped
+from tests.support.sweeper import Sweeping
+
+
+class Picky(InMemoryQueue):
+    """Refuses each body that contains `bad`."""
+
+    bad = "unsendable"
+
+    def send(self, bodies: Sequence[str]) -> list[int]:
+        self.refuse = {at for at, body in enumerate(bodies) if self.bad in body}
+        return super().send(bodies)
+
+
+def picky(p: Sweeping) -> Picky:
+    p.scrape.__class__ = Picky
+    assert isinstance(p.scrape, Picky)
+    return p.scrape
+
+
+def test_only_what_a_queue_refused_is_sent_again() -> None:
+    p = Sweeping()
+    picky(p)
+    jobs = [p.submit(f"https://example.com/{name}") for name in ("a", "unsendable", "b")]
+    assert [read(ScrapeTask, body).job_id for body in p.scrape.bodies] == [jobs[0], jobs[2]]
+    picky(p).bad = "nothing"
+    p.clock.tick(11)
+    assert p.sweep()["leftovers"] == 1
+    assert len(p.scrape.bodies) == 3
+    p.clock.tick(40)
+    assert p.sweep()["leftovers"] == 0
+
+
+def test_a_message_that_is_never_taken_is_set_aside_and_later_ones_flow() -> None:
+    p = Sweeping()
+    picky(p)
+    for number in range(120):
+        p.submit(f"https://example.com/unsendable/{number}")
+    assert [tick["parked"] for tick in p.tick(10)][-1] == 120
+    good = p.submit("https://example.com/good")
+    assert read(ScrapeTask, p.scrape.bodies[-1]).job_id == good
+
+
+def test_a_message_that_is_never_taken_fails_its_job_in_the_end() -> None:
+    p = Sweeping()
+    picky(p)
+    job_id = p.submit("https://example.com/unsendable")
+    for _ in range(60):
+        p.tick()
+    assert p.status(job_id) == "failed"
+    job = p.store.get("0123456789abcdef", job_id)
+    assert job is not None
+    assert job.error is not None
+    assert job.error.code == "stuck_timeout"
+    assert sum(row.rescues for row in p.jobs.rows.values()) == 3
+
+
+def test_a_message_that_is_too_large_fails_its_job_at_once() -> None:
+    p = Sweeping()
+    job_id, other = p.submit(), p.submit()
+    p.calls = type(p.calls)(p.relay, p.chunker, p.record, inline_limit=10**9)
+    p.results = type(p.results)(p.record, p.calls)
+    p.deliver(scraped(job_id, text="x" * (MESSAGE_BYTES + 1)), scraped(other))
+    job = p.store.get("0123456789abcdef", job_id)
+    assert job is not None
+    assert job.error is not None
+    assert (job.failed_stage, job.error.code) == ("embedding", "message_too_large")
+    assert p.status(other) == "embedding"
+    assert len(p.embed.bodies) == 1
+    assert all(row.sent for row in p.jobs.rows.values())
+
+
+def test_submit_leaves_a_message_that_is_too_large_to_the_sweeper() -> None:
+    p = Sweeping()
+    job = new_job()
+    huge = OutboxRow(job.first.id, job.job_id, 1, "scraping", "queue", "x" * (MESSAGE_BYTES + 1))
+    (row,) = p.store.submit([type(job)(job.job_id, job.target, job.submitted_url, None, huge)]).outbox
+    p.relay.send([row])
+    assert (p.scrape.bodies, p.status(job.job_id)) == ([], "scraping")
+    p.clock.tick(31)
+    p.sweep()
+    assert p.status(job.job_id) == "failed"
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_store_that_goes_away_while_sending_costs_a_copy_at_most(when: str) -> None:
+    p = Sweeping()
+    p.scrape.away = when == "before"
+    real = p.jobs.mark_sent, p.jobs.mark_failed
+
+    def away(*_: object) -> None:
+        raise TransientError(ErrorCode.DATABASE_UNAVAILABLE, "away")
+
+    p.jobs.mark_sent = p.jobs.mark_failed = away  # type: ignore[method-assign, assignment]
+    job_id = p.submit()
+    p.jobs.mark_sent, p.jobs.mark_failed = real  # type: ignore[method-assign]
+    p.scrape.away = False
+    p.clock.tick(31)
+    p.sweep()
+    sent = [read(ScrapeTask, body) for body in p.scrape.bodies]
+    assert len(sent) == (1 if when == "before" else 2)
+    assert {(each.job_id, each.message_id) for each in sent} == {(job_id, sent[0].message_id)}

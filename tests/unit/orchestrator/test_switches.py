@@ -1,0 +1,83 @@
+"""Which stages get messages: all, unless somebody or something says no."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from indexmill.platform.breakers import OPEN_S, BreakerState
+from tests.support.sweeper import Sweeping
+
+
+def on(p: Sweeping) -> dict[str, bool]:
+    p.tick()
+    return {stage: switch.on for stage, switch in p.switches.items()}
+
+
+def break_(p: Sweeping, name: str) -> None:
+    now = p.clock.now().timestamp()
+    state = BreakerState(failures=3, failed_at=now, opened_at=now, open_until=now + 3 * OPEN_S)
+    before = p.breakers.read()[name]
+    assert p.breakers.replace(name, before, replace(state, version=before.version + 1))
+
+
+BOTH = {"scraping": True, "embedding": True}
+
+
+def test_what_was_switched_off_by_hand_is_switched_on_again() -> None:
+    p = Sweeping()
+    p.switches["scraping"].on = False
+    assert on(p) == BOTH
+    assert p.view.open_incidents["paused"] == {}
+
+
+@pytest.mark.parametrize(
+    ("paused", "expected"),
+    [
+        ("scraping", {**BOTH, "scraping": False}),
+        ("embedding", {**BOTH, "embedding": False}),
+        ("*", {"scraping": False, "embedding": False}),
+        ("chunking", BOTH),
+    ],
+)
+def test_a_pause_holds_back_its_stage(paused: str, expected: dict[str, bool]) -> None:
+    p = Sweeping()
+    p.view.paused[paused] = "a reason"
+    assert on(p) == expected
+    assert p.view.open_incidents["paused"] == {paused: {"reason": "a reason"}}
+    p.view.paused.clear()
+    assert on(p) == BOTH
+    assert p.view.open_incidents["paused"] == {}
+
+
+@pytest.mark.parametrize("name", ["embedding", "index"])
+def test_an_open_breaker_holds_back_embedding_until_it_wants_a_probe(name: str) -> None:
+    p = Sweeping()
+    break_(p, name)
+    assert on(p) == {"scraping": True, "embedding": False}
+    assert list(p.view.open_incidents["breaker_open"]) == [name]
+    assert on(p) == BOTH
+    assert p.view.open_incidents["breaker_open"] == {}
+
+
+def test_a_pause_outlasts_a_breaker() -> None:
+    p = Sweeping()
+    p.view.paused["embedding"] = "maintenance"
+    break_(p, "index")
+    assert not on(p)["embedding"]
+    assert not on(p)["embedding"]
+
+
+def test_breakers_that_cannot_be_read_hold_nobody_back() -> None:
+    p = Sweeping()
+    break_(p, "index")
+    p.breakers.away = True
+    assert on(p) == BOTH
+
+
+def test_one_switch_that_cannot_be_turned_leaves_the_other() -> None:
+    p = Sweeping()
+    p.view.paused["*"] = "a reason"
+    p.switches["scraping"].broken = True
+    assert on(p) == {"scraping": True, "embedding": False}
