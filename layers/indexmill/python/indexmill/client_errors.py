@@ -1,0 +1,57 @@
+"""How a request or a wait of the client can fail."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import httpx
+
+from indexmill.contracts.job import Job
+
+
+class ApiError(Exception):
+    """The service answered with an error.
+
+    `status` is 0 when nobody answered; `code` is then `connection_error`. `retry_after` is in seconds.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        status: int,
+        request_id: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(f"{code} ({status}): {message}" + (f" [request {request_id}]" if request_id else ""))
+        self.code = code
+        self.message = message
+        self.status = status
+        self.request_id = request_id
+        self.retry_after = retry_after
+
+
+class WaitTimeout(Exception):
+    """Some jobs were not finished in time; `jobs` is how all of them stood at last."""
+
+    def __init__(self, jobs: Sequence[Job], seconds: float) -> None:
+        open_ = sum(not job.status.terminal for job in jobs)
+        super().__init__(f"{open_} of {len(jobs)} jobs were not finished after {seconds:g} s")
+        self.jobs = list(jobs)
+
+
+def api_error(response: httpx.Response) -> ApiError:
+    """Return the error envelope, or what stands in its place when somebody else answered."""
+    try:
+        envelope = response.json()["error"]
+        code, message = str(envelope["code"]), str(envelope["message"])
+    except (ValueError, KeyError, TypeError):
+        return ApiError("upstream_error", response.text[:200] or response.reason_phrase, response.status_code)
+    retry_after = envelope.get("retry_after")
+    return ApiError(
+        code,
+        message,
+        response.status_code,
+        envelope.get("request_id"),
+        float(retry_after) if isinstance(retry_after, int | float) else None,
+    )
