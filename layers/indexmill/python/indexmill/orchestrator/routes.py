@@ -110,6 +110,13 @@ def routes(api: Api) -> APIRouter:
         headers = {} if pause is None else {"Retry-After": str(pause)}
         return tagged(job.model_dump_json().encode(), if_none_match, headers)
 
+    _about_one_job(router, api)
+    return router
+
+
+def _about_one_job(router: APIRouter, api: Api) -> None:
+    """Add what a job has beside itself."""
+
     @router.post("/jobs/{job_id}/stream-token", summary="Let a browser follow one job")
     async def stream_token(job_id: str, ctx: Caller, base_url: BaseUrl) -> StreamToken:
         """Return a `url` for `new EventSource(url)`; it is good for an hour, and for this job only."""
@@ -124,5 +131,3 @@ def routes(api: Api) -> APIRouter:
     async def stage_complete(job_id: str, body: StageCompletePayload, ctx: Caller) -> StageCompleteResponse:
         """Apply the report; a late or repeated one is 200 `already_advanced`."""
         return api.complete(ctx, job_id, body)
-
-    return router
