@@ -258,4 +258,4 @@ class Client(JobVerbs):
             ) from error
         if response.is_success:
             return response
-        raise api_error(response)
+        raise api_error(response.status_code, response.reason_phrase, response.text)

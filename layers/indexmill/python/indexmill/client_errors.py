@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-
-import httpx
 
 from indexmill.contracts.job import Job
 
@@ -40,18 +39,18 @@ class WaitTimeout(Exception):
         self.jobs = list(jobs)
 
 
-def api_error(response: httpx.Response) -> ApiError:
+def api_error(status: int, reason: str, body: str) -> ApiError:
     """Return the error envelope, or what stands in its place when somebody else answered."""
     try:
-        envelope = response.json()["error"]
+        envelope = json.loads(body)["error"]
         code, message = str(envelope["code"]), str(envelope["message"])
     except (ValueError, KeyError, TypeError):
-        return ApiError("upstream_error", response.text[:200] or response.reason_phrase, response.status_code)
+        return ApiError("upstream_error", body[:200] or reason, status)
     retry_after = envelope.get("retry_after")
     return ApiError(
         code,
         message,
-        response.status_code,
+        status,
         envelope.get("request_id"),
         float(retry_after) if isinstance(retry_after, int | float) else None,
     )
