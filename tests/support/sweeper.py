@@ -11,6 +11,7 @@ from indexmill.orchestrator.wiring import Parts
 from indexmill.orchestrator.wiring_sweep import SweepParts, assemble_sweeper
 from indexmill.testing.breakers import InMemoryBreakers
 from indexmill.testing.job_store import InMemoryJobs
+from indexmill.testing.job_verbs import InMemoryVerbs
 from indexmill.testing.queues import InMemoryQueue
 from indexmill.testing.sweep_store import InMemorySweep
 from tests.support.jobs import Pipeline
@@ -73,7 +74,8 @@ class Sweeping(Pipeline):
             breakers=self.breakers,
             clock=self.clock,
         )
-        return assemble_sweeper(Parts(self.store, dict(queues), self.chunker, self.observability), own)
+        parts = Parts(self.store, InMemoryVerbs(self.jobs), dict(queues), self.chunker, self.observability)
+        return assemble_sweeper(parts, own)
 
     def tick(self, times: int = 1) -> list[dict[str, int]]:
         """Let that many minutes pass, each with a sweep at its end."""

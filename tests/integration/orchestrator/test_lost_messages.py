@@ -11,6 +11,7 @@ import pytest
 from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
 from indexmill.orchestrator.adapters.postgres_sweep import PostgresSweep
+from indexmill.orchestrator.adapters.postgres_verbs import PostgresVerbs
 from indexmill.orchestrator.submit import SubmitJobs
 from indexmill.orchestrator.sweep import SweepJobs
 from indexmill.orchestrator.wiring import Parts
@@ -43,7 +44,8 @@ class RealSweeping(Pipeline):
             breakers=InMemoryBreakers(),
             clock=self.clock,
         )
-        parts = Parts(self.store, dict(queues), self.chunker, self.observability)
+        verbs = PostgresVerbs(database)
+        parts = Parts(self.store, verbs, dict(queues), self.chunker, self.observability)
         self.sweep: SweepJobs = assemble_sweeper(parts, own)
 
     def rows(self, statement: str) -> list[tuple[object, ...]]:
