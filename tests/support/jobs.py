@@ -58,6 +58,17 @@ def scraped(job_id: str, attempt: int = 1, text: str = "# Title\n\nSome words.")
     )
 
 
+def chunked(job_id: str, chunk_count: int = 1) -> StageResult:
+    """Return a successful chunking stage; the chunks themselves lie elsewhere."""
+    return StageResult(
+        message_id=str(uuid.uuid4()),
+        job_id=job_id,
+        stage="chunking",
+        status="success",
+        chunked=Chunked(chunk_count=chunk_count),
+    )
+
+
 def embedded(job_id: str, attempt: int = 1, chunk_count: int = 1) -> StageResult:
     """Return a successful embed stage."""
     made = Embedded(chunk_count=chunk_count, embedded=chunk_count, model="m", dimension=4, published=True)

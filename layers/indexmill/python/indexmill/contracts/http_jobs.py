@@ -40,6 +40,8 @@ class SubmitResponse(BaseModel):
     job_ids: list[str] | None = None
     """Beside `urls`, in order; null for a single `url`."""
     batch_id: str | None = None
+    expected_by: datetime | None = None
+    """By when all will most likely have ended; a poller that gives up earlier has seen no failure."""
 
 
 class JobList(BaseModel):

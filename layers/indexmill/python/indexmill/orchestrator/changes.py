@@ -71,6 +71,10 @@ class Ledger:
         ended = {final.job_id for final in self.finals.values() if final.status.terminal}
         return sorted({self.states[job_id].target.caller_id for job_id in ended})
 
+    def done(self) -> list[str]:
+        """Return the jobs that are done now."""
+        return [final.job_id for final in self.finals.values() if final.status is JobStatus.DONE]
+
     def with_admitted(self, changes: list[Change], admitted: list[OutboxRow]) -> list[Change]:
         """Return `changes` with the messages of admitted jobs behind the last one."""
         if not admitted:

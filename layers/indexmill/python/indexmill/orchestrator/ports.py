@@ -64,7 +64,9 @@ class Submission:
     accepted: list[Accepted]
     """Beside the jobs, in order."""
     outbox: list[OutboxRow]
-    """Messages of every job of the caller that was admitted by it; claimed by us."""
+    """Messages of every job that was admitted by it; claimed by us."""
+    expected_by: datetime | None = None
+    """By when all of the jobs will most likely have ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +179,7 @@ class JobStore(Protocol):
         """Accept jobs of one caller and corpus in one transaction: job, history, outbox, and their admission.
 
         A job whose document another one is at work on is that one (`deduplicated`), unless it is forced.
+        Raises CallerError(quota_exceeded) when too many jobs of the caller are pending.
         """
         ...
 
@@ -197,6 +200,10 @@ class JobStore(Protocol):
 
         A result whose id was already counted is late. New outbox rows count as claimed by us.
         """
+        ...
+
+    def admit_all(self) -> list[OutboxRow]:
+        """Let every pending job start that may, whoever's it is; the messages are claimed by us."""
         ...
 
     def claim(self, limit: int) -> list[OutboxRow]:

@@ -11,6 +11,7 @@ from indexmill.contracts.identity import CallerContext, corpus_key, corpus_name,
 from indexmill.contracts.messages import ScrapeTask, Target, write
 from indexmill.orchestrator.pipeline import FIRST
 from indexmill.orchestrator.ports import JobStore, NewJob, OutboxRow
+from indexmill.orchestrator.quotas import admission_tier
 from indexmill.orchestrator.relay import Relay
 from indexmill.platform.ids import new_id
 from indexmill.platform.urls import AllowedHosts, canonical_url
@@ -24,6 +25,7 @@ class _Submission:
     corpus: str
     batch_id: str | None
     request_id: str | None
+    tier: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,8 @@ class SubmitJobs:
         """
         urls = [request.url] if request.url is not None else list(request.urls or ())
         batch_id = self.make_id() if request.urls is not None else None
-        shared = _Submission(ctx.caller_id, corpus_name(request.corpus_name), batch_id, request_id or None)
+        corpus, tier = corpus_name(request.corpus_name), admission_tier(ctx)
+        shared = _Submission(ctx.caller_id, corpus, batch_id, request_id or None, tier)
         jobs = [self._new_job(shared, url, position) for position, url in enumerate(urls)]
         submission = self.store.submit(jobs)
         self.relay.send(submission.outbox)
@@ -52,6 +55,7 @@ class SubmitJobs:
             url_count=len(ids),
             job_ids=ids if batch_id else None,
             batch_id=batch_id,
+            expected_by=submission.expected_by,
         )
 
     def _new_job(self, shared: _Submission, url: str, position: int) -> NewJob:
@@ -66,8 +70,8 @@ class SubmitJobs:
             url=canonical,
         )
         task = ScrapeTask(message_id=message_id, job_id=job_id, url=canonical, request_id=shared.request_id)
-        first = OutboxRow(message_id, job_id, 1, FIRST, "queue", write(task))
-        return NewJob(job_id, target, url, shared.batch_id, first)
+        first = OutboxRow(message_id, job_id, 1, FIRST, "queue", write(task), caller_id=shared.caller_id)
+        return NewJob(job_id, target, url, shared.batch_id, first, tier=shared.tier)
 
     def _canonical(self, url: str, field: str) -> str:
         try:

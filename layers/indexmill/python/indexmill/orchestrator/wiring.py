@@ -71,7 +71,9 @@ def assemble(parts: Parts) -> Orchestrator:
 def build_parts(settings: OrchestratorSettings) -> Parts:
     """Build the real adapters; nothing is connected before its first use."""
     return Parts(
-        store=PostgresJobs(Database(resolve(settings.database_url, settings.database_url_secret_arn))),
+        store=PostgresJobs(
+            Database(resolve(settings.database_url, settings.database_url_secret_arn)), settings.limits
+        ),
         queues={
             "scraping": SqsQueue(settings.scrape_queue_url),
             "embedding": SqsQueue(settings.embed_queue_url),

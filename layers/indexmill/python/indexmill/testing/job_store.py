@@ -8,8 +8,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from indexmill.contracts.job import Job, JobError, JobStatus
-from indexmill.contracts.messages import StageResult, Target
+from indexmill.contracts.messages import StageResult
+from indexmill.orchestrator.admission import Floor, choose
 from indexmill.orchestrator.changes import Final, Ledger
+from indexmill.orchestrator.forecast import check_room, expected_by
 from indexmill.orchestrator.pipeline import FIRST, progress, user_message
 from indexmill.orchestrator.ports import (
     Accepted,
@@ -24,7 +26,10 @@ from indexmill.orchestrator.ports import (
     OutboxRow,
     Submission,
 )
+from indexmill.orchestrator.quotas import Limits
 from indexmill.platform.clock import Clock
+from indexmill.testing import job_lines
+from indexmill.testing.job_lines import Record
 
 _CLAIM = timedelta(seconds=30)
 _AFTER_FAILURE = timedelta(seconds=10)
@@ -32,14 +37,6 @@ _STUCK = timedelta(minutes=30)
 _PARK_AFTER = 10
 _HELD = datetime.max.replace(tzinfo=UTC)
 """A message of a job that is not admitted yet is nobody's to send."""
-
-
-@dataclass
-class _Record:
-    job: Job
-    target: Target
-    caller_id: str
-    forced: bool = False
 
 
 @dataclass
@@ -57,27 +54,43 @@ class InMemoryJobs:
     """JobStore without a database."""
 
     clock: Clock
-    records: dict[str, _Record] = field(default_factory=dict)
+    records: dict[str, Record] = field(default_factory=dict)
     rows: dict[str, _Row] = field(default_factory=dict)
     history: list[tuple[str, int, str | None, str]] = field(default_factory=list)
     events: dict[str, list[JobEvent]] = field(default_factory=dict)
     """The history of each job, numbered over all jobs."""
     inbox: set[str] = field(default_factory=set)
     letters: list[DeadLetter] = field(default_factory=list)
+    limits: Limits = field(default_factory=Limits)
+    paused: bool = False
+    """Whether an operator holds the first stage back."""
     _generation: int = 0
 
     def submit(self, jobs: Sequence[NewJob]) -> Submission:
         """Accept the jobs; the same ids again change nothing."""
-        accepted = [self._accept(new) for new in jobs]
-        return Submission(accepted, self.admit([jobs[0].target.caller_id]))
+        promises = self._promises(jobs)
+        accepted = [self._accept(new, by) for new, by in zip(jobs, promises, strict=True)]
+        return Submission(accepted, self.admit_all(), max(promises))
 
-    def _accept(self, new: NewJob) -> Accepted:
+    def _promises(self, jobs: Sequence[NewJob]) -> list[datetime]:
+        records, caller_id = self.records.values(), jobs[0].target.caller_id
+        used = job_lines.usage(records, caller_id, jobs[0].tier, self.clock.now())
+        own = [each for each in records if each.caller_id == caller_id]
+        pending = sum(each.job.status is JobStatus.PENDING for each in own)
+        pace, floor = job_lines.pace(records), self._floor()
+        check_room(pending, len(jobs), used, self.limits, floor, pace)
+        return [expected_by(pending + at, used, self.limits, floor, pace) for at in range(len(jobs))]
+
+    def _floor(self) -> Floor:
+        return job_lines.floor(self.records.values(), self.clock.now(), paused=self.paused)
+
+    def _accept(self, new: NewJob, expected: datetime) -> Accepted:
         if new.job_id in self.records:
             return Accepted(new.job_id, JobStatus.PENDING)
         known = self._in_flight(new)
         if known is not None:
             return Accepted(known.job_id, known.status, deduplicated=True)
-        record = _Record(self._new_job(new), new.target, new.target.caller_id, new.forced)
+        record = Record(self._new_job(new, expected), new.target, new.target.caller_id, new.forced, new.tier)
         self.records[new.job_id] = record
         self.history.append((new.job_id, 1, None, "pending"))
         self._happened(new.job_id, 1, "pending", None)
@@ -94,23 +107,27 @@ class InMemoryJobs:
         )
         return None if new.forced else next(same, None)
 
-    def admit(self, callers: Sequence[str]) -> list[OutboxRow]:
-        """Let every pending job of `callers` start and return its message, claimed."""
-        admitted: list[OutboxRow] = []
-        for record in self.records.values():
-            job = record.job
-            if job.status is not JobStatus.PENDING or record.caller_id not in callers:
-                continue
-            self._show(record, status=JobStatus(FIRST), updated_at=self.clock.now())
-            self.history.append((job.job_id, job.attempt, "pending", FIRST))
-            self._happened(job.job_id, job.attempt, FIRST, None)
-            for row in self.rows.values():
-                if row.row.job_id == job.job_id and row.claimed_until == _HELD:
-                    row.claimed_until = self.clock.now() + _CLAIM
-                    admitted.append(row.row)
-        return admitted
+    def admit_all(self) -> list[OutboxRow]:
+        """Let every pending job start that may and return its message, claimed."""
+        now = self.clock.now()
+        chosen = choose(job_lines.lines(self.records.values(), now), self.limits, self._floor())
+        return [self._start(self.records[job_id], now) for job_id in chosen.start]
 
-    def _new_job(self, new: NewJob) -> Job:
+    def _start(self, record: Record, now: datetime) -> OutboxRow:
+        job = record.job
+        record.admitted_at = now
+        self._show(record, status=JobStatus(FIRST), updated_at=now)
+        self.history.append((job.job_id, job.attempt, "pending", FIRST))
+        self._happened(job.job_id, job.attempt, FIRST, None)
+        (row,) = (
+            each
+            for each in self.rows.values()
+            if each.row.job_id == job.job_id and each.claimed_until == _HELD
+        )
+        row.claimed_until = now + _CLAIM
+        return row.row
+
+    def _new_job(self, new: NewJob, expected: datetime) -> Job:
         status, now = JobStatus.PENDING, self.clock.now()
         return Job(
             job_id=new.job_id,
@@ -126,12 +143,17 @@ class InMemoryJobs:
             document_id=new.target.document_id,
             priority=new.priority,
             job_type=new.job_type,
+            expected_by=expected,
         )
 
     def get(self, caller_id: str, job_id: str) -> Job | None:
         """Return the caller's job, or None."""
         record = self.records.get(job_id)
-        return record.job if record and record.caller_id == caller_id else None
+        return self._told(record) if record and record.caller_id == caller_id else None
+
+    def _told(self, record: Record) -> Job:
+        waiting = job_lines.waiting(record, self.records.values(), self.limits, self._floor())
+        return record.job.model_copy(update={"waiting": waiting})
 
     def events_after(self, caller_id: str, job_id: str, seq: int) -> JobNews | None:
         """Return the caller's job with its events after `seq`."""
@@ -148,8 +170,8 @@ class InMemoryJobs:
 
     def find(self, wanted: JobFilter) -> list[Job]:
         """Return the jobs that match, newest first."""
-        own = [record.job for record in self.records.values() if record.caller_id == wanted.caller_id]
-        jobs = [job for job in own if _matches(job, wanted)]
+        own = [self._told(each) for each in self.records.values() if each.caller_id == wanted.caller_id]
+        jobs = [job for job in own if job_lines.matches(job, wanted)]
         jobs.sort(key=lambda job: (job.created_at, job.job_id), reverse=True)
         return jobs[: wanted.limit]
 
@@ -183,10 +205,11 @@ class InMemoryJobs:
         for job_id, note in ledger.notes.items():
             waits = {"attempts": note.tries, "next_retry_at": note.next_retry_at}
             self._show(self.records[job_id], **waits, updated_at=self.clock.now())
-        return ledger.with_admitted(changes, self.admit(ledger.callers_with_room()))
+        return ledger.with_admitted(changes, self.admit_all() if ledger.callers_with_room() else [])
 
     def _finish(self, final: Final) -> None:
         record = self.records[final.job_id]
+        record.ended_at = self.clock.now() if final.status.terminal else None
         count = final.chunk_count if final.chunk_count is not None else record.job.chunk_count
         self._show(
             record,
@@ -200,7 +223,7 @@ class InMemoryJobs:
             next_retry_at=None,
         )
 
-    def _show(self, record: _Record, **changed: Any) -> None:
+    def _show(self, record: Record, **changed: Any) -> None:
         """Change the job, and what a person reads of it."""
         job = record.job.model_copy(update=changed)
         texts = {
@@ -258,18 +281,3 @@ class InMemoryJobs:
 
 def _keeps(row: _Row, job: Job) -> bool:
     return (row.row.job_id, row.row.stage, row.row.attempt) == (job.job_id, job.status.value, job.attempt)
-
-
-def _matches(job: Job, wanted: JobFilter) -> bool:
-    pairs = (
-        (wanted.corpus_name, job.corpus_name),
-        (wanted.status, job.status.value),
-        (wanted.failed_stage, job.failed_stage),
-        (wanted.url, job.url),
-    )
-    return (
-        all(want is None or want == have for want, have in pairs)
-        and (wanted.created_after is None or job.created_at >= wanted.created_after)
-        and (wanted.created_before is None or job.created_at < wanted.created_before)
-        and (wanted.before is None or (job.created_at, job.job_id) < wanted.before)
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from psycopg.types.json import Jsonb
@@ -11,9 +12,9 @@ from psycopg.types.json import Jsonb
 from indexmill.contracts.job import Job, JobError, JobStatus
 from indexmill.contracts.messages import StageResult, Target
 from indexmill.orchestrator.adapters import job_sql as sql
-from indexmill.orchestrator.adapters.postgres_admission import admit
+from indexmill.orchestrator.adapters.postgres_admission import admit, waiting_callers
+from indexmill.orchestrator.adapters.postgres_forecast import Forecasts
 from indexmill.orchestrator.adapters.postgres_submission import submit
-from indexmill.orchestrator.admission import Limits
 from indexmill.orchestrator.changes import Ledger
 from indexmill.orchestrator.pipeline import progress, user_message
 from indexmill.orchestrator.ports import (
@@ -28,7 +29,11 @@ from indexmill.orchestrator.ports import (
     OutboxRow,
     Submission,
 )
+from indexmill.orchestrator.quotas import Limits
 from indexmill.platform.adapters.postgres import Connection, Database
+
+_CALLERS_AT_ONCE = 50
+"""Their locks are held for one transaction."""
 
 
 class PostgresJobs:
@@ -38,15 +43,16 @@ class PostgresJobs:
         """Nothing is opened yet."""
         self._database = database
         self._limits = limits or Limits()
+        self._forecasts = Forecasts.of(self._limits)
 
     def submit(self, jobs: Sequence[NewJob]) -> Submission:
         """Accept all jobs in one transaction, which may be run again: their ids were made beforehand."""
-        return self._database.run(lambda connection: submit(connection, jobs, self._limits))
+        return self._database.run(lambda connection: submit(connection, jobs, self._forecasts))
 
     def get(self, caller_id: str, job_id: str) -> Job | None:
         """Return the caller's job, or None."""
         row = self._database.read(lambda c: c.execute(sql.GET, (job_id, caller_id)).fetchone())
-        return _job(row) if row else None
+        return self._told(caller_id, [_job(row)])[0] if row else None
 
     def events_after(self, caller_id: str, job_id: str, seq: int) -> JobNews | None:
         """Return the caller's job with its events after `seq`, read by one statement."""
@@ -55,7 +61,8 @@ class PostgresJobs:
         if row is None:
             return None
         *job, newest, events = row
-        return JobNews(_job(tuple(job)), newest, [_event(*event) for event in events])
+        (told,) = self._told(caller_id, [_job(tuple(job))])
+        return JobNews(told, newest, [_event(*event) for event in events])
 
     def find(self, wanted: JobFilter) -> list[Job]:
         """Return the jobs that match, newest first."""
@@ -73,7 +80,7 @@ class PostgresJobs:
             "limit": wanted.limit,
         }
         rows = self._database.read(lambda connection: connection.execute(sql.FIND, parameters).fetchall())
-        return [_job(row) for row in rows]
+        return self._told(wanted.caller_id, [_job(row) for row in rows])
 
     def state(self, job_id: str) -> JobState | None:
         """Return any caller's job without a lock."""
@@ -98,9 +105,20 @@ class PostgresJobs:
             if ledger.notes:
                 connection.execute(sql.NOTE, _note_parameters(ledger))
             ended = ledger.callers_with_room()
-            return ledger.with_admitted(changes, admit(connection, self._limits, ended) if ended else [])
+            if not ended:
+                return changes
+            return ledger.with_admitted(changes, admit(connection, self._limits, ended, ledger.done()))
 
         return self._database.run(work)
+
+    def admit_all(self) -> list[OutboxRow]:
+        """Let every pending job start that may, some callers at a time."""
+        callers = self._database.read(waiting_callers)
+        admitted: list[OutboxRow] = []
+        for at in range(0, len(callers), _CALLERS_AT_ONCE):
+            some = callers[at : at + _CALLERS_AT_ONCE]
+            admitted += self._database.run(partial(admit, limits=self._limits, callers=some))
+        return admitted
 
     def claim(self, limit: int) -> list[OutboxRow]:
         """Take unsent messages that nobody else holds."""
@@ -123,6 +141,9 @@ class PostgresJobs:
         body = letter.body.replace("\0", " ")
         values = (letter.queue, letter.job_id, body, letter.receive_count, letter.reason)
         self._database.read(lambda connection: connection.execute(sql.DEAD_LETTER, values))
+
+    def _told(self, caller_id: str, jobs: list[Job]) -> list[Job]:
+        return self._database.read(lambda connection: self._forecasts.told(connection, caller_id, jobs))
 
     def _rows(self, statement: str, limit: int) -> list[OutboxRow]:
         rows = self._database.read(lambda connection: connection.execute(statement, (limit,)).fetchall())
@@ -153,6 +174,7 @@ def _job(row: tuple[Any, ...]) -> Job:
         priority=row[15],
         job_type=row[16],
         replay_of=row[17],
+        expected_by=row[18],
     )
 
 

@@ -8,18 +8,23 @@ from typing import Any
 from indexmill.contracts.job import JobStatus
 from indexmill.orchestrator.adapters import submission_sql as sql
 from indexmill.orchestrator.adapters.postgres_admission import admit
-from indexmill.orchestrator.admission import Limits
+from indexmill.orchestrator.adapters.postgres_forecast import Forecasts
 from indexmill.orchestrator.pipeline import FIRST
 from indexmill.orchestrator.ports import Accepted, NewJob, Submission
 from indexmill.platform.adapters.postgres import Connection
 
 
-def submit(connection: Connection, jobs: Sequence[NewJob], limits: Limits) -> Submission:
+def submit(connection: Connection, jobs: Sequence[NewJob], forecasts: Forecasts) -> Submission:
     """Accept `jobs`, which share caller and corpus, within the caller's transaction."""
-    new = {row[0] for row in connection.execute(sql.SUBMIT, _parameters(jobs)).fetchall()}
+    caller_id = jobs[0].target.caller_id
+    expected = forecasts.promise(connection, caller_id, jobs[0].tier, len(jobs))
+    new = {
+        row[0]
+        for row in connection.execute(sql.SUBMIT, {**_parameters(jobs), "expected": expected}).fetchall()
+    }
     known = _in_flight(connection, [job for job in jobs if job.job_id not in new])
     accepted = [_accepted(job, new, known) for job in jobs]
-    return Submission(accepted, admit(connection, limits, [jobs[0].target.caller_id]))
+    return Submission(accepted, admit(connection, forecasts.limits, [caller_id]), max(expected))
 
 
 def _in_flight(connection: Connection, refused: Sequence[NewJob]) -> dict[str, tuple[str, str]]:
