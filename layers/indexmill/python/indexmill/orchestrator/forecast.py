@@ -11,16 +11,15 @@ from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.orchestrator.admission import Floor, Usage, hold
 from indexmill.orchestrator.quotas import Limits, Quota
 
-LAST: Final = 200
-"""Ended jobs that are looked at."""
-STRETCH: Final = 20
-"""Consecutive ends over which the highest rate is taken."""
-_ABREAST: Final = 6
-"""Jobs that run side by side without slowing each other, until a higher rate was seen."""
+LAST: Final = 40
+"""Jobs done last, by which the pace is known; more would remember an hour that was quieter, or busier."""
+_ABREAST: Final = 20
+"""Jobs of one caller that are counted on to be at work together, unless its quota says less."""
 _SAFETY: Final = 2.0
-"""What is promised takes this much longer than what is expected."""
+"""A promise is this much longer than what is expected."""
+_ACCEPTING_S: Final = 0.2
+"""What a job costs before it can start."""
 _UNKNOWN_S: Final = 15.0
-_SHORTEST_S: Final = 0.1
 _LONGEST_RETRY_S: Final = 3600.0
 
 
@@ -29,9 +28,7 @@ class Pace:
     """How fast jobs went lately."""
 
     duration_s: float | None = None
-    """From start to end; nine of ten were faster. None when no job ended yet."""
-    peak_per_s: float = 0.0
-    """Highest rate at which jobs ended."""
+    """From start to end; half of the jobs were faster. None when no job was done yet."""
 
 
 def check_room(pending: int, count: int, usage: Usage, limits: Limits, floor: Floor, pace: Pace) -> None:
@@ -58,7 +55,7 @@ def eligible_at(position: int, usage: Usage, limits: Limits, floor: Floor, pace:
         return None
     # A clock that opens the gate lets the first one through at once; else somebody has to end first.
     turns = position if until is None else position - 1
-    seconds = max(turns / _rate(usage, quota, floor, pace), _quota_s(position, usage, quota))
+    seconds = max(turns / _rate(usage, limits, floor, pace), _quota_s(position, usage, quota))
     return max(floor.now, until or floor.now) + timedelta(seconds=seconds)
 
 
@@ -66,9 +63,9 @@ def expected_by(ahead: int, usage: Usage, limits: Limits, floor: Floor, pace: Pa
     """Promise when a job submitted now behind `ahead` pending ones of its caller will have ended."""
     quota = limits.of(usage.tier)
     _, until = hold(usage, quota, floor)
-    queued_s = (usage.active + ahead) / _rate(usage, quota, floor, pace)
+    queued_s = (usage.active + ahead) / _rate(usage, limits, floor, pace)
     seconds = max(queued_s, _quota_s(ahead + 1, usage, quota)) + _duration_s(pace)
-    return max(floor.now, until or floor.now) + timedelta(seconds=_SAFETY * seconds)
+    return max(floor.now, until or floor.now) + timedelta(seconds=_SAFETY * seconds + _ACCEPTING_S)
 
 
 def _quota_s(position: int, usage: Usage, quota: Quota) -> float:
@@ -82,13 +79,16 @@ def _beyond(position: int, limit: int | None, used: int) -> float:
     return 0.0 if limit is None else max(0, position - max(1, limit - used)) / limit
 
 
-def _rate(usage: Usage, quota: Quota, floor: Floor, pace: Pace) -> float:
-    """Jobs per second that the caller may count on: its share of all, and no more than its quota lets run."""
-    duration = _duration_s(pace)
-    callers = floor.callers + (usage.active == 0)
-    share = max(pace.peak_per_s, _ABREAST / duration) / callers
-    return share if quota.max_active is None else min(share, quota.max_active / duration)
+def _rate(usage: Usage, limits: Limits, floor: Floor, pace: Pace) -> float:
+    """Jobs of the caller that end per second: as many as are at work, in the time that each takes.
+
+    What others have at work shows in that time, and is counted here only as places that they take.
+    """
+    quota = limits.of(usage.tier)
+    callers = max(1, floor.callers + (usage.active == 0))
+    places = min(quota.max_active or _ABREAST, _ABREAST, max(1, limits.window // callers))
+    return places / _duration_s(pace)
 
 
 def _duration_s(pace: Pace) -> float:
-    return _UNKNOWN_S if pace.duration_s is None else max(pace.duration_s, _SHORTEST_S)
+    return _UNKNOWN_S if pace.duration_s is None else max(pace.duration_s, 0.01)

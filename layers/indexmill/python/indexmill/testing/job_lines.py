@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from statistics import median
 
 from indexmill.contracts.job import Job, JobStatus, Waiting
 from indexmill.contracts.messages import Target
 from indexmill.orchestrator.admission import SECONDS_PER_POINT, Candidate, Floor, Line, Usage, hold
-from indexmill.orchestrator.forecast import LAST, STRETCH, Pace, eligible_at
+from indexmill.orchestrator.forecast import LAST, Pace, eligible_at
 from indexmill.orchestrator.ports import JobFilter
 from indexmill.orchestrator.quotas import Limits
 
@@ -83,17 +84,12 @@ def floor(records: Iterable[Record], now: datetime, *, paused: bool) -> Floor:
 
 def pace(records: Iterable[Record]) -> Pace:
     """Say how fast the jobs went that were done last."""
-    ends = sorted(
-        (each.ended_at, (each.ended_at - each.admitted_at).total_seconds())
-        for each in records
+    took = [
+        (each.ended_at - each.admitted_at).total_seconds()
+        for each in sorted(records, key=lambda each: each.job.updated_at)
         if each.job.status is JobStatus.DONE and each.ended_at and each.admitted_at
-    )[-LAST:]
-    if not ends:
-        return Pace()
-    took = sorted(seconds for _, seconds in ends)
-    spans = [(ends[at][0] - ends[at - STRETCH][0]).total_seconds() for at in range(STRETCH, len(ends))]
-    peak = max((STRETCH / max(span, 0.05) for span in spans), default=0.0)
-    return Pace(took[int(0.9 * (len(took) - 1))], peak)
+    ][-LAST:]
+    return Pace(median(took) if took else None)
 
 
 def waiting(record: Record, records: Collection[Record], limits: Limits, now_on: Floor) -> Waiting | None:

@@ -88,14 +88,7 @@ WHERE job_id = ANY(%s) GROUP BY job_dependencies.job_id
 """
 # Jobs that were done last, by an index that is there anyway.
 PACE: Final = """
-WITH last AS (
-    SELECT updated_at AS ended, extract(epoch FROM ended_at - admitted_at)::float8 AS took FROM jobs
-    WHERE status = 'done' ORDER BY updated_at DESC LIMIT %(last)s
-)
-SELECT percentile_cont(0.9) WITHIN GROUP (ORDER BY took),
-    (SELECT coalesce(max(%(stretch)s / greatest(span, 0.05)), 0) FROM (
-        SELECT extract(epoch FROM ended - lag(ended, %(stretch)s) OVER (ORDER BY ended))::float8 AS span
-        FROM last
-    ) AS stretches)
-FROM last
+SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM ended_at - admitted_at)::float8) FROM (
+    SELECT ended_at, admitted_at FROM jobs WHERE status = 'done' ORDER BY updated_at DESC LIMIT %s
+) AS last
 """

@@ -11,17 +11,17 @@ from indexmill.contracts.job import Job, JobStatus, Waiting
 from indexmill.orchestrator.adapters import admission_sql as sql
 from indexmill.orchestrator.adapters.postgres_admission import floor_of, usage_of, usage_parameters
 from indexmill.orchestrator.admission import Floor, Usage, hold
-from indexmill.orchestrator.forecast import LAST, STRETCH, Pace, check_room, eligible_at, expected_by
+from indexmill.orchestrator.forecast import LAST, Pace, check_room, eligible_at, expected_by
 from indexmill.orchestrator.quotas import Limits
 from indexmill.platform.adapters.postgres import Connection
 from indexmill.platform.clock import Clock, SystemClock
 
-_KNOWN_FOR_S: Final = 5.0
+_KNOWN_FOR_S: Final = 1.0
 
 
 @dataclass(slots=True)
 class Forecasts:
-    """Forecasts by the database's own figures; the pace is asked for every few seconds at most."""
+    """Forecasts by the database's own figures; the pace is asked for once a second at most."""
 
     limits: Limits
     clock: Clock
@@ -77,7 +77,7 @@ class Forecasts:
     def _current(self, connection: Connection) -> Pace:
         now = self.clock.monotonic()
         if now >= self._known_until:
-            row = connection.execute(sql.PACE, {"last": LAST, "stretch": STRETCH}).fetchone()
+            row = connection.execute(sql.PACE, (LAST,)).fetchone()
             self._pace = Pace(*row) if row else Pace()
             self._known_until = now + _KNOWN_FOR_S
         return self._pace
