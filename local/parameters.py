@@ -5,9 +5,13 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from local.intrinsics import TemplateError
+
+# The machine's own keys are enterprise ones: demo, tests and benchmarks know no limit of chunks per day.
+LOCAL_VALUES: Final = {"QuotaEnterprise": "max_active=20"}
+"""What differs from the template's defaults on a laptop, unless somebody says otherwise."""
 
 
 class ParameterError(TemplateError):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from local.backends.model_files import DIMENSIONS, MODEL_ID, tokenizer_path
 from local.backends.process import free_port, stand_in
+from local.parameters import LOCAL_VALUES
 from local.runtime import environments
 from local.services import StandIn
 from local.state import Keys, StateFolder
@@ -35,6 +36,7 @@ class StandIns:
     def parameters(self, keys: Keys) -> dict[str, str]:
         """Return what the template cannot know; a parameter given by the user is stronger."""
         automatic = {
+            **LOCAL_VALUES,
             "MembershipUrl": self.addresses["membership"],
             "TokenizerFile": str(tokenizer_path()),
             "AllowedPrivateHosts": self.addresses["site"].removeprefix("http://"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import uuid
 from collections.abc import Callable
@@ -87,6 +88,19 @@ def test_every_body_arrives_however_many_and_large(queue_and_drain: tuple[Queue,
     assert queue.send(bodies) == []
     assert sorted(drain()) == sorted(bodies)
     assert queue.send([]) == []
+
+
+@pytest.mark.parametrize(("group", "told"), [("0123456789abcdef", "0123456789abcdef"), ("a caller", None)])
+def test_a_standard_queue_takes_the_callers_as_groups(
+    ministack: MiniStack, group: str, told: str | None
+) -> None:
+    """So SQS gives out one caller's messages while another one's backlog waits; odd names are hashed."""
+    sqs = aws("sqs", ministack.endpoint)
+    url = sqs.create_queue(QueueName=f"queue-{uuid.uuid4().hex[:8]}")["QueueUrl"]
+    assert SqsQueue(url, sqs).send(["one", "two"], [group, ""]) == []
+    found = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, AttributeNames=["All"])["Messages"]
+    groups = {message["Body"]: message["Attributes"].get("MessageGroupId") for message in found}
+    assert groups == {"one": told or hashlib.sha256(group.encode()).hexdigest(), "two": None}
 
 
 def test_a_store_or_queue_that_is_away_says_so_with_a_code() -> None:

@@ -27,7 +27,7 @@ def jobs(request: pytest.FixtureRequest) -> Iterator[Jobs]:
         yield found
 
 
-def ids(accepted: Sequence[Accepted]) -> str:
+def ids(accepted: Sequence[Accepted], _by: object = None) -> str:
     return '{"ids": "' + " ".join(one.job_id for one in accepted) + '"}'
 
 

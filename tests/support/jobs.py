@@ -62,8 +62,8 @@ def scraped(job_id: str, attempt: int = 1, text: str = "# Title\n\nSome words.")
     )
 
 
-def chunked(job_id: str, attempt: int = 1, text: str = "Some words.") -> StageResult:
-    """Return a successful chunking with one chunk."""
+def chunked(job_id: str, attempt: int = 1, text: str = "Some words.", *, chunk_count: int = 1) -> StageResult:
+    """Return a successful chunking; more chunks than one are told of and not there."""
     chunk = Chunk(ordinal=0, text=text, start=0, end=len(text), tokens=2)
     return StageResult(
         message_id=str(uuid.uuid4()),
@@ -71,7 +71,7 @@ def chunked(job_id: str, attempt: int = 1, text: str = "Some words.") -> StageRe
         attempt=attempt,
         stage="chunking",
         status="success",
-        chunked=Chunked(chunks=[chunk], chunk_count=1),
+        chunked=Chunked(chunks=[chunk], chunk_count=chunk_count),
     )
 
 

@@ -67,7 +67,6 @@ class Sweeping(Pipeline):
         queues = {"scraping": self.scrape, "embedding": self.embed}
         own = SweepParts(
             store=store,
-            admission=self.view,
             queues={stage: QueueBacklog(queue) for stage, queue in queues.items()},
             callbacks=QueueBacklog(self.reports),
             switches=dict(self.switches),

@@ -44,8 +44,8 @@ from tests.support.jobs import TwinChunker
 
 CORPUS: Final = "model"
 STATES: Final = ("pending", "scraping", "chunking", "embedding", "done", "failed")
-_STORE_EFFECTS: Final = ("submit", "apply", "claim", "mark_sent", "mark_failed")
-_SWEEP_EFFECTS: Final = ("confirm", "send_again", "admit_all", "purge")
+_STORE_EFFECTS: Final = ("submit", "admit_all", "apply", "claim", "mark_sent", "mark_failed")
+_SWEEP_EFFECTS: Final = ("confirm", "send_again", "purge")
 _EXPECTED: Final = frozenset(("poison_message", "canceled"))
 """Nothing is wrong with any page: a job fails only when its worker died often, or somebody canceled it."""
 _callers = itertools.count(1)
@@ -123,7 +123,7 @@ class Product:
         view: Any = Fused(self.ground.view, self.fuse, *_SWEEP_EFFECTS)
         queues = {"scraping": Pile(self.lines["scrape"]), "embedding": Pile(self.lines["embed"])}
         return SweepJobs(
-            stores=Stores(store, view, view),
+            stores=Stores(store, view),
             relay=calls,
             count=CountMessages(view, queues, Pile(self.lines["callbacks"])),
             rescue=Rescue(view, record, calls, _QUIET),

@@ -37,7 +37,6 @@ class RealSweeping(Pipeline):
         queues = {"scraping": self.scrape, "embedding": self.embed}
         own = SweepParts(
             store=view,
-            admission=view,
             queues={stage: QueueBacklog(queue) for stage, queue in queues.items()},
             callbacks=QueueBacklog(InMemoryQueue()),
             switches={},

@@ -82,6 +82,18 @@ def test_claims_win_over_the_hash(membership: Membership) -> None:
     assert (context["caller_id"], context["tier"], context["scopes"]) == ("user_abc", "pro", "a b")
 
 
+@pytest.mark.parametrize(
+    ("told", "tier", "counted"),
+    [("premium", "pro", False), ("FREE", "free", False), ("platinum", "free", True), (None, "free", False)],
+)
+def test_a_tier_that_nobody_knows_is_free_and_counted(
+    membership: Membership, capsys: pytest.CaptureFixture[str], told: str | None, tier: str, counted: bool
+) -> None:
+    membership.answer = (200, json.dumps({} if told is None else {"tier": told}).encode())
+    assert ask(authorizer(membership), "good")["context"]["tier"] == tier
+    assert ("unknown_tier_total" in capsys.readouterr().out) == counted
+
+
 @pytest.mark.parametrize("status", [401, 403, 409])
 def test_an_invalid_key_raises_exactly_the_word_that_means_401(membership: Membership, status: int) -> None:
     membership.answer = (status, b"")

@@ -20,9 +20,9 @@ class Picky(InMemoryQueue):
 
     bad = "unsendable"
 
-    def send(self, bodies: Sequence[str]) -> list[int]:
+    def send(self, bodies: Sequence[str], groups: Sequence[str] = ()) -> list[int]:
         self.refuse = {at for at, body in enumerate(bodies) if self.bad in body}
-        return super().send(bodies)
+        return super().send(bodies, groups)
 
 
 def picky(p: Sweeping) -> Picky:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from indexmill.access.ports import InvalidKey
-from indexmill.contracts.identity import CallerContext, key_hash
+from indexmill.contracts.identity import FREE, CallerContext, key_hash, tier_of
 from indexmill.platform.observability import Observability
 
 
@@ -34,6 +34,8 @@ class Authorize:
         key = api_key_of(event)
         try:
             ctx = self.validate(key)
+            if ctx.tier and tier_of(ctx.tier) == FREE != ctx.tier.lower():
+                self.observability.count("unknown_tier_total")
         except InvalidKey as error:
             self.observability.emit("auth_rejected", CallerContext(caller_id=key_hash(key)))
             raise Unauthorized from error
@@ -51,7 +53,7 @@ def allowed(ctx: CallerContext, resource: str) -> dict[str, Any]:
         "context": {
             "caller_id": ctx.caller_id,
             "caller_type": ctx.caller_type,
-            "tier": ctx.tier or "",
+            "tier": tier_of(ctx.tier),
             "scopes": " ".join(ctx.scopes),
             "internal": "true" if ctx.internal else "false",
         },

@@ -52,6 +52,8 @@ class SubmitResponse(BaseModel):
     """Whether a job that was at work on the same document already stands for one of the URLs."""
     deduplicated_job_ids: list[str] | None = None
     """Which of `job_ids` those are; they keep the batch, the priority and the dependencies they had."""
+    expected_by: datetime | None = None
+    """By when all will most likely have ended; a poller that gives up earlier has seen no failure."""
 
 
 class JobList(BaseModel):

@@ -10,6 +10,9 @@ from typing import Any, Final
 from indexmill.contracts.errors import CallerError, ErrorCode
 
 DEFAULT_CORPUS: Final = "default"
+FREE: Final = "free"
+TIERS: Final = (FREE, "pro", "enterprise")
+_TIER_ALIASES: Final = {"premium": "pro"}
 _CORPUS_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 
@@ -26,6 +29,13 @@ class CallerContext:
     internal: bool = False
     """Whether the key belongs to the system itself, as the authorizer found."""
     raw_claims: dict[str, Any] = field(default_factory=dict)
+
+
+def tier_of(told: str | None) -> str:
+    """Return the tier that Membership's word means; one that nobody knows, or none, is free."""
+    name = (told or FREE).lower()
+    name = _TIER_ALIASES.get(name, name)
+    return name if name in TIERS else FREE
 
 
 def key_hash(api_key: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -57,6 +57,19 @@ class Progress(BaseModel):
     """Of the text that is done."""
 
 
+class Waiting(BaseModel):
+    """What a pending job waits for."""
+
+    reason: Literal["quota_active", "quota_hourly", "quota_chunks", "dependency", "paused", "capacity"]
+    """Which quota is used up, or: other jobs, an operator who holds work back, a free place."""
+    position: int | None = None
+    """Its turn among the caller's pending jobs; 1 is next. Null while it waits for other jobs."""
+    next_eligible_at: datetime | None = None
+    """About when it starts; null when that cannot be told."""
+    blocked_by: list[str] | None = None
+    """The jobs that have to be done first."""
+
+
 class Job(BaseModel):
     """One URL on its way into a corpus."""
 
@@ -87,3 +100,7 @@ class Job(BaseModel):
     """The job that this one repeats."""
     retryable: bool = False
     """Whether it failed for a reason that another try can help."""
+    waiting: Waiting | None = None
+    """What a pending job waits for."""
+    expected_by: datetime | None = None
+    """By when the job will most likely have ended, as promised when it was submitted; later is no failure."""

@@ -88,6 +88,10 @@ class Ledger:
         """Return the callers of whom a job ended: another one of theirs may start."""
         return sorted({self.states[job_id].target.caller_id for job_id in self.ended()})
 
+    def done(self) -> list[str]:
+        """Return the jobs that are done now."""
+        return [final.job_id for final in self.finals.values() if final.status is JobStatus.DONE]
+
     def ended(self) -> list[str]:
         """Return the jobs that are done or failed now."""
         return [final.job_id for final in self.finals.values() if final.status.terminal]

@@ -68,7 +68,9 @@ class Submission:
     accepted: list[Accepted]
     """Beside the jobs, in order."""
     outbox: list[OutboxRow]
-    """Messages of every job of the caller that was admitted by it; claimed by us."""
+    """Messages of every job that was admitted by it; claimed by us."""
+    expected_by: datetime | None = None
+    """By when all of the jobs will most likely have ended."""
     answer: str | None = None
     """What the first submit under the same key answered; then this one changed nothing."""
 
@@ -80,8 +82,8 @@ class Once:
     key: str
     digest: str
     """Of what the request says."""
-    answer: Callable[[Sequence[Accepted]], str]
-    """Returns the answer to keep, as JSON."""
+    answer: Callable[[Sequence[Accepted], datetime | None], str]
+    """Returns the answer to keep, as JSON: for these jobs, expected by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +232,8 @@ class JobStore(Protocol):
         """Accept jobs of one caller and corpus in one transaction: job, history, outbox, and their admission.
 
         A job whose document another one is at work on is that one (`deduplicated`), unless it is forced.
-        Raises CallerError: validation_error for an unknown dependency, idempotency_conflict.
+        Raises CallerError: validation_error for an unknown dependency, idempotency_conflict,
+        quota_exceeded when too many jobs of the caller are pending.
         """
         ...
 
@@ -251,6 +254,10 @@ class JobStore(Protocol):
 
         A result whose id was already counted is late. New outbox rows count as claimed by us.
         """
+        ...
+
+    def admit_all(self) -> list[OutboxRow]:
+        """Let every pending job start that may, whoever's it is; the messages are claimed by us."""
         ...
 
     def claim(self, limit: int) -> list[OutboxRow]:

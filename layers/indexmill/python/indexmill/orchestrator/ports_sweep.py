@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
-from indexmill.orchestrator.ports import OutboxRow
-
 MOST_RESCUES: Final = 3
 """A message that was sent again so often without any effect will not get through."""
 
@@ -124,14 +122,6 @@ class Backlog(Protocol):
 
         Raises TransientError(queue_unavailable).
         """
-        ...
-
-
-class Admission(Protocol):
-    """Lets waiting jobs start."""
-
-    def admit_all(self) -> list[OutboxRow]:
-        """Admit whatever may start, of every caller; return the messages, claimed by us."""
         ...
 
 

@@ -51,7 +51,9 @@ class Relay:
 
     def _send_group(self, stage: str, group: list[OutboxRow]) -> list[str]:
         try:
-            refused = set(self.queues[stage].send([row.payload for row in group]))
+            refused = set(
+                self.queues[stage].send([row.payload for row in group], [row.caller_id for row in group])
+            )
         except TransientError as error:
             self._note_failed([row.id for row in group], error.code)
             return []

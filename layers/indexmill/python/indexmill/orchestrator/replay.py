@@ -13,6 +13,7 @@ from indexmill.contracts.messages import ScrapeTask, Stored, write
 from indexmill.orchestrator.compare import compare
 from indexmill.orchestrator.pipeline import FIRST
 from indexmill.orchestrator.ports import JobStore, NewJob, OutboxRow
+from indexmill.orchestrator.quotas import admission_tier
 from indexmill.orchestrator.read import is_job_id
 from indexmill.orchestrator.relay import Relay
 from indexmill.orchestrator.verb_ports import JobVerbs, Original
@@ -46,7 +47,7 @@ class ReplayJobs:
             raise CallerError(
                 ErrorCode.INVALID_TRANSITION, "The raw content was not kept.", hint='Use "source": "fetch".'
             )
-        new = self._new_job(original, stored, request_id)
+        new = self._new_job(ctx, original, stored, request_id)
         self.relay.send(self.store.submit([new]).outbox)
         job = self.store.get(ctx.caller_id, new.job_id)
         if job is None:
@@ -76,7 +77,9 @@ class ReplayJobs:
             raise unknown_job()
         return original
 
-    def _new_job(self, original: Original, stored: Stored | None, request_id: str) -> NewJob:
+    def _new_job(
+        self, ctx: CallerContext, original: Original, stored: Stored | None, request_id: str
+    ) -> NewJob:
         new, message_id = self.make_id(), self.make_id()
         task = ScrapeTask(
             message_id=message_id,
@@ -91,6 +94,7 @@ class ReplayJobs:
             original.job.url,
             None,
             OutboxRow(message_id, new, 1, FIRST, "queue", write(task)),
+            tier=admission_tier(ctx),
             job_type=original.job.job_type,
             priority=PRIORITY,
             # It is wanted as a job of its own, whatever else is at work on the document.

@@ -84,7 +84,10 @@ class Decider:
             payload = _chunk_payload(result)
         else:
             payload = _embed_payload(message_id, state, result)
-        return OutboxRow(message_id, state.job_id, state.attempt, stage.name, stage.transport, payload)
+        caller_id = state.target.caller_id
+        return OutboxRow(
+            message_id, state.job_id, state.attempt, stage.name, stage.transport, payload, caller_id=caller_id
+        )
 
     def _error(self, result: StageResult) -> JobError:
         failure = result.failure or StageFailure(code=ErrorCode.INTERNAL_ERROR, message="The stage failed.")

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from pydantic import BeforeValidator
+
+from indexmill.contracts.identity import FREE
+from indexmill.orchestrator.quotas import Limits, Quota
 from indexmill.platform.settings import FunctionSettings
+
+QuotaText = Annotated[Quota, BeforeValidator(Quota.parse)]
 
 
 class OrchestratorSettings(FunctionSettings):
@@ -16,6 +22,18 @@ class OrchestratorSettings(FunctionSettings):
     embed_queue_url: str
     chunking_function: str
     chunk_timeout_seconds: int = 60
+    # The template alone says how much that is.
+    quota_free: QuotaText
+    quota_pro: QuotaText
+    quota_enterprise: QuotaText
+    dispatch_window: int
+    max_pending: int
+
+    @property
+    def limits(self) -> Limits:
+        """Who may have how much at work."""
+        quotas = {FREE: self.quota_free, "pro": self.quota_pro, "enterprise": self.quota_enterprise}
+        return Limits(quotas, self.dispatch_window, self.max_pending)
 
 
 class OrchestratorApiSettings(OrchestratorSettings):

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from indexmill.contracts.errors import CallerError
 from indexmill.contracts.http_jobs import SubmitRequest, SubmitResponse
@@ -14,6 +15,7 @@ from indexmill.contracts.messages import ScrapeTask, Target, write
 from indexmill.orchestrator.idempotency import body_digest, check_key
 from indexmill.orchestrator.pipeline import FIRST
 from indexmill.orchestrator.ports import Accepted, JobStore, NewJob, Once, OutboxRow
+from indexmill.orchestrator.quotas import admission_tier
 from indexmill.orchestrator.relay import Relay
 from indexmill.platform.ids import new_id
 from indexmill.platform.urls import AllowedHosts, canonical_url
@@ -28,6 +30,7 @@ class _Shared:
     batch_id: str | None
     request_id: str | None
     request: SubmitRequest
+    tier: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +57,19 @@ class SubmitJobs:
         key = check_key(idempotency_key) if idempotency_key is not None else None
         urls = [request.url] if request.url is not None else list(request.urls or ())
         batch_id = self.make_id() if request.urls is not None else None
-        corpus = corpus_name(request.corpus_name)
-        shared = _Shared(ctx.caller_id, corpus, batch_id, request_id or None, request)
+        corpus, tier = corpus_name(request.corpus_name), admission_tier(ctx)
+        shared = _Shared(ctx.caller_id, corpus, batch_id, request_id or None, request, tier)
         jobs = [self._new_job(shared, url, position) for position, url in enumerate(urls)]
 
-        def keep(accepted: Sequence[Accepted]) -> str:
-            return _response(accepted, batch_id).model_dump_json()
+        def keep(accepted: Sequence[Accepted], by: datetime | None) -> str:
+            return _response(accepted, batch_id, by).model_dump_json()
 
         once = Once(key, body_digest(request), keep) if key is not None else None
         submission = self.store.submit(jobs, once)
         self.relay.send(submission.outbox)
         if submission.answer is not None:
             return SubmitResponse.model_validate_json(submission.answer)
-        return _response(submission.accepted, batch_id)
+        return _response(submission.accepted, batch_id, submission.expected_by)
 
     def _new_job(self, shared: _Shared, url: str, position: int) -> NewJob:
         request = shared.request
@@ -86,7 +89,8 @@ class SubmitJobs:
             target,
             url,
             shared.batch_id,
-            OutboxRow(message_id, job_id, 1, FIRST, "queue", write(task)),
+            OutboxRow(message_id, job_id, 1, FIRST, "queue", write(task), caller_id=shared.caller_id),
+            tier=shared.tier,
             job_type=request.job_type,
             priority=request.priority,
             forced=request.force,
@@ -102,7 +106,7 @@ class SubmitJobs:
             raise
 
 
-def _response(accepted: Sequence[Accepted], batch_id: str | None) -> SubmitResponse:
+def _response(accepted: Sequence[Accepted], batch_id: str | None, by: datetime | None) -> SubmitResponse:
     ids = [one.job_id for one in accepted]
     known = list(dict.fromkeys(one.job_id for one in accepted if one.deduplicated))
     return SubmitResponse(
@@ -112,6 +116,7 @@ def _response(accepted: Sequence[Accepted], batch_id: str | None) -> SubmitRespo
         batch_id=batch_id,
         deduplicated=bool(known),
         deduplicated_job_ids=known if batch_id else None,
+        expected_by=by,
     )
 
 

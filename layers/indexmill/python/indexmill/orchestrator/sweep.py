@@ -11,7 +11,7 @@ from indexmill.contracts.errors import TransientError
 from indexmill.orchestrator.accounting import CountMessages
 from indexmill.orchestrator.housekeeping import Purge
 from indexmill.orchestrator.ports import JobStore
-from indexmill.orchestrator.ports_sweep import Admission, SweepStore
+from indexmill.orchestrator.ports_sweep import SweepStore
 from indexmill.orchestrator.relay import CallRelay
 from indexmill.orchestrator.rescue import Rescue
 from indexmill.orchestrator.switches import SetSwitches
@@ -29,7 +29,6 @@ class Stores:
 
     jobs: JobStore
     sweep: SweepStore
-    admission: Admission
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,7 @@ class SweepJobs:
         return sent
 
     def _admit(self) -> int:
-        rows = self.stores.admission.admit_all()
+        rows = self.stores.jobs.admit_all()
         self.relay.run(rows)
         return len(rows)
 

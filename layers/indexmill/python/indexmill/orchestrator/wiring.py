@@ -86,8 +86,8 @@ def build_parts(settings: OrchestratorSettings, database: Database | None = None
     """Build the real adapters; nothing is connected before its first use."""
     database = database or build_database(settings)
     return Parts(
-        store=PostgresJobs(database),
-        verbs=PostgresVerbs(database),
+        store=PostgresJobs(database, settings.limits),
+        verbs=PostgresVerbs(database, settings.limits),
         queues={
             "scraping": SqsQueue(settings.scrape_queue_url),
             "embedding": SqsQueue(settings.embed_queue_url),

@@ -10,7 +10,7 @@ from indexmill.orchestrator.accounting import CountMessages
 from indexmill.orchestrator.adapters.lambda_switch import LambdaSwitch
 from indexmill.orchestrator.adapters.postgres_sweep import PostgresSweep
 from indexmill.orchestrator.housekeeping import Purge
-from indexmill.orchestrator.ports_sweep import Admission, Backlog, Retention, SweepStore, Switch
+from indexmill.orchestrator.ports_sweep import Backlog, Retention, SweepStore, Switch
 from indexmill.orchestrator.rescue import Rescue
 from indexmill.orchestrator.settings import OrchestratorSweeperSettings
 from indexmill.orchestrator.sweep import Stores, SweepJobs
@@ -27,7 +27,6 @@ class SweepParts:
     """What only the sweeper uses; tests put twins in."""
 
     store: SweepStore
-    admission: Admission
     queues: Mapping[str, Backlog]
     """By stage."""
     callbacks: Backlog
@@ -42,7 +41,7 @@ def assemble_sweeper(parts: Parts, own: SweepParts, keep: Retention | None = Non
     shared = assemble(parts)
     told = parts.observability
     return SweepJobs(
-        stores=Stores(parts.store, own.store, own.admission),
+        stores=Stores(parts.store, own.store),
         relay=shared.calls,
         count=CountMessages(own.store, own.queues, own.callbacks),
         rescue=Rescue(own.store, shared.record, shared.calls, told),
@@ -58,7 +57,6 @@ def build_sweeper(settings: OrchestratorSweeperSettings) -> SweepJobs:
     store, clock = PostgresSweep(database), SystemClock()
     own = SweepParts(
         store=store,
-        admission=store,
         queues={
             "scraping": SqsBacklog([settings.scrape_queue_url, settings.scrape_dlq_url]),
             "embedding": SqsBacklog([settings.embed_queue_url, settings.embed_dlq_url]),

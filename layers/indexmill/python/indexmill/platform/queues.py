@@ -12,9 +12,10 @@ MESSAGE_BYTES: Final = 1_048_576
 class Queue(Protocol):
     """One queue that we send to."""
 
-    def send(self, bodies: Sequence[str]) -> list[int]:
+    def send(self, bodies: Sequence[str], groups: Sequence[str] = ()) -> list[int]:
         """Send the bodies, ten and at most 1 MiB a call, and return the positions that were NOT accepted.
 
+        `groups` names, beside each body, whose it is: one's backlog does not hold back the others' messages.
         Raises TransientError(queue_unavailable) when nothing could be sent at all.
         """
         ...

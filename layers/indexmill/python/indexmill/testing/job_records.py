@@ -34,6 +34,18 @@ class Record:
     facts: dict[str, Any] = field(default_factory=dict)
     payload_digest: str | None = None
     depends_on: tuple[str, ...] = ()
+    tier: str = "free"
+    admitted_at: datetime | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether the job was started and has not ended."""
+        return self.job.status is not JobStatus.PENDING and not self.job.status.terminal
+
+    @property
+    def in_line(self) -> bool:
+        """Whether the job may start as soon as there is room."""
+        return self.job.status is JobStatus.PENDING and self.blocked_by != "dependency"
 
 
 @dataclass
@@ -78,7 +90,7 @@ class KeptAnswer:
         return self.answer
 
 
-def first_shown(new: NewJob, now: datetime) -> Job:
+def first_shown(new: NewJob, now: datetime, expected: datetime) -> Job:
     """Return a new job as its caller sees it."""
     status = JobStatus.PENDING
     return Job(
@@ -96,6 +108,7 @@ def first_shown(new: NewJob, now: datetime) -> Job:
         priority=new.priority,
         job_type=new.job_type,
         replay_of=new.replay_of,
+        expected_by=expected,
     )
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 from indexmill.contracts.job import Job, JobError, JobStatus
 from indexmill.contracts.messages import StageResult
+from indexmill.orchestrator.admission import Floor, choose
 from indexmill.orchestrator.changes import Final, Ledger
+from indexmill.orchestrator.forecast import check_room, expected_by
 from indexmill.orchestrator.pipeline import FIRST, progress, user_message
 from indexmill.orchestrator.ports import (
     Accepted,
@@ -24,9 +27,10 @@ from indexmill.orchestrator.ports import (
     OutboxRow,
     Submission,
 )
+from indexmill.orchestrator.quotas import Limits
 from indexmill.orchestrator.resend import Renewal, renewed
 from indexmill.orchestrator.retryable import retryable
-from indexmill.testing import job_dependencies
+from indexmill.testing import job_dependencies, job_lines
 from indexmill.testing.job_outbox import InMemoryOutbox
 from indexmill.testing.job_records import (
     CLAIM,
@@ -54,6 +58,9 @@ class InMemoryJobs(InMemoryOutbox):
     keys: dict[tuple[str, str], KeptAnswer] = field(default_factory=dict)
     catalogue: dict[str, CatalogueRow] = field(default_factory=dict)
     """By document id."""
+    limits: Limits = field(default_factory=Limits)
+    paused: bool = False
+    """Whether an operator holds the first stage back."""
     _generation: int = 0
 
     def submit(self, jobs: Sequence[NewJob], once: Once | None = None) -> Submission:
@@ -64,19 +71,35 @@ class InMemoryJobs(InMemoryOutbox):
             return Submission([], [], answer=known.answer_to(once))
         job_dependencies.check(self, caller_id, jobs[0].depends_on)
         before = set(self.records)
-        accepted = [self._accept(new) for new in jobs]
+        promises = self._promises(jobs)
+        accepted = [self._accept(new, by) for new, by in zip(jobs, promises, strict=True)]
         job_dependencies.connect(self, [job_id for job_id in self.records if job_id not in before])
         if once:
-            self.keys[caller_id, once.key] = KeptAnswer(once.digest, once.answer(accepted), self.clock.now())
-        return Submission(accepted, self.admit([caller_id]))
+            self.keys[caller_id, once.key] = KeptAnswer(
+                once.digest, once.answer(accepted, max(promises)), self.clock.now()
+            )
+        return Submission(accepted, self.admit_all(), expected_by=max(promises))
 
-    def _accept(self, new: NewJob) -> Accepted:
+    def _promises(self, jobs: Sequence[NewJob]) -> list[datetime]:
+        records, caller_id = self.records.values(), jobs[0].target.caller_id
+        used = job_lines.usage(records, caller_id, jobs[0].tier, self.clock.now())
+        own = [each for each in records if each.caller_id == caller_id]
+        pending = sum(each.job.status is JobStatus.PENDING for each in own)
+        pace, floor = job_lines.pace(records), self._floor()
+        check_room(pending, len(jobs), used, self.limits, floor, pace)
+        return [expected_by(pending + at, used, self.limits, floor, pace) for at in range(len(jobs))]
+
+    def _floor(self) -> Floor:
+        return job_lines.floor(self.records.values(), self.clock.now(), paused=self.paused)
+
+    def _accept(self, new: NewJob, expected: datetime) -> Accepted:
         if new.job_id in self.records:
             return Accepted(new.job_id, JobStatus.PENDING)
         known = None if new.forced else self.in_flight(new.target.document_id)
         if known is not None:
             return Accepted(known.job_id, known.status, deduplicated=True)
-        record = Record(first_shown(new, self.clock.now()), new.target, new.target.caller_id, new.forced)
+        shown = first_shown(new, self.clock.now(), expected)
+        record = Record(shown, new.target, new.target.caller_id, new.forced, tier=new.tier)
         record.depends_on, record.payload_digest = new.depends_on, new.payload_digest
         self.records[new.job_id] = record
         self.history.append((new.job_id, 1, None, "pending"))
@@ -95,19 +118,19 @@ class InMemoryJobs(InMemoryOutbox):
         )
         return next(same, None)
 
-    def admit(self, callers: Sequence[str]) -> list[OutboxRow]:
-        """Let every pending job of `callers` start and return its message, claimed."""
-        admitted: list[OutboxRow] = []
-        for record in self.records.values():
-            job = record.job
-            if job.status is not JobStatus.PENDING or record.caller_id not in callers or record.blocked_by:
-                continue
-            self.move(record, JobStatus(record.resume_stage or FIRST))
-            for row in self.rows.values():
-                if keeps(row, record.job) and row.claimed_until == HELD:
-                    row.claimed_until = self.clock.now() + CLAIM
-                    admitted.append(row.row)
-        return admitted
+    def admit_all(self) -> list[OutboxRow]:
+        """Let every pending job start that may and return its message, claimed."""
+        now = self.clock.now()
+        chosen = choose(job_lines.lines(self.records.values(), now), self.limits, self._floor())
+        return [row for job_id in chosen.start for row in self._start(self.records[job_id])]
+
+    def _start(self, record: Record) -> list[OutboxRow]:
+        now = record.admitted_at = self.clock.now()
+        self.move(record, JobStatus(record.resume_stage or FIRST))
+        held = [row for row in self.rows.values() if keeps(row, record.job) and row.claimed_until == HELD]
+        for row in held:
+            row.claimed_until = now + CLAIM
+        return [row.row for row in held]
 
     def move(self, record: Record, to: JobStatus, **changed: Any) -> None:
         """Give the job another status, and the history its row."""
@@ -127,7 +150,11 @@ class InMemoryJobs(InMemoryOutbox):
     def get(self, caller_id: str, job_id: str) -> Job | None:
         """Return the caller's job, or None."""
         record = self.records.get(job_id)
-        return record.job if record and record.caller_id == caller_id else None
+        return self._told(record) if record and record.caller_id == caller_id else None
+
+    def _told(self, record: Record) -> Job:
+        waiting = job_lines.waiting(record, self.records.values(), self.limits, self._floor())
+        return record.job.model_copy(update={"waiting": waiting})
 
     def events_after(self, caller_id: str, job_id: str, seq: int) -> JobNews | None:
         """Return the caller's job with its events after `seq`."""
@@ -144,7 +171,7 @@ class InMemoryJobs(InMemoryOutbox):
 
     def find(self, wanted: JobFilter) -> list[Job]:
         """Return the jobs that match, newest first."""
-        own = [record.job for record in self.records.values() if record.caller_id == wanted.caller_id]
+        own = [self._told(each) for each in self.records.values() if each.caller_id == wanted.caller_id]
         jobs = [job for job in own if matches(job, wanted)]
         jobs.sort(key=lambda job: (job.created_at, job.job_id), reverse=True)
         return jobs[: wanted.limit]
@@ -205,7 +232,7 @@ class InMemoryJobs(InMemoryOutbox):
         self.fence(ledger.fences())
         job_dependencies.settle(self, ledger.ended())
         more = self._send_again(ledger)
-        return ledger.with_more(changes, more + self.admit(ledger.callers_with_room()))
+        return ledger.with_more(changes, more + (self.admit_all() if ledger.callers_with_room() else []))
 
     def _finish(self, final: Final) -> None:
         record = self.records[final.job_id]

@@ -33,7 +33,7 @@ class InMemoryVerbs:
         if record.issued is not None:
             store.fence({record.target.document_id: record.issued})
         job_dependencies.settle(store, [job_id])
-        rows = store.admit([caller_id])
+        rows = store.admit_all()
         return Outcome(record.job, rows)
 
     def retry(self, caller_id: str, job_id: str, message_id: str) -> Outcome:
@@ -62,7 +62,7 @@ class InMemoryVerbs:
         store.move(
             record, JobStatus.PENDING, attempt=row.attempt, error=None, failed_stage=None, attempts=None
         )
-        rows = store.admit([caller_id])
+        rows = store.admit_all()
         return Outcome(record.job, rows)
 
     def original(self, caller_id: str, job_id: str) -> Original | None:

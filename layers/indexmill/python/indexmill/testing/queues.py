@@ -13,15 +13,17 @@ class InMemoryQueue:
     def __init__(self) -> None:
         """Empty and reachable."""
         self.bodies: list[str] = []
+        self.groups: list[str] = []
         self.given_back: list[tuple[str, float]] = []
         self.deleted: list[str] = []
         self.away = False
         self.refuse: set[int] = set()
 
-    def send(self, bodies: Sequence[str]) -> list[int]:
+    def send(self, bodies: Sequence[str], groups: Sequence[str] = ()) -> list[int]:
         """Take the bodies, except those that were to be refused."""
         self._reach()
         refused, self.refuse = sorted(self.refuse), set()
+        self.groups.extend(group for at, group in enumerate(groups) if at not in refused)
         self.bodies.extend(body for at, body in enumerate(bodies) if at not in refused)
         return refused
 

@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from indexmill.contracts.job import Job
 from indexmill.orchestrator.accounting import agreed
 from indexmill.orchestrator.pipeline import BY_NAME
-from indexmill.orchestrator.ports import OutboxRow
 from indexmill.orchestrator.ports_sweep import MOST_RESCUES, Count, Retention, Silent
 from indexmill.testing.job_records import Record, Row
 from indexmill.testing.job_store import InMemoryJobs
@@ -31,10 +30,6 @@ class InMemorySweep:
     def now(self) -> datetime:
         """Return the clock's time."""
         return self.jobs.clock.now()
-
-    def admit_all(self) -> list[OutboxRow]:
-        """Admit for every caller."""
-        return self.jobs.admit([record.caller_id for record in self.jobs.records.values()])
 
     def outside(self, before: datetime) -> Mapping[str, int]:
         """Return, by stage, how many of its jobs have no message in the outbox."""

@@ -37,6 +37,7 @@ def as_job(row: tuple[Any, ...]) -> Job:
         priority=row[15],
         job_type=row[16],
         replay_of=row[17],
+        expected_by=row[18],
         retryable=retryable(status, error),
     )
 

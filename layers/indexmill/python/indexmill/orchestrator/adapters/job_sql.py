@@ -11,7 +11,7 @@ PARK_AFTER: Final = 10
 
 JOB_COLUMNS: Final = (
     "id, status, url, corpus_name, failed_stage, error, created_at, updated_at, attempt, batch_id,"
-    " document_id, chunk_count, title, tries, next_retry_at, priority, job_type, replay_of"
+    " document_id, chunk_count, title, tries, next_retry_at, priority, job_type, replay_of, expected_by"
 )
 GET: Final = f"SELECT {JOB_COLUMNS} FROM jobs WHERE id = %s AND caller_id = %s"
 # One statement, so that the job and its events are of one moment.

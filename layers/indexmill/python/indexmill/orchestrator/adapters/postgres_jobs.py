@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from psycopg.types.json import Jsonb
 
@@ -12,10 +13,10 @@ from indexmill.orchestrator.adapters import job_sql as sql
 from indexmill.orchestrator.adapters import postgres_fence as fence
 from indexmill.orchestrator.adapters.apply_parameters import apply_parameters, note_parameters
 from indexmill.orchestrator.adapters.job_rows import as_event, as_job, as_state
-from indexmill.orchestrator.adapters.postgres_admission import admit
+from indexmill.orchestrator.adapters.postgres_admission import admit, waiting_callers
 from indexmill.orchestrator.adapters.postgres_dependencies import settle
+from indexmill.orchestrator.adapters.postgres_forecast import Forecasts
 from indexmill.orchestrator.adapters.postgres_submission import submit
-from indexmill.orchestrator.admission import Limits
 from indexmill.orchestrator.changes import Ledger
 from indexmill.orchestrator.ports import (
     Change,
@@ -29,7 +30,11 @@ from indexmill.orchestrator.ports import (
     OutboxRow,
     Submission,
 )
+from indexmill.orchestrator.quotas import Limits
 from indexmill.platform.adapters.postgres import Connection, Database
+
+_CALLERS_AT_ONCE = 50
+"""Their locks are held for one transaction."""
 
 
 class PostgresJobs:
@@ -39,15 +44,16 @@ class PostgresJobs:
         """Nothing is opened yet."""
         self._database = database
         self._limits = limits or Limits()
+        self._forecasts = Forecasts.of(self._limits)
 
     def submit(self, jobs: Sequence[NewJob], once: Once | None = None) -> Submission:
         """Accept all jobs in one transaction, which may be run again: their ids were made beforehand."""
-        return self._database.run(lambda connection: submit(connection, jobs, self._limits, once))
+        return self._database.run(lambda connection: submit(connection, jobs, self._forecasts, once))
 
     def get(self, caller_id: str, job_id: str) -> Job | None:
         """Return the caller's job, or None."""
         row = self._database.read(lambda c: c.execute(sql.GET, (job_id, caller_id)).fetchone())
-        return as_job(row) if row else None
+        return self._told(caller_id, [as_job(row)])[0] if row else None
 
     def events_after(self, caller_id: str, job_id: str, seq: int) -> JobNews | None:
         """Return the caller's job with its events after `seq`, read by one statement."""
@@ -56,7 +62,8 @@ class PostgresJobs:
         if row is None:
             return None
         *job, newest, events = row
-        return JobNews(as_job(tuple(job)), newest, [as_event(*event) for event in events])
+        (told,) = self._told(caller_id, [as_job(tuple(job))])
+        return JobNews(told, newest, [as_event(*event) for event in events])
 
     def find(self, wanted: JobFilter) -> list[Job]:
         """Return the jobs that match, newest first."""
@@ -76,7 +83,7 @@ class PostgresJobs:
             "limit": wanted.limit,
         }
         rows = self._database.read(lambda connection: connection.execute(sql.FIND, parameters).fetchall())
-        return [as_job(row) for row in rows]
+        return self._told(wanted.caller_id, [as_job(row) for row in rows])
 
     def state(self, job_id: str) -> JobState | None:
         """Return any caller's job without a lock."""
@@ -115,7 +122,16 @@ class PostgresJobs:
             settle(connection, awaited)
         rows = fence.send_again(connection, ledger)
         ended = ledger.callers_with_room()
-        return rows + (admit(connection, self._limits, ended) if ended else [])
+        return rows + (admit(connection, self._limits, ended, ledger.done()) if ended else [])
+
+    def admit_all(self) -> list[OutboxRow]:
+        """Let every pending job start that may, some callers at a time."""
+        callers = self._database.read(waiting_callers)
+        admitted: list[OutboxRow] = []
+        for at in range(0, len(callers), _CALLERS_AT_ONCE):
+            some = callers[at : at + _CALLERS_AT_ONCE]
+            admitted += self._database.run(partial(admit, limits=self._limits, callers=some))
+        return admitted
 
     def claim(self, limit: int) -> list[OutboxRow]:
         """Take unsent messages that nobody else holds."""
@@ -146,6 +162,9 @@ class PostgresJobs:
             "source_id": letter.source_id,
         }
         self._database.read(lambda connection: connection.execute(sql.DEAD_LETTER, values))
+
+    def _told(self, caller_id: str, jobs: list[Job]) -> list[Job]:
+        return self._database.read(lambda connection: self._forecasts.told(connection, caller_id, jobs))
 
     def _rows(self, statement: str, limit: int) -> list[OutboxRow]:
         rows = self._database.read(lambda connection: connection.execute(statement, (limit,)).fetchall())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from indexmill.contracts.errors import ErrorCode, TransientError
@@ -10,7 +11,7 @@ from indexmill.contracts.job import JobStatus
 from indexmill.orchestrator.adapters import submission_sql as sql
 from indexmill.orchestrator.adapters.postgres_admission import admit
 from indexmill.orchestrator.adapters.postgres_dependencies import connect
-from indexmill.orchestrator.admission import Limits
+from indexmill.orchestrator.adapters.postgres_forecast import Forecasts
 from indexmill.orchestrator.idempotency import idempotency_conflict
 from indexmill.orchestrator.pipeline import FIRST
 from indexmill.orchestrator.ports import Accepted, NewJob, Once, Submission
@@ -21,19 +22,21 @@ _LOOKS = 3
 
 
 def submit(
-    connection: Connection, jobs: Sequence[NewJob], limits: Limits, once: Once | None = None
+    connection: Connection, jobs: Sequence[NewJob], forecasts: Forecasts, once: Once | None = None
 ) -> Submission:
     """Accept `jobs`, which share caller and corpus, within the caller's transaction."""
     caller_id = jobs[0].target.caller_id
     kept = _kept_answer(connection, caller_id, once) if once else None
     if kept is not None:
         return Submission([], [], answer=kept)
-    accepted, new = _accept(connection, jobs)
+    expected = forecasts.promise(connection, caller_id, jobs[0].tier, len(jobs))
+    by = {job.job_id: at for job, at in zip(jobs, expected, strict=True)}
+    accepted, new = _accept(connection, jobs, by)
     if jobs[0].depends_on:
         connect(connection, caller_id, new, jobs[0].depends_on)
     if once:
-        connection.execute(sql.KEEP_ANSWER, (once.answer(accepted), caller_id, once.key))
-    return Submission(accepted, admit(connection, limits, [caller_id]))
+        connection.execute(sql.KEEP_ANSWER, (once.answer(accepted, max(expected)), caller_id, once.key))
+    return Submission(accepted, admit(connection, forecasts.limits, [caller_id]), expected_by=max(expected))
 
 
 def _kept_answer(connection: Connection, caller_id: str, once: Once) -> str | None:
@@ -46,7 +49,9 @@ def _kept_answer(connection: Connection, caller_id: str, once: Once) -> str | No
     return str(row[1])
 
 
-def _accept(connection: Connection, jobs: Sequence[NewJob]) -> tuple[list[Accepted], list[str]]:
+def _accept(
+    connection: Connection, jobs: Sequence[NewJob], expected: Mapping[str, datetime]
+) -> tuple[list[Accepted], list[str]]:
     """Return what each job became, and the ids of those that are new."""
     found: dict[str, Accepted] = {}
     new: list[str] = []
@@ -54,7 +59,7 @@ def _accept(connection: Connection, jobs: Sequence[NewJob]) -> tuple[list[Accept
         left = [job for job in jobs if job.job_id not in found]
         if not left:
             break
-        inserted = {row[0] for row in connection.execute(sql.SUBMIT, _parameters(left)).fetchall()}
+        inserted = {row[0] for row in connection.execute(sql.SUBMIT, _parameters(left, expected)).fetchall()}
         new += inserted
         found |= {job_id: Accepted(job_id, JobStatus.PENDING) for job_id in inserted}
         # What is not found now was at work when we inserted and has ended since: it is inserted next time.
@@ -85,7 +90,7 @@ def _at_work(connection: Connection, refused: Sequence[NewJob]) -> dict[str, Acc
     return found
 
 
-def _parameters(jobs: Sequence[NewJob]) -> dict[str, Any]:
+def _parameters(jobs: Sequence[NewJob], expected: Mapping[str, datetime]) -> dict[str, Any]:
     target = jobs[0].target
     return {
         "job_ids": [job.job_id for job in jobs],
@@ -96,6 +101,7 @@ def _parameters(jobs: Sequence[NewJob]) -> dict[str, Any]:
         "payloads": [job.first.payload for job in jobs],
         "priorities": [job.priority for job in jobs],
         "forced": [job.forced for job in jobs],
+        "expected": [expected[job.job_id] for job in jobs],
         "digests": [job.payload_digest for job in jobs],
         "corpus_key": target.corpus_key,
         "caller_id": target.caller_id,

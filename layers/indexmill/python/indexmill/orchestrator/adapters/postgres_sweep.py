@@ -10,10 +10,7 @@ from psycopg.types.json import Jsonb
 
 from indexmill.orchestrator.accounting import agreed
 from indexmill.orchestrator.adapters import sweep_sql as sql
-from indexmill.orchestrator.adapters.postgres_admission import admit
-from indexmill.orchestrator.admission import Limits
 from indexmill.orchestrator.pipeline import STAGES
-from indexmill.orchestrator.ports import OutboxRow
 from indexmill.orchestrator.ports_sweep import Count, Retention, Silent
 from indexmill.platform.adapters.postgres import Connection, Database
 
@@ -29,11 +26,6 @@ class PostgresSweep:
         """Return the database's time."""
         at: datetime = self._rows(sql.NOW)[0][0]
         return at
-
-    def admit_all(self) -> list[OutboxRow]:
-        """Let waiting jobs of every caller start."""
-        callers = [row[0] for row in self._rows(sql.WAITING_CALLERS)]
-        return self._database.run(lambda connection: admit(connection, Limits(), callers)) if callers else []
 
     def outside(self, before: datetime) -> Mapping[str, int]:
         """Return, by stage, how many of its jobs have no message in the outbox."""

@@ -17,8 +17,8 @@ from indexmill.orchestrator.adapters import postgres_fence as fence
 from indexmill.orchestrator.adapters.job_rows import as_job, as_state
 from indexmill.orchestrator.adapters.postgres_admission import admit
 from indexmill.orchestrator.adapters.postgres_dependencies import settle, still_waits
-from indexmill.orchestrator.admission import Limits
 from indexmill.orchestrator.ports import JobState, OutboxRow
+from indexmill.orchestrator.quotas import Limits
 from indexmill.orchestrator.resend import Renewal, renewed, stage_to_resume
 from indexmill.orchestrator.verb_ports import BatchLine, Original, Outcome
 from indexmill.platform.adapters.postgres import Connection, Database

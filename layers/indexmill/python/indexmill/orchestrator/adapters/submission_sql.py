@@ -9,8 +9,10 @@ SUBMIT: Final = """
 WITH new AS (
     SELECT * FROM unnest(%(job_ids)s::text[], %(urls)s::text[], %(canonical)s::text[],
                          %(documents)s::text[], %(outbox_ids)s::text[], %(payloads)b::text[],
-                         %(priorities)s::int[], %(forced)s::boolean[], %(digests)s::text[])
-        AS t(job_id, url, canonical_url, document_id, outbox_id, payload, priority, forced, payload_digest)
+                         %(priorities)s::int[], %(forced)s::boolean[], %(digests)s::text[],
+                         %(expected)s::timestamptz[])
+        AS t(job_id, url, canonical_url, document_id, outbox_id, payload, priority, forced, payload_digest,
+             expected_by)
 ), corpus AS (
     INSERT INTO corpora (corpus_key, caller_id, name)
     SELECT %(corpus_key)s, %(caller_id)s, %(corpus_name)s
@@ -18,10 +20,11 @@ WITH new AS (
     ON CONFLICT (corpus_key) DO NOTHING
 ), job AS (
     INSERT INTO jobs (id, status, caller_id, url, corpus_name, batch_id, corpus_key, document_id,
-                      canonical_url, tier, job_type, priority, forced, payload_digest, replay_of)
+                      canonical_url, tier, job_type, priority, forced, payload_digest, replay_of,
+                      expected_by)
     SELECT job_id, 'pending', %(caller_id)s, url, %(corpus_name)s, %(batch_id)s, %(corpus_key)s,
            document_id, canonical_url, %(tier)s, %(job_type)s, priority, forced, payload_digest,
-           %(replay_of)s
+           %(replay_of)s, expected_by
     FROM new ORDER BY document_id ON CONFLICT DO NOTHING RETURNING id
 ), history AS (
     INSERT INTO job_history (job_id, attempt, from_status, to_status, cause, job_type, payload_digest)

@@ -8,8 +8,6 @@ from indexmill.orchestrator.ports_sweep import MOST_RESCUES
 
 NOW: Final = "SELECT now()"
 
-WAITING_CALLERS: Final = "SELECT DISTINCT caller_id FROM jobs WHERE status = 'pending'"
-
 OUTSIDE: Final = """
 SELECT status, count(*) FROM jobs
 WHERE status = ANY(%(stages)s) AND NOT EXISTS (

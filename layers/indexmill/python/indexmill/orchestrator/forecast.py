@@ -1,0 +1,94 @@
+"""When a job will start and by when it will have ended, from what was just observed. Pure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from indexmill.contracts.errors import CallerError, ErrorCode
+from indexmill.orchestrator.admission import Floor, Usage, hold
+from indexmill.orchestrator.quotas import Limits, Quota
+
+LAST: Final = 40
+"""Jobs done last, by which the pace is known; more would remember an hour that was quieter, or busier."""
+_ABREAST: Final = 20
+"""Jobs of one caller that are counted on to be at work together, unless its quota says less."""
+_SAFETY: Final = 2.0
+"""A promise is this much longer than what is expected."""
+_ACCEPTING_S: Final = 0.2
+"""What a job costs before it can start."""
+_UNKNOWN_S: Final = 15.0
+_LONGEST_RETRY_S: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast jobs went lately."""
+
+    duration_s: float | None = None
+    """From start to end; half of the jobs were faster. None when no job was done yet."""
+
+
+def check_room(pending: int, count: int, usage: Usage, limits: Limits, floor: Floor, pace: Pace) -> None:
+    """Refuse `count` jobs more of a caller that has `pending` ones, when they are too many.
+
+    Raises CallerError(quota_exceeded).
+    """
+    if pending + count <= limits.max_pending:
+        return
+    at = eligible_at(count, usage, limits, floor, pace) or floor.now
+    wait_s = min(max((at - floor.now).total_seconds(), 1.0), _LONGEST_RETRY_S)
+    raise CallerError(
+        ErrorCode.QUOTA_EXCEEDED,
+        f"{pending} of your jobs are pending; at most {limits.max_pending} may be.",
+        retry_after=math.ceil(wait_s),
+    )
+
+
+def eligible_at(position: int, usage: Usage, limits: Limits, floor: Floor, pace: Pace) -> datetime | None:
+    """Estimate when the caller's pending job at `position` (1 is next) starts; None when a person decides."""
+    quota = limits.of(usage.tier)
+    reason, until = hold(usage, quota, floor)
+    if reason == "paused":
+        return None
+    # A clock that opens the gate lets the first one through at once; else somebody has to end first.
+    turns = position if until is None else position - 1
+    seconds = max(turns / _rate(usage, limits, floor, pace), _quota_s(position, usage, quota))
+    return max(floor.now, until or floor.now) + timedelta(seconds=seconds)
+
+
+def expected_by(ahead: int, usage: Usage, limits: Limits, floor: Floor, pace: Pace) -> datetime:
+    """Promise when a job submitted now behind `ahead` pending ones of its caller will have ended."""
+    quota = limits.of(usage.tier)
+    _, until = hold(usage, quota, floor)
+    queued_s = (usage.active + ahead) / _rate(usage, limits, floor, pace)
+    seconds = max(queued_s, _quota_s(ahead + 1, usage, quota)) + _duration_s(pace)
+    return max(floor.now, until or floor.now) + timedelta(seconds=_SAFETY * seconds + _ACCEPTING_S)
+
+
+def _quota_s(position: int, usage: Usage, quota: Quota) -> float:
+    """Seconds until the limits per hour and minute let `position` further jobs start."""
+    hourly = _beyond(position, quota.max_per_hour, usage.in_hour) * 3600.0
+    return max(hourly, _beyond(position, quota.burst, usage.in_minute) * 60.0)
+
+
+def _beyond(position: int, limit: int | None, used: int) -> float:
+    """How many periods later than the first one the job starts."""
+    return 0.0 if limit is None else max(0, position - max(1, limit - used)) / limit
+
+
+def _rate(usage: Usage, limits: Limits, floor: Floor, pace: Pace) -> float:
+    """Jobs of the caller that end per second: as many as are at work, in the time that each takes.
+
+    What others have at work shows in that time, and is counted here only as places that they take.
+    """
+    quota = limits.of(usage.tier)
+    callers = max(1, floor.callers + (usage.active == 0))
+    places = min(quota.max_active or _ABREAST, _ABREAST, max(1, limits.window // callers))
+    return places / _duration_s(pace)
+
+
+def _duration_s(pace: Pace) -> float:
+    return _UNKNOWN_S if pace.duration_s is None else max(pace.duration_s, 0.01)

@@ -1,0 +1,261 @@
+"""Who may start when, over every job store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+import pytest
+
+from indexmill.contracts.errors import CallerError
+from indexmill.contracts.job import Job, Waiting
+from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
+from indexmill.orchestrator.ports import JobFilter, JobStore, NewJob, Submission
+from indexmill.orchestrator.quotas import INTERNAL, Limits, Quota
+from indexmill.orchestrator.results import Decider
+from indexmill.platform.adapters.postgres import Database
+from indexmill.testing.clock import FrozenClock
+from indexmill.testing.job_store import InMemoryJobs
+from tests.support.jobs import chunked, embedded, failed, new_job, scraped
+
+QUOTAS = {
+    "free": Quota(max_active=2, max_per_hour=5),
+    "pro": Quota(max_active=50, burst=3, chunks_per_day=10),
+    "enterprise": Quota(max_active=3),
+}
+LIMITS = Limits(QUOTAS, window=6, max_pending=20)
+
+
+@dataclass
+class Bench:
+    """A store, with what a test does to it."""
+
+    store: JobStore
+    age: Callable[[int], None]
+    pause: Callable[[bool], None]
+    count: int = 0
+
+    def jobs(self, count: int, caller: str, tier: str, priority: int = 50) -> list[NewJob]:
+        """Return new jobs of one caller."""
+        self.count += count
+        urls = [f"https://example.com/{self.count}/{at}" for at in range(count)]
+        return [replace(new_job(url, caller_id=caller), tier=tier, priority=priority) for url in urls]
+
+    def submit(
+        self, count: int, caller: str = "ann", tier: str = "enterprise", priority: int = 50
+    ) -> list[str]:
+        """Submit jobs and return their ids."""
+        return [each.job_id for each in self.submission(count, caller, tier, priority).accepted]
+
+    def submission(
+        self, count: int, caller: str = "ann", tier: str = "enterprise", priority: int = 50
+    ) -> Submission:
+        """Submit jobs."""
+        return self.store.submit(self.jobs(count, caller, tier, priority))
+
+    def end(self, *job_ids: str) -> list[str]:
+        """Let jobs fail; returns whose messages follow."""
+        changes = self.store.apply([failed(job_id) for job_id in job_ids], Decider(FrozenClock()))
+        return [row.job_id for change in changes for row in change.outbox]
+
+    def succeed(self, job_id: str, chunks: int) -> None:
+        """Take a job through all stages."""
+        for result in (
+            scraped(job_id),
+            chunked(job_id, chunk_count=chunks),
+            embedded(job_id, chunk_count=chunks),
+        ):
+            self.store.apply([result], Decider(FrozenClock()))
+
+    def job(self, job_id: str, caller: str = "ann") -> Job:
+        """Return a job."""
+        found = self.store.get(caller, job_id)
+        assert found is not None
+        return found
+
+    def active(self, caller: str = "ann") -> set[str]:
+        """Return the caller's jobs at work."""
+        found = self.store.find(JobFilter(caller, limit=200))
+        return {job.job_id for job in found if not job.status.terminal and job.status != "pending"}
+
+    def waiting(self, job_id: str, caller: str = "ann") -> Waiting:
+        """Return what a job waits for."""
+        found = self.job(job_id, caller).waiting
+        assert found is not None
+        return found
+
+
+@pytest.fixture(params=["twin", "postgres"])
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    """Yield a store with `LIMITS`."""
+    if request.param == "twin":
+        clock = FrozenClock()
+        twin = InMemoryJobs(clock, limits=LIMITS)
+
+        def pause(wanted: bool) -> None:
+            twin.paused = wanted
+
+        yield Bench(twin, clock.tick, pause)
+        return
+    database = Database(request.getfixturevalue("database_url"))
+
+    def age(seconds: int) -> None:
+        for column in ("created_at", "updated_at", "admitted_at", "ended_at"):
+            shifted = f"{column} = {column} - interval '{seconds} seconds'"
+            database.connection().execute(f"UPDATE jobs SET {shifted}")
+
+    def pause_stage(wanted: bool) -> None:
+        put = "INSERT INTO pauses (stage, reason, paused_by) VALUES ('scraping', 'r', 'o')"
+        database.connection().execute(put if wanted else "DELETE FROM pauses")
+
+    yield Bench(PostgresJobs(database, LIMITS), age, pause_stage)
+    database.close()
+
+
+def test_what_is_beyond_the_quota_waits_in_its_turn(bench: Bench) -> None:
+    submission = bench.submission(6)
+    ids = [each.job_id for each in submission.accepted]
+    assert {row.job_id for row in submission.outbox} == bench.active()
+    assert len(bench.active()) == 3
+    waiting = [bench.waiting(job_id) for job_id in ids if job_id not in bench.active()]
+    assert {each.reason for each in waiting} == {"quota_active"}
+    assert sorted(each.position or 0 for each in waiting) == [1, 2, 3]
+    assert bench.job(next(iter(bench.active()))).waiting is None
+    listed = {job.job_id: job.waiting for job in bench.store.find(JobFilter("ann")) if job.waiting}
+    assert {job_id: bench.waiting(job_id).position for job_id in listed} == {
+        job_id: told.position for job_id, told in listed.items()
+    }
+
+
+def test_a_job_that_ends_lets_the_next_one_start_and_its_message_follows(bench: Bench) -> None:
+    bench.submit(4)
+    first, *others = sorted(bench.active())
+    (started,) = bench.end(first)
+    assert bench.active() == {*others, started}
+
+
+def test_a_message_is_held_until_its_job_starts(bench: Bench) -> None:
+    bench.submit(4)
+    bench.age(3600)
+    held = {job.job_id for job in bench.store.find(JobFilter("ann", status="pending"))}
+    assert len(held) == 1
+    assert held.isdisjoint(row.job_id for row in bench.store.claim(10))
+
+
+def test_a_higher_priority_starts_before_and_waiting_makes_up_for_it(bench: Bench) -> None:
+    bench.submit(3)
+    (low,) = bench.submit(1, priority=0)
+    (high,) = bench.submit(1, priority=100)
+    assert (bench.waiting(high).position, bench.waiting(low).position) == (1, 2)
+    bench.age(51 * 60)
+    (late,) = bench.submit(1, priority=100)
+    assert [bench.waiting(job_id).position for job_id in (high, low, late)] == [1, 2, 3]
+    assert bench.end(min(bench.active())) == [high]
+
+
+def test_the_hourly_quota_opens_as_the_hour_passes(bench: Bench) -> None:
+    for _ in range(5):
+        (job_id,) = bench.submit(1, "bob", "free")
+        bench.end(job_id)
+    (waits,) = bench.submit(1, "bob", "free")
+    told = bench.waiting(waits, "bob")
+    assert told.reason == "quota_hourly"
+    assert told.next_eligible_at is not None
+    bench.age(3500)
+    assert bench.store.admit_all() == []
+    bench.age(101)
+    assert [row.job_id for row in bench.store.admit_all()] == [waits]
+    assert bench.active("bob") == {waits}
+
+
+def test_a_burst_is_spread_over_minutes(bench: Bench) -> None:
+    ids = bench.submit(5, "eve", "pro")
+    assert len(bench.active("eve")) == 3
+    waits = min(set(ids) - bench.active("eve"))
+    assert bench.waiting(waits, "eve").reason == "quota_hourly"
+    bench.age(61)
+    assert len(bench.store.admit_all()) == 2
+
+
+def test_chunks_of_the_day_are_counted_and_the_next_day_is_a_new_one(bench: Bench) -> None:
+    (first,) = bench.submit(1, "eve", "pro")
+    bench.succeed(first, chunks=10)
+    (waits,) = bench.submit(1, "eve", "pro")
+    told = bench.waiting(waits, "eve")
+    assert told.reason == "quota_chunks"
+    assert told.next_eligible_at is not None
+    assert (told.next_eligible_at.hour, told.next_eligible_at.minute) == (0, 0)
+    assert bench.active("eve") == set()
+
+
+def test_chunks_of_a_tier_without_a_limit_are_nobodys_business(bench: Bench) -> None:
+    (first,) = bench.submit(1)
+    bench.succeed(first, chunks=10_000)
+    (second,) = bench.submit(1)
+    assert bench.active() == {second}
+
+
+def test_an_internal_caller_has_no_quota_but_shares_the_window(bench: Bench) -> None:
+    ids = bench.submit(8, "system", INTERNAL)
+    assert len(bench.active("system")) == LIMITS.window
+    waits = min(set(ids) - bench.active("system"))
+    assert bench.waiting(waits, "system").reason == "capacity"
+
+
+def test_a_free_place_goes_to_the_caller_with_the_fewest_at_work(bench: Bench) -> None:
+    bench.submit(10, "system", INTERNAL)
+    (other,) = bench.submit(1, "zoe")
+    assert bench.waiting(other, "zoe").reason == "capacity"
+    assert bench.end(min(bench.active("system"))) == [other]
+    assert len(bench.end(min(bench.active("system")))) == 1
+    assert len(bench.active("system")) == LIMITS.window - 1
+
+
+def test_places_are_taken_in_turns_by_all_who_wait(bench: Bench) -> None:
+    bench.submit(12, "system", INTERNAL)
+    for caller in ("kim", "lee", "max"):
+        bench.submit(4, caller)
+    for _ in range(3):
+        bench.end(min(bench.active("system")))
+    assert [len(bench.active(caller)) for caller in ("system", "kim", "lee", "max")] == [3, 1, 1, 1]
+
+
+def test_a_paused_stage_holds_everything_back_and_then_nothing(bench: Bench) -> None:
+    bench.pause(True)
+    (job_id,) = bench.submit(1)
+    assert bench.waiting(job_id) == Waiting(reason="paused", position=1)
+    assert bench.store.admit_all() == []
+    bench.pause(False)
+    assert [row.job_id for row in bench.store.admit_all()] == [job_id]
+
+
+def test_too_many_pending_jobs_are_refused_all_together(bench: Bench) -> None:
+    bench.submit(3)
+    bench.submit(19)
+    with pytest.raises(CallerError) as caught:
+        bench.submit(2)
+    assert (caught.value.code, caught.value.http_status) == ("quota_exceeded", 429)
+    assert caught.value.retry_after is not None
+    assert len(bench.store.find(JobFilter("ann", limit=200))) == 22
+    bench.submit(1)
+    bench.submit(1, "zoe")
+
+
+def test_a_promise_is_kept_with_the_job_and_grows_with_the_line(bench: Bench) -> None:
+    submission = bench.submission(10)
+    jobs = [bench.job(each.job_id) for each in submission.accepted]
+    promises = [job.expected_by for job in jobs if job.expected_by is not None]
+    assert len(promises) == 10
+    assert promises == sorted(promises)
+    assert submission.expected_by == promises[-1]
+    assert jobs[0].created_at < promises[0] < promises[-1]
+    assert promises[-1] - promises[0] > timedelta(seconds=1)
+
+
+def test_a_new_tier_lifts_the_whole_line(bench: Bench) -> None:
+    bench.submit(4, "bob", "free")
+    assert len(bench.active("bob")) == 2
+    bench.age(60)
+    bench.submit(1, "bob", "enterprise")
+    assert len(bench.active("bob")) == 3

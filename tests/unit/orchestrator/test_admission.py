@@ -1,0 +1,135 @@
+"""What jobs wait for, and what they are told about it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from indexmill.contracts.errors import CallerError
+from indexmill.orchestrator.admission import Candidate, Floor, Line, Usage, choose, hold, standing
+from indexmill.orchestrator.forecast import Pace, check_room, eligible_at, expected_by
+from indexmill.orchestrator.quotas import Limits, Quota
+
+NOW = datetime(2026, 3, 1, 22, 30, tzinfo=UTC)
+FLOOR = Floor(NOW)
+PACE = Pace(duration_s=2.0)
+FULL = Quota(max_active=2, max_per_hour=60, burst=10, chunks_per_day=100)
+LIMITS = Limits({"pro": FULL})
+
+
+def line(
+    caller: str, tier: str = "pro", active: int = 0, waited_s: int = 0, newest_s: int | None = None
+) -> Line:
+    newest = NOW - timedelta(seconds=newest_s) if newest_s is not None else None
+    usage = Usage(caller, tier, active, newest=newest)
+    return Line(usage, [Candidate(f"{caller}-job", 50, NOW - timedelta(seconds=waited_s))])
+
+
+@pytest.mark.parametrize(
+    ("priority", "tier", "in_hour", "minutes", "expected"),
+    [
+        (50, "free", 0, 0, 50),
+        (50, "pro", 0, 0, 100),
+        (20, "enterprise", 0, 0, 60),
+        (50, "free", 5, 0, 40),
+        (50, "free", 500, 0, 20),
+        (50, "free", 0, 3.5, 57),
+        (50, "free", 500, 600, 40),
+        (0, "free", 500, 0, 0),
+        (100, "enterprise", 500, 0, 100),
+    ],
+)
+def test_the_standing_is_tier_use_and_waiting(
+    priority: int, tier: str, in_hour: int, minutes: float, expected: int
+) -> None:
+    assert standing(priority, tier, in_hour, timedelta(minutes=minutes)) == expected
+
+
+def test_a_better_standing_goes_first_then_the_fewest_at_work_then_the_longest_wait() -> None:
+    limits = Limits(window=4)
+    lines = [
+        line("busy", active=1),
+        line("late", waited_s=1),
+        line("free", "free"),
+        line("early", waited_s=2),
+    ]
+    assert choose(lines, limits, FLOOR).start == ["early-job", "late-job", "busy-job", "free-job"]
+
+
+def test_who_was_neglected_for_a_minute_goes_before_all() -> None:
+    lines = [
+        line("ann", "enterprise"),
+        line("zoe", "free", waited_s=60),
+        line("bob", "free", waited_s=90, newest_s=9),
+    ]
+    choice = choose(lines, Limits(window=1), FLOOR)
+    assert choice.start == ["zoe-job"]
+    assert sorted(choice.held) == ["ann-job", "bob-job"]
+
+
+@pytest.mark.parametrize(
+    ("usage", "reason", "until"),
+    [
+        (Usage("a", "pro", active=2), "quota_active", None),
+        (
+            Usage("a", "pro", in_hour=60, hour_since=NOW - timedelta(minutes=50)),
+            "quota_hourly",
+            timedelta(minutes=10),
+        ),
+        (
+            Usage("a", "pro", in_minute=10, minute_since=NOW - timedelta(seconds=15)),
+            "quota_hourly",
+            timedelta(seconds=45),
+        ),
+        (Usage("a", "pro", active=2, chunks_today=100), "quota_chunks", timedelta(minutes=90)),
+        (Usage("a", "pro", active=1, in_hour=59, in_minute=9, chunks_today=99), "capacity", None),
+    ],
+)
+def test_the_reason_is_the_one_that_lasts_longest(usage: Usage, reason: str, until: timedelta | None) -> None:
+    assert hold(usage, FULL, FLOOR) == (reason, NOW + until if until else None)
+    assert hold(usage, FULL, Floor(NOW, paused=True)) == ("paused", None)
+
+
+def seconds(at: datetime | None) -> float:
+    assert at is not None
+    return (at - NOW).total_seconds()
+
+
+def test_the_start_is_estimated_by_turn_quota_and_clock() -> None:
+    limits = Limits({"pro": Quota(max_active=4)}, window=40)
+    busy = Usage("a", "pro", active=4)
+    assert seconds(eligible_at(1, busy, limits, Floor(NOW, 4, 1), PACE)) == 0.5
+    assert seconds(eligible_at(10, busy, limits, Floor(NOW, 4, 1), PACE)) == 5.0
+    # Twenty callers share forty places.
+    assert seconds(eligible_at(10, busy, limits, Floor(NOW, 40, 20), PACE)) == 10.0
+    spent = Usage("a", "pro", in_hour=60, hour_since=NOW - timedelta(minutes=50))
+    assert seconds(eligible_at(1, spent, LIMITS, FLOOR, PACE)) == 600
+    assert seconds(eligible_at(4, spent, LIMITS, FLOOR, PACE)) == 600 + 3 * 60
+    assert eligible_at(1, busy, limits, Floor(NOW, paused=True), PACE) is None
+
+
+def test_a_promise_is_twice_what_is_expected() -> None:
+    limits = Limits({"pro": Quota(max_active=4)})
+    assert seconds(expected_by(0, Usage("a", "pro"), limits, FLOOR, PACE)) == pytest.approx(2 * 2.0 + 0.2)
+    queued = expected_by(20, Usage("a", "pro"), limits, FLOOR, PACE)
+    assert seconds(queued) == pytest.approx(2 * (20 / 4 * 2.0 + 2.0) + 0.2)
+    alone = expected_by(20, Usage("a", "pro"), Limits(), FLOOR, PACE)
+    assert seconds(alone) == pytest.approx(2 * (20 / 20 * 2.0 + 2.0) + 0.2)
+    # No job was done yet.
+    assert seconds(expected_by(0, Usage("a", "pro"), Limits(), FLOOR, Pace())) == pytest.approx(2 * 15 + 0.2)
+    # The hour's quota is used up, and the minute's after ten.
+    spent = Usage("a", "pro", in_hour=60, hour_since=NOW - timedelta(minutes=50))
+    assert seconds(expected_by(0, spent, LIMITS, FLOOR, PACE)) == pytest.approx(600 + 2 * 2.0 + 0.2)
+    assert seconds(expected_by(15, Usage("a", "pro"), LIMITS, FLOOR, PACE)) == pytest.approx(
+        2 * (36 + 2) + 0.2
+    )
+
+
+def test_a_refusal_says_when_there_may_be_room() -> None:
+    limits = Limits({"pro": Quota(max_active=4)}, max_pending=100)
+    busy = Usage("a", "pro", active=4)
+    check_room(90, 10, busy, limits, FLOOR, PACE)
+    with pytest.raises(CallerError) as caught:
+        check_room(91, 10, busy, limits, FLOOR, PACE)
+    assert (caught.value.code, caught.value.retry_after) == ("quota_exceeded", 5)
