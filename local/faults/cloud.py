@@ -15,6 +15,7 @@ from local.faults.control import FaultControl
 from local.faults.switch import control_folder
 
 if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_lambda import LambdaClient
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_sqs import SQSClient
@@ -60,6 +61,11 @@ class Cloud:
         return self._aws("s3", self.info["aws_endpoint"])  # type: ignore[no-any-return]
 
     @cached_property
+    def dynamodb(self) -> DynamoDBClient:
+        """Its DynamoDB."""
+        return self._aws("dynamodb", self.info["aws_endpoint"])  # type: ignore[no-any-return]
+
+    @cached_property
     def functions(self) -> LambdaClient:
         """Its Lambda API."""
         return self._aws("lambda", self.info["invoke_endpoint"])  # type: ignore[no-any-return]
@@ -71,7 +77,7 @@ class Cloud:
 
     def close(self) -> None:
         """Close the clients."""
-        for each in (self.client, self.sqs, self.s3, self.functions):
+        for each in (self.client, self.sqs, self.s3, self.dynamodb, self.functions):
             each.close()
 
     def database(self) -> psycopg.Connection[tuple[Any, ...]]:

@@ -22,6 +22,8 @@ POLLER_KINDS: Final[tuple[Kind, ...]] = ("error", "execute_then_error")
 _AT_ONCE: Final = 48
 _WAVE_S: Final = 60.0
 """How long a wave of jobs may take; what is stuck then is named in the end."""
+_ALONE_S: Final = 60.0
+"""How long a job alone may take: a breaker that it opened stays open for half a minute."""
 _GIVEN_UP_AFTER: Final = 3
 """Tries of the event sources' deletes; as many must fail for a message to come back."""
 
@@ -60,7 +62,7 @@ def traced(arena: Arena, scenario: Scenario) -> list[str]:
     before = len(control.traced())
     control.arm(scenario.setup(token), trace=True)
     job = scenario.begin(arena, token)
-    requests = [_sweep(arena)] if scenario.alone else []
+    requests = [_sweep(arena)] if scenario.swept else []
     eventually(lambda: arena.ended([job]), f"the clean job of {scenario.name} ends")
     settle(arena.cloud, 30, hasten=False)
     control.arm()
@@ -98,7 +100,7 @@ def marked(arena: Arena, scenario: Scenario, groups: Sequence[tuple[Shot, ...]])
         wave = groups[start : start + _AT_ONCE]
         named = [(arena.token(f"{scenario.name.replace('_', '')}"), group) for group in wave]
         rules = [
-            rule for token, group in named for rule in (*scenario.setup(token), *_rules(group, token, token))
+            rule for token, group in named for rule in (*_rules(group, token, token), *scenario.setup(token))
         ]
         arena.control.arm(rules)
         jobs = [scenario.begin(arena, token) for token, _ in named]
@@ -118,12 +120,12 @@ def one_by_one(arena: Arena, scenario: Scenario, groups: Sequence[tuple[Shot, ..
 def _alone(arena: Arena, scenario: Scenario, group: tuple[Shot, ...]) -> Run:
     token = arena.token(scenario.name.replace("_", ""))
     rules = _rules(group, token, "")
-    arena.control.arm([*scenario.setup(token), *rules])
+    arena.control.arm([*rules, *scenario.setup(token)])
     job = scenario.begin(arena, token)
-    if scenario.alone:
+    if scenario.swept:
         _sweep(arena)
-    eventually(lambda: _fired(arena, rules), f"{group[0]} happens", 10)
-    eventually(lambda: _ended_with_sweeps(arena, job), f"the job of {group[0]} ends")
+    eventually(lambda: _fired(arena, rules), f"{group[0]} happens", _ALONE_S)
+    eventually(lambda: _ended_with_sweeps(arena, job), f"the job of {group[0]} ends", _ALONE_S)
     return Run(group, job, _fired(arena, rules))
 
 

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from indexmill.platform.breakers import NAMES
+from local.faults.pages import Page
 from local.faults.promises.violation import Accepted
 from local.faults.rules import Rule
 from tests.faults.arena import Arena
@@ -17,6 +19,7 @@ from tests.support.stack import eventually
 
 _API_SEND: Final = "OrchestratorApi/sqs.SendMessageBatch@ScrapeQueue"
 _CHUNK_CALL: Final = "OrchestratorResults/lambda.Invoke@ChunkingApi"
+_EMBED_CALL: Final = "EmbeddingWorker/http.post@embeddings"
 _EVERYWHERE: Final = (
     *("OrchestratorApi", "ScraperWorker", "OrchestratorResults", "ChunkingApi", "EmbeddingWorker"),
     "poller",
@@ -38,6 +41,10 @@ class Scenario:
     setup: Setup = lambda token: []
     alone: bool = False
     """Its faults cannot be told apart by a job's token: one job at a time."""
+    swept: bool = False
+    """It is one run of the sweeper, whose writes are all that counts."""
+    slow: bool = False
+    """It takes a minute: for `make test-long`."""
     beyond: str = ""
     """Only writes are killed that this other scenario does not have."""
 
@@ -64,6 +71,19 @@ def _dead_letter(arena: Arena, token: str) -> Accepted:
     return job
 
 
+def _flaky(arena: Arena, token: str) -> Accepted:
+    """Submit a page that fails once; its text is every such page's."""
+    return arena.submit(Page(token, f"/flaky/{token}?fails=1", ""))
+
+
+def _model_away(arena: Arena, token: str) -> Accepted:
+    """Submit a job for whose text the model is away once; no other job has spent the breaker's patience."""
+    table = arena.stack.resources["StateTable"]
+    for name in NAMES:
+        arena.cloud.dynamodb.delete_item(TableName=table, Key={"pk": {"S": f"breaker#{name}"}})
+    return _small(arena, token)
+
+
 def _swept(place: str) -> Callable[[Arena, str], Accepted]:
     """Return how a job is begun that stops at `place`, which is then left to the sweeper."""
 
@@ -83,6 +103,15 @@ def _once(place: str, token: str) -> Rule:
 SCENARIOS: Final = (
     Scenario("small", _small),
     Scenario("large", _large, beyond="small"),
+    Scenario("flaky_page", _flaky, beyond="small"),
+    Scenario(
+        "model_away",
+        _model_away,
+        setup=lambda token: [_once(_EMBED_CALL, token)],
+        alone=True,
+        slow=True,
+        beyond="small",
+    ),
     Scenario(
         "dead_letter",
         _dead_letter,
@@ -95,6 +124,7 @@ SCENARIOS: Final = (
         ("OrchestratorSweeper",),
         lambda token: [_once(_API_SEND, token)],
         alone=True,
+        swept=True,
     ),
     Scenario(
         "sweep_call",
@@ -102,5 +132,6 @@ SCENARIOS: Final = (
         ("OrchestratorSweeper",),
         lambda token: [_once(_CHUNK_CALL, token)],
         alone=True,
+        swept=True,
     ),
 )

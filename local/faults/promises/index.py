@@ -42,8 +42,10 @@ _ORPHANS: Final = {
         SELECT DISTINCT p.chunk::text FROM postings AS p
         WHERE NOT EXISTS (SELECT FROM chunks AS c WHERE c.id = p.chunk)""",
     "chunks with some of their words only": """
-        SELECT c.id::text FROM chunks AS c WHERE c.terms <> (
-            SELECT count(*) FROM postings AS p WHERE p.corpus = c.corpus AND p.chunk = c.id)""",
+        SELECT c.id::text FROM chunks AS c LEFT JOIN (
+            SELECT corpus, chunk, count(*) AS terms FROM postings GROUP BY corpus, chunk
+        ) AS p ON p.corpus = c.corpus AND p.chunk = c.id
+        WHERE c.terms <> coalesce(p.terms, 0)""",
 }
 _TOTALS: Final = """
 SELECT corpus, sum(chunks), sum(words) FROM (

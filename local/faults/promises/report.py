@@ -17,7 +17,8 @@ from local.faults.promises.violation import Accepted, Violation
 
 _LOOK_S: Final = 0.25
 _SWEEP_EVERY_S: Final = 1.0
-_HITS: Final = 5
+_HITS: Final = 100
+"""Among near duplicates the sentence decides about the words, and its paragraph about the meaning."""
 _OPEN: Final = """
 SELECT (SELECT count(*) FROM jobs WHERE status NOT IN ('done', 'failed')),
        (SELECT count(*) FROM outbox WHERE sent_at IS NULL AND parked_at IS NULL)
