@@ -62,9 +62,11 @@ def traced(arena: Arena, scenario: Scenario) -> list[str]:
     before = len(control.traced())
     control.arm(scenario.setup(token), trace=True)
     job = scenario.begin(arena, token)
-    requests = [_sweep(arena)] if scenario.swept else []
-    eventually(lambda: arena.ended([job]), f"the clean job of {scenario.name} ends")
-    settle(arena.cloud, 30, hasten=False)
+    requests = [_sweep(arena) for _ in range(scenario.sweeps)]
+    assert settle(arena.cloud, 60).reached, f"the clean job of {scenario.name} does not end"
+    if scenario.then is not None:
+        scenario.then(arena, token, job)
+        assert settle(arena.cloud, 60).reached, f"the clean job of {scenario.name} does not end once more"
     control.arm()
     counts = Counter(
         call["place"]
@@ -76,7 +78,7 @@ def traced(arena: Arena, scenario: Scenario) -> list[str]:
 
 
 def _sweep(arena: Arena) -> str:
-    arena.cloud.shorten_claims()
+    arena.cloud.pass_time()
     return arena.cloud.sweep()
 
 
@@ -105,6 +107,10 @@ def marked(arena: Arena, scenario: Scenario, groups: Sequence[tuple[Shot, ...]])
         arena.control.arm(rules)
         jobs = [scenario.begin(arena, token) for token, _ in named]
         settle(arena.cloud, _WAVE_S)
+        if scenario.then is not None:
+            for (token, _), job in zip(named, jobs, strict=True):
+                scenario.then(arena, token, job)
+            settle(arena.cloud, _WAVE_S)
         fired = Counter(each["rule"] for each in arena.control.fired())
         for (token, group), job in zip(named, jobs, strict=True):
             names = [rule.name for rule in _rules(group, token, token)]
@@ -122,7 +128,7 @@ def _alone(arena: Arena, scenario: Scenario, group: tuple[Shot, ...]) -> Run:
     rules = _rules(group, token, "")
     arena.control.arm([*rules, *scenario.setup(token)])
     job = scenario.begin(arena, token)
-    if scenario.swept:
+    for _ in range(scenario.sweeps):
         _sweep(arena)
     eventually(lambda: _fired(arena, rules), f"{group[0]} happens", _ALONE_S)
     eventually(lambda: _ended_with_sweeps(arena, job), f"the job of {group[0]} ends", _ALONE_S)

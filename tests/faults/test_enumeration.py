@@ -59,9 +59,8 @@ def test_a_clean_run_makes_exactly_the_writes_on_the_list(calm: Arena, scenario:
 def test_a_kill_at_any_write_loses_nothing(
     rough: Arena, scenario: Scenario, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    known = [each for each in SCENARIOS if each.name == scenario.beyond]
-    lines = set(enumeration.committed(scenario)).difference(*map(enumeration.committed, known))
-    every = [(shot,) for shot in enumeration.shots(sorted(lines))]
+    known = {shot for each in SCENARIOS if each.name == scenario.beyond for shot in _shots(each)}
+    every = [(shot,) for shot in _shots(scenario) if shot not in known]
     told_by_token = [group for group in every if not _is_alone(scenario, group[0])]
     others = [group for group in every if _is_alone(scenario, group[0])]
     began = time.monotonic()
@@ -77,7 +76,7 @@ def test_two_kills_on_one_job_lose_nothing(rough: Arena, capsys: pytest.CaptureF
     choice = random.Random(18)
     singles = [
         shot
-        for shot in enumeration.shots(enumeration.committed(scenario))
+        for shot in _shots(scenario)
         if not _is_alone(scenario, shot) and shot.kind != "execute_then_error"
     ]
     pairs = [tuple(choice.sample(singles, 2)) for _ in range(PAIRS)]
@@ -102,6 +101,10 @@ def test_a_kill_that_takes_neighbours_along_loses_none(
     runs = list(enumeration.marked(rough, scenario, every))
     # A batch shares its writes: not every job comes to the one that is its own.
     _judge(rough, scenario, runs, time.monotonic() - began, capsys, all_reached=False)
+
+
+def _shots(scenario: Scenario) -> list[Shot]:
+    return list(enumeration.shots(enumeration.committed(scenario)))
 
 
 def _is_alone(scenario: Scenario, shot: Shot) -> bool:

@@ -41,7 +41,7 @@ def settle(
 ) -> Quiet:
     """Wait until every job is at its end and every queue is empty.
 
-    `hasten` runs the sweeper each second in place of each minute, and lets claims run out at once.
+    `hasten` runs the sweeper each second in place of each minute, and has it believe that time passed.
     """
     began = swept = time.monotonic()
     while True:
@@ -54,7 +54,7 @@ def settle(
         if quiet.reached or waited > within_s:
             return quiet
         if hasten and time.monotonic() - swept > _SWEEP_EVERY_S:
-            cloud.shorten_claims()
+            cloud.pass_time()
             cloud.sweep()
             swept = time.monotonic()
         time.sleep(_LOOK_S)
