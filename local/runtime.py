@@ -122,10 +122,7 @@ class Runtime:
         endpoints = {"AWS_ENDPOINT_URL": self._around.aws_endpoint}
         self.host.update_environment({**endpoints, "AWS_ENDPOINT_URL_LAMBDA": self.invoke_endpoint})
         if self._proxies is not None:
-            told: dict[str, str] = {}
-            for function in self.host.functions.values():
-                told |= function.environment
-            self.host.update_environment(await self._proxies.start(told))
+            self.host.add(await self._proxies.start(list(self.host.functions.values())))
         if self._front is not None:
             self.gateway = await self._front.start()
         for source in self._sources:

@@ -53,7 +53,10 @@ class FaultControl:
         self.ail()
 
     def arm(self, rules: Iterable[Rule] = (), *, trace: bool = False) -> None:
-        """Let exactly these rules hold from now on; counters of the same name begin anew."""
+        """Let exactly these rules hold from now on; counters of the same name begin anew.
+
+        Of several that hit the same call the first befalls it.
+        """
         chosen = list(rules)
         for rule in chosen:
             (self.folder / "counts" / rule.counter).unlink(missing_ok=True)
@@ -101,12 +104,16 @@ class FaultControl:
         self._refresh()
         if self._tracing and write:
             _append(self.folder / "trace.jsonl", {"place": place, "pid": os.getpid(), "request": request})
-        for rule in self._rules:
-            if rule.concerns(place, event, self._jobs.get(rule.mark, ())) and self._hit(rule):
-                told = {"rule": rule.name or rule.text, "place": place, "pid": os.getpid(), "at": time.time()}
-                _append(self.folder / "fired.jsonl", told)
-                return rule
-        return None
+        concerned = [
+            rule for rule in self._rules if rule.concerns(place, event, self._jobs.get(rule.mark, ()))
+        ]
+        # Every rule counts the call, whichever befalls it.
+        hits = [rule for rule in concerned if self._hit(rule)]
+        if not hits:
+            return None
+        told = {"rule": hits[0].name or hits[0].text, "place": place, "pid": os.getpid(), "at": time.time()}
+        _append(self.folder / "fired.jsonl", told)
+        return hits[0]
 
     def _refresh(self) -> None:
         seen = _version(self.folder / _RULES)

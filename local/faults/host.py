@@ -2,45 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
 from local.faults.control import FaultControl
 from local.faults.proxy import FaultProxy
+from local.spec import FunctionSpec
 
 PROXIED: Final = {"DATABASE_URL": "postgres", "EMBEDDING_BASE_URL": "embeddings"}
 """Variables of functions that hold an address, and the name of the proxy before it."""
 
 
 class Proxies:
-    """One proxy for each address that functions are told; toxics come from the control folder."""
+    """A proxy before each address that functions are told; toxics come from the control folder."""
 
     def __init__(self, control: FaultControl) -> None:
         self._control = control
-        self._running: list[FaultProxy] = []
+        self._running: dict[tuple[str, str, int], tuple[FaultProxy, int]] = {}
 
-    async def start(self, variables: Mapping[str, str]) -> dict[str, str]:
-        """Start; the variables that functions are told in place of these."""
-        changed = {}
-        for variable, name in PROXIED.items():
-            parts = urlsplit(variables.get(variable, ""))
-            if parts.hostname is None or parts.port is None:
-                continue
-            proxy = FaultProxy(
-                parts.hostname,
-                parts.port,
-                partial(self._control.toxic, name),
-                partial(self._control.befell, name),
+    async def start(self, functions: Sequence[FunctionSpec]) -> list[FunctionSpec]:
+        """Start; the functions, told the proxies' addresses."""
+        return [
+            replace(
+                function,
+                environment={
+                    name: await self._behind(PROXIED[name], value) if name in PROXIED else value
+                    for name, value in function.environment.items()
+                },
             )
-            self._running.append(proxy)
-            account, at, _ = parts.netloc.rpartition("@")
-            there = f"{account}{at}127.0.0.1:{await proxy.start()}"
-            changed[variable] = parts._replace(netloc=there).geturl()
-        return changed
+            for function in functions
+        ]
 
     async def stop(self) -> None:
         """Close the proxies."""
-        for proxy in self._running:
+        for proxy, _ in self._running.values():
             await proxy.stop()
+
+    async def _behind(self, name: str, url: str) -> str:
+        parts = urlsplit(url)
+        if parts.hostname is None or parts.port is None:
+            return url
+        key = name, parts.hostname, parts.port
+        if key not in self._running:
+            choose, tell = partial(self._control.toxic, name), partial(self._control.befell, name)
+            proxy = FaultProxy(parts.hostname, parts.port, choose, tell)
+            self._running[key] = proxy, await proxy.start()
+        account, at, _ = parts.netloc.rpartition("@")
+        return parts._replace(netloc=f"{account}{at}127.0.0.1:{self._running[key][1]}").geturl()

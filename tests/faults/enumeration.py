@@ -22,6 +22,8 @@ POLLER_KINDS: Final[tuple[Kind, ...]] = ("error", "execute_then_error")
 _AT_ONCE: Final = 48
 _WAVE_S: Final = 60.0
 """How long a wave of jobs may take; what is stuck then is named in the end."""
+_ALONE_S: Final = 60.0
+"""How long a job alone may take: a breaker that it opened stays open for half a minute."""
 _GIVEN_UP_AFTER: Final = 3
 """Tries of the event sources' deletes; as many must fail for a message to come back."""
 
@@ -60,9 +62,11 @@ def traced(arena: Arena, scenario: Scenario) -> list[str]:
     before = len(control.traced())
     control.arm(scenario.setup(token), trace=True)
     job = scenario.begin(arena, token)
-    requests = [_sweep(arena)] if scenario.alone else []
-    eventually(lambda: arena.ended([job]), f"the clean job of {scenario.name} ends")
-    settle(arena.cloud, 30, hasten=False)
+    requests = [_sweep(arena) for _ in range(scenario.sweeps)]
+    assert settle(arena.cloud, 60).reached, f"the clean job of {scenario.name} does not end"
+    if scenario.then is not None:
+        scenario.then(arena, token, job)
+        assert settle(arena.cloud, 60).reached, f"the clean job of {scenario.name} does not end once more"
     control.arm()
     counts = Counter(
         call["place"]
@@ -74,7 +78,7 @@ def traced(arena: Arena, scenario: Scenario) -> list[str]:
 
 
 def _sweep(arena: Arena) -> str:
-    arena.cloud.shorten_claims()
+    arena.cloud.pass_time()
     return arena.cloud.sweep()
 
 
@@ -98,11 +102,15 @@ def marked(arena: Arena, scenario: Scenario, groups: Sequence[tuple[Shot, ...]])
         wave = groups[start : start + _AT_ONCE]
         named = [(arena.token(f"{scenario.name.replace('_', '')}"), group) for group in wave]
         rules = [
-            rule for token, group in named for rule in (*scenario.setup(token), *_rules(group, token, token))
+            rule for token, group in named for rule in (*_rules(group, token, token), *scenario.setup(token))
         ]
         arena.control.arm(rules)
         jobs = [scenario.begin(arena, token) for token, _ in named]
         settle(arena.cloud, _WAVE_S)
+        if scenario.then is not None:
+            for (token, _), job in zip(named, jobs, strict=True):
+                scenario.then(arena, token, job)
+            settle(arena.cloud, _WAVE_S)
         fired = Counter(each["rule"] for each in arena.control.fired())
         for (token, group), job in zip(named, jobs, strict=True):
             names = [rule.name for rule in _rules(group, token, token)]
@@ -118,12 +126,12 @@ def one_by_one(arena: Arena, scenario: Scenario, groups: Sequence[tuple[Shot, ..
 def _alone(arena: Arena, scenario: Scenario, group: tuple[Shot, ...]) -> Run:
     token = arena.token(scenario.name.replace("_", ""))
     rules = _rules(group, token, "")
-    arena.control.arm([*scenario.setup(token), *rules])
+    arena.control.arm([*rules, *scenario.setup(token)])
     job = scenario.begin(arena, token)
-    if scenario.alone:
+    for _ in range(scenario.sweeps):
         _sweep(arena)
-    eventually(lambda: _fired(arena, rules), f"{group[0]} happens", 10)
-    eventually(lambda: _ended_with_sweeps(arena, job), f"the job of {group[0]} ends")
+    eventually(lambda: _fired(arena, rules), f"{group[0]} happens", _ALONE_S)
+    eventually(lambda: _ended_with_sweeps(arena, job), f"the job of {group[0]} ends", _ALONE_S)
     return Run(group, job, _fired(arena, rules))
 
 

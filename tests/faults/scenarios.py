@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from indexmill.platform.breakers import NAMES
+from local.faults.pages import Page
 from local.faults.promises.violation import Accepted
 from local.faults.rules import Rule
 from tests.faults.arena import Arena
@@ -17,6 +19,7 @@ from tests.support.stack import eventually
 
 _API_SEND: Final = "OrchestratorApi/sqs.SendMessageBatch@ScrapeQueue"
 _CHUNK_CALL: Final = "OrchestratorResults/lambda.Invoke@ChunkingApi"
+_EMBED_CALL: Final = "EmbeddingWorker/http.post@embeddings"
 _EVERYWHERE: Final = (
     *("OrchestratorApi", "ScraperWorker", "OrchestratorResults", "ChunkingApi", "EmbeddingWorker"),
     "poller",
@@ -38,8 +41,14 @@ class Scenario:
     setup: Setup = lambda token: []
     alone: bool = False
     """Its faults cannot be told apart by a job's token: one job at a time."""
+    sweeps: int = 0
+    """It is so many runs of the sweeper, whose writes are all that counts."""
+    then: Callable[[Arena, str, Accepted], None] | None = None
+    """What is asked for once the job has come to its first end."""
+    slow: bool = False
+    """It takes a minute: for `make test-long`."""
     beyond: str = ""
-    """Only writes are killed that this other scenario does not have."""
+    """Only writes are killed that this other scenario has not, or not so often."""
 
 
 def _small(arena: Arena, token: str) -> Accepted:
@@ -51,17 +60,42 @@ def _large(arena: Arena, token: str) -> Accepted:
 
 
 def _dead_letter(arena: Arena, token: str) -> Accepted:
-    """Submit a job whose message is lost; a broken copy of it comes in its place."""
-    job = arena.submit(arena.page(token), ends="failed")
-    with arena.cloud.database() as database:
-        statement = "SELECT payload FROM outbox WHERE job_id = %s"
-        (payload,) = database.execute(statement, (job.job_id,)).fetchone() or ("",)
-        # As if it had been sent: the sweeper would send it whole.
-        sent = "UPDATE outbox SET sent_at = now() WHERE job_id = %s RETURNING id"
-        eventually(lambda: database.execute(sent, (job.job_id,)).fetchall(), "its message counts as sent")
-    broken = {**json.loads(payload), "url": 7}
-    arena.cloud.sqs.send_message(QueueUrl=arena.cloud.queues["ScrapeQueue"], MessageBody=json.dumps(broken))
+    """Submit a job whose message was received too often."""
+    job, payload = _message(arena, token, "failed")
+    arena.cloud.sqs.send_message(QueueUrl=arena.cloud.queues["ScrapeDlq"], MessageBody=payload)
     return job
+
+
+def _unreadable(arena: Arena, token: str) -> Accepted:
+    """Submit a job whose message arrives broken, so that the whole one is missing."""
+    job, payload = _message(arena, token, "done")
+    broken = json.dumps({**json.loads(payload), "url": 7})
+    arena.cloud.sqs.send_message(QueueUrl=arena.cloud.queues["ScrapeQueue"], MessageBody=broken)
+    return job
+
+
+def _message(arena: Arena, token: str, ends: str) -> tuple[Accepted, str]:
+    """Submit a job whose message counts as sent and never comes; return it with the message."""
+    job = arena.submit(arena.page(token), ends=ends)
+    statement = "SELECT payload FROM outbox WHERE job_id = %s AND sent_at IS NOT NULL"
+    with arena.cloud.database() as database:
+        found = eventually(
+            lambda: database.execute(statement, (job.job_id,)).fetchone(), "its message counts as sent"
+        )
+    return job, str(found[0])
+
+
+def _flaky(arena: Arena, token: str) -> Accepted:
+    """Submit a page that fails once; its text is every such page's."""
+    return arena.submit(Page(token, f"/flaky/{token}?fails=1", ""))
+
+
+def _model_away(arena: Arena, token: str) -> Accepted:
+    """Submit a job for whose text the model is away once; no other job has spent the breaker's patience."""
+    table = arena.stack.resources["StateTable"]
+    for name in NAMES:
+        arena.cloud.dynamodb.delete_item(TableName=table, Key={"pk": {"S": f"breaker#{name}"}})
+    return _small(arena, token)
 
 
 def _swept(place: str) -> Callable[[Arena, str], Accepted]:
@@ -76,25 +110,84 @@ def _swept(place: str) -> Callable[[Arena, str], Accepted]:
     return begin
 
 
+def _lose(token: str) -> list[Rule]:
+    return [Rule(_API_SEND, "lose", mark=token, name=f"setup-{token}")]
+
+
 def _once(place: str, token: str) -> Rule:
     return Rule(place, "error", mark=token, name=f"setup-{token}")
+
+
+def _lost(arena: Arena, token: str) -> Accepted:
+    """Submit a job whose message is lost on its way, and nobody notices."""
+    return _message(arena, token, "done")[0]
+
+
+def _missing(arena: Arena, token: str) -> Accepted:
+    """Submit a page that is not there yet."""
+    return arena.submit(replace(arena.page(token), path=f"/pages/later/{token}.html"))
+
+
+def _retry(arena: Arena, token: str, job: Accepted) -> None:
+    """Put the page there and ask for another attempt until it is granted."""
+    later = arena.site_root / "pages" / "later"
+    later.mkdir(exist_ok=True)
+    (later / f"{token}.html").write_bytes((arena.site_root / "pages" / f"{token}.html").read_bytes())
+    _ask(arena, token, f"/orchestrator/jobs/{job.job_id}/retry")
+
+
+def _cancel(arena: Arena, token: str) -> Accepted:
+    """Submit a page that takes its time, and cancel the job meanwhile."""
+    job = arena.submit(Page(token, f"/slow?seconds=2&page={token}", ""), ends="failed")
+    _ask(arena, token, f"/orchestrator/jobs/{job.job_id}/cancel", reason="test")
+    return job
+
+
+def _ask(arena: Arena, token: str, path: str, **body: str) -> None:
+    """Post until it is done, by this request or by one before whose answer was lost."""
+
+    def done() -> bool:
+        answer = caller.post(path, json=body, headers={"X-Request-Id": token})
+        assert answer.status_code in (200, 202, 409) or answer.status_code >= 500, answer.text
+        return answer.status_code < 500
+
+    with arena.stack.http() as caller:
+        eventually(done, path)
 
 
 SCENARIOS: Final = (
     Scenario("small", _small),
     Scenario("large", _large, beyond="small"),
+    Scenario("flaky_page", _flaky, beyond="small"),
     Scenario(
-        "dead_letter",
-        _dead_letter,
-        ("ScraperWorker", "OrchestratorDeadLetters"),
-        lambda token: [Rule(_API_SEND, "lose", mark=token, name=f"setup-{token}")],
+        "model_away",
+        _model_away,
+        setup=lambda token: [_once(_EMBED_CALL, token)],
+        alone=True,
+        slow=True,
+        beyond="small",
     ),
+    Scenario("retry", _missing, then=_retry, beyond="small"),
+    Scenario("cancel", _cancel, beyond="small"),
+    Scenario(
+        "lost_message",
+        _lost,
+        ("OrchestratorSweeper",),
+        _lose,
+        alone=True,
+        sweeps=2,
+        slow=True,
+        beyond="sweep_message",
+    ),
+    Scenario("dead_letter", _dead_letter, ("OrchestratorDeadLetters",), _lose),
+    Scenario("unreadable", _unreadable, ("ScraperWorker", "OrchestratorDeadLetters"), _lose, beyond="small"),
     Scenario(
         "sweep_message",
         _swept(_API_SEND),
         ("OrchestratorSweeper",),
         lambda token: [_once(_API_SEND, token)],
         alone=True,
+        sweeps=1,
     ),
     Scenario(
         "sweep_call",
@@ -102,5 +195,7 @@ SCENARIOS: Final = (
         ("OrchestratorSweeper",),
         lambda token: [_once(_CHUNK_CALL, token)],
         alone=True,
+        sweeps=1,
+        beyond="sweep_message",
     ),
 )

@@ -38,7 +38,7 @@ def test_a_fault_happens_and_the_job_survives_it(kept: Arena, fault: str) -> Non
     job = kept.submit(kept.page(kept.token("fault")))
 
     def is_over() -> bool:
-        kept.cloud.shorten_claims()
+        kept.cloud.pass_time()
         kept.cloud.sweep()
         return kept.ended([job])
 

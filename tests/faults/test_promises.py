@@ -132,6 +132,7 @@ DAMAGE = {
     "a vector is missing": ("I4", "DELETE FROM vectors WHERE chunk = (SELECT min(chunk) FROM vectors)"),
     "a vector of another length": ("I4", "UPDATE vectors SET embedding = '[1,2]'"),
     "a text that is not the chunk's": ("I4", "UPDATE chunks SET text = text || '!'"),
+    "what a failed job published": ("I4", "UPDATE documents SET job_id = '{broken}'"),
     "a count that is wrong": ("I4", "UPDATE jobs SET chunk_count = 7 WHERE id = '{done}'"),
     "chunks that were not asked for": (
         "I4",

@@ -162,6 +162,14 @@ def test_a_mark_means_its_own_job_alone(control: FaultControl) -> None:
     assert late.meet(SEND, event='{"job_id":"9876543210"}') is None
 
 
+def test_of_two_faults_at_one_call_the_first_befalls_it_and_both_have_counted_it(
+    control: FaultControl,
+) -> None:
+    control.arm([parse("sqs.*:error"), parse("sqs.*:kill_before"), parse("sqs.*:delay=1#2")])
+    kinds = [rule.kind if (rule := control.meet(SEND)) else None for _ in range(3)]
+    assert kinds == ["error", "delay", None]
+
+
 def test_chance_spares_most(control: FaultControl) -> None:
     control.arm([Rule("*", "kill_before", times=10**6, share=0.05)])
     hits = sum(control.meet(SEND) is not None for _ in range(2000))

@@ -19,6 +19,10 @@ SELECT j.id, j.document_id, j.chunk_count, d.id, d.published, d.chunk_count, d.j
 FROM jobs AS j LEFT JOIN documents AS d ON d.document_id = j.document_id
 WHERE j.status = 'done' AND j.job_type = 'index' ORDER BY j.id
 """
+_PUBLISHED_BY_FAILED: Final = """
+SELECT j.id FROM documents AS d JOIN jobs AS j ON j.id = d.job_id
+WHERE d.published IS NOT NULL AND j.status = 'failed'
+"""
 _MEMBERS: Final = """
 SELECT m.document, m.generation, m.ordinal, encode(c.chunk_id, 'hex'), c.context, c.text, s.model,
        vector_dims(e.embedding)
@@ -42,8 +46,10 @@ _ORPHANS: Final = {
         SELECT DISTINCT p.chunk::text FROM postings AS p
         WHERE NOT EXISTS (SELECT FROM chunks AS c WHERE c.id = p.chunk)""",
     "chunks with some of their words only": """
-        SELECT c.id::text FROM chunks AS c WHERE c.terms <> (
-            SELECT count(*) FROM postings AS p WHERE p.corpus = c.corpus AND p.chunk = c.id)""",
+        SELECT c.id::text FROM chunks AS c LEFT JOIN (
+            SELECT corpus, chunk, count(*) AS terms FROM postings GROUP BY corpus, chunk
+        ) AS p ON p.corpus = c.corpus AND p.chunk = c.id
+        WHERE c.terms <> coalesce(p.terms, 0)""",
 }
 _TOTALS: Final = """
 SELECT corpus, sum(chunks), sum(words) FROM (
@@ -63,7 +69,11 @@ def done_is_whole(database: Database, fetch: Fetch) -> list[Violation]:
     for document, rows in groupby(database.execute(_MEMBERS).fetchall(), key=lambda row: row[0]):
         members[document] = list(rows)
     given = _given_chunks(database, [row[0] for row in done], fetch)
-    return [
+    found = [
+        Violation("I4", job_id, "failed, and what it published is what search sees")
+        for (job_id,) in database.execute(_PUBLISHED_BY_FAILED).fetchall()
+    ]
+    return found + [
         Violation("I4", row[0], what)
         for row in done
         for what in _document_errors(row, members.get(row[3], []), given.get(row[0]))
