@@ -51,7 +51,7 @@ def _large(arena: Arena, token: str) -> Accepted:
 
 
 def _dead_letter(arena: Arena, token: str) -> Accepted:
-    """Submit a job whose message is lost; a broken copy of it comes in its place."""
+    """Submit a job whose message is lost: a broken copy comes in its place, and a whole one that died."""
     job = arena.submit(arena.page(token), ends="failed")
     with arena.cloud.database() as database:
         statement = "SELECT payload FROM outbox WHERE job_id = %s"
@@ -60,7 +60,8 @@ def _dead_letter(arena: Arena, token: str) -> Accepted:
         sent = "UPDATE outbox SET sent_at = now() WHERE job_id = %s RETURNING id"
         eventually(lambda: database.execute(sent, (job.job_id,)).fetchall(), "its message counts as sent")
     broken = {**json.loads(payload), "url": 7}
-    arena.cloud.sqs.send_message(QueueUrl=arena.cloud.queues["ScrapeQueue"], MessageBody=json.dumps(broken))
+    for queue, body in (("ScrapeQueue", json.dumps(broken)), ("ScrapeDlq", payload)):
+        arena.cloud.sqs.send_message(QueueUrl=arena.cloud.queues[queue], MessageBody=body)
     return job
 
 
