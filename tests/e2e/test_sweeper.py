@@ -80,6 +80,7 @@ def test_each_service_logs_in_as_itself(stack: RunningStack, client: Client, dat
     queue = InMemoryQueue()
     notify = NotifyOrchestrator(stack.gateway, stack.ops_key, queue)
     assert (notify(embedded(job.job_id)), queue.bodies) == ("http", [])
+    notify.close()
     assert client.history(job.job_id) == history
     sweep(stack)
     rows = database.execute(

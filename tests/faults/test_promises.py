@@ -160,8 +160,8 @@ DAMAGE = {
     ),
     "a dead letter of a job at work": (
         "I10",
-        "INSERT INTO dead_letters (queue, job_id, body, receive_count, reason) "
-        "VALUES ('q', '{work}', '', 1, '')",
+        "INSERT INTO dead_letters (queue, job_id, body, receive_count, reason, cause) "
+        "VALUES ('q', '{work}', '', 1, '', 'poison_message')",
     ),
 }
 

@@ -64,10 +64,10 @@ class SweepStore(Protocol):
         """
         ...
 
-    def confirm(self, stage: str, count: Count) -> int:
-        """Keep `count` for the next tick and return how many messages two ticks in a row agree on.
+    def confirm(self, counts: Mapping[str, Count]) -> Mapping[str, int]:
+        """Keep the counts (by stage) for the next tick and return what two ticks in a row agree on.
 
-        Of two sweepers at once only one gets an answer above 0.
+        Of two sweepers at once only one gets answers above 0.
         """
         ...
 

@@ -37,13 +37,11 @@ class Rescue:
         In front of a queue that is not empty that is a guess, so there a job must also have been passed by
         others: its turn has come and gone. No message is sent again twice for one that is missing.
         """
-        again, confirmed = 0, {}
-        for stage in STAGES:
-            number = self.store.confirm(stage.name, Count(tally.missing[stage.name], tally.at))
-            if number:
-                confirmed[stage.name] = {"missing": number}
-                again += self._send_lost(stage.name, number, tally)
-        self.store.incidents("messages_missing", confirmed)
+        counts = {stage: Count(missing, tally.at) for stage, missing in tally.missing.items()}
+        confirmed = {stage: number for stage, number in self.store.confirm(counts).items() if number}
+        again = sum(self._send_lost(stage, number, tally) for stage, number in confirmed.items())
+        details = {stage: {"missing": number} for stage, number in confirmed.items()}
+        self.store.incidents("messages_missing", details)
         return again
 
     def stuck(self, tally: Tally, held: Sequence[str] = ()) -> int:

@@ -39,13 +39,11 @@ class InMemorySweep:
             found[record.job.status.value] += not inside
         return {stage: number for stage, number in found.items() if number}
 
-    def confirm(self, stage: str, count: Count) -> int:
-        """Keep `count` and return what it and the one before agree on."""
-        found = agreed(self.counts.get(stage), count)
-        if found is None:
-            return 0
-        self.counts[stage] = count
-        return found
+    def confirm(self, counts: Mapping[str, Count]) -> Mapping[str, int]:
+        """Keep the counts and return what they and those before agree on."""
+        found = {stage: agreed(self.counts.get(stage), count) for stage, count in counts.items()}
+        self.counts |= {stage: counts[stage] for stage, number in found.items() if number is not None}
+        return {stage: number or 0 for stage, number in found.items()}
 
     def silent(self, stage: str, limit: int, before: datetime, *, passed: bool) -> list[Silent]:
         """Return jobs of `stage` whose message is out: longest without an event first."""

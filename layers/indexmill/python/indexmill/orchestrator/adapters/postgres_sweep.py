@@ -32,18 +32,21 @@ class PostgresSweep:
         stages = [stage.name for stage in STAGES]
         return dict(self._rows(sql.OUTSIDE, {"stages": stages, "before": before}))
 
-    def confirm(self, stage: str, count: Count) -> int:
-        """Keep `count` and return what it and the one before agree on."""
+    def confirm(self, counts: Mapping[str, Count]) -> Mapping[str, int]:
+        """Keep the counts and return what they and those before agree on."""
 
-        def work(connection: Connection) -> int:
-            if connection.execute(sql.FIRST_COUNT, (stage, count.missing, count.at)).fetchone():
-                return 0
-            last = connection.execute(sql.LAST_COUNT, (stage,)).fetchone()
-            found = agreed(Count(*last) if last else None, count)
-            if found is None:
-                return 0
-            connection.execute(sql.KEEP_COUNT, (count.missing, count.at, stage))
-            return found
+        def work(connection: Connection) -> dict[str, int]:
+            rows = connection.execute(sql.LAST_COUNTS, (sorted(counts),)).fetchall()
+            last = {stage: Count(missing, at) for stage, missing, at in rows}
+            found = {stage: agreed(last.get(stage), count) for stage, count in counts.items()}
+            new = [(stage, counts[stage]) for stage in sorted(counts) if found[stage] is not None]
+            columns = (
+                [stage for stage, _ in new],
+                [each.missing for _, each in new],
+                [each.at for _, each in new],
+            )
+            connection.execute(sql.KEEP_COUNTS, columns)
+            return {stage: number or 0 for stage, number in found.items()}
 
         return self._database.run(work)
 
@@ -83,7 +86,11 @@ class PostgresSweep:
         }
 
         def delete(connection: Connection) -> dict[str, int]:
-            return {kind: connection.execute(text, values).rowcount for kind, text in sql.PURGE.items()}
+            old: dict[str, bool] = dict(connection.execute(sql.OLD, values).fetchall())
+            return {
+                kind: connection.execute(text, values).rowcount if old[kind] else 0
+                for kind, text in sql.PURGE.items()
+            }
 
         return self._database.read(delete)
 
@@ -95,6 +102,8 @@ class PostgresSweep:
         self, kind: str, current: Mapping[str, Mapping[str, object]]
     ) -> tuple[list[str], list[str]]:
         """Make `current` the open incidents of `kind`; return what opened and closed."""
+        if {row[0] for row in self._rows(sql.KNOWN_INCIDENTS, (kind,))} == set(current):
+            return [], []
         details = [Jsonb(dict(detail)) for detail in current.values()]
 
         def work(connection: Connection) -> tuple[list[str], list[str]]:

@@ -18,12 +18,16 @@ WHERE status = ANY(%(stages)s) AND NOT EXISTS (
 GROUP BY status
 """
 
-FIRST_COUNT: Final = """
-INSERT INTO sweep_state (stage, missing, counted_at) VALUES (%s, %s, %s)
-ON CONFLICT DO NOTHING RETURNING stage
+LAST_COUNTS: Final = """
+SELECT stage, missing, counted_at FROM sweep_state WHERE stage = ANY(%s) ORDER BY stage FOR UPDATE
 """
-LAST_COUNT: Final = "SELECT missing, counted_at FROM sweep_state WHERE stage = %s FOR UPDATE"
-KEEP_COUNT: Final = "UPDATE sweep_state SET missing = %s, counted_at = %s WHERE stage = %s"
+# The first counts of all have no row to lock: of two sweepers at once, the second one's change nothing.
+KEEP_COUNTS: Final = """
+INSERT INTO sweep_state (stage, missing, counted_at)
+SELECT * FROM unnest(%s::text[], %s::int[], %s::timestamptz[])
+ON CONFLICT (stage) DO UPDATE SET missing = excluded.missing, counted_at = excluded.counted_at
+WHERE sweep_state.counted_at < excluded.counted_at
+"""
 
 # How far each caller has got in a stage: when the newest message was sent whose job has left the stage.
 # Queues keep the order of one caller's messages roughly: what was sent a minute earlier should be done too.
@@ -98,6 +102,16 @@ FROM chosen WHERE outbox.id = chosen.message_id RETURNING outbox.id
 
 PARKED: Final = "SELECT count(*) FROM outbox WHERE parked_at IS NOT NULL"
 
+OLD: Final = """
+SELECT 'outbox', EXISTS (
+    SELECT FROM outbox AS o JOIN jobs ON jobs.id = o.job_id
+    WHERE o.created_at < now() - %(payloads)s::interval AND jobs.ended_at < now() - %(payloads)s::interval
+)
+UNION ALL SELECT 'inbox', EXISTS (SELECT FROM inbox WHERE received_at < now() - %(inbox)s::interval)
+UNION ALL SELECT 'idempotency_keys', EXISTS (
+    SELECT FROM idempotency_keys WHERE created_at < now() - %(keys)s::interval
+)
+"""
 PURGE: Final = {
     "outbox": """
 DELETE FROM outbox WHERE id IN (
@@ -123,6 +137,7 @@ DELETE FROM idempotency_keys WHERE (caller_id, key) IN (
 
 PAUSES: Final = "SELECT stage, reason FROM pauses"
 
+KNOWN_INCIDENTS: Final = "SELECT subject FROM incidents WHERE kind = %s AND closed_at IS NULL"
 OPEN_INCIDENTS: Final = """
 INSERT INTO incidents (kind, subject, detail)
 SELECT %s, subject, detail FROM unnest(%s::text[], %s::jsonb[]) AS current(subject, detail)

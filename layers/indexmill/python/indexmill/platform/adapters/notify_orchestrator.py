@@ -48,6 +48,10 @@ class NotifyOrchestrator:
         self._http = http or httpx.Client(timeout=_TIMEOUT_S, trust_env=False)
         self._pause = pause or threading.Event().wait
 
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
     def __call__(self, result: StageResult) -> Literal["http", "queue"]:
         """Deliver `result` and say how; 200 `already_advanced` is delivered, and so is an unknown job's.
 

@@ -21,6 +21,13 @@ _CONNECT_TIMEOUT_S = 3
 _TRANSACTION_RETRIES = 3
 # Raised again after a fresh start the same work may well succeed: deadlock, serialization, lock time-out.
 _CONTENTION = (errors.DeadlockDetected, errors.SerializationFailure, errors.LockNotAvailable)
+# The connection is of no more use: the server went away, or is no longer the one that takes writes.
+_LOST = (
+    errors.OperationalError,
+    errors.InterfaceError,
+    errors.ReadOnlySqlTransaction,
+    errors.IdleInTransactionSessionTimeout,
+)
 _OPTIONS = "-c statement_timeout=20000 -c lock_timeout=5000 -c idle_in_transaction_session_timeout=30000"
 
 
@@ -45,12 +52,12 @@ class Database:
     def run(self, work: Callable[[Connection], T]) -> T:
         """Run `work` in one transaction and return what it returns.
 
-        The transaction is run again from its top when the connection turns out to be dead (the server
-        restarted while this environment was frozen) and, at most three times, on contention. Work must
-        therefore be safe to repeat after a commit whose answer was lost: ids are made beforehand.
-        Raises TransientError(database_unavailable) when the database is away.
+        The transaction is run again from its top when its connection is lost (once; the server restarted, or
+        this environment was frozen) and on contention (three times). Work must therefore be safe to repeat
+        after a commit whose answer was lost: ids are made beforehand.
+        Raises TransientError(database_unavailable) when the database is away or takes too long.
         """
-        fresh = self._connection is None
+        lost = False
         for attempt in range(_TRANSACTION_RETRIES + 1):
             connection = self.connection()
             try:
@@ -59,22 +66,36 @@ class Database:
             except _CONTENTION as error:
                 if attempt == _TRANSACTION_RETRIES:
                     raise _unavailable() from error
-            except (errors.OperationalError, errors.InterfaceError) as error:
+            except errors.QueryCanceled as error:
+                raise _unavailable() from error
+            except _LOST as error:
                 self.close()
-                if fresh or attempt > 0:
+                if lost:
                     raise _unavailable() from error
+                lost = True
         raise _unavailable()
 
     def read(self, work: Callable[[Connection], T]) -> T:
-        """Run single autocommit statements that are safe to repeat; a dead connection is replaced once."""
-        for last in (False, True):
+        """Run single autocommit statements that are safe to repeat.
+
+        A dead connection is replaced once; contention is met by trying again, at most three times.
+        Raises TransientError(database_unavailable).
+        """
+        lost = False
+        for attempt in range(_TRANSACTION_RETRIES + 1):
             connection = self.connection()
             try:
                 return work(connection)
-            except (errors.OperationalError, errors.InterfaceError) as error:
-                self.close()
-                if last:
+            except _CONTENTION as error:
+                if attempt == _TRANSACTION_RETRIES:
                     raise _unavailable() from error
+            except errors.QueryCanceled as error:
+                raise _unavailable() from error
+            except _LOST as error:
+                self.close()
+                if lost:
+                    raise _unavailable() from error
+                lost = True
         raise _unavailable()
 
     def close(self) -> None:

@@ -1,0 +1,238 @@
+"""Postgres restarts, ends sessions, is full or busy: work is done again from its top, or told to be later."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from indexmill.contracts.errors import TransientError
+from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
+from indexmill.orchestrator.adapters.postgres_sweep import PostgresSweep
+from indexmill.orchestrator.results import Decider
+from indexmill.orchestrator.routes import routes
+from indexmill.orchestrator.settings import OrchestratorApiSettings
+from indexmill.orchestrator.wiring import build_api
+from indexmill.platform.adapters.postgres import Connection, Database
+from indexmill.platform.http_app import create_app
+from indexmill.platform.lambda_http import lambda_handler
+from indexmill.testing.clock import FrozenClock
+from local.backends.postgres import EmbeddedPostgres, create_database
+from sql.migrate import migrate
+from tests.support.events import FakeContext, api_event, caller_claims
+from tests.support.function_env import environment
+from tests.support.jobs import failed, new_job, scraped
+from tests.support.stack import eventually
+
+pytestmark = pytest.mark.integration
+
+HOLD = b"LOCK TABLE jobs, outbox, job_history, sweep_state IN ACCESS EXCLUSIVE MODE"
+SESSION = "SELECT pid FROM pg_stat_activity WHERE pid = %s"
+WAITING = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+
+
+def cut_off_while_waiting(url: str, work: Callable[[], Any]) -> Any:
+    """Run `work`, end its session when it waits for a lock in the middle, and return what it gives then."""
+    with (
+        ThreadPoolExecutor(1) as pool,
+        psycopg.connect(url) as holder,
+        psycopg.connect(url, autocommit=True) as watcher,
+    ):
+        holder.execute(HOLD)
+        doing = pool.submit(work)
+        (pid,) = eventually(lambda: watcher.execute(WAITING).fetchone(), "it waits", 4)
+        watcher.execute("SELECT pg_terminate_backend(%s)", (pid,))
+        holder.rollback()
+        return doing.result(10)
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    opened = Database(database_url)
+    opened.connection()
+    yield opened
+    opened.close()
+
+
+def test_a_submit_that_is_cut_off_is_done_again(database_url: str, database: Database) -> None:
+    job, store = new_job(), PostgresJobs(database)
+    done = cut_off_while_waiting(database_url, lambda: store.submit([job]))
+    assert [row.id for row in done.outbox] == [job.first.id]
+    rows = database.connection().execute("SELECT count(*) FROM job_history").fetchall()
+    assert rows == [(2,)]
+
+
+def test_a_result_that_is_cut_off_is_applied_once(database_url: str, database: Database) -> None:
+    job, store = new_job(), PostgresJobs(database)
+    store.submit([job])
+    decide = Decider(FrozenClock())
+    (change,) = cut_off_while_waiting(database_url, lambda: store.apply([scraped(job.job_id)], decide))
+    assert change.status == "chunking"
+    assert len(change.outbox) == 1
+
+
+def test_a_sweep_that_is_cut_off_is_done_again(database_url: str, database: Database) -> None:
+    job, store, view = new_job(), PostgresJobs(database), PostgresSweep(database)
+    store.submit([job])
+    store.mark_sent([job.first.id])
+    found = view.silent("scraping", 10, view.now(), passed=False)
+    assert cut_off_while_waiting(database_url, lambda: view.send_again(found)) == 1
+
+
+def test_a_session_that_ended_while_the_process_was_frozen_is_replaced(
+    database_url: str, database: Database
+) -> None:
+    store = PostgresJobs(database)
+    for use in (lambda: store.submit([new_job()]), lambda: store.claim(1), lambda: store.state("none")):
+        pid = database.connection().info.backend_pid
+        with psycopg.connect(database_url, autocommit=True) as watcher:
+            watcher.execute("SELECT pg_terminate_backend(%s)", (pid,))
+            eventually(lambda pid=pid: not watcher.execute(SESSION, (pid,)).fetchone(), "it is gone", 5)
+        use()
+
+
+def raising(state: str, times: int, calls: list[int]) -> Callable[[Connection], str]:
+    def work(connection: Connection) -> str:
+        calls.append(1)
+        if len(calls) <= times:
+            raised = f"DO $$ BEGIN RAISE EXCEPTION 'again' USING ERRCODE = '{state}'; END $$"
+            connection.execute(raised.encode())
+        return "done"
+
+    return work
+
+
+@pytest.mark.parametrize("state", ["40001", "40P01", "55P03"])
+@pytest.mark.parametrize("way", ["run", "read"])
+def test_contention_is_met_by_trying_again_three_times(database: Database, way: str, state: str) -> None:
+    calls: list[int] = []
+    assert getattr(database, way)(raising(state, 3, calls)) == "done"
+    assert len(calls) == 4
+    pid = database.connection().info.backend_pid
+    calls.clear()
+    with pytest.raises(TransientError) as given_up:
+        getattr(database, way)(raising(state, 9, calls))
+    assert (given_up.value.code, len(calls)) == ("database_unavailable", 4)
+    assert database.connection().info.backend_pid == pid
+
+
+def test_a_server_that_takes_no_writes_any_more_is_left(database: Database) -> None:
+    """After a failover the old address may lead to a reader for a moment."""
+    pid = database.connection().info.backend_pid
+    calls: list[int] = []
+    assert database.run(raising("25006", 1, calls)) == "done"
+    assert database.connection().info.backend_pid != pid
+
+
+def test_a_statement_that_takes_too_long_is_not_tried_again(database: Database) -> None:
+    calls: list[int] = []
+    with pytest.raises(TransientError):
+        database.run(raising("57014", 9, calls))
+    assert len(calls) == 1
+
+
+def test_batches_that_share_jobs_never_deadlock(database_url: str) -> None:
+    databases = [Database(database_url) for _ in range(4)]
+    stores = [PostgresJobs(each) for each in databases]
+    jobs = [new_job(f"https://example.com/{number}") for number in range(20)]
+    for job in jobs:
+        stores[0].submit([job])
+    problems: list[Exception] = []
+
+    def apply_all(store: PostgresJobs, turn: int) -> None:
+        try:
+            for at in range(20):
+                order = jobs[at:] + jobs[:at] if turn % 2 else jobs[at::-1]
+                store.apply([failed(job.job_id) for job in order], Decider(FrozenClock()))
+        except Exception as error:  # noqa: BLE001 - told by the test
+            problems.append(error)
+
+    threads = [threading.Thread(target=apply_all, args=(store, turn)) for turn, store in enumerate(stores)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for each in databases:
+        each.close()
+    assert problems == []
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[tuple[EmbeddedPostgres, str]]:
+    """Yield a server of the test's own with few connections, and a migrated database on it."""
+    few = {"max_connections": "8", "superuser_reserved_connections": "0", "reserved_connections": "0"}
+    made = EmbeddedPostgres(tmp_path, settings=few)
+    try:
+        url = create_database(made.start(), "own")
+        migrate(url)
+        yield made, url
+    finally:
+        made.delete()
+
+
+def test_a_restart_costs_a_moment_and_nothing_else(server: tuple[EmbeddedPostgres, str]) -> None:
+    postgres, url = server
+    database = Database(url)
+    store, job = PostgresJobs(database), new_job()
+    store.submit([job])
+    postgres.stop()
+    began = time.monotonic()
+    for use in (lambda: store.submit([new_job("https://example.com/b")]), lambda: store.claim(1)):
+        with pytest.raises(TransientError) as away:
+            use()
+        assert away.value.code == "database_unavailable"
+    assert time.monotonic() - began < 2
+    postgres.start()
+    assert store.apply([scraped(job.job_id)], Decider(FrozenClock()))[0].status == "chunking"
+    database.close()
+
+
+@pytest.fixture
+def _event_loop() -> Iterator[None]:
+    """Give the main thread a loop, as Lambda's has."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    yield
+    asyncio.set_event_loop(None)
+    loop.close()
+
+
+def fill(url: str) -> list[Connection]:
+    """Take every connection that the server has."""
+    taken: list[Connection] = []
+    while True:
+        try:
+            taken.append(psycopg.connect(url))
+        except psycopg.OperationalError:
+            return taken
+
+
+@pytest.mark.usefixtures("_event_loop")
+def test_a_full_server_is_a_503_within_two_seconds(server: tuple[EmbeddedPostgres, str]) -> None:
+    _, url = server
+    settings = OrchestratorApiSettings.from_environment(
+        {**environment("OrchestratorApi"), "DATABASE_URL": url}
+    )
+    api = build_api(settings)
+    handler = lambda_handler(create_app("test", [routes(api)], api.observability), api.observability)
+    event = api_event("GET", "/orchestrator/jobs", caller=caller_claims())
+    others = fill(url)
+    try:
+        began = time.monotonic()
+        answer = handler(event, FakeContext())
+        assert time.monotonic() - began < 2
+        error = json.loads(answer["body"])["error"]
+        assert (answer["statusCode"], error["code"]) == (503, "database_unavailable")
+        assert error["retry_after"] > 0
+    finally:
+        for each in others:
+            each.close()
+    assert eventually(lambda: handler(event, FakeContext())["statusCode"] == 200, "it is well again", 5)
