@@ -17,6 +17,7 @@ from local.faults.pages import Page, Size, write_page
 from local.faults.promises.violation import Accepted
 from tests.support.stack import RunningStack, eventually
 
+_SERVER_ERROR: Final = 500
 VISIBILITY_S: Final = 4
 """How long a message is away after its worker was killed; a worker's cold start is shorter."""
 
@@ -57,6 +58,17 @@ class Arena:
         job = Accepted(answer.json()["job_id"], url, corpus, page.sentence if ends == "done" else "", ends)
         self.accepted.append(job)
         return job
+
+    def ask(self, job: Accepted, verb: str, token: str, body: object = None) -> None:
+        """Ask for a verb on a job until it is answered; refused means that a lost answer was a yes."""
+
+        def answered() -> bool:
+            path = f"/orchestrator/jobs/{job.job_id}/{verb}"
+            return bool(caller.post(path, json=body).status_code < _SERVER_ERROR)
+
+        with self.stack.http() as caller:
+            caller.headers["X-Request-Id"] = token
+            eventually(answered, f"{verb} of {job.url} is answered", 20.0)
 
     def statuses(self, jobs: Sequence[Accepted]) -> dict[str, str]:
         """Return where jobs are."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from local.faults.pages import Page
 from local.faults.promises.violation import Accepted
 from local.faults.rules import Rule
 from tests.faults.arena import Arena
@@ -64,6 +65,35 @@ def _dead_letter(arena: Arena, token: str) -> Accepted:
     return job
 
 
+def _nowhere(arena: Arena, token: str) -> Accepted:
+    """Submit a page that the site does not have, and wait until its job failed."""
+    job = arena.submit(Page(token, f"/lost-{token}.html", ""), ends="failed")
+
+    def ended() -> bool:
+        if not arena.ended([job]):
+            # Its submit may have been killed before the message went out.
+            arena.cloud.shorten_claims()
+            arena.cloud.sweep()
+        return arena.ended([job])
+
+    eventually(ended, f"the first attempt of {token} fails")
+    return job
+
+
+def _retry(arena: Arena, token: str) -> Accepted:
+    job = _nowhere(arena, token)
+    arena.ask(job, "retry", token)
+    return job
+
+
+def _cancel(arena: Arena, token: str) -> Accepted:
+    """Cancel a job whose page is still loading."""
+    page = Page(token, f"/slow?seconds=6&id={token}", "")
+    job = arena.submit(page, ends="failed")
+    arena.ask(job, "cancel", token, {"reason": "of no use"})
+    return job
+
+
 def _swept(place: str) -> Callable[[Arena, str], Accepted]:
     """Return how a job is begun that stops at `place`, which is then left to the sweeper."""
 
@@ -83,6 +113,8 @@ def _once(place: str, token: str) -> Rule:
 SCENARIOS: Final = (
     Scenario("small", _small),
     Scenario("large", _large, beyond="small"),
+    Scenario("retry", _retry, ("OrchestratorApi",)),
+    Scenario("cancel", _cancel, ("OrchestratorApi",)),
     Scenario(
         "dead_letter",
         _dead_letter,
