@@ -101,6 +101,7 @@ def test_routes_say_who_answers_and_who_checks(whole: CloudSpec) -> None:
         "POST /orchestrator/jobs",
         "GET /orchestrator/jobs",
         "GET /orchestrator/jobs/{job_id}",
+        "GET /orchestrator/jobs/{job_id}/history",
         "GET /orchestrator/jobs/{job_id}/stream",
         "POST /orchestrator/jobs/{job_id}/stream-token",
         "POST /orchestrator/jobs/{job_id}/complete",
