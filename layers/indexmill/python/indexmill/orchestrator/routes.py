@@ -78,10 +78,7 @@ def routes(api: Api) -> APIRouter:
     async def submit(
         body: SubmitRequest, ctx: Caller, request_id: RequestId, idempotency_key: _IdempotencyKey = None
     ) -> SubmitResponse:
-        """Accept one `url` or up to 100 `urls`; each becomes a job.
-
-        With an `Idempotency-Key` the same request within 24 hours answers as it did the first time.
-        """
+        """Accept one `url` or up to 100 `urls`; under one `Idempotency-Key` once in 24 hours."""
         accepted = api.submit(ctx, body, request_id, idempotency_key)
         for job_id in accepted.job_ids or [accepted.job_id]:
             api.observability.emit("job_submitted", ctx, job_id=job_id, request_id=request_id)
