@@ -81,6 +81,9 @@ def test_each_service_logs_in_as_itself(stack: RunningStack, client: Client, dat
     notify = NotifyOrchestrator(stack.gateway, stack.ops_key, queue)
     assert (notify(embedded(job.job_id)), queue.bodies) == ("http", [])
     notify.close()
+    told = {each.cause: each.worker for each in history.entries}
+    assert told["scraping success"]
+    assert told["embedding success"]
     assert client.history(job.job_id) == history
     sweep(stack)
     rows = database.execute(

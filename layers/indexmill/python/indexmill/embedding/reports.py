@@ -10,6 +10,7 @@ from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError
 from indexmill.contracts.messages import Embedded, EmbedTask, StageFailure, StageResult, write
 from indexmill.platform.clock import Clock
 from indexmill.platform.deliveries import Delivery, Done, Outcome, Poison, Retry, Wait
+from indexmill.platform.ids import worker_id
 from indexmill.platform.queues import Queue
 from indexmill.platform.retry import RetryPolicy
 from indexmill.platform.stage_reports import after_error, poisoned, wait_report
@@ -98,5 +99,6 @@ class Reports:
             embedded=embedded,
             failure=failure,
             tries=delivery.tries,
+            worker=worker_id(),
             elapsed_ms=round((self.clock.monotonic() - self.started) * 1000),
         )

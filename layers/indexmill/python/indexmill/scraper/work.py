@@ -11,6 +11,7 @@ from indexmill.contracts.content import Document
 from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError
 from indexmill.contracts.messages import ScrapeTask, StageFailure, StageResult
 from indexmill.platform.deliveries import Delivery, Done, Outcome, Retry, Wait
+from indexmill.platform.ids import worker_id
 from indexmill.platform.queues import Queue
 from indexmill.platform.record_times import RecordTimes
 from indexmill.platform.retry import RetryPolicy
@@ -130,5 +131,6 @@ def _report(
         document=document,
         failure=failure,
         tries=delivery.tries,
+        worker=worker_id(),
         elapsed_ms=round(elapsed_s * 1000),
     )
