@@ -103,7 +103,10 @@ def test_a_paused_stage_stands_still_and_goes_on(
     job_id = client.submit(stack.site + PAGE + "?paused", CORPUS).job_id
     incidents = "SELECT kind, subject FROM incidents WHERE closed_at IS NULL"
     assert database.execute(incidents.encode()).fetchall() == [("paused", "scraping")]
-    assert client.get(job_id).status == "scraping"
+    held = client.get(job_id)
+    assert held.status == "pending"
+    assert held.waiting is not None
+    assert held.waiting.reason == "paused"
     database.execute("DELETE FROM pauses")
     sweep(stack)
     assert enabled(stack, "ScraperWorkerTasks")
@@ -115,10 +118,10 @@ def test_a_paused_stage_stands_still_and_goes_on(
 def test_a_message_that_vanished_is_sent_again(
     stack: RunningStack, client: Client, database: Connection, sqs: Any
 ) -> None:
-    database.execute("INSERT INTO pauses (stage, reason, paused_by) VALUES ('*', 'a test', 'me')")
+    database.execute("INSERT INTO pauses (stage, reason, paused_by) VALUES ('embedding', 'a test', 'me')")
     sweep(stack)
     ids = client.submit([f"{stack.site}{PAGE}?lost={n}" for n in range(5)], CORPUS).job_ids or []
-    queue = stack.resources["ScrapeQueue"]
+    queue = stack.resources["EmbedQueue"]
 
     def taken() -> Any:
         return sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=2).get("Messages")
