@@ -2,6 +2,7 @@
 
 rules.json      what is to go wrong now, and whether calls are traced; replaced as a whole
 toxics.json     what ails connections now, by the name of the proxy; replaced as a whole
+skews.json      how many seconds the clocks of functions are wrong; replaced as a whole
 counts/<rule>   how many calls a rule has seen, under a lock, so that exactly one process is hit
 marks.jsonl     the jobs that a mark stands for, as their messages told
 fired.jsonl     each fault that happened
@@ -26,6 +27,7 @@ from local.faults.toxics import Toxic
 
 _RULES: Final = "rules.json"
 _TOXICS: Final = "toxics.json"
+_SKEWS: Final = "skews.json"
 _JOB: Final = re.compile(r'"job_id":\s*"([\w-]{8,100})"')
 
 
@@ -51,6 +53,7 @@ class FaultControl:
             (self.folder / name).write_bytes(b"")
         self.arm(rules)
         self.ail()
+        self.skew()
 
     def arm(self, rules: Iterable[Rule] = (), *, trace: bool = False) -> None:
         """Let exactly these rules hold from now on; counters of the same name begin anew.
@@ -65,6 +68,10 @@ class FaultControl:
     def ail(self, **toxics: Toxic) -> None:
         """Let exactly these toxics ail connections from now on, by the name of the proxy; none heals all."""
         self._replace(_TOXICS, {name: toxic.document() for name, toxic in toxics.items()})
+
+    def skew(self, **seconds: float) -> None:
+        """Let these functions' clocks, and no others, be wrong from their next invocations on."""
+        self._replace(_SKEWS, seconds)
 
     def fired(self) -> list[dict[str, Any]]:
         """The faults that happened: `rule`, `place`, `pid`, `at`."""
@@ -93,6 +100,14 @@ class FaultControl:
             self._toxics = {name: Toxic(**each) for name, each in document.items()}
             self._toxics_seen = seen
         return self._toxics.get(proxy)
+
+    def skew_of(self, function: str) -> float:
+        """How many seconds a function's clock is ahead."""
+        try:
+            text = (self.folder / _SKEWS).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return 0.0
+        return float(json.loads(text).get(function, 0.0))
 
     def befell(self, proxy: str, toxic: Toxic) -> None:
         """Note that a toxic befell a connection."""

@@ -12,6 +12,7 @@ from typing import Any, Final
 from local.faults import places, shot
 from local.faults.control import FaultControl
 from local.faults.rules import Rule
+from local.faults.skew import Skew
 
 FOLDER: Final = "FAULTS_FOLDER"
 """The variable that tells functions where the control folder is."""
@@ -28,11 +29,15 @@ class Worker:
         self._function = function
         self._event = ""
         self._request = ""
+        self._skew = Skew()
 
-    def begins(self, request: str, event: str) -> None:
-        """An invocation begins."""
+    def begins(self, request: str, event: str) -> float:
+        """An invocation begins; how many seconds the clock is ahead in it."""
         self._request, self._event = request, event
         self._control.begins(event)
+        seconds = self._control.skew_of(self._function)
+        self._skew.set(seconds)
+        return seconds
 
     def meet(self, place: str, *, write: bool = True) -> Rule | None:
         """The fault that befalls a call at `place`, if one does."""
@@ -63,7 +68,10 @@ def _wrap_events(worker: Worker) -> None:
         request = original(self)
         body = request.event_body
         text = body.decode("utf-8", "replace") if isinstance(body, bytes) else str(body)
-        worker.begins(str(request.invoke_id), text)
+        ahead = worker.begins(str(request.invoke_id), text)
+        if ahead:
+            # Who tells the deadline is on the same machine, and asks the same clock.
+            request.deadline_time_in_ms = int(request.deadline_time_in_ms) + round(ahead * 1000)
         return request
 
     base.wait_next_invocation = wait_next_invocation

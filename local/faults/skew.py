@@ -1,0 +1,45 @@
+"""A clock that is wrong: what a function's code and its libraries are told when they ask for the time."""
+
+from __future__ import annotations
+
+import sys
+import time
+from datetime import datetime, timedelta, tzinfo
+from typing import Any, Final
+
+_CLOCK: Final = "indexmill.platform.clock"
+
+
+class Skew:
+    """Shifts one process's wall clock; what measures durations keeps its pace, as on a real machine.
+
+    The product asks one module for the time, and most libraries ask `time.time`. Left alone are those that
+    ask `datetime` themselves, which cannot be changed in place: botocore signs with the true time.
+    """
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+        self._installed = False
+
+    def set(self, seconds: float) -> None:
+        """Be `seconds` ahead from now on, or behind."""
+        self._seconds = seconds
+        if seconds and not self._installed:
+            self._install()
+
+    def now(self, tz: tzinfo | None = None) -> datetime:
+        """What `datetime.now` says on this machine."""
+        return datetime.now(tz) + timedelta(seconds=self._seconds)
+
+    def _install(self) -> None:
+        self._installed = True
+        seconds, nanoseconds = time.time, time.time_ns
+        changed: dict[str, Any] = {
+            "time": lambda: seconds() + self._seconds,
+            "time_ns": lambda: nanoseconds() + round(self._seconds * 1e9),
+        }
+        for name, function in changed.items():
+            setattr(time, name, function)
+        clock = sys.modules.get(_CLOCK)
+        if clock is not None:
+            vars(clock)["datetime"] = self
