@@ -68,6 +68,7 @@ SUBMITTED: Checks = {
     "batch_id": null,
     "deduplicated": one_of(False),
     "deduplicated_job_ids": null,
+    "expected_by": moment,
 }
 ALWAYS: Checks = {
     "job_id": an_id,
@@ -84,6 +85,8 @@ ALWAYS: Checks = {
     "job_type": one_of("index"),
     "replay_of": null,
     "retryable": one_of(False),
+    "expected_by": lambda value: value is None or moment(value),
+    "waiting": null,
 }
 IN_PROGRESS: Checks = ALWAYS | {
     "status": one_of("scraping"),

@@ -16,6 +16,7 @@ from indexmill.contracts.messages import EmbedTask
 from indexmill.embedding.adapters.pgvector_index import PgVectorIndex
 from indexmill.embedding.ports import DocumentVersion, Space, Visibility
 from indexmill.orchestrator.adapters import postgres_submission, submission_sql
+from indexmill.orchestrator.adapters.postgres_forecast import Forecasts
 from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
 from indexmill.orchestrator.adapters.postgres_verbs import PostgresVerbs
 from indexmill.orchestrator.admission import Limits
@@ -69,7 +70,7 @@ def at_once(*calls: Callable[[], T]) -> list[T | CallerError]:
     return cast("list[T | CallerError]", found)
 
 
-def ids(accepted: Sequence[Accepted]) -> str:
+def ids(accepted: Sequence[Accepted], _expected_by: datetime | None = None) -> str:
     return '{"id": "' + accepted[0].job_id + '"}'
 
 
@@ -111,7 +112,7 @@ def test_a_duplicate_whose_job_ends_at_that_moment_is_a_job_of_its_own(
             return database.connection().execute(query, parameters)
 
     second = new_job()
-    submission = postgres_submission.submit(cast("Connection", Ending()), [second], Limits())
+    submission = postgres_submission.submit(cast("Connection", Ending()), [second], Forecasts.of(Limits()))
     assert submission.accepted[0].job_id == second.job_id
     assert jobs.job(second.job_id).status == "scraping"
 
