@@ -61,11 +61,7 @@ class Bench:
 
     def succeed(self, job_id: str, chunks: int) -> None:
         """Take a job through all stages."""
-        for result in (
-            scraped(job_id),
-            chunked(job_id, chunk_count=chunks),
-            embedded(job_id, chunk_count=chunks),
-        ):
+        for result in (scraped(job_id), chunked(job_id), embedded(job_id, chunk_count=chunks)):
             self.store.apply([result], Decider(FrozenClock()))
 
     def job(self, job_id: str, caller: str = "ann") -> Job:
@@ -245,12 +241,14 @@ def test_too_many_pending_jobs_are_refused_all_together(bench: Bench) -> None:
 def test_a_promise_is_kept_with_the_job_and_grows_with_the_line(bench: Bench) -> None:
     submission = bench.submission(10)
     jobs = [bench.job(each.job_id) for each in submission.accepted]
-    promises = [job.expected_by for job in jobs if job.expected_by is not None]
-    assert len(promises) == 10
-    assert promises == sorted(promises)
-    assert submission.expected_by == promises[-1]
-    assert jobs[0].created_at < promises[0] < promises[-1]
-    assert promises[-1] - promises[0] > timedelta(seconds=1)
+    started = [job.expected_by for job in jobs if job.waiting is None and job.expected_by]
+    waiting = {job.waiting.position: job.expected_by for job in jobs if job.waiting and job.expected_by}
+    assert (len(started), len(waiting)) == (3, 7)
+    in_turn = [*sorted(started), *(waiting[position] for position in sorted(waiting, key=lambda at: at or 0))]
+    assert in_turn == sorted(in_turn)
+    assert submission.expected_by == in_turn[-1]
+    assert jobs[0].created_at < in_turn[0]
+    assert in_turn[-1] - in_turn[0] > timedelta(seconds=1)
 
 
 def test_a_new_tier_lifts_the_whole_line(bench: Bench) -> None:
@@ -259,3 +257,13 @@ def test_a_new_tier_lifts_the_whole_line(bench: Bench) -> None:
     bench.age(60)
     bench.submit(1, "bob", "enterprise")
     assert len(bench.active("bob")) == 3
+
+
+def test_a_job_that_waits_for_another_says_for_which_and_takes_no_turn(bench: Bench) -> None:
+    (first,) = bench.submit(1)
+    (waits,) = (replace(job, depends_on=(first,)) for job in bench.jobs(1, "ann", "enterprise"))
+    assert bench.store.submit([waits]).expected_by is None
+    assert bench.job(waits.job_id).expected_by is None
+    assert bench.waiting(waits.job_id) == Waiting(reason="dependency", blocked_by=[first])
+    bench.succeed(first, chunks=1)
+    assert bench.active() == {waits.job_id}

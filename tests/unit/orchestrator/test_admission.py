@@ -13,7 +13,7 @@ from indexmill.orchestrator.quotas import Limits, Quota
 
 NOW = datetime(2026, 3, 1, 22, 30, tzinfo=UTC)
 FLOOR = Floor(NOW)
-PACE = Pace(duration_s=2.0)
+PACE = Pace(duration_s=2.0, abreast=4.0)
 FULL = Quota(max_active=2, max_per_hour=60, burst=10, chunks_per_day=100)
 LIMITS = Limits({"pro": FULL})
 
@@ -109,21 +109,28 @@ def test_the_start_is_estimated_by_turn_quota_and_clock() -> None:
     assert eligible_at(1, busy, limits, Floor(NOW, paused=True), PACE) is None
 
 
-def test_a_promise_is_twice_what_is_expected() -> None:
-    limits = Limits({"pro": Quota(max_active=4)})
-    assert seconds(expected_by(0, Usage("a", "pro"), limits, FLOOR, PACE)) == pytest.approx(2 * 2.0 + 0.2)
-    queued = expected_by(20, Usage("a", "pro"), limits, FLOOR, PACE)
-    assert seconds(queued) == pytest.approx(2 * (20 / 4 * 2.0 + 2.0) + 0.2)
-    alone = expected_by(20, Usage("a", "pro"), Limits(), FLOOR, PACE)
-    assert seconds(alone) == pytest.approx(2 * (20 / 20 * 2.0 + 2.0) + 0.2)
+def promised(ahead: int, usage: Usage, limits: Limits, pace: Pace = PACE) -> float:
+    return seconds(expected_by(ahead, usage, limits, FLOOR, pace))
+
+
+def test_a_promise_leaves_room() -> None:
+    new, limits = Usage("a", "pro"), Limits({"pro": Quota(max_active=4)})
+    assert promised(0, new, limits) == pytest.approx(1.8 * 2.0 + 0.1)
+    assert promised(20, new, limits) == pytest.approx(1.8 * (20 / 4 * 2.0 + 2.0) + 0.1)
+    assert promised(20, new, Limits(), Pace(2.0, 20.0)) == pytest.approx(1.8 * (20 / 20 * 2.0 + 2.0) + 0.1)
     # No job was done yet.
-    assert seconds(expected_by(0, Usage("a", "pro"), Limits(), FLOOR, Pace())) == pytest.approx(2 * 15 + 0.2)
-    # The hour's quota is used up, and the minute's after ten.
+    assert promised(0, new, Limits(), Pace()) == pytest.approx(1.8 * 15 + 0.1)
+    # The hour's quota is used up; the minute's is after ten.
     spent = Usage("a", "pro", in_hour=60, hour_since=NOW - timedelta(minutes=50))
-    assert seconds(expected_by(0, spent, LIMITS, FLOOR, PACE)) == pytest.approx(600 + 2 * 2.0 + 0.2)
-    assert seconds(expected_by(15, Usage("a", "pro"), LIMITS, FLOOR, PACE)) == pytest.approx(
-        2 * (36 + 2) + 0.2
-    )
+    assert promised(0, spent, LIMITS) == pytest.approx(600 + 1.8 * 2.0 + 0.1)
+    assert promised(15, new, LIMITS) == pytest.approx(1.8 * (36 + 2) + 0.1)
+
+
+def test_the_time_of_a_lonely_job_promises_less_for_many() -> None:
+    """More jobs together are done sooner, though not by as much as they are more."""
+    new, limits = Usage("a", "pro"), Limits()
+    lonely, many = (promised(100, new, limits, Pace(2.0, abreast)) for abreast in (1.0, 20.0))
+    assert many < lonely < 2 * many
 
 
 def test_a_refusal_says_when_there_may_be_room() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from indexmill.contracts.errors import ErrorCode, TransientError
+from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.messages import ScrapeTask, read
 from indexmill.orchestrator.ports import OutboxRow
 from indexmill.platform.queues import MESSAGE_BYTES
@@ -113,3 +114,12 @@ def test_a_store_that_goes_away_while_sending_costs_a_copy_at_most(when: str) ->
     sent = [read(ScrapeTask, body) for body in p.scrape.bodies]
     assert len(sent) == (1 if when == "before" else 2)
     assert {(each.job_id, each.message_id) for each in sent} == {(job_id, sent[0].message_id)}
+
+
+def test_every_message_is_in_its_callers_group() -> None:
+    p = Sweeping()
+    job_id = p.submit(ctx=CallerContext("ann"))
+    p.submit(ctx=CallerContext("bob"))
+    p.deliver(scraped(job_id))
+    assert p.scrape.groups == ["ann", "bob"]
+    assert p.embed.groups == ["ann"]

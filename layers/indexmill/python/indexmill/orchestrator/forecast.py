@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.orchestrator.admission import Floor, Usage, hold
+from indexmill.orchestrator.ports import NewJob
 from indexmill.orchestrator.quotas import Limits, Quota
 
 LAST: Final = 40
 """Jobs done last, by which the pace is known; more would remember an hour that was quieter, or busier."""
 _ABREAST: Final = 20
 """Jobs of one caller that are counted on to be at work together, unless its quota says less."""
-_SAFETY: Final = 2.0
+_GAIN: Final = 0.85
+"""What more jobs abreast than were seen bring: 1 if none slowed another, 0 if nothing was won."""
+_SAFETY: Final = 1.8
 """A promise is this much longer than what is expected."""
-_ACCEPTING_S: Final = 0.2
+_ACCEPTING_S: Final = 0.1
 """What a job costs before it can start."""
 _UNKNOWN_S: Final = 15.0
 _LONGEST_RETRY_S: Final = 3600.0
@@ -29,6 +33,8 @@ class Pace:
 
     duration_s: float | None = None
     """From start to end; half of the jobs were faster. None when no job was done yet."""
+    abreast: float = 1.0
+    """Jobs that were at work together, on average: by them the duration has to be read."""
 
 
 def check_room(pending: int, count: int, usage: Usage, limits: Limits, floor: Floor, pace: Pace) -> None:
@@ -45,6 +51,26 @@ def check_room(pending: int, count: int, usage: Usage, limits: Limits, floor: Fl
         f"{pending} of your jobs are pending; at most {limits.max_pending} may be.",
         retry_after=math.ceil(wait_s),
     )
+
+
+def expectations(
+    pending: int, jobs: Sequence[NewJob], usage: Usage, limits: Limits, floor: Floor, pace: Pace
+) -> dict[str, datetime | None]:
+    """Promise for each of `jobs`, which are submitted together, by its id, when it will have ended.
+
+    There is no promise for jobs that wait for others. Raises CallerError(quota_exceeded) when the caller's
+    `pending` ones leave no room.
+    """
+    check_room(pending, len(jobs), usage, limits, floor, pace)
+    if jobs[0].depends_on:
+        return {job.job_id: None for job in jobs}
+    turns = sorted(jobs, key=lambda job: (-job.priority, job.job_id))
+    return {job.job_id: expected_by(pending + at, usage, limits, floor, pace) for at, job in enumerate(turns)}
+
+
+def last_of(promises: Iterable[datetime | None]) -> datetime | None:
+    """Return by when all will have ended; None when there is no promise."""
+    return max((at for at in promises if at is not None), default=None)
 
 
 def eligible_at(position: int, usage: Usage, limits: Limits, floor: Floor, pace: Pace) -> datetime | None:
@@ -80,14 +106,17 @@ def _beyond(position: int, limit: int | None, used: int) -> float:
 
 
 def _rate(usage: Usage, limits: Limits, floor: Floor, pace: Pace) -> float:
-    """Jobs of the caller that end per second: as many as are at work, in the time that each takes.
+    """Return jobs of the caller per second: as many as are at work, in the time that each takes.
 
-    What others have at work shows in that time, and is counted here only as places that they take.
+    That time grows with what is at work together, so that of a few says little of many. What others have at
+    work shows in it too; here they count only for the places that they take.
     """
     quota = limits.of(usage.tier)
     callers = max(1, floor.callers + (usage.active == 0))
     places = min(quota.max_active or _ABREAST, _ABREAST, max(1, limits.window // callers))
-    return places / _duration_s(pace)
+    seen = min(max(pace.abreast, 1.0), places)
+    at_work = seen * math.pow(places / seen, _GAIN)
+    return at_work / _duration_s(pace)
 
 
 def _duration_s(pace: Pace) -> float:

@@ -13,16 +13,9 @@ from indexmill.platform.settings import FunctionSettings
 QuotaText = Annotated[Quota, BeforeValidator(Quota.parse)]
 
 
-class OrchestratorSettings(FunctionSettings):
-    """What all of them need."""
+class AdmissionSettings(FunctionSettings):
+    """Who may have how much at work; the template alone says how much that is."""
 
-    database_url: str | None = None
-    database_url_secret_arn: str | None = None
-    scrape_queue_url: str
-    embed_queue_url: str
-    chunking_function: str
-    chunk_timeout_seconds: int = 60
-    # The template alone says how much that is.
     quota_free: QuotaText
     quota_pro: QuotaText
     quota_enterprise: QuotaText
@@ -36,6 +29,17 @@ class OrchestratorSettings(FunctionSettings):
         return Limits(quotas, self.dispatch_window, self.max_pending)
 
 
+class OrchestratorSettings(AdmissionSettings):
+    """What all of them need that change jobs."""
+
+    database_url: str | None = None
+    database_url_secret_arn: str | None = None
+    scrape_queue_url: str
+    embed_queue_url: str
+    chunking_function: str
+    chunk_timeout_seconds: int = 60
+
+
 class OrchestratorApiSettings(OrchestratorSettings):
     """orchestrator/api."""
 
@@ -47,7 +51,7 @@ class OrchestratorApiSettings(OrchestratorSettings):
     stream_token_key_secret_arn: str | None = None
 
 
-class OrchestratorStreamSettings(FunctionSettings):
+class OrchestratorStreamSettings(AdmissionSettings):
     """orchestrator/stream."""
 
     function: ClassVar[str] = "OrchestratorStream"

@@ -33,7 +33,7 @@ def build_stream(settings: OrchestratorStreamSettings) -> Stream:
     clock = SystemClock()
     database = Database(resolve(settings.database_url, settings.database_url_secret_arn))
     follow = StreamJob(
-        events=PostgresJobs(database),
+        events=PostgresJobs(database, settings.limits),
         board=DynamoDbProgress(settings.state_table, clock),
         windows=DynamoDbWindows(settings.state_table, settings.stream_windows, clock),
         clock=clock,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from statistics import median
 
@@ -58,25 +58,30 @@ def floor(records: Iterable[Record], now: datetime, *, paused: bool) -> Floor:
 
 def pace(records: Iterable[Record]) -> Pace:
     """Say how fast the jobs went that were done last."""
-    took = [
-        (each.ended_at - each.admitted_at).total_seconds()
+    last = [
+        (each.admitted_at, each.ended_at)
         for each in sorted(records, key=lambda each: each.job.updated_at)
         if each.job.status is JobStatus.DONE and each.ended_at and each.admitted_at
     ][-LAST:]
-    return Pace(median(took) if took else None)
+    if not last:
+        return Pace()
+    took = [(ended - started).total_seconds() for started, ended in last]
+    span = (max(ended for _, ended in last) - min(started for started, _ in last)).total_seconds()
+    return Pace(median(took), sum(took) / max(span, 0.01))
 
 
-def waiting(record: Record, records: Collection[Record], limits: Limits, now_on: Floor) -> Waiting | None:
+def waiting(record: Record, records: Mapping[str, Record], limits: Limits, now_on: Floor) -> Waiting | None:
     """Say what a job waits for; None for one that is not pending."""
     if record.job.status is not JobStatus.PENDING:
         return None
     if not record.in_line:
-        return Waiting(reason="dependency")
-    line = in_turn(records, record.caller_id)
-    used = usage(records, record.caller_id, line[-1].tier, now_on.now)
+        unmet = (each for each in record.depends_on if records[each].job.status is not JobStatus.DONE)
+        return Waiting(reason="dependency", blocked_by=sorted(unmet))
+    line = in_turn(records.values(), record.caller_id)
+    used = usage(records.values(), record.caller_id, line[-1].tier, now_on.now)
     reason, _ = hold(used, limits.of(used.tier), now_on)
     position = line.index(record) + 1
-    at = eligible_at(position, used, limits, now_on, pace(records))
+    at = eligible_at(position, used, limits, now_on, pace(records.values()))
     return Waiting(reason=reason, position=position, next_eligible_at=at)
 
 

@@ -90,7 +90,7 @@ class KeptAnswer:
         return self.answer
 
 
-def first_shown(new: NewJob, now: datetime, expected: datetime) -> Job:
+def first_shown(new: NewJob, now: datetime, expected: datetime | None) -> Job:
     """Return a new job as its caller sees it."""
     status = JobStatus.PENDING
     return Job(

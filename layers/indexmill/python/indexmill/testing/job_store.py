@@ -11,7 +11,7 @@ from indexmill.contracts.job import Job, JobError, JobStatus
 from indexmill.contracts.messages import StageResult
 from indexmill.orchestrator.admission import Floor, choose
 from indexmill.orchestrator.changes import Final, Ledger
-from indexmill.orchestrator.forecast import check_room, expected_by
+from indexmill.orchestrator.forecast import expectations, last_of
 from indexmill.orchestrator.pipeline import FIRST, progress, user_message
 from indexmill.orchestrator.ports import (
     Accepted,
@@ -72,27 +72,25 @@ class InMemoryJobs(InMemoryOutbox):
         job_dependencies.check(self, caller_id, jobs[0].depends_on)
         before = set(self.records)
         promises = self._promises(jobs)
-        accepted = [self._accept(new, by) for new, by in zip(jobs, promises, strict=True)]
+        accepted = [self._accept(new, promises[new.job_id]) for new in jobs]
+        expected = last_of(promises.values())
         job_dependencies.connect(self, [job_id for job_id in self.records if job_id not in before])
         if once:
-            self.keys[caller_id, once.key] = KeptAnswer(
-                once.digest, once.answer(accepted, max(promises)), self.clock.now()
-            )
-        return Submission(accepted, self.admit_all(), expected_by=max(promises))
+            answer = once.answer(accepted, expected)
+            self.keys[caller_id, once.key] = KeptAnswer(once.digest, answer, self.clock.now())
+        return Submission(accepted, self.admit_all(), expected_by=expected)
 
-    def _promises(self, jobs: Sequence[NewJob]) -> list[datetime]:
+    def _promises(self, jobs: Sequence[NewJob]) -> dict[str, datetime | None]:
         records, caller_id = self.records.values(), jobs[0].target.caller_id
         used = job_lines.usage(records, caller_id, jobs[0].tier, self.clock.now())
         own = [each for each in records if each.caller_id == caller_id]
         pending = sum(each.job.status is JobStatus.PENDING for each in own)
-        pace, floor = job_lines.pace(records), self._floor()
-        check_room(pending, len(jobs), used, self.limits, floor, pace)
-        return [expected_by(pending + at, used, self.limits, floor, pace) for at in range(len(jobs))]
+        return expectations(pending, jobs, used, self.limits, self._floor(), job_lines.pace(records))
 
     def _floor(self) -> Floor:
         return job_lines.floor(self.records.values(), self.clock.now(), paused=self.paused)
 
-    def _accept(self, new: NewJob, expected: datetime) -> Accepted:
+    def _accept(self, new: NewJob, expected: datetime | None) -> Accepted:
         if new.job_id in self.records:
             return Accepted(new.job_id, JobStatus.PENDING)
         known = None if new.forced else self.in_flight(new.target.document_id)
@@ -150,10 +148,11 @@ class InMemoryJobs(InMemoryOutbox):
     def get(self, caller_id: str, job_id: str) -> Job | None:
         """Return the caller's job, or None."""
         record = self.records.get(job_id)
-        return self._told(record) if record and record.caller_id == caller_id else None
+        return self.told(record) if record and record.caller_id == caller_id else None
 
-    def _told(self, record: Record) -> Job:
-        waiting = job_lines.waiting(record, self.records.values(), self.limits, self._floor())
+    def told(self, record: Record) -> Job:
+        """Return the job with what it waits for."""
+        waiting = job_lines.waiting(record, self.records, self.limits, self._floor())
         return record.job.model_copy(update={"waiting": waiting})
 
     def events_after(self, caller_id: str, job_id: str, seq: int) -> JobNews | None:
@@ -171,7 +170,7 @@ class InMemoryJobs(InMemoryOutbox):
 
     def find(self, wanted: JobFilter) -> list[Job]:
         """Return the jobs that match, newest first."""
-        own = [self._told(each) for each in self.records.values() if each.caller_id == wanted.caller_id]
+        own = [self.told(each) for each in self.records.values() if each.caller_id == wanted.caller_id]
         jobs = [job for job in own if matches(job, wanted)]
         jobs.sort(key=lambda job: (job.created_at, job.job_id), reverse=True)
         return jobs[: wanted.limit]

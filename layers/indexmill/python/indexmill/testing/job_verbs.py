@@ -34,7 +34,7 @@ class InMemoryVerbs:
             store.fence({record.target.document_id: record.issued})
         job_dependencies.settle(store, [job_id])
         rows = store.admit_all()
-        return Outcome(record.job, rows)
+        return Outcome(store.told(record), rows)
 
     def retry(self, caller_id: str, job_id: str, message_id: str) -> Outcome:
         """Make the failed job pending again, with its stage's kept message."""
@@ -55,15 +55,14 @@ class InMemoryVerbs:
             store.fence({record.target.document_id: record.issued})
         if stage == "embedding":
             record.issued = renewal.generation
-        record.resume_stage, record.ended_at = stage, None
+        record.resume_stage, record.ended_at, record.admitted_at = stage, None, None
         record.blocked_by = "dependency" if waits else None
         store.park(job_id)
         store.keep(row, HELD)
-        store.move(
-            record, JobStatus.PENDING, attempt=row.attempt, error=None, failed_stage=None, attempts=None
-        )
+        nothing = dict.fromkeys(("error", "failed_stage", "attempts", "expected_by"))
+        store.move(record, JobStatus.PENDING, attempt=row.attempt, **nothing)
         rows = store.admit_all()
-        return Outcome(record.job, rows)
+        return Outcome(store.told(record), rows)
 
     def original(self, caller_id: str, job_id: str) -> Original | None:
         """Return the job with what doing it again takes."""

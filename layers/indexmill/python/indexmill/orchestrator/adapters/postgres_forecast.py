@@ -11,7 +11,8 @@ from indexmill.contracts.job import Job, JobStatus, Waiting
 from indexmill.orchestrator.adapters import admission_sql as sql
 from indexmill.orchestrator.adapters.postgres_admission import floor_of, usage_of, usage_parameters
 from indexmill.orchestrator.admission import Floor, Usage, hold
-from indexmill.orchestrator.forecast import LAST, Pace, check_room, eligible_at, expected_by
+from indexmill.orchestrator.forecast import LAST, Pace, eligible_at, expectations
+from indexmill.orchestrator.ports import NewJob
 from indexmill.orchestrator.quotas import Limits
 from indexmill.platform.adapters.postgres import Connection
 from indexmill.platform.clock import Clock, SystemClock
@@ -33,15 +34,13 @@ class Forecasts:
         """Make one with nothing known yet."""
         return cls(limits, SystemClock())
 
-    def promise(self, connection: Connection, caller_id: str, tier: str, count: int) -> list[datetime]:
-        """Say by when each of `count` jobs that are submitted now will have ended.
+    def promise(self, connection: Connection, jobs: Sequence[NewJob]) -> dict[str, datetime | None]:
+        """Say by when each of the jobs, which are submitted now, will have ended; None if others come first.
 
         Raises CallerError(quota_exceeded) when the caller has too many pending jobs.
         """
-        usage, floor, pending = self._usage(connection, caller_id, tier)
-        pace = self._current(connection)
-        check_room(pending, count, usage, self.limits, floor, pace)
-        return [expected_by(pending + at, usage, self.limits, floor, pace) for at in range(count)]
+        usage, floor, pending = self._usage(connection, jobs[0].target.caller_id, jobs[0].tier)
+        return expectations(pending, jobs, usage, self.limits, floor, self._current(connection))
 
     def told(self, connection: Connection, caller_id: str, jobs: Sequence[Job]) -> list[Job]:
         """Return `jobs` with what the pending ones among them wait for."""

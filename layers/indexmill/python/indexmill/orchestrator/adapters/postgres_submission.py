@@ -12,6 +12,7 @@ from indexmill.orchestrator.adapters import submission_sql as sql
 from indexmill.orchestrator.adapters.postgres_admission import admit
 from indexmill.orchestrator.adapters.postgres_dependencies import connect
 from indexmill.orchestrator.adapters.postgres_forecast import Forecasts
+from indexmill.orchestrator.forecast import last_of
 from indexmill.orchestrator.idempotency import idempotency_conflict
 from indexmill.orchestrator.pipeline import FIRST
 from indexmill.orchestrator.ports import Accepted, NewJob, Once, Submission
@@ -29,14 +30,15 @@ def submit(
     kept = _kept_answer(connection, caller_id, once) if once else None
     if kept is not None:
         return Submission([], [], answer=kept)
-    expected = forecasts.promise(connection, caller_id, jobs[0].tier, len(jobs))
-    by = {job.job_id: at for job, at in zip(jobs, expected, strict=True)}
-    accepted, new = _accept(connection, jobs, by)
+    expected = forecasts.promise(connection, jobs)
+    accepted, new = _accept(connection, jobs, expected)
     if jobs[0].depends_on:
         connect(connection, caller_id, new, jobs[0].depends_on)
     if once:
-        connection.execute(sql.KEEP_ANSWER, (once.answer(accepted, max(expected)), caller_id, once.key))
-    return Submission(accepted, admit(connection, forecasts.limits, [caller_id]), expected_by=max(expected))
+        answer = once.answer(accepted, last_of(expected.values()))
+        connection.execute(sql.KEEP_ANSWER, (answer, caller_id, once.key))
+    rows = admit(connection, forecasts.limits, [caller_id])
+    return Submission(accepted, rows, expected_by=last_of(expected.values()))
 
 
 def _kept_answer(connection: Connection, caller_id: str, once: Once) -> str | None:
@@ -50,7 +52,7 @@ def _kept_answer(connection: Connection, caller_id: str, once: Once) -> str | No
 
 
 def _accept(
-    connection: Connection, jobs: Sequence[NewJob], expected: Mapping[str, datetime]
+    connection: Connection, jobs: Sequence[NewJob], expected: Mapping[str, datetime | None]
 ) -> tuple[list[Accepted], list[str]]:
     """Return what each job became, and the ids of those that are new."""
     found: dict[str, Accepted] = {}
@@ -90,7 +92,7 @@ def _at_work(connection: Connection, refused: Sequence[NewJob]) -> dict[str, Acc
     return found
 
 
-def _parameters(jobs: Sequence[NewJob], expected: Mapping[str, datetime]) -> dict[str, Any]:
+def _parameters(jobs: Sequence[NewJob], expected: Mapping[str, datetime | None]) -> dict[str, Any]:
     target = jobs[0].target
     return {
         "job_ids": [job.job_id for job in jobs],

@@ -17,6 +17,7 @@ from indexmill.orchestrator.adapters import postgres_fence as fence
 from indexmill.orchestrator.adapters.job_rows import as_job, as_state
 from indexmill.orchestrator.adapters.postgres_admission import admit
 from indexmill.orchestrator.adapters.postgres_dependencies import settle, still_waits
+from indexmill.orchestrator.adapters.postgres_forecast import Forecasts
 from indexmill.orchestrator.ports import JobState, OutboxRow
 from indexmill.orchestrator.quotas import Limits
 from indexmill.orchestrator.resend import Renewal, renewed, stage_to_resume
@@ -45,7 +46,7 @@ class PostgresVerbs:
     def __init__(self, database: Database, limits: Limits | None = None) -> None:
         """Nothing is opened yet."""
         self._database = database
-        self._limits = limits or Limits()
+        self._forecasts = Forecasts.of(limits or Limits())
 
     def cancel(self, caller_id: str, job_id: str, reason: str, at: datetime) -> Outcome:
         """Fail the job with code `canceled`, close its document to what it may still publish."""
@@ -118,8 +119,10 @@ class PostgresVerbs:
         return [BatchLine(JobStatus(status), code, count) for status, code, count in rows]
 
     def _outcome(self, connection: Connection, state: JobState) -> Outcome:
-        rows = admit(connection, self._limits, [state.target.caller_id])
-        return Outcome(_read(connection, state), rows)
+        caller_id = state.target.caller_id
+        rows = admit(connection, self._forecasts.limits, [caller_id])
+        (job,) = self._forecasts.told(connection, caller_id, [_read(connection, state)])
+        return Outcome(job, rows)
 
 
 def _lock(connection: Connection, caller_id: str, job_id: str) -> _Locked:

@@ -43,7 +43,7 @@ WITH job AS (
     UPDATE jobs SET status = 'pending', attempt = %(attempt)s, resume_stage = %(stage)s, failed_stage = NULL,
         error = NULL, generation = coalesce(%(generation)s, generation), blocked_by = %(blocked_by)s,
         updated_at = now(), admitted_at = NULL, ended_at = NULL, next_eligible_at = NULL, tries = 0,
-        next_retry_at = NULL, retry_cause = NULL
+        expected_by = NULL, next_retry_at = NULL, retry_cause = NULL
     WHERE id = %(job_id)s RETURNING id, attempt, caller_id, job_type, payload_digest
 ), history AS (
     INSERT INTO job_history (job_id, attempt, from_status, to_status, cause, job_type, payload_digest)
