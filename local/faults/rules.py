@@ -18,10 +18,9 @@ from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final, Literal, cast, get_args
 
-Kind = Literal["error", "execute_then_error", "delay", "kill_before", "kill_after", "lose", "exhaust"]
+Kind = Literal["error", "execute_then_error", "delay", "kill_before", "kill_after", "lose"]
 """error: it is not done and fails. execute_then_error: it is done, and the answer is lost. lose: it is not
-done and seems to be (queues' sends only). kill: SIGKILL to the process, before or after it is done. exhaust:
-from then on the process can open nothing more, no file and no connection."""
+done and seems to be (queues' sends only). kill: SIGKILL to the process, before or after it is done."""
 
 _TEXT: Final = re.compile(
     r"(?P<place>[^:]+):(?P<kind>[a-z_]+)(?:=(?P<seconds>\d+(?:\.\d+)?))?(?:#(?P<nth>\d+))?(?:x(?P<times>\d+))?"

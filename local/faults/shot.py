@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -56,8 +55,6 @@ def around(rule: Rule | None, broken: Break) -> Iterator[None]:
 def _at_once(rule: Rule, broken: Break) -> None:
     if rule.kind == "kill_before":
         _die()
-    if rule.kind == "exhaust":
-        _open_nothing_more()
     if rule.kind == "error":
         raise broken()
 
@@ -66,10 +63,3 @@ def _die() -> NoReturn:
     # Not an exit: nothing may be cleaned up, as when a machine goes away.
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("the process outlived its SIGKILL")
-
-
-def _open_nothing_more() -> None:
-    # The next number would be the lowest that is free: with that as the limit there is none.
-    lowest_free = os.dup(0)
-    os.close(lowest_free)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))

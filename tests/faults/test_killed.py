@@ -154,7 +154,7 @@ def test_a_submit_that_was_killed_after_its_commit_is_answered_the_second_time(
     ((job_id,), messages, keys) = submit.left()
     assert (messages, keys) == (1, 1)
     job = submit.accepted(job_id)
-    kept.cloud.shorten_claims()
+    kept.cloud.pass_time()
     kept.cloud.sweep()
     eventually(lambda: kept.ended([job]), "the job runs although nobody was told of it")
     answer = submit.send()
@@ -172,7 +172,7 @@ def test_a_message_that_no_queue_took_waits_in_its_row(kept: Arena) -> None:
         statement = "SELECT sent_at, tries FROM outbox WHERE job_id = %s"
         assert database.execute(statement, (job.job_id,)).fetchall() == [(None, 1)]
     assert kept.statuses([job]) == {job.job_id: "scraping"}
-    kept.cloud.shorten_claims()
+    kept.cloud.pass_time()
     kept.cloud.sweep()
     eventually(lambda: kept.ended([job]), "the job ends")
 

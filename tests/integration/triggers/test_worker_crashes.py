@@ -28,6 +28,7 @@ VISIBILITY_S = 3
 HANDLER = """
 import asyncio
 import os
+import resource
 
 from indexmill.contracts.messages import ScrapeTask
 from indexmill.platform.adapters.dynamodb_releases import DynamoDbReleases
@@ -55,6 +56,11 @@ class Pages:
         if page.startswith("hang"):
             while True:
                 pass
+        if page.startswith("leak") and not os.path.exists("leaked"):
+            open("leaked", "w").close()
+            lowest_free = os.dup(0)
+            os.close(lowest_free)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, lowest_free))
         if page.startswith("slow"):
             await asyncio.sleep(0.8)
         return Fetched(url, 200, "text/plain", None, b"words")
@@ -181,3 +187,20 @@ async def test_a_function_with_too_little_concurrency_loses_no_message(
     assert set(worker.fetches().values()) == {1}
     await until(worker.tasks.is_empty)
     assert await worker.dead.is_empty()
+
+
+@pytest.mark.slow
+@pytest.mark.fault("F67")
+async def test_a_process_that_can_open_nothing_more_ends_and_no_page_does(
+    worker: Worker, start_source: Start
+) -> None:
+    """Its reports find no connection; kept warm, it would get the same messages again and again."""
+    pages = [*(f"page{at}" for at in range(4)), "leak"]
+    await worker.submit(*pages)
+    await start_source(worker.tasks, worker.host, report_batch_item_failures=True)
+    await until(lambda: worker.all_ended(5), limit_s=30)
+    results = await worker.ended()
+    assert {result.status for result in results.values()} == {"success"}
+    assert max(worker.fetches().values()) == 2
+    assert worker.host.stats()["function"].errors == 1
+    await until(worker.tasks.is_empty)

@@ -71,7 +71,7 @@ class Settling:
             self._give_back(records, back, notes)
         leaving = [records[at].receipt for at in outcomes if at not in staying]
         if delete and leaving:
-            self._delete(leaving)
+            self.delete(leaving)
         return staying
 
     def keep(self, message_id: str, note: ReleaseNote) -> None:
@@ -110,7 +110,8 @@ class Settling:
             # The queue's own visibility time-out gives them back then, only later.
             log.warning("message.give_back_failed", exc_info=True)
 
-    def _delete(self, receipts: Sequence[str]) -> None:
+    def delete(self, receipts: Sequence[str]) -> None:
+        """Delete received messages here and now; what cannot be deleted comes again."""
         try:
             self.source.delete(receipts)
         except TransientError:

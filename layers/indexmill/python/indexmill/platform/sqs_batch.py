@@ -16,6 +16,7 @@ from indexmill.platform.queues import Queue
 from indexmill.platform.releases import ReleaseNote, ReleaseNotes
 from indexmill.platform.settling import LambdaContext, Settling, SourceQueue
 from indexmill.platform.sqs_records import Received, received
+from indexmill.platform.vitals import SystemVitals, Vitals
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -45,6 +46,7 @@ class SqsBatch(Generic[M]):
         observability: Observability,
         notes: ReleaseNotes | None = None,
         clock: Clock | None = None,
+        vitals: Vitals | None = None,
     ) -> None:
         """`source` is where records came from, `dead` its dead-letter queue."""
         self._model = model
@@ -52,6 +54,7 @@ class SqsBatch(Generic[M]):
         self._notes = notes
         self._observability = observability
         self._clock = clock or SystemClock()
+        self._vitals = vitals or SystemVitals()
         self._settling = Settling(source, dead, notes, observability, self._clock)
 
     def __call__(self, event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
@@ -80,7 +83,19 @@ class SqsBatch(Generic[M]):
         else:
             staying = self._settling.settle(records, outcomes, notes)
         self._observability.flush()
+        if staying:
+            self._end_if_exhausted([each.receipt for at, each in enumerate(records) if at not in staying])
         return {"batchItemFailures": [{"itemIdentifier": records[at].message_id} for at in sorted(staying)]}
+
+    def _end_if_exhausted(self, leaving: Sequence[str]) -> None:
+        """End an environment that failed for want of descriptors or disk; `leaving` would be deleted."""
+        missing = self._vitals.failing()
+        if missing is None:
+            return
+        self._observability.log.error("environment.exhausted", extra={"missing": missing})
+        if leaving:
+            self._settling.delete(leaving)
+        self._vitals.end()
 
     def _known(self, records: Sequence[Received]) -> dict[int, ReleaseNote]:
         """Return the notes of messages that come again, as they read now. The first time costs nothing."""
