@@ -11,6 +11,7 @@ import pytest
 
 from indexmill.contracts.messages import EmbedTask, read
 from indexmill.embedding.adapters.pgvector_index import PgVectorIndex
+from indexmill.embedding.ports import Visibility
 from indexmill.embedding.work import Work
 from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
 from indexmill.platform.adapters.postgres import Database
@@ -72,7 +73,7 @@ def world(database_url: str) -> Iterator[World]:
     task = tasks[ids[DONE]]
     work = Work(0, task, task.chunks or [])
     vectors = {each: vector_of(each) for each in work.ids}
-    assert PgVectorIndex(database).publish([work.version(SPACE, vectors)]) == [True]
+    assert PgVectorIndex(database).publish([work.version(SPACE, vectors)]) == [Visibility.PUBLISHED]
     pipeline.deliver(embedded(ids[DONE], chunk_count=task.chunk_count))
     with psycopg.connect(database_url, autocommit=True) as rows:
         yield World(rows, ids)
