@@ -72,7 +72,7 @@ def world(database_url: str) -> Iterator[World]:
     task = tasks[ids[DONE]]
     work = Work(0, task, task.chunks or [])
     vectors = {each: vector_of(each) for each in work.ids}
-    assert PgVectorIndex(database).publish([work.version(SPACE, vectors)]) == [True]
+    assert PgVectorIndex(database).publish([work.version(SPACE, vectors)]) == ["published"]
     pipeline.deliver(embedded(ids[DONE], chunk_count=task.chunk_count))
     with psycopg.connect(database_url, autocommit=True) as rows:
         yield World(rows, ids)
