@@ -45,13 +45,14 @@ def main() -> None:
     from indexmill.testing.job_verbs import InMemoryVerbs
     from indexmill.testing.queues import InMemoryQueue
     from tests.support.events import FakeContext, api_event, caller_claims
+    from tests.support.function_env import environment
     from tests.support.jobs import TwinChunker, new_job
 
     observability = Observability("orchestrator")
     store, job = InMemoryJobs(FrozenClock()), new_job()
     store.submit([job])
     queues = {"scraping": InMemoryQueue(), "embedding": InMemoryQueue()}
-    settings = OrchestratorApiSettings(scrape_queue_url="s", embed_queue_url="e", chunking_function="c")
+    settings = OrchestratorApiSettings.from_environment(environment("OrchestratorApi"))
     api = build_api(settings, Parts(store, InMemoryVerbs(store), dict(queues), TwinChunker(), observability))
     app = create_app("Indexmill Orchestrator", [routes(api)], observability)
     handler = lambda_handler(app, observability)

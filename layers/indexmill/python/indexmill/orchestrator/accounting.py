@@ -41,6 +41,12 @@ def agreed(before: Count | None, now: Count) -> int | None:
     return min(before.missing, now.missing)
 
 
+def agree(last: Mapping[str, Count], now: Mapping[str, Count]) -> dict[str, int]:
+    """Return what both counts miss, by stage; one of which `now` says nothing new is left out."""
+    found = {stage: agreed(last.get(stage), count) for stage, count in now.items()}
+    return {stage: number for stage, number in found.items() if number is not None}
+
+
 @dataclass(frozen=True, slots=True)
 class Tally:
     """One look at queues and store."""

@@ -67,7 +67,8 @@ class SweepStore(Protocol):
     def confirm(self, counts: Mapping[str, Count]) -> Mapping[str, int]:
         """Keep the counts (by stage) for the next tick and return what two ticks in a row agree on.
 
-        Of two sweepers at once only one gets answers above 0.
+        A stage that was counted a moment ago has no news and is left out: of two sweepers at once only one
+        gets an answer.
         """
         ...
 

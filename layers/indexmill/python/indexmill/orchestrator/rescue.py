@@ -38,7 +38,10 @@ class Rescue:
         others: its turn has come and gone. No message is sent again twice for one that is missing.
         """
         counts = {stage: Count(missing, tally.at) for stage, missing in tally.missing.items()}
-        confirmed = {stage: number for stage, number in self.store.confirm(counts).items() if number}
+        news = self.store.confirm(counts)
+        if not news:
+            return 0
+        confirmed = {stage: number for stage, number in news.items() if number}
         again = sum(self._send_lost(stage, number, tally) for stage, number in confirmed.items())
         details = {stage: {"missing": number} for stage, number in confirmed.items()}
         self.store.incidents("messages_missing", details)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from indexmill.contracts.job import Job
-from indexmill.orchestrator.accounting import agreed
+from indexmill.orchestrator.accounting import agree
 from indexmill.orchestrator.pipeline import BY_NAME
 from indexmill.orchestrator.ports_sweep import MOST_RESCUES, Count, Retention, Silent
 from indexmill.testing.job_records import Record, Row
@@ -41,9 +41,9 @@ class InMemorySweep:
 
     def confirm(self, counts: Mapping[str, Count]) -> Mapping[str, int]:
         """Keep the counts and return what they and those before agree on."""
-        found = {stage: agreed(self.counts.get(stage), count) for stage, count in counts.items()}
-        self.counts |= {stage: counts[stage] for stage, number in found.items() if number is not None}
-        return {stage: number or 0 for stage, number in found.items()}
+        found = agree(self.counts, counts)
+        self.counts |= {stage: counts[stage] for stage in found}
+        return found
 
     def silent(self, stage: str, limit: int, before: datetime, *, passed: bool) -> list[Silent]:
         """Return jobs of `stage` whose message is out: longest without an event first."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from indexmill.orchestrator.accounting import agreed
+from indexmill.orchestrator.accounting import agree
 from indexmill.orchestrator.adapters import sweep_sql as sql
 from indexmill.orchestrator.pipeline import STAGES
 from indexmill.orchestrator.ports_sweep import Count, Retention, Silent
@@ -38,15 +38,15 @@ class PostgresSweep:
         def work(connection: Connection) -> dict[str, int]:
             rows = connection.execute(sql.LAST_COUNTS, (sorted(counts),)).fetchall()
             last = {stage: Count(missing, at) for stage, missing, at in rows}
-            found = {stage: agreed(last.get(stage), count) for stage, count in counts.items()}
-            new = [(stage, counts[stage]) for stage in sorted(counts) if found[stage] is not None]
+            found = agree(last, counts)
+            new = [(stage, counts[stage]) for stage in sorted(found)]
             columns = (
                 [stage for stage, _ in new],
                 [each.missing for _, each in new],
                 [each.at for _, each in new],
             )
             connection.execute(sql.KEEP_COUNTS, columns)
-            return {stage: number or 0 for stage, number in found.items()}
+            return found
 
         return self._database.run(work)
 
@@ -102,16 +102,12 @@ class PostgresSweep:
         self, kind: str, current: Mapping[str, Mapping[str, object]]
     ) -> tuple[list[str], list[str]]:
         """Make `current` the open incidents of `kind`; return what opened and closed."""
-        if {row[0] for row in self._rows(sql.KNOWN_INCIDENTS, (kind,))} == set(current):
-            return [], []
-        details = [Jsonb(dict(detail)) for detail in current.values()]
-
-        def work(connection: Connection) -> tuple[list[str], list[str]]:
-            opened = connection.execute(sql.OPEN_INCIDENTS, (kind, list(current), details)).fetchall()
-            closed = connection.execute(sql.CLOSE_INCIDENTS, (kind, list(current))).fetchall()
-            return [row[0] for row in opened], [row[0] for row in closed]
-
-        return self._database.run(work)
+        known = {row[0] for row in self._rows(sql.KNOWN_INCIDENTS, (kind,))}
+        new = {subject: Jsonb(dict(detail)) for subject, detail in current.items() if subject not in known}
+        opened = self._rows(sql.OPEN_INCIDENTS, (kind, list(new), list(new.values()))) if new else []
+        over = known - set(current)
+        closed = self._rows(sql.CLOSE_INCIDENTS, (kind, list(current))) if over else []
+        return [row[0] for row in opened], [row[0] for row in closed]
 
     def _rows(self, statement: str, values: Any = None) -> list[tuple[Any, ...]]:
         return self._database.read(lambda connection: connection.execute(statement, values).fetchall())
