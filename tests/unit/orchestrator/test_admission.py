@@ -115,15 +115,15 @@ def promised(ahead: int, usage: Usage, limits: Limits, pace: Pace = PACE) -> flo
 
 def test_a_promise_leaves_room() -> None:
     new, limits = Usage("a", "pro"), Limits({"pro": Quota(max_active=4)})
-    assert promised(0, new, limits) == pytest.approx(1.8 * 2.0 + 0.1)
-    assert promised(20, new, limits) == pytest.approx(1.8 * (20 / 4 * 2.0 + 2.0) + 0.1)
-    assert promised(20, new, Limits(), Pace(2.0, 20.0)) == pytest.approx(1.8 * (20 / 20 * 2.0 + 2.0) + 0.1)
+    assert promised(0, new, limits) == pytest.approx(1.7 * 2.0 + 0.1)
+    assert promised(20, new, limits) == pytest.approx(1.7 * (20 / 4 * 2.0 + 2.0) + 0.1)
+    assert promised(20, new, Limits(), Pace(2.0, 20.0)) == pytest.approx(1.7 * (20 / 20 * 2.0 + 2.0) + 0.1)
     # No job was done yet.
-    assert promised(0, new, Limits(), Pace()) == pytest.approx(1.8 * 15 + 0.1)
+    assert promised(0, new, Limits(), Pace()) == pytest.approx(1.7 * 15 + 0.1)
     # The hour's quota is used up; the minute's is after ten.
     spent = Usage("a", "pro", in_hour=60, hour_since=NOW - timedelta(minutes=50))
-    assert promised(0, spent, LIMITS) == pytest.approx(600 + 1.8 * 2.0 + 0.1)
-    assert promised(15, new, LIMITS) == pytest.approx(1.8 * (36 + 2) + 0.1)
+    assert promised(0, spent, LIMITS) == pytest.approx(600 + 1.7 * 2.0 + 0.1)
+    assert promised(15, new, LIMITS) == pytest.approx(1.7 * (36 + 2) + 0.1)
 
 
 def test_the_time_of_a_lonely_job_promises_less_for_many() -> None:

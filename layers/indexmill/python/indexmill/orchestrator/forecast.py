@@ -19,7 +19,7 @@ _ABREAST: Final = 20
 """Jobs of one caller that are counted on to be at work together, unless its quota says less."""
 _GAIN: Final = 0.85
 """What more jobs abreast than were seen bring: 1 if none slowed another, 0 if nothing was won."""
-_SAFETY: Final = 1.8
+_SAFETY: Final = 1.7
 """A promise is this much longer than what is expected."""
 _ACCEPTING_S: Final = 0.1
 """What a job costs before it can start."""
