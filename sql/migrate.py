@@ -2,6 +2,9 @@
 
 Each file `NNNN_name.sql` beside this one runs once, in order, in a transaction of its own, under an advisory
 lock so that two deployments never migrate at once. Its digest is kept: a changed file is refused.
+
+The service goes on meanwhile. A change of a table that is in use waits for it two seconds at most, for
+whoever comes after it waits too; then it lets them all through and is tried again.
 """
 
 from __future__ import annotations
@@ -17,26 +20,29 @@ import psycopg
 _LOCK = 7_204_115_260_711
 _FOLDER = Path(__file__).resolve().parent
 _USAGE_STATUS = 2
+_LOCK_WAIT_S = 2.0
+_LOCK_TRIES = 20
 
 
 class ChangedMigrationError(Exception):
     """A migration that was already applied has another content now."""
 
 
-def migrate(url: str, folder: Path = _FOLDER) -> list[str]:
+def migrate(url: str, folder: Path = _FOLDER, *, lock_wait_s: float = _LOCK_WAIT_S) -> list[str]:
     """Bring the database at `url` up to date and return the names of the files that were applied.
 
+    `lock_wait_s` is how long a file waits for a table in use each time, and how long it stands back then.
     Raises ChangedMigrationError, and psycopg's errors for a migration that fails (it is rolled back whole).
     """
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))
         try:
-            return _apply_all(connection, folder)
+            return _apply_all(connection, folder, lock_wait_s)
         finally:
             connection.execute("SELECT pg_advisory_unlock(%s)", (_LOCK,))
 
 
-def _apply_all(connection: psycopg.Connection[Any], folder: Path) -> list[str]:
+def _apply_all(connection: psycopg.Connection[Any], folder: Path, lock_wait_s: float) -> list[str]:
     connection.execute(
         "CREATE TABLE IF NOT EXISTS schema_migrations ("
         " name TEXT PRIMARY KEY, sha256 TEXT NOT NULL, applied_at TIMESTAMPTZ NOT NULL DEFAULT now())"
@@ -52,13 +58,28 @@ def _apply_all(connection: psycopg.Connection[Any], folder: Path) -> list[str]:
                     f"{file.name} was changed after it was applied; add a new file instead"
                 )
             continue
-        with connection.transaction():
-            connection.execute(text)
-            connection.execute(
-                "INSERT INTO schema_migrations (name, sha256) VALUES (%s, %s)", (file.name, digest)
-            )
+        _apply(connection, text, (file.name, digest), lock_wait_s)
         applied.append(file.name)
     return applied
+
+
+def _apply(
+    connection: psycopg.Connection[Any], text: bytes, name_and_digest: tuple[str, str], lock_wait_s: float
+) -> None:
+    for last in (*[False] * (_LOCK_TRIES - 1), True):
+        try:
+            with connection.transaction():
+                connection.execute("SELECT set_config('lock_timeout', %s, true)", (f"{lock_wait_s}s",))
+                connection.execute(text)
+                connection.execute(
+                    "INSERT INTO schema_migrations (name, sha256) VALUES (%s, %s)", name_and_digest
+                )
+        except psycopg.errors.LockNotAvailable:
+            if last:
+                raise
+            connection.execute("SELECT pg_sleep(%s)", (lock_wait_s,))
+        else:
+            return
 
 
 def handler(_event: dict[str, Any], _context: Any) -> dict[str, Any]:

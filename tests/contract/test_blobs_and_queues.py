@@ -72,6 +72,7 @@ def test_putting_twice_is_putting_once(blobs: BlobStore) -> None:
     assert blobs.put(b"same", kind="text", content_type="text/plain") == first
 
 
+@pytest.mark.fault("F54")
 def test_a_missing_and_a_changed_object_are_told_apart(blobs: BlobStore) -> None:
     with pytest.raises(PermanentError) as caught:
         blobs.get(BlobRef(key="raw/00/none", size=1, sha256="0" * 64))
@@ -82,6 +83,7 @@ def test_a_missing_and_a_changed_object_are_told_apart(blobs: BlobStore) -> None
     assert caught.value.code == "content_corrupt"
 
 
+@pytest.mark.fault("F26")
 def test_every_body_arrives_however_many_and_large(queue_and_drain: tuple[Queue, Drain]) -> None:
     queue, drain = queue_and_drain
     bodies = [json.dumps({"n": n, "text": "ä" * (n % 5) * 40_000}) for n in range(25)]

@@ -83,6 +83,7 @@ def test_a_submitters_message_is_claimed_until_it_is_sent_or_times_out(
     assert store.claim(10) == []
 
 
+@pytest.mark.fault("F27")
 def test_a_failed_send_is_counted_and_parked_in_the_end(store_and_age: tuple[JobStore, Age]) -> None:
     store, age = store_and_age
     store.submit([new_job()])
@@ -110,6 +111,7 @@ def test_results_move_the_job_and_leave_the_next_message(store_and_age: tuple[Jo
     assert (found.status, found.title) == ("chunking", "Title")
 
 
+@pytest.mark.fault("F11")
 def test_a_result_counts_once_also_within_one_batch(store: JobStore) -> None:
     job = new_job()
     store.submit([job])
@@ -125,6 +127,7 @@ def test_two_stages_of_one_job_may_come_in_one_batch(store: JobStore) -> None:
     assert apply(store, scraped(job.job_id), late) == [Verdict.ADVANCE, Verdict.LATE]
 
 
+@pytest.mark.fault("F12")
 def test_an_early_result_may_count_later(store: JobStore) -> None:
     job = new_job()
     store.submit([job])
@@ -133,6 +136,7 @@ def test_an_early_result_may_count_later(store: JobStore) -> None:
     assert apply(store, early) == [Verdict.EARLY]
 
 
+@pytest.mark.fault("F14")
 def test_a_failure_is_kept_with_its_error(store: JobStore) -> None:
     job = new_job()
     store.submit([job])

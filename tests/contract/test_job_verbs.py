@@ -56,6 +56,7 @@ def test_a_canceled_job_is_failed_and_says_why(jobs: Jobs) -> None:
     assert jobs.history(job_id)[-1] == (1, "scraping", "failed")
 
 
+@pytest.mark.fault("F15")
 def test_what_is_still_reported_of_a_canceled_job_changes_nothing(jobs: Jobs) -> None:
     job_id = jobs.submit(new_job())
     cancel(jobs, job_id)
@@ -80,6 +81,7 @@ def test_the_same_cancel_whose_answer_was_lost_is_the_same_cancel(jobs: Jobs) ->
     assert len(jobs.history(job_id)) == 3
 
 
+@pytest.mark.fault("F15")
 def test_nothing_of_a_canceled_job_is_published(jobs: Jobs) -> None:
     job_id, task = jobs.up_to_embedding(new_job())
     cancel(jobs, job_id)
@@ -94,6 +96,7 @@ def test_a_job_that_is_published_already_cannot_be_canceled_and_is_done_soon(job
     assert jobs.job(job_id).status == "done"
 
 
+@pytest.mark.fault("F14")
 def test_nothing_of_a_failed_job_is_published(jobs: Jobs) -> None:
     job_id, task = jobs.up_to_embedding(new_job())
     jobs.apply(failed(job_id, "embedding", "poison_message"))

@@ -106,6 +106,7 @@ def test_the_sql_check_is_the_state_machine_is_the_pipeline() -> None:
     assert list(TRANSITIONS) == [stage.name for stage in STAGES]
 
 
+@pytest.mark.fault("F31")
 def test_the_postgres_functions_fit_its_connections() -> None:
     """Queue consumers are bounded by MaximumConcurrency; the REST functions share what is left."""
     defaults = {name: found.get("Default") for name, found in template()["Parameters"].items()}

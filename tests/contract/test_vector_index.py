@@ -77,6 +77,7 @@ def test_stored_tells_which_vectors_of_a_space_are_kept(index: VectorIndex) -> N
     assert index.stored(SPACE, []) == set()
 
 
+@pytest.mark.fault("F40")
 def test_a_shorter_version_leaves_nothing_of_the_longer_one(index: VectorIndex) -> None:
     index.publish([version([f"word{at} common" for at in range(10)])])
     again = version([f"word{at} common" for at in range(4)], 2)
@@ -108,6 +109,7 @@ def test_an_older_generation_changes_nothing(index: VectorIndex) -> None:
     assert find(index, "new old") == ["new"]
 
 
+@pytest.mark.fault("F14", "F15")
 def test_a_fenced_generation_is_never_published(harness: Harness) -> None:
     harness.index.publish([version(["first"], 1)])
     harness.fence(target().document_id, 4)

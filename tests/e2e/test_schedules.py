@@ -18,6 +18,7 @@ def schedule(stack: RunningStack) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.fault("F63")
 def test_a_sweep_that_comes_twice_at_once_does_no_harm(stack: RunningStack) -> None:
     before = schedule(stack)
     assert before["next"].endswith("Z")
@@ -28,6 +29,7 @@ def test_a_sweep_that_comes_twice_at_once_does_no_harm(stack: RunningStack) -> N
     assert (after["failures"], after["mode"]) == (before["failures"], "ok")
 
 
+@pytest.mark.fault("F63")
 def test_a_missed_sweep_is_told_and_the_next_one_comes(stack: RunningStack) -> None:
     before = schedule(stack)
     stack.disturb(SWEEPER, mode="missed", times=1, fire=True)

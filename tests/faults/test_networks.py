@@ -31,6 +31,7 @@ def ends(arena: Arena, job: Accepted, within_s: float = 40.0) -> None:
     eventually(is_over, "the job ends", within_s)
 
 
+@pytest.mark.fault("F5")
 @pytest.mark.parametrize("toxic", LOST_REPLIES.values(), ids=LOST_REPLIES)
 def test_a_lost_answer_of_the_database_loses_no_job(kept: Arena, toxic: Toxic) -> None:
     page = kept.page(kept.token("lost"))
@@ -58,6 +59,7 @@ def test_a_bad_line_to_the_model_loses_no_job(kept: Arena, toxic: Toxic) -> None
     ends(kept, kept.submit(page))
 
 
+@pytest.mark.fault("F30")
 def test_a_database_that_is_away_for_a_while_is_told_and_waited_for(kept: Arena) -> None:
     first, second = (kept.submit(kept.page(kept.token("away"))) for _ in range(2))
     kept.control.ail(postgres=Toxic("down"))
@@ -69,8 +71,11 @@ def test_a_database_that_is_away_for_a_while_is_told_and_waited_for(kept: Arena)
         return answer if answer.status_code == 503 else None
 
     answer = eventually(refused, "the service says that it is away")
-    assert answer.json()["error"]["code"] == "database_unavailable"
-    assert answer.headers["Retry-After"] == "5"
+    with kept.stack.http() as caller:
+        answers = [answer, caller.get("/orchestrator/jobs"), caller.get(f"/orchestrator/jobs/{first.job_id}")]
+    for each in answers:
+        assert (each.status_code, each.headers["Retry-After"]) == (503, "5")
+        assert each.json()["error"]["code"] == "database_unavailable"
     kept.control.ail()
     for job in (first, second):
         ends(kept, job)

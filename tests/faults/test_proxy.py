@@ -131,6 +131,7 @@ async def before(url: str, choose: Callable[[], Toxic | None]) -> AsyncIterator[
     await proxy.stop()
 
 
+@pytest.mark.fault("F5")
 @pytest.mark.integration
 async def test_a_commit_whose_answer_is_lost_has_happened(database_url: str) -> None:
     toxic = Toxic("swallow_reply", pattern="COMMIT")

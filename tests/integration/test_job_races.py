@@ -162,6 +162,7 @@ def version(task: EmbedTask) -> DocumentVersion:
     )
 
 
+@pytest.mark.fault("F15")
 def test_of_a_cancel_and_a_publish_at_once_one_wins(jobs: Jobs, pair: list[Database]) -> None:
     index, verbs = PgVectorIndex(pair[0]), PostgresVerbs(pair[1])
     outcomes = set()

@@ -100,6 +100,7 @@ def test_a_crash_before_the_commit_leaves_the_previous_version(
     assert find(index, "first second third") == ["third"]
 
 
+@pytest.mark.fault("F73")
 def test_writers_of_one_document_never_mix_their_chunks(database_url: str, rows: Rows) -> None:
     stop = threading.Event()
     mixed: list[set[str]] = []
@@ -175,6 +176,7 @@ def test_a_database_that_is_away_is_a_transient_error() -> None:
         assert raised.value.code == ErrorCode.SEARCH_UNAVAILABLE
 
 
+@pytest.mark.fault("F33")
 def test_a_lost_connection_is_replaced(database: Database, rows: Rows) -> None:
     index = PgVectorIndex(database)
     index.publish([version(["alpha"])])

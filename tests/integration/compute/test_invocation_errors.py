@@ -78,6 +78,7 @@ async def test_an_exception_is_the_runtimes_error_document_and_keeps_the_process
     await check_works(host, pid, same=True)
 
 
+@pytest.mark.fault("F22")
 @pytest.mark.parametrize(
     ("event", "message"),
     [
@@ -151,6 +152,7 @@ async def test_a_request_over_the_limit_is_refused_and_one_at_the_limit_is_not(f
     await check_works(host)
 
 
+@pytest.mark.fault("F22")
 async def test_too_much_memory_ends_the_process(lab: Lab) -> None:
     host = await lab.start(lab.function(TROUBLE, memory_mb=64))
     pid = (await answer(host, {"do": "work"}))["pid"]

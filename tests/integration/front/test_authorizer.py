@@ -75,6 +75,7 @@ async def test_an_open_route_asks_nobody(serve: ServeFront) -> None:
     assert served.functions.calls == {"Echo": 1}
 
 
+@pytest.mark.fault("F52")
 async def test_an_answer_is_kept_by_key_until_its_time_is_over(serve: ServeFront) -> None:
     clock = Clock()
     served = await guarded(serve, lambda event: policy(), ttl_s=60, clock=clock)

@@ -44,6 +44,7 @@ def bench(database_url: str) -> Iterator[Bench]:
         database.close()
 
 
+@pytest.mark.fault("F5")
 def test_a_submit_is_accepted_once(bench: Bench) -> None:
     job = new_job()
     bench.line.lose_reply_to("COMMIT")
@@ -63,6 +64,7 @@ def test_a_first_submit_of_a_new_process_is_no_different(bench: Bench) -> None:
     database.close()
 
 
+@pytest.mark.fault("F5")
 def test_a_result_counts_once_and_its_next_message_is_kept(bench: Bench) -> None:
     job = new_job()
     bench.jobs.submit([job])
@@ -85,6 +87,7 @@ def test_a_claim_that_nobody_heard_of_runs_out(bench: Bench) -> None:
     assert [row.id for row in bench.jobs.claim(10)] == [job.first.id]
 
 
+@pytest.mark.fault("F5")
 def test_what_was_sent_is_marked_as_sent(bench: Bench) -> None:
     job = new_job()
     bench.jobs.submit([job])
@@ -93,6 +96,7 @@ def test_what_was_sent_is_marked_as_sent(bench: Bench) -> None:
     assert bench.rows("SELECT count(*) FROM outbox WHERE sent_at IS NOT NULL") == [(1,)]
 
 
+@pytest.mark.fault("F5")
 def test_a_lost_message_is_sent_again_once(bench: Bench) -> None:
     job = new_job()
     bench.jobs.submit([job])

@@ -62,6 +62,7 @@ def database(database_url: str) -> Iterator[Database]:
     opened.close()
 
 
+@pytest.mark.fault("F29")
 def test_a_submit_that_is_cut_off_is_done_again(database_url: str, database: Database) -> None:
     job, store = new_job(), PostgresJobs(database)
     done = cut_off_while_waiting(database_url, lambda: store.submit([job]))
@@ -70,6 +71,7 @@ def test_a_submit_that_is_cut_off_is_done_again(database_url: str, database: Dat
     assert rows == [(2,)]
 
 
+@pytest.mark.fault("F29")
 def test_a_result_that_is_cut_off_is_applied_once(database_url: str, database: Database) -> None:
     job, store = new_job(), PostgresJobs(database)
     store.submit([job])
@@ -79,6 +81,7 @@ def test_a_result_that_is_cut_off_is_applied_once(database_url: str, database: D
     assert len(change.outbox) == 1
 
 
+@pytest.mark.fault("F29")
 def test_a_sweep_that_is_cut_off_is_done_again(database_url: str, database: Database) -> None:
     job, store, view = new_job(), PostgresJobs(database), PostgresSweep(database)
     store.submit([job])
@@ -87,6 +90,7 @@ def test_a_sweep_that_is_cut_off_is_done_again(database_url: str, database: Data
     assert cut_off_while_waiting(database_url, lambda: view.send_again(found)) == 1
 
 
+@pytest.mark.fault("F33")
 def test_a_session_that_ended_while_the_process_was_frozen_is_replaced(
     database_url: str, database: Database
 ) -> None:
@@ -110,6 +114,7 @@ def raising(state: str, times: int, calls: list[int]) -> Callable[[Connection], 
     return work
 
 
+@pytest.mark.fault("F32")
 @pytest.mark.parametrize("state", ["40001", "40P01", "55P03"])
 @pytest.mark.parametrize("way", ["run", "read"])
 def test_contention_is_met_by_trying_again_three_times(database: Database, way: str, state: str) -> None:
@@ -124,6 +129,7 @@ def test_contention_is_met_by_trying_again_three_times(database: Database, way: 
     assert database.connection().info.backend_pid == pid
 
 
+@pytest.mark.fault("F34")
 def test_a_server_that_takes_no_writes_any_more_is_left(database: Database) -> None:
     """After a failover the old address may lead to a reader for a moment."""
     pid = database.connection().info.backend_pid
@@ -139,6 +145,7 @@ def test_a_statement_that_takes_too_long_is_not_tried_again(database: Database) 
     assert len(calls) == 1
 
 
+@pytest.mark.fault("F32")
 def test_batches_that_share_jobs_never_deadlock(database_url: str) -> None:
     databases = [Database(database_url) for _ in range(4)]
     stores = [PostgresJobs(each) for each in databases]
@@ -178,6 +185,7 @@ def server(tmp_path: Path) -> Iterator[tuple[EmbeddedPostgres, str]]:
         made.delete()
 
 
+@pytest.mark.fault("F29")
 def test_a_restart_costs_a_moment_and_nothing_else(server: tuple[EmbeddedPostgres, str]) -> None:
     postgres, url = server
     database = Database(url)
@@ -215,6 +223,7 @@ def fill(url: str) -> list[Connection]:
             return taken
 
 
+@pytest.mark.fault("F31")
 @pytest.mark.usefixtures("_event_loop")
 def test_a_full_server_is_a_503_within_two_seconds(server: tuple[EmbeddedPostgres, str]) -> None:
     _, url = server

@@ -61,6 +61,7 @@ def test_a_deadline_that_is_shorter_is_tried_again() -> None:
     assert (type(error), error.code) == (TransientError, "deadline_exceeded")
 
 
+@pytest.mark.fault("F68")
 def test_memory_is_bounded() -> None:
     isolation = ProcessIsolation(memory_bytes=300 << 20)
     error = outcome(isolation, "".join(f"<a b={at}>x</a><p>" for at in range(800_000)), 20)

@@ -93,6 +93,7 @@ def test_a_batch_of_every_kind_of_page(site: Site, bench: Bench) -> None:
     assert site.paths.count("/robots.txt") == 1
 
 
+@pytest.mark.fault("F55")
 def test_failures_carry_their_codes(site: Site, bench: Bench, canary: Site) -> None:
     expected = {
         site.page("/zip", b"PK\x03\x04", "application/zip"): "unsupported_content_type",

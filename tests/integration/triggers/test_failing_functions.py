@@ -77,6 +77,7 @@ def seen(host: LambdaHost) -> list[list[Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
+@pytest.mark.fault("F22")
 @pytest.mark.parametrize("report_failures", [True, False])
 @pytest.mark.parametrize("how", ["raise", "exit", "leave", "segfault", "memory", "loop"])
 async def test_a_batch_whose_invocation_fails_comes_again_whole_and_then_goes_well(
@@ -96,6 +97,7 @@ async def test_a_batch_whose_invocation_fails_comes_again_whole_and_then_goes_we
     assert (stats.function_errors, stats.deleted) == (1, 2)
 
 
+@pytest.mark.fault("F20")
 @pytest.mark.parametrize("how", ["every", "nonsense"])
 async def test_a_batch_that_is_reported_failed_as_a_whole_is_no_invocation_error(
     how: str, host: LambdaHost, queue: MakeQueue, start_source: Start
@@ -111,6 +113,7 @@ async def test_a_batch_that_is_reported_failed_as_a_whole_is_no_invocation_error
     assert host.stats()["function"].errors == 0
 
 
+@pytest.mark.fault("F23")
 async def test_a_message_whose_visibility_ends_while_it_is_worked_on_runs_a_second_time_beside_it(
     queue: MakeQueue, start_source: Start
 ) -> None:

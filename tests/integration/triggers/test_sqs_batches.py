@@ -52,6 +52,7 @@ REPLIES: dict[str, tuple[Callable[[list[Record]], InvokeResult], set[str]]] = {
 }
 
 
+@pytest.mark.fault("F21")
 @pytest.mark.parametrize("name", REPLIES)
 async def test_a_reply_with_item_failures_reported_settles_the_rest(
     name: str, queue: MakeQueue, start_source: Start
@@ -153,6 +154,7 @@ def test_a_split_keeps_order_and_a_single_large_message_goes_alone() -> None:
     assert parts == [["0"], ["1"], ["2", "3"]]
 
 
+@pytest.mark.fault("F21")
 @pytest.mark.parametrize("reply", [b"0", b"false", b"[1]", b"\xff", b'{"batchItemFailures": {}}'])
 def test_a_reply_that_is_not_understood_fails_the_batch(reply: bytes) -> None:
     assert failed_ids(reply, ["1", "2"]) == {"1", "2"}

@@ -25,6 +25,7 @@ async def _throttle(_records: list[Record]) -> InvokeResult:
     raise Throttled
 
 
+@pytest.mark.fault("F19")
 async def test_a_failing_message_reaches_the_dead_letter_queue(queue: MakeQueue, start_source: Start) -> None:
     dead = queue()
     policy = json.dumps({"deadLetterTargetArn": dead.arn, "maxReceiveCount": "2"})
@@ -140,6 +141,7 @@ async def test_a_disabled_source_takes_nothing_until_it_is_enabled(
     assert (invoker.bodies, counts) == (["one", "two"], {"1"})
 
 
+@pytest.mark.fault("F66")
 async def test_stopping_gives_back_what_was_not_handed_over(queue: MakeQueue) -> None:
     q, invoker = queue(), Recorder()
     await q.send("a", "b", "c")
@@ -155,6 +157,7 @@ async def test_stopping_gives_back_what_was_not_handed_over(queue: MakeQueue) ->
     assert await q.counts() == (3, 0)
 
 
+@pytest.mark.fault("F66")
 async def test_stopping_waits_for_invocations_and_deletes(queue: MakeQueue) -> None:
     release = asyncio.Event()
 
@@ -244,6 +247,7 @@ async def test_a_visibility_below_the_function_timeout_is_refused(queue: MakeQue
     await source.stop()
 
 
+@pytest.mark.fault("F24")
 async def test_a_source_survives_an_endpoint_that_refuses(queue: MakeQueue, start_source: Start) -> None:
     q, invoker = queue(), Recorder()
     source = await start_source(q, invoker, prompt_long_polls=False)

@@ -143,6 +143,7 @@ async def worker(tmp_path: Path, ministack: MiniStack, queue: MakeQueue) -> Asyn
     await host.stop()
 
 
+@pytest.mark.fault("F8", "F22")
 @pytest.mark.slow
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(("deadly", "cause"), [("kill", "worker_crashed"), ("hang", "timed_out")])
@@ -168,6 +169,7 @@ async def test_a_page_that_ends_its_process_fails_alone(
     assert await worker.dead.is_empty()
 
 
+@pytest.mark.fault("F75")
 @pytest.mark.slow
 @pytest.mark.timeout(60)
 async def test_a_function_with_too_little_concurrency_loses_no_message(

@@ -50,6 +50,7 @@ def test_text_by_reference_gives_the_same_chunks_as_inline() -> None:
     assert reply.items[0].chunks == chunk.one(LONG, "T", ChunkSettings())
 
 
+@pytest.mark.fault("F26")
 def test_chunks_beyond_the_inline_limit_come_by_reference() -> None:
     blobs = InMemoryBlobs()
     chunk = ChunkDocuments(WordTokenizer(), blobs)

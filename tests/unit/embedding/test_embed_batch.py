@@ -129,6 +129,7 @@ def test_the_sixth_try_is_the_last(bench: Bench) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.fault("F46")
 def test_a_permanent_error_fails_only_the_document_that_caused_it(bench: Bench) -> None:
     bench.embedder.fail_on = {"bad": TOO_LONG}
 
@@ -182,6 +183,7 @@ def test_with_no_time_left_messages_go_back_untouched(bench: Bench) -> None:
     assert bench.embedder.calls == []
 
 
+@pytest.mark.fault("F8")
 def test_a_large_batch_stops_at_the_deadline_and_keeps_what_is_done(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

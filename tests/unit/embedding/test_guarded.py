@@ -114,6 +114,7 @@ def test_an_index_that_is_away_is_left_in_peace_and_the_model_is_not_paid_for_it
     assert bench.run(embed_task("a"), tries=6) == [Done()]
 
 
+@pytest.mark.fault("F44")
 def test_a_pause_that_was_asked_for_is_waited_for_and_told(bench: Bench) -> None:
     bench.embedder.fail_on = {"text": TransientError(ErrorCode.OPENAI_RATE_LIMIT, "slow", retry_after=3600)}
     first = bench.run(embed_task("a"))

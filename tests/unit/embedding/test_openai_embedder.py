@@ -78,6 +78,7 @@ def test_what_a_sound_server_may_do_is_understood(endpoint: Endpoint, items: lis
 FIRST = item(0, packed(vector(0)))
 
 
+@pytest.mark.fault("F41", "F42")
 @pytest.mark.parametrize(
     ("items", "code"),
     [
@@ -111,6 +112,7 @@ def test_vectors_that_the_client_would_pass_on_are_noticed(
     assert (error.code, error.retryable) == (code, code != "dimension_mismatch")
 
 
+@pytest.mark.fault("F43")
 @pytest.mark.parametrize(
     "body", ["", "<html>Bad gateway</html>", "[]", "{}", '{"data": {}}', '{"data": [', "null"]
 )
@@ -140,6 +142,7 @@ def failing(
     return lambda: web.json_response(body, status=status, headers=named)
 
 
+@pytest.mark.fault("F46")
 @pytest.mark.parametrize(
     ("status", "message", "given", "code"),
     [
@@ -180,6 +183,7 @@ def test_refusals_are_permanent_and_troubles_transient(
     assert "secret" not in error.message
 
 
+@pytest.mark.fault("F44")
 @pytest.mark.parametrize("status", [429, 503])
 def test_the_wait_that_was_asked_for_is_handed_on(endpoint: Endpoint, status: int) -> None:
     endpoint.always(failing(status, Retry_After="3600"))
@@ -187,6 +191,7 @@ def test_the_wait_that_was_asked_for_is_handed_on(endpoint: Endpoint, status: in
     assert endpoint.error().retry_after == 3600
 
 
+@pytest.mark.fault("F45")
 def test_a_hang_ends_with_the_time_limit(endpoint: Endpoint) -> None:
     async def hang(request: web.Request, body: dict[str, Any]) -> web.Response:
         await asyncio.Event().wait()

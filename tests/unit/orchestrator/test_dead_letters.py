@@ -49,6 +49,7 @@ def error_code(p: Graveyard, job_id: str) -> str | None:
     return job.error.code if job and job.error else None
 
 
+@pytest.mark.fault("F19")
 def test_a_dead_stage_message_fails_its_job_and_says_what_it_was() -> None:
     p = Graveyard()
     job_id = p.submit()
@@ -87,6 +88,7 @@ def test_a_dead_report_is_applied_again() -> None:
     assert p.letters[0].cause == "dead_callback"
 
 
+@pytest.mark.fault("F12")
 def test_a_dead_report_that_is_ahead_of_its_job_stays_until_it_counts() -> None:
     p = Graveyard()
     job_id = p.submit()
@@ -108,6 +110,7 @@ def test_a_dead_report_that_is_ahead_for_ever_leaves_its_letter_only() -> None:
 UNREADABLE = '{"schema": "indexmill.scrape.v1", "job_id": 7}'
 
 
+@pytest.mark.fault("F19")
 @pytest.mark.parametrize(
     ("body", "cause"),
     [
@@ -125,6 +128,7 @@ def test_what_cannot_be_read_is_kept_and_fails_no_job(body: str, cause: str) -> 
     assert p.status(job_id) == "scraping"
 
 
+@pytest.mark.fault("F17")
 def test_a_broken_message_of_a_job_says_nothing_about_it() -> None:
     p = Graveyard()
     job_id = p.submit()

@@ -32,6 +32,7 @@ def picky(p: Sweeping) -> Picky:
     return p.scrape
 
 
+@pytest.mark.fault("F25")
 def test_only_what_a_queue_refused_is_sent_again() -> None:
     p = Sweeping()
     picky(p)
@@ -45,6 +46,7 @@ def test_only_what_a_queue_refused_is_sent_again() -> None:
     assert p.sweep()["leftovers"] == 0
 
 
+@pytest.mark.fault("F27")
 def test_a_message_that_is_never_taken_is_set_aside_and_later_ones_flow() -> None:
     p = Sweeping()
     picky(p)
@@ -69,6 +71,7 @@ def test_a_message_that_is_never_taken_fails_its_job_in_the_end() -> None:
     assert sum(row.rescues for row in p.jobs.rows.values()) == 3
 
 
+@pytest.mark.fault("F26")
 def test_a_message_that_is_too_large_fails_its_job_at_once() -> None:
     p = Sweeping()
     job_id, other = p.submit(), p.submit()
@@ -84,6 +87,7 @@ def test_a_message_that_is_too_large_fails_its_job_at_once() -> None:
     assert all(row.sent for row in p.jobs.rows.values())
 
 
+@pytest.mark.fault("F26")
 def test_submit_leaves_a_message_that_is_too_large_to_the_sweeper() -> None:
     p = Sweeping()
     job = new_job()
@@ -96,6 +100,7 @@ def test_submit_leaves_a_message_that_is_too_large_to_the_sweeper() -> None:
     assert p.status(job.job_id) == "failed"
 
 
+@pytest.mark.fault("F3", "F4")
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_store_that_goes_away_while_sending_costs_a_copy_at_most(when: str) -> None:
     p = Sweeping()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from indexmill.contracts.job import Job
 from indexmill.contracts.messages import EmbedTask, ScrapeTask, read
 from indexmill.platform.deliveries import Done, Retry
@@ -37,6 +39,7 @@ def test_a_job_travels_from_submit_to_done() -> None:
     assert (job.status, job.chunk_count, job.title) == ("done", 2, "Title")
 
 
+@pytest.mark.fault("F11")
 def test_a_copy_of_a_result_counts_once() -> None:
     p = Pipeline()
     job_id = p.submit()
@@ -45,6 +48,7 @@ def test_a_copy_of_a_result_counts_once() -> None:
     assert len(p.embed.bodies) == 1
 
 
+@pytest.mark.fault("F12")
 def test_a_result_ahead_of_the_state_goes_back_and_counts_later() -> None:
     p = Pipeline()
     job_id = p.submit()
@@ -67,6 +71,7 @@ def test_a_failure_keeps_its_stage_code_and_time() -> None:
     assert p.status(job_id) == "failed"
 
 
+@pytest.mark.fault("F16")
 def test_an_unknown_jobs_result_is_dropped_once_and_for_all() -> None:
     assert Pipeline().deliver(scraped("00000000-0000-4000-8000-000000000000")) == [Done()]
 
@@ -78,6 +83,7 @@ def test_an_empty_document_fails_in_chunking() -> None:
     assert error_of(p, job_id) == ("chunking", "empty_content", None)
 
 
+@pytest.mark.fault("F3")
 def test_a_queue_that_is_away_loses_nothing() -> None:
     p = Sweeping()
     p.scrape.away = True
@@ -90,6 +96,7 @@ def test_a_queue_that_is_away_loses_nothing() -> None:
     assert p.sweep()["leftovers"] == 0
 
 
+@pytest.mark.fault("F25")
 def test_a_position_that_the_queue_refuses_is_sent_later() -> None:
     p = Sweeping()
     first, second = p.submit(), p.submit()

@@ -79,6 +79,7 @@ def test_a_whole_queue_that_was_purged_is_filled_again() -> None:
     assert {p.status(job_id) for job_id in jobs} == {"done"}
 
 
+@pytest.mark.fault("F61")
 def test_a_long_queue_that_stands_still_is_no_loss() -> None:
     p = Sweeping()
     for _ in range(20):
@@ -87,6 +88,7 @@ def test_a_long_queue_that_stands_still_is_no_loss() -> None:
     assert sent_twice(p) == 0
 
 
+@pytest.mark.fault("F61")
 def test_a_report_that_waits_to_be_applied_is_no_loss() -> None:
     p = Sweeping()
     job_id = p.submit()
@@ -131,6 +133,7 @@ def test_a_call_that_vanished_is_made_again() -> None:
     assert p.status(job_id) == "embedding"
 
 
+@pytest.mark.fault("F60")
 def test_two_sweepers_at_once_send_one_message() -> None:
     p = Sweeping()
     p.submit()
@@ -158,6 +161,7 @@ class Interrupted(InMemorySweep):
         return super().send_again(jobs)
 
 
+@pytest.mark.fault("F62")
 def test_a_sweeper_that_is_killed_halfway_leaves_the_rest_to_the_next() -> None:
     p = Sweeping()
     p.submit()

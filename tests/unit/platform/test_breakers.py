@@ -102,6 +102,7 @@ def test_what_a_document_causes_never_counts(world: World, error: Exception) -> 
     assert world.phase() == "closed"
 
 
+@pytest.mark.fault("F53")
 def test_a_new_process_sees_what_another_opened(world: World) -> None:
     world.open()
     assert world.process().call() == "open 30"

@@ -54,6 +54,7 @@ def test_the_use_case_sees_receive_count_and_deadline() -> None:
     assert delivery.deadline == 1000.0 + 60 - 2
 
 
+@pytest.mark.fault("F19")
 def test_an_unreadable_record_goes_to_the_dead_letters_alone() -> None:
     use_case = Scripted(Done())
     failures, _, dead = run(use_case, "{", GOOD)
@@ -62,6 +63,7 @@ def test_an_unreadable_record_goes_to_the_dead_letters_alone() -> None:
     assert len(use_case.seen) == 1
 
 
+@pytest.mark.fault("F18")
 def test_a_newer_version_waits_for_newer_code() -> None:
     newer = GOOD.replace("scrape.v1", "scrape.v2").replace('"url"', '"address"')
     failures, source, dead = run(Scripted(), newer)

@@ -121,6 +121,7 @@ def test_of_many_suspects_the_one_that_came_most_often_goes_first(worker: Worker
     assert sorted(worker.source.given_back) == [("r/a", 2.0), ("r/c", 1.0)]
 
 
+@pytest.mark.fault("F19")
 def test_a_message_that_kills_its_process_fails_after_three_crashes(worker: Worker) -> None:
     for count in (1, 2, 3):
         with pytest.raises(Killed):

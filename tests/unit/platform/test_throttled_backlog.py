@@ -48,6 +48,7 @@ class Backlog(InMemoryQueue):
             self.hide(name, round(seconds))
 
 
+@pytest.mark.fault("F75")
 @pytest.mark.parametrize("throttled", [0.5, 0.9])
 def test_a_throttled_backlog_is_worked_off_whole(throttled: float) -> None:
     random.seed(7)

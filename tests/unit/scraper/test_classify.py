@@ -52,12 +52,14 @@ def test_an_encoding_we_did_not_ask_for_is_an_unsupported_type() -> None:
     assert failure("unsupported_encoding").code == "unsupported_content_type"
 
 
+@pytest.mark.fault("F55")
 @pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504, 599])
 def test_a_busy_site_is_tried_again(status: int) -> None:
     error = status_failure(status, 7)
     assert (type(error), error.code, error.retry_after) == (TransientError, f"http_{status}", 7)
 
 
+@pytest.mark.fault("F55")
 @pytest.mark.parametrize("status", [301, 304, 400, 401, 403, 404, 405, 410, 418, 451])
 def test_a_refusing_site_is_not_asked_again(status: int) -> None:
     error = status_failure(status)

@@ -71,6 +71,7 @@ async def test_the_rules_are_obeyed(text: str, path: str, expected: bool) -> Non
     assert await allowed(world(text).robots, path) is expected
 
 
+@pytest.mark.fault("F56")
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 410])
 async def test_a_site_that_states_no_rules_allows_everything(status: int) -> None:
     assert await allowed(world(status_failure(status)).robots, "/x")
@@ -80,6 +81,7 @@ async def test_a_redirect_in_circles_states_no_rules() -> None:
     assert await allowed(world(failure(ErrorCode.TOO_MANY_REDIRECTS)).robots, "/x")
 
 
+@pytest.mark.fault("F56")
 @pytest.mark.parametrize(
     "error",
     [
@@ -142,6 +144,7 @@ async def test_a_failure_is_not_remembered() -> None:
     assert await allowed(here.robots, "/x")
 
 
+@pytest.mark.fault("F56")
 async def test_only_the_first_500_kib_count() -> None:
     padding = "# padding\n" * 60_000
     here = world(f"User-agent: *\nDisallow: /early\n{padding}Disallow: /late")

@@ -75,6 +75,7 @@ async def test_a_private_url_asks_nobody() -> None:
     assert world.fetcher.requested == []
 
 
+@pytest.mark.fault("F26")
 @pytest.mark.parametrize("text", ["word " * 20_000, "ä " * 20_000, '"' * 40_000])
 async def test_long_text_goes_by_reference(text: str) -> None:
     world = World()

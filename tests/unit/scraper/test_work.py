@@ -131,6 +131,7 @@ def test_results_that_cannot_be_sent_keep_their_messages(bench: Bench) -> None:
     assert outcomes == [Wait(1.0, "queue_unavailable"), Done()]
 
 
+@pytest.mark.fault("F25")
 def test_a_refused_result_keeps_only_its_own_message(bench: Bench) -> None:
     bench.queue.refuse = {1}
     bench.fail(failure(ErrorCode.READ_TIMEOUT))

@@ -53,6 +53,7 @@ def bench() -> Iterator[Bench]:
     made.batch.close()
 
 
+@pytest.mark.fault("F8")
 def test_finished_pages_are_reported_and_deleted_while_a_slow_one_loads(bench: Bench) -> None:
     bench.awaited = 3
     bench.world.fetcher.pages[f"{SITE}/later"] = failure(ErrorCode.READ_TIMEOUT)
@@ -110,6 +111,7 @@ def test_an_event_that_was_not_taken_changes_no_wait(bench: Bench) -> None:
     assert bench.batch([delivery("/busy")]) == [Retry(100, "http_429")]
 
 
+@pytest.mark.fault("F8")
 def test_a_page_that_could_not_be_finished_is_not_begun(bench: Bench) -> None:
     bench.batch([delivery("/a")])
     before = len(bench.world.fetcher.requested)

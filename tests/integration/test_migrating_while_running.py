@@ -1,0 +1,113 @@
+"""A migration goes by while the service works: it waits briefly, and old code works on what it leaves."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
+from indexmill.platform.adapters.postgres import Database
+from sql.migrate import migrate
+from tests.support.jobs import Pipeline, embedded, scraped
+from tests.support.repository import ROOT
+from tests.support.stack import eventually
+
+pytestmark = [pytest.mark.integration, pytest.mark.fault("F70")]
+
+WAIT_S = 0.3
+NEXT = "9000_next.sql"
+EXPAND = """
+ALTER TABLE jobs ADD COLUMN colour TEXT NOT NULL DEFAULT 'none';
+ALTER TABLE job_history ADD COLUMN colour TEXT;
+ALTER TABLE outbox ADD COLUMN colour TEXT;
+ALTER TABLE inbox ADD COLUMN colour TEXT;
+CREATE TABLE colours (name TEXT PRIMARY KEY);
+CREATE INDEX jobs_colour ON jobs (colour);
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return all migrations, and one more that only adds."""
+    copied = tmp_path / "sql"
+    shutil.copytree(ROOT / "sql", copied)
+    (copied / NEXT).write_text(EXPAND)
+    return copied
+
+
+@pytest.fixture
+def pipeline(database_url: str) -> Iterator[Pipeline]:
+    database = Database(database_url)
+    yield Pipeline(PostgresJobs(database))
+    database.close()
+
+
+def run_a_job(p: Pipeline) -> float:
+    """Take a job through all its stages; return the seconds that this took."""
+    began = time.monotonic()
+    job_id = p.submit()
+    p.deliver(scraped(job_id))
+    p.deliver(embedded(job_id))
+    assert p.status(job_id) == "done"
+    return time.monotonic() - began
+
+
+def columns(url: str) -> int:
+    with psycopg.connect(url) as connection:
+        statement = "SELECT count(*) FROM information_schema.columns WHERE column_name = 'colour'"
+        (count,) = connection.execute(statement).fetchone() or (-1,)
+    return int(count)
+
+
+def test_a_migration_that_must_wait_holds_up_nobody_for_long(
+    database_url: str, folder: Path, pipeline: Pipeline
+) -> None:
+    run_a_job(pipeline)
+    took: list[float] = []
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(database_url) as reader:
+        reader.execute("SELECT count(*) FROM jobs")  # and its transaction stays open
+        migrating: Future[list[str]] = pool.submit(migrate, database_url, folder, lock_wait_s=WAIT_S)
+        began = time.monotonic()
+        while time.monotonic() - began < 5 * WAIT_S:
+            took.append(run_a_job(pipeline))
+        assert not migrating.done()
+        assert columns(database_url) == 0
+        reader.rollback()
+        assert migrating.result(10) == [NEXT]
+    assert columns(database_url) == 4
+    # Four statements that may each meet it once; without a limit they all wait until the reader is gone.
+    assert max(took) < 4 * WAIT_S
+    assert max(took) > WAIT_S / 2, "the migration did stand in the way"
+
+
+def test_jobs_run_before_during_and_after_a_migration(
+    database_url: str, folder: Path, pipeline: Pipeline
+) -> None:
+    run_a_job(pipeline)
+    with ThreadPoolExecutor(1) as pool:
+        migrating: Future[list[str]] = pool.submit(migrate, database_url, folder, lock_wait_s=WAIT_S)
+
+        def is_migrated() -> bool:
+            run_a_job(pipeline)
+            return migrating.done()
+
+        eventually(is_migrated, "the migration is through")
+        assert migrating.result() == [NEXT]
+    run_a_job(pipeline)
+    assert migrate(database_url, folder) == []
+
+
+def test_a_migration_that_fails_leaves_nothing(database_url: str, folder: Path, pipeline: Pipeline) -> None:
+    (folder / NEXT).write_text(EXPAND + "SELECT nonsense;")
+    with pytest.raises(psycopg.errors.UndefinedColumn):
+        migrate(database_url, folder)
+    assert columns(database_url) == 0
+    run_a_job(pipeline)
+    (folder / NEXT).write_text(EXPAND)
+    assert migrate(database_url, folder) == [NEXT]

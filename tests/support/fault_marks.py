@@ -1,0 +1,69 @@
+"""Which tests are marked with which faults, read from the files: no test is imported for it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from tests.support.repository import ROOT
+
+TESTS = ROOT / "tests"
+
+
+@cache
+def marked() -> dict[str, set[str]]:
+    """Return ids of faults by test, named `tests/…/test_x.py::test_y`; parameters' marks count too."""
+    found: dict[str, set[str]] = {}
+    for file in sorted(TESTS.rglob("test_*.py")):
+        found |= {f"{file.relative_to(ROOT)}::{name}": ids for name, ids in _of_file(file) if ids}
+    return found
+
+
+@cache
+def seldom() -> set[str]:
+    """Return the tests that `make test` leaves out."""
+    found = set()
+    for file in sorted(TESTS.rglob("test_*.py")):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        whole = any(_is_mark(node, "long") for part in _module_marks(tree) for node in ast.walk(part))
+        for test in _tests(tree):
+            if whole or any(
+                _is_mark(node, "long") for part in test.decorator_list for node in ast.walk(part)
+            ):
+                found.add(f"{file.relative_to(ROOT)}::{test.name}")
+    return found
+
+
+def _of_file(file: Path) -> Iterator[tuple[str, set[str]]]:
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    shared = {each for part in _module_marks(tree) for each in _ids(part)}
+    for test in _tests(tree):
+        yield test.name, shared | {each for part in test.decorator_list for each in _ids(part)}
+
+
+def _tests(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+            yield node
+
+
+def _module_marks(tree: ast.Module) -> Iterator[ast.expr]:
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and any(
+            isinstance(target, ast.Name) and target.id == "pytestmark" for target in node.targets
+        ):
+            yield node.value
+
+
+def _ids(part: ast.expr) -> Iterator[str]:
+    for node in ast.walk(part):
+        if isinstance(node, ast.Call) and _is_mark(node.func, "fault"):
+            for argument in node.args:
+                assert isinstance(argument, ast.Constant), "a fault is named by a plain string"
+                yield str(argument.value)
+
+
+def _is_mark(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Attribute) and ast.unparse(node) == f"pytest.mark.{name}"

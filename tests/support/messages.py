@@ -1,0 +1,86 @@
+"""One message of every kind and outcome, with every field set in some of them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from indexmill.contracts.content import BlobRef, Chunk, Document
+from indexmill.contracts.messages import (
+    ChunkCall,
+    Chunked,
+    ChunkItem,
+    ChunkReply,
+    Embedded,
+    EmbedTask,
+    Retrying,
+    ScrapeTask,
+    StageFailure,
+    StageResult,
+    Stored,
+    Target,
+)
+
+_ENVELOPE: Final[dict[str, Any]] = {"message_id": "m-1", "job_id": "j-1", "attempt": 2, "request_id": "r-1"}
+_REPORT: Final[dict[str, Any]] = {**_ENVELOPE, "tries": 2, "worker": "w-1", "elapsed_ms": 12}
+_REF: Final = BlobRef(key="text/aa/bb", size=70_000, sha256="b" * 64)
+_URL: Final = "https://site.example/a"
+_CHUNK: Final = Chunk(ordinal=0, text="Some words.", context="Title", start=9, end=20, tokens=2)
+_FAILURE: Final = StageFailure(code="max_retries_exceeded", message="It failed.", cause="http_503", tries=4)
+_TARGET: Final = Target(caller_id="c-1", corpus_name="docs", corpus_key="k-1", document_id="d-1", url=_URL)
+_DOCUMENT: Final[dict[str, Any]] = {
+    "url": _URL,
+    "final_url": f"{_URL}/",
+    "title": "Title",
+    "content_type": "text/html",
+    "charset": "utf-8",
+    "language": "en",
+    "raw_ref": _REF,
+    "content_sha256": "c" * 64,
+    "extractor": "html-1",
+}
+_EMBED: Final[dict[str, Any]] = {
+    **_ENVELOPE,
+    "target": _TARGET,
+    "generation": 7,
+    "title": "Title",
+    "content_sha256": "c" * 64,
+    "chunk_count": 1,
+}
+
+
+def samples() -> dict[str, BaseModel]:
+    """Return them by what they are, as this code makes them."""
+    stored = Stored(ref=_REF, content_type="text/html", charset="utf-8", final_url=_URL)
+    items = [ChunkItem(text="Some words.", title="Title", job_id="j-1"), ChunkItem(text_ref=_REF)]
+    split = [Chunked(chunks=[_CHUNK], chunk_count=1), Chunked(failure=_FAILURE)]
+    return {
+        "a page to fetch": ScrapeTask(**_ENVELOPE, url=_URL),
+        "a page that is stored": ScrapeTask(**_ENVELOPE, url=_URL, stored=stored),
+        "chunks to embed": EmbedTask(**_EMBED, chunks=[_CHUNK]),
+        "chunks by reference": EmbedTask(**_EMBED, chunks_ref=_REF),
+        **_reports(),
+        "texts to split": ChunkCall(items=items, inline_limit=60_000),
+        "texts that were split": ChunkReply(items=split),
+        "chunks too large for an answer": ChunkReply(items=[Chunked(chunks_ref=_REF, chunk_count=900)]),
+    }
+
+
+def _reports() -> dict[str, BaseModel]:
+    embedded = Embedded(chunk_count=1, embedded=1, model="m", dimension=4, published=False, superseded=True)
+    waits = Retrying(tries=2, next_retry_at=datetime(2026, 3, 14, 12, tzinfo=UTC), cause="http_503")
+    chunked = Chunked(chunks=[_CHUNK], chunk_count=1)
+
+    def report(stage: str, status: str, **made: BaseModel) -> StageResult:
+        return StageResult.model_validate({**_REPORT, "stage": stage, "status": status, **made})
+
+    return {
+        "a document": report("scraping", "success", document=Document(**_DOCUMENT, text="Some words.")),
+        "a large document": report("scraping", "success", document=Document(**_DOCUMENT, text_ref=_REF)),
+        "a chunked document": report("chunking", "success", chunked=chunked),
+        "an embedded document": report("embedding", "success", embedded=embedded),
+        "a failure": report("embedding", "failed", failure=_FAILURE),
+        "a wait": report("scraping", "retrying", retrying=waits),
+    }

@@ -1,0 +1,59 @@
+"""What SQS does not take of a batch is told by its position, across batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import boto3
+import pytest
+from botocore.stub import ANY, Stubber
+
+from indexmill.contracts.errors import TransientError
+from indexmill.platform.adapters.sqs_queue import SqsQueue
+
+URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/queue"
+
+
+def stubbed() -> tuple[SqsQueue, Stubber]:
+    make: Any = boto3.client
+    sqs = make("sqs", region_name="eu-west-1", aws_access_key_id="x", aws_secret_access_key="x")
+    return SqsQueue(URL, sqs), Stubber(sqs)
+
+
+def answer(taken: list[int], failed: list[int]) -> dict[str, Any]:
+    entry = {"MessageId": "m", "MD5OfMessageBody": "0" * 32}
+    error = {"SenderFault": False, "Code": "ServiceUnavailable"}
+    return {
+        "Successful": [{"Id": str(at), **entry} for at in taken],
+        "Failed": [{"Id": str(at), **error} for at in failed],
+    }
+
+
+ASKED = {"QueueUrl": URL, "Entries": ANY}
+
+
+@pytest.mark.fault("F25")
+def test_only_what_was_refused_is_told() -> None:
+    queue, stub = stubbed()
+    stub.add_response("send_message_batch", answer([0, 1, 3, 4, 5, 6, 7, 8], [2, 9]), ASKED)
+    stub.add_response("send_message_batch", answer([10], [11]), ASKED)
+    with stub:
+        assert queue.send([f"body {at}" for at in range(12)]) == [2, 9, 11]
+    stub.assert_no_pending_responses()
+
+
+@pytest.mark.fault("F25")
+def test_a_batch_that_failed_as_a_whole_leaves_the_others_sent() -> None:
+    queue, stub = stubbed()
+    stub.add_client_error("send_message_batch", "ThrottlingException", http_status_code=400)
+    stub.add_response("send_message_batch", answer([10, 11], []), ASKED)
+    with stub:
+        assert queue.send([f"body {at}" for at in range(12)]) == list(range(10))
+
+
+def test_nothing_sent_at_all_is_an_outage() -> None:
+    queue, stub = stubbed()
+    stub.add_client_error("send_message_batch", "ServiceUnavailable", http_status_code=503)
+    with stub, pytest.raises(TransientError) as away:
+        queue.send(["body"])
+    assert away.value.code == "queue_unavailable"
