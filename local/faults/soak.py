@@ -41,15 +41,18 @@ class Plan:
     """Not longer, whatever is reached by then; what follows is the time to become quiet."""
     kill_share: float = 0.01
     """Of the calls that a function makes to the outside: with this, about one in twenty invocations."""
-    postgres_every_s: float = 25.0
+    postgres_every_s: float = 60.0
     """SIGKILL to the database server; more often than each 15 s the stack gives it up."""
-    moods_every_s: float = 7.0
-    """The embedding endpoint answers badly for a few requests."""
-    open_jobs: int = 60
+    moods_every_s: float = 30.0
+    """The embedding endpoint answers badly for a few requests, and at most for `mood_s`."""
+    mood_s: float = 3.0
+    sweep_every_s: float = 10.0
+    """The sweeper runs that often beside its schedule: a breaker that opened costs no whole minute then."""
+    open_jobs: int = 120
     """How many are under way at once."""
     visibility_s: int = 6
     quiet_s: float = 300.0
-    """How long it may take until nothing moves any more. The sweeper runs each minute, as always."""
+    """How long it may take until nothing moves any more; the sweeper runs each minute then, as always."""
     seed: int = 1
 
 
@@ -92,7 +95,7 @@ class Soak:
         self._random = random.Random(plan.seed)  # noqa: S311 - chance, not secrecy
         self._counts = Counts()
         self._pages = 0
-        self._fired = 0
+        self._spoilt_until = 0.0
 
     def run(self) -> Outcome:
         """Break things, let them mend, and look at what is left."""
@@ -102,6 +105,7 @@ class Soak:
         began = looked = time.monotonic()
         postgres_at = began + plan.postgres_every_s
         mood_at = began + plan.moods_every_s
+        sweep_at = began + plan.sweep_every_s
         while not self._is_enough() and (now := time.monotonic()) - began < plan.minutes * 60:
             if now > postgres_at:
                 self._kill_postgres()
@@ -109,6 +113,12 @@ class Soak:
             if now > mood_at:
                 self._spoil_embeddings()
                 mood_at = now + plan.moods_every_s
+            if self._spoilt_until and now > self._spoilt_until:
+                self._mood({"mode": "ok"})
+                self._spoilt_until = 0.0
+            if now > sweep_at:
+                self._sweep()
+                sweep_at = now + plan.sweep_every_s
             if now - looked > _LOOK_S:
                 self._look(now - began)
                 looked = now
@@ -170,8 +180,15 @@ class Soak:
             os.kill(status["services"]["postgres"]["pid"], signal.SIGKILL)
             self._counts.postgres += 1
 
+    def _sweep(self) -> None:
+        # It dies as well, and Postgres may be away.
+        with contextlib.suppress(httpx.HTTPError, RuntimeError):
+            self._cloud.sweep()
+
     def _spoil_embeddings(self) -> None:
         self._mood({"mode": self._random.choice(_MOODS), "times": self._random.randint(1, 3)})
+        # By requests alone an open breaker, which asks once in 30 s, would find it ill for minutes.
+        self._spoilt_until = time.monotonic() + self._plan.mood_s
         self._counts.moods += 1
 
     def _mood(self, mood: dict[str, object]) -> None:

@@ -35,7 +35,7 @@ def test_nothing_is_lost_stuck_wrong_or_twice(site: Path, capsys: pytest.Capture
             with capsys.disabled():
                 print(line(plan, counts))
 
-    with running_stack(faults="on", site_root=site) as stack:
+    with running_stack("QuotaEnterprise=unlimited", faults="on", site_root=site) as stack:
         cloud = Cloud(asdict(stack))
         outcome = Soak(cloud, site, plan, watch).run()
         cloud.close()
@@ -46,4 +46,5 @@ def test_nothing_is_lost_stuck_wrong_or_twice(site: Path, capsys: pytest.Capture
     assert len(outcome.counts.accepted) >= plan.jobs
     assert outcome.counts.kills >= plan.kills
     assert outcome.figures["executions_per_job"] <= 1.5
-    assert outcome.figures["embeddings_per_chunk"] <= 1.5
+    assert outcome.figures["embeddings_per_chunk"] <= 1.2
+    assert outcome.figures["done_percent"] >= 99.5
