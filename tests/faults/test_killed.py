@@ -62,7 +62,7 @@ def ended(arena: Arena) -> Ended:
             FROM jobs WHERE id = %s"""
         status, messages = database.execute(statement, (within.job_id,)).fetchone() or ("", [])
     quiet = settle(arena.cloud, 60)
-    fired = "".join(each["rule"] for each in arena.control.fired())
+    fired = [each["rule"] for each in arena.control.fired()]
     arena.control.arm()
     arena.cloud.set_batch_size(10)
     assert quiet.reached, quiet
