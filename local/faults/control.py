@@ -38,6 +38,7 @@ class FaultControl:
         self.folder = folder
         self._rules: list[Rule] = []
         self._tracing = False
+        self._only = ""
         self._seen: tuple[int, int] | None = None
         self._toxics: dict[str, Toxic] = {}
         self._toxics_seen: tuple[int, int] | None = None
@@ -55,15 +56,16 @@ class FaultControl:
         self.ail()
         self.skew()
 
-    def arm(self, rules: Iterable[Rule] = (), *, trace: bool = False) -> None:
+    def arm(self, rules: Iterable[Rule] = (), *, trace: bool = False, only: str = "") -> None:
         """Let exactly these rules hold from now on; counters of the same name begin anew.
 
-        Of several that hit the same call the first befalls it.
+        Of several that hit the same call the first befalls it. `trace` keeps what is called, with `only` just
+        where the event has that mark or there is no event.
         """
         chosen = list(rules)
         for rule in chosen:
             (self.folder / "counts" / rule.counter).unlink(missing_ok=True)
-        self._replace(_RULES, {"trace": trace, "rules": [rule.document() for rule in chosen]})
+        self._replace(_RULES, {"trace": trace, "only": only, "rules": [rule.document() for rule in chosen]})
 
     def ail(self, **toxics: Toxic) -> None:
         """Let exactly these toxics ail connections from now on, by the name of the proxy; none heals all."""
@@ -86,7 +88,7 @@ class FaultControl:
     def begins(self, event: str) -> None:
         """An invocation begins: note which jobs the marks in its messages stand for."""
         self._refresh()
-        marks = {rule.mark for rule in self._rules if rule.mark and rule.mark in event}
+        marks = {mark for mark in self._marks() if mark in event}
         for body in _bodies(event) if marks else ():
             for mark in marks:
                 if mark in body and (job := _JOB.search(body)) and job[1] not in self._jobs[mark]:
@@ -117,7 +119,7 @@ class FaultControl:
     def meet(self, place: str, *, event: str = "", request: str = "", write: bool = True) -> Rule | None:
         """Note a call that is about to happen; the fault that befalls it, if one does."""
         self._refresh()
-        if self._tracing and write:
+        if self._tracing and write and self._is_sought(event):
             _append(self.folder / "trace.jsonl", {"place": place, "pid": os.getpid(), "request": request})
         concerned = [
             rule for rule in self._rules if rule.concerns(place, event, self._jobs.get(rule.mark, ()))
@@ -138,12 +140,19 @@ class FaultControl:
         if seen != self._seen:
             document = json.loads((self.folder / _RULES).read_text(encoding="utf-8"))
             self._rules = [Rule(**each) for each in document["rules"]]
-            self._tracing, self._seen = document["trace"], seen
+            self._tracing, self._only, self._seen = document["trace"], document["only"], seen
         self._read_marks()
+
+    def _marks(self) -> set[str]:
+        return {mark for mark in (self._only, *(rule.mark for rule in self._rules)) if mark}
+
+    def _is_sought(self, event: str) -> bool:
+        words = (self._only, *self._jobs.get(self._only, ()))
+        return not self._only or not event or any(word in event for word in words)
 
     def _read_marks(self) -> None:
         path = self.folder / "marks.jsonl"
-        if any(rule.mark for rule in self._rules) and (size := path.stat().st_size) != self._jobs_size:
+        if self._marks() and (size := path.stat().st_size) != self._jobs_size:
             self._jobs_size = size
             for each in _lines(path):
                 self._jobs[each["mark"]].add(each["job"])

@@ -148,6 +148,15 @@ def test_only_writes_are_traced_and_only_when_asked(control: FaultControl) -> No
     assert [(call["place"], call["request"]) for call in control.traced()] == [(SEND, "r1")]
 
 
+def test_only_one_jobs_writes_are_traced_when_asked(control: FaultControl) -> None:
+    control.arm(trace=True, only="tok3n")
+    task = '{"job_id": "0123456789", "url": "https://a.example/tok3n"}'
+    control.begins(json.dumps({"Records": [{"body": task}]}))
+    for event in ("of tok3n", '{"job_id": "0123456789"}', "of another", ""):
+        control.meet(SEND, event=event, request=event)
+    assert [call["request"] for call in control.traced()] == ["of tok3n", '{"job_id": "0123456789"}', ""]
+
+
 def test_a_mark_means_its_own_job_alone(control: FaultControl) -> None:
     control.arm([Rule("sqs.*", "error", times=9, mark="tok3n")])
     task = json.dumps({"job_id": "0123456789", "url": "https://a.example/tok3n"})

@@ -156,7 +156,7 @@ class Pipeline:
         self.relay = Relay(self.store, {"scraping": self.scrape, "embedding": self.embed})
         self.record = Recorder(self.store, Decider(self.clock), self.observability)
         self.calls = CallRelay(self.relay, self.chunker, self.record, 50_000)
-        self.results = ResultBatch(self.record, self.calls)
+        self.results = ResultBatch(self.record, self.calls, self.clock)
 
     def submit(self, url: str | None = None, ctx: CallerContext = CALLER) -> str:
         """Submit one URL, one of its own if none is given, and return its job's id."""

@@ -116,7 +116,9 @@ class Product:
         self._handlers: dict[str, SqsBatch[Any]] = {
             "scrape": self._batch(ScrapeTask, self._scraper, queues["scrape"], self._notes),
             "embed": self._batch(EmbedTask, self._embed(queues["callbacks"]), queues["embed"], self._notes),
-            "callbacks": self._batch(StageResult, ResultBatch(record, calls), queues["callbacks"], None),
+            "callbacks": self._batch(
+                StageResult, ResultBatch(record, calls, ground.clock), queues["callbacks"], None
+            ),
         }
 
     def _sweeper(self, store: Any, record: Recorder, calls: CallRelay) -> SweepJobs:

@@ -47,7 +47,7 @@ class Relay:
         for stage, group in by_stage.items():
             sent.extend(self._send_group(stage, group))
         if sent:
-            self._note_sent(sent)
+            self.note_sent(sent)
 
     def _send_group(self, stage: str, group: list[OutboxRow]) -> list[str]:
         try:
@@ -61,7 +61,8 @@ class Relay:
             self._note_failed([group[at].id for at in sorted(refused)], ErrorCode.QUEUE_UNAVAILABLE)
         return [row.id for at, row in enumerate(group) if at not in refused]
 
-    def _note_sent(self, ids: list[str]) -> None:
+    def note_sent(self, ids: list[str]) -> None:
+        """Note which rows are out or done. Never raises for a store that is away."""
         try:
             self.store.mark_sent(ids)
         except TransientError:
@@ -115,7 +116,8 @@ class CallRelay:
                 continue
             results = [_as_result(row, item) for row, item in zip(group, reply.items, strict=True)]
             following.extend(self.apply(results))
-            self.relay.store.mark_sent([row.id for row in group])
+            # Not known to be done, a call is made once more; what follows from it must go on.
+            self.relay.note_sent([row.id for row in group])
         return following
 
     def _call_failed(self, group: Sequence[OutboxRow], code: str) -> list[OutboxRow]:

@@ -145,7 +145,7 @@ def build_results(settings: OrchestratorResultsSettings, parts: Parts | None = N
     shared = assemble(parts or build_parts(settings))
     return SqsBatch(
         StageResult,
-        ResultBatch(shared.record, shared.calls),
+        ResultBatch(shared.record, shared.calls, SystemClock()),
         source=SqsQueue(settings.callbacks_queue_url),
         dead=SqsQueue(settings.callbacks_dlq_url),
         observability=shared.parts.observability,

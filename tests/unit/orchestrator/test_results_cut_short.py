@@ -1,0 +1,81 @@
+"""Postgres goes away after results were committed, and before what follows from them was done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from indexmill.contracts.errors import ErrorCode, TransientError
+from indexmill.platform.deliveries import Done, Retry
+from indexmill.testing.clock import FrozenClock
+from indexmill.testing.job_store import InMemoryJobs
+from tests.support.jobs import Pipeline, scraped
+
+
+class Leaving(InMemoryJobs):
+    """Goes away before a call of `lost`, once `after` others of that name were done."""
+
+    lost, after = "", 0
+
+    def leaves(self, name: str, after: int = 0) -> None:
+        self.lost, self.after = name, after
+
+    def apply(self, *arguments: Any) -> Any:
+        """Apply, unless it is away."""
+        self._meet("apply")
+        return super().apply(*arguments)
+
+    def mark_sent(self, ids: Sequence[str]) -> None:
+        """Note, unless it is away."""
+        self._meet("mark_sent")
+        super().mark_sent(ids)
+
+    def _meet(self, name: str) -> None:
+        if name != self.lost:
+            return
+        if self.after == 0:
+            raise TransientError(ErrorCode.DATABASE_UNAVAILABLE, "It is away.")
+        self.after -= 1
+
+
+def cut_short() -> tuple[Pipeline, Leaving, str]:
+    """Return a pipeline whose job was scraped, and whose chunks could not be written."""
+    store = Leaving(FrozenClock())
+    p = Pipeline(store)
+    job_id = p.submit()
+    store.leaves("apply", after=1)
+    (outcome,) = p.deliver(scraped(job_id))
+    assert isinstance(outcome, Retry)
+    assert p.status(job_id) == "chunking"
+    return p, store, job_id
+
+
+def test_what_was_cut_short_goes_on_with_the_next_batch() -> None:
+    p, store, job_id = cut_short()
+    (still,) = p.deliver(scraped(job_id))
+    assert isinstance(still, Retry)
+    store.leaves("")
+    assert p.deliver(scraped(job_id)) == [Done()]
+    assert p.status(job_id) == "embedding"
+    assert len(p.embed.bodies) == 1
+    p.deliver(scraped(job_id))
+    assert len(p.embed.bodies) == 1
+
+
+def test_what_was_cut_short_long_ago_is_left_to_the_sweeper() -> None:
+    p, store, job_id = cut_short()
+    store.leaves("")
+    p.clock.tick(31)
+    assert p.deliver(scraped(job_id)) == [Done()]
+    assert p.status(job_id) == "chunking"
+    assert len(p.chunker.calls) == 1
+
+
+def test_a_call_that_cannot_be_noted_as_done_goes_on() -> None:
+    store = Leaving(FrozenClock())
+    p = Pipeline(store)
+    job_id = p.submit()
+    store.leaves("mark_sent")
+    assert p.deliver(scraped(job_id)) == [Done()]
+    assert p.status(job_id) == "embedding"
+    assert len(p.embed.bodies) == 1
