@@ -96,6 +96,16 @@ def test_a_failed_send_is_counted_and_parked_in_the_end(store_and_age: tuple[Job
     assert store.claim(10) == []
 
 
+def test_a_queue_that_is_away_parks_nothing(store_and_age: tuple[JobStore, Age]) -> None:
+    store, age = store_and_age
+    store.submit([new_job()])
+    for _ in range(15):
+        age(31)
+        (row,) = store.claim(10)
+        assert row.tries == 0
+        store.mark_failed([row.id], "queue_unavailable", away=True)
+
+
 def test_results_move_the_job_and_leave_the_next_message(store_and_age: tuple[JobStore, Age]) -> None:
     store, age = store_and_age
     job = new_job()

@@ -107,7 +107,7 @@ def test_a_store_that_goes_away_while_sending_costs_a_copy_at_most(when: str) ->
     p.scrape.away = when == "before"
     real = p.jobs.mark_sent, p.jobs.mark_failed
 
-    def away(*_: object) -> None:
+    def away(*_: object, **__: object) -> None:
         raise TransientError(ErrorCode.DATABASE_UNAVAILABLE, "away")
 
     p.jobs.mark_sent = p.jobs.mark_failed = away  # type: ignore[method-assign, assignment]

@@ -268,8 +268,11 @@ class JobStore(Protocol):
         """Note that these messages are out."""
         ...
 
-    def mark_failed(self, ids: Sequence[str], error: str) -> None:
-        """Give claimed messages back after a failed try; one that failed too often is parked."""
+    def mark_failed(self, ids: Sequence[str], error: str, *, away: bool = False) -> None:
+        """Give claimed messages back after a failed try; one that failed too often is parked.
+
+        `away`: nothing could be sent at all, which says nothing about these messages and does not count.
+        """
         ...
 
     def record_dead_letter(self, letter: DeadLetter) -> None:

@@ -55,7 +55,7 @@ class Relay:
                 self.queues[stage].send([row.payload for row in group], [row.caller_id for row in group])
             )
         except TransientError as error:
-            self._note_failed([row.id for row in group], error.code)
+            self._note_failed([row.id for row in group], error.code, away=True)
             return []
         if refused:
             self._note_failed([group[at].id for at in sorted(refused)], ErrorCode.QUEUE_UNAVAILABLE)
@@ -69,9 +69,9 @@ class Relay:
             # The messages are out; unmarked rows are sent once more later, a copy that the fence ignores.
             return
 
-    def _note_failed(self, ids: list[str], error: str) -> None:
+    def _note_failed(self, ids: list[str], error: str, *, away: bool = False) -> None:
         try:
-            self.store.mark_failed(ids, error)
+            self.store.mark_failed(ids, error, away=away)
         except TransientError:
             # Their claim runs out by itself and the sweeper takes them.
             return

@@ -48,10 +48,10 @@ class InMemoryOutbox:
         for message_id in ids:
             self.rows[message_id].sent_at = self.clock.now()
 
-    def mark_failed(self, ids: Sequence[str], error: str) -> None:
+    def mark_failed(self, ids: Sequence[str], error: str, *, away: bool = False) -> None:
         """Give claimed messages back after a failed try."""
         for message_id in ids:
             row = self.rows[message_id]
-            row.tries += 1
+            row.tries += not away
             row.claimed_until = self.clock.now() + _AFTER_FAILURE
             row.parked = row.tries >= _PARK_AFTER and row.row.kind == "queue"

@@ -118,9 +118,10 @@ RETURNING id, job_id, attempt, stage, kind, payload, tries, caller_id
 """
 MARK_SENT: Final = "UPDATE outbox SET sent_at = now(), last_error = NULL WHERE id = ANY(%s)"
 MARK_FAILED: Final = f"""
-UPDATE outbox SET tries = tries + 1, last_error = %s, claimed_until = now() + interval '10 seconds',
-    parked_at = CASE WHEN tries + 1 >= {PARK_AFTER} AND kind = 'queue' THEN now() END
-WHERE id = ANY(%s) AND sent_at IS NULL
+UPDATE outbox SET tries = tries + %(counted)s, last_error = %(error)s,
+    claimed_until = now() + interval '10 seconds',
+    parked_at = CASE WHEN tries + %(counted)s >= {PARK_AFTER} AND kind = 'queue' THEN now() END
+WHERE id = ANY(%(ids)s) AND sent_at IS NULL
 """
 
 DEAD_LETTER: Final = """

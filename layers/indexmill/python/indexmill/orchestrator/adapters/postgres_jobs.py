@@ -141,9 +141,10 @@ class PostgresJobs:
         """Note that these messages are out."""
         self._database.read(lambda connection: connection.execute(sql.MARK_SENT, (list(ids),)))
 
-    def mark_failed(self, ids: Sequence[str], error: str) -> None:
+    def mark_failed(self, ids: Sequence[str], error: str, *, away: bool = False) -> None:
         """Give claimed messages back after a failed try."""
-        self._database.read(lambda connection: connection.execute(sql.MARK_FAILED, (error, list(ids))))
+        values = {"ids": list(ids), "error": error, "counted": 0 if away else 1}
+        self._database.read(lambda connection: connection.execute(sql.MARK_FAILED, values))
 
     def record_dead_letter(self, letter: DeadLetter) -> None:
         """Keep a message that could not be handled, with what Postgres cannot store taken out."""
