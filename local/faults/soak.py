@@ -43,7 +43,7 @@ class Plan:
     """Of the calls that a function makes to the outside: with this, about one in twenty invocations."""
     postgres_every_s: float = 60.0
     """SIGKILL to the database server; more often than each 15 s the stack gives it up."""
-    moods_every_s: float = 30.0
+    moods_every_s: float = 45.0
     """The embedding endpoint answers badly for a few requests, and at most for `mood_s`."""
     mood_s: float = 3.0
     sweep_every_s: float = 10.0
@@ -112,7 +112,8 @@ class Soak:
                 postgres_at = now + plan.postgres_every_s
             if now > mood_at:
                 self._spoil_embeddings()
-                mood_at = now + plan.moods_every_s
+                # Not in step with an open breaker's probes, each of which would meet it otherwise.
+                mood_at = now + plan.moods_every_s * self._random.uniform(0.5, 1.5)
             if self._spoilt_until and now > self._spoilt_until:
                 self._mood({"mode": "ok"})
                 self._spoilt_until = 0.0
