@@ -36,6 +36,7 @@ from indexmill.platform.adapters.sqs_queue import SqsQueue
 from indexmill.platform.clock import SystemClock
 from indexmill.platform.observability import Observability
 from indexmill.platform.sqs_batch import SqsBatch
+from indexmill.scraper.classify import status_failure
 from indexmill.scraper.ports import Fetched
 from indexmill.scraper.settings import ScraperWorkerSettings
 from indexmill.scraper.wiring import build_worker
@@ -61,6 +62,9 @@ class Pages:
             lowest_free = os.dup(0)
             os.close(lowest_free)
             resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, lowest_free))
+        if page.startswith("busy") and not os.path.exists(page):
+            open(page, "w").close()
+            raise status_failure(503, retry_after=2)
         if page.startswith("slow"):
             await asyncio.sleep(0.8)
         return Fetched(url, 200, "text/plain", None, b"words")
@@ -117,7 +121,9 @@ class Worker:
 
 
 @pytest_asyncio.fixture
-async def worker(tmp_path: Path, ministack: MiniStack, queue: MakeQueue) -> AsyncIterator[Worker]:
+async def worker(
+    request: pytest.FixtureRequest, tmp_path: Path, ministack: MiniStack, queue: MakeQueue
+) -> AsyncIterator[Worker]:
     code = tmp_path / "code"
     code.mkdir()
     (code / "app.py").write_text(HANDLER)
@@ -134,7 +140,7 @@ async def worker(tmp_path: Path, ministack: MiniStack, queue: MakeQueue) -> Asyn
     }
     spec = FunctionSpec(
         "Function", "function", "app.handler", code, (ROOT / "layers/indexmill",), 3, 512, environment,
-        reserved_concurrency=1,
+        reserved_concurrency=getattr(request, "param", 1),
     )  # fmt: skip
     options = HostOptions(hot_reload=False)
     host = LambdaHost([spec], region=REGION, log_dir=tmp_path / "logs", account_id=ACCOUNT, options=options)
@@ -187,6 +193,28 @@ async def test_a_function_with_too_little_concurrency_loses_no_message(
     assert source.stats().throttles > 0
     assert source.stats().messages > 40, "receives were burnt"
     assert set(worker.fetches().values()) == {1}
+    await until(worker.tasks.is_empty)
+    assert await worker.dead.is_empty()
+
+
+@pytest.mark.fault("F75")
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("worker", [2], indirect=True)
+async def test_a_thousand_messages_get_through_two_workers_while_every_tenth_waits(
+    worker: Worker, start_source: Start
+) -> None:
+    pages = [f"busy{at}" if at % 10 == 0 else f"page{at}" for at in range(1000)]
+    await worker.submit(*pages)
+    source = await start_source(
+        worker.tasks, worker.host, report_batch_item_failures=True, maximum_concurrency=2
+    )
+    await until(lambda: worker.all_ended(1000), limit_s=240)
+    results = await worker.ended()
+    assert {result.status for result in results.values()} == {"success"}
+    assert max(worker.fetches().values()) == 2
+    assert sum(worker.fetches().values()) == 1100, "only those that waited were fetched again, once"
+    assert source.stats().throttles == 0
     await until(worker.tasks.is_empty)
     assert await worker.dead.is_empty()
 
