@@ -41,8 +41,8 @@ class Plan:
     """SIGKILLs of functions' processes at least."""
     minutes: float = 15.0
     """Not longer, whatever is reached by then; what follows is the time to become quiet."""
-    kill_share: float = 0.008
-    """Of the calls that a function makes to the outside: with this, about one in twenty-three invocations."""
+    kill_share: float = 0.006
+    """Of the calls that a function makes to the outside: with this, about one in thirty invocations."""
     postgres_every_s: float = 30.0
     """SIGKILL to the database server; more often than each 15 s the stack gives it up."""
     moods_every_s: float = 45.0
