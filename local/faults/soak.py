@@ -43,9 +43,9 @@ class Plan:
     """Not longer, whatever is reached by then; what follows is the time to become quiet."""
     kill_share: float = 0.006
     """Of the calls that a function makes to the outside: with this, about one in thirty invocations."""
-    postgres_every_s: float = 30.0
+    postgres_every_s: float = 40.0
     """SIGKILL to the database server; more often than each 15 s the stack gives it up."""
-    moods_every_s: float = 45.0
+    moods_every_s: float = 60.0
     """The embedding endpoint answers badly for a few requests, and at most for `mood_s`."""
     mood_s: float = 3.0
     sweep_every_s: float = 10.0
