@@ -204,12 +204,15 @@ class Soak:
         quiet = settle(
             self._cloud, self._plan.quiet_s, hasten=False, look=lambda now: self._still(now.open_jobs)
         )
+        quiet_after_s = time.monotonic() - began
+        # Counted before the promises are checked: each search for a sentence has it embedded.
+        figures = self._figures()
         return Outcome(
             counts=self._counts,
             quiet=quiet.reached,
-            quiet_after_s=time.monotonic() - began,
+            quiet_after_s=quiet_after_s,
             violations=broken_promises(self._cloud, self._as_they_may_end()),
-            figures=self._figures(),
+            figures=figures,
         )
 
     def _as_they_may_end(self) -> list[Accepted]:
