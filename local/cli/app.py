@@ -53,7 +53,7 @@ Exit codes, of every command:
 
   1  the work failed: a job or a function, or doctor found something wrong
 
-  2  wrong usage: an unknown option, function or event, a wrong parameter
+  2  wrong usage: an unknown option, function or event, a parameter or URL that is refused
 
   3  no stack is running
 

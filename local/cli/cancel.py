@@ -8,13 +8,11 @@ import typer
 
 from local.cli.terminal import (
     DEFAULT_STATE,
-    Failure,
     JsonOption,
     StateOption,
-    client,
+    asking,
     console,
     print_json,
-    running_stack,
 )
 
 
@@ -30,13 +28,8 @@ def run(
 
       indexmill cancel 3f0c8a52-… --reason "wrong page"
     """
-    from indexmill.client import ApiError
-
-    with client(running_stack(state)) as api:
-        try:
-            job = api.cancel(job_id, reason)
-        except ApiError as error:
-            raise Failure(f"canceling failed: {error}") from error
+    with asking(state, "canceling") as api:
+        job = api.cancel(job_id, reason)
     if as_json:
         print_json(job.model_dump(mode="json"))
     else:

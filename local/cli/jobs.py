@@ -10,16 +10,12 @@ import typer
 
 from local.cli.terminal import (
     DEFAULT_STATE,
-    EXIT_FAILED,
-    EXIT_USAGE,
-    Failure,
     JsonOption,
     StateOption,
-    client,
+    asking,
     console,
     note,
     print_json,
-    running_stack,
 )
 
 if TYPE_CHECKING:
@@ -32,7 +28,6 @@ if TYPE_CHECKING:
 Stage = Literal["scraping", "chunking", "embedding"]
 Status = Literal["pending", "scraping", "chunking", "embedding", "done", "failed"]
 _PAGE: Final = 200
-_WRONG_REQUEST: Final = frozenset({400, 422})
 
 
 def run(
@@ -55,16 +50,10 @@ def run(
 
       indexmill jobs --corpus harbour --failed-stage scraping --json
     """
-    from indexmill.client import ApiError
-
     filters = {"status": status, "corpus_name": corpus, "failed_stage": failed_stage}
-    with client(running_stack(state)) as api:
-        try:
-            # One more than is shown tells whether there are more.
-            found = list(islice(pages(api, min(limit + 1, _PAGE), filters), limit + 1))
-        except ApiError as error:
-            code = EXIT_USAGE if error.status in _WRONG_REQUEST else EXIT_FAILED
-            raise Failure(f"the jobs cannot be listed: {error}", code) from error
+    with asking(state, "listing the jobs") as api:
+        # One more than is shown tells whether there are more.
+        found = list(islice(pages(api, min(limit + 1, _PAGE), filters), limit + 1))
     shown = found[:limit]
     if as_json:
         print_json([job.model_dump(mode="json") for job in shown])

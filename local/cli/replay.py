@@ -11,10 +11,9 @@ from local.cli.terminal import (
     Failure,
     JsonOption,
     StateOption,
-    client,
+    asking,
     console,
     print_json,
-    running_stack,
 )
 
 if TYPE_CHECKING:
@@ -36,15 +35,15 @@ def run(
 
       indexmill replay 3f0c8a52-… --stored
     """
-    from indexmill.client import ApiError, WaitTimeout
+    from indexmill.client import WaitTimeout
 
-    with client(running_stack(state)) as api:
+    with asking(state, "replaying") as api:
+        replay = api.replay(job_id, stored=stored)
         try:
-            replay = api.replay(job_id, stored=stored)
             api.wait([replay.job_id], timeout)
-            diff = api.diff(replay.job_id)
-        except (ApiError, WaitTimeout) as error:
+        except WaitTimeout as error:
             raise Failure(f"replaying failed: {error}") from error
+        diff = api.diff(replay.job_id)
     if as_json:
         print_json(diff.model_dump(mode="json"))
     else:

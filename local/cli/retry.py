@@ -12,10 +12,9 @@ from local.cli.terminal import (
     Failure,
     JsonOption,
     StateOption,
-    client,
+    asking,
     console,
     print_json,
-    running_stack,
 )
 
 if TYPE_CHECKING:
@@ -27,6 +26,7 @@ def run(
     corpus: Annotated[str | None, typer.Option(help="All failed jobs of this corpus.")] = None,
     stage: Annotated[str | None, typer.Option(help="All that failed in this stage.")] = None,
     code: Annotated[str | None, typer.Option(help="All that failed with this code.")] = None,
+    batch: Annotated[str | None, typer.Option(help="All failed jobs that were submitted together.")] = None,
     as_json: JsonOption = False,
     state: StateOption = DEFAULT_STATE,
 ) -> None:
@@ -38,17 +38,12 @@ def run(
 
       indexmill retry --code max_retries_exceeded --corpus harbour
     """
-    from indexmill.client import ApiError
-
-    filters = {"corpus_name": corpus, "failed_stage": stage, "code": code}
+    filters = {"corpus_name": corpus, "failed_stage": stage, "code": code, "batch_id": batch}
     given = {name: value for name, value in filters.items() if value is not None}
     if bool(job_ids) == bool(given):
         raise Failure("name jobs, or say which ones by an option", EXIT_USAGE)
-    with client(running_stack(state)) as api:
-        try:
-            report = _by_name(api, job_ids) if job_ids else api.retry_all(**given).model_dump()
-        except ApiError as error:
-            raise Failure(f"retrying failed: {error}") from error
+    with asking(state, "retrying") as api:
+        report = _by_name(api, job_ids) if job_ids else api.retry_all(**given).model_dump()
     if as_json:
         print_json(report)
         return

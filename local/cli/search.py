@@ -8,13 +8,11 @@ import typer
 
 from local.cli.terminal import (
     DEFAULT_STATE,
-    Failure,
     JsonOption,
     StateOption,
-    client,
+    asking,
     console,
     print_json,
-    running_stack,
 )
 
 
@@ -35,15 +33,10 @@ def run(
 
       indexmill search "opening hours" --corpus harbour --top-k 3
     """
-    info = running_stack(state)
-    from indexmill.client import ApiError
     from local.cli.results import print_results
 
-    with client(info) as api:
-        try:
-            found = api.search(text, corpus, top_k)
-        except ApiError as error:
-            raise Failure(f"the search failed: {error}") from error
+    with asking(state, "the search") as api:
+        found = api.search(text, corpus, top_k)
     if as_json:
         print_json(found.model_dump(mode="json"))
     else:

@@ -13,11 +13,10 @@ from local.cli.terminal import (
     Failure,
     JsonOption,
     StateOption,
-    client,
+    asking,
     console,
     leave,
     print_json,
-    running_stack,
 )
 
 if TYPE_CHECKING:
@@ -45,17 +44,15 @@ def run(
 
       indexmill submit https://example.com/a https://example.com/b --corpus harbour --no-wait
     """
-    from indexmill.client import ApiError, WaitTimeout
+    from indexmill.client import WaitTimeout
 
-    with client(running_stack(state)) as api:
+    with asking(state, "submitting") as api:
+        job_ids = submit_all(api, urls, corpus)
+        if not wait:
+            _print_ids(job_ids, as_json=as_json)
+            return
         try:
-            job_ids = submit_all(api, urls, corpus)
-            if not wait:
-                _print_ids(job_ids, as_json=as_json)
-                return
             jobs = api.wait(job_ids, timeout, None if as_json else _print_change)
-        except ApiError as error:
-            raise Failure(f"submitting failed: {error}") from error
         except WaitTimeout as error:
             waiting = next(job for job in error.jobs if not job.status.terminal)
             raise Failure(f"{error}; see why with: indexmill trace {waiting.job_id[:8]}") from error

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
@@ -19,6 +21,7 @@ EXIT_USAGE: Final = 2
 EXIT_NO_STACK: Final = 3
 
 _WIDE: Final = 200
+_WRONG_REQUEST: Final = (400, 422)
 DEFAULT_STATE: Final = Path(__file__).resolve().parents[2] / ".indexmill"
 
 StateOption = Annotated[
@@ -53,6 +56,22 @@ def client(info: dict[str, Any]) -> Client:
     from indexmill.client import Client
 
     return Client(info["gateway"], info["api_key"])
+
+
+@contextlib.contextmanager
+def asking(state: Path, what: str) -> Iterator[Client]:
+    """A client of the stack on `state`; what the service refuses ends the command as "`what` failed".
+
+    Raises Failure.
+    """
+    from indexmill.client import ApiError
+
+    with client(running_stack(state)) as api:
+        try:
+            yield api
+        except ApiError as error:
+            code = EXIT_USAGE if error.status in _WRONG_REQUEST else EXIT_FAILED
+            raise Failure(f"{what} failed: {error}", code) from error
 
 
 def console() -> Console:

@@ -98,7 +98,7 @@ def test_a_page_that_fails_is_told_and_fails_the_command(stack: RunningStack) ->
     (job,) = json.loads(on(stack, "submit", f"{stack.site}/lost.html", "--corpus", CORPUS, "--json").stdout)
     assert job["error"]["code"] == "http_404"
     refused = on(stack, "submit", "http://127.0.0.1:1/")
-    assert (refused.returncode, "url_host_not_allowed" in refused.stderr) == (1, True)
+    assert (refused.returncode, "url_host_not_allowed" in refused.stderr) == (2, True)
     unknown = on(stack, "search", "words", "--corpus", "no-such-corpus")
     assert (unknown.returncode, "not_found" in unknown.stderr) == (1, True)
 

@@ -196,4 +196,9 @@ def test_the_commands_do_what_the_calls_do(stack: RunningStack, client: Client) 
         0,
         '{"retried": [], "skipped": [], "more": false}\n',
     )
+    batch = client.submit([slow(stack), slow(stack)], CORPUS)
+    given_up, kept = batch.job_ids or ()
+    client.cancel(given_up, "a mistake")
+    assert on("retry", "--code", "canceled", "--batch", batch.batch_id or "") == (0, f"{given_up}  retried\n")
+    assert {job.status for job in client.wait([given_up, kept], 40)} == {"done"}
     assert on("retry")[0] == 2
