@@ -101,8 +101,8 @@ def test_the_start_is_estimated_by_turn_quota_and_clock() -> None:
     busy = Usage("a", "pro", active=4)
     assert seconds(eligible_at(1, busy, limits, Floor(NOW, 4, 1), PACE)) == 0.5
     assert seconds(eligible_at(10, busy, limits, Floor(NOW, 4, 1), PACE)) == 5.0
-    # Twenty callers share forty places.
-    assert seconds(eligible_at(10, busy, limits, Floor(NOW, 40, 20), PACE)) == 10.0
+    # Twenty callers share forty places, and what the others have at work slows these two down.
+    assert 10.0 < seconds(eligible_at(10, busy, limits, Floor(NOW, 40, 20), PACE)) < 20.0
     spent = Usage("a", "pro", in_hour=60, hour_since=NOW - timedelta(minutes=50))
     assert seconds(eligible_at(1, spent, LIMITS, FLOOR, PACE)) == 600
     assert seconds(eligible_at(4, spent, LIMITS, FLOOR, PACE)) == 600 + 3 * 60
@@ -115,15 +115,31 @@ def promised(ahead: int, usage: Usage, limits: Limits, pace: Pace = PACE) -> flo
 
 def test_a_promise_leaves_room() -> None:
     new, limits = Usage("a", "pro"), Limits({"pro": Quota(max_active=4)})
-    assert promised(0, new, limits) == pytest.approx(1.7 * 2.0 + 0.1)
-    assert promised(20, new, limits) == pytest.approx(1.7 * (20 / 4 * 2.0 + 2.0) + 0.1)
-    assert promised(20, new, Limits(), Pace(2.0, 20.0)) == pytest.approx(1.7 * (20 / 20 * 2.0 + 2.0) + 0.1)
+    lonely = Pace(2.0, 1.0)
+    assert promised(0, new, limits, lonely) == pytest.approx(1.9 * 2.0 + 0.1)
     # No job was done yet.
-    assert promised(0, new, Limits(), Pace()) == pytest.approx(1.7 * 15 + 0.1)
+    assert promised(0, new, limits, Pace()) == pytest.approx(1.9 * 15 + 0.1)
     # The hour's quota is used up; the minute's is after ten.
     spent = Usage("a", "pro", in_hour=60, hour_since=NOW - timedelta(minutes=50))
-    assert promised(0, spent, LIMITS) == pytest.approx(600 + 1.7 * 2.0 + 0.1)
-    assert promised(15, new, LIMITS) == pytest.approx(1.7 * (36 + 2) + 0.1)
+    assert promised(0, spent, LIMITS, lonely) == pytest.approx(600 + 1.9 * 2.0 + 0.1)
+    took = 2.0 * 2**0.15
+    assert promised(15, new, LIMITS, lonely) == pytest.approx(1.9 * (36 + took) + 0.1)
+
+
+def test_who_finds_a_free_place_waits_for_nobody_and_the_next_for_a_whole_round() -> None:
+    limits = Limits({"pro": Quota(max_active=4)})
+    for before, rounds in {3: 0, 4: 1, 7: 1, 8: 2, 20: 5}.items():
+        ahead = max(0, before - 4)
+        told = promised(ahead, Usage("a", "pro", active=before - ahead), limits)
+        assert told == pytest.approx(1.9 * (rounds + 1) * 2.0 + 0.1)
+
+
+def test_what_others_have_at_work_makes_a_job_longer() -> None:
+    new = Usage("a", "pro")
+    alone, among = (
+        seconds(expected_by(0, new, Limits(), Floor(NOW, active, 2), PACE)) for active in (4, 200)
+    )
+    assert alone < among < 3 * alone
 
 
 def test_the_time_of_a_lonely_job_promises_less_for_many() -> None:

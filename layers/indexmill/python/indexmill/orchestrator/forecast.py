@@ -19,7 +19,7 @@ _ABREAST: Final = 20
 """Jobs of one caller that are counted on to be at work together, unless its quota says less."""
 _GAIN: Final = 0.85
 """What more jobs abreast than were seen bring: 1 if none slowed another, 0 if nothing was won."""
-_SAFETY: Final = 1.7
+_SAFETY: Final = 1.9
 """A promise is this much longer than what is expected."""
 _ACCEPTING_S: Final = 0.1
 """What a job costs before it can start."""
@@ -32,7 +32,7 @@ class Pace:
     """How fast jobs went lately."""
 
     duration_s: float | None = None
-    """From start to end; half of the jobs were faster. None when no job was done yet."""
+    """From start to end; three of four jobs were faster. None when no job was done yet."""
     abreast: float = 1.0
     """Jobs that were at work together, on average: by them the duration has to be read."""
 
@@ -86,11 +86,16 @@ def eligible_at(position: int, usage: Usage, limits: Limits, floor: Floor, pace:
 
 
 def expected_by(ahead: int, usage: Usage, limits: Limits, floor: Floor, pace: Pace) -> datetime:
-    """Promise when a job submitted now behind `ahead` pending ones of its caller will have ended."""
+    """Promise when a job submitted now behind `ahead` pending ones of its caller will have ended.
+
+    What was submitted together goes in rounds, since it started together: a job that finds a free place waits
+    for nobody, the next one for a whole round.
+    """
     quota = limits.of(usage.tier)
     _, until = hold(usage, quota, floor)
-    queued_s = (usage.active + ahead) / _rate(usage, limits, floor, pace)
-    seconds = max(queued_s, _quota_s(ahead + 1, usage, quota)) + _duration_s(pace)
+    before, places = usage.active + ahead, _places(usage, limits, floor)
+    took_s = _took_s(min(before + 1, places) + _of_others(usage, floor), pace)
+    seconds = max(before // places * took_s, _quota_s(ahead + 1, usage, quota)) + took_s
     return max(floor.now, until or floor.now) + timedelta(seconds=_SAFETY * seconds + _ACCEPTING_S)
 
 
@@ -106,18 +111,23 @@ def _beyond(position: int, limit: int | None, used: int) -> float:
 
 
 def _rate(usage: Usage, limits: Limits, floor: Floor, pace: Pace) -> float:
-    """Return jobs of the caller per second: as many as are at work, in the time that each takes.
+    """Return jobs of the caller per second while it has as many at work as it may."""
+    places = _places(usage, limits, floor)
+    return places / _took_s(places + _of_others(usage, floor), pace)
 
-    That time grows with what is at work together, so that of a few says little of many. What others have at
-    work shows in it too; here they count only for the places that they take.
-    """
-    quota = limits.of(usage.tier)
+
+def _places(usage: Usage, limits: Limits, floor: Floor) -> int:
+    """Return how many jobs of the caller are counted on to be at work together."""
     callers = max(1, floor.callers + (usage.active == 0))
-    places = min(quota.max_active or _ABREAST, _ABREAST, max(1, limits.window // callers))
-    seen = min(max(pace.abreast, 1.0), places)
-    at_work = seen * math.pow(places / seen, _GAIN)
-    return at_work / _duration_s(pace)
+    return min(limits.of(usage.tier).max_active or _ABREAST, _ABREAST, max(1, limits.window // callers))
 
 
-def _duration_s(pace: Pace) -> float:
-    return _UNKNOWN_S if pace.duration_s is None else max(pace.duration_s, 0.01)
+def _of_others(usage: Usage, floor: Floor) -> int:
+    return max(0, floor.active - usage.active)
+
+
+def _took_s(abreast: int, pace: Pace) -> float:
+    """Return what each of so many jobs at work together takes; that grows with their number, and falls."""
+    if pace.duration_s is None:
+        return _UNKNOWN_S
+    return max(pace.duration_s, 0.01) * math.pow(abreast / max(pace.abreast, 1.0), 1 - _GAIN)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
-from statistics import median
+from statistics import quantiles
 
 from indexmill.contracts.job import Job, JobStatus, Waiting
 from indexmill.orchestrator.admission import SECONDS_PER_POINT, Candidate, Floor, Line, Usage, hold
@@ -67,7 +67,8 @@ def pace(records: Iterable[Record]) -> Pace:
         return Pace()
     took = [(ended - started).total_seconds() for started, ended in last]
     span = (max(ended for _, ended in last) - min(started for started, _ in last)).total_seconds()
-    return Pace(median(took), sum(took) / max(span, 0.01))
+    slower = quantiles(took, n=4, method="inclusive")[2] if len(took) > 1 else took[0]
+    return Pace(slower, sum(took) / max(span, 0.01))
 
 
 def waiting(record: Record, records: Mapping[str, Record], limits: Limits, now_on: Floor) -> Waiting | None:

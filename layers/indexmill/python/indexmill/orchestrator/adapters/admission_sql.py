@@ -88,7 +88,7 @@ WHERE job_id = ANY(%s) GROUP BY job_dependencies.job_id
 """
 # Jobs that were done last, by an index that is there anyway.
 PACE: Final = """
-SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY took),
+SELECT percentile_cont(0.75) WITHIN GROUP (ORDER BY took),
     coalesce(sum(took) / greatest(extract(epoch FROM max(ended_at) - min(admitted_at)), 0.01), 1)::float8
 FROM (
     SELECT ended_at, admitted_at, extract(epoch FROM ended_at - admitted_at)::float8 AS took
