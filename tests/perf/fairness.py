@@ -100,9 +100,10 @@ class Site:
         return Promises(round(kept, 3), round(slack, 2))
 
     def warm_up(self) -> None:
-        """Run some jobs together, which starts every worker, then a few alone."""
-        together = self._submit(self.stack.api_key, 2 * RUN // _WARM)
-        eventually(lambda: self._ended(together) == len(together), "the workers are warm", within_s=60)
+        """Run some jobs together, which starts every worker, as many with warm ones, then a few alone."""
+        for _ in range(2):
+            together = self._submit(self.stack.api_key, 2 * RUN // _WARM)
+            eventually(lambda ids=together: self._ended(ids) == len(ids), "the workers are warm", within_s=60)
         for _ in range(_WARM):
             self._one()
 
