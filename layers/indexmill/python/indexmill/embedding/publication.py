@@ -59,11 +59,6 @@ def missing_vectors(count: int) -> IndexmillError:
     )
 
 
-def storable(text: str) -> str:
-    """Return `text` with the characters that no store takes (NUL, lone surrogates) replaced one by one."""
-    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
-
-
 def outcomes(versions: Sequence[DocumentVersion], published: dict[str, int]) -> list[Visibility]:
     """Return what became of each version; `published` is the generation that search sees, by document id."""
     return [_outcome(version.generation, published.get(version.target.document_id)) for version in versions]

@@ -13,7 +13,8 @@ from indexmill.embedding import bm25
 from indexmill.embedding.analyzer import count_terms
 from indexmill.embedding.fusion import DEPTH, fuse, similarity_score
 from indexmill.embedding.ports import DocumentVersion, Hit, SearchQuery, Space, Vector, Visibility
-from indexmill.embedding.publication import check, missing_vectors, newest, outcomes, storable, unit
+from indexmill.embedding.publication import check, missing_vectors, newest, outcomes, unit
+from indexmill.platform.stored_text import storable
 
 Ranked = list[tuple[int, float]]
 

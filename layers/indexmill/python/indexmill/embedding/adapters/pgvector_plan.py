@@ -9,7 +9,8 @@ from indexmill.contracts.content import Chunk
 from indexmill.embedding.adapters.pgvector_rows import NewChunk
 from indexmill.embedding.analyzer import ANALYZER_VERSION, DEFAULT_LANGUAGE, count_terms
 from indexmill.embedding.ports import DocumentVersion, Vector
-from indexmill.embedding.publication import missing_vectors, storable, unit
+from indexmill.embedding.publication import missing_vectors, unit
+from indexmill.platform.stored_text import storable
 
 
 @dataclass(frozen=True, slots=True)

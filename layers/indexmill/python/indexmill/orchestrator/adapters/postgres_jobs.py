@@ -32,6 +32,7 @@ from indexmill.orchestrator.ports import (
 )
 from indexmill.orchestrator.quotas import Limits
 from indexmill.platform.adapters.postgres import Connection, Database
+from indexmill.platform.stored_text import storable
 
 _CALLERS_AT_ONCE = 50
 """Their locks are held for one transaction."""
@@ -150,14 +151,14 @@ class PostgresJobs:
         """Keep a message that could not be handled, with what Postgres cannot store taken out."""
         values = {
             "queue": letter.queue,
-            "body": _storable(letter.body),
+            "body": storable(letter.body),
             "receive_count": letter.receive_count,
             "reason": letter.reason,
             "cause": letter.cause,
-            "job_id": _storable(letter.job_id),
+            "job_id": storable(letter.job_id),
             "stage": letter.stage,
             "attempt": letter.attempt,
-            "message_id": _storable(letter.message_id),
+            "message_id": storable(letter.message_id),
             "body_ref": Jsonb(letter.body_ref.model_dump()) if letter.body_ref else None,
             "attributes": Jsonb(dict(letter.attributes)) if letter.attributes is not None else None,
             "source_id": letter.source_id,
@@ -170,8 +171,3 @@ class PostgresJobs:
     def _rows(self, statement: str, limit: int) -> list[OutboxRow]:
         rows = self._database.read(lambda connection: connection.execute(statement, (limit,)).fetchall())
         return [OutboxRow(*row) for row in rows]
-
-
-def _storable(text: str | None) -> str | None:
-    """Postgres stores neither NUL nor half a character."""
-    return None if text is None else text.replace("\0", " ").encode("utf-8", "replace").decode()
