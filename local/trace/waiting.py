@@ -16,6 +16,7 @@ ENDS: Final = frozenset({"done", "failed"})
 _SHORT: Final = {"ScrapeVisibility": (5, 30)}
 """Time-out and visibility to work on a handler with, by the parameter of the visibility."""
 _SHORT_OTHERS: Final = (10, 60)
+_SWEEPER: Final = "OrchestratorSweeper tries again"
 _EMPTY: Final[Mapping[str, Any]] = {}
 
 
@@ -100,11 +101,8 @@ def _current_message(records: JobRecords) -> Row | None:
 def _unsent(message: Row) -> str:
     what = f"its {message['stage']} {'message' if message['kind'] == 'queue' else 'call'} is not out yet"
     if not message["tries"]:
-        return what
-    return (
-        f"{what}: {message['tries']} tries failed, the last by {message['last_error']}; "
-        "OrchestratorSweeper tries again"
-    )
+        return f"{what} ({message['last_error']}); {_SWEEPER}" if message["last_error"] else what
+    return f"{what}: {message['tries']} tries failed, the last by {message['last_error']}; " + _SWEEPER
 
 
 def _hidden(last: Run, around: Surroundings, now: datetime) -> Iterator[str]:

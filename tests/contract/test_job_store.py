@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 
 import pytest
 
@@ -14,7 +15,7 @@ from indexmill.orchestrator.state_machine import Verdict
 from indexmill.platform.adapters.postgres import Database
 from indexmill.testing.clock import FrozenClock
 from indexmill.testing.job_store import InMemoryJobs
-from tests.support.jobs import CALLER, embedded, failed, new_job, scraped
+from tests.support.jobs import CALLER, chunked, embedded, failed, new_job, scraped
 
 Age = Callable[[int], None]
 
@@ -104,6 +105,32 @@ def test_a_queue_that_is_away_parks_nothing(store_and_age: tuple[JobStore, Age])
         (row,) = store.claim(10)
         assert row.tries == 0
         store.mark_failed([row.id], "queue_unavailable", away=True)
+
+
+@pytest.mark.parametrize("away", [False, True], ids=["tried", "away"])
+def test_a_call_that_waits_is_told_by_its_job(store_and_age: tuple[JobStore, Age], away: bool) -> None:
+    store, age = store_and_age
+    job, other = new_job(), new_job("https://example.com/b")
+    store.submit([job])
+    store.submit([other])
+    apply(store, scraped(job.job_id), scraped(other.job_id))
+    for tries in range(1, 13):
+        age(31)
+        calls = {row.job_id: row for row in store.claim(10) if row.kind == "call"}
+        assert calls[job.job_id].tries == (0 if away else tries - 1)
+        store.mark_failed([calls[job.job_id].id], "chunking_unavailable", away=away)
+        found = store.get(CALLER.caller_id, job.job_id)
+        assert found is not None
+        assert found.attempts == (None if away else tries)
+        assert found.next_retry_at is not None
+        assert timedelta(seconds=9) < found.next_retry_at - found.updated_at < timedelta(seconds=11)
+    still = store.get(CALLER.caller_id, other.job_id)
+    assert still is not None
+    assert still.next_retry_at is None
+    apply(store, chunked(job.job_id))
+    found = store.get(CALLER.caller_id, job.job_id)
+    assert found is not None
+    assert (found.status, found.attempts, found.next_retry_at) == ("embedding", None, None)
 
 
 def test_results_move_the_job_and_leave_the_next_message(store_and_age: tuple[JobStore, Age]) -> None:

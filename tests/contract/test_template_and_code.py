@@ -17,6 +17,7 @@ from indexmill.embedding.settings import (
     EmbeddingWorkerSettings,
     EmbeddingWriteApiSettings,
 )
+from indexmill.orchestrator.chunk_calls import CALLING_S
 from indexmill.orchestrator.pipeline import STAGES, TRANSITIONS
 from indexmill.orchestrator.settings import (
     OrchestratorApiSettings,
@@ -118,6 +119,19 @@ def test_the_postgres_functions_fit_its_connections() -> None:
             limit = event["Properties"].get("ScalingConfig", {}).get("MaximumConcurrency")
             total += int(defaults[limit["Ref"]] if isinstance(limit, dict) else limit or 0)
     assert 0 < total < POSTGRES_CONNECTIONS // 2
+
+
+@pytest.mark.fault("F77")
+@pytest.mark.parametrize(
+    "logical_id", ["OrchestratorResults", "OrchestratorDeadLetters", "OrchestratorSweeper"]
+)
+def test_a_call_of_chunking_fails_before_its_callers_time_is_over(logical_id: str) -> None:
+    """Else a document that makes it run into its time-out would end its caller each time, and count never."""
+    defaults = {name: found.get("Default") for name, found in template()["Parameters"].items()}
+    own, chunking = (functions()[name]["Timeout"] for name in (logical_id, "ChunkingApi"))
+    assert chunking == {"Ref": "ChunkTimeout"}
+    limit = defaults[own["Ref"]] if isinstance(own, dict) else own
+    assert CALLING_S + defaults["ChunkTimeout"] < limit
 
 
 def test_each_function_has_a_role_of_its_own() -> None:

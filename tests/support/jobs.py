@@ -22,6 +22,7 @@ from indexmill.contracts.messages import (
     write,
 )
 from indexmill.orchestrator.ports import JobStore, NewJob, OutboxRow
+from indexmill.orchestrator.ports_chunking import ChunkerAway
 from indexmill.orchestrator.relay import CallRelay, Relay
 from indexmill.orchestrator.results import Decider, Recorder, ResultBatch
 from indexmill.orchestrator.submit import SubmitJobs
@@ -118,17 +119,22 @@ def failed(job_id: str, stage: str = "scraping", code: str = "http_403", attempt
 
 @dataclass
 class TwinChunker:
-    """Splits at blank lines; `away` makes it unreachable."""
+    """Splits at blank lines; `away` makes it unreachable, `dies_of` is a text that ends it."""
 
     away: bool = False
+    dies_of: str | None = None
+    """The empty text ends every call."""
     calls: list[ChunkCall] = field(default_factory=list)
 
     def chunk(self, call: ChunkCall) -> ChunkReply:
         """Answer like the Chunking service."""
         self.calls.append(call)
         if self.away:
-            raise TransientError(ErrorCode.CHUNKING_UNAVAILABLE, "The Chunking service cannot be reached.")
-        return ChunkReply(items=[_split(item.text or "") for item in call.items])
+            raise ChunkerAway("cannot be reached")
+        texts = [item.text or "" for item in call.items]
+        if self.dies_of is not None and (not self.dies_of or any(self.dies_of in text for text in texts)):
+            raise TransientError(ErrorCode.CHUNKING_UNAVAILABLE, "The Chunking service failed.")
+        return ChunkReply(items=[_split(text) for text in texts])
 
 
 def _split(text: str) -> Chunked:
@@ -155,7 +161,7 @@ class Pipeline:
         self.observability = Observability("test", level="ERROR")
         self.relay = Relay(self.store, {"scraping": self.scrape, "embedding": self.embed})
         self.record = Recorder(self.store, Decider(self.clock), self.observability)
-        self.calls = CallRelay(self.relay, self.chunker, self.record, 50_000)
+        self.calls = CallRelay(self.relay, self.chunker, self.record, 50_000, self.clock)
         self.results = ResultBatch(self.record, self.calls, self.clock)
 
     def submit(self, url: str | None = None, ctx: CallerContext = CALLER) -> str:

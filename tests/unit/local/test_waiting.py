@@ -58,6 +58,12 @@ def test_a_failed_call_is_failed_with_its_reason_and_its_message_hidden() -> Non
     assert "--parameter ScrapeTimeout=5 --parameter ScrapeVisibility=30" in shorter
 
 
+def test_a_call_that_nobody_takes_says_so() -> None:
+    left = [message(0, None, stage="scraping", kind="call", tries=0, last_error="chunking_unavailable")]
+    told = "its scraping call is not out yet (chunking_unavailable); OrchestratorSweeper tries again"
+    assert made([], messages=left).waiting == [told]
+
+
 def test_times_that_are_short_already_are_not_to_be_shortened() -> None:
     short = Surroundings(sources={"s": QUEUE | {"visibility_s": 30}})
     records = JobRecords(JOB | {"status": "scraping"}, SCRAPING, [message(0, 5)], [], at(1000))

@@ -108,18 +108,6 @@ def test_a_position_that_the_queue_refuses_is_sent_later() -> None:
     assert {read(EmbedTask, body).job_id for body in p.embed.bodies} == {first, second}
 
 
-def test_a_chunker_that_is_away_leaves_the_call_to_the_sweeper_and_gives_up_in_the_end() -> None:
-    p = Sweeping()
-    job_id = p.submit()
-    p.chunker.away = True
-    p.deliver(scraped(job_id))
-    assert p.status(job_id) == "chunking"
-    for _ in range(3):
-        p.clock.tick(31)
-        p.sweep()
-    assert error_of(p, job_id) == ("chunking", "max_retries_exceeded", "chunking_unavailable")
-
-
 def test_a_chunker_that_comes_back_finishes_the_stage() -> None:
     p = Sweeping()
     job_id = p.submit()

@@ -1,4 +1,4 @@
-"""What the Orchestrator needs from outside: a store of jobs, the stages' queues, and the Chunking service."""
+"""What the Orchestrator needs from outside: a store of jobs; Chunking has a module of its own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 
 from indexmill.contracts.content import BlobRef
 from indexmill.contracts.job import Job, JobError, JobStatus
-from indexmill.contracts.messages import ChunkCall, ChunkReply, Retrying, StageResult, Stored, Target
+from indexmill.contracts.messages import Retrying, StageResult, Stored, Target
 from indexmill.orchestrator.state_machine import Decision
 
 
@@ -277,15 +277,4 @@ class JobStore(Protocol):
 
     def record_dead_letter(self, letter: DeadLetter) -> None:
         """Keep a message that could not be handled; one that is kept already stays as it is."""
-        ...
-
-
-class Chunker(Protocol):
-    """The Chunking service, called directly."""
-
-    def chunk(self, call: ChunkCall) -> ChunkReply:
-        """Split the documents; one reply item per call item.
-
-        Raises TransientError(chunking_unavailable).
-        """
         ...

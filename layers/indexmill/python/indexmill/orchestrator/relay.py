@@ -8,15 +8,18 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from indexmill.contracts.errors import ErrorCode, TransientError
-from indexmill.contracts.messages import ChunkCall, Chunked, ChunkItem, StageFailure, StageResult
+from indexmill.contracts.messages import ChunkCall, Chunked, StageFailure, StageResult
+from indexmill.orchestrator.chunk_calls import CALLING_S, Turn, as_item, as_result, exhausted, grouped
 from indexmill.orchestrator.pipeline import BY_NAME
-from indexmill.orchestrator.ports import Chunker, JobStore, OutboxRow
+from indexmill.orchestrator.ports import JobStore, OutboxRow
+from indexmill.orchestrator.ports_chunking import Chunker, ChunkerAway
+from indexmill.platform.clock import Clock, SystemClock
 from indexmill.platform.queues import MESSAGE_BYTES, Queue
 
-_CALL_BYTES = 4_000_000
-"""Lambda takes 6 MB in one direct invoke; documents are grouped well below that."""
 _ROUNDS = 3
 """A call's result makes new messages; the longest chain is result, call, next queue."""
+
+_CLOCK: Clock = SystemClock()
 
 ApplyResults = Callable[[Sequence[StageResult]], list[OutboxRow]]
 
@@ -85,16 +88,22 @@ class CallRelay:
     chunker: Chunker
     apply: ApplyResults
     inline_limit: int
+    clock: Clock = _CLOCK
 
-    def run(self, rows: Sequence[OutboxRow]) -> None:
+    def turn(self) -> Turn:
+        """Begin a turn: what several runs share, so that Chunking is not asked again and again."""
+        return Turn(until=self.clock.monotonic() + CALLING_S)
+
+    def run(self, rows: Sequence[OutboxRow], turn: Turn | None = None) -> None:
         """Send queue rows, run call rows, apply what the calls gave, and send what follows from that."""
+        turn = turn or self.turn()
         for _ in range(_ROUNDS):
             if not rows:
                 return
             self.relay.send(rows)
             calls = [row for row in rows if row.kind == "call"]
             following = self._refuse([row for row in rows if too_large(row)])
-            rows = following + self._call(calls)
+            rows = following + self._call(calls, turn)
 
     def _refuse(self, rows: Sequence[OutboxRow]) -> list[OutboxRow]:
         """Fail the jobs of messages that no queue takes."""
@@ -104,21 +113,48 @@ class CallRelay:
         self.relay.store.mark_sent([row.id for row in rows])
         return following
 
-    def _call(self, rows: Sequence[OutboxRow]) -> list[OutboxRow]:
+    def _call(self, rows: Sequence[OutboxRow], turn: Turn) -> list[OutboxRow]:
         following: list[OutboxRow] = []
-        for group in _groups(rows):
-            items = [_item(row) for row in group]
-            call = ChunkCall(items=items, inline_limit=self.inline_limit)
-            try:
-                reply = self.chunker.chunk(call)
-            except TransientError as error:
-                following.extend(self._call_failed(group, error.code))
-                continue
-            results = [_as_result(row, item) for row, item in zip(group, reply.items, strict=True)]
-            following.extend(self.apply(results))
-            # Not known to be done, a call is made once more; what follows from it must go on.
-            self.relay.note_sent([row.id for row in group])
+        for group in grouped(rows):
+            if turn.away is not None:
+                self._leave(group, turn)
+            elif self.clock.monotonic() < turn.until:
+                following.extend(self._call_group(group, turn))
+            # For want of time nothing is noted: the claim runs out, and the sweeper goes on.
         return following
+
+    def _call_group(self, group: Sequence[OutboxRow], turn: Turn) -> list[OutboxRow]:
+        call = ChunkCall(items=[as_item(row) for row in group], inline_limit=self.inline_limit)
+        try:
+            reply = self.chunker.chunk(call)
+        except TransientError as error:
+            if isinstance(error, ChunkerAway) or not self._answers():
+                turn.away = error.code
+                self._leave(group, turn)
+                return []
+            return self._call_failed(group, error.code)
+        results = [as_result(row, item) for row, item in zip(group, reply.items, strict=True)]
+        following = self.apply(results)
+        # Not known to be done, a call is made once more; what follows from it must go on.
+        self.relay.note_sent([row.id for row in group])
+        return following
+
+    def _answers(self) -> bool:
+        """Say whether a call without documents is answered: then the other one ended by what it carried.
+
+        A function that runs out of time while it starts, or that fails at everything, looks the same as one
+        that a document ended.
+        """
+        try:
+            self.chunker.chunk(ChunkCall(items=[], inline_limit=self.inline_limit))
+        except TransientError:
+            return False
+        return True
+
+    def _leave(self, group: Sequence[OutboxRow], turn: Turn) -> None:
+        """Leave rows for the next sweep; that nobody takes their call is no try of theirs."""
+        turn.waiting += len(group)
+        self.relay.store.mark_failed([row.id for row in group], turn.away or "", away=True)
 
     def _call_failed(self, group: Sequence[OutboxRow], code: str) -> list[OutboxRow]:
         """Leave the rows for the sweeper's next try; one that was tried often enough fails its job."""
@@ -128,26 +164,9 @@ class CallRelay:
             self.relay.store.mark_failed(waiting, code)
         if not spent:
             return []
-        following = self.apply([_as_result(row, Chunked(failure=_exhausted(row, code))) for row in spent])
+        following = self.apply([as_result(row, Chunked(failure=exhausted(row, code))) for row in spent])
         self.relay.store.mark_sent([row.id for row in spent])
         return following
-
-
-def _item(row: OutboxRow) -> ChunkItem:
-    # The row knows the job also where its payload is from before items named it.
-    return ChunkItem.model_validate_json(row.payload).model_copy(update={"job_id": row.job_id})
-
-
-def _as_result(row: OutboxRow, item: Chunked) -> StageResult:
-    return StageResult(
-        message_id=f"{row.id}:result",
-        job_id=row.job_id,
-        attempt=row.attempt,
-        stage="chunking",
-        status="failed" if item.failure else "success",
-        chunked=None if item.failure else item,
-        failure=item.failure,
-    )
 
 
 def _refused(row: OutboxRow) -> StageResult:
@@ -161,25 +180,4 @@ def _refused(row: OutboxRow) -> StageResult:
         stage=cast("Literal['scraping', 'embedding']", row.stage),
         status="failed",
         failure=failure,
-    )
-
-
-def _groups(rows: Sequence[OutboxRow]) -> list[list[OutboxRow]]:
-    groups: list[list[OutboxRow]] = []
-    size = 0
-    for row in rows:
-        if not groups or size + len(row.payload) > _CALL_BYTES:
-            groups.append([])
-            size = 0
-        groups[-1].append(row)
-        size += len(row.payload)
-    return groups
-
-
-def _exhausted(row: OutboxRow, code: str) -> StageFailure:
-    return StageFailure(
-        code=ErrorCode.MAX_RETRIES_EXCEEDED,
-        message=f"{row.stage.capitalize()} failed after {row.tries} retries",
-        cause=code,
-        tries=row.tries + 1,
     )

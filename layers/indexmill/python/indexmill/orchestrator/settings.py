@@ -37,7 +37,7 @@ class OrchestratorSettings(AdmissionSettings):
     scrape_queue_url: str
     embed_queue_url: str
     chunking_function: str
-    chunk_timeout_seconds: int = 60
+    chunk_timeout_seconds: int = 30
 
 
 class OrchestratorApiSettings(OrchestratorSettings):

@@ -9,7 +9,9 @@ from typing import Final, TypeVar
 
 from indexmill.contracts.errors import TransientError
 from indexmill.orchestrator.accounting import CountMessages
+from indexmill.orchestrator.chunk_calls import Turn
 from indexmill.orchestrator.housekeeping import Purge
+from indexmill.orchestrator.incidents import tell_incidents
 from indexmill.orchestrator.ports import JobStore
 from indexmill.orchestrator.ports_sweep import SweepStore
 from indexmill.orchestrator.relay import CallRelay
@@ -49,6 +51,7 @@ class SweepJobs:
     def __call__(self) -> dict[str, int]:
         """Do one tick and return what was done: messages sent, by reason, and rows deleted."""
         nobody: list[str] = []
+        turn = self.relay.turn()
         held = self._try("switches", self.switches, nobody)
         tally = self._try("count", self.count, None)
         lost = self._try("lost", partial(self.rescue.lost, tally), 0) if tally else 0
@@ -56,16 +59,17 @@ class SweepJobs:
         done = {
             "lost": lost,
             "rescued": stuck,
-            "admitted": self._try("admit", self._admit, 0),
-            "leftovers": self._try("leftovers", self._leftovers, 0),
+            "admitted": self._try("admit", partial(self._admit, turn), 0),
+            "leftovers": self._try("leftovers", partial(self._leftovers, turn), 0),
             "parked": self._try("parked", self._parked, 0),
             "purged": self._try("purge", self._purge, 0),
         }
+        self._try("away", partial(self._tell_away, turn), None)
         self.observability.log.info("sweep.finished", extra=done)
         self.observability.flush()
         return done
 
-    def _leftovers(self) -> int:
+    def _leftovers(self, turn: Turn) -> int:
         """Send what nobody holds, also what was just found to be lost."""
         sent = 0
         for _ in range(_MOST_BATCHES):
@@ -73,13 +77,18 @@ class SweepJobs:
             if not rows:
                 break
             sent += len(rows)
-            self.relay.run(rows)
+            self.relay.run(rows, turn)
         return sent
 
-    def _admit(self) -> int:
+    def _admit(self, turn: Turn) -> int:
         rows = self.stores.jobs.admit_all()
-        self.relay.run(rows)
+        self.relay.run(rows, turn)
         return len(rows)
+
+    def _tell_away(self, turn: Turn) -> None:
+        """Keep an incident open as long as calls wait because Chunking takes none."""
+        away = {"chunking": {"reason": turn.away, "waiting": turn.waiting}} if turn.away else {}
+        tell_incidents(self.stores.sweep, self.observability, "stage_away", away)
 
     def _purge(self) -> int:
         return sum(self.purge().values())

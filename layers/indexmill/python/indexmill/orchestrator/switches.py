@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from indexmill.contracts.errors import TransientError
+from indexmill.orchestrator.incidents import tell_incidents
 from indexmill.orchestrator.ports_sweep import SweepStore, Switch
 from indexmill.platform.breakers import EMBEDDING, INDEX, BreakerStates, StatesAway
 from indexmill.platform.clock import Clock
@@ -68,11 +69,7 @@ class SetSwitches:
 
     def _tell(self, kind: str, current: Mapping[str, str]) -> None:
         detail = {subject: {"reason": reason} for subject, reason in current.items()}
-        opened, closed = self.store.incidents(kind, detail)
-        for subject in opened:
-            self.observability.log.warning("incident.opened", extra={"kind": kind, "subject": subject})
-        for subject in closed:
-            self.observability.log.info("incident.closed", extra={"kind": kind, "subject": subject})
+        tell_incidents(self.store, self.observability, kind, detail)
 
 
 def _reason(stage: str, pauses: Mapping[str, str], breakers: Mapping[str, str]) -> str | None:

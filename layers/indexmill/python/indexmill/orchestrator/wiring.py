@@ -17,7 +17,8 @@ from indexmill.orchestrator.complete import CompleteStage
 from indexmill.orchestrator.dead_letters import BuryDeadLetters
 from indexmill.orchestrator.grant_stream import GrantStream
 from indexmill.orchestrator.history import ReadHistory
-from indexmill.orchestrator.ports import Chunker, JobStore
+from indexmill.orchestrator.ports import JobStore
+from indexmill.orchestrator.ports_chunking import Chunker
 from indexmill.orchestrator.read import ReadJobs
 from indexmill.orchestrator.relay import CallRelay, Relay
 from indexmill.orchestrator.replay import ReplayJobs

@@ -55,3 +55,9 @@ class InMemoryOutbox:
             row.tries += not away
             row.claimed_until = self.clock.now() + _AFTER_FAILURE
             row.parked = row.tries >= _PARK_AFTER and row.row.kind == "queue"
+            if row.row.kind == "call":
+                self.waits(row)
+
+    def waits(self, row: Row) -> None:
+        """Let the job of a call tell until when it waits."""
+        raise NotImplementedError

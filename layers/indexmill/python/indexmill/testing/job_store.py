@@ -39,6 +39,7 @@ from indexmill.testing.job_records import (
     CatalogueRow,
     KeptAnswer,
     Record,
+    Row,
     first_shown,
     keeps,
     matches,
@@ -251,6 +252,13 @@ class InMemoryJobs(InMemoryOutbox):
             attempts=final.error.attempts if final.error else None,
             next_retry_at=None,
         )
+
+    def waits(self, row: Row) -> None:
+        """Let the job of a call tell until when it waits."""
+        record = self.records[row.row.job_id]
+        if keeps(row, record.job):
+            waits = {"attempts": row.tries or None, "next_retry_at": row.claimed_until}
+            self.show(record, **waits, updated_at=self.clock.now())
 
     def show(self, record: Record, **changed: Any) -> None:
         """Change the job, and what a person reads of it."""

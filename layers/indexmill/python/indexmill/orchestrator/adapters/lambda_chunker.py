@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import ValidationError
 
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.messages import ChunkCall, ChunkReply, write
+from indexmill.orchestrator.ports_chunking import ChunkerAway
 from indexmill.platform.adapters.aws import client
+
+_REFUSED_PAYLOADS: Final = ("RequestTooLargeException", "InvalidRequestContentException")
+"""What Lambda answers because of what a call carries; any other refusal is everybody's."""
+_NEVER_BEGAN: Final = (
+    "Runtime.ImportModuleError",
+    "Runtime.HandlerNotFound",
+    "Runtime.MalformedHandlerName",
+    "Runtime.UserCodeSyntaxError",
+    "Runtime.InvalidEntrypoint",
+    "Runtime.InvalidWorkingDir",
+    "Runtime.InvalidTaskConfig",
+    "Extension.InitError",
+    "Sandbox.StartFailure",
+)
+"""Errors of a function that could not be started."""
 
 
 class LambdaChunker:
@@ -29,15 +46,39 @@ class LambdaChunker:
         try:
             answer = self._lambda.invoke(FunctionName=self._function, Payload=payload)
             body: bytes = answer["Payload"].read()
-        except (BotoCoreError, ClientError) as error:
-            raise _unavailable("cannot be reached") from error
+        except ClientError as error:
+            raise _refusal(error) from error
+        except BotoCoreError as error:
+            raise ChunkerAway("cannot be reached") from error
         if answer.get("FunctionError"):
-            raise _unavailable("failed")
+            raise _failure(body)
         try:
-            return ChunkReply.model_validate_json(body)
+            reply = ChunkReply.model_validate_json(body)
         except ValidationError as error:
-            raise _unavailable("gave an unreadable answer") from error
+            raise _died("gave an unreadable answer") from error
+        if len(reply.items) != len(call.items):
+            raise _died("did not answer for each document")
+        return reply
 
 
-def _unavailable(what: str) -> TransientError:
+def _refusal(error: ClientError) -> TransientError:
+    if error.response.get("Error", {}).get("Code") in _REFUSED_PAYLOADS:
+        return _died("refused the call")
+    return ChunkerAway("takes no calls")
+
+
+def _failure(document: bytes) -> TransientError:
+    """Return what a function error means: only one that it met while it worked may be the documents'."""
+    try:
+        told = json.loads(document)
+        kind, request = told.get("errorType"), told.get("requestId")
+    except (ValueError, AttributeError):
+        return _died("failed")
+    # What the runtime reports of an initialisation that raised has no request to name.
+    if kind in _NEVER_BEGAN or request == "":
+        return ChunkerAway("does not start")
+    return _died("failed")
+
+
+def _died(what: str) -> TransientError:
     return TransientError(ErrorCode.CHUNKING_UNAVAILABLE, f"The Chunking service {what}.", retry_after=5)
