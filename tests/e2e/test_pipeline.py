@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterator
 
 import httpx
+import psycopg
 import pytest
 
 from indexmill.client import ApiError, Client
@@ -62,6 +63,20 @@ def test_the_right_page_ranks_first(stack: RunningStack, client: Client, query: 
     scores = [hit.score for hit in hits]
     assert scores == sorted(scores, reverse=True)
     assert len({hit.chunk_id for hit in hits}) == len(hits) == 5
+
+
+def test_every_message_of_a_job_has_the_request_that_caused_it(
+    stack: RunningStack, client: Client, http: httpx.Client
+) -> None:
+    body = {"url": stack.site + PAGES[0].path, "corpus_name": f"request-{uuid.uuid4()}"}
+    answer = http.post("/orchestrator/jobs", json=body, headers={"X-Request-Id": "whose-job-7"})
+    (job,) = client.wait([answer.json()["job_id"]], 30)
+    with psycopg.connect(stack.database_url) as connection:
+        rows = connection.execute(
+            "SELECT stage, payload::jsonb->>'request_id' FROM outbox WHERE job_id = %s ORDER BY created_at",
+            (job.job_id,),
+        ).fetchall()
+    assert rows == [(stage, "whose-job-7") for stage in ("scraping", "chunking", "embedding")]
 
 
 @pytest.mark.usefixtures("whole_site")

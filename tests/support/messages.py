@@ -54,7 +54,10 @@ _EMBED: Final[dict[str, Any]] = {
 def samples() -> dict[str, BaseModel]:
     """Return them by what they are, as this code makes them."""
     stored = Stored(ref=_REF, content_type="text/html", charset="utf-8", final_url=_URL)
-    items = [ChunkItem(text="Some words.", title="Title", job_id="j-1"), ChunkItem(text_ref=_REF)]
+    items = [
+        ChunkItem(text="Some words.", title="Title", job_id="j-1", request_id="r-1"),
+        ChunkItem(text_ref=_REF),
+    ]
     split = [Chunked(chunks=[_CHUNK], chunk_count=1), Chunked(failure=_FAILURE)]
     return {
         "a page to fetch": ScrapeTask(**_ENVELOPE, url=_URL),

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from indexmill.contracts.messages import EmbedTask, read
 from indexmill.orchestrator.results import Decider, Recorder
 from indexmill.platform.observability import Observability
 from tests.support.jobs import Pipeline, failed, scraped
+from tests.support.sweeper import Sweeping
 
 
 def lines(captured: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
@@ -33,6 +35,20 @@ def test_a_failed_stage_is_one_line_with_its_job_and_code(capsys: pytest.Capture
     assert failure["level"] == "WARNING"
     assert (failure["stage"], failure["code"], failure["tries"]) == ("scraping", "http_404", 1)
     assert failure["reason"] == "It did not work."
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["at once", "by the sweeper"])
+def test_what_follows_from_a_call_has_the_request_that_caused_the_job(late: bool) -> None:
+    p = Sweeping()
+    jobs = [p.submit(), p.submit()]
+    p.chunker.away = late
+    reports = [scraped(job_id, text=f"Text of {job_id}.") for job_id in jobs]
+    p.deliver(*(each.model_copy(update={"request_id": f"req of {each.job_id}"}) for each in reports))
+    p.chunker.away = False
+    p.tick()
+    tasks = [read(EmbedTask, body) for body in p.embed.bodies]
+    assert {task.job_id: task.request_id for task in tasks} == {each: f"req of {each}" for each in jobs}
+    assert [item.request_id for item in p.chunker.calls[-1].items] == [f"req of {each}" for each in jobs]
 
 
 def test_a_call_names_the_job_of_each_of_its_documents() -> None:

@@ -148,6 +148,8 @@ class ChunkItem(BaseModel):
     title: str | None = None
     job_id: str | None = None
     """Whose document it is, for logs."""
+    request_id: str | None = None
+    """Request that caused the job, for logs; what follows from the answer carries it on."""
 
 
 class ChunkCall(BaseModel):

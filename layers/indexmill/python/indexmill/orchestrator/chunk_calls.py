@@ -52,16 +52,17 @@ def as_item(row: OutboxRow) -> ChunkItem:
     return ChunkItem.model_validate_json(row.payload).model_copy(update={"job_id": row.job_id})
 
 
-def as_result(row: OutboxRow, item: Chunked) -> StageResult:
+def as_result(row: OutboxRow, document: ChunkItem, made: Chunked) -> StageResult:
     """Return the report that an answer stands for."""
     return StageResult(
         message_id=f"{row.id}:result",
         job_id=row.job_id,
         attempt=row.attempt,
+        request_id=document.request_id,
         stage="chunking",
-        status="failed" if item.failure else "success",
-        chunked=None if item.failure else item,
-        failure=item.failure,
+        status="failed" if made.failure else "success",
+        chunked=None if made.failure else made,
+        failure=made.failure,
     )
 
 

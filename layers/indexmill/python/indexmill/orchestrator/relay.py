@@ -124,7 +124,8 @@ class CallRelay:
         return following
 
     def _call_group(self, group: Sequence[OutboxRow], turn: Turn) -> list[OutboxRow]:
-        call = ChunkCall(items=[as_item(row) for row in group], inline_limit=self.inline_limit)
+        documents = [as_item(row) for row in group]
+        call = ChunkCall(items=documents, inline_limit=self.inline_limit)
         try:
             reply = self.chunker.chunk(call)
         except TransientError as error:
@@ -133,8 +134,8 @@ class CallRelay:
                 self._leave(group, turn)
                 return []
             return self._call_failed(group, error.code)
-        results = [as_result(row, item) for row, item in zip(group, reply.items, strict=True)]
-        following = self.apply(results)
+        made = zip(group, documents, reply.items, strict=True)
+        following = self.apply([as_result(*each) for each in made])
         # Not known to be done, a call is made once more; what follows from it must go on.
         self.relay.note_sent([row.id for row in group])
         return following
@@ -164,7 +165,9 @@ class CallRelay:
             self.relay.store.mark_failed(waiting, code)
         if not spent:
             return []
-        following = self.apply([as_result(row, Chunked(failure=exhausted(row, code))) for row in spent])
+        following = self.apply(
+            [as_result(row, as_item(row), Chunked(failure=exhausted(row, code))) for row in spent]
+        )
         self.relay.store.mark_sent([row.id for row in spent])
         return following
 

@@ -109,10 +109,13 @@ def _was_fenced(result: StageResult) -> bool:
 
 
 def _chunk_payload(result: StageResult) -> str:
-    document = result.document
+    document, request_id = result.document, result.request_id
     if document is None:
-        return ChunkItem(text="").model_dump_json()
-    return ChunkItem(text=document.text, text_ref=document.text_ref, title=document.title).model_dump_json()
+        return ChunkItem(text="", request_id=request_id).model_dump_json()
+    item = ChunkItem(
+        text=document.text, text_ref=document.text_ref, title=document.title, request_id=request_id
+    )
+    return item.model_dump_json()
 
 
 def _embed_payload(message_id: str, state: JobState, result: StageResult) -> str:
