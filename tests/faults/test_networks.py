@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import httpx
 import pytest
 
@@ -79,6 +81,23 @@ def test_a_database_that_is_away_for_a_while_is_told_and_waited_for(kept: Arena)
     kept.control.ail()
     for job in (first, second):
         ends(kept, job)
+
+
+@pytest.mark.fault("F78")
+def test_a_database_that_says_nothing_is_told_in_time_and_waited_for(kept: Arena) -> None:
+    job = kept.submit(kept.page(kept.token("silent")))
+    kept.control.ail(postgres=Toxic("blackhole"))
+    url = kept.stack.site + kept.page(kept.token("silent")).path
+    with kept.stack.http() as caller:
+        # On the connection that is open, and on a new one.
+        for _ in range(2):
+            began = time.monotonic()
+            answer = caller.post("/orchestrator/jobs", json={"url": url, "corpus_name": "faults"})
+            assert time.monotonic() - began < 6
+            assert answer.status_code == 503
+            assert answer.json()["error"]["code"] == "database_unavailable"
+    kept.control.ail()
+    ends(kept, job)
 
 
 def test_connections_that_are_cut_again_and_again_lose_no_job(kept: Arena) -> None:

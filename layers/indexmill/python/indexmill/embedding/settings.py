@@ -25,6 +25,7 @@ class EmbeddingWriteApiSettings(EmbeddingSettings):
 
     function: ClassVar[str] = "EmbeddingWriteApi"
 
+    database_answer_seconds: float = 4.0
     embed_queue_url: str
     bucket_name: str
     allowed_private_hosts: str = ""
@@ -48,4 +49,5 @@ class EmbeddingReadApiSettings(EmbeddingSettings):
 
     function: ClassVar[str] = "EmbeddingReadApi"
 
+    database_answer_seconds: float = 4.0
     integration_timeout_seconds: float = 29.0

@@ -20,7 +20,7 @@ from indexmill.embedding.settings import (
     EmbeddingWriteApiSettings,
 )
 from indexmill.embedding.targets import Generations
-from indexmill.platform.adapters.postgres import Database
+from indexmill.platform.adapters.postgres import ANSWER_S, Database
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.breakers import EMBEDDING, INDEX, Breaker, BreakerStates
 from indexmill.platform.clock import Clock, SystemClock
@@ -80,7 +80,7 @@ def build_write_api(
     from indexmill.platform.adapters.generations import PostgresGenerations
 
     canonical = partial(canonical_url, allowed_hosts=parse_allowed_hosts(settings.allowed_private_hosts))
-    database = _database(settings)
+    database = _database(settings, settings.database_answer_seconds)
     numbers = generations or PostgresGenerations(database)
     embed = EmbedTexts(
         embedder=embedder or _embedder(settings, SystemClock()),
@@ -108,13 +108,15 @@ def build_read_api(
     from indexmill.embedding.search import SearchCorpus
 
     clock = clock or SystemClock()
-    return SearchCorpus(index or _index(_database(settings)), embedder or _embedder(settings, clock), clock)
+    index = index or _index(_database(settings, settings.database_answer_seconds))
+    return SearchCorpus(index, embedder or _embedder(settings, clock), clock)
 
 
-def _database(settings: EmbeddingSettings) -> Database:
+def _database(settings: EmbeddingSettings, answer_s: float = ANSWER_S) -> Database:
     from indexmill.platform.adapters.secrets import resolve
 
-    return Database(resolve(settings.database_url, settings.database_url_secret_arn))
+    url = resolve(settings.database_url, settings.database_url_secret_arn)
+    return Database(url, answer_s=answer_s)
 
 
 def _index(database: Database) -> VectorIndex:

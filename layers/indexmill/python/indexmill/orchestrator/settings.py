@@ -45,6 +45,7 @@ class OrchestratorApiSettings(OrchestratorSettings):
 
     function: ClassVar[str] = "OrchestratorApi"
 
+    database_answer_seconds: float = 4.0
     allowed_private_hosts: str = ""
     state_table: str
     stream_token_key: str | None = None
@@ -58,6 +59,7 @@ class OrchestratorStreamSettings(AdmissionSettings):
 
     database_url: str | None = None
     database_url_secret_arn: str | None = None
+    database_answer_seconds: float = 4.0
     state_table: str
     stream_windows: int = 50
     """How many streams may wait at once; each holds an execution environment."""

@@ -33,7 +33,7 @@ from indexmill.orchestrator.settings import (
 from indexmill.orchestrator.submit import SubmitJobs
 from indexmill.orchestrator.verb_ports import JobVerbs
 from indexmill.platform.adapters.dynamodb_progress import DynamoDbProgress
-from indexmill.platform.adapters.postgres import Database
+from indexmill.platform.adapters.postgres import ANSWER_S, Database
 from indexmill.platform.adapters.s3_blobs import S3Blobs
 from indexmill.platform.adapters.secrets import resolve
 from indexmill.platform.adapters.sqs_queue import SqsQueue
@@ -78,9 +78,10 @@ def assemble(parts: Parts) -> Orchestrator:
     return Orchestrator(parts, relay, calls, record)
 
 
-def build_database(settings: OrchestratorSettings) -> Database:
+def build_database(settings: OrchestratorSettings, answer_s: float = ANSWER_S) -> Database:
     """Build the one connection; it is opened when it is first used."""
-    return Database(resolve(settings.database_url, settings.database_url_secret_arn))
+    url = resolve(settings.database_url, settings.database_url_secret_arn)
+    return Database(url, answer_s=answer_s)
 
 
 def build_parts(settings: OrchestratorSettings, database: Database | None = None) -> Parts:
@@ -119,7 +120,7 @@ class Api:
 
 def build_api(settings: OrchestratorApiSettings, parts: Parts | None = None) -> Api:
     """Build orchestrator/api."""
-    database = build_database(settings)
+    database = build_database(settings, settings.database_answer_seconds)
     shared = assemble(parts or build_parts(settings, database))
     allowed = parse_allowed_hosts(settings.allowed_private_hosts)
     clock = SystemClock()

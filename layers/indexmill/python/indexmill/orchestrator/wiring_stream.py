@@ -31,7 +31,8 @@ class Stream:
 def build_stream(settings: OrchestratorStreamSettings) -> Stream:
     """Build orchestrator/stream; nothing is connected before its first use."""
     clock = SystemClock()
-    database = Database(resolve(settings.database_url, settings.database_url_secret_arn))
+    url = resolve(settings.database_url, settings.database_url_secret_arn)
+    database = Database(url, answer_s=settings.database_answer_seconds)
     follow = StreamJob(
         events=PostgresJobs(database, settings.limits),
         board=DynamoDbProgress(settings.state_table, clock),

@@ -7,10 +7,12 @@ statements and SET; so nothing here prepares, listens or sets.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import psycopg
 from psycopg import errors
+from psycopg.abc import PQGen
+from psycopg.pq import TransactionStatus
 
 from indexmill.contracts.errors import ErrorCode, TransientError
 
@@ -28,16 +30,50 @@ _LOST = (
     errors.ReadOnlySqlTransaction,
     errors.IdleInTransactionSessionTimeout,
 )
-_OPTIONS = "-c statement_timeout=20000 -c lock_timeout=5000 -c idle_in_transaction_session_timeout=30000"
+_OPTIONS: Final = "-c lock_timeout=5000 -c idle_in_transaction_session_timeout=30000"
+ANSWER_S: Final = 20.0
+"""What a statement may take when nobody waits for it."""
+_ON_ITS_WAY_S: Final = 0.5
+"""A server that gave a statement up in time is heard of that much later."""
+
+
+class NoAnswer(psycopg.OperationalError):
+    """The server took a statement and said nothing any more: nobody knows whether it was done."""
+
+
+class _Connection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection on which no answer is waited for without end.
+
+    Neither the server's limits nor TCP's see a server, or a network, that takes everything and sends nothing.
+    """
+
+    longest_wait_s: float | None = None
+
+    def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
+        """Wait for one statement's end; raises NoAnswer, after which the connection is closed."""
+        limit = self.longest_wait_s if timeout is None else timeout
+        try:
+            return super().wait(gen, interval, limit)
+        except psycopg.OperationalError as error:
+            # What the server says, and a connection that it closed, end the statement; only silence does not.
+            if self.pgconn.transaction_status != TransactionStatus.ACTIVE:
+                raise
+            self.pgconn.finish()
+            raise NoAnswer("the server does not answer") from error
 
 
 class Database:
     """A lazily opened autocommit connection that survives a server restart."""
 
-    def __init__(self, url: str, *, options: str = _OPTIONS) -> None:
-        """`url` is a libpq connection string; nothing is opened yet."""
+    def __init__(self, url: str, *, answer_s: float = ANSWER_S, options: str = _OPTIONS) -> None:
+        """`url` is a libpq connection string; nothing is opened yet.
+
+        A statement has `answer_s` to be answered: the server gives it up then, and a server that is not
+        heard of half a second later is left.
+        """
         self._url = url
-        self._options = options
+        self._options = f"-c statement_timeout={round(answer_s * 1000)} {options}"
+        self._longest_wait_s = answer_s + _ON_ITS_WAY_S
         self._connection: Connection | None = None
 
     def connection(self) -> Connection:
@@ -53,8 +89,8 @@ class Database:
         """Run `work` in one transaction and return what it returns.
 
         The transaction is run again from its top when its connection is lost (once; the server restarted, or
-        this environment was frozen) and on contention (three times). Work must therefore be safe to repeat
-        after a commit whose answer was lost: ids are made beforehand.
+        this environment was frozen) and on contention (three times); not when it took too long. Work must be
+        safe to repeat after a commit whose answer was lost all the same: ids are made beforehand.
         Raises TransientError(database_unavailable) when the database is away or takes too long.
         """
         lost = False
@@ -66,7 +102,7 @@ class Database:
             except _CONTENTION as error:
                 if attempt == _TRANSACTION_RETRIES:
                     raise _unavailable() from error
-            except errors.QueryCanceled as error:
+            except (errors.QueryCanceled, NoAnswer) as error:
                 raise _unavailable() from error
             except _LOST as error:
                 self.close()
@@ -89,7 +125,7 @@ class Database:
             except _CONTENTION as error:
                 if attempt == _TRANSACTION_RETRIES:
                     raise _unavailable() from error
-            except errors.QueryCanceled as error:
+            except (errors.QueryCanceled, NoAnswer) as error:
                 raise _unavailable() from error
             except _LOST as error:
                 self.close()
@@ -106,7 +142,7 @@ class Database:
 
     def _open(self) -> Connection:
         try:
-            return psycopg.connect(
+            made = _Connection.connect(
                 self._url,
                 autocommit=True,
                 prepare_threshold=None,
@@ -117,6 +153,8 @@ class Database:
             )
         except psycopg.OperationalError as error:
             raise _unavailable() from error
+        made.longest_wait_s = self._longest_wait_s
+        return made
 
 
 def _unavailable() -> TransientError:
