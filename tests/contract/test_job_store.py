@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from indexmill.contracts.messages import StageResult
+from indexmill.contracts.messages import Retrying, StageResult
 from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
 from indexmill.orchestrator.ports import DeadLetter, JobFilter, JobStore
 from indexmill.orchestrator.results import Decider
@@ -131,6 +131,44 @@ def test_a_call_that_waits_is_told_by_its_job(store_and_age: tuple[JobStore, Age
     found = store.get(CALLER.caller_id, job.job_id)
     assert found is not None
     assert (found.status, found.attempts, found.next_retry_at) == ("embedding", None, None)
+
+
+@pytest.mark.fault("F64")
+def test_a_failure_is_of_the_stores_time_whatever_a_process_thinks(store: JobStore) -> None:
+    job, wrong = new_job(), FrozenClock()
+    store.submit([job])
+    wrong.tick(-600)
+    (change,) = store.apply([failed(job.job_id)], Decider(wrong))
+    found = store.get(CALLER.caller_id, job.job_id)
+    assert found is not None
+    assert found.error is not None
+    assert change.error is not None
+    assert (found.error.at, found.error.code) == (found.updated_at, "http_403")
+    assert found.error.at != change.error.at
+    assert isinstance(store, InMemoryJobs | PostgresJobs)
+    news = store.events_after(CALLER.caller_id, job.job_id, 0)
+    assert news is not None
+    assert news.events[-1].error == found.error
+
+
+@pytest.mark.fault("F64")
+@pytest.mark.parametrize(("retry_in_s", "waits"), [(90.5, 90.5), (None, None)], ids=["new", "as before"])
+def test_the_next_try_is_of_the_stores_time(
+    store: JobStore, retry_in_s: float | None, waits: float | None
+) -> None:
+    job = new_job()
+    store.submit([job])
+    by_its_clock = FrozenClock().now()
+    note = Retrying(tries=2, next_retry_at=by_its_clock, cause="http_503", retry_in_s=retry_in_s)
+    report = scraped(job.job_id).model_copy(update={"status": "retrying", "document": None, "retrying": note})
+    assert apply(store, report) == [Verdict.WAIT]
+    found = store.get(CALLER.caller_id, job.job_id)
+    assert found is not None
+    assert found.next_retry_at is not None
+    if waits is None:
+        assert found.next_retry_at == by_its_clock
+    else:
+        assert found.next_retry_at - found.updated_at == timedelta(seconds=waits)
 
 
 def test_results_move_the_job_and_leave_the_next_message(store_and_age: tuple[JobStore, Age]) -> None:

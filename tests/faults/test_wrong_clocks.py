@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -48,7 +49,9 @@ def test_a_job_keeps_true_times_whatever_clocks_say(skewed: Arena) -> None:
     fine, again = skewed.page(skewed.token("clock")), skewed.page(skewed.token("clock"))
     # The second one is tried again, so that waits and the notes of them are part of it.
     skewed.control.arm([parse(f"ScraperWorker/http.get@page:error~{again.token}")])
-    jobs = [skewed.submit(fine), skewed.submit(again)]
+    missing = replace(skewed.page(skewed.token("clock")), path=f"/pages/no-{again.token}.html")
+    lost = skewed.submit(missing, ends="failed")
+    jobs = [skewed.submit(fine), skewed.submit(again), lost]
     eventually(lambda: skewed.ended(jobs), "the jobs end")
     skewed.cloud.sweep()
     for job in jobs:
@@ -63,3 +66,10 @@ def test_a_job_keeps_true_times_whatever_clocks_say(skewed: Arena) -> None:
         assert min(times) >= before - timedelta(seconds=1)
         assert max(times) <= after
         assert created <= updated
+    failed, kept, ended = row(
+        skewed,
+        """SELECT (jobs.error->>'at')::timestamptz, (h.detail->>'at')::timestamptz, ended_at
+           FROM jobs JOIN job_history AS h ON h.job_id = jobs.id WHERE id = %s AND to_status = 'failed'""",
+        lost.job_id,
+    )
+    assert failed == kept == ended

@@ -73,7 +73,9 @@ def samples() -> dict[str, BaseModel]:
 
 def _reports() -> dict[str, BaseModel]:
     embedded = Embedded(chunk_count=1, embedded=1, model="m", dimension=4, published=False, superseded=True)
-    waits = Retrying(tries=2, next_retry_at=datetime(2026, 3, 14, 12, tzinfo=UTC), cause="http_503")
+    waits = Retrying(
+        tries=2, next_retry_at=datetime(2026, 3, 14, 12, tzinfo=UTC), cause="http_503", retry_in_s=45.0
+    )
     chunked = Chunked(chunks=[_CHUNK], chunk_count=1)
 
     def report(stage: str, status: str, **made: BaseModel) -> StageResult:

@@ -102,7 +102,10 @@ class Retrying(BaseModel):
     tries: int
     """Tries so far."""
     next_retry_at: datetime
+    """By the worker's own clock; what counts where `retry_in_s` is missing."""
     cause: str
+    retry_in_s: float | None = None
+    """The same as a duration, so that the Orchestrator's database can tell the time."""
 
 
 class Chunked(BaseModel):

@@ -69,6 +69,7 @@ def wait_report(
         retrying=Retrying(
             tries=delivery.tries if isinstance(wait, Retry) else delivery.tries - 1,
             next_retry_at=clock.now() + timedelta(seconds=wait.after_s),
+            retry_in_s=wait.after_s,
             cause=wait.reason,
         ),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from indexmill.contracts.job import Job, JobError, JobStatus
@@ -221,18 +221,23 @@ class InMemoryJobs(InMemoryOutbox):
         self.inbox |= fresh - set(ledger.early)
         for move in ledger.moves:
             self.history.append((move.job_id, move.attempt, move.from_status.value, move.to_status.value))
-            self._happened(move.job_id, move.attempt, move.to_status.value, move.change.error)
+            self._happened(move.job_id, move.attempt, move.to_status.value, self._timed(move.change.error))
             for row in move.change.outbox:
                 self.keep(row, self.clock.now() + CLAIM)
         for final in ledger.finals.values():
             self._finish(final)
         for job_id, note in ledger.notes.items():
-            waits = {"attempts": note.tries, "next_retry_at": note.next_retry_at}
-            self.show(self.records[job_id], **waits, updated_at=self.clock.now())
+            now, wait = self.clock.now(), note.retry_in_s
+            again = note.next_retry_at if wait is None else now + timedelta(seconds=wait)
+            waits = {"attempts": note.tries, "next_retry_at": again}
+            self.show(self.records[job_id], **waits, updated_at=now)
         self.fence(ledger.fences())
         job_dependencies.settle(self, ledger.ended())
         more = self._send_again(ledger)
         return ledger.with_more(changes, more + (self.admit_all() if ledger.callers_with_room() else []))
+
+    def _timed(self, error: JobError | None) -> JobError | None:
+        return error.model_copy(update={"at": self.clock.now()}) if error else None
 
     def _finish(self, final: Final) -> None:
         record = self.records[final.job_id]
@@ -244,7 +249,7 @@ class InMemoryJobs(InMemoryOutbox):
         self.show(
             record,
             status=final.status,
-            error=final.error,
+            error=self._timed(final.error),
             failed_stage=final.error.stage if final.error else None,
             title=final.title or record.job.title,
             chunk_count=count,

@@ -50,6 +50,7 @@ def note_parameters(ledger: Ledger) -> tuple[list[Any], ...]:
         [job_id for job_id, _ in notes],
         [note.tries for _, note in notes],
         [note.next_retry_at for _, note in notes],
+        [note.retry_in_s for _, note in notes],
         [note.cause for _, note in notes],
     )
 

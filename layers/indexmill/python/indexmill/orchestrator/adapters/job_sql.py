@@ -53,6 +53,7 @@ INSERT INTO inbox (message_id) SELECT DISTINCT unnest(%s::text[]) ON CONFLICT DO
 """
 FORGET: Final = "DELETE FROM inbox WHERE message_id = ANY(%s)"
 
+# When a stage failed is told by this clock alone: each process has one of its own.
 # Payloads are sent in binary: as text, each character of a document would be looked at for quoting.
 APPLY: Final = f"""
 WITH change AS (
@@ -61,7 +62,8 @@ WITH change AS (
                          %(raw_refs)s::jsonb[], %(facts)s::jsonb[])
         AS t(job_id, status, failed_stage, error, title, chunk_count, generation, raw_ref, facts)
 ), job AS (
-    UPDATE jobs SET status = change.status, failed_stage = change.failed_stage, error = change.error,
+    UPDATE jobs SET status = change.status, failed_stage = change.failed_stage,
+        error = change.error || jsonb_build_object('at', now()),
         title = coalesce(change.title, jobs.title),
         chunk_count = coalesce(change.chunk_count, jobs.chunk_count), updated_at = now(),
         generation = coalesce(change.generation, jobs.generation),
@@ -73,7 +75,9 @@ WITH change AS (
 ), history AS (
     INSERT INTO job_history (job_id, attempt, from_status, to_status, cause, detail, tries, worker,
                              elapsed_ms, job_type, payload_digest)
-    SELECT h.*, jobs.job_type, jobs.payload_digest
+    SELECT h.job_id, h.attempt, h.from_status, h.to_status, h.cause,
+        h.detail || jsonb_build_object('at', now()), h.tries, h.worker, h.elapsed_ms,
+        jobs.job_type, jobs.payload_digest
     FROM unnest(%(h_jobs)s::text[], %(h_attempts)s::int[], %(h_from)s::text[], %(h_to)s::text[],
                 %(h_causes)s::text[], %(h_details)s::jsonb[], %(h_tries)s::int[], %(h_workers)s::text[],
                 %(h_elapsed)s::int[])
@@ -90,9 +94,10 @@ JOIN jobs ON jobs.id = o.job_id
 
 # Only what the job is still waiting for: a note that comes late says nothing any more.
 NOTE: Final = """
-UPDATE jobs SET tries = note.tries, next_retry_at = note.next_retry_at, retry_cause = note.cause,
-    updated_at = now()
-FROM unnest(%s::text[], %s::int[], %s::timestamptz[], %s::text[]) AS note(job_id, tries, next_retry_at, cause)
+UPDATE jobs SET tries = note.tries, retry_cause = note.cause, updated_at = now(),
+    next_retry_at = coalesce(now() + make_interval(secs => note.retry_in_s), note.next_retry_at)
+FROM unnest(%s::text[], %s::int[], %s::timestamptz[], %s::float8[], %s::text[])
+    AS note(job_id, tries, next_retry_at, retry_in_s, cause)
 WHERE jobs.id = note.job_id
 """
 
