@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from local.faults.promises.violation import Accepted
+from local.faults.rules import parse
 from local.faults.toxics import Toxic
 from tests.faults.arena import Arena
 from tests.support.stack import eventually
@@ -98,6 +99,28 @@ def test_a_database_that_says_nothing_is_told_in_time_and_waited_for(kept: Arena
             assert answer.json()["error"]["code"] == "database_unavailable"
     kept.control.ail()
     ends(kept, job)
+
+
+@pytest.mark.fault("F76")
+def test_chunking_that_is_away_for_many_sweeps_fails_no_job(kept: Arena) -> None:
+    kept.control.arm([parse("lambda.Invoke@ChunkingApi:errorx1000")])
+    jobs = [kept.submit(kept.page(kept.token("chunk"))) for _ in range(3)]
+    eventually(lambda: set(kept.statuses(jobs).values()) == {"chunking"}, "their calls fail")
+    for _ in range(6):
+        kept.cloud.pass_time()
+        kept.cloud.sweep()
+    assert set(kept.statuses(jobs).values()) == {"chunking"}
+    incidents = "SELECT subject FROM incidents WHERE kind = 'stage_away' AND closed_at IS NULL"
+    with kept.stack.http() as caller, kept.cloud.database() as database:
+        assert database.execute(incidents).fetchall() == [("chunking",)]
+        shown = [caller.get(f"/orchestrator/jobs/{job.job_id}").json() for job in jobs]
+        assert None not in [job["next_retry_at"] for job in shown]
+        assert database.execute("SELECT DISTINCT tries FROM outbox WHERE kind = 'call'").fetchall() == [(0,)]
+        kept.control.arm()
+        for job in jobs:
+            ends(kept, job)
+        kept.cloud.sweep()
+        assert database.execute(incidents).fetchall() == []
 
 
 def test_connections_that_are_cut_again_and_again_lose_no_job(kept: Arena) -> None:
