@@ -93,23 +93,7 @@ class Database:
         safe to repeat after a commit whose answer was lost all the same: ids are made beforehand.
         Raises TransientError(database_unavailable) when the database is away or takes too long.
         """
-        lost = False
-        for attempt in range(_TRANSACTION_RETRIES + 1):
-            connection = self.connection()
-            try:
-                with connection.transaction():
-                    return work(connection)
-            except _CONTENTION as error:
-                if attempt == _TRANSACTION_RETRIES:
-                    raise _unavailable() from error
-            except (errors.QueryCanceled, NoAnswer) as error:
-                raise _unavailable() from error
-            except _LOST as error:
-                self.close()
-                if lost:
-                    raise _unavailable() from error
-                lost = True
-        raise _unavailable()
+        return self._repeating(lambda connection: _in_transaction(connection, work))
 
     def read(self, work: Callable[[Connection], T]) -> T:
         """Run single autocommit statements that are safe to repeat.
@@ -117,6 +101,9 @@ class Database:
         A dead connection is replaced once; contention is met by trying again, at most three times.
         Raises TransientError(database_unavailable).
         """
+        return self._repeating(work)
+
+    def _repeating(self, work: Callable[[Connection], T]) -> T:
         lost = False
         for attempt in range(_TRANSACTION_RETRIES + 1):
             connection = self.connection()
@@ -155,6 +142,11 @@ class Database:
             raise _unavailable() from error
         made.longest_wait_s = self._longest_wait_s
         return made
+
+
+def _in_transaction(connection: Connection, work: Callable[[Connection], T]) -> T:
+    with connection.transaction():
+        return work(connection)
 
 
 def _unavailable() -> TransientError:
