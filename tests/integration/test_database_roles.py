@@ -29,6 +29,20 @@ pytestmark = pytest.mark.integration
 
 INDEX = ("corpora", "spaces", "documents", "chunks", "memberships", "vectors", "postings", "corpus_totals")
 
+PURGED = ("outbox", "inbox", "idempotency_keys", "dead_letters", "fences")
+OLD_ROWS = (
+    "INSERT INTO jobs (id, status, caller_id, url, ended_at)"
+    " VALUES ('old', 'done', 'c', 'u', now() - interval '30 days')",
+    "INSERT INTO outbox (id, job_id, caller_id, attempt, stage, kind, payload, created_at, sent_at)"
+    " VALUES ('old', 'old', 'c', 1, 'scraping', 'queue', '{}', now() - interval '30 days', now())",
+    "INSERT INTO inbox VALUES ('old', now() - interval '30 days')",
+    "INSERT INTO idempotency_keys VALUES ('c', 'old', '', '{}', now() - interval '30 days')",
+    "INSERT INTO dead_letters (queue, body, receive_count, reason, cause, received_at)"
+    " VALUES ('q', '{}', 1, 'r', 'foreign', now() - interval '30 days')",
+    "INSERT INTO documents (document_id, corpus_id, fenced_at)"
+    " SELECT 'old', id, now() - interval '30 days' FROM corpora",
+)
+
 
 def url_of(owner_url: str, parameter: str) -> str:
     return login_url(owner_url, secret_parameters("eu-west-1", "000000000000")[parameter])
@@ -119,7 +133,9 @@ def test_the_orchestrator_does_its_work(orchestrator: Database) -> None:
     store.apply([scraped(job.job_id)], Decider(FrozenClock()))
     store.mark_sent([job.first.id])
     assert view.outside(view.now()) == {}
-    view.purge(Retention(), 10)
+    for statement in OLD_ROWS:
+        orchestrator.connection().execute(statement.encode())
+    assert view.purge(Retention(), 10) == dict.fromkeys(PURGED, 1)
     view.incidents("paused", {"scraping": {}})
 
 

@@ -46,7 +46,9 @@ class Retention:
     payloads: timedelta = timedelta(days=7)
     """After the job's end: until then it can be tried again."""
     inbox: timedelta = timedelta(days=14)
-    """As long as a queue keeps a message: a copy cannot be older."""
+    """As long as a queue keeps a message: a copy cannot be older, and no fence is needed any more."""
+    dead_letters: timedelta = timedelta(days=14)
+    """As long as a dead-letter queue would have kept them; longer while their job can be tried again."""
     idempotency_keys: timedelta = timedelta(days=1)
 
 

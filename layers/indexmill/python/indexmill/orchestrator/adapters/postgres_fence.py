@@ -15,9 +15,10 @@ from indexmill.orchestrator.resend import Renewal, renewed
 from indexmill.platform.adapters.postgres import Connection
 
 # Locks the row, or makes it: nobody publishes the document until we are through. In the order of ids.
+# A row that was made for this alone is thrown away when no message of before can be left.
 _LOOK: Final = """
-INSERT INTO documents (document_id, corpus_id, url)
-SELECT DISTINCT ON (one.document_id) one.document_id, corpora.id, one.url
+INSERT INTO documents (document_id, corpus_id, url, fenced_at)
+SELECT DISTINCT ON (one.document_id) one.document_id, corpora.id, one.url, now()
 FROM unnest(%s::text[], %s::text[], %s::text[]) AS one(document_id, corpus_key, url)
 JOIN corpora ON corpora.corpus_key = one.corpus_key
 ORDER BY one.document_id
@@ -25,7 +26,8 @@ ON CONFLICT (document_id) DO UPDATE SET min_generation = documents.min_generatio
 RETURNING document_id, published
 """
 _CLOSE: Final = """
-UPDATE documents SET min_generation = greatest(min_generation, closed.generation + 1)
+UPDATE documents SET min_generation = greatest(min_generation, closed.generation + 1),
+    fenced_at = CASE WHEN published IS NULL THEN now() END
 FROM unnest(%s::text[], %s::bigint[]) AS closed(document_id, generation)
 WHERE documents.document_id = closed.document_id
 """

@@ -82,6 +82,7 @@ class PostgresSweep:
             "payloads": keep.payloads,
             "inbox": keep.inbox,
             "keys": keep.idempotency_keys,
+            "letters": keep.dead_letters,
             "limit": limit,
         }
 

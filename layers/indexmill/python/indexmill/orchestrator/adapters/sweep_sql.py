@@ -111,6 +111,10 @@ UNION ALL SELECT 'inbox', EXISTS (SELECT FROM inbox WHERE received_at < now() - 
 UNION ALL SELECT 'idempotency_keys', EXISTS (
     SELECT FROM idempotency_keys WHERE created_at < now() - %(keys)s::interval
 )
+UNION ALL SELECT 'dead_letters', EXISTS (
+    SELECT FROM dead_letters WHERE received_at < now() - %(letters)s::interval
+)
+UNION ALL SELECT 'fences', EXISTS (SELECT FROM documents WHERE fenced_at < now() - %(inbox)s::interval)
 """
 PURGE: Final = {
     "outbox": """
@@ -132,6 +136,26 @@ DELETE FROM idempotency_keys WHERE (caller_id, key) IN (
     SELECT caller_id, key FROM idempotency_keys WHERE created_at < now() - %(keys)s::interval
     LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 )
+""",
+    "dead_letters": """
+DELETE FROM dead_letters WHERE id IN (
+    SELECT l.id FROM dead_letters AS l
+    WHERE l.received_at < now() - %(letters)s::interval AND NOT EXISTS (
+        SELECT FROM jobs WHERE jobs.id = l.job_id
+            AND (jobs.ended_at IS NULL OR jobs.ended_at >= now() - %(payloads)s::interval)
+    )
+    LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+)
+""",
+    # What was fenced and published after all stays, and is not looked at again.
+    "fences": """
+WITH old AS (
+    SELECT id, published FROM documents WHERE fenced_at < now() - %(inbox)s::interval
+    LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+), published AS (
+    UPDATE documents SET fenced_at = NULL FROM old WHERE documents.id = old.id AND old.published IS NOT NULL
+)
+DELETE FROM documents USING old WHERE documents.id = old.id AND old.published IS NULL
 """,
 }
 

@@ -1,0 +1,151 @@
+"""What failed jobs leave behind is thrown away when nothing can come back to it, and not before."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import pytest
+
+from indexmill.embedding.adapters.pgvector_index import PgVectorIndex
+from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
+from indexmill.orchestrator.adapters.postgres_sweep import PostgresSweep
+from indexmill.orchestrator.ports import DeadLetter, NewJob
+from indexmill.orchestrator.ports_sweep import Retention
+from indexmill.orchestrator.results import Decider
+from indexmill.platform.adapters.postgres import Connection, Database
+from indexmill.testing.clock import FrozenClock
+from tests.support.index_builders import version
+from tests.support.jobs import chunked, failed, new_job, scraped
+
+pytestmark = pytest.mark.integration
+
+URL = "https://example.com/leftovers/"
+
+
+@dataclass
+class Bench:
+    database: Database
+    jobs: PostgresJobs
+    view: PostgresSweep
+    truth: Connection
+
+    def rows(self, statement: str) -> list[tuple[Any, ...]]:
+        return self.truth.execute(statement.encode()).fetchall()
+
+    def age(self, days: float) -> None:
+        """Let days pass for everything that a purge looks at."""
+        for table, columns in {
+            "jobs": ("created_at", "updated_at", "ended_at"),
+            "dead_letters": ("received_at",),
+            "documents": ("fenced_at",),
+        }.items():
+            earlier = ", ".join(f"{name} = {name} - interval '{days} days'" for name in columns)
+            self.truth.execute(f"UPDATE {table} SET {earlier}".encode())
+
+    def purged(self, kind: str, limit: int = 10) -> int:
+        return self.view.purge(Retention(), limit)[kind]
+
+    def letter(self, job_id: str | None = None) -> None:
+        letter = DeadLetter(
+            "q", "{}", 1, "no message of ours", "foreign", job_id, source_id=str(uuid.uuid4())
+        )
+        self.jobs.record_dead_letter(letter)
+
+    def embedding(self, name: str) -> NewJob:
+        """Bring a new job to its embed stage."""
+        job = new_job(URL + name)
+        self.jobs.submit([job])
+        self.apply(scraped(job.job_id), chunked(job.job_id))
+        return job
+
+    def apply(self, *results: Any) -> None:
+        for result in results:
+            self.jobs.apply([result], Decider(FrozenClock()))
+
+
+@pytest.fixture
+def bench(database_url: str) -> Iterator[Bench]:
+    database = Database(database_url)
+    with psycopg.connect(database_url, autocommit=True) as truth:
+        yield Bench(database, PostgresJobs(database), PostgresSweep(database), truth)
+    database.close()
+
+
+def test_dead_letters_are_kept_as_long_as_their_queue_would_have_kept_them(bench: Bench) -> None:
+    for _ in range(3):
+        bench.letter()
+    bench.age(13.9)
+    assert bench.purged("dead_letters") == 0
+    bench.age(0.2)
+    bench.letter()
+    assert [bench.purged("dead_letters", 2) for _ in range(3)] == [2, 1, 0]
+    assert bench.rows("SELECT count(*) FROM dead_letters") == [(1,)]
+
+
+def test_a_letter_stays_while_its_job_is_at_work_or_can_be_tried_again(bench: Bench) -> None:
+    job = new_job(URL)
+    bench.jobs.submit([job])
+    bench.letter(job.job_id)
+    bench.age(30)
+    assert bench.purged("dead_letters") == 0
+    bench.apply(failed(job.job_id))
+    bench.age(6.9)
+    assert bench.purged("dead_letters") == 0
+    bench.age(0.2)
+    assert bench.purged("dead_letters") == 1
+
+
+def test_a_document_that_was_never_published_goes_when_no_message_for_it_can_be_left(bench: Bench) -> None:
+    for name in "abc":
+        bench.apply(failed(bench.embedding(name).job_id, "embedding"))
+    assert bench.rows("SELECT count(*) FROM documents WHERE published IS NULL") == [(3,)]
+    bench.age(13.9)
+    assert bench.purged("fences") == 0
+    bench.age(0.2)
+    assert [bench.purged("fences", 2) for _ in range(3)] == [2, 1, 0]
+    assert bench.rows("SELECT count(*) FROM documents") == [(0,)]
+
+
+def test_a_fence_lasts_from_the_last_failure_on(bench: Bench) -> None:
+    job = bench.embedding("again")
+    bench.apply(failed(job.job_id, "embedding"))
+    bench.age(10)
+    bench.truth.execute(
+        "UPDATE jobs SET status = 'embedding', failed_stage = NULL, error = NULL, attempt = 2"
+    )
+    bench.apply(failed(job.job_id, "embedding", attempt=2))
+    bench.age(10)
+    assert bench.purged("fences") == 0
+    bench.age(4.1)
+    assert bench.purged("fences") == 1
+
+
+def test_a_document_that_was_published_after_all_stays(bench: Bench) -> None:
+    job = bench.embedding("published")
+    bench.apply(failed(job.job_id, "embedding"))
+    index = PgVectorIndex(bench.database)
+    index.publish([version(["some text"], generation=10**9, to=job.target)])
+    bench.age(15)
+    assert bench.purged("fences") == 0
+    assert bench.rows("SELECT published, fenced_at FROM documents") == [(10**9, None)]
+
+
+def test_nothing_of_a_document_that_goes_is_left_in_the_index(bench: Bench) -> None:
+    job = bench.embedding("late")
+    bench.apply(failed(job.job_id, "embedding"))
+    index = PgVectorIndex(bench.database)
+    index.publish([version(["too late"], generation=1, to=job.target)])
+    bench.age(15)
+    assert bench.purged("fences") == 1
+    tables = ("documents", "chunks", "memberships", "vectors", "postings")
+    assert {bench.rows(f"SELECT count(*) FROM {table}")[0][0] for table in tables} == {0}
+
+
+def test_publishing_a_document_that_goes_well_leaves_no_fence(bench: Bench) -> None:
+    job = bench.embedding("well")
+    PgVectorIndex(bench.database).publish([version(["some text"], generation=5, to=job.target)])
+    assert bench.rows("SELECT published, fenced_at FROM documents") == [(5, None)]
