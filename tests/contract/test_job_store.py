@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -95,6 +96,28 @@ def test_a_failed_send_is_counted_and_parked_in_the_end(store_and_age: tuple[Job
         store.mark_failed([row.id], "queue_unavailable")
     age(31)
     assert store.claim(10) == []
+
+
+def test_messages_are_taken_over_from_whoever_holds_them(store_and_age: tuple[JobStore, Age]) -> None:
+    store, age = store_and_age
+    jobs = [new_job(f"https://example.com/{at}") for at in range(4)]
+    for job in jobs:
+        store.submit([job])
+    held, sent, parked, other = (job.first.id for job in jobs)
+    store.mark_sent([sent])
+    for _ in range(10):
+        store.mark_failed([parked], "queue_unavailable")
+    assert [row.id for row in store.take_over([held, sent, parked, "no-such-row"])] == [held]
+    age(31)
+    assert [row.id for row in store.take_over([other])] == [other]
+    assert [row.id for row in store.claim(10)] == [held]
+
+
+def test_a_message_of_a_job_that_is_not_admitted_is_not_taken_over(store: JobStore) -> None:
+    first, after = new_job(), new_job("https://example.com/after")
+    store.submit([first])
+    store.submit([replace(after, depends_on=(first.job_id,))])
+    assert store.take_over([after.first.id]) == []
 
 
 def test_a_queue_that_is_away_parks_nothing(store_and_age: tuple[JobStore, Age]) -> None:

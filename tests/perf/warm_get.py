@@ -36,7 +36,7 @@ def main() -> None:
     """Print the figures as one JSON line."""
     from indexmill.orchestrator.routes import routes
     from indexmill.orchestrator.settings import OrchestratorApiSettings
-    from indexmill.orchestrator.wiring import Parts, build_api
+    from indexmill.orchestrator.wiring import ApiParts, build_api
     from indexmill.platform.http_app import create_app
     from indexmill.platform.lambda_http import lambda_handler
     from indexmill.platform.observability import Observability
@@ -44,16 +44,18 @@ def main() -> None:
     from indexmill.testing.job_store import InMemoryJobs
     from indexmill.testing.job_verbs import InMemoryVerbs
     from indexmill.testing.queues import InMemoryQueue
+    from indexmill.testing.successor import InMemorySuccessor
     from tests.support.events import FakeContext, api_event, caller_claims
     from tests.support.function_env import environment
-    from tests.support.jobs import TwinChunker, new_job
+    from tests.support.jobs import new_job
 
     observability = Observability("orchestrator")
     store, job = InMemoryJobs(FrozenClock()), new_job()
     store.submit([job])
     queues = {"scraping": InMemoryQueue(), "embedding": InMemoryQueue()}
     settings = OrchestratorApiSettings.from_environment(environment("OrchestratorApi"))
-    api = build_api(settings, Parts(store, InMemoryVerbs(store), dict(queues), TwinChunker(), observability))
+    successor = InMemorySuccessor()
+    api = build_api(settings, ApiParts(store, InMemoryVerbs(store), dict(queues), successor, observability))
     app = create_app("Indexmill Orchestrator", [routes(api)], observability)
     handler = lambda_handler(app, observability)
     event = api_event("GET", f"/orchestrator/jobs/{job.job_id}", caller=caller_claims())

@@ -21,6 +21,7 @@ from indexmill.contracts.messages import (
     Target,
     write,
 )
+from indexmill.orchestrator.hand_over import HandOver, TakeOver
 from indexmill.orchestrator.ports import JobStore, NewJob, OutboxRow
 from indexmill.orchestrator.ports_chunking import ChunkerAway
 from indexmill.orchestrator.relay import CallRelay, Relay
@@ -31,6 +32,7 @@ from indexmill.platform.observability import Observability
 from indexmill.testing.clock import FrozenClock
 from indexmill.testing.job_store import InMemoryJobs
 from indexmill.testing.queues import InMemoryQueue
+from indexmill.testing.successor import InMemorySuccessor
 
 CALLER = CallerContext(caller_id="0123456789abcdef")
 INTERNAL = CallerContext(caller_id="feedfeedfeedfeed", internal=True)
@@ -163,6 +165,8 @@ class Pipeline:
         self.record = Recorder(self.store, Decider(self.clock), self.observability)
         self.calls = CallRelay(self.relay, self.chunker, self.record, 50_000, self.clock)
         self.results = ResultBatch(self.record, self.calls, self.clock)
+        self.successor = InMemorySuccessor(TakeOver(self.store, self.calls))
+        self.hand_over = HandOver(self.relay, self.successor)
 
     def submit(self, url: str | None = None, ctx: CallerContext = CALLER) -> str:
         """Submit one URL, one of its own if none is given, and return its job's id."""

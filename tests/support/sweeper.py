@@ -11,7 +11,6 @@ from indexmill.orchestrator.wiring import Parts
 from indexmill.orchestrator.wiring_sweep import SweepParts, assemble_sweeper
 from indexmill.testing.breakers import InMemoryBreakers
 from indexmill.testing.job_store import InMemoryJobs
-from indexmill.testing.job_verbs import InMemoryVerbs
 from indexmill.testing.queues import InMemoryQueue
 from indexmill.testing.sweep_store import InMemorySweep
 from tests.support.jobs import Pipeline
@@ -73,7 +72,7 @@ class Sweeping(Pipeline):
             breakers=self.breakers,
             clock=self.clock,
         )
-        parts = Parts(self.store, InMemoryVerbs(self.jobs), dict(queues), self.chunker, self.observability)
+        parts = Parts(self.store, dict(queues), self.chunker, self.observability)
         return assemble_sweeper(parts, own)
 
     def tick(self, times: int = 1) -> list[dict[str, int]]:

@@ -25,6 +25,8 @@ _STEPS: Final = {
     ("embedding", "failed"),
 }
 """Within one attempt. From scraping to its end: unchanged content, and stages that a job leaves out."""
+_RESUMED: Final = {("pending", "chunking"), ("pending", "embedding")}
+"""How a later attempt may go on: at the stage that failed."""
 _AGAIN: Final = ("pending", *_ACTIVE)
 """Where the next attempt may begin; only after a failure."""
 
@@ -130,6 +132,7 @@ def _step_errors(before: tuple[Any, ...], step: tuple[Any, ...]) -> list[str]:
     if came_from != before[2]:
         return [f"went from {came_from} to {to} although it was {before[2]}"]
     if number == before[0]:
-        return [] if (came_from, to) in _STEPS else [f"went from {came_from} to {to}"]
+        known = _STEPS | _RESUMED if number > 1 else _STEPS
+        return [] if (came_from, to) in known else [f"went from {came_from} to {to}"]
     begins = number == before[0] + 1 and came_from == "failed" and to in _AGAIN
     return [] if begins else [f"attempt {number} begins with {came_from} to {to} after attempt {before[0]}"]

@@ -11,7 +11,6 @@ import pytest
 from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
 from indexmill.orchestrator.adapters.postgres_sweep import PostgresSweep
-from indexmill.orchestrator.adapters.postgres_verbs import PostgresVerbs
 from indexmill.orchestrator.submit import SubmitJobs
 from indexmill.orchestrator.sweep import SweepJobs
 from indexmill.orchestrator.wiring import Parts
@@ -43,8 +42,7 @@ class RealSweeping(Pipeline):
             breakers=InMemoryBreakers(),
             clock=self.clock,
         )
-        verbs = PostgresVerbs(database)
-        parts = Parts(self.store, verbs, dict(queues), self.chunker, self.observability)
+        parts = Parts(self.store, dict(queues), self.chunker, self.observability)
         self.sweep: SweepJobs = assemble_sweeper(parts, own)
 
     def rows(self, statement: str) -> list[tuple[object, ...]]:

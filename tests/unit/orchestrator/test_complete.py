@@ -16,7 +16,7 @@ FAILED = {"stage": "scraping", "status": "failed", "error_code": "http_500", "er
 
 
 def complete(p: Pipeline, job_id: str, payload: dict[str, object], ctx: CallerContext = INTERNAL) -> str:
-    use_case = CompleteStage(p.record, p.calls)
+    use_case = CompleteStage(p.record, p.hand_over)
     return use_case(ctx, job_id, StageCompletePayload.model_validate(payload)).status
 
 

@@ -26,10 +26,10 @@ class Mill(Pipeline):
         super().__init__()
         assert isinstance(self.store, InMemoryJobs)
         self.verbs = InMemoryVerbs(self.store)
-        self.accept = SubmitJobs(self.store, self.relay)
-        self.cancel_job = CancelJob(self.verbs, self.calls, self.clock)
-        self.retry_jobs = RetryJobs(self.store, self.verbs, self.calls)
-        self.replays = ReplayJobs(self.store, self.verbs, self.relay)
+        self.accept = SubmitJobs(self.store, self.hand_over)
+        self.cancel_job = CancelJob(self.verbs, self.hand_over, self.clock)
+        self.retry_jobs = RetryJobs(self.store, self.verbs, self.hand_over)
+        self.replays = ReplayJobs(self.store, self.verbs, self.hand_over)
         self.read_batch = ReadBatch(self.verbs)
 
     def send(self, key: str | None = None, ctx: CallerContext = CALLER, **request: Any) -> SubmitResponse:

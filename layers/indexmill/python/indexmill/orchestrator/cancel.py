@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import Job
 from indexmill.orchestrator.read import is_job_id
-from indexmill.orchestrator.relay import CallRelay
+from indexmill.orchestrator.relay import Sender
 from indexmill.orchestrator.verb_ports import JobVerbs
 from indexmill.orchestrator.verb_rules import unknown_job
 from indexmill.platform.clock import Clock
@@ -18,7 +18,7 @@ class CancelJob:
     """The cancel use case."""
 
     verbs: JobVerbs
-    relay: CallRelay
+    relay: Sender
     clock: Clock
 
     def __call__(self, ctx: CallerContext, job_id: str, reason: str) -> Job:
@@ -29,5 +29,5 @@ class CancelJob:
         if not is_job_id(job_id):
             raise unknown_job()
         outcome = self.verbs.cancel(ctx.caller_id, job_id, reason, self.clock.now())
-        self.relay.run(outcome.outbox)
+        self.relay.send(outcome.outbox)
         return outcome.job

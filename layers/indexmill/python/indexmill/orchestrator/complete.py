@@ -15,7 +15,7 @@ from indexmill.contracts.http_jobs import StageCompletePayload, StageCompleteRes
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.messages import Chunked, Embedded, StageFailure, StageResult
 from indexmill.orchestrator.ports import JobState
-from indexmill.orchestrator.relay import CallRelay
+from indexmill.orchestrator.relay import Sender
 from indexmill.orchestrator.results import Recorder
 from indexmill.orchestrator.state_machine import Verdict
 
@@ -25,7 +25,7 @@ class CompleteStage:
     """The internal callback use case."""
 
     record: Recorder
-    relay: CallRelay
+    relay: Sender
 
     def __call__(
         self, ctx: CallerContext, job_id: str, payload: StageCompletePayload
@@ -41,7 +41,7 @@ class CompleteStage:
         if current is None:
             raise CallerError(ErrorCode.NOT_FOUND, "No such job.")
         (change,) = self.record.changes([_as_result(current, payload)])
-        self.relay.run(list(change.outbox))
+        self.relay.send(list(change.outbox))
         verdict = change.decision.verdict
         if verdict is Verdict.EARLY:
             raise CallerError(

@@ -264,6 +264,10 @@ class JobStore(Protocol):
         """Take unsent messages that nobody else holds."""
         ...
 
+    def take_over(self, ids: Sequence[str]) -> list[OutboxRow]:
+        """Take these messages from whoever holds them, less those that are out, parked or not admitted."""
+        ...
+
     def mark_sent(self, ids: Sequence[str]) -> None:
         """Note that these messages are out."""
         ...

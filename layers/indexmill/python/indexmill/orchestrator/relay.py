@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal, Protocol, cast
 
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.messages import ChunkCall, Chunked, StageFailure, StageResult
@@ -27,6 +27,14 @@ ApplyResults = Callable[[Sequence[StageResult]], list[OutboxRow]]
 def too_large(row: OutboxRow) -> bool:
     """Say whether no queue would take the row: its job must fail, for waiting does not make it smaller."""
     return row.kind == "queue" and len(row.payload.encode()) > MESSAGE_BYTES
+
+
+class Sender(Protocol):
+    """What a use case does with the messages that it committed."""
+
+    def send(self, rows: Sequence[OutboxRow]) -> None:
+        """Get rows out that this process holds. Never raises for what is away."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +66,10 @@ class Relay:
                 self.queues[stage].send([row.payload for row in group], [row.caller_id for row in group])
             )
         except TransientError as error:
-            self._note_failed([row.id for row in group], error.code, away=True)
+            self.note_failed([row.id for row in group], error.code, away=True)
             return []
         if refused:
-            self._note_failed([group[at].id for at in sorted(refused)], ErrorCode.QUEUE_UNAVAILABLE)
+            self.note_failed([group[at].id for at in sorted(refused)], ErrorCode.QUEUE_UNAVAILABLE)
         return [row.id for at, row in enumerate(group) if at not in refused]
 
     def note_sent(self, ids: list[str]) -> None:
@@ -72,7 +80,8 @@ class Relay:
             # The messages are out; unmarked rows are sent once more later, a copy that the fence ignores.
             return
 
-    def _note_failed(self, ids: list[str], error: str, *, away: bool = False) -> None:
+    def note_failed(self, ids: list[str], error: str, *, away: bool = False) -> None:
+        """Note which rows are not out. Never raises for a store that is away."""
         try:
             self.store.mark_failed(ids, error, away=away)
         except TransientError:

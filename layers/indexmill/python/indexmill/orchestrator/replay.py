@@ -15,7 +15,7 @@ from indexmill.orchestrator.pipeline import FIRST
 from indexmill.orchestrator.ports import JobStore, NewJob, OutboxRow
 from indexmill.orchestrator.quotas import admission_tier
 from indexmill.orchestrator.read import is_job_id
-from indexmill.orchestrator.relay import Relay
+from indexmill.orchestrator.relay import Sender
 from indexmill.orchestrator.verb_ports import JobVerbs, Original
 from indexmill.orchestrator.verb_rules import unknown_job
 from indexmill.platform.ids import new_id
@@ -30,7 +30,7 @@ class ReplayJobs:
 
     store: JobStore
     verbs: JobVerbs
-    relay: Relay
+    relay: Sender
     make_id: Callable[[], str] = new_id
 
     def replay(self, ctx: CallerContext, job_id: str, request: ReplayRequest, request_id: str) -> Job:

@@ -11,7 +11,7 @@ from indexmill.contracts.identity import CallerContext, corpus_name
 from indexmill.contracts.job import Job, JobStatus
 from indexmill.orchestrator.ports import JobFilter, JobStore, OutboxRow
 from indexmill.orchestrator.read import is_job_id
-from indexmill.orchestrator.relay import CallRelay
+from indexmill.orchestrator.relay import Sender
 from indexmill.orchestrator.verb_ports import JobVerbs
 from indexmill.orchestrator.verb_rules import unknown_job
 from indexmill.platform.ids import new_id
@@ -23,7 +23,7 @@ class RetryJobs:
 
     store: JobStore
     verbs: JobVerbs
-    relay: CallRelay
+    relay: Sender
     make_id: Callable[[], str] = new_id
 
     def one(self, ctx: CallerContext, job_id: str) -> Job:
@@ -35,7 +35,7 @@ class RetryJobs:
         if not is_job_id(job_id):
             raise unknown_job()
         outcome = self.verbs.retry(ctx.caller_id, job_id, self.make_id())
-        self.relay.run(outcome.outbox)
+        self.relay.send(outcome.outbox)
         return outcome.job
 
     def every(self, ctx: CallerContext, request: RetryRequest) -> RetryReport:
@@ -54,7 +54,7 @@ class RetryJobs:
             else:
                 report.retried.append(job.job_id)
                 rows.extend(outcome.outbox)
-        self.relay.run(rows)
+        self.relay.send(rows)
         return report
 
 

@@ -36,6 +36,11 @@ class OrchestratorSettings(AdmissionSettings):
     database_url_secret_arn: str | None = None
     scrape_queue_url: str
     embed_queue_url: str
+
+
+class ChunkingCallerSettings(OrchestratorSettings):
+    """What those need that call Chunking and wait for it."""
+
     chunking_function: str
     chunk_timeout_seconds: int = 30
 
@@ -46,6 +51,8 @@ class OrchestratorApiSettings(OrchestratorSettings):
     function: ClassVar[str] = "OrchestratorApi"
 
     database_answer_seconds: float = 4.0
+    results_function: str
+    """Goes on with what would take longer than a caller should wait."""
     allowed_private_hosts: str = ""
     state_table: str
     stream_token_key: str | None = None
@@ -66,7 +73,7 @@ class OrchestratorStreamSettings(AdmissionSettings):
     integration_timeout_seconds: float = 29.0
 
 
-class OrchestratorResultsSettings(OrchestratorSettings):
+class OrchestratorResultsSettings(ChunkingCallerSettings):
     """orchestrator/results."""
 
     function: ClassVar[str] = "OrchestratorResults"
@@ -75,7 +82,7 @@ class OrchestratorResultsSettings(OrchestratorSettings):
     callbacks_dlq_url: str
 
 
-class OrchestratorSweeperSettings(OrchestratorSettings):
+class OrchestratorSweeperSettings(ChunkingCallerSettings):
     """orchestrator/sweeper."""
 
     function: ClassVar[str] = "OrchestratorSweeper"
@@ -90,7 +97,7 @@ class OrchestratorSweeperSettings(OrchestratorSettings):
     state_table: str
 
 
-class OrchestratorDeadLettersSettings(OrchestratorSettings):
+class OrchestratorDeadLettersSettings(ChunkingCallerSettings):
     """orchestrator/dead_letters."""
 
     function: ClassVar[str] = "OrchestratorDeadLetters"

@@ -16,7 +16,7 @@ from indexmill.orchestrator.idempotency import body_digest, check_key
 from indexmill.orchestrator.pipeline import FIRST
 from indexmill.orchestrator.ports import Accepted, JobStore, NewJob, Once, OutboxRow
 from indexmill.orchestrator.quotas import admission_tier
-from indexmill.orchestrator.relay import Relay
+from indexmill.orchestrator.relay import Sender
 from indexmill.platform.ids import new_id
 from indexmill.platform.urls import AllowedHosts, canonical_url
 
@@ -38,7 +38,7 @@ class SubmitJobs:
     """The submit use case."""
 
     store: JobStore
-    relay: Relay
+    relay: Sender
     allowed_private_hosts: AllowedHosts = frozenset()
     make_id: Callable[[], str] = new_id
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
@@ -67,4 +68,12 @@ class JobVerbs(Protocol):
 
     def batch(self, caller_id: str, batch_id: str) -> list[BatchLine]:
         """Return how many of the batch's jobs stand where; empty for an unknown batch."""
+        ...
+
+
+class Successor(Protocol):
+    """Another function, which has the time to go on with messages that this process holds."""
+
+    def go_on(self, message_ids: Sequence[str]) -> None:
+        """Have them run; returns before they are. Raises TransientError(queue_unavailable)."""
         ...

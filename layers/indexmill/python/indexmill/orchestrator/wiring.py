@@ -8,6 +8,7 @@ from functools import partial
 from indexmill.contracts.content import INLINE_LIMIT_BYTES
 from indexmill.contracts.messages import StageResult
 from indexmill.orchestrator.adapters.lambda_chunker import LambdaChunker
+from indexmill.orchestrator.adapters.lambda_successor import LambdaSuccessor
 from indexmill.orchestrator.adapters.postgres_history import PostgresHistory
 from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
 from indexmill.orchestrator.adapters.postgres_verbs import PostgresVerbs
@@ -16,6 +17,7 @@ from indexmill.orchestrator.cancel import CancelJob
 from indexmill.orchestrator.complete import CompleteStage
 from indexmill.orchestrator.dead_letters import BuryDeadLetters
 from indexmill.orchestrator.grant_stream import GrantStream
+from indexmill.orchestrator.hand_over import HandOver, TakeOver
 from indexmill.orchestrator.history import ReadHistory
 from indexmill.orchestrator.ports import JobStore
 from indexmill.orchestrator.ports_chunking import Chunker
@@ -25,13 +27,14 @@ from indexmill.orchestrator.replay import ReplayJobs
 from indexmill.orchestrator.results import Decider, Recorder, ResultBatch
 from indexmill.orchestrator.retry import RetryJobs
 from indexmill.orchestrator.settings import (
+    ChunkingCallerSettings,
     OrchestratorApiSettings,
     OrchestratorDeadLettersSettings,
     OrchestratorResultsSettings,
     OrchestratorSettings,
 )
 from indexmill.orchestrator.submit import SubmitJobs
-from indexmill.orchestrator.verb_ports import JobVerbs
+from indexmill.orchestrator.verb_ports import JobVerbs, Successor
 from indexmill.platform.adapters.dynamodb_progress import DynamoDbProgress
 from indexmill.platform.adapters.postgres import ANSWER_S, Database
 from indexmill.platform.adapters.s3_blobs import S3Blobs
@@ -54,18 +57,27 @@ class Parts:
     """What the use cases are made of; tests put twins in."""
 
     store: JobStore
-    verbs: JobVerbs
     queues: dict[str, Queue]
     chunker: Chunker
     observability: Observability
 
 
 @dataclass(frozen=True, slots=True)
+class ApiParts:
+    """The same for the HTTP functions, which wait for nobody."""
+
+    store: JobStore
+    verbs: JobVerbs
+    queues: dict[str, Queue]
+    successor: Successor
+    observability: Observability
+
+
+@dataclass(frozen=True, slots=True)
 class Orchestrator:
-    """What every function of the service shares, built from one set of parts."""
+    """What every function of the service shares that no caller waits for, built from one set of parts."""
 
     parts: Parts
-    relay: Relay
     calls: CallRelay
     record: Recorder
 
@@ -75,7 +87,7 @@ def assemble(parts: Parts) -> Orchestrator:
     relay = Relay(parts.store, parts.queues)
     record = Recorder(parts.store, Decider(SystemClock()), parts.observability)
     calls = CallRelay(relay, parts.chunker, record, INLINE_LIMIT_BYTES - _ENVELOPE_BYTES)
-    return Orchestrator(parts, relay, calls, record)
+    return Orchestrator(parts, calls, record)
 
 
 def build_database(settings: OrchestratorSettings, answer_s: float = ANSWER_S) -> Database:
@@ -84,21 +96,34 @@ def build_database(settings: OrchestratorSettings, answer_s: float = ANSWER_S) -
     return Database(url, answer_s=answer_s)
 
 
-def build_parts(settings: OrchestratorSettings, database: Database | None = None) -> Parts:
+def build_parts(settings: ChunkingCallerSettings, database: Database | None = None) -> Parts:
     """Build the real adapters; nothing is connected before its first use."""
     database = database or build_database(settings)
     return Parts(
         store=PostgresJobs(database, settings.limits),
-        verbs=PostgresVerbs(database, settings.limits),
-        queues={
-            "scraping": SqsQueue(settings.scrape_queue_url),
-            "embedding": SqsQueue(settings.embed_queue_url),
-        },
+        queues=_queues(settings),
         chunker=LambdaChunker(
             settings.chunking_function, timeout_s=settings.chunk_timeout_seconds + _CALL_SLACK_S
         ),
         observability=Observability("orchestrator", level=settings.log_level),
     )
+
+
+def _api_parts(settings: OrchestratorApiSettings, database: Database) -> ApiParts:
+    return ApiParts(
+        store=PostgresJobs(database, settings.limits),
+        verbs=PostgresVerbs(database, settings.limits),
+        queues=_queues(settings),
+        successor=LambdaSuccessor(settings.results_function),
+        observability=Observability("orchestrator", level=settings.log_level),
+    )
+
+
+def _queues(settings: OrchestratorSettings) -> dict[str, Queue]:
+    return {
+        "scraping": SqsQueue(settings.scrape_queue_url),
+        "embedding": SqsQueue(settings.embed_queue_url),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,40 +143,44 @@ class Api:
     observability: Observability
 
 
-def build_api(settings: OrchestratorApiSettings, parts: Parts | None = None) -> Api:
+def build_api(settings: OrchestratorApiSettings, parts: ApiParts | None = None) -> Api:
     """Build orchestrator/api."""
     database = build_database(settings, settings.database_answer_seconds)
-    shared = assemble(parts or build_parts(settings, database))
+    parts = parts or _api_parts(settings, database)
     allowed = parse_allowed_hosts(settings.allowed_private_hosts)
     clock = SystemClock()
-    store, verbs = shared.parts.store, shared.parts.verbs
+    store, verbs = parts.store, parts.verbs
+    send = HandOver(Relay(store, parts.queues), parts.successor)
     read = ReadJobs(store, DynamoDbProgress(settings.state_table, clock))
     secret = partial(resolve, settings.stream_token_key, settings.stream_token_key_secret_arn)
     return Api(
-        SubmitJobs(store, shared.relay, allowed),
+        SubmitJobs(store, send, allowed),
         read,
         ReadHistory(PostgresHistory(database)),
-        CompleteStage(shared.record, shared.calls),
+        CompleteStage(Recorder(store, Decider(clock), parts.observability), send),
         GrantStream(read, clock, secret),
-        CancelJob(verbs, shared.calls, clock),
-        RetryJobs(store, verbs, shared.calls),
-        ReplayJobs(store, verbs, shared.relay),
+        CancelJob(verbs, send, clock),
+        RetryJobs(store, verbs, send),
+        ReplayJobs(store, verbs, send),
         ReadBatch(verbs),
         clock,
-        shared.parts.observability,
+        parts.observability,
     )
 
 
-def build_results(settings: OrchestratorResultsSettings, parts: Parts | None = None) -> SqsBatch[StageResult]:
-    """Build orchestrator/results."""
+def build_results(
+    settings: OrchestratorResultsSettings, parts: Parts | None = None
+) -> tuple[SqsBatch[StageResult], TakeOver]:
+    """Build orchestrator/results: what it does with a queue's reports, and with what is handed over to it."""
     shared = assemble(parts or build_parts(settings))
-    return SqsBatch(
+    reports = SqsBatch(
         StageResult,
         ResultBatch(shared.record, shared.calls, SystemClock()),
         source=SqsQueue(settings.callbacks_queue_url),
         dead=SqsQueue(settings.callbacks_dlq_url),
         observability=shared.parts.observability,
     )
+    return reports, TakeOver(shared.parts.store, shared.calls)
 
 
 def build_dead_letters(

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from indexmill.orchestrator.ports import OutboxRow
 from indexmill.platform.clock import Clock
-from indexmill.testing.job_records import CLAIM, Row
+from indexmill.testing.job_records import CLAIM, HELD, Row
 
 _AFTER_FAILURE = timedelta(seconds=10)
 _PARK_AFTER = 10
@@ -41,6 +41,14 @@ class InMemoryOutbox:
         free = [row for row in unsent if row.claimed_until <= now][:limit]
         for row in free:
             row.claimed_until = now + CLAIM
+        return [replace(row.row, tries=row.tries) for row in free]
+
+    def take_over(self, ids: Sequence[str]) -> list[OutboxRow]:
+        """Take these messages from whoever holds them."""
+        named = (self.rows[each] for each in ids if each in self.rows)
+        free = [row for row in named if not row.sent and not row.parked and row.claimed_until < HELD]
+        for row in free:
+            row.claimed_until = self.clock.now() + CLAIM
         return [replace(row.row, tries=row.tries) for row in free]
 
     def mark_sent(self, ids: Sequence[str]) -> None:

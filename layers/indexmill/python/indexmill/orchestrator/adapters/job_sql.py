@@ -121,6 +121,11 @@ WHERE id IN (
 )
 RETURNING id, job_id, attempt, stage, kind, payload, tries, caller_id
 """
+TAKE_OVER: Final = f"""
+UPDATE outbox SET claimed_until = now() + interval '{CLAIM_S} seconds'
+WHERE id = ANY(%s) AND sent_at IS NULL AND parked_at IS NULL AND claimed_until < 'infinity'
+RETURNING id, job_id, attempt, stage, kind, payload, tries, caller_id
+"""
 MARK_SENT: Final = "UPDATE outbox SET sent_at = now(), last_error = NULL WHERE id = ANY(%s)"
 # A call is the stage's work itself: its job tells until when it waits. A job that is just being moved on is
 # left alone, and so nobody waits for anybody here.

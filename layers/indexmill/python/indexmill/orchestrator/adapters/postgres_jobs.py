@@ -138,6 +138,10 @@ class PostgresJobs:
         """Take unsent messages that nobody else holds."""
         return self._rows(sql.CLAIM, limit)
 
+    def take_over(self, ids: Sequence[str]) -> list[OutboxRow]:
+        """Take these messages from whoever holds them."""
+        return self._rows(sql.TAKE_OVER, list(ids))
+
     def mark_sent(self, ids: Sequence[str]) -> None:
         """Note that these messages are out."""
         self._database.read(lambda connection: connection.execute(sql.MARK_SENT, (list(ids),)))
@@ -168,6 +172,6 @@ class PostgresJobs:
     def _told(self, caller_id: str, jobs: list[Job]) -> list[Job]:
         return self._database.read(lambda connection: self._forecasts.told(connection, caller_id, jobs))
 
-    def _rows(self, statement: str, limit: int) -> list[OutboxRow]:
-        rows = self._database.read(lambda connection: connection.execute(statement, (limit,)).fetchall())
+    def _rows(self, statement: str, value: int | list[str]) -> list[OutboxRow]:
+        rows = self._database.read(lambda connection: connection.execute(statement, (value,)).fetchall())
         return [OutboxRow(*row) for row in rows]
