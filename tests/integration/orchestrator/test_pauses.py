@@ -1,0 +1,36 @@
+"""A pause that would hold nothing back is refused where it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from psycopg.errors import CheckViolation
+
+from indexmill.orchestrator.pipeline import STAGES
+from indexmill.orchestrator.switches import EVERY_STAGE
+from indexmill.platform.adapters.postgres import Connection
+
+pytestmark = pytest.mark.integration
+
+PAUSE = "INSERT INTO pauses (stage, reason, paused_by) VALUES (%s, 'a test', 'me')"
+WITH_QUEUE = [stage.name for stage in STAGES if stage.transport == "queue"]
+CALLED = [stage.name for stage in STAGES if stage.transport == "call"]
+
+
+@pytest.fixture
+def operator(database_url: str) -> Iterator[Connection]:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.mark.parametrize("stage", [EVERY_STAGE, *WITH_QUEUE])
+def test_what_has_a_switch_can_be_paused(operator: Connection, stage: str) -> None:
+    operator.execute(PAUSE, (stage,))
+
+
+@pytest.mark.parametrize("stage", [*CALLED, "embeding", ""])
+def test_what_has_none_cannot_and_the_refusal_says_so(operator: Connection, stage: str) -> None:
+    with pytest.raises(CheckViolation, match="only_scraping_embedding_or_all_can_be_paused"):
+        operator.execute(PAUSE, (stage,))
