@@ -178,6 +178,35 @@ def test_in_front_of_a_long_queue_a_job_must_have_been_passed(bench: Bench) -> N
     assert bench.silent(passed=True) == [lost.job_id, stranger.job_id]
 
 
+def test_a_job_was_passed_when_what_was_sent_a_minute_later_is_through(bench: Bench) -> None:
+    def passed() -> dict[str, int]:
+        return dict(bench.view.passed(bench.view.now() - timedelta(seconds=60)))
+
+    for caller_id in ("0123456789abcdef", "somebody-else"):
+        bench.submit(caller_id)
+    bench.age(61)
+    later = bench.submit()
+    bench.age(20)
+    bench.apply(scraped(later.job_id))
+    assert passed() == {}
+    bench.age(10)
+    assert passed() == {"scraping": 1}
+    bench.age(2 * MINUTE)
+    assert passed() == {}
+
+
+def test_a_job_that_said_when_it_goes_on_was_not_passed(bench: Bench) -> None:
+    job = bench.submit()
+    waits = {"tries": 1, "next_retry_at": bench.view.now() + timedelta(hours=1), "cause": "http_503"}
+    note = {"status": "retrying", "document": None, "retrying": Retrying.model_validate(waits)}
+    bench.apply(scraped(job.job_id).model_copy(update=note))
+    bench.age(70)
+    later = bench.submit()
+    bench.age(60)
+    bench.apply(scraped(later.job_id))
+    assert bench.view.passed(bench.view.now()) == {}
+
+
 def test_a_message_is_sent_again_once_with_its_own_id(bench: Bench) -> None:
     job = bench.submit()
     bench.age(61)

@@ -37,8 +37,8 @@ _EXECUTIONS: Final = 1.01
 _NOW: Final = "SELECT extract(epoch FROM clock_timestamp())::float8"
 _OPEN: Final = "SELECT count(*) FROM jobs WHERE status NOT IN ('done', 'failed')"
 _NOTICED: Final = """
-SELECT extract(epoch FROM opened_at)::float8, (detail->>'missing')::int FROM incidents
-WHERE kind = 'messages_missing' AND subject = 'scraping' ORDER BY opened_at
+SELECT extract(epoch FROM opened_at)::float8, kind, detail FROM incidents
+WHERE kind IN ('messages_missing', 'jobs_passed') AND subject = 'scraping' ORDER BY opened_at
 """
 _AGAIN: Final = "SELECT job_id, rescues FROM outbox WHERE rescues > 0"
 _ENDS: Final = "SELECT status, count(*) FROM jobs GROUP BY status"
@@ -139,14 +139,16 @@ def check(run: Run, pages: list[Page]) -> None:
     eventually(lambda: run.database.execute(_NOTICED).fetchall() or None, "it is noticed", NOTICED_S)
     eventually(lambda: run.one(_OPEN) == 0, "all jobs end", _ALL_END_S)
     took = run.one(_NOW) - deleted
-    [(noticed, missing), *_] = run.database.execute(_NOTICED).fetchall()
+    incidents = run.database.execute(_NOTICED).fetchall()
+    noticed = incidents[0][0]
+    told = [f"{kind} {detail} after {at - deleted:.0f} s" for at, kind, detail in incidents]
     again: dict[str, int] = dict(run.database.execute(_AGAIN).fetchall())
     ends: dict[str, int] = dict(run.database.execute(_ENDS).fetchall())
     executions = run.executions()
     log.info(
-        "%d messages in the queue, %d deleted: %d missing noticed after %.0f s, %d sent again, %d of them"
-        " lost; all ended after %.0f s: %s; executions per job %.4f",
-        *(queued, len(lost), missing, noticed - deleted, sum(again.values()), len(lost & set(again))),
+        "%d messages in the queue, %d deleted: %s; %d sent again, %d of them lost; all ended after %.0f s:"
+        " %s; executions per job %.4f",
+        *(queued, len(lost), "; ".join(told), sum(again.values()), len(lost & set(again))),
         *(took, ends, executions),
     )
     assert queued >= _LEAST_QUEUED

@@ -11,6 +11,10 @@ MOST_RESCUES: Final = 3
 """A message that was sent again so often without any effect will not get through."""
 
 
+PASSED_FOR: Final = timedelta(seconds=90)
+"""A job that was passed and silent for so long lost its message, or a worker died with it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Silent:
     """A job that waits for a stage, and that nothing happened to for some time."""
@@ -80,6 +84,15 @@ class SweepStore(Protocol):
         With `passed` only those that others of the same caller have passed, or that are silent for half an
         hour: in front of a long queue everybody is silent. Those that were sent again MOST_RESCUES times come
         last.
+        """
+        ...
+
+    def passed(self, before: datetime) -> Mapping[str, int]:
+        """Return, by stage, how many of its jobs were passed.
+
+        Others of the same caller that were sent a minute later have left the stage just now. Only jobs count
+        whose message is out since `before`, that nothing happened to for PASSED_FOR, and that did not say
+        when they go on.
         """
         ...
 

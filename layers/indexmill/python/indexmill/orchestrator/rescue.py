@@ -19,6 +19,8 @@ from indexmill.platform.observability import Observability
 _LONGEST_WAIT: Final = timedelta(hours=12)
 """A queue hides a message no longer than that."""
 _AT_ONCE: Final = 5_000
+_PASSED: Final = ", passed"
+"""Behind a stage's name: the count of those that were passed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,25 @@ class Rescue:
         details = {stage: {"missing": number} for stage, number in confirmed.items()}
         self.store.incidents("messages_missing", details)
         return again
+
+    def passed(self, tally: Tally) -> int:
+        """Tell how many jobs two ticks agree were passed by others, and return how many.
+
+        In the midst of thousands the count misses little: whatever is just moving may be the missing one. But
+        a lost message is passed then. Nothing is sent again for it alone, since a worker that died may hold
+        it: the count finds it when there is less to do, and half an hour of silence in any case.
+        """
+        found = self.store.passed(tally.settled)
+        counts = {f"{stage.name}{_PASSED}": Count(found.get(stage.name, 0), tally.at) for stage in STAGES}
+        news = self.store.confirm(counts)
+        if not news:
+            return 0
+        confirmed = {stage.removesuffix(_PASSED): number for stage, number in news.items() if number}
+        for stage, number in confirmed.items():
+            self.observability.log.warning("jobs.passed", extra={"stage": stage, "jobs": number})
+            self.observability.count("jobs_passed", number, stage=stage)
+        self.store.incidents("jobs_passed", {stage: {"jobs": number} for stage, number in confirmed.items()})
+        return sum(confirmed.values())
 
     def stuck(self, tally: Tally, held: Sequence[str] = ()) -> int:
         """Send again what is silent for half an hour without a reason; stages `held` stand still."""

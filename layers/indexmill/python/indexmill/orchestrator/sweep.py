@@ -49,7 +49,7 @@ class SweepJobs:
     observability: Observability
 
     def __call__(self) -> dict[str, int]:
-        """Do one tick and return what was done: messages sent, by reason, and rows deleted."""
+        """Do one tick and return what was done: messages sent, by reason, rows deleted, and what was seen."""
         nobody: list[str] = []
         turn = self.relay.turn()
         held = self._try("switches", self.switches, nobody)
@@ -58,6 +58,7 @@ class SweepJobs:
         stuck = self._try("stuck", partial(self.rescue.stuck, tally, held), 0) if tally else 0
         done = {
             "lost": lost,
+            "passed": self._try("passed", partial(self.rescue.passed, tally), 0) if tally else 0,
             "rescued": stuck,
             "admitted": self._try("admit", partial(self._admit, turn), 0),
             "leftovers": self._try("leftovers", partial(self._leftovers, turn), 0),

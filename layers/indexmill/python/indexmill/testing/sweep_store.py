@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from indexmill.contracts.job import Job
 from indexmill.orchestrator.accounting import agree
 from indexmill.orchestrator.pipeline import BY_NAME
-from indexmill.orchestrator.ports_sweep import MOST_RESCUES, Count, Retention, Silent
+from indexmill.orchestrator.ports_sweep import MOST_RESCUES, PASSED_FOR, Count, Retention, Silent
 from indexmill.testing.job_records import Record, Row
 from indexmill.testing.job_store import InMemoryJobs
 
@@ -57,6 +57,20 @@ class InMemorySweep:
                 found.append((self._rank(record, row), record, row))
         found.sort(key=lambda each: each[0])
         return [self._silent(record, row) for _, record, row in found[:limit]]
+
+    def passed(self, before: datetime) -> Mapping[str, int]:
+        """Return, by stage, how many of its jobs were passed by others that moved just now."""
+        found: Counter[str] = Counter()
+        since = self.now() - PASSED_FOR
+        reached = self._reached(since)
+        for record, row in self._waiting():
+            job = record.job
+            waits = job.next_retry_at is not None and job.next_retry_at > self.now()
+            if row is None or row.parked or row.sent_at is None or waits:
+                continue
+            old = row.sent_at <= before and job.updated_at < since
+            found[job.status.value] += old and _passed(record, row, reached)
+        return {stage: number for stage, number in found.items() if number}
 
     def stuck(self, empty: Sequence[str], busy: Sequence[str], limit: int) -> list[Silent]:
         """Return jobs without an event for 30 minutes, less those that wait for a known reason."""
@@ -129,12 +143,16 @@ class InMemorySweep:
             if job.status.value in BY_NAME:
                 yield record, newest.get((job.job_id, job.status.value, job.attempt))
 
-    def _reached(self) -> dict[tuple[str, str], datetime]:
-        """How far each caller has got in each stage: when the newest message was sent that is done."""
+    def _reached(self, since: datetime | None = None) -> dict[tuple[str, str], datetime]:
+        """How far each caller has got in each stage: when the newest message was sent that is done.
+
+        With `since` only by jobs that something happened to after that.
+        """
         found: dict[tuple[str, str], datetime] = {}
         for row in self.jobs.rows.values():
             owner = self.jobs.records[row.row.job_id]
-            if row.sent_at is not None and not _of(row, owner.job):
+            lately = since is None or owner.job.updated_at > since
+            if row.sent_at is not None and lately and not _of(row, owner.job):
                 key = row.row.stage, owner.caller_id
                 found[key] = max(row.sent_at, found.get(key, row.sent_at))
         return found

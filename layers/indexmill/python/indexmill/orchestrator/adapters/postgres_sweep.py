@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from psycopg.types.json import Jsonb
 
+from indexmill.contracts.job import JobStatus
 from indexmill.orchestrator.accounting import agree
 from indexmill.orchestrator.adapters import sweep_sql as sql
 from indexmill.orchestrator.pipeline import STAGES
-from indexmill.orchestrator.ports_sweep import Count, Retention, Silent
+from indexmill.orchestrator.ports_sweep import PASSED_FOR, Count, Retention, Silent
 from indexmill.platform.adapters.postgres import Connection, Database
 
 
@@ -55,10 +56,23 @@ class PostgresSweep:
         values = {"stages": [stage], "limit": limit, "before": before, "passed": passed}
         return [Silent(*row) for row in self._rows(sql.SILENT, values)]
 
+    def passed(self, before: datetime) -> Mapping[str, int]:
+        """Return, by stage, how many of its jobs were passed by others."""
+        stages = [stage.name for stage in STAGES]
+        if not self._any_silent(stages, PASSED_FOR):
+            return {}
+        values = {
+            "stages": stages,
+            "any_status": [status.value for status in JobStatus],
+            "before": before,
+            "silence": PASSED_FOR,
+        }
+        return dict(self._rows(sql.PASSED, values))
+
     def stuck(self, empty: Sequence[str], busy: Sequence[str], limit: int) -> list[Silent]:
         """Return jobs without an event for 30 minutes, less those that wait for a known reason."""
         stages = [*empty, *busy]
-        if not self._rows(sql.ANY_STUCK, (stages,))[0][0]:
+        if not self._any_silent(stages, sql.STUCK_AFTER):
             return []
         values = {"stages": stages, "empty": list(empty), "limit": limit}
         return [Silent(*row) for row in self._rows(sql.STUCK, values)]
@@ -109,6 +123,10 @@ class PostgresSweep:
         over = known - set(current)
         closed = self._rows(sql.CLOSE_INCIDENTS, (kind, list(current))) if over else []
         return [row[0] for row in opened], [row[0] for row in closed]
+
+    def _any_silent(self, stages: list[str], silence: timedelta) -> bool:
+        """Say whether a closer look is worth its time: hardly ever."""
+        return bool(self._rows(sql.ANY_SILENT, (stages, silence))[0][0])
 
     def _rows(self, statement: str, values: Any = None) -> list[tuple[Any, ...]]:
         return self._database.read(lambda connection: connection.execute(statement, values).fetchall())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Final
 
 from indexmill.orchestrator.ports_sweep import MOST_RESCUES
@@ -66,9 +67,32 @@ ORDER BY kept.parked_at IS NULL, kept.rescues >= {MOST_RESCUES},
 LIMIT %(limit)s
 """
 
-ANY_STUCK: Final = """
-SELECT EXISTS (SELECT FROM jobs WHERE status = ANY(%s) AND updated_at < now() - interval '30 minutes')
+# Whoever moved lately is found by an index: this is asked every minute, also in the midst of thousands.
+PASSED: Final = """
+WITH reached AS (
+    SELECT o.stage, o.caller_id, max(o.sent_at) - interval '60 seconds' AS until
+    FROM jobs JOIN outbox AS o ON o.job_id = jobs.id
+    WHERE jobs.status = ANY(%(any_status)s) AND jobs.updated_at > now() - %(silence)s::interval
+        AND o.stage = ANY(%(stages)s) AND o.sent_at IS NOT NULL
+        AND (jobs.status <> o.stage OR jobs.attempt <> o.attempt)
+    GROUP BY o.stage, o.caller_id
+)
+SELECT jobs.status, count(*) FROM jobs
+JOIN reached ON reached.stage = jobs.status AND reached.caller_id = jobs.caller_id
+WHERE jobs.status = ANY(%(stages)s) AND jobs.updated_at < now() - %(silence)s::interval
+    AND coalesce(jobs.next_retry_at <= now(), true) AND (
+        SELECT o.sent_at <= %(before)s AND o.sent_at < reached.until FROM outbox AS o
+        WHERE o.job_id = jobs.id AND o.attempt = jobs.attempt AND o.stage = jobs.status
+            AND o.parked_at IS NULL
+        ORDER BY o.created_at DESC LIMIT 1
+    )
+GROUP BY jobs.status
 """
+
+ANY_SILENT: Final = """
+SELECT EXISTS (SELECT FROM jobs WHERE status = ANY(%s) AND updated_at < now() - %s::interval)
+"""
+STUCK_AFTER: Final = timedelta(minutes=30)
 # The product's own query for stuck jobs (not ended, no event for 30 minutes, the oldest first), less those
 # that wait for a reason: to be admitted, to be sent, for their next try, or for their turn in a queue.
 STUCK: Final = f"""

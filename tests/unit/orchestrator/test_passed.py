@@ -1,0 +1,75 @@
+"""What is lost in the midst of thousands: what just moves hides it from the count, but others pass it."""
+
+from __future__ import annotations
+
+import pytest
+
+from indexmill.contracts.messages import ScrapeTask, read
+from tests.support.jobs import embedded, scraped
+from tests.support.sweeper import TICK_S, Sweeping
+
+LOST, EACH_MINUTE, UNDER_WAY = 5, 40, 20
+
+
+class Stream(Sweeping):
+    """Every minute as much comes as is done, and always more is under way than was lost."""
+
+    def minute(self, jobs: int = EACH_MINUTE) -> dict[str, int]:
+        """A minute later: submit, work off all but what is under way, and sweep in the midst of it."""
+        self.clock.tick(TICK_S)
+        for _ in range(jobs):
+            self.submit()
+        most = len(self.scrape.bodies) - UNDER_WAY
+        taken, self.scrape.bodies[:] = self.scrape.bodies[:most], self.scrape.bodies[most:]
+        ids = [read(ScrapeTask, body).job_id or "" for body in taken]
+        self.clock.tick(1)
+        self.deliver(*(scraped(job_id) for job_id in ids))
+        self.deliver(*(embedded(job_id) for job_id in ids))
+        self.embed.bodies.clear()
+        return self.sweep()
+
+    def incident(self, kind: str) -> object:
+        return self.view.open_incidents.get(kind, {})
+
+
+@pytest.fixture
+def stream() -> Stream:
+    found = Stream()
+    found.minute()
+    found.minute()
+    return found
+
+
+def test_a_loss_in_a_stream_is_noticed_within_five_minutes_and_nothing_else_sent(stream: Stream) -> None:
+    lost = [stream.submit() for _ in range(LOST)]
+    del stream.scrape.bodies[-LOST:]
+    ticks = [stream.minute() for _ in range(5)]
+    assert stream.incident("messages_missing") == {}
+    assert stream.incident("jobs_passed") == {"scraping": {"jobs": LOST}}
+    assert {tick["lost"] for tick in ticks} == {0}
+    assert {stream.status(job_id) for job_id in lost} == {"scraping"}
+
+
+def test_it_is_over_when_they_go_on(stream: Stream) -> None:
+    lost = [stream.submit() for _ in range(LOST)]
+    del stream.scrape.bodies[-LOST:]
+    assert [stream.minute()["passed"] for _ in range(5)][-1] == LOST
+    stream.deliver(*(scraped(job_id) for job_id in lost))
+    assert stream.minute()["passed"] == 0
+    assert stream.incident("jobs_passed") == {}
+
+
+def test_a_stream_without_a_loss_is_not_suspected(stream: Stream) -> None:
+    assert {stream.minute()["passed"] for _ in range(6)} == {0}
+    assert stream.incident("jobs_passed") == {}
+
+
+def test_one_count_is_not_enough(stream: Stream) -> None:
+    stream.submit()
+    stream.scrape.bodies.pop()
+    seen = []
+    for _ in range(5):
+        told = stream.minute()["passed"]
+        seen.append((stream.view.passed(stream.view.now()).get("scraping", 0), told))
+    first = [by_now for by_now, _ in seen].index(1)
+    assert seen[first : first + 2] == [(1, 0), (1, 1)]
