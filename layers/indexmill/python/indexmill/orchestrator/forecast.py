@@ -34,7 +34,7 @@ class Pace:
     duration_s: float | None = None
     """From start to end; three of four jobs were faster. None when no job was done yet."""
     abreast: float = 1.0
-    """Jobs that were at work together, on average: by them the duration has to be read."""
+    """Jobs at work together, on average over the time of each: by them the duration has to be read."""
 
 
 def check_room(pending: int, count: int, usage: Usage, limits: Limits, floor: Floor, pace: Pace) -> None:

@@ -66,9 +66,13 @@ def pace(records: Iterable[Record]) -> Pace:
     if not last:
         return Pace()
     took = [(ended - started).total_seconds() for started, ended in last]
-    span = (max(ended for _, ended in last) - min(started for started, _ in last)).total_seconds()
     slower = quantiles(took, n=4, method="inclusive")[2] if len(took) > 1 else took[0]
-    return Pace(slower, sum(took) / max(span, 0.01))
+    shared = (
+        (min(ended, other_ended) - max(started, other_started)).total_seconds()
+        for started, ended in last
+        for other_started, other_ended in last
+    )
+    return Pace(slower, sum(max(each, 0.0) for each in shared) / max(sum(took), 0.01))
 
 
 def waiting(record: Record, records: Mapping[str, Record], limits: Limits, now_on: Floor) -> Waiting | None:

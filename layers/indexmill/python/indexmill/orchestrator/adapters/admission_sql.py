@@ -88,10 +88,12 @@ WHERE job_id = ANY(%s) GROUP BY job_dependencies.job_id
 """
 # Jobs that were done last, by an index that is there anyway.
 PACE: Final = """
-SELECT percentile_cont(0.75) WITHIN GROUP (ORDER BY took),
-    coalesce(sum(took) / greatest(extract(epoch FROM max(ended_at) - min(admitted_at)), 0.01), 1)::float8
-FROM (
+WITH last AS MATERIALIZED (
     SELECT ended_at, admitted_at, extract(epoch FROM ended_at - admitted_at)::float8 AS took
     FROM jobs WHERE status = 'done' ORDER BY updated_at DESC LIMIT %s
-) AS last
+)
+SELECT (SELECT percentile_cont(0.75) WITHIN GROUP (ORDER BY took) FROM last), coalesce(
+    sum(extract(epoch FROM least(a.ended_at, b.ended_at) - greatest(a.admitted_at, b.admitted_at)))::float8
+        / greatest((SELECT sum(took) FROM last), 0.01), 1)
+FROM last a JOIN last b ON a.ended_at > b.admitted_at AND b.ended_at > a.admitted_at
 """
