@@ -22,6 +22,9 @@ POLLER_KINDS: Final[tuple[Kind, ...]] = ("error", "execute_then_error")
 _AT_ONCE: Final = 48
 _WAVE_S: Final = 180.0
 """How long a wave of jobs may take on the slowest machine; what is stuck then is named in the end."""
+_AT_WORK_S: Final = 3.0
+"""How long a function may take with what it committed before the sweeper does it: a call, a cold start. Less
+than the visibility, so that nobody waits for those who were killed."""
 _ALONE_S: Final = 120.0
 """How long a job alone may take: a breaker that it opened stays open for half a minute."""
 _UNHURRIED_S: Final = 360
@@ -130,11 +133,11 @@ def marked(arena: Arena, scenario: Scenario, groups: Sequence[tuple[Shot, ...]])
         ]
         arena.control.arm(rules)
         jobs = [scenario.begin(arena, token) for token, _ in named]
-        settle(arena.cloud, _WAVE_S)
+        settle(arena.cloud, _WAVE_S, held_s=_AT_WORK_S)
         later: list[Accepted | None] = [None] * len(jobs)
         if scenario.then is not None:
             later = [scenario.then(arena, token, job) for (token, _), job in zip(named, jobs, strict=True)]
-            settle(arena.cloud, _WAVE_S)
+            settle(arena.cloud, _WAVE_S, held_s=_AT_WORK_S)
         fired = Counter(each["rule"] for each in arena.control.fired())
         for (token, group), *both in zip(named, jobs, later, strict=True):
             names = [rule.name for rule in _rules(group, token, token)]

@@ -44,11 +44,17 @@ class Quiet:
 
 
 def settle(
-    cloud: Cloud, within_s: float, *, hasten: bool = True, look: Callable[[Quiet], None] | None = None
+    cloud: Cloud,
+    within_s: float,
+    *,
+    hasten: bool = True,
+    held_s: float = 0.0,
+    look: Callable[[Quiet], None] | None = None,
 ) -> Quiet:
     """Wait until every job is at its end and every queue is empty.
 
-    `hasten` runs the sweeper each second in place of each minute, and has it believe that time passed.
+    `hasten` runs the sweeper each second in place of each minute, and has it believe that time passed, but
+    for what somebody has held for less than `held_s` seconds.
     """
     began = swept = time.monotonic()
     while True:
@@ -61,7 +67,7 @@ def settle(
         if quiet.reached or waited > within_s:
             return quiet
         if hasten and time.monotonic() - swept > _SWEEP_EVERY_S:
-            cloud.pass_time()
+            cloud.pass_time(held_s)
             cloud.sweep()
             swept = time.monotonic()
         time.sleep(_LOOK_S)
