@@ -11,6 +11,8 @@ _SECRETS: Final = {
 }
 """The group, by the template's parameter that names the secret with the login's connection string."""
 _SUFFIX: Final = "_app"
+PASSWORD: Final = "for-a-server-that-asks-for-none"
+"""In each connection string, so that one that turns up where it should not be can be found."""
 
 
 def secret_parameters(region: str, account_id: str) -> dict[str, str]:
@@ -26,7 +28,7 @@ def login_url(owner_url: str, arn: str) -> str:
         return owner_url
     parts = urlsplit(owner_url)
     host = parts.netloc.rpartition("@")[2]
-    return urlunsplit(parts._replace(netloc=f"{group}{_SUFFIX}@{host}"))
+    return urlunsplit(parts._replace(netloc=f"{group}{_SUFFIX}:{PASSWORD}@{host}"))
 
 
 def create_logins(owner_url: str) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 
 from indexmill.client import Client
+from indexmill.orchestrator.adapters.job_sql import CLAIM_S
 from local.faults.control import FaultControl
 from local.faults.switch import control_folder
 
@@ -28,11 +29,13 @@ _DEPTHS: Final = (
     "ApproximateNumberOfMessagesNotVisible",
     "ApproximateNumberOfMessagesDelayed",
 )
-_LATER: Final = (
-    """
+_CLAIMS_END: Final = """
     UPDATE outbox SET claimed_until = now()
     WHERE sent_at IS NULL AND parked_at IS NULL AND claimed_until > now() AND claimed_until < 'infinity'
-    """,
+      AND (claimed_until <= now() + make_interval(secs => %s)
+           OR claimed_until > now() + make_interval(secs => %s))
+"""
+_LATER: Final = (
     "UPDATE outbox SET sent_at = sent_at - interval '2 minutes' WHERE sent_at > now() - interval '2 minutes'",
     "UPDATE sweep_state SET counted_at = counted_at - interval '31 seconds'",
 )
@@ -111,12 +114,14 @@ class Cloud:
         answer = self.functions.invoke(FunctionName="OrchestratorSweeper", Payload=b"{}")
         return answer["ResponseMetadata"]["RequestId"]
 
-    def pass_time(self) -> None:
+    def pass_time(self, held_s: float = 0.0) -> None:
         """Let the sweeper believe that two minutes passed: claims ran out, what was sent is settled.
 
-        A claim only keeps two senders apart: with it gone there are more copies, never fewer.
+        A claim only keeps two senders apart: with it gone there are more copies, never fewer. One that is
+        held for less than `held_s` seconds stays: whoever holds it is at work.
         """
         with self.database() as connection:
+            connection.execute(_CLAIMS_END, (CLAIM_S - held_s, CLAIM_S))
             for statement in _LATER:
                 connection.execute(statement)
 

@@ -6,6 +6,7 @@ skews.json      how many seconds the clocks of functions are wrong; replaced as 
 counts/<rule>   how many calls a rule has seen, under a lock, so that exactly one process is hit
 marks.jsonl     the jobs that a mark stands for, as their messages told
 fired.jsonl     each fault that happened
+sent.jsonl      each message that a function sent, with its attributes
 trace.jsonl     each call that changes something outside, in the order of their beginnings
 """
 
@@ -50,7 +51,7 @@ class FaultControl:
     def prepare(self, rules: Iterable[Rule] = ()) -> None:
         """Begin anew with these rules."""
         (self.folder / "counts").mkdir(parents=True, exist_ok=True)
-        for name in ("fired.jsonl", "marks.jsonl", "trace.jsonl"):
+        for name in ("fired.jsonl", "marks.jsonl", "sent.jsonl", "trace.jsonl"):
             (self.folder / name).write_bytes(b"")
         self.arm(rules)
         self.ail()
@@ -82,6 +83,13 @@ class FaultControl:
     def traced(self) -> list[dict[str, Any]]:
         """The calls that were traced: `place`, `pid`, `request`."""
         return _lines(self.folder / "trace.jsonl")
+
+    def sent(self) -> str:
+        """All messages that functions sent, each as a line of JSON."""
+        try:
+            return (self.folder / "sent.jsonl").read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return ""
 
     # Every process that looks.
 
@@ -115,6 +123,11 @@ class FaultControl:
         """Note that a toxic befell a connection."""
         told = {"rule": f"{proxy} {toxic.effect}", "place": proxy, "pid": os.getpid(), "at": time.time()}
         _append(self.folder / "fired.jsonl", told)
+
+    def sends(self, messages: Iterable[Any]) -> None:
+        """Note messages that a function is about to send."""
+        for each in messages:
+            _append(self.folder / "sent.jsonl", each)
 
     def meet(self, place: str, *, event: str = "", request: str = "", write: bool = True) -> Rule | None:
         """Note a call that is about to happen; the fault that befalls it, if one does."""

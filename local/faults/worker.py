@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -38,6 +38,10 @@ class Worker:
         seconds = self._control.skew_of(self._function)
         self._skew.set(seconds)
         return seconds
+
+    def sends(self, messages: Sequence[dict[str, Any]]) -> None:
+        """Note messages that it is about to send."""
+        self._control.sends(messages)
 
     def meet(self, place: str, *, write: bool = True) -> Rule | None:
         """The fault that befalls a call at `place`, if one does."""
@@ -90,6 +94,8 @@ def _wrap_botocore(worker: Worker) -> None:
     def make_api_call(self: Any, operation_name: str, api_params: dict[str, Any]) -> Any:
         service = self.meta.service_model.service_name
         place, write = places.aws_place(service, operation_name, api_params)
+        if operation_name.startswith("SendMessage"):
+            worker.sends(api_params.get("Entries") or [api_params])
         rule = worker.meet(place, write=write)
         if rule is not None and rule.kind == "lose" and "Entries" in api_params:
             taken = [{"Id": entry["Id"], "MessageId": "lost"} for entry in api_params["Entries"]]

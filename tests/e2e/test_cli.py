@@ -193,7 +193,7 @@ def test_the_demo_succeeds_and_leaves_nothing(open_path: Path) -> None:
     assert (process.returncode, complaints) == (0, ""), shown
     assert shown.rstrip().endswith("everything is as expected")
     assert f"17 of {len(PAGES)} documents indexed" in shown
-    assert (left_in(open_path), mentioning(str(open_path))) == ([], [])
+    eventually(lambda: (left_in(open_path), mentioning(str(open_path))) == ([], []), "nothing is left", 5)
 
 
 def test_a_demo_that_is_killed_takes_its_cloud_along(open_path: Path) -> None:

@@ -41,14 +41,28 @@ def piped(stack: RunningStack, text: str, *arguments: str) -> subprocess.Complet
 
 @pytest.fixture(scope="module")
 def done(stack: RunningStack, client: Client) -> Job:
-    """Return a job that went all the way."""
-    return index(client, f"{stack.site}/collections/telescopes.html", CORPUS)
+    """Return a job that went all the way, with all that its functions logged."""
+    return logged(
+        stack, index(client, f"{stack.site}/collections/telescopes.html", CORPUS), "EmbeddingWorker"
+    )
 
 
 @pytest.fixture(scope="module")
 def failed(stack: RunningStack, client: Client) -> Job:
-    """Return a job whose page is not there."""
-    return index(client, f"{stack.site}/lost.html", CORPUS)
+    """Return a job whose page is not there, with all that its functions logged."""
+    return logged(stack, index(client, f"{stack.site}/lost.html", CORPUS), "ScraperWorker")
+
+
+def logged(stack: RunningStack, job: Job, last: str) -> Job:
+    """Return the job once its trace is whole: its functions end, and tell so, after it has ended."""
+
+    def whole() -> bool:
+        shown = on(stack, "trace", job.job_id).stdout
+        told = all(f"{function} ended after" in shown for function in (last, "OrchestratorResults"))
+        return told and "has been running for" not in shown
+
+    eventually(whole, f"all of {job.job_id} is logged")
+    return job
 
 
 def samples(text: str) -> dict[str, float]:
@@ -123,6 +137,7 @@ def test_logs_of_a_failed_job_say_why_and_leave_its_neighbours_out(
     pages = [f"{stack.site}/{path}" for path in ("lost-neighbour.html", "index.html", "handbook.html")]
     accepted = client.submit(pages, CORPUS)
     lost, *others = client.wait(accepted.job_ids or [], 40)
+    logged(stack, lost, "ScraperWorker")
     lines = on(stack, "logs", "--job", lost.job_id).stdout.splitlines()
     (failed,) = [line for line in lines if "stage.failed" in line]
     assert f"job_id={lost.job_id}" in failed
@@ -171,7 +186,13 @@ def test_logs_of_a_request_are_found_by_what_its_caller_was_told(
     stack: RunningStack, http: httpx.Client
 ) -> None:
     answer = http.get("/orchestrator/jobs/no-such-job")
-    lines = on(stack, "logs", "--request", answer.headers["x-request-id"]).stdout.splitlines()
+
+    def found() -> list[str] | None:
+        shown = on(stack, "logs", "--request", answer.headers["x-request-id"]).stdout
+        # What a request cost is logged after its answer.
+        return shown.splitlines() if "REPORT" in shown else None
+
+    lines = eventually(found, "the request is logged")
     assert {line.split()[1] for line in lines} == {"OrchestratorApi"}
     assert {line.split()[3] for line in lines} >= {"START", "END", "REPORT"}
     assert len({line.split()[2] for line in lines}) == 1
@@ -235,10 +256,13 @@ def test_metrics_are_what_functions_and_host_counted(stack: RunningStack, done: 
 
 
 def test_status_sums_it_up(stack: RunningStack, done: Job, failed: Job) -> None:
-    found = json.loads(on(stack, "status", "--json").stdout)
+    def counted() -> dict[str, Any] | None:
+        told: dict[str, Any] = json.loads(on(stack, "status", "--json").stdout)
+        return told if "jobs_failed_total" in {each["name"] for each in told["metrics"]} else None
+
+    found = eventually(counted, "the failed job is counted")
     assert found["queues"].keys() >= {"ScrapeQueue", "ScrapeDlq"}
     assert found["durations"]["ScraperWorker"]["p95_ms"] > 0
-    assert "jobs_failed_total" in {each["name"] for each in found["metrics"]}
     shown = on(stack, "status").stdout
     for word in ("ScrapeQueue", "dead letters", "p95 ms", "jobs_failed_total", f"{stack.control}/metrics"):
         assert word in shown

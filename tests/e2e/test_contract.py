@@ -167,7 +167,7 @@ def ended(http: httpx.Client, job_id: str) -> Any:
 
 
 def test_a_submitted_page_goes_from_pending_to_done(stack: RunningStack, http: httpx.Client) -> None:
-    url = f"{stack.site}/slow?seconds=1"
+    url = f"{stack.site}/slow?seconds=2"
     answer = http.post("/orchestrator/jobs", json={"url": url, "corpus_name": CORPUS})
     assert (answer.status_code, wrong(answer.json(), SUBMITTED)) == (202, [])
     assert openapi.problems("/orchestrator/jobs", answer) == []

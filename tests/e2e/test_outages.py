@@ -75,7 +75,7 @@ def test_a_job_waits_while_nothing_can_be_embedded(rough_stack: RunningStack, ro
     with rough_stack.http() as caller:
         answer = caller.post("/embedding/search", json={"query": "open", "corpus_name": CORPUS})
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "embedding_unavailable")
-    assert rough_client.get(job_id).status == "embedding"
+    eventually(lambda: rough_client.get(job_id).status == "embedding", "its vectors are waited for")
     rough_stack.set_mood("embeddings", mode="ok")
     (job,) = rough_client.wait([job_id], 60)
     assert (job.status, job.attempt) == ("done", 1)

@@ -77,7 +77,7 @@ def test_the_answer_is_an_event_stream_that_nobody_keeps(http: httpx.Client, don
 def test_a_stream_goes_on_where_it_broke_off_and_ends_at_the_end(
     stack: RunningStack, http: httpx.Client, client: Client
 ) -> None:
-    job_id = slow_job(stack, client, 1.5)
+    job_id = slow_job(stack, client, 3)
     first, reader = events(http.get(path(job_id)))
     assert first[-1]["status"] == "scraping"
     began = time.monotonic()

@@ -12,7 +12,7 @@ import pytest
 from indexmill.client import Client
 from indexmill.contracts.job import Job
 from tests.support import openapi
-from tests.support.stack import RunningStack, eventually, index
+from tests.support.stack import RunningStack, drained, eventually, index
 
 pytestmark = pytest.mark.e2e
 
@@ -109,6 +109,7 @@ def test_embedding_with_a_url_publishes_that_document(stack: RunningStack, clien
 def test_nobody_is_called_back_by_a_synchronous_request(
     stack: RunningStack, http: httpx.Client, client: Client
 ) -> None:
+    drained(stack)
     before = reports(stack)
     job_id = client.submit(f"{stack.site}/slow?seconds=1&sync", CORPUS).job_id
     requests: dict[str, dict[str, Any]] = {
@@ -128,6 +129,7 @@ def test_queued_work_without_a_job_is_done_and_nobody_is_told(
     stack: RunningStack, http: httpx.Client, client: Client
 ) -> None:
     page = f"{stack.site}/collections/sound-archive.html"
+    drained(stack)
     before, done = reports(stack), counted(stack, "ScrapeQueue", "deleted")
     asked = stack_requests(stack, page)
     answer = http.post("/scraper/enqueue", json={"url": page})

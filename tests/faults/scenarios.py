@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
+import httpx
+
 from indexmill.platform.breakers import NAMES
 from local.faults.pages import Page
 from local.faults.promises.violation import Accepted
@@ -43,8 +45,8 @@ class Scenario:
     """Its faults cannot be told apart by a job's token: one job at a time."""
     sweeps: int = 0
     """It is so many runs of the sweeper, whose writes are all that counts."""
-    then: Callable[[Arena, str, Accepted], None] | None = None
-    """What is asked for once the job has come to its first end."""
+    then: Callable[[Arena, str, Accepted], Accepted | None] | None = None
+    """What is asked for once the job has come to its first end; the job that was made by it, if one was."""
     slow: bool = False
     """It takes a minute: for `make test-long`."""
     beyond: str = ""
@@ -136,6 +138,17 @@ def _retry(arena: Arena, token: str, job: Accepted) -> None:
     _ask(arena, token, f"/orchestrator/jobs/{job.job_id}/retry")
 
 
+def _replay(arena: Arena, token: str, job: Accepted) -> Accepted:
+    """Ask for the job once more, from the page as it was kept, until a job is told; the site is not asked."""
+    (arena.site_root / "pages" / f"{token}.html").unlink()
+    path = f"/orchestrator/jobs/{job.job_id}/replay"
+    told = _ask(arena, token, path, until=(202,), source="stored").json()
+    assert (told["replay_of"], told["job_id"] != job.job_id) == (job.job_id, True)
+    again = replace(job, job_id=told["job_id"])
+    arena.accepted.append(again)
+    return again
+
+
 def _cancel(arena: Arena, token: str) -> Accepted:
     """Submit a page that takes its time, and cancel the job meanwhile."""
     job = arena.submit(Page(token, f"/slow?seconds=2&page={token}", ""), ends="failed")
@@ -143,16 +156,30 @@ def _cancel(arena: Arena, token: str) -> Accepted:
     return job
 
 
-def _ask(arena: Arena, token: str, path: str, **body: str) -> None:
-    """Post until it is done, by this request or by one before whose answer was lost."""
+def _cancel_embedding(arena: Arena, token: str) -> Accepted:
+    """Submit a page, and cancel the job while its vectors are made or their maker was just killed."""
+    page = arena.page(token)
+    job = arena.submit(page, ends="failed")
+    eventually(lambda: any(token in each["rule"] for each in arena.control.fired()), "the model is asked")
+    answer = _ask(arena, token, f"/orchestrator/jobs/{job.job_id}/cancel", reason="test")
+    if answer.status_code == 409 and arena.statuses([job])[job.job_id] != "failed":
+        # The one who canceled was killed, and the vectors were there before the next one came.
+        return replace(job, ends="done", sentence=page.sentence)
+    return job
 
-    def done() -> bool:
+
+def _ask(
+    arena: Arena, token: str, path: str, *, until: tuple[int, ...] = (200, 202, 409), **body: str
+) -> httpx.Response:
+    """Post until it is done, by this request or by one before whose answer was lost; the last answer."""
+
+    def done() -> httpx.Response | None:
         answer = caller.post(path, json=body, headers={"X-Request-Id": token})
-        assert answer.status_code in (200, 202, 409) or answer.status_code >= 500, answer.text
-        return answer.status_code < 500
+        assert answer.status_code in until or answer.status_code >= 500, answer.text
+        return answer if answer.status_code < 500 else None
 
     with arena.stack.http() as caller:
-        eventually(done, path)
+        return eventually(done, path)
 
 
 SCENARIOS: Final = (
@@ -168,7 +195,15 @@ SCENARIOS: Final = (
         beyond="small",
     ),
     Scenario("retry", _missing, then=_retry, beyond="small"),
+    Scenario("replay", _small, then=_replay, slow=True, beyond="small"),
     Scenario("cancel", _cancel, beyond="small"),
+    Scenario(
+        "cancel_embedding",
+        _cancel_embedding,
+        ("OrchestratorApi", "EmbeddingWorker"),
+        lambda token: [Rule(_EMBED_CALL, "delay", seconds=3.0, mark=token, name=f"setup-{token}")],
+        beyond="cancel",
+    ),
     Scenario(
         "lost_message",
         _lost,

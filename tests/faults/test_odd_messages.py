@@ -26,7 +26,7 @@ def send(arena: Arena, queue: str, body: str) -> None:
 def letters(arena: Arena, body: str) -> list[tuple[str, str]]:
     """Return queue and cause of each kept dead letter with this body."""
     with arena.cloud.database() as database:
-        statement = "SELECT queue, cause FROM dead_letters WHERE body = %s"
+        statement = "SELECT queue, cause FROM dead_letters WHERE body = %s ORDER BY id"
         return [(queue.rpartition("-")[2], cause) for queue, cause in database.execute(statement, (body,))]
 
 

@@ -228,20 +228,20 @@ def test_a_result_that_was_not_looked_at_is_not_counted(world: World) -> None:
 )
 def test_a_key_in_a_row_is_seen(world: World, tmp_path: Path, statements: str, place: str) -> None:
     key = secrets.Canary("key", KEY)
-    assert secrets.nothing_told(world.rows, [key], tmp_path, {}) == []
+    assert secrets.nothing_told(world.rows, [key], tmp_path, []) == []
     world.damage(statements)
-    assert [each.what for each in secrets.nothing_told(world.rows, [key], tmp_path, {})] == [
+    assert [each.what for each in secrets.nothing_told(world.rows, [key], tmp_path, [])] == [
         f"stands in {place}"
     ]
 
 
 def test_a_documents_text_may_stand_where_documents_are_kept_alone(world: World, tmp_path: Path) -> None:
     text = secrets.Canary("text", "More words.", secrets.DOCUMENT_STORE)
-    assert secrets.nothing_told(world.rows, [text], tmp_path, {}) == []
+    assert secrets.nothing_told(world.rows, [text], tmp_path, []) == []
     world.damage("UPDATE jobs SET title = 'More words.' WHERE id = '{done}'")
     (tmp_path / "functions").mkdir()
     (tmp_path / "functions" / "Worker.jsonl").write_text('{"message": "More words."}')
-    found = secrets.nothing_told(world.rows, [text], tmp_path, {"metrics": 'x{text="More words."} 1'})
+    found = secrets.nothing_told(world.rows, [text], tmp_path, [("metrics", 'x{text="More words."} 1')])
     assert {each.what for each in found} == {
         "stands in functions/Worker.jsonl",
         "stands in jobs.title",

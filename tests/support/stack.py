@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -18,6 +19,7 @@ import httpx
 
 from indexmill.client import Client
 from indexmill.contracts.job import Job
+from indexmill.platform.clock import SystemClock
 from tests.support.repository import ROOT
 
 T = TypeVar("T")
@@ -154,6 +156,25 @@ def eventually(look: Callable[[], T | None], what: str, within_s: float = 30.0) 
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {within_s:g} s: {what}")
         time.sleep(_POLL_S)
+
+
+def drained(stack: RunningStack) -> None:
+    """Return when no queue holds a message: what jobs that are over left behind is worked off and deleted."""
+    counted = ("visible", "in_flight", "delayed")
+    eventually(
+        lambda: not any(queue[each] for queue in stack.status()["queues"].values() for each in counted),
+        "every queue is empty",
+    )
+
+
+def between_ticks(stack: RunningStack, schedule: str, seconds: float = 8.0) -> None:
+    """Return when a schedule does not fire by itself for so long: a test's own firings are alone."""
+
+    def left() -> float:
+        due = datetime.fromisoformat(stack.status()["schedules"][schedule]["next"])
+        return (due - SystemClock().now()).total_seconds()
+
+    eventually(lambda: left() > seconds, f"{schedule} has fired")
 
 
 def index(client: Client, url: str, corpus: str, within_s: float = 40.0) -> Job:

@@ -16,8 +16,13 @@ KEYS = {"region_name": REGION, "aws_access_key_id": "test", "aws_secret_access_k
 
 def dynamodb(server: MiniStack) -> Any:
     """Return a client of the running endpoint."""
+    return client_at(server.endpoint)
+
+
+def client_at(endpoint: str) -> Any:
+    """Return a client of the endpoint at this address."""
     make: Any = boto3.client
-    return make("dynamodb", endpoint_url=server.endpoint, **KEYS)
+    return make("dynamodb", endpoint_url=endpoint, **KEYS)
 
 
 def away() -> Any:

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
 import httpx
 import psycopg
 
+from local.backends.postgres_logins import PASSWORD
 from local.faults.cloud import Cloud
-from local.faults.promises import index, jobs, letters, secrets
-from local.faults.promises.violation import Accepted, Violation
+from local.faults.promises import index, jobs, letters, secrets, stores
+from local.faults.promises.violation import Accepted, Database, Violation
 
 _LOOK_S: Final = 0.25
 _SWEEP_EVERY_S: Final = 1.0
 _HITS: Final = 100
 """Among near duplicates the sentence decides about the words, and its paragraph about the meaning."""
+_AUTHORIZATION: Final = ("Bearer ", "AWS4-HMAC-SHA256 ")
+"""What the values of such headers begin with."""
+_DIGITS: Final = 7
+"""Of a number of a vector, its sign and point counted: fewer than anybody writes."""
 _OPEN: Final = """
 SELECT (SELECT count(*) FROM jobs WHERE status NOT IN ('done', 'failed')),
        (SELECT count(*) FROM outbox WHERE sent_at IS NULL AND parked_at IS NULL)
@@ -37,11 +44,17 @@ class Quiet:
 
 
 def settle(
-    cloud: Cloud, within_s: float, *, hasten: bool = True, look: Callable[[Quiet], None] | None = None
+    cloud: Cloud,
+    within_s: float,
+    *,
+    hasten: bool = True,
+    held_s: float = 0.0,
+    look: Callable[[Quiet], None] | None = None,
 ) -> Quiet:
     """Wait until every job is at its end and every queue is empty.
 
-    `hasten` runs the sweeper each second in place of each minute, and has it believe that time passed.
+    `hasten` runs the sweeper each second in place of each minute, and has it believe that time passed, but
+    for what somebody has held for less than `held_s` seconds.
     """
     began = swept = time.monotonic()
     while True:
@@ -54,7 +67,7 @@ def settle(
         if quiet.reached or waited > within_s:
             return quiet
         if hasten and time.monotonic() - swept > _SWEEP_EVERY_S:
-            cloud.pass_time()
+            cloud.pass_time(held_s)
             cloud.sweep()
             swept = time.monotonic()
         time.sleep(_LOOK_S)
@@ -84,7 +97,10 @@ def broken_promises(cloud: Cloud, accepted: Sequence[Accepted]) -> list[Violatio
             *letters.poison_is_gone(database, depths),
             *index.done_is_found(database, accepted, lambda text, corpus: _found(cloud, text, corpus)),
             *secrets.nothing_told(
-                database, _canaries(cloud, accepted), Path(cloud.info["state"]) / "logs", _others(cloud)
+                database,
+                _canaries(cloud, database, accepted),
+                Path(cloud.info["state"]) / "logs",
+                chain(_metrics(cloud), stores.told(cloud, depths)),
             ),
         ]
 
@@ -98,15 +114,45 @@ def _found(cloud: Cloud, text: str, corpus: str) -> list[str]:
     return [hit.source_url for hit in hits if text in hit.text]
 
 
-def _canaries(cloud: Cloud, accepted: Sequence[Accepted]) -> list[secrets.Canary]:
+def _canaries(cloud: Cloud, database: Database, accepted: Sequence[Accepted]) -> list[secrets.Canary]:
     keys = [secrets.Canary(name, cloud.info[name]) for name in ("api_key", "other_api_key", "ops_key")]
     texts = [
         secrets.Canary(f"text of {each.job_id}", each.sentence, secrets.DOCUMENT_STORE)
         for each in list(accepted)[:3]
         if each.sentence
     ]
-    return keys + texts
+    return [
+        *keys,
+        secrets.Canary("the database's password", PASSWORD),
+        *(secrets.Canary("an Authorization header", each, secrets.DOCUMENT_STORE) for each in _AUTHORIZATION),
+        *texts,
+        *_tokens(cloud, accepted),
+        *_vectors(database),
+    ]
 
 
-def _others(cloud: Cloud) -> dict[str, str]:
-    return {"metrics": httpx.get(f"{cloud.info['control']}/metrics", timeout=10.0).text}
+def _tokens(cloud: Cloud, accepted: Sequence[Accepted]) -> list[secrets.Canary]:
+    """A token for the stream of a job, which was used."""
+    headers = {"X-API-Key": cloud.info["api_key"]}
+    with httpx.Client(base_url=cloud.info["gateway"], timeout=35.0) as caller:
+        for job in accepted[:1]:
+            path = f"/orchestrator/jobs/{job.job_id}/stream"
+            granted = caller.post(f"{path}-token", headers=headers)
+            if granted.status_code == 200:
+                token = granted.json()["token"]
+                caller.get(path, params={"token": token}).raise_for_status()
+                return [secrets.Canary("a stream's token", token)]
+    return []
+
+
+def _vectors(database: Database) -> list[secrets.Canary]:
+    """The first numbers of a vector, however many digits of them are written."""
+    row = database.execute("SELECT embedding::text FROM vectors ORDER BY chunk DESC LIMIT 1").fetchone()
+    if row is None:
+        return []
+    numbers = [re.escape(each[:_DIGITS]) for each in row[0].strip("[]").split(",")[:3]]
+    return [secrets.Canary("a vector", row[0], pattern=r"[\de+-]*,\s*".join(numbers))]
+
+
+def _metrics(cloud: Cloud) -> Iterator[tuple[str, str]]:
+    yield "metrics", httpx.get(f"{cloud.info['control']}/metrics", timeout=10.0).text

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from local.faults.promises.violation import Database, Violation
 
-DOCUMENT_STORE: Final = frozenset({"chunks.text", "chunks.context", "outbox.payload", "dead_letters.body"})
-"""Columns that may hold a document's text."""
+DOCUMENT_STORE: Final = frozenset(
+    {"chunks.text", "chunks.context", "outbox.payload", "dead_letters.body", "messages", "content"}
+)
+"""Columns, and kinds of other places, that may hold a document's text."""
 _COLUMNS: Final = """
 SELECT c.table_name, c.column_name FROM information_schema.columns AS c
 JOIN information_schema.tables AS t USING (table_schema, table_name)
@@ -26,28 +29,42 @@ class Canary:
     name: str
     text: str
     may_be_in: Collection[str] = ()
-    """Columns, as `table.column`."""
+    """Columns, as `table.column`, and kinds of other places."""
+    pattern: str = ""
+    """Stands for the text where it may be written in several ways; not sought in the database."""
+
+    def stands_in(self, text: str) -> bool:
+        """Whether it was told there."""
+        return re.search(self.pattern, text) is not None if self.pattern else self.text in text
 
 
 def nothing_told(
-    database: Database, canaries: Iterable[Canary], logs: Path, others: Mapping[str, str]
+    database: Database, canaries: Iterable[Canary], logs: Path, others: Iterable[tuple[str, str]]
 ) -> list[Violation]:
-    """Look for each canary in every log below `logs`, every column, and `others` (text by what it is)."""
+    """Look for each canary in every log below `logs`, every column, and `others`.
+
+    These are texts by what they are, whose first word is the kind of place.
+    """
     sought = list(canaries)
     places = [
         *_in_files(sought, logs),
-        *_in_database(sought, database),
-        *((each, name) for name, text in others.items() for each in sought if each.text in text),
+        *_in_database([each for each in sought if not each.pattern], database),
+        *((each, name) for name, text in others for each in kept_out(sought, name) if each.stands_in(text)),
     ]
     return [Violation("I12", canary.name, f"stands in {place}") for canary, place in places]
+
+
+def kept_out(canaries: Iterable[Canary], name: str) -> list[Canary]:
+    """The canaries that must not stand in a place of this name, whose first word is its kind."""
+    return [each for each in canaries if name.partition(" ")[0] not in each.may_be_in]
 
 
 def _in_files(canaries: list[Canary], folder: Path) -> Iterator[tuple[Canary, str]]:
     for path in sorted(folder.rglob("*")):
         if path.is_file():
-            content = path.read_bytes()
+            content = path.read_text(encoding="utf-8", errors="replace")
             for each in canaries:
-                if each.text.encode() in content:
+                if each.stands_in(content):
                     yield each, path.relative_to(folder).as_posix()
 
 

@@ -29,6 +29,7 @@ HANDLER = """
 import asyncio
 import os
 import resource
+import time
 
 from indexmill.contracts.messages import ScrapeTask
 from indexmill.platform.adapters.dynamodb_releases import DynamoDbReleases
@@ -44,11 +45,21 @@ from indexmill.testing.blobs import InMemoryBlobs
 from indexmill.testing.fetcher import InMemoryRobotsCache
 
 
+class Source(SqsQueue):
+    # How many pages of a batch were begun, how many of them stall, and how many are out of the queue.
+    begun = stalling = gone = 0
+
+    def delete(self, receipts):
+        super().delete(receipts)
+        self.gone += len(receipts)
+
+
 class Pages:
     async def fetch(self, url, *, deadline, max_bytes=None, truncate=False):
         page = url.rpartition("/")[2]
         if page == "robots.txt":
             return Fetched(url, 200, "text/plain", None, b"")
+        source.begun += 1
         with open("seen.txt", "a") as seen:
             seen.write(page + "\\n")
         if page.startswith("kill"):
@@ -65,6 +76,12 @@ class Pages:
         if page.startswith("busy") and not os.path.exists(page):
             open(page, "w").close()
             raise status_failure(503, retry_after=2)
+        if page.startswith("stall") and not os.path.exists(page):
+            open(page, "w").close()
+            source.stalling += 1
+            while source.gone < source.begun - source.stalling:
+                await asyncio.sleep(0.01)
+            time.sleep(60)
         if page.startswith("slow"):
             await asyncio.sleep(0.8)
         return Fetched(url, 200, "text/plain", None, b"words")
@@ -74,8 +91,8 @@ class Pages:
 
 
 settings = ScraperWorkerSettings.from_environment()
-source = SqsQueue(settings.scrape_queue_url)
-handler = SqsBatch(
+source = Source(settings.scrape_queue_url)
+batch = SqsBatch(
     ScrapeTask,
     build_worker(settings, source=source, fetcher=Pages(), blobs=InMemoryBlobs(),
                  robots_cache=InMemoryRobotsCache()),
@@ -84,6 +101,11 @@ handler = SqsBatch(
     notes=DynamoDbReleases(settings.state_table, SystemClock()),
     observability=Observability("scraper", level="WARNING"),
 )
+
+
+def handler(event, context):
+    source.begun = source.stalling = source.gone = 0
+    return batch(event, context)
 """
 
 
@@ -171,6 +193,33 @@ async def test_a_page_that_ends_its_process_fails_alone(
     fetches = worker.fetches()
     assert fetches[deadly] == 3
     assert max(fetches[page] for page in good) <= 2, "at most one execution more than needed"
+    await until(worker.tasks.is_empty)
+    assert await worker.dead.is_empty()
+
+
+@pytest.mark.fault("F8")
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("worker", [4], indirect=True)
+async def test_a_time_out_in_the_middle_of_a_batch_repeats_hardly_anything(
+    worker: Worker, start_source: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One page in twenty takes longer than its function may; the others of its batch are finished by then."""
+    pages = [f"stall{at}" if at % 20 == 7 else f"page{at}" for at in range(100)]
+    await worker.submit(*pages)
+    source = await start_source(
+        worker.tasks, worker.host, report_batch_item_failures=True, maximum_concurrency=4
+    )
+    await until(lambda: worker.all_ended(100), limit_s=90)
+    assert {result.status for result in (await worker.ended()).values()} == {"success"}
+    timeouts, executions = worker.host.stats()["function"].errors, sum(worker.fetches().values())
+    with capsys.disabled():
+        print(  # noqa: T201 - the figure
+            f"\n  100 messages, {timeouts} invocations whose time was over: {executions} executions,"
+            f" {executions / 100:.2f} for each; {source.stats().messages} receives"
+        )
+    assert timeouts >= 3, "else nothing was put to the test"
+    assert executions <= 110
     await until(worker.tasks.is_empty)
     assert await worker.dead.is_empty()
 

@@ -1,0 +1,46 @@
+"""The sweeper is made to believe that time passed, but not that those who are at work are dead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
+from indexmill.platform.adapters.postgres import Database
+from local.faults.cloud import Cloud
+from tests.support.jobs import new_job
+
+pytestmark = pytest.mark.integration
+
+HELD = "SELECT claimed_until > now() FROM outbox"
+AGED = "UPDATE outbox SET claimed_until = claimed_until - interval '3 seconds'"
+
+
+@pytest.fixture
+def rows(database_url: str) -> Iterator[psycopg.Connection[tuple[bool]]]:
+    """Yield a connection to a database with a message that somebody was just given to send."""
+    database = Database(database_url)
+    PostgresJobs(database).submit([new_job()])
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        yield connection
+    database.close()
+
+
+def test_what_is_held_for_a_moment_stays_held(
+    rows: psycopg.Connection[tuple[bool]], database_url: str
+) -> None:
+    cloud = Cloud({"database_url": database_url})
+    cloud.pass_time(3.0)
+    assert rows.execute(HELD).fetchall() == [(True,)]
+    rows.execute(AGED)
+    cloud.pass_time(3.0)
+    assert rows.execute(HELD).fetchall() == [(False,)]
+
+
+def test_nothing_stays_held_when_nothing_is_said(
+    rows: psycopg.Connection[tuple[bool]], database_url: str
+) -> None:
+    Cloud({"database_url": database_url}).pass_time()
+    assert rows.execute(HELD).fetchall() == [(False,)]
