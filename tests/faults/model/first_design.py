@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from tests.faults.model.fuse import Fuse, Fused
 from tests.faults.model.line import Line, Message
+from tests.faults.model.system import Kind
 
 _NEXT = {"scraping": "chunking", "chunking": "embedding", "embedding": "done"}
 _QUEUE = {"scraping": "scrape", "embedding": "embed"}
@@ -30,7 +31,7 @@ class FirstDesign:
         self._ids = itertools.count(1)
         self._set = self.fuse.around(self._status.__setitem__)
 
-    def submit(self) -> None:
+    def submit(self, kind: Kind) -> None:
         """Write the row, enqueue, then set the status."""
         job_id = f"job-{next(self._ids)}"
         self._set(job_id, "pending")
@@ -62,6 +63,9 @@ class FirstDesign:
             self._enqueue(following, job_id)
         self._set(job_id, following)
 
+    def lose(self, name: str, message: Message) -> None:
+        """Its messages are not lost: it loses jobs without that."""
+
     def tick(self, seconds: int) -> None:
         """Nothing runs by the clock: what half an hour later would mend is not part of the comparison."""
 
@@ -71,9 +75,16 @@ class FirstDesign:
     def retry(self, job_id: str) -> None:
         """It has no retry."""
 
+    def replay(self, job_id: str, *, stored: bool) -> None:
+        """It has no replay."""
+
     def jobs(self) -> dict[str, str]:
         """Return each job's status."""
         return dict(self._status)
+
+    def stranded(self) -> list[str]:
+        """Return nothing: the end tells."""
+        return []
 
     def wrongs(self) -> list[str]:
         """Return nothing: a lost job is wrong enough."""

@@ -17,7 +17,9 @@ from indexmill.testing.job_store import InMemoryJobs
 from indexmill.testing.job_verbs import InMemoryVerbs
 from indexmill.testing.sweep_store import InMemorySweep
 from indexmill.testing.vector_index import InMemoryVectorIndex
-from tests.faults.model.product import Ground, History
+from tests.faults.model.ends import History
+from tests.faults.model.ground import Ground
+from tests.faults.model.places import Work
 
 _AGE = """
 WITH here AS (
@@ -30,6 +32,14 @@ WITH here AS (
     UPDATE sweep_state SET counted_at = counted_at - %(by)s * interval '1 second'
 )
 UPDATE jobs SET updated_at = updated_at - %(by)s * interval '1 second' WHERE status NOT IN ('done', 'failed')
+"""
+_OUTSIDE = """
+SELECT id, status, attempt FROM jobs
+WHERE caller_id = %s AND status IN ('scraping', 'chunking', 'embedding') AND NOT EXISTS (
+    SELECT FROM outbox
+    WHERE job_id = jobs.id AND stage = jobs.status AND outbox.attempt = jobs.attempt
+        AND sent_at IS NULL AND parked_at IS NULL
+)
 """
 
 
@@ -77,9 +87,18 @@ def twins() -> Ground:
         own = jobs(caller_id)
         return [entry for entry in store.history if entry[0] in own]
 
+    def outside(caller_id: str) -> set[Work]:
+        at_work = {
+            (job_id, record.job.status.value, record.job.attempt)
+            for job_id, record in store.records.items()
+            if record.caller_id == caller_id and record.active
+        }
+        unsent = (row.row for row in store.rows.values() if not row.sent and not row.parked)
+        return at_work - {(row.job_id, row.stage, row.attempt) for row in unsent}
+
     index, verbs = SharedCatalogue(store), InMemoryVerbs(store)
     view = InMemorySweep(store)
-    return Ground(store, verbs, view, index, clock, lambda _: None, jobs, history, lambda: None)
+    return Ground(store, verbs, view, index, clock, lambda _: None, jobs, history, outside, lambda: None)
 
 
 def postgres(database: Database) -> Ground:
@@ -102,10 +121,14 @@ def postgres(database: Database) -> Ground:
         )
         return found.fetchall()
 
+    def outside(caller_id: str) -> set[Work]:
+        return set(database.connection().execute(_OUTSIDE, (caller_id,)).fetchall())
+
     def close() -> None:
         # Copies that were still to be sent must not turn up in the next example.
         database.connection().execute("UPDATE outbox SET sent_at = now() WHERE sent_at IS NULL")
 
     index = PgVectorIndex(database)
     verbs, view = PostgresVerbs(database), PostgresSweep(database)
-    return Ground(OrderedJobs(database), verbs, view, index, FrozenClock(), age, jobs, history, close)
+    store, clock = OrderedJobs(database), FrozenClock()
+    return Ground(store, verbs, view, index, clock, age, jobs, history, outside, close)

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import itertools
+import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final
 
 from indexmill.contracts.errors import CallerError
 from indexmill.contracts.http_jobs import SubmitRequest
+from indexmill.contracts.http_verbs import ReplayRequest
 from indexmill.contracts.identity import CallerContext, corpus_key
 from indexmill.contracts.messages import EmbedTask, ScrapeTask, StageResult
 from indexmill.embedding.embed import EmbedBatch
-from indexmill.embedding.ports import SearchQuery, VectorIndex
+from indexmill.embedding.ports import Hit, SearchQuery
 from indexmill.orchestrator.accounting import CountMessages
+from indexmill.orchestrator.cancel import CancelJob
+from indexmill.orchestrator.dead_letters import BuryDeadLetters
 from indexmill.orchestrator.housekeeping import Purge
-from indexmill.orchestrator.ports import JobStore
 from indexmill.orchestrator.relay import CallRelay, Relay
+from indexmill.orchestrator.replay import ReplayJobs
 from indexmill.orchestrator.rescue import Rescue
 from indexmill.orchestrator.results import Decider, Recorder, ResultBatch
+from indexmill.orchestrator.retry import RetryJobs
 from indexmill.orchestrator.submit import SubmitJobs
 from indexmill.orchestrator.sweep import Stores, SweepJobs
 from indexmill.orchestrator.switches import SetSwitches
-from indexmill.orchestrator.verb_ports import JobVerbs
 from indexmill.platform.observability import Observability
 from indexmill.platform.sqs_batch import SqsBatch
 from indexmill.scraper.robots import Robots
@@ -32,219 +34,218 @@ from indexmill.scraper.scrape import ScrapeParts
 from indexmill.scraper.work import ScrapeBatch
 from indexmill.testing.blobs import InMemoryBlobs
 from indexmill.testing.breakers import InMemoryBreakers
-from indexmill.testing.clock import FrozenClock
 from indexmill.testing.embedder import HashEmbedder
-from indexmill.testing.fetcher import InlineIsolation, InMemoryFetcher, InMemoryRobotsCache
+from indexmill.testing.fetcher import InlineIsolation, InMemoryRobotsCache
 from indexmill.testing.releases import InMemoryReleases
 from indexmill.testing.shelf import InMemoryShelf
+from tests.faults.model.ends import illegal, wrong_ends
 from tests.faults.model.fuse import Fuse, Fused
+from tests.faults.model.ground import Ground, Pile
 from tests.faults.model.line import Line, Message
+from tests.faults.model.places import STAGES, Work, on_the_way, work_of
+from tests.faults.model.site import Site
+from tests.faults.model.system import Kind, dead_line
+from tests.faults.model.watch import Watch, WatchedIndex, WatchedStore
 from tests.support.events import FakeContext
 from tests.support.jobs import TwinChunker
 
 CORPUS: Final = "model"
-STATES: Final = ("pending", "scraping", "chunking", "embedding", "done", "failed")
-_STORE_EFFECTS: Final = ("submit", "admit_all", "apply", "claim", "mark_sent", "mark_failed")
+_STORE_EFFECTS: Final = (
+    "submit",
+    "admit_all",
+    "apply",
+    "claim",
+    "mark_sent",
+    "mark_failed",
+    "record_dead_letter",
+)
 _SWEEP_EFFECTS: Final = ("confirm", "send_again", "purge")
-_EXPECTED: Final = frozenset(("poison_message", "canceled"))
-"""Nothing is wrong with any page: a job fails only when its worker died often, or somebody canceled it."""
 _callers = itertools.count(1)
 _QUIET: Final = Observability("model", level="CRITICAL")
-
-History = list[tuple[str, int, str | None, str]]
-
-
-@dataclass(frozen=True)
-class Ground:
-    """What differs between the twins and Postgres."""
-
-    store: JobStore
-    verbs: JobVerbs
-    view: Any
-    """The sweeper's, who admits everybody as well."""
-    index: VectorIndex
-    clock: FrozenClock
-    age: Callable[[int], None]
-    """Let seconds pass in the store."""
-    jobs: Callable[[str], dict[str, str]]
-    """Status by job id, of one caller."""
-    history: Callable[[str], History]
-    """Transitions in order, of one caller's jobs."""
-    close: Callable[[], None]
-
-
-@dataclass(frozen=True)
-class Pile:
-    """What the sweeper counts of a queue."""
-
-    line: Line
-
-    def messages(self) -> int:
-        """Return how many there are."""
-        return len(self.line.messages)
 
 
 class Product:
     """Every function's use case on one ground; each side effect may be the last."""
 
-    verbs: frozenset[str] = frozenset(("cancel", "retry", "lose"))
+    verbs: frozenset[str] = frozenset(("cancel", "retry", "replay", "lose", "bury"))
 
-    def __init__(self, ground: Ground) -> None:
-        """A caller of its own, so that examples on one database never meet."""
+    def __init__(self, ground: Ground, reached: Counter[str] | None = None) -> None:
+        """A caller of its own, so that examples on one database never meet. `reached` counts outcomes."""
         self.ground, self.fuse = ground, Fuse()
-        self.caller = CallerContext(caller_id=f"model-{next(_callers)}", internal=True)
-        self.lines = {name: Line(name) for name in ("scrape", "embed", "callbacks")}
-        self.sources: dict[str, str] = {}
-        self._ids = (f"{self.caller.caller_id}-{number:05}" for number in itertools.count(1))
-        self._numbers = itertools.count(1)
-        self._fetcher = InMemoryFetcher()
-        queues = {
+        self.watch = Watch(reached if reached is not None else Counter())
+        number = next(_callers)
+        self.caller = CallerContext(caller_id=f"model-{number}", internal=True)
+        # Not random: an order that went wrong must go wrong again.
+        ids = (str(uuid.UUID(int=number << 64 | each)) for each in itertools.count(1))
+        self._next_id = lambda: next(ids)
+        work = ("scrape", "embed", "callbacks")
+        self.lines = {name: Line(name) for name in (*work, *map(dead_line, work))}
+        self._lost: set[Work | None] = set()
+        self._site = Site(f"model{number}")
+        self._queues: dict[str, Any] = {
             name: Fused(line, self.fuse, "send", "give_back", "delete") for name, line in self.lines.items()
         }
-        store: Any = Fused(ground.store, self.fuse, *_STORE_EFFECTS)
-        relay = Relay(store, {"scraping": queues["scrape"], "embedding": queues["embed"]})
+        store: Any = Fused(WatchedStore(ground.store, self.watch), self.fuse, *_STORE_EFFECTS)
+        relay = Relay(store, {"scraping": self._queues["scrape"], "embedding": self._queues["embed"]})
         record = Recorder(store, Decider(ground.clock, self._next_id), _QUIET)
         chunker: Any = Fused(TwinChunker(), self.fuse, "chunk")
         calls = CallRelay(relay, chunker, record, 50_000)
-        self._verbs: Any = Fused(ground.verbs, self.fuse, "cancel", "retry")
-        self._calls = calls
+        verbs: Any = Fused(ground.verbs, self.fuse, "cancel", "retry")
+        self._cancel = CancelJob(verbs, calls, ground.clock)
+        self._retry = RetryJobs(store, verbs, calls, self._next_id)
+        self._replay = ReplayJobs(store, verbs, relay, self._next_id)
         self._submit = SubmitJobs(store, relay, make_id=self._next_id)
         self._sweep = self._sweeper(store, record, calls)
         self._notes: Any = Fused(InMemoryReleases(ground.clock), self.fuse, "write")
-        given: Any = (self._scrape_parts(), queues["callbacks"], queues["scrape"])
+        given: Any = (self._scrape_parts(), self._queues["callbacks"], self._queues["scrape"])
         self._scraper = ScrapeBatch(*given)
-        self._handlers: dict[str, SqsBatch[Any]] = {
-            "scrape": self._batch(ScrapeTask, self._scraper, queues["scrape"], self._notes),
-            "embed": self._batch(EmbedTask, self._embed(queues["callbacks"]), queues["embed"], self._notes),
+        bury = BuryDeadLetters(store, record, calls, InMemoryBlobs(), _QUIET)
+        self._handlers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+            "scrape": self._batch("scrape", ScrapeTask, self._scraper, self._notes),
+            "embed": self._batch("embed", EmbedTask, self._embed(), self._notes),
             "callbacks": self._batch(
-                StageResult, ResultBatch(record, calls, ground.clock), queues["callbacks"], None
+                "callbacks", StageResult, ResultBatch(record, calls, ground.clock), None
             ),
+            **{dead_line(name): bury for name in work},
         }
+
+    def _pile(self, name: str) -> Pile:
+        return Pile([self.lines[name], self.lines[dead_line(name)]])
 
     def _sweeper(self, store: Any, record: Recorder, calls: CallRelay) -> SweepJobs:
         view: Any = Fused(self.ground.view, self.fuse, *_SWEEP_EFFECTS)
-        queues = {"scraping": Pile(self.lines["scrape"]), "embedding": Pile(self.lines["embed"])}
+        queues = {stage: self._pile(name) for name, stage in STAGES.items()}
         return SweepJobs(
             stores=Stores(store, view),
             relay=calls,
-            count=CountMessages(view, queues, Pile(self.lines["callbacks"])),
+            count=CountMessages(view, queues, self._pile("callbacks")),
             rescue=Rescue(view, record, calls, _QUIET),
             switches=SetSwitches(view, InMemoryBreakers(), {}, _QUIET, self.ground.clock),
             purge=Purge(view),
             observability=_QUIET,
         )
 
-    def _batch(self, model: Any, handle: Any, source: Any, notes: Any) -> SqsBatch[Any]:
-        return SqsBatch(
+    def _batch(
+        self, name: str, model: Any, handle: Any, notes: Any
+    ) -> Callable[[dict[str, Any]], dict[str, Any]]:
+        batch = SqsBatch[Any](
             model,
             handle,
-            source=source,
-            dead=Line("dead"),
+            source=self._queues[name],
+            dead=self._queues[dead_line(name)],
             observability=_QUIET,
             notes=notes,
             clock=self.ground.clock,
         )
+        return lambda event: batch(event, FakeContext())
 
     def _scrape_parts(self) -> ScrapeParts:
         clock = self.ground.clock
         return ScrapeParts(
-            fetcher=self._fetcher,
-            robots=Robots(self._fetcher, InMemoryRobotsCache(), clock, user_agent="IndexmillBot/1.0"),
+            fetcher=self._site,
+            robots=Robots(self._site, InMemoryRobotsCache(), clock, user_agent="IndexmillBot/1.0"),
             blobs=InMemoryBlobs(),
             isolation=InlineIsolation(),
             clock=clock,
         )
 
-    def _embed(self, callbacks: Any) -> EmbedBatch:
-        index: Any = Fused(self.ground.index, self.fuse, "publish")
+    def _embed(self) -> EmbedBatch:
+        index: Any = Fused(
+            WatchedIndex(self.ground.index, self.ground.store, self.watch), self.fuse, "publish"
+        )
         return EmbedBatch(
-            index, HashEmbedder(), InMemoryBlobs(), callbacks, InMemoryShelf(), self.ground.clock
+            index,
+            HashEmbedder(),
+            InMemoryBlobs(),
+            self._queues["callbacks"],
+            InMemoryShelf(),
+            self.ground.clock,
         )
 
-    def _next_id(self) -> str:
-        # Not random: an order that went wrong must go wrong again.
-        return next(self._ids)
-
-    def submit(self) -> None:
-        """Submit a page with a sentence of its own; each third one is the one before once more."""
-        number = next(self._numbers)
-        again = number % 3 == 0
-        name = f"{self.caller.caller_id}-{number - again}"
-        url = f"https://example.com/{name}"
-        sentence = f"Sentence {name.replace('-', '')} stands here."
-        self._fetcher.pages[url] = f"<main><p>{sentence}</p></main>"
-        self.sources[url] = sentence
-        self._submit(self.caller, SubmitRequest(url=url, corpus_name=CORPUS, force=again), "request")
+    def submit(self, kind: Kind) -> None:
+        """Submit a page of its own, or the last one once more."""
+        url = self._site.page(kind)
+        forced = kind in ("same", "changed")
+        request = SubmitRequest(url=url, corpus_name=CORPUS, force=forced)
+        answer = self._submit(self.caller, request, "request")
+        self.watch.note("deduplicated", answer.deduplicated)
 
     def handle(self, name: str, picked: Sequence[Message]) -> set[str]:
         """Run the queue's function."""
-        answer = self._handlers[name](self.lines[name].event(picked), FakeContext())
+        answer = self._handlers[name](self.lines[name].event(picked))
         kept = {item["itemIdentifier"] for item in answer["batchItemFailures"]}
-        return {message.id for message in picked} - kept
+        leaving = [message for message in picked if message.id not in kept]
+        if name in map(dead_line, STAGES):
+            self._check_told({work_of(name, message) for message in leaving})
+        return {message.id for message in leaving}
+
+    def _check_told(self, buried: set[Work | None]) -> None:
+        """A job whose message was set aside no longer waits for it."""
+        waiting = buried & self.ground.outside(self.caller.caller_id)
+        self.watch.wrong += [f"{work} is dead and its job was not told" for work in waiting]
+
+    def lose(self, name: str, message: Message) -> None:
+        """Let a message vanish, behind everybody's back."""
+        self.lines[name].delete([message.id])
+        self._lost.add(work_of(name, message))
+
+    def stranded(self) -> list[str]:
+        """Return which jobs wait for a message that is nowhere, though none of theirs was lost."""
+        out = self.ground.outside(self.caller.caller_id)
+        return [f"{work} has no message" for work in out - on_the_way(self.lines) - self._lost]
 
     def tick(self, seconds: int) -> None:
         """Let time pass and run the sweeper."""
         self.ground.clock.tick(seconds)
         self.ground.age(seconds)
-        self._sweep()
+        done = self._sweep()
+        self.watch.note("rescued: lost", done["lost"])
+        self.watch.note("rescued: silent", done["rescued"])
 
     def cancel(self, job_id: str) -> None:
         """Cancel, unless it is too late for that."""
-        with suppress(CallerError):
-            outcome = self._verbs.cancel(self.caller.caller_id, job_id, "model", self.ground.clock.now())
-            self._calls.run(outcome.outbox)
+        self._ask("canceled", lambda: self._cancel(self.caller, job_id, "model"))
 
     def retry(self, job_id: str) -> None:
         """Retry, if it failed."""
-        with suppress(CallerError):
-            self._calls.run(self._verbs.retry(self.caller.caller_id, job_id, self._next_id()).outbox)
+        self._ask("retried", lambda: self._retry.one(self.caller, job_id))
+
+    def replay(self, job_id: str, *, stored: bool) -> None:
+        """Replay, if it ended: with the page as it is, or as it was stored."""
+        request = ReplayRequest(source="stored" if stored else "fetch")
+        self._ask(
+            f"replayed: {request.source}",
+            lambda: self._replay.replay(self.caller, job_id, request, "request"),
+        )
+
+    def _ask(self, what: str, verb: Callable[[], object]) -> None:
+        try:
+            verb()
+        except CallerError:
+            what += ": refused"
+        self.watch.note(what)
 
     def jobs(self) -> dict[str, str]:
         """Return each job's status."""
         return self.ground.jobs(self.caller.caller_id)
 
     def wrongs(self) -> list[str]:
-        """Check the history's path, and that done means found by its own sentence, once."""
-        return [*_illegal(self.ground.history(self.caller.caller_id)), *self._wrong_ends()]
-
-    def _wrong_ends(self) -> list[str]:
-        wrong: list[str] = []
+        """Check what was seen on the way, the history's path, and that done means found by its sentence."""
         found = [self.ground.store.get(self.caller.caller_id, job_id) for job_id in self.jobs()]
         jobs = [job for job in found if job is not None]
-        done = {job.url for job in jobs if job.status == "done"}
         for job in jobs:
-            if job.status != "done" and (job.error is None or job.error.code not in _EXPECTED):
-                wrong.append(f"{job.job_id} ended with {job.error}")
-            expected = int(job.url in done)
-            query = SearchQuery(
-                corpus_key=corpus_key(self.caller.caller_id, CORPUS),
-                space=HashEmbedder().space,
-                top_k=10,
-                text=self.sources[job.url],
-                vector=None,
-            )
-            hits = self.ground.index.search(query)
-            own = [hit for hit in hits if hit.source_url == job.url]
-            if len(own) != expected or (own and hits[0] != own[0]):
-                wrong.append(f"{job.job_id} is {job.status} and its sentence is found {len(own)} times")
-        return wrong
+            self.watch.note(f"end: {job.status.value}")
+        states = [self.ground.store.state(job.job_id) for job in jobs]
+        issued = {state.job_id: state.issued for state in states if state is not None}
+        ends = wrong_ends(jobs, issued, self._site.texts, self.watch.shown, self._find)
+        return [*self.watch.wrong, *illegal(self.ground.history(self.caller.caller_id)), *ends]
+
+    def _find(self, text: str) -> list[Hit]:
+        key, space = corpus_key(self.caller.caller_id, CORPUS), HashEmbedder().space
+        query = SearchQuery(corpus_key=key, space=space, top_k=10, text=text, vector=None)
+        return list(self.ground.index.search(query))
 
     def close(self) -> None:
         """Close the scraper's loop."""
         self._scraper.close()
         self.ground.close()
-
-
-def _illegal(history: History) -> list[str]:
-    """Return what is wrong with the paths: a step that does not start where the last one ended, or twice."""
-    at: dict[str, str] = {}
-    attempts: dict[str, int] = {}
-    wrong = []
-    for job_id, attempt, before, after in history:
-        again = attempt == attempts.get(job_id, 1) + 1 and before == "failed"
-        forward = before is None or after == "failed" or STATES.index(after) > STATES.index(before)
-        if before != at.get(job_id) or not (forward or again):
-            wrong.append(f"{job_id}: {before} -> {after} in attempt {attempt}, after {at.get(job_id)}")
-        at[job_id], attempts[job_id] = after, attempt
-    counts = Counter((job_id, attempt, after) for job_id, attempt, _, after in history)
-    return wrong + [f"twice: {step}" for step, count in counts.items() if count > 1]
