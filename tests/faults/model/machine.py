@@ -112,7 +112,10 @@ class Jobs(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(self._mortal()))
         message = data.draw(st.sampled_from(self.system.lines[name].messages))
         self.system.lines[dead_line(name)].messages.append(replace(message))
-        if not slow:
+        if slow:
+            # Told at once, or the worker would mostly be faster.
+            self._work_off(dead_line(name))
+        else:
             self.system.lines[name].delete([message.id])
         self.buried += 1
 
@@ -185,7 +188,8 @@ class Jobs(RuleBasedStateMachine):
 
     def _rest(self) -> None:
         for _ in range(_ROUNDS):
-            for name, line in self.system.lines.items():
+            # Dead letters before the work of those who are still at it.
+            for name, line in reversed(self.system.lines.items()):
                 for _ in range(_ROUNDS):
                     if not line.messages:
                         break

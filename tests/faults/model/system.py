@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal, Protocol
 
 from tests.faults.model.fuse import Fuse
@@ -22,7 +22,7 @@ class System(Protocol):
     """A pipeline whose every step may be repeated, reordered or cut off."""
 
     fuse: Fuse
-    lines: Mapping[str, Line]
+    lines: dict[str, Line]
     verbs: frozenset[str]
     """Which of lose, bury, cancel, retry and replay it knows."""
 

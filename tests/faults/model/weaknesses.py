@@ -73,7 +73,7 @@ def calls_are_noted_before_they_are_made(patch: pytest.MonkeyPatch) -> None:
 
 def what_is_left_behind_stays(patch: pytest.MonkeyPatch) -> None:
     """The sweeper sends nothing that its sender did not bring to its end."""
-    patch.setattr(SweepJobs, "_leftovers", lambda _: 0)
+    patch.setattr(SweepJobs, "_leftovers", lambda *_: 0)
 
 
 def what_is_lost_stays_lost(patch: pytest.MonkeyPatch) -> None:
