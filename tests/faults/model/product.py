@@ -18,6 +18,7 @@ from indexmill.embedding.ports import Hit, SearchQuery
 from indexmill.orchestrator.accounting import CountMessages
 from indexmill.orchestrator.cancel import CancelJob
 from indexmill.orchestrator.dead_letters import BuryDeadLetters
+from indexmill.orchestrator.hand_over import HandOver, TakeOver
 from indexmill.orchestrator.housekeeping import Purge
 from indexmill.orchestrator.relay import CallRelay, Relay
 from indexmill.orchestrator.replay import ReplayJobs
@@ -55,6 +56,7 @@ _STORE_EFFECTS: Final = (
     "admit_all",
     "apply",
     "claim",
+    "take_over",
     "mark_sent",
     "mark_failed",
     "record_dead_letter",
@@ -62,6 +64,18 @@ _STORE_EFFECTS: Final = (
 _SWEEP_EFFECTS: Final = ("confirm", "send_again", "purge")
 _callers = itertools.count(1)
 _QUIET: Final = Observability("model", level="CRITICAL")
+
+
+class Heir:
+    """The process that goes on with what another one handed over: it begins at once, and may die as well."""
+
+    def __init__(self, take_over: TakeOver) -> None:
+        """`take_over` is its use case."""
+        self._take_over = take_over
+
+    def go_on(self, message_ids: Sequence[str]) -> None:
+        """Go on."""
+        self._take_over(message_ids)
 
 
 class Product:
@@ -91,10 +105,12 @@ class Product:
         chunker: Any = Fused(TwinChunker(), self.fuse, "chunk")
         calls = CallRelay(relay, chunker, record, 50_000)
         verbs: Any = Fused(ground.verbs, self.fuse, "cancel", "retry")
-        self._cancel = CancelJob(verbs, calls, ground.clock)
-        self._retry = RetryJobs(store, verbs, calls, self._next_id)
-        self._replay = ReplayJobs(store, verbs, relay, self._next_id)
-        self._submit = SubmitJobs(store, relay, make_id=self._next_id)
+        heir: Any = Fused(Heir(TakeOver(store, calls)), self.fuse, "go_on")
+        send = HandOver(relay, heir)
+        self._cancel = CancelJob(verbs, send, ground.clock)
+        self._retry = RetryJobs(store, verbs, send, self._next_id)
+        self._replay = ReplayJobs(store, verbs, send, self._next_id)
+        self._submit = SubmitJobs(store, send, make_id=self._next_id)
         self._sweep = self._sweeper(store, record, calls)
         self._notes: Any = Fused(InMemoryReleases(ground.clock), self.fuse, "write")
         given: Any = (self._scrape_parts(), self._queues["callbacks"], self._queues["scrape"])
