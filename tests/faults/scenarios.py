@@ -202,6 +202,7 @@ SCENARIOS: Final = (
         _cancel_embedding,
         ("OrchestratorApi", "EmbeddingWorker"),
         lambda token: [Rule(_EMBED_CALL, "delay", seconds=3.0, mark=token, name=f"setup-{token}")],
+        slow=True,
         beyond="cancel",
     ),
     Scenario(
