@@ -58,6 +58,18 @@ def test_an_open_breaker_holds_back_embedding_until_it_wants_a_probe(name: str) 
     assert on(p) == {"scraping": True, "embedding": False}
     assert list(p.view.open_incidents["breaker_open"]) == [name]
     assert on(p) == BOTH
+
+
+@pytest.mark.parametrize("name", ["embedding", "index"])
+def test_an_outage_is_over_when_a_probe_succeeded_not_when_one_is_due(name: str) -> None:
+    p = Sweeping()
+    break_(p, name)
+    p.tick()
+    p.tick()
+    assert list(p.view.open_incidents["breaker_open"]) == [name]
+    state = p.breakers.read()[name]
+    assert p.breakers.replace(name, state, state.closed())
+    p.tick()
     assert p.view.open_incidents["breaker_open"] == {}
 
 

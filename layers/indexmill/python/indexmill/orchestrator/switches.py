@@ -31,28 +31,33 @@ class SetSwitches:
 
     def __call__(self) -> list[str]:
         """Set all switches and return the stages that stand still. Raises TransientError."""
-        pauses, breakers = self.store.pauses(), self._breakers()
+        pauses, (away, breakers) = self.store.pauses(), self._breakers()
         self._tell("paused", pauses)
-        self._tell("breaker_open", breakers)
+        self._tell("breaker_open", away)
         held = {stage: reason for stage in self.switches if (reason := _reason(stage, pauses, breakers))}
         for stage, switch in self.switches.items():
             self._set(stage, switch, held.get(stage))
         return list(held)
 
-    def _breakers(self) -> Mapping[str, str]:
-        """Return why each open breaker is open; one that wants a probe needs its stage for that."""
+    def _breakers(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        """Return why each breaker is not closed, and those of them that hold their stage back.
+
+        One that wants a probe needs its stage for that, but nothing is over before the probe succeeds.
+        """
         try:
             states = self.breakers.read()
         except StatesAway:
             # Without them nobody is held back: a worker asks its breaker itself.
             self.observability.log.warning("breakers.unknown")
-            return {}
+            return {}, {}
         now = self.clock.now().timestamp()
-        return {
+        phases = {name: state.phase(now) for name, state in states.items()}
+        away = {
             name: f"{state.failures} failures in a row"
             for name, state in states.items()
-            if state.phase(now) == "open"
+            if phases[name] != "closed"
         }
+        return away, {name: reason for name, reason in away.items() if phases[name] == "open"}
 
     def _set(self, stage: str, switch: Switch, reason: str | None) -> None:
         try:
