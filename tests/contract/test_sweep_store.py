@@ -119,6 +119,15 @@ def test_a_parked_message_is_nowhere(bench: Bench) -> None:
     assert bench.silent(passed=True) == [job.job_id]
 
 
+def test_a_message_that_nobody_waits_for_any_more_is_not_told_as_parked(bench: Bench) -> None:
+    job = new_job()
+    bench.jobs.submit([job])
+    for _ in range(10):
+        bench.jobs.mark_failed([job.first.id], "bad")
+    bench.apply(failed(job.job_id))
+    assert bench.view.parked() == 0
+
+
 def test_two_counts_that_are_a_minute_apart_must_agree(bench: Bench) -> None:
     def count(scraping: int, embedding: int = 0) -> tuple[int, int] | None:
         at = bench.view.now()

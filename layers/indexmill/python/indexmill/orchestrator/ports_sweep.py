@@ -112,7 +112,7 @@ class SweepStore(Protocol):
         ...
 
     def parked(self) -> int:
-        """Return how many messages were set aside because they could not be sent."""
+        """Return how many messages were set aside, as unsendable, that their jobs still wait for."""
         ...
 
     def purge(self, keep: Retention, limit: int) -> Mapping[str, int]:

@@ -124,7 +124,11 @@ UPDATE outbox SET sent_at = NULL, parked_at = NULL, tries = 0, rescues = rescues
 FROM chosen WHERE outbox.id = chosen.message_id RETURNING outbox.id
 """
 
-PARKED: Final = "SELECT count(*) FROM outbox WHERE parked_at IS NOT NULL"
+PARKED: Final = """
+SELECT count(*) FROM outbox
+JOIN jobs ON jobs.id = outbox.job_id AND jobs.attempt = outbox.attempt AND jobs.status = outbox.stage
+WHERE outbox.parked_at IS NOT NULL
+"""
 
 OLD: Final = """
 SELECT 'outbox', EXISTS (
