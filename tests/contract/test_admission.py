@@ -221,6 +221,7 @@ def test_a_paused_stage_holds_everything_back_and_then_nothing(bench: Bench) -> 
     bench.pause(True)
     (job_id,) = bench.submit(1)
     assert bench.waiting(job_id) == Waiting(reason="paused", position=1)
+    assert bench.job(job_id).expected_by is None
     assert bench.store.admit_all() == []
     bench.pause(False)
     assert [row.job_id for row in bench.store.admit_all()] == [job_id]

@@ -48,7 +48,7 @@ def check_room(pending: int, count: int, usage: Usage, limits: Limits, floor: Fl
     wait_s = min(max((at - floor.now).total_seconds(), 1.0), _LONGEST_RETRY_S)
     raise CallerError(
         ErrorCode.QUOTA_EXCEEDED,
-        f"{pending} of your jobs are pending; at most {limits.max_pending} may be.",
+        f"{pending} of your jobs are pending, these are {count} more; at most {limits.max_pending} may be.",
         retry_after=math.ceil(wait_s),
     )
 
@@ -58,11 +58,11 @@ def expectations(
 ) -> dict[str, datetime | None]:
     """Promise for each of `jobs`, which are submitted together, by its id, when it will have ended.
 
-    There is no promise for jobs that wait for others. Raises CallerError(quota_exceeded) when the caller's
-    `pending` ones leave no room.
+    There is no promise for jobs that wait for others or for an operator. Raises CallerError(quota_exceeded)
+    when the caller's `pending` ones leave no room.
     """
     check_room(pending, len(jobs), usage, limits, floor, pace)
-    if jobs[0].depends_on:
+    if jobs[0].depends_on or floor.paused:
         return {job.job_id: None for job in jobs}
     turns = sorted(jobs, key=lambda job: (-job.priority, job.job_id))
     return {job.job_id: expected_by(pending + at, usage, limits, floor, pace) for at, job in enumerate(turns)}
