@@ -121,6 +121,16 @@ def test_a_bulk_retry_says_when_there_is_more() -> None:
     assert mill.retry_all().more is False
 
 
+def test_a_bulk_retry_takes_what_depends_on_each_other_in_one_go() -> None:
+    mill = Mill()
+    first = mill.submit(f"{URL}/1")
+    second = mill.send(url=f"{URL}/2", depends_on=[first]).job_id
+    third = mill.send(url=f"{URL}/3", depends_on=[second]).job_id
+    mill.cancel(first)
+    assert mill.job(third).status == "failed"
+    assert mill.retry_all().retried == [first, second, third]
+
+
 def test_a_replay_is_a_job_of_its_own_in_front() -> None:
     mill = Mill()
     job_id = mill.submit(URL)

@@ -39,11 +39,14 @@ class RetryJobs:
         return outcome.job
 
     def every(self, ctx: CallerContext, request: RetryRequest) -> RetryReport:
-        """Retry the newest failed jobs that match; one that cannot be retried does not keep the rest back."""
+        """Retry the newest failed jobs that match; one that cannot be retried does not keep the rest back.
+
+        The oldest of them goes first: what a job depends on is older, and has to be retried before it.
+        """
         found = self.store.find(_filter(ctx, request))
         report = RetryReport(retried=[], skipped=[], more=len(found) > request.limit)
         rows: list[OutboxRow] = []
-        for job in found[: request.limit]:
+        for job in reversed(found[: request.limit]):
             if not (job.retryable or request.include_permanent or request.code is not None):
                 report.skipped.append(SkippedJob(job_id=job.job_id, reason="Another try cannot help."))
                 continue
