@@ -97,4 +97,6 @@ def _why(job: Job) -> str:
         return f"{job.error.stage}: {job.error.cause or job.error.code}"
     if job.next_retry_at is not None:
         return f"try {job.attempts} failed, again at {job.next_retry_at:%H:%M:%S}"
+    if job.waiting is not None:
+        return f"waits: {job.waiting.reason}"
     return ""

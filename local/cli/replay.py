@@ -8,11 +8,14 @@ import typer
 
 from local.cli.terminal import (
     DEFAULT_STATE,
+    EXIT_FAILED,
     Failure,
     JsonOption,
     StateOption,
     asking,
+    complain,
     console,
+    leave,
     print_json,
 )
 
@@ -40,7 +43,7 @@ def run(
     with asking(state, "replaying") as api:
         replay = api.replay(job_id, stored=stored)
         try:
-            api.wait([replay.job_id], timeout)
+            (ended,) = api.wait([replay.job_id], timeout)
         except WaitTimeout as error:
             raise Failure(f"replaying failed: {error}") from error
         diff = api.diff(replay.job_id)
@@ -48,6 +51,9 @@ def run(
         print_json(diff.model_dump(mode="json"))
     else:
         _show(diff)
+    if ended.error is not None:
+        complain(f"it failed: {ended.user_message} See why with: indexmill trace {ended.job_id[:8]}")
+        leave(EXIT_FAILED)
 
 
 def _show(diff: JobDiff) -> None:

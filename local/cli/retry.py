@@ -14,6 +14,7 @@ from local.cli.terminal import (
     StateOption,
     asking,
     console,
+    note,
     print_json,
 )
 
@@ -37,6 +38,9 @@ def run(
       indexmill retry 3f0c8a52-…
 
       indexmill retry --code max_retries_exceeded --corpus harbour
+
+    Of those that match, it leaves out what another try cannot help (a page that is not there), unless --code
+    names it.
     """
     filters = {"corpus_name": corpus, "failed_stage": stage, "code": code, "batch_id": batch}
     given = {name: value for name, value in filters.items() if value is not None}
@@ -51,8 +55,13 @@ def run(
         console().print(f"{job_id}  retried")
     for job in report["skipped"]:
         console().print(f"{job['job_id']}  [yellow]skipped:[/] {job['reason']}")
+    if not report["retried"] and not report["skipped"]:
+        note("no failed job matches")
+    elif not report["retried"] and code is None:
+        note("to retry those that another try cannot help, name their --code")
     if report["more"]:
-        console().print("there are more: run it again")
+        again = "run it again" if report["retried"] else "choose them by another option"
+        note(f"there are more: {again}")
 
 
 def _by_name(api: Client, job_ids: list[str]) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from local.trace.invocations import Run
 COORDINATOR: Final = "Orchestrator"
 """Functions with this beginning move the job on; all others do a stage's work."""
 ENDS: Final = frozenset({"done", "failed"})
+_WORKERS: Final = {"scraping": "ScraperWorker", "embedding": "EmbeddingWorker"}
+"""What takes a stage's messages out of its queue."""
 _SHORT: Final = {"ScrapeVisibility": (5, 30)}
 """Time-out and visibility to work on a handler with, by the parameter of the visibility."""
 _SHORT_OTHERS: Final = (10, 60)
@@ -47,7 +49,11 @@ def waits(records: JobRecords, recent: Sequence[Run], around: Surroundings) -> I
     if job["status"] in ENDS:
         return
     if job["status"] == "pending":
-        why = f": {job['blocked_by']}" if job.get("blocked_by") else ""
+        why = (
+            f": {job['blocked_by']}"
+            if job.get("blocked_by")
+            else "; indexmill jobs --status pending tells why"
+        )
         yield f"it was accepted and has not been started{why}"
         return
     message = _current_message(records)
@@ -58,6 +64,7 @@ def waits(records: JobRecords, recent: Sequence[Run], around: Surroundings) -> I
         yield _unsent(message)
     elif last is None:
         yield f"no function has taken its {job['status']} message yet"
+        yield from _off(around.source_of(_WORKERS.get(job["status"], "")))
     else:
         yield from _after(last, recent, records, around)
 
@@ -125,6 +132,10 @@ def _hidden(last: Run, around: Surroundings, now: datetime) -> Iterator[str]:
             timeout = parameter.replace("Visibility", "Timeout")
             given = f"--parameter {timeout}={timeout_s} --parameter {parameter}={short_s}"
             yield f"to wait less next time: indexmill up {given}"
+    yield from _off(source)
+
+
+def _off(source: Mapping[str, Any]) -> Iterator[str]:
     if not source.get("enabled", True):
         yield f"nothing takes messages from {source['queue']} now: its source is off"
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from indexmill.client import Client
 from indexmill.contracts.http_jobs import JobList
-from indexmill.contracts.job import Job, JobError, JobStatus, Progress
+from indexmill.contracts.job import Job, JobError, JobStatus, Progress, Waiting
 from indexmill.orchestrator.pipeline import STAGES
 from local.cli import jobs
 from local.cli.invoke import _left_over
@@ -55,9 +55,10 @@ def test_a_row_says_why_a_job_failed_or_waits() -> None:
     error = JobError(stage="scraping", code="max_retries_exceeded", cause="dns_error", message="m", at=NOW)
     screen = Console(file=io.StringIO(), width=200)
     rows = [job(1, "failed", error=error), job(2, "scraping", attempts=2, next_retry_at=NOW), job(3)]
+    rows.append(job(4, "pending", waiting=Waiting(reason="quota_hourly", position=1)))
     with screen.capture() as captured:
         screen.print(jobs._table(rows))
-    head, failed, waiting, done = captured.get().splitlines()
+    head, failed, waiting, done, pending = captured.get().splitlines()
     assert head.split() == ["job", "status", "corpus", "submitted", "url"]
     assert failed.split() == [
         *("job-1", "failed", "default", "2026-01-31", "12:00:00"),
@@ -65,6 +66,7 @@ def test_a_row_says_why_a_job_failed_or_waits() -> None:
     ]
     assert waiting.rstrip().endswith("try 2 failed, again at 12:00:00")
     assert done.rstrip().endswith("https://a.example/[b]")
+    assert pending.rstrip().endswith("waits: quota_hourly")
 
 
 def test_an_event_without_records_was_not_handled() -> None:

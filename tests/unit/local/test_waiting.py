@@ -114,8 +114,15 @@ def test_before_any_work_the_message_is_what_it_waits_for() -> None:
     unsent = message(0, None, tries=2, last_error="queue_unavailable")
     (told,) = made([], messages=[unsent]).waiting
     assert "2 tries failed, the last by queue_unavailable" in told
-    (pending,) = made([], status="pending", blocked_by="quota").waiting
-    assert pending == "it was accepted and has not been started: quota"
+    (pending,) = made([], status="pending", blocked_by="dependency").waiting
+    assert pending == "it was accepted and has not been started: dependency"
+
+
+def test_a_source_that_is_off_is_told_before_any_work_too() -> None:
+    records = JobRecords(JOB | {"status": "scraping"}, SCRAPING, [message(0, 5)], [], at(1000))
+    off = QUEUE | {"function": "ScraperWorker", "enabled": False}
+    told = timeline(records, [], Surroundings(None, {"s": off})).waiting
+    assert told[-1] == "nothing takes messages from ScrapeQueue now: its source is off"
 
 
 def test_a_job_at_its_end_waits_for_nothing() -> None:
