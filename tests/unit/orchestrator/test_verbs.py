@@ -96,6 +96,20 @@ def test_a_retried_chunking_is_called_again() -> None:
     assert mill.status(job_id) == "embedding"
 
 
+def test_a_bulk_retry_gets_past_what_another_try_cannot_help() -> None:
+    mill = Mill()
+    helped = mill.submit(f"{URL}/0")
+    mill.cancel(helped)
+    lost = []
+    for number in range(1, 4):
+        mill.clock.tick(1)
+        lost.append(mill.submit(f"{URL}/{number}"))
+        mill.deliver(failed(lost[-1], "scraping", "http_404"))
+    report = mill.retry_all(limit=1)
+    assert (report.retried, report.more) == ([helped], False)
+    assert [job.job_id for job in report.skipped] == lost[::-1]
+
+
 def test_a_bulk_retry_takes_what_matches_and_what_can_be_helped() -> None:
     mill = Mill()
     transient, permanent, stopped, busy = (mill.submit(f"{URL}/{at}") for at in range(4))
@@ -124,7 +138,9 @@ def test_a_bulk_retry_says_when_there_is_more() -> None:
 def test_a_bulk_retry_takes_what_depends_on_each_other_in_one_go() -> None:
     mill = Mill()
     first = mill.submit(f"{URL}/1")
+    mill.clock.tick(1)
     second = mill.send(url=f"{URL}/2", depends_on=[first]).job_id
+    mill.clock.tick(1)
     third = mill.send(url=f"{URL}/3", depends_on=[second]).job_id
     mill.cancel(first)
     assert mill.job(third).status == "failed"

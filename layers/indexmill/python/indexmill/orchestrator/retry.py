@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
 
 from indexmill.contracts.errors import CallerError
 from indexmill.contracts.http_verbs import RetryReport, RetryRequest, SkippedJob
@@ -15,6 +16,9 @@ from indexmill.orchestrator.relay import Sender
 from indexmill.orchestrator.verb_ports import JobVerbs
 from indexmill.orchestrator.verb_rules import unknown_job
 from indexmill.platform.ids import new_id
+
+_LOOKED_AT: Final = 1000
+"""Jobs that one call looks at, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +45,21 @@ class RetryJobs:
     def every(self, ctx: CallerContext, request: RetryRequest) -> RetryReport:
         """Retry the newest failed jobs that match; one that cannot be retried does not keep the rest back.
 
+        What another try cannot help takes no place of others: older ones are looked for in its stead.
         The oldest of them goes first: what a job depends on is older, and has to be retried before it.
         """
-        found = self.store.find(_filter(ctx, request))
-        report = RetryReport(retried=[], skipped=[], more=len(found) > request.limit)
-        rows: list[OutboxRow] = []
-        for job in reversed(found[: request.limit]):
-            if not (job.retryable or request.include_permanent or request.code is not None):
+        report = RetryReport(retried=[], skipped=[], more=False)
+        chosen: list[Job] = []
+        for job in self._newest(_filter(ctx, request)):
+            if len(chosen) == request.limit or len(chosen) + len(report.skipped) == _LOOKED_AT:
+                report.more = True
+                break
+            if job.retryable or request.include_permanent or request.code is not None:
+                chosen.append(job)
+            else:
                 report.skipped.append(SkippedJob(job_id=job.job_id, reason="Another try cannot help."))
-                continue
+        rows: list[OutboxRow] = []
+        for job in reversed(chosen):
             try:
                 outcome = self.verbs.retry(ctx.caller_id, job.job_id, self.make_id())
             except CallerError as error:
@@ -59,6 +69,12 @@ class RetryJobs:
                 rows.extend(outcome.outbox)
         self.relay.send(rows)
         return report
+
+    def _newest(self, wanted: JobFilter) -> Iterator[Job]:
+        """Yield all jobs that match, newest first."""
+        while page := self.store.find(wanted):
+            yield from page
+            wanted = replace(wanted, before=(page[-1].created_at, page[-1].job_id))
 
 
 def _filter(ctx: CallerContext, request: RetryRequest) -> JobFilter:
