@@ -75,3 +75,16 @@ def actions(logical_id: str) -> set[str]:
 def test_a_role_allows_what_the_function_does_and_nothing_else(logical_id: str) -> None:
     shared = {"logs", "secretsmanager", "ec2"}
     assert {each for each in actions(logical_id) if each.partition(":")[0] not in shared} == USED[logical_id]
+
+
+@pytest.mark.parametrize("logical_id", [name for name, found in functions().items() if "VpcConfig" in found])
+def test_a_function_in_a_network_may_have_its_interfaces_made(logical_id: str) -> None:
+    """All that Lambda asks of an execution role there."""
+    assert actions(logical_id) >= {
+        "ec2:CreateNetworkInterface",
+        "ec2:DescribeNetworkInterfaces",
+        "ec2:DescribeSubnets",
+        "ec2:DeleteNetworkInterface",
+        "ec2:AssignPrivateIpAddresses",
+        "ec2:UnassignPrivateIpAddresses",
+    }
