@@ -102,8 +102,8 @@ class InMemorySweep:
         return done
 
     def parked(self) -> int:
-        """Return how many messages were set aside."""
-        return sum(row.parked for row in self.jobs.rows.values())
+        """Return how many messages were set aside that a job waits for."""
+        return sum(row is not None and row.parked for _, row in self._waiting())
 
     def purge(self, keep: Retention, limit: int) -> Mapping[str, int]:
         """Delete messages of jobs that ended long ago; the rest has no age here."""

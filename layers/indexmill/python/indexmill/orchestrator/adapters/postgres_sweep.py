@@ -87,7 +87,7 @@ class PostgresSweep:
         return len(self._rows(sql.SEND_AGAIN, columns))
 
     def parked(self) -> int:
-        """Return how many messages were set aside."""
+        """Return how many messages were set aside that a job waits for."""
         return int(self._rows(sql.PARKED)[0][0])
 
     def purge(self, keep: Retention, limit: int) -> Mapping[str, int]:
