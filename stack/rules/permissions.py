@@ -16,6 +16,7 @@ ANY_RESOURCE = {
     # Lambda's network interfaces have no name before they exist.
     "ec2:CreateNetworkInterface",
     "ec2:DescribeNetworkInterfaces",
+    "ec2:DescribeSubnets",
     "ec2:DeleteNetworkInterface",
     "ec2:AssignPrivateIpAddresses",
     "ec2:UnassignPrivateIpAddresses",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import LiteralString
 
 import psycopg
 import pytest
 
+from indexmill.orchestrator.adapters import job_sql
 from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
 from indexmill.orchestrator.results import Decider
 from indexmill.platform.adapters.postgres import Connection, Database
@@ -58,3 +60,39 @@ def test_a_change_behind_the_databases_back_is_seen(connection: Connection, colu
     connection.execute("ALTER TABLE job_history DISABLE TRIGGER append_only")
     connection.execute(f"UPDATE job_history SET {column} WHERE seq = 2".encode())
     assert [row[0] for row in connection.execute(BROKEN).fetchall()] == [2]
+
+
+READ = (
+    "SELECT coalesce(sum(idx_tup_fetch + seq_tup_read), 0) FROM pg_stat_xact_user_tables WHERE relname = %s"
+)
+LOOKS = {
+    "a job's first row": (
+        "INSERT INTO job_history (job_id, attempt, to_status) VALUES (%s, 1, %s)",
+        ("new", "pending"),
+    ),
+    "what happened to a job": (job_sql.EVENTS_AFTER, (0, "old", "somebody")),
+}
+
+
+@pytest.mark.parametrize("statement", LOOKS.values(), ids=LOOKS)
+def test_nobody_looks_through_the_history_of_all_jobs(
+    database_url: str, statement: tuple[LiteralString, tuple[object, ...]]
+) -> None:
+    """Also while nothing is known of the table: it was filled, or restored, a moment ago."""
+    with psycopg.connect(database_url) as session:
+        session.execute("ALTER TABLE job_history SET (autovacuum_enabled = off)")
+        session.execute("ALTER TABLE job_history DISABLE TRIGGER chain")
+        session.execute(
+            "INSERT INTO jobs (id, status, caller_id, url) VALUES ('old', 'pending', 'somebody', '')"
+        )
+        session.execute(
+            "INSERT INTO job_history (job_id, attempt, to_status)"
+            " SELECT CASE number WHEN 1 THEN 'old' ELSE 'job ' || number END, 1, 'pending'"
+            " FROM generate_series(1, 50000) AS number"
+        )
+        session.execute("ALTER TABLE job_history ENABLE TRIGGER chain")
+        session.commit()
+        session.execute(*statement)
+        row = session.execute(READ, ("job_history",)).fetchone()
+    assert row is not None
+    assert row[0] < 10

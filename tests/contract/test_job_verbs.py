@@ -185,6 +185,14 @@ def test_a_retry_fetches_again_when_somebody_published_the_document_since(jobs: 
     assert retry(jobs, job_id).status == "scraping"
 
 
+@pytest.mark.parametrize("code", ["content_missing", "content_corrupt"])
+def test_a_retry_fetches_again_what_the_store_has_lost(jobs: Jobs, code: str) -> None:
+    job_id = jobs.submit(new_job())
+    jobs.apply(scraped(job_id), failed(job_id, "chunking", code))
+    assert jobs.job(job_id).retryable
+    assert retry(jobs, job_id).status == "scraping"
+
+
 def test_only_a_failed_job_is_retried_and_only_when_it_is_alone(jobs: Jobs) -> None:
     job_id = jobs.submit(new_job())
     assert refusal(retry, jobs, job_id) == "invalid_transition"

@@ -117,6 +117,8 @@ def test_a_parked_message_is_nowhere(bench: Bench) -> None:
     assert bench.view.parked() == 1
     assert bench.outside() == {"scraping": 1}
     assert bench.silent(passed=True) == [job.job_id]
+    bench.apply(failed(job.job_id))
+    assert bench.view.parked() == 0, "nobody waits for it any more"
 
 
 def test_a_message_that_nobody_waits_for_any_more_is_not_told_as_parked(bench: Bench) -> None:

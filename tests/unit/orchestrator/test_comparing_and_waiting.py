@@ -96,7 +96,7 @@ def test_what_was_not_noted_is_unknown() -> None:
     ],
 )
 def test_a_retry_goes_on_where_a_payload_is_kept(failed: str, kept: str, outdated: bool, stage: str) -> None:
-    assert stage_to_resume(failed, dict.fromkeys(kept.split(), "{}"), outdated=outdated) == stage
+    assert stage_to_resume(failed, dict.fromkeys(kept.split(), "{}"), None, outdated=outdated) == stage
 
 
 def test_a_circle_is_seen() -> None:

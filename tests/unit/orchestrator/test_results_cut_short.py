@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from indexmill.contracts.errors import ErrorCode, TransientError
+from indexmill.contracts.messages import StageResult
+from indexmill.orchestrator.ports import Change, Decide
 from indexmill.platform.deliveries import Done, Retry
 from indexmill.testing.clock import FrozenClock
 from indexmill.testing.job_store import InMemoryJobs
@@ -79,3 +81,27 @@ def test_a_call_that_cannot_be_noted_as_done_goes_on() -> None:
     assert p.deliver(scraped(job_id)) == [Done()]
     assert p.status(job_id) == "embedding"
     assert len(p.embed.bodies) == 1
+
+
+class Spoiled(InMemoryJobs):
+    """Cannot take the results of one job, for a reason that nobody thought of."""
+
+    spoils = ""
+
+    def apply(self, results: Sequence[StageResult], decide: Decide) -> list[Change]:
+        """Apply, unless one of `results` is of that job."""
+        if any(result.job_id == self.spoils for result in results):
+            raise RuntimeError("surprise")
+        return super().apply(results, decide)
+
+
+def test_a_result_that_cannot_be_applied_leaves_its_neighbours_alone() -> None:
+    store = Spoiled(FrozenClock())
+    p = Pipeline(store)
+    first, second, third = (p.submit(f"https://example.com/{name}") for name in "abc")
+    store.spoils = second
+    good, bad, better = p.deliver(*map(scraped, (first, second, third)))
+    assert good == better == Done()
+    assert isinstance(bad, Retry)
+    assert (bad.reason, p.status(second)) == ("internal_error", "scraping")
+    assert p.status(first) == p.status(third) == "embedding"

@@ -57,3 +57,15 @@ def test_nothing_sent_at_all_is_an_outage() -> None:
     with stub, pytest.raises(TransientError) as away:
         queue.send(["body"])
     assert away.value.code == "queue_unavailable"
+
+
+def test_no_wait_ends_later_than_twelve_hours_after_the_receipt() -> None:
+    """SQS counts from the receipt and refuses what is longer: the message would be seen again in minutes."""
+    longest_invocation_s = 900
+    queue, stub = stubbed()
+    entry = {"Id": "0", "ReceiptHandle": "r", "VisibilityTimeout": 12 * 3600 - longest_invocation_s}
+    answered = {"Successful": [{"Id": "0"}], "Failed": []}
+    stub.add_response("change_message_visibility_batch", answered, {"QueueUrl": URL, "Entries": [entry]})
+    with stub:
+        queue.give_back([("r", 12 * 3600.0)])
+    stub.assert_no_pending_responses()

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
+from indexmill.contracts.errors import ErrorCode
+from indexmill.contracts.job import JobError
 from indexmill.contracts.messages import EmbedTask, ScrapeTask, write
 from indexmill.orchestrator.pipeline import BY_NAME, FIRST, ORDER, STAGES
 from indexmill.orchestrator.ports import JobState, OutboxRow
+
+_CONTENT_LOST: Final = frozenset({ErrorCode.CONTENT_MISSING, ErrorCode.CONTENT_CORRUPT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +25,16 @@ class Renewal:
     """Only messages that publish have one."""
 
 
-def stage_to_resume(failed_stage: str, kept: Mapping[str, str], *, outdated: bool) -> str:
+def stage_to_resume(
+    failed_stage: str, kept: Mapping[str, str], error: JobError | None, *, outdated: bool
+) -> str:
     """Return the stage from which a failed job goes on: the failed one while its payload is kept.
 
     `kept` are payloads by stage. With `outdated` somebody else published the document since the job ended:
-    then what the job fetched long ago must not replace it, and it is fetched again.
+    then what the job fetched long ago must not replace it, and it is fetched again. And so it is when the
+    job's `error` says that what the kept payload refers to is gone.
     """
-    if outdated:
+    if outdated or (error is not None and error.code in _CONTENT_LOST):
         return FIRST
     for stage in reversed(STAGES[: ORDER.get(failed_stage, 0) + 1]):
         if stage.name in kept:

@@ -201,6 +201,12 @@ class ResultBatch:
         except TransientError as error:
             # What was committed before it went away comes back as a copy, which counts as late.
             return [Retry(_DATABASE_WAIT_S, error.code) for _ in results]
+        except Exception:
+            if len(deliveries) > 1:
+                # One result spoils the batch: each by itself, so that its neighbours go through.
+                return [outcome for delivery in deliveries for outcome in self([delivery])]
+            self.record.observability.log.exception("result.failed", extra={"job_id": results[0].job_id})
+            return [Retry(_DATABASE_WAIT_S, ErrorCode.INTERNAL_ERROR)]
         return [
             Retry(_EARLY_WAIT_S, "early") if change.decision.verdict is Verdict.EARLY else Done()
             for change in changes

@@ -8,8 +8,9 @@ from typing import Final, Generic, TypeVar
 
 M = TypeVar("M")
 
-LONGEST_WAIT_S: Final = 12 * 3600.0
-"""A queue can hide a message for 12 hours."""
+LONGEST_WAIT_S: Final = 12 * 3600.0 - 900.0
+"""A queue hides a message for 12 hours from its receipt on and refuses what would be longer: a quarter of an
+hour is what an invocation may have taken by then."""
 MOST_CRASHES: Final = 3
 """A message that was there each time when this many invocations ended is given up."""
 

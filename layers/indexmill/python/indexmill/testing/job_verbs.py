@@ -48,7 +48,7 @@ class InMemoryVerbs:
         if other is not None and not record.forced:
             raise rules.at_work(other.job_id)
         state, kept = store.state_of(record), store.kept(job_id)
-        stage = stage_to_resume(job.failed_stage or "", kept, outdated=self._outdated(record))
+        stage = stage_to_resume(job.failed_stage or "", kept, job.error, outdated=self._outdated(record))
         renewal = Renewal(message_id, job.attempt + 1, store.next_generation())
         row = renewed(state, stage, kept.get(stage), renewal)
         if record.issued is not None:

@@ -152,7 +152,7 @@ def _renewed(connection: Connection, locked: _Locked, message_id: str) -> Outbox
     state = locked.state
     kept: dict[str, str] = dict(connection.execute(job_sql.KEPT, (state.job_id,)).fetchall())
     outdated = _yes(connection, verb_sql.PUBLISHED_SINCE, state.target.document_id, locked.ended_at)
-    stage = stage_to_resume(locked.failed_stage or "", kept, outdated=outdated)
+    stage = stage_to_resume(locked.failed_stage or "", kept, locked.error, outdated=outdated)
     renewal = Renewal(message_id, state.attempt + 1, state.generation)
     return renewed(state, stage, kept.get(stage), renewal)
 

@@ -124,10 +124,11 @@ UPDATE outbox SET sent_at = NULL, parked_at = NULL, tries = 0, rescues = rescues
 FROM chosen WHERE outbox.id = chosen.message_id RETURNING outbox.id
 """
 
+# Those of jobs that wait for them: what was not wanted any more is parked as well, and troubles nobody.
 PARKED: Final = """
-SELECT count(*) FROM outbox
-JOIN jobs ON jobs.id = outbox.job_id AND jobs.attempt = outbox.attempt AND jobs.status = outbox.stage
-WHERE outbox.parked_at IS NOT NULL
+SELECT count(*) FROM outbox AS o
+JOIN jobs ON jobs.id = o.job_id AND jobs.attempt = o.attempt AND jobs.status = o.stage
+WHERE o.parked_at IS NOT NULL
 """
 
 OLD: Final = """

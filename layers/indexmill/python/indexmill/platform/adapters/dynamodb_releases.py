@@ -39,13 +39,21 @@ class DynamoDbReleases:
             for part in _parts(list(dict.fromkeys(message_ids)), _READS):
                 keys = [_key(message_id) for message_id in part]
                 asked = {self._table: {"Keys": keys, "ConsistentRead": True}}
-                answer = self._client().batch_get_item(RequestItems=asked)
-                for item in answer["Responses"].get(self._table, []):
+                for item in self._items(asked):
                     if float(item["expires_at"]["N"]) > now:
                         found[item["pk"]["S"].partition("#")[2]] = _note(item)
         except (BotoCoreError, ClientError, KeyError, ValueError):
             _LOG.warning("release notes cannot be read", exc_info=True)
         return found
+
+    def _items(self, asked: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the items; those that the table had no time for are asked for once more."""
+        answer = self._client().batch_get_item(RequestItems=asked)
+        items: list[dict[str, Any]] = answer["Responses"].get(self._table, [])
+        if answer.get("UnprocessedKeys"):
+            rest = self._client().batch_get_item(RequestItems=answer["UnprocessedKeys"])
+            items += rest["Responses"].get(self._table, [])
+        return items
 
     def write(self, notes: Mapping[str, ReleaseNote]) -> None:
         """Write all, twenty-five a call."""

@@ -11,11 +11,11 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.platform.adapters.aws import client
+from indexmill.platform.deliveries import LONGEST_WAIT_S
 
 _BATCH = 10
 _BATCH_BYTES = 1_000_000
 """SQS refuses a batch of more than 1 MiB in sum; some room is left for its envelope."""
-_MAX_VISIBILITY_S = 43_200
 _GROUP = re.compile(r"[!-~]{1,128}")
 
 
@@ -50,13 +50,13 @@ class SqsQueue:
         return refused
 
     def give_back(self, waits: Sequence[tuple[str, float]]) -> None:
-        """Let received messages be seen again after so many seconds (at most 12 hours) each."""
+        """Let received messages be seen again after so many seconds (at most LONGEST_WAIT_S) each."""
         for start in range(0, len(waits), _BATCH):
             entries = [
                 {
                     "Id": str(at),
                     "ReceiptHandle": receipt,
-                    "VisibilityTimeout": min(int(after_s + 0.5), _MAX_VISIBILITY_S),
+                    "VisibilityTimeout": min(int(after_s + 0.5), int(LONGEST_WAIT_S)),
                 }
                 for at, (receipt, after_s) in enumerate(waits[start : start + _BATCH])
             ]
