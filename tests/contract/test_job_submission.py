@@ -46,8 +46,9 @@ def code_of(jobs: Jobs, job_id: str) -> str | None:
 
 def test_a_duplicate_in_flight_is_the_job_at_work(jobs: Jobs) -> None:
     first = jobs.submit(new_job())
-    (same,) = jobs.store.submit([new_job()]).accepted
-    assert same == Accepted(first, JobStatus.SCRAPING, deduplicated=True)
+    again = jobs.store.submit([new_job()])
+    assert again.accepted == [Accepted(first, JobStatus.SCRAPING, deduplicated=True)]
+    assert again.expected_by == jobs.job(first).expected_by is not None
     (forced,) = jobs.store.submit([new_job(forced=True)]).accepted
     assert (forced.job_id == first, forced.deduplicated) == (False, False)
     finish(jobs, first)

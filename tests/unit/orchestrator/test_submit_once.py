@@ -21,6 +21,7 @@ def test_a_duplicate_names_the_job_at_work_and_is_not_sent_again() -> None:
     assert (first.deduplicated, second.deduplicated) == (False, True)
     assert (second.job_id, second.status, second.url_count) == (first.job_id, "pending", 1)
     assert second.deduplicated_job_ids is None
+    assert second.expected_by == first.expected_by is not None
     assert len(mill.scrape.bodies) == 1
     assert mill.send(url=A, force=True).job_id != first.job_id
 
@@ -32,6 +33,16 @@ def test_a_batch_names_which_of_its_jobs_were_there_already() -> None:
     assert batch.job_ids is not None
     assert (batch.url_count, batch.job_ids[1], batch.job_ids[2]) == (3, known, batch.job_ids[0])
     assert (batch.deduplicated, batch.deduplicated_job_ids) == (True, [known, batch.job_ids[0]])
+
+
+def test_the_urls_of_a_batch_start_in_their_order() -> None:
+    mill = Mill()
+    urls = [f"https://example.com/{number}" for number in range(12)]
+    batch = mill.send(urls=urls)
+    started = [read(ScrapeTask, body) for body in mill.scrape.bodies]
+    assert len(started) > 9
+    assert [task.url for task in started] == urls[: len(started)]
+    assert [task.job_id for task in started] == (batch.job_ids or [])[: len(started)]
 
 
 def test_a_key_makes_two_submits_one() -> None:

@@ -88,6 +88,15 @@ def test_breakers_that_cannot_be_read_hold_nobody_back() -> None:
     assert on(p) == BOTH
 
 
+def test_an_outage_is_not_over_because_nobody_can_look() -> None:
+    p = Sweeping()
+    break_(p, "index")
+    p.tick()
+    p.breakers.away = True
+    p.tick()
+    assert list(p.view.open_incidents["breaker_open"]) == ["index"]
+
+
 def test_one_switch_that_cannot_be_turned_leaves_the_other() -> None:
     p = Sweeping()
     p.view.paused["*"] = "a reason"

@@ -59,6 +59,8 @@ class Accepted:
     status: JobStatus
     deduplicated: bool = False
     """Whether this is a job that was at work on the document already."""
+    expected_by: datetime | None = field(default=None, compare=False)
+    """What the job itself was promised."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,9 @@ class SubmitJobs:
         batch_id = self.make_id() if request.urls is not None else None
         corpus, tier = corpus_name(request.corpus_name), admission_tier(ctx)
         shared = _Shared(ctx.caller_id, corpus, batch_id, request_id or None, request, tier)
-        jobs = [self._new_job(shared, url, position) for position, url in enumerate(urls)]
+        # Of jobs that stand alike the one with the lesser id starts first: the one that was named first.
+        ids = sorted(self.make_id() for _ in urls)
+        jobs = [self._new_job(shared, ids[position], url, position) for position, url in enumerate(urls)]
 
         def keep(accepted: Sequence[Accepted], by: datetime | None) -> str:
             return _response(accepted, batch_id, by).model_dump_json()
@@ -71,11 +73,11 @@ class SubmitJobs:
             return SubmitResponse.model_validate_json(submission.answer)
         return _response(submission.accepted, batch_id, submission.expected_by)
 
-    def _new_job(self, shared: _Shared, url: str, position: int) -> NewJob:
+    def _new_job(self, shared: _Shared, job_id: str, url: str, position: int) -> NewJob:
         request = shared.request
         canonical = self._canonical(url, f"body.urls.{position}" if shared.batch_id else "body.url")
         key = corpus_key(shared.caller_id, shared.corpus)
-        job_id, message_id = self.make_id(), self.make_id()
+        message_id = self.make_id()
         target = Target(
             caller_id=shared.caller_id,
             corpus_name=shared.corpus,

@@ -33,14 +33,15 @@ class SetSwitches:
         """Set all switches and return the stages that stand still. Raises TransientError."""
         pauses, (away, breakers) = self.store.pauses(), self._breakers()
         self._tell("paused", pauses)
-        self._tell("breaker_open", away)
+        if away is not None:
+            self._tell("breaker_open", away)
         held = {stage: reason for stage in self.switches if (reason := _reason(stage, pauses, breakers))}
         for stage, switch in self.switches.items():
             self._set(stage, switch, held.get(stage))
         return list(held)
 
-    def _breakers(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
-        """Return why each breaker is not closed, and those of them that hold their stage back.
+    def _breakers(self) -> tuple[Mapping[str, str] | None, Mapping[str, str]]:
+        """Return why each breaker is not closed (None if nobody knows), and those that hold their stage back.
 
         One that wants a probe needs its stage for that, but nothing is over before the probe succeeds.
         """
@@ -49,7 +50,7 @@ class SetSwitches:
         except StatesAway:
             # Without them nobody is held back: a worker asks its breaker itself.
             self.observability.log.warning("breakers.unknown")
-            return {}, {}
+            return None, {}
         now = self.clock.now().timestamp()
         phases = {name: state.phase(now) for name, state in states.items()}
         away = {

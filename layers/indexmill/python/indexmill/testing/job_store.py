@@ -74,7 +74,7 @@ class InMemoryJobs(InMemoryOutbox):
         before = set(self.records)
         promises = self._promises(jobs)
         accepted = [self._accept(new, promises[new.job_id]) for new in jobs]
-        expected = last_of(promises.values())
+        expected = last_of(each.expected_by for each in accepted)
         job_dependencies.connect(self, [job_id for job_id in self.records if job_id not in before])
         if once:
             answer = once.answer(accepted, expected)
@@ -93,10 +93,12 @@ class InMemoryJobs(InMemoryOutbox):
 
     def _accept(self, new: NewJob, expected: datetime | None) -> Accepted:
         if new.job_id in self.records:
-            return Accepted(new.job_id, JobStatus.PENDING)
+            return Accepted(
+                new.job_id, JobStatus.PENDING, expected_by=self.records[new.job_id].job.expected_by
+            )
         known = None if new.forced else self.in_flight(new.target.document_id)
         if known is not None:
-            return Accepted(known.job_id, known.status, deduplicated=True)
+            return Accepted(known.job_id, known.status, deduplicated=True, expected_by=known.expected_by)
         shown = first_shown(new, self.clock.now(), expected)
         record = Record(shown, new.target, new.target.caller_id, new.forced, tier=new.tier)
         record.depends_on, record.payload_digest = new.depends_on, new.payload_digest
@@ -104,7 +106,7 @@ class InMemoryJobs(InMemoryOutbox):
         self.history.append((new.job_id, 1, None, "pending"))
         self._happened(new.job_id, 1, "pending", None)
         self.keep(new.first, HELD)
-        return Accepted(new.job_id, JobStatus.PENDING)
+        return Accepted(new.job_id, JobStatus.PENDING, expected_by=expected)
 
     def in_flight(self, document_id: str) -> Job | None:
         """Return the job that is at work on the document, unless it was forced."""

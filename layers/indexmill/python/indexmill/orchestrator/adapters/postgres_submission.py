@@ -35,10 +35,10 @@ def submit(
     if jobs[0].depends_on:
         connect(connection, caller_id, new, jobs[0].depends_on)
     if once:
-        answer = once.answer(accepted, last_of(expected.values()))
+        answer = once.answer(accepted, last_of(each.expected_by for each in accepted))
         connection.execute(sql.KEEP_ANSWER, (answer, caller_id, once.key))
     rows = admit(connection, forecasts.limits, [caller_id])
-    return Submission(accepted, rows, expected_by=last_of(expected.values()))
+    return Submission(accepted, rows, expected_by=last_of(each.expected_by for each in accepted))
 
 
 def _kept_answer(connection: Connection, caller_id: str, once: Once) -> str | None:
@@ -63,7 +63,9 @@ def _accept(
             break
         inserted = {row[0] for row in connection.execute(sql.SUBMIT, _parameters(left, expected)).fetchall()}
         new += inserted
-        found |= {job_id: Accepted(job_id, JobStatus.PENDING) for job_id in inserted}
+        found |= {
+            job_id: Accepted(job_id, JobStatus.PENDING, expected_by=expected[job_id]) for job_id in inserted
+        }
         # What is not found now was at work when we inserted and has ended since: it is inserted next time.
         found |= _at_work(connection, [job for job in left if job.job_id not in inserted])
     if any(job.job_id not in found for job in jobs):
@@ -80,15 +82,17 @@ def _at_work(connection: Connection, refused: Sequence[NewJob]) -> dict[str, Acc
     documents = [job.target.document_id for job in refused]
     own = {job.job_id for job in refused}
     found: dict[str, Accepted] = {}
-    known: dict[str, tuple[str, JobStatus]] = {}
-    for document, job_id, status in connection.execute(sql.IN_FLIGHT, (documents, list(own))).fetchall():
+    known: dict[str, Accepted] = {}
+    rows = connection.execute(sql.IN_FLIGHT, (documents, list(own))).fetchall()
+    for document, job_id, status, promised in rows:
+        accepted = Accepted(job_id, JobStatus(status), job_id not in own, promised)
         if job_id in own:
-            found[job_id] = Accepted(job_id, JobStatus(status))
+            found[job_id] = accepted
         else:
-            known[document] = (job_id, JobStatus(status))
+            known[document] = accepted
     for job in refused:
         if job.job_id not in found and job.target.document_id in known:
-            found[job.job_id] = Accepted(*known[job.target.document_id], deduplicated=True)
+            found[job.job_id] = known[job.target.document_id]
     return found
 
 

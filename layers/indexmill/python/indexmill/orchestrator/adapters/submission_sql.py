@@ -53,6 +53,6 @@ KEEP_ANSWER: Final = "UPDATE idempotency_keys SET answer = %s::jsonb WHERE calle
 
 # The job that is at work on each document already; or the job itself, when a lost answer made us ask twice.
 IN_FLIGHT: Final = """
-SELECT document_id, id, status FROM jobs
+SELECT document_id, id, status, expected_by FROM jobs
 WHERE document_id = ANY(%s) AND (status NOT IN ('done', 'failed') AND NOT forced OR id = ANY(%s))
 """
