@@ -108,9 +108,12 @@ def test_messages_are_taken_over_from_whoever_holds_them(store_and_age: tuple[Jo
     for _ in range(10):
         store.mark_failed([parked], "queue_unavailable")
     assert [row.id for row in store.take_over([held, sent, parked, "no-such-row"])] == [held]
+    assert store.left_behind([job.job_id for job in jobs]) == []
+    store.mark_failed([other], "queue_unavailable", away=True)
     age(31)
+    assert [row.id for row in store.left_behind([job.job_id for job in jobs])] == [held]
     assert [row.id for row in store.take_over([other])] == [other]
-    assert [row.id for row in store.claim(10)] == [held]
+    assert store.claim(10) == []
 
 
 def test_a_message_of_a_job_that_is_not_admitted_is_not_taken_over(store: JobStore) -> None:

@@ -114,6 +114,11 @@ def _line(place: str, count: int) -> str:
     return place if count == 1 or place.startswith("poller/") else f"{place} x{count}"
 
 
+def steady(lines: Sequence[str]) -> list[str]:
+    """Return lines without a count that is chance: a process that saw no failure has no recovery to note."""
+    return [line.partition(" x")[0] if "@breaker" in line else line for line in lines]
+
+
 def shots(lines: Sequence[str]) -> Iterator[Shot]:
     """Yield every run that a list of writes asks for."""
     for line in lines:

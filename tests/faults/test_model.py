@@ -133,6 +133,7 @@ def test_the_model_finds_the_job_that_the_first_design_loses() -> None:
         run(lambda _: FirstDesign(), 300)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("weaken", WEAKNESSES, ids=lambda weaken: weaken.__name__)
 def test_the_model_notices_a_safeguard_that_is_missing(
     weaken: Weaken, monkeypatch: pytest.MonkeyPatch

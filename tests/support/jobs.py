@@ -164,7 +164,7 @@ class Pipeline:
         self.relay = Relay(self.store, {"scraping": self.scrape, "embedding": self.embed})
         self.record = Recorder(self.store, Decider(self.clock), self.observability)
         self.calls = CallRelay(self.relay, self.chunker, self.record, 50_000, self.clock)
-        self.results = ResultBatch(self.record, self.calls, self.clock)
+        self.results = ResultBatch(self.record, self.calls)
         self.successor = InMemorySuccessor(TakeOver(self.store, self.calls))
         self.hand_over = HandOver(self.relay, self.successor)
 
@@ -174,9 +174,9 @@ class Pipeline:
         url = url or f"{URL}/{uuid.uuid4()}"
         return use_case(ctx, SubmitRequest(url=url, corpus_name="docs"), "req-1").job_id
 
-    def deliver(self, *results: StageResult) -> list[Outcome]:
+    def deliver(self, *results: StageResult, receive_count: int = 1) -> list[Outcome]:
         """Deliver results as the callback queue would."""
-        return self.results([Delivery(result, 1, 1e9) for result in results])
+        return self.results([Delivery(result, receive_count, 1e9) for result in results])
 
     def status(self, job_id: str, ctx: CallerContext = CALLER) -> str:
         """Return the job's status."""

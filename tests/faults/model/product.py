@@ -119,9 +119,7 @@ class Product:
         self._handlers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "scrape": self._batch("scrape", ScrapeTask, self._scraper, self._notes),
             "embed": self._batch("embed", EmbedTask, self._embed(), self._notes),
-            "callbacks": self._batch(
-                "callbacks", StageResult, ResultBatch(record, calls, ground.clock), None
-            ),
+            "callbacks": self._batch("callbacks", StageResult, ResultBatch(record, calls), None),
             **{dead_line(name): bury for name in work},
         }
 

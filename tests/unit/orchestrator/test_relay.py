@@ -76,7 +76,7 @@ def test_a_message_that_is_too_large_fails_its_job_at_once() -> None:
     p = Sweeping()
     job_id, other = p.submit(), p.submit()
     p.calls = type(p.calls)(p.relay, p.chunker, p.record, inline_limit=10**9)
-    p.results = type(p.results)(p.record, p.calls, p.clock)
+    p.results = type(p.results)(p.record, p.calls)
     p.deliver(scraped(job_id, text="x" * (MESSAGE_BYTES + 1)), scraped(other))
     job = p.store.get("0123456789abcdef", job_id)
     assert job is not None

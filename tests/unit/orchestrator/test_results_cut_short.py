@@ -52,25 +52,48 @@ def cut_short() -> tuple[Pipeline, Leaving, str]:
     return p, store, job_id
 
 
-def test_what_was_cut_short_goes_on_with_the_next_batch() -> None:
+def test_what_was_cut_short_goes_on_when_its_result_comes_again() -> None:
     p, store, job_id = cut_short()
-    (still,) = p.deliver(scraped(job_id))
+    store.clock.tick(5)
+    (still,) = p.deliver(scraped(job_id), receive_count=2)
     assert isinstance(still, Retry)
     store.leaves("")
-    assert p.deliver(scraped(job_id)) == [Done()]
+    # Another process may have it by then: nothing is remembered from one batch to the next.
+    store.clock.tick(5)
+    assert p.deliver(scraped(job_id), receive_count=3) == [Done()]
     assert p.status(job_id) == "embedding"
     assert len(p.embed.bodies) == 1
-    p.deliver(scraped(job_id))
+    store.clock.tick(5)
+    p.deliver(scraped(job_id), receive_count=4)
     assert len(p.embed.bodies) == 1
 
 
-def test_what_was_cut_short_long_ago_is_left_to_the_sweeper() -> None:
+def test_what_somebody_is_at_is_left_to_him() -> None:
     p, store, job_id = cut_short()
     store.leaves("")
-    p.clock.tick(31)
+    store.clock.tick(2)
+    assert p.deliver(scraped(job_id), receive_count=2) == [Done()]
+    assert (p.status(job_id), len(p.chunker.calls)) == ("chunking", 1)
+
+
+def test_a_copy_that_was_sent_twice_says_nothing_of_who_was_cut_short() -> None:
+    p, store, job_id = cut_short()
+    store.leaves("")
+    store.clock.tick(5)
     assert p.deliver(scraped(job_id)) == [Done()]
-    assert p.status(job_id) == "chunking"
-    assert len(p.chunker.calls) == 1
+    assert (p.status(job_id), len(p.chunker.calls)) == ("chunking", 1)
+
+
+def test_what_could_not_be_sent_waits_for_its_time_also_when_its_result_comes_again() -> None:
+    store = InMemoryJobs(FrozenClock())
+    p = Pipeline(store)
+    job_id = p.submit()
+    p.embed.away = True
+    p.deliver(scraped(job_id))
+    p.embed.away = False
+    store.clock.tick(5)
+    p.deliver(scraped(job_id), receive_count=2)
+    assert (p.status(job_id), p.embed.bodies) == ("embedding", [])
 
 
 def test_a_call_that_cannot_be_noted_as_done_goes_on() -> None:

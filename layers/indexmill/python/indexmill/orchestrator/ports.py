@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, Literal, Protocol
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal, Protocol
 
 from indexmill.contracts.content import BlobRef
 from indexmill.contracts.job import Job, JobError, JobStatus
@@ -49,6 +49,10 @@ class NewJob:
     depends_on: tuple[str, ...] = ()
     """Jobs that must be done first; the same for all jobs of a submit."""
     replay_of: str | None = None
+
+
+LEFT_AFTER: Final = timedelta(seconds=3)
+"""Who committed a message and did not get it out by then was cut short, or is at a long call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +272,10 @@ class JobStore(Protocol):
 
     def take_over(self, ids: Sequence[str]) -> list[OutboxRow]:
         """Take these messages from whoever holds them, less those that are out, parked or not admitted."""
+        ...
+
+    def left_behind(self, job_ids: Sequence[str]) -> list[OutboxRow]:
+        """Take what was committed for these jobs some seconds ago (LEFT_AFTER) and never tried to be sent."""
         ...
 
     def mark_sent(self, ids: Sequence[str]) -> None:

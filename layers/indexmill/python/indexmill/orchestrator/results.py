@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.identity import CallerContext
@@ -21,8 +21,6 @@ from indexmill.platform.observability import Observability
 
 _EARLY_WAIT_S = 2.0
 _DATABASE_WAIT_S = 5.0
-_HELD_S = 30.0
-"""A process has what it committed to itself for that long; then it is the sweeper's."""
 _SYSTEM = CallerContext(caller_id="system", caller_type="service")
 
 
@@ -187,17 +185,14 @@ class ResultBatch:
 
     record: Recorder
     relay: CallRelay
-    clock: Clock
-    _held: list[OutboxRow] = field(default_factory=list, init=False)
-    """Committed by this process and not brought to their end: Postgres went away in between."""
-    _held_until: float = field(default=0.0, init=False)
 
     def __call__(self, deliveries: Sequence[Delivery[StageResult]]) -> list[Outcome]:
         """Apply the batch in one transaction; early ones go back, and so do all while Postgres is away."""
         results = [delivery.message for delivery in deliveries]
         try:
             changes = self.record.changes(results)
-            self._run([row for change in changes for row in change.outbox])
+            self.relay.run([row for change in changes for row in change.outbox])
+            self._go_on(deliveries, changes)
         except TransientError as error:
             # What was committed before it went away comes back as a copy, which counts as late.
             return [Retry(_DATABASE_WAIT_S, error.code) for _ in results]
@@ -212,17 +207,17 @@ class ResultBatch:
             for change in changes
         ]
 
-    def _run(self, new: list[OutboxRow]) -> None:
-        """Run rows, and those that were cut short before: the sweeper would come to them a minute later."""
-        rows, until = new, 0.0
-        if self._held:
-            until = self._held_until
-            if self.clock.now().timestamp() < until:
-                rows = [*self._held, *new]
-            self._held = []
-        try:
-            self.relay.run(rows)
-        except TransientError:
-            self._held = rows
-            self._held_until = until or self.clock.now().timestamp() + _HELD_S
-            raise
+    def _go_on(self, deliveries: Sequence[Delivery[StageResult]], changes: Sequence[Change]) -> None:
+        """Bring to its end what somebody committed who was cut short: Postgres went away, or a process died.
+
+        Its result is delivered once more, and that tells. Without this the sweeper would come to it.
+        """
+        copies = [
+            job_id
+            for delivery, change in zip(deliveries, changes, strict=True)
+            if delivery.receive_count > 1
+            and change.decision.verdict is Verdict.LATE
+            and (job_id := delivery.message.job_id)
+        ]
+        if copies:
+            self.relay.run(self.relay.relay.store.left_behind(copies))

@@ -175,7 +175,7 @@ def build_results(
     shared = assemble(parts or build_parts(settings))
     reports = SqsBatch(
         StageResult,
-        ResultBatch(shared.record, shared.calls, SystemClock()),
+        ResultBatch(shared.record, shared.calls),
         source=SqsQueue(settings.callbacks_queue_url),
         dead=SqsQueue(settings.callbacks_dlq_url),
         observability=shared.parts.observability,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from indexmill.orchestrator.ports import OutboxRow
+from indexmill.orchestrator.ports import LEFT_AFTER, OutboxRow
 from indexmill.platform.clock import Clock
 from indexmill.testing.job_records import CLAIM, HELD, Row
 
@@ -37,8 +37,7 @@ class InMemoryOutbox:
     def claim(self, limit: int) -> list[OutboxRow]:
         """Take unsent messages that nobody else holds."""
         now = self.clock.now()
-        unsent = (row for row in self.rows.values() if not row.sent and not row.parked)
-        free = [row for row in unsent if row.claimed_until <= now][:limit]
+        free = [row for row in self.rows.values() if _unsent(row) and row.claimed_until <= now][:limit]
         for row in free:
             row.claimed_until = now + CLAIM
         return [replace(row.row, tries=row.tries) for row in free]
@@ -46,10 +45,18 @@ class InMemoryOutbox:
     def take_over(self, ids: Sequence[str]) -> list[OutboxRow]:
         """Take these messages from whoever holds them."""
         named = (self.rows[each] for each in ids if each in self.rows)
-        free = [row for row in named if not row.sent and not row.parked and row.claimed_until < HELD]
-        for row in free:
+        return self._taken([row for row in named if _unsent(row) and row.claimed_until < HELD])
+
+    def left_behind(self, job_ids: Sequence[str]) -> list[OutboxRow]:
+        """Take what was committed for these jobs some seconds ago and never tried to be sent."""
+        before = self.clock.now() + CLAIM - LEFT_AFTER
+        theirs = (row for row in self.rows.values() if row.row.job_id in job_ids and row.last_error is None)
+        return self._taken([row for row in theirs if _unsent(row) and row.claimed_until < before])
+
+    def _taken(self, rows: Sequence[Row]) -> list[OutboxRow]:
+        for row in rows:
             row.claimed_until = self.clock.now() + CLAIM
-        return [replace(row.row, tries=row.tries) for row in free]
+        return [replace(row.row, tries=row.tries) for row in rows]
 
     def mark_sent(self, ids: Sequence[str]) -> None:
         """Note that these messages are out."""
@@ -61,6 +68,7 @@ class InMemoryOutbox:
         for message_id in ids:
             row = self.rows[message_id]
             row.tries += not away
+            row.last_error = error
             row.claimed_until = self.clock.now() + _AFTER_FAILURE
             row.parked = row.tries >= _PARK_AFTER and row.row.kind == "queue"
             if row.row.kind == "call":
@@ -69,3 +77,7 @@ class InMemoryOutbox:
     def waits(self, row: Row) -> None:
         """Let the job of a call tell until when it waits."""
         raise NotImplementedError
+
+
+def _unsent(row: Row) -> bool:
+    return not row.sent and not row.parked

@@ -59,6 +59,7 @@ class Row:
     parked: bool = False
     tries: int = 0
     rescues: int = 0
+    last_error: str | None = None
 
     @property
     def sent(self) -> bool:

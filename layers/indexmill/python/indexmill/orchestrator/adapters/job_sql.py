@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from indexmill.orchestrator.ports import LEFT_AFTER
+
 CLAIM_S: Final = 30
 """How long a process may hold unsent messages before somebody else takes them."""
 PARK_AFTER: Final = 10
@@ -125,6 +127,12 @@ RETURNING id, job_id, attempt, stage, kind, payload, tries, caller_id
 TAKE_OVER: Final = f"""
 UPDATE outbox SET claimed_until = now() + interval '{CLAIM_S} seconds'
 WHERE id = ANY(%s) AND sent_at IS NULL AND parked_at IS NULL AND claimed_until < 'infinity'
+RETURNING id, job_id, attempt, stage, kind, payload, tries, caller_id
+"""
+LEFT_BEHIND: Final = f"""
+UPDATE outbox SET claimed_until = now() + interval '{CLAIM_S} seconds'
+WHERE job_id = ANY(%s) AND sent_at IS NULL AND parked_at IS NULL AND last_error IS NULL
+    AND claimed_until < now() + interval '{CLAIM_S - LEFT_AFTER.seconds} seconds'
 RETURNING id, job_id, attempt, stage, kind, payload, tries, caller_id
 """
 MARK_SENT: Final = "UPDATE outbox SET sent_at = now(), last_error = NULL WHERE id = ANY(%s)"

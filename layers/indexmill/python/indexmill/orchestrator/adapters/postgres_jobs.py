@@ -142,6 +142,10 @@ class PostgresJobs:
         """Take these messages from whoever holds them."""
         return self._rows(sql.TAKE_OVER, list(ids))
 
+    def left_behind(self, job_ids: Sequence[str]) -> list[OutboxRow]:
+        """Take what was committed for these jobs some seconds ago and never tried to be sent."""
+        return self._rows(sql.LEFT_BEHIND, list(job_ids))
+
     def mark_sent(self, ids: Sequence[str]) -> None:
         """Note that these messages are out."""
         self._database.read(lambda connection: connection.execute(sql.MARK_SENT, (list(ids),)))
