@@ -220,4 +220,4 @@ class ResultBatch:
             and (job_id := delivery.message.job_id)
         ]
         if copies:
-            self.relay.run(self.relay.relay.store.left_behind(copies))
+            self.relay.run(self.record.store.left_behind(copies))

@@ -116,24 +116,27 @@ VALUES (%(id)s, %(job_id)s, %(caller_id)s, %(attempt)s, %(stage)s, %(kind)s, %(p
     now() + interval '{CLAIM_S} seconds')
 """
 
+# Whoever takes messages holds them for a while, and gets them whole.
+_TAKE: Final = f"UPDATE outbox SET claimed_until = now() + interval '{CLAIM_S} seconds'"
+_TAKEN_ROWS: Final = "RETURNING id, job_id, attempt, stage, kind, payload, tries, caller_id"
 CLAIM: Final = f"""
-UPDATE outbox SET claimed_until = now() + interval '{CLAIM_S} seconds'
+{_TAKE}
 WHERE id IN (
     SELECT id FROM outbox WHERE sent_at IS NULL AND parked_at IS NULL AND claimed_until <= now()
     ORDER BY claimed_until LIMIT %s FOR UPDATE SKIP LOCKED
 )
-RETURNING id, job_id, attempt, stage, kind, payload, tries, caller_id
+{_TAKEN_ROWS}
 """
 TAKE_OVER: Final = f"""
-UPDATE outbox SET claimed_until = now() + interval '{CLAIM_S} seconds'
+{_TAKE}
 WHERE id = ANY(%s) AND sent_at IS NULL AND parked_at IS NULL AND claimed_until < 'infinity'
-RETURNING id, job_id, attempt, stage, kind, payload, tries, caller_id
+{_TAKEN_ROWS}
 """
 LEFT_BEHIND: Final = f"""
-UPDATE outbox SET claimed_until = now() + interval '{CLAIM_S} seconds'
+{_TAKE}
 WHERE job_id = ANY(%s) AND sent_at IS NULL AND parked_at IS NULL AND last_error IS NULL
     AND claimed_until < now() + interval '{CLAIM_S - LEFT_AFTER.seconds} seconds'
-RETURNING id, job_id, attempt, stage, kind, payload, tries, caller_id
+{_TAKEN_ROWS}
 """
 MARK_SENT: Final = "UPDATE outbox SET sent_at = now(), last_error = NULL WHERE id = ANY(%s)"
 # A call is the stage's work itself: its job tells until when it waits. A job that is just being moved on is
