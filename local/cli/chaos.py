@@ -47,11 +47,11 @@ def run(
 
 
 def _outcome(screen: Console, plan: Plan) -> Outcome:
-    from local.detached import StartFailed, start_detached
     from local.faults.cloud import Cloud
     from local.faults.soak import Soak
     from local.faults.switch import VARIABLE
-    from local.stack import StackOptions
+    from local.stack.detached import StartFailed, start_detached
+    from local.stack.stack import StackOptions
 
     folder = Path(tempfile.mkdtemp(prefix="indexmill-chaos-"))
     # Whoever runs the database server has to enter when that is not us.

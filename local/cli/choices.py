@@ -20,6 +20,6 @@ def function_names(incomplete: str) -> list[str]:
 
 def sample_names(incomplete: str) -> list[str]:
     """Names of sample events that begin like this."""
-    from local.samples import NAMES
+    from local.cli.samples import NAMES
 
     return [name for name in NAMES if name.startswith(incomplete)]

@@ -64,8 +64,8 @@ def run(
 @contextlib.contextmanager
 def _stack(screen: Console, state: Path | None) -> Iterator[dict[str, Any]]:
     """A running stack: the one on `state` when there is one, else a new one that ends with the block."""
-    from local.detached import StartFailed, find, start_detached
-    from local.stack import StackOptions
+    from local.stack.detached import StartFailed, find, start_detached
+    from local.stack.stack import StackOptions
 
     began = time.monotonic()
     found = find(state) if state is not None else None

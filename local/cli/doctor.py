@@ -31,7 +31,7 @@ def run(as_json: JsonOption = False, state: StateOption = DEFAULT_STATE) -> None
       indexmill doctor --json
     """
     from local.doctor.examine import examine
-    from local.preparation import REPOSITORY
+    from local.stack.preparation import REPOSITORY
 
     screen = console()
     found = []

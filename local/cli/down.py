@@ -14,7 +14,7 @@ def run(state: StateOption = DEFAULT_STATE) -> None:
 
       indexmill down
     """
-    from local.detached import stop
+    from local.stack.detached import stop
 
     if not stop(state):
         raise Failure(f"no stack is running on {state}; there is nothing to stop", EXIT_NO_STACK)

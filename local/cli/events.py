@@ -20,7 +20,7 @@ from local.cli.terminal import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from local.samples import Surroundings
+    from local.cli.samples import Surroundings
 
 
 def run(
@@ -43,7 +43,7 @@ def run(
     """
     import json
 
-    from local.samples import NAMES, SAMPLES, sample
+    from local.cli.samples import NAMES, SAMPLES, sample
 
     if name is None:
         if as_json:
@@ -62,8 +62,8 @@ def run(
 
 
 def _surroundings(state: Path) -> Surroundings:
-    from local.detached import find
-    from local.samples import Surroundings
+    from local.cli.samples import Surroundings
+    from local.stack.detached import find
 
     info = find(state)
     if info is None:

@@ -103,7 +103,7 @@ def _left_over(function: str, event: bytes, result: str) -> str:
         return ""
     records = given.get("Records") if isinstance(given, dict) else None
     if not isinstance(records, list) or not records:
-        from local.samples import SAMPLES
+        from local.cli.samples import SAMPLES
 
         name = next((f" {name}" for name, each in SAMPLES.items() if each.function == function), "")
         return f"nothing was handled: the event has no Records; one to start from: indexmill events{name}"

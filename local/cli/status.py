@@ -50,7 +50,7 @@ def run(as_json: JsonOption = False, state: StateOption = DEFAULT_STATE) -> None
 def _memory(found: Mapping[str, Any]) -> dict[str, float]:
     """Proportional memory, MiB: each service with its children, the host with the front, and functions."""
     from local.compute.process_stats import proportional_memory_mb
-    from local.process_identity import descendants
+    from local.stack.process_identity import descendants
 
     def whole(pid: int) -> float:
         return sum(proportional_memory_mb(each) for each in (pid, *descendants(pid)))

@@ -42,7 +42,7 @@ class Failure(Exception):
 
 def running_stack(state: Path) -> dict[str, Any]:
     """What the stack on `state` serves. Raises Failure when there is none."""
-    from local.detached import find
+    from local.stack.detached import find
 
     info = find(state)
     if info is None:

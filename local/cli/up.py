@@ -21,7 +21,7 @@ from local.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from local.stack import StackOptions
+    from local.stack.stack import StackOptions
 
 
 def run(
@@ -62,8 +62,8 @@ def run(
 def _options(
     state: Path, port: int, parameters: list[str], site_root: Path | None, began: float
 ) -> StackOptions:
-    from local.parameters import ParameterError, parse_overrides
-    from local.stack import StackOptions
+    from local.stack.stack import StackOptions
+    from local.template.parameters import ParameterError, parse_overrides
 
     if site_root is not None and not site_root.is_dir():
         raise Failure(f"--site-root {site_root} is no folder", EXIT_USAGE)
@@ -76,7 +76,7 @@ def _options(
 
 
 def _detached(options: StackOptions, *, as_json: bool) -> None:
-    from local.detached import StartFailed, start_detached
+    from local.stack.detached import StartFailed, start_detached
 
     try:
         stack = start_detached(options)
@@ -96,9 +96,9 @@ def _detached(options: StackOptions, *, as_json: bool) -> None:
 def _foreground(options: StackOptions, *, as_json: bool) -> None:
     from rich.status import Status
 
-    from local.intrinsics import TemplateError
-    from local.preparation import WrongUsage
-    from local.stack_process import serve
+    from local.stack.preparation import WrongUsage
+    from local.stack.process import serve
+    from local.template.intrinsics import TemplateError
 
     screen = console()
     line = Status("starting…", console=screen)

@@ -8,14 +8,14 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from local.compute import faults
+from local.compute import error_documents
 from local.compute.clock import epoch_ms
 from local.compute.invocation import Invocation
 from local.compute.launcher import LauncherLost
 from local.compute.process import EnvironmentProcess, Workshop
 from local.compute.reports import InvocationLog
 from local.compute.runtime_api import RuntimeConnection
-from local.spec import FunctionSpec
+from local.template.spec import FunctionSpec
 
 InitError = Callable[[str], bytes]
 """Makes the error document for the request that the environment was started for."""
@@ -81,7 +81,7 @@ class ExecutionEnvironment:
             await self._process.start(self._spec, self)
         except (OSError, LauncherLost) as error:
             reason = str(error)
-            self._give_up(lambda request_id: faults.not_started(request_id, reason))
+            self._give_up(lambda request_id: error_documents.not_started(request_id, reason))
             return
         if not self.usable:
             self._process.kill()
@@ -103,7 +103,9 @@ class ExecutionEnvironment:
     def check_memory(self) -> None:
         """Kill the process when it uses more than the function's memory."""
         if self._sample() > self._spec.memory_mb and self._shop.memory.enforced and self._current is not None:
-            self._abandon(faults.exited(self._current.request_id, signal.SIGKILL), "Runtime.ExitError")
+            self._abandon(
+                error_documents.exited(self._current.request_id, signal.SIGKILL), "Runtime.ExitError"
+            )
 
     def failed_for(self, invocation: Invocation, document: bytes) -> None:
         """Log that the initialisation failed as what befell `invocation`, which nobody will take any more."""
@@ -153,7 +155,7 @@ class ExecutionEnvironment:
         """The import failed."""
         if self._initialised or not self.usable:
             return False
-        document = body or faults.response_too_large()
+        document = body or error_documents.response_too_large()
         self._give_up(lambda _: document)
         return True
 
@@ -186,7 +188,7 @@ class ExecutionEnvironment:
             return False
         if body is None:
             # The client takes the refusal as fatal and ends, so this environment has no future.
-            body, function_error, self.usable = faults.response_too_large(), "Unhandled", False
+            body, function_error, self.usable = error_documents.response_too_large(), "Unhandled", False
         self._settle(current, body if function_error is not None else None, None)
         self._owner.free(self)
         current.resolve(body, function_error)
@@ -210,23 +212,27 @@ class ExecutionEnvironment:
         if time.monotonic() - self._sampled > _SAMPLE_S:
             self._sample()
         self._process.drain()
-        self._log.end(invocation, self._peak_mb, status, None if failed is None else faults.reason(failed))
+        self._log.end(
+            invocation, self._peak_mb, status, None if failed is None else error_documents.reason(failed)
+        )
         self._owner.finished(failed is not None)
 
     def _timed_out(self) -> None:
         if self._current is not None:
-            self._abandon(faults.timed_out(self._current.request_id, self._spec.timeout_s), "timeout")
+            self._abandon(
+                error_documents.timed_out(self._current.request_id, self._spec.timeout_s), "timeout"
+            )
 
     def _init_timed_out(self) -> None:
         self._process.kill()
-        self._give_up(lambda request_id: faults.timed_out(request_id, self._shop.init_timeout_s))
+        self._give_up(lambda request_id: error_documents.timed_out(request_id, self._shop.init_timeout_s))
 
     def _ended(self, wait_status: int, _cpu_s: float) -> None:
         """The process is gone, and so is its group."""
         if self._current is not None and self._current.sent_at:
-            self._abandon(faults.exited(self._current.request_id, wait_status), "Runtime.ExitError")
+            self._abandon(error_documents.exited(self._current.request_id, wait_status), "Runtime.ExitError")
         else:
-            self._give_up(lambda request_id: faults.exited(request_id, wait_status))
+            self._give_up(lambda request_id: error_documents.exited(request_id, wait_status))
 
     def _give_up(self, init_error: InitError | None) -> None:
         """Tell the owner, once."""

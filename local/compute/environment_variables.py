@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from local.compute.launcher import LaunchRequest
-from local.spec import FunctionSpec
+from local.template.spec import FunctionSpec
 
 _PASSED_ON = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 

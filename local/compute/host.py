@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from local.compute.environment_variables import EnvironmentFactory, base_environment
-from local.compute.faults import MAX_REQUEST_BYTES, HostStopped, PayloadTooLarge
+from local.compute.error_documents import MAX_REQUEST_BYTES, HostStopped, PayloadTooLarge
 from local.compute.invocation import Invocation, LogTail
 from local.compute.launcher import DEFAULT_PRELOAD, Launcher, LaunchMode
 from local.compute.log_files import LogFiles, LogRecord
@@ -18,7 +18,7 @@ from local.compute.memory import MemoryWatch
 from local.compute.pool import FunctionPool, FunctionStats, PoolLimits
 from local.compute.process import Workshop
 from local.compute.reload import CodeWatch, WatchedTree
-from local.spec import FunctionSpec, InvokeResult
+from local.template.spec import FunctionSpec, InvokeResult
 
 __all__ = [
     "FunctionStats",

@@ -7,7 +7,7 @@ import time
 import uuid
 from dataclasses import dataclass, field
 
-from local.spec import InvokeResult
+from local.template.spec import InvokeResult
 
 TAIL_BYTES = 4096
 

@@ -15,13 +15,13 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
-from local.compute.faults import MAX_REQUEST_BYTES, HostStopped, PayloadTooLarge
+from local.compute.error_documents import MAX_REQUEST_BYTES, HostStopped, PayloadTooLarge
 from local.compute.host import LambdaHost
 from local.compute.invocation import LogTail
 from local.compute.lambda_answers import Refusal, error_response, function_name, json_response
 from local.compute.lambda_functions import FunctionConfigurations, unknown_function
 from local.compute.lambda_mappings import EventSourceMappings
-from local.spec import InvokeResult, Throttled
+from local.template.spec import InvokeResult, Throttled
 
 _ROOT = "/2015-03-31/functions/"
 _MAX_EVENT_BYTES = 1 << 20

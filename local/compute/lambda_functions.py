@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from local.compute.host import LambdaHost
 from local.compute.lambda_answers import Refusal, function_name, page
-from local.spec import FunctionSpec
+from local.template.spec import FunctionSpec
 
 _PAGE: Final = 50
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 from local.compute.host import LambdaHost
 from local.compute.lambda_answers import Refusal, function_name, invalid, page
 from local.compute.lambda_functions import unknown_function
-from local.spec import SqsSourceSpec, mapping_id
+from local.template.spec import SqsSourceSpec, mapping_id
 
 _PAGE: Final = 100
 _UNCHANGEABLE: Final = ("FunctionName", "FilterCriteria", "FunctionResponseTypes", "ProvisionedPollerConfig")

@@ -9,11 +9,11 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 
 from local.compute.environment import ExecutionEnvironment, InitError
-from local.compute.faults import HostStopped
+from local.compute.error_documents import HostStopped
 from local.compute.invocation import Invocation
 from local.compute.process import Workshop
 from local.compute.reload import CodeWatch
-from local.spec import FunctionSpec, Throttled
+from local.template.spec import FunctionSpec, Throttled
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from local.compute.log_files import LogFiles, LogPipe
 from local.compute.memory import MemoryWatch
 from local.compute.process_stats import cpu_seconds, private_memory_mb
 from local.compute.runtime_api import RuntimeConnection, RuntimePort
-from local.spec import FunctionSpec
+from local.template.spec import FunctionSpec
 
 _TERM_GRACE_S = 0.3
 _GONE_S = 5.0

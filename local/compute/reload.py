@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from local.spec import FunctionSpec
+from local.template.spec import FunctionSpec
 
 _INTERVAL_S = 0.1
 _SKIPPED = {"__pycache__", "node_modules"}

@@ -7,11 +7,11 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final
 
-from local.compute import faults
+from local.compute import error_documents
 from local.compute.causes import causes
 from local.compute.invocation import Invocation
 from local.compute.log_files import LogFiles
-from local.spec import FunctionSpec
+from local.template.spec import FunctionSpec
 
 _MOST_KEPT: Final = 50
 """Lines of an initialisation that are kept for the request that it fails."""
@@ -52,11 +52,11 @@ class InvocationLog:
         What was written meanwhile belonged to no request; it is repeated for this one, as AWS does by trying
         the initialisation again.
         """
-        lines, why = list(self._loading), faults.reason(failed)
+        lines, why = list(self._loading), error_documents.reason(failed)
         self.start(invocation)
         for stream, message in lines:
             self.line(stream, message)
-        kind = faults.error_type(failed)
+        kind = error_documents.error_type(failed)
         if not any(kind in message for _, message in lines):
             self.line("platform", f"INIT_ERROR {why}")
         self.init_ms = took_ms

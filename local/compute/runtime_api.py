@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol, cast
 
-from local.compute.faults import MAX_RESPONSE_BYTES
+from local.compute.error_documents import MAX_RESPONSE_BYTES
 
 _PREFIX = b"/2018-06-01/runtime/"
 _INVOCATION = _PREFIX + b"invocation/"

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from local.doctor.finding import Finding, note, ok, wrong
-from local.process_identity import is_running
-from local.state import StateFolder
+from local.stack.process_identity import is_running
+from local.stack.state import StateFolder
 
 _MB: Final = 1 << 20
 NEEDED_MB: Final = 300

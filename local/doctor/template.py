@@ -12,9 +12,9 @@ _REGION = "eu-west-1"
 
 def template(path: Path) -> Iterator[Finding]:
     """Whether it can be translated, and whether queues hide messages for long enough."""
-    from local.intrinsics import TemplateError
-    from local.template import Template
-    from local.translation import translate
+    from local.template.intrinsics import TemplateError
+    from local.template.template import Template
+    from local.template.translation import translate
 
     about = "template"
     # What a stack would find out by itself; any value will do here.

@@ -19,7 +19,7 @@ from typing import Final
 from local.emulator import sam
 from local.emulator.endpoint import Emulator, EmulatorFailed
 from local.emulator.host_runtime import HostRuntime
-from local.parameters import ParameterError, parse_overrides
+from local.template.parameters import ParameterError, parse_overrides
 
 SECRET: Final = "indexmill-database-url"
 TOKENIZER_LAYER: Final = "BaseLayer"

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from local.faults.control import FaultControl
 from local.faults.proxy import FaultProxy
-from local.spec import FunctionSpec
+from local.template.spec import FunctionSpec
 
 PROXIED: Final = {"DATABASE_URL": "postgres", "EMBEDDING_BASE_URL": "embeddings"}
 """Variables of functions that hold an address, and the name of the proxy before it."""

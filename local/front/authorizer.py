@@ -15,7 +15,7 @@ from local.front.exchange import Exchange
 from local.front.gateway_responses import GatewayError
 from local.front.policy import Decision, Policy, PolicyError, read_policy
 from local.front.routing import Match
-from local.spec import AuthorizerSpec, Invoker, InvokeResult, Throttled
+from local.template.spec import AuthorizerSpec, Invoker, InvokeResult, Throttled
 
 _CACHE_ENTRIES = 10_000
 _LONGEST_S = 30.0

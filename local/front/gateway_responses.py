@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from local.front.exchange import VARIABLE, Exchange
 from local.front.replies import Reply
-from local.spec import GatewayResponseSpec
+from local.template.spec import GatewayResponseSpec
 
 _DEFAULT_TEMPLATES: Mapping[str, str] = {"application/json": '{"message":$context.error.messageString}'}
 _INTERNAL = "InternalServerErrorException"

@@ -10,7 +10,7 @@ from local.front.events import ENCODER
 from local.front.exchange import Exchange
 from local.front.gateway_responses import GatewayError
 from local.front.replies import MalformedReplyError, Reply, read_reply
-from local.spec import Invoker, InvokeResult, RouteSpec, Throttled
+from local.template.spec import Invoker, InvokeResult, RouteSpec, Throttled
 
 _MAX_EVENT_BYTES = 6 * 1024 * 1024
 _INTERNAL = "Internal server error"

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from local.spec import RouteSpec
+from local.template.spec import RouteSpec
 
 _ANY = "ANY"
 

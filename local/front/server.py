@@ -22,8 +22,8 @@ from local.front.gateway_responses import GatewayError, GatewayResponses
 from local.front.integration import Integration
 from local.front.replies import Reply
 from local.front.routing import Match, Router
-from local.front.throttle import Throttle, Throttles
-from local.spec import Invoker, RestApiSpec
+from local.front.throttle import Throttles
+from local.template.spec import Invoker, RestApiSpec, Throttle
 
 _LOG = logging.getLogger(__name__)
 _SERVER = "indexmill-local"

@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
-
-@dataclass(frozen=True, slots=True)
-class Throttle:
-    """A method's limit: `rate` requests a second on average, `burst` at once."""
-
-    rate: float
-    burst: int
+from local.template.spec import Throttle
 
 
 class Throttles:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Protocol
 
-from local.spec import Invoker, InvokeResult, ScheduleSpec, Throttled
+from local.template.spec import Invoker, InvokeResult, ScheduleSpec, Throttled
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ import logging
 import time
 from dataclasses import dataclass, replace
 
-from local.spec import Invoker, InvokeResult, SqsSourceSpec, Throttled
+from local.template.spec import Invoker, InvokeResult, SqsSourceSpec, Throttled
 from local.triggers.sqs_client import MAX_PER_CALL, SqsClient, SqsError
 from local.triggers.sqs_deletes import Deletes
 from local.triggers.sqs_events import Message, events, failed_ids

@@ -13,7 +13,7 @@ import pytest
 
 from indexmill.client import Client
 from indexmill.contracts.job import Job
-from local.samples import SAMPLES
+from local.cli.samples import SAMPLES
 from tests.support.repository import ROOT
 from tests.support.stack import RunningStack, eventually, index, indexmill
 

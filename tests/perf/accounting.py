@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from local.compute.process_stats import proportional_memory_mb
-from local.process_identity import descendants
+from local.stack.process_identity import descendants
 
 STAND_INS = ("site", "membership", "embeddings")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")

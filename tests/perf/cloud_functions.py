@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from local.compute.environment_variables import EnvironmentFactory
-from local.runtime import with_secrets
-from local.spec import FunctionSpec
-from local.template import Template
-from local.translation import translate
+from local.stack.runtime import with_secrets
+from local.template.spec import FunctionSpec
+from local.template.template import Template
+from local.template.translation import translate
 from tests.perf.stack_under_test import REPOSITORY
 
 

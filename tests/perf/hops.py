@@ -23,7 +23,7 @@ import boto3
 from local.backends.ministack import MiniStack
 from local.compute.host import LambdaHost
 from local.compute.process_stats import cpu_seconds
-from local.spec import FunctionSpec, InvokeResult, SqsSourceSpec
+from local.template.spec import FunctionSpec, InvokeResult, SqsSourceSpec
 from local.triggers.sqs import SqsEventSource
 
 _REGION: Final = "eu-west-1"

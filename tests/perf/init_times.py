@@ -16,7 +16,7 @@ from local.compute.launcher import Launcher
 from local.compute.log_files import LogFiles
 from local.compute.memory import MemoryWatch
 from local.compute.process import Workshop
-from local.spec import FunctionSpec
+from local.template.spec import FunctionSpec
 from tests.perf.cloud_functions import factory_of, functions_of
 
 _LIMIT_S: Final = 30.0

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from local.compute.host import LambdaHost
-from local.spec import FunctionSpec
+from local.template.spec import FunctionSpec
 
 _LAYER: Final = Path(__file__).resolve().parents[2] / "layers" / "indexmill"
 _EDITED: Final = "indexmill/platform/edited.py"

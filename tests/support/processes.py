@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from local.process_identity import descendants, identity
+from local.stack.process_identity import descendants, identity
 
 
 def family(pid: int) -> dict[int, str]:

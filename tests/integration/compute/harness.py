@@ -14,7 +14,7 @@ from typing import Any
 
 from local.compute.host import HostOptions, LambdaHost, LogRecord
 from local.compute.launcher import LaunchMode
-from local.spec import FunctionSpec, InvokeResult
+from local.template.spec import FunctionSpec, InvokeResult
 
 REGION = "eu-west-1"
 ACCOUNT = "123456789012"

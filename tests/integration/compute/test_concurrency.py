@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from local.compute.host import LambdaHost, PoolLimits
-from local.spec import InvokeResult, Throttled
+from local.template.spec import InvokeResult, Throttled
 from tests.integration.compute.harness import Lab, alive, answer, call, fault, until, value
 
 MEET = """

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from local.compute.faults import MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES
+from local.compute.error_documents import MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES
 from local.compute.host import LambdaHost, PayloadTooLarge
 from tests.integration.compute.harness import Lab, alive, answer, call, fault, noted_pid, until, value
 

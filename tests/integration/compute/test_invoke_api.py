@@ -15,10 +15,10 @@ import pytest_asyncio
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from local.compute.faults import MAX_REQUEST_BYTES
+from local.compute.error_documents import MAX_REQUEST_BYTES
 from local.compute.host import LambdaHost
 from local.compute.invoke_api import InvokeApi
-from local.spec import FunctionSpec
+from local.template.spec import FunctionSpec
 from tests.integration.compute.harness import ACCOUNT, REGION, Lab, alive, answer, noted_pid, until
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from botocore.exceptions import ClientError
 from local.compute.host import LambdaHost
 from local.compute.invoke_api import InvokeApi
 from local.compute.lambda_mappings import EventSourceMappings
-from local.runtime import python_differences
-from local.spec import SqsSourceSpec
+from local.stack.runtime import python_differences
+from local.template.spec import SqsSourceSpec
 from tests.integration.compute.harness import ACCOUNT, REGION, Lab
 
 if TYPE_CHECKING:

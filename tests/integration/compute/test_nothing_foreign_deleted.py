@@ -13,7 +13,7 @@ from local.compute.launcher import Launcher, LauncherLost
 from local.compute.log_files import LogFiles
 from local.compute.memory import MemoryWatch
 from local.compute.process import Workshop
-from local.state import StateFolder
+from local.stack.state import StateFolder
 from tests.integration.compute.harness import REGION, Lab, answer, call, fault
 
 

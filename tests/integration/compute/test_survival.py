@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from local.compute.host import HostStopped, LambdaHost
-from local.spec import InvokeResult
+from local.template.spec import InvokeResult
 from tests.integration.compute.harness import (
     ECHO,
     Lab,

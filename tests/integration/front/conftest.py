@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from local.front.access_log import Sink
 from local.front.server import FrontOptions, RestFront
-from local.spec import AuthorizerSpec, GatewayResponseSpec, RestApiSpec, RouteSpec
+from local.template.spec import AuthorizerSpec, GatewayResponseSpec, RestApiSpec, RouteSpec
 from tests.integration.front.harness import (
     ACCOUNT,
     REGION,

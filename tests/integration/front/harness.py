@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 
 from local.front.server import RestFront
-from local.spec import AuthorizerSpec, InvokeResult, RouteSpec
+from local.template.spec import AuthorizerSpec, InvokeResult, RouteSpec
 
 ACCOUNT, REGION, STAGE = "123456789012", "eu-west-1", "v1"
 KEY = "a-key-that-nobody-logs"

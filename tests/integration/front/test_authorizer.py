@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from local.front.server import FrontOptions
-from local.spec import AuthorizerSpec, InvokeResult, Throttled
+from local.template.spec import AuthorizerSpec, InvokeResult, Throttled
 from tests.integration.front.harness import (
     ACCOUNT,
     KEY,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from local.spec import GatewayResponseSpec
+from local.template.spec import GatewayResponseSpec
 from tests.integration.front.harness import (
     KEY,
     ServeFront,

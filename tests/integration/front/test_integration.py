@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from local.spec import InvokeResult, Throttled
+from local.template.spec import InvokeResult, Throttled
 from tests.integration.front.harness import Handler, ServeFront, error_result, request_bytes, route
 
 ROUTE = route("GET", "/", "F")

@@ -8,7 +8,7 @@ import pytest
 from local.front.bodies import MAX_BODY_BYTES
 from local.front.connection import MAX_HEADER_BYTES
 from local.front.server import FrontOptions
-from local.front.throttle import Throttle
+from local.template.spec import Throttle
 from tests.integration.front.harness import Clock, ServeFront, key_authorizer, policy, request_bytes, route
 
 POST = route("POST", "/", "Sink")

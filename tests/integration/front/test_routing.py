@@ -6,7 +6,7 @@ import pytest
 
 from local.front.routing import Router, resource_id
 from local.front.server import RestFront
-from local.spec import RestApiSpec
+from local.template.spec import RestApiSpec
 from tests.integration.front.harness import ACCOUNT, REGION, Functions, ServeFront, request_bytes, route
 
 ROUTES = (

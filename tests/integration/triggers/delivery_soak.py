@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from local.compute.host import HostOptions, LambdaHost, PoolLimits
-from local.spec import FunctionSpec, InvokeResult
+from local.template.spec import FunctionSpec, InvokeResult
 from tests.integration.triggers import soak_worker
 from tests.integration.triggers.harness import ACCOUNT, REGION, Queue, until
 from tests.integration.triggers.soak_ledger import Delivery, Figures, Ledger

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 
-from local.spec import InvokeResult, SqsSourceSpec
+from local.template.spec import InvokeResult, SqsSourceSpec
 from local.triggers.sqs import SqsEventSource
 from tests.support.ministack import ACCOUNT, REGION
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from pathlib import Path
 
-from local.spec import InvokeResult
+from local.template.spec import InvokeResult
 
 Key = tuple[int, int]
 """A message's number and its receive count."""

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from local.compute.host import HostOptions, LambdaHost
-from local.spec import FunctionSpec, InvokeResult
+from local.template.spec import FunctionSpec, InvokeResult
 from local.triggers.sqs import SqsEventSource
 from tests.integration.triggers.harness import ACCOUNT, REGION, Queue, Record, Recorder, until
 

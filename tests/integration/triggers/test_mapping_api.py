@@ -13,7 +13,7 @@ import pytest_asyncio
 from local.compute.host import HostOptions, LambdaHost
 from local.compute.invoke_api import InvokeApi
 from local.compute.lambda_mappings import EventSourceMappings
-from local.spec import FunctionSpec, InvokeResult
+from local.template.spec import FunctionSpec, InvokeResult
 from local.triggers.sqs import SqsEventSource
 from tests.integration.triggers.harness import ACCOUNT, REGION, Queue, Record, Recorder, until
 

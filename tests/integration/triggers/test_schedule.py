@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from local.spec import ScheduleSpec, Throttled
+from local.template.spec import ScheduleSpec, Throttled
 from local.triggers.schedule import Rate, Schedule
 from tests.integration.triggers.harness import ACCOUNT, REGION, Timer, until
 

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from local.spec import ScheduleSpec
-from local.triggers.cron import parse_cron
+from local.template.cron import parse_cron
+from local.template.spec import ScheduleSpec
 from local.triggers.schedule import Clock, Mood, Schedule
 from tests.integration.triggers.harness import ACCOUNT, REGION, Timer, until
 

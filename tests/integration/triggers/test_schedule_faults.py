@@ -14,9 +14,9 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from local.control import ControlApi
 from local.metrics.telemetry import Telemetry
-from local.spec import ScheduleSpec
+from local.stack.control import ControlApi
+from local.template.spec import ScheduleSpec
 from local.triggers.schedule import Mood, Schedule
 from tests.integration.triggers.harness import ACCOUNT, REGION, Timer, until
 

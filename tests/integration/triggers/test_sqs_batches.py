@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from local.spec import InvokeResult
+from local.template.spec import InvokeResult
 from local.triggers.sqs import SqsEventSource
 from local.triggers.sqs_events import events, failed_ids
 from tests.integration.triggers.harness import REGION, Queue, Record, Recorder, failures, until

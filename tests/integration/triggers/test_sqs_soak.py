@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from local.spec import InvokeResult, Throttled
+from local.template.spec import InvokeResult, Throttled
 from local.triggers.sqs import SqsEventSource
 from tests.integration.triggers.harness import Queue, Record, Recorder, failures, until
 

@@ -14,7 +14,7 @@ import pytest_asyncio
 from indexmill.contracts.messages import ScrapeTask, StageResult, write
 from local.backends.ministack import MiniStack
 from local.compute.host import HostOptions, LambdaHost
-from local.spec import FunctionSpec
+from local.template.spec import FunctionSpec
 from local.triggers.sqs import SqsEventSource
 from tests.integration.triggers.harness import ACCOUNT, REGION, Queue, until
 from tests.support.repository import ROOT

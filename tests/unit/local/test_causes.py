@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+from local.cli.samples import Surroundings, sample
 from local.compute.causes import causes
-from local.samples import Surroundings, sample
 
 
 def encoded(event: object) -> bytes:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local.triggers.cron import CronError, parse_cron
+from local.template.cron import CronError, parse_cron
 
 FRIDAY = datetime(2027, 1, 1, tzinfo=UTC)
 

@@ -16,7 +16,7 @@ from local.cli.app import app
 from local.doctor import examine, machine, programs
 from local.doctor.finding import Finding, ok
 from local.doctor.template import template
-from local.process_identity import identity
+from local.stack.process_identity import identity
 from tests.support.repository import ROOT
 
 TEMPLATE = ROOT / "template.yaml"

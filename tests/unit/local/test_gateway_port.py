@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from local.backends.process import free_port
-from local.gateway_port import GatewayPort, PortTaken
-from local.state import StateFolder
+from local.stack.gateway_port import GatewayPort, PortTaken
+from local.stack.state import StateFolder
 
 
 @pytest.fixture

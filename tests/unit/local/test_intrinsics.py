@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from local.intrinsics import NO_VALUE, Resolver, TemplateError
+from local.template.intrinsics import NO_VALUE, Resolver, TemplateError
 
 NAMES = {"Stage": "dev", "Queue": "http://queue", "Subnets": ["a", "b"], "Empty": ""}
 RESOLVER = Resolver(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from local.parameters import ParameterError, as_references, parameter_values, parse_overrides
+from local.template.parameters import ParameterError, as_references, parameter_values, parse_overrides
 
 DECLARED = {
     "Stage": {"Type": "String", "Default": "dev", "AllowedPattern": "[a-z]+"},

@@ -12,7 +12,7 @@ from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.contracts.identity import key_hash
 from indexmill.contracts.messages import ChunkCall, EmbedTask, ScrapeTask, StageResult, read
 from local.cli.choices import function_names
-from local.samples import NAMES, SAMPLES, Surroundings, sample
+from local.cli.samples import NAMES, SAMPLES, Surroundings, sample
 
 AROUND = Surroundings(page="http://127.0.0.1:1/index.html", api_key="dev-1")
 

@@ -12,10 +12,10 @@ import pytest
 
 from local.backends.postgres_home import Account, can_enter, default_cache, private_folder
 from local.backends.process import free_port
-from local.detached import find, stop
-from local.stack import StackOptions
-from local.stack_process import decode, encode
-from local.state import AlreadyRunning, StateFolder
+from local.stack.detached import find, stop
+from local.stack.process import decode, encode
+from local.stack.stack import StackOptions
+from local.stack.state import AlreadyRunning, StateFolder
 
 
 def test_a_preferred_port_is_taken_while_it_is_free() -> None:

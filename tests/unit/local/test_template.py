@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from local.front.throttle import Throttle
-from local.intrinsics import TemplateError
-from local.parameters import ParameterError
-from local.template import CloudSpec, Template
-from local.translation import translate
-from local.triggers.cron import parse_cron
+from local.template.cron import parse_cron
+from local.template.intrinsics import TemplateError
+from local.template.parameters import ParameterError
+from local.template.spec import Throttle
+from local.template.template import CloudSpec, Template
+from local.template.translation import translate
 from tests.support.repository import ROOT
 
 REGION, ACCOUNT = "eu-west-1", "000000000000"

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from local.preparation import REPOSITORY
-from local.process_identity import identity, is_running
-from local.state import StateFolder
+from local.stack.preparation import REPOSITORY
+from local.stack.process_identity import identity, is_running
+from local.stack.state import StateFolder
 
 if TYPE_CHECKING:
-    from local.stack import StackOptions
+    from local.stack.stack import StackOptions
 
 _STOP_S: Final = 12.0
 _POLL_S: Final = 0.02
@@ -49,14 +49,14 @@ def start_detached(options: StackOptions, *, bound: bool = False) -> DetachedSta
 
     Raises StartFailed. An interrupt while waiting stops it again.
     """
-    from local.stack_process import encode
+    from local.stack.process import encode
 
     state = StateFolder(options.state)
     state.logs.mkdir(parents=True, exist_ok=True)
     paths = (str(REPOSITORY), os.environ.get("PYTHONPATH", ""))
     with (state.logs / "stack.log").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "local.stack_process"],
+            [sys.executable, "-m", "local.stack.process"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from local.intrinsics import TemplateError
-from local.spec import ScheduleSpec, SqsSourceSpec
-from local.triggers.cron import Cron, CronError, parse_cron
+from local.template.cron import Cron, CronError, parse_cron
+from local.template.intrinsics import TemplateError
+from local.template.spec import ScheduleSpec, SqsSourceSpec
 
 _RATE: Final = re.compile(r"rate\((\d+) (minute|hour|day)(s?)\)")
 _CRON: Final = re.compile(r"cron\((.*)\)")

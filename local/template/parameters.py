@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from local.intrinsics import TemplateError
+from local.template.intrinsics import TemplateError
 
 # The machine's own keys are enterprise ones: demo, tests and benchmarks know no limit of chunks per day.
 LOCAL_VALUES: Final = {"QuotaEnterprise": "max_active=20"}

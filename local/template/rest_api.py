@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from local.front.throttle import Throttle
-from local.intrinsics import TemplateError
-from local.spec import AuthorizerSpec, GatewayResponseSpec, RestApiSpec, RouteSpec
+from local.template.intrinsics import TemplateError
+from local.template.spec import AuthorizerSpec, GatewayResponseSpec, RestApiSpec, RouteSpec, Throttle
 
 _METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch")
 _INVOCATION: Final = re.compile(r"functions/arn:[^/]*:function:([^/:]+)(?::[^/]+)?/invocations")

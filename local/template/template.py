@@ -13,13 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from local.front.throttle import Throttle
-from local.intrinsics import Resolver, TemplateError
-from local.parameters import as_references
-from local.spec import FunctionSpec, RestApiSpec, ScheduleSpec, SqsSourceSpec, mapping_id
-from local.template_api import read_api, read_throttles
-from local.template_events import read_schedule, read_sqs_source
-from local.translation import SOURCE
+from local.template.event_sources import read_schedule, read_sqs_source
+from local.template.intrinsics import Resolver, TemplateError
+from local.template.parameters import as_references
+from local.template.rest_api import read_api, read_throttles
+from local.template.spec import FunctionSpec, RestApiSpec, ScheduleSpec, SqsSourceSpec, Throttle, mapping_id
+from local.template.translation import SOURCE
 
 STACK: Final = "indexmill"
 VISIBILITY_FACTOR: Final = 6

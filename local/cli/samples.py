@@ -71,7 +71,7 @@ def _request(around: Surroundings) -> tuple[Any, Any, Any, Any]:
     from local.front.events import EventBuilder, Headers
     from local.front.exchange import ApiIdentity, Exchange, new_ids, new_trace_id
     from local.front.routing import Match, resource_id
-    from local.spec import RouteSpec
+    from local.template.spec import RouteSpec
 
     at = int(datetime.now(UTC).timestamp() * 1e3)
     request_id, extended = new_ids()

@@ -20,8 +20,8 @@ from local.faults import switch
 from local.faults.host import Proxies
 from local.faults.poller import FaultySqsClient
 from local.front.server import FrontOptions, RestFront
-from local.spec import FunctionSpec, ScheduleSpec
-from local.template import CloudSpec
+from local.template.spec import FunctionSpec, ScheduleSpec
+from local.template.template import CloudSpec
 from local.triggers.schedule import Schedule
 from local.triggers.sqs import SqsEventSource
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from local.process_identity import end_processes, identity
+from local.stack.process_identity import end_processes, identity
 
 _LOOKED_AT_S = 0.2
 """Whoever asks for the running stack holds the lock for a moment, which is no reason to give up."""

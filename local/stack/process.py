@@ -18,9 +18,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from local.intrinsics import TemplateError
-from local.preparation import WrongUsage
-from local.stack import Stack, StackOptions
+from local.stack.preparation import WrongUsage
+from local.stack.stack import Stack, StackOptions
+from local.template.intrinsics import TemplateError
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

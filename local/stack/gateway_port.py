@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from local.backends.process import free_port
-from local.state import StateFolder
+from local.stack.state import StateFolder
 
 _NAME = "gateway"
 

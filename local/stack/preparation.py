@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-REPOSITORY: Final = Path(__file__).resolve().parents[1]
+REPOSITORY: Final = Path(__file__).resolve().parents[2]
 _LINE_BYTES: Final = 16 << 20
 
 
@@ -51,7 +51,7 @@ class Preparation:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "local.preparation",
+                "local.stack.preparation",
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
@@ -104,7 +104,7 @@ class Preparation:
 
 
 def _translate(path: str, **arguments: Any) -> Any:
-    from local.translation import translate
+    from local.template.translation import translate
 
     return translate(Path(path), **arguments)
 
@@ -138,7 +138,7 @@ _STEPS: Final[dict[str, Callable[..., Any]]] = {
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
-    from local.intrinsics import TemplateError
+    from local.template.intrinsics import TemplateError
 
     step = request.pop("do")
     try:

@@ -14,16 +14,16 @@ from typing import Any, Final
 from local.backends.ministack import MiniStack
 from local.backends.postgres_logins import secret_parameters
 from local.compute.host import LambdaHost
-from local.control import ControlApi
-from local.gateway_port import GatewayPort
 from local.metrics.queues import Queues
 from local.metrics.telemetry import Telemetry
-from local.preparation import REPOSITORY, Preparation
-from local.runtime import Runtime, Surroundings, make_host
-from local.services import Aws, GaveUp, Keeper, Postgres, Service
-from local.stand_ins import StandIns
-from local.state import StateFolder
-from local.template import Template
+from local.stack.control import ControlApi
+from local.stack.gateway_port import GatewayPort
+from local.stack.preparation import REPOSITORY, Preparation
+from local.stack.runtime import Runtime, Surroundings, make_host
+from local.stack.services import Aws, GaveUp, Keeper, Postgres, Service
+from local.stack.stand_ins import StandIns
+from local.stack.state import StateFolder
+from local.template.template import Template
 
 ACCOUNT_ID: Final = "000000000000"
 REGION: Final = "eu-west-1"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from local.backends.model_files import DIMENSIONS, MODEL_ID, tokenizer_path
 from local.backends.process import free_port, stand_in
-from local.parameters import LOCAL_VALUES
-from local.runtime import environments
-from local.services import StandIn
-from local.state import Keys, StateFolder
+from local.stack.runtime import environments
+from local.stack.services import StandIn
+from local.stack.state import Keys, StateFolder
+from local.template.parameters import LOCAL_VALUES
 
 
 class StandIns:

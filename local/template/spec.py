@@ -1,7 +1,7 @@
-"""What the template asks for, as plain values: the one vocabulary that the parts of the local cloud share.
+"""Plain values of the template: functions, routes, queues, schedules; shared by all parts of the local cloud.
 
-`local.template` makes these from template.yaml; the Lambda host, the REST front and the triggers read them.
-Nothing here knows how any of it is run.
+`local.template.template` makes them from template.yaml; the Lambda host, the REST front and the triggers read
+them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from local.triggers.cron import Cron
+from local.template.cron import Cron
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,14 @@ class GatewayResponseSpec:
     """Header name to literal value (mapping expressions already reduced to their literal)."""
     templates: Mapping[str, str] = field(default_factory=dict)
     """Content type to body template; `$context` variables in it are filled in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Throttle:
+    """Limit of one API method: `rate` requests a second on average, `burst` at once."""
+
+    rate: float
+    burst: int
 
 
 @dataclass(frozen=True, slots=True)

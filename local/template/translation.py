@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from local.intrinsics import TemplateError
-from local.parameters import parameter_values
+from local.template.intrinsics import TemplateError
+from local.template.parameters import parameter_values
 
 SOURCE = "source"
 BUILT = "built"

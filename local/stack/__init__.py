@@ -1,0 +1,1 @@
+"""One running stack: its processes, its state folder and its control port."""

@@ -1,0 +1,1 @@
+"""template.yaml as the plain values that the emulator runs."""
