@@ -85,7 +85,7 @@ def _apply(
 def handler(_event: dict[str, Any], _context: Any) -> dict[str, Any]:
     """Migrate on deployment; the database's address is a setting or a secret."""
     # The command line needs no library of ours.
-    from indexmill.platform.adapters.secrets import resolve
+    from indexmill.platform.aws.secrets import resolve
 
     url = resolve(os.environ.get("DATABASE_URL"), os.environ.get("DATABASE_URL_SECRET_ARN"))
     return {"applied": migrate(url)}

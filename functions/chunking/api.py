@@ -8,8 +8,7 @@ from indexmill.chunking.routes import routes
 from indexmill.chunking.settings import ChunkingApiSettings
 from indexmill.chunking.wiring import build_api
 from indexmill.contracts.messages import ChunkCall
-from indexmill.platform.http_app import create_app
-from indexmill.platform.lambda_http import lambda_handler
+from indexmill.platform.http.app import create_app, lambda_handler
 from indexmill.platform.observability import Observability
 
 _settings = ChunkingApiSettings.from_environment()

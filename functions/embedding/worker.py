@@ -5,11 +5,11 @@ from __future__ import annotations
 from indexmill.contracts.messages import EmbedTask
 from indexmill.embedding.settings import EmbeddingWorkerSettings
 from indexmill.embedding.wiring import build_worker
-from indexmill.platform.adapters.dynamodb_releases import DynamoDbReleases
-from indexmill.platform.adapters.sqs_queue import SqsQueue
-from indexmill.platform.clock import SystemClock
+from indexmill.platform.aws.dynamodb_delivery_log import DynamoDbReleases
+from indexmill.platform.aws.sqs_queue import SqsQueue
+from indexmill.platform.consumer.sqs_batch import SqsBatch
 from indexmill.platform.observability import Observability
-from indexmill.platform.sqs_batch import SqsBatch
+from indexmill.platform.time.clock import SystemClock
 
 _settings = EmbeddingWorkerSettings.from_environment()
 handler = SqsBatch(

@@ -5,10 +5,9 @@ from __future__ import annotations
 from indexmill.embedding.routes_write import routes
 from indexmill.embedding.settings import EmbeddingWriteApiSettings
 from indexmill.embedding.wiring import build_write_api
-from indexmill.platform.deadline import request_limit
-from indexmill.platform.http_app import create_app
-from indexmill.platform.lambda_http import lambda_handler
+from indexmill.platform.http.app import create_app, lambda_handler
 from indexmill.platform.observability import Observability
+from indexmill.platform.time.deadline import request_limit
 
 _LIMIT_S = 60.0
 _settings = EmbeddingWriteApiSettings.from_environment()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from indexmill.platform.deadline import request_limit
-from indexmill.platform.http_app import create_app
-from indexmill.platform.lambda_http import lambda_handler
+from indexmill.platform.http.app import create_app, lambda_handler
 from indexmill.platform.observability import Observability
+from indexmill.platform.time.deadline import request_limit
 from indexmill.scraper.routes import routes
 from indexmill.scraper.settings import ScraperApiSettings
 from indexmill.scraper.wiring import build_api

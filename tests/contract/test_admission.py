@@ -14,7 +14,7 @@ from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
 from indexmill.orchestrator.ports import JobFilter, JobStore, NewJob, Submission
 from indexmill.orchestrator.quotas import INTERNAL, Limits, Quota
 from indexmill.orchestrator.results import Decider
-from indexmill.platform.adapters.postgres import Database
+from indexmill.platform.postgres.database import Database
 from indexmill.testing.clock import FrozenClock
 from indexmill.testing.job_store import InMemoryJobs
 from tests.support.jobs import chunked, embedded, failed, new_job, scraped

@@ -13,7 +13,7 @@ import pytest
 from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
 from indexmill.orchestrator.quotas import Limits, Quota
 from indexmill.orchestrator.results import Decider
-from indexmill.platform.adapters.postgres import Database
+from indexmill.platform.postgres.database import Database
 from indexmill.testing.clock import FrozenClock
 from tests.support.jobs import failed, new_job
 

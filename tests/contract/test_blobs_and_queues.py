@@ -13,8 +13,8 @@ import pytest
 
 from indexmill.contracts.content import BlobRef
 from indexmill.contracts.errors import PermanentError, TransientError
-from indexmill.platform.adapters.s3_blobs import S3Blobs
-from indexmill.platform.adapters.sqs_queue import SqsQueue
+from indexmill.platform.aws.s3_blobs import S3Blobs
+from indexmill.platform.aws.sqs_queue import SqsQueue
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.queues import Queue
 from indexmill.testing.blobs import InMemoryBlobs

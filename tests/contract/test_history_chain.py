@@ -11,7 +11,7 @@ import pytest
 from indexmill.orchestrator.adapters import job_sql
 from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
 from indexmill.orchestrator.results import Decider
-from indexmill.platform.adapters.postgres import Connection, Database
+from indexmill.platform.postgres.database import Connection, Database
 from indexmill.testing.clock import FrozenClock
 from tests.support.jobs import failed, new_job, scraped
 

@@ -15,7 +15,7 @@ from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
 from indexmill.orchestrator.history import HistoryStore, ReadHistory
 from indexmill.orchestrator.ports import JobStore
 from indexmill.orchestrator.results import Decider
-from indexmill.platform.adapters.postgres import Database
+from indexmill.platform.postgres.database import Database
 from indexmill.testing.clock import FrozenClock
 from indexmill.testing.history import InMemoryHistory
 from indexmill.testing.job_store import InMemoryJobs

@@ -9,7 +9,7 @@ import pytest
 from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
 from indexmill.orchestrator.ports import JobNews
 from indexmill.orchestrator.results import Decider
-from indexmill.platform.adapters.postgres import Database
+from indexmill.platform.postgres.database import Database
 from indexmill.testing.clock import FrozenClock
 from indexmill.testing.job_store import InMemoryJobs
 from tests.support.jobs import CALLER, failed, new_job, scraped

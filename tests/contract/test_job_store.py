@@ -13,7 +13,7 @@ from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
 from indexmill.orchestrator.ports import DeadLetter, JobFilter, JobStore
 from indexmill.orchestrator.results import Decider
 from indexmill.orchestrator.state_machine import Verdict
-from indexmill.platform.adapters.postgres import Database
+from indexmill.platform.postgres.database import Database
 from indexmill.testing.clock import FrozenClock
 from indexmill.testing.job_store import InMemoryJobs
 from tests.support.jobs import CALLER, chunked, embedded, failed, new_job, scraped

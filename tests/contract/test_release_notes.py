@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from indexmill.platform.adapters.dynamodb_releases import DynamoDbReleases
-from indexmill.platform.releases import KEPT_S, ReleaseNote, ReleaseNotes
+from indexmill.platform.aws.dynamodb_delivery_log import DynamoDbReleases
+from indexmill.platform.consumer.delivery_log import KEPT_S, ReleaseNote, ReleaseNotes
 from indexmill.testing.clock import FrozenClock
 from indexmill.testing.releases import InMemoryReleases
 from local.backends.ministack import MiniStack

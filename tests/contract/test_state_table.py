@@ -13,7 +13,7 @@ import pytest
 
 from indexmill.orchestrator.adapters.dynamodb_windows import DynamoDbWindows
 from indexmill.orchestrator.ports import Windows
-from indexmill.platform.adapters.dynamodb_progress import DynamoDbProgress
+from indexmill.platform.aws.dynamodb_progress import DynamoDbProgress
 from indexmill.platform.progress import ProgressBoard, WorkProgress
 from indexmill.testing.clock import FrozenClock
 from indexmill.testing.progress import InMemoryProgress

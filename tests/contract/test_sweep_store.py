@@ -14,7 +14,7 @@ from indexmill.orchestrator.adapters.postgres_sweep import PostgresSweep
 from indexmill.orchestrator.ports import JobStore, NewJob
 from indexmill.orchestrator.ports_sweep import Count, Retention, Silent, SweepStore
 from indexmill.orchestrator.results import Decider
-from indexmill.platform.adapters.postgres import Database
+from indexmill.platform.postgres.database import Database
 from indexmill.testing.clock import FrozenClock
 from indexmill.testing.job_store import InMemoryJobs
 from indexmill.testing.sweep_store import InMemorySweep

@@ -11,7 +11,7 @@ import pytest
 from indexmill.contracts.errors import ErrorCode, PermanentError, TransientError
 from indexmill.embedding.adapters.pgvector_index import PgVectorIndex
 from indexmill.embedding.ports import SearchQuery, Space, VectorIndex, Visibility
-from indexmill.platform.adapters.postgres import Database
+from indexmill.platform.postgres.database import Database
 from indexmill.testing.vector_index import InMemoryVectorIndex
 from tests.support.index_builders import SPACE, find, target, vector_of, version
 

@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 from indexmill.client import Client
-from indexmill.platform.adapters.notify_orchestrator import NotifyOrchestrator
-from indexmill.platform.adapters.postgres import Connection
+from indexmill.platform.http.notify_orchestrator import NotifyOrchestrator
+from indexmill.platform.postgres.database import Connection
 from indexmill.testing.queues import InMemoryQueue
 from tests.support.jobs import embedded
 from tests.support.stack import RunningStack, eventually, index

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from indexmill.platform.adapters.postgres import Database
+from indexmill.platform.postgres.database import Database
 from tests.faults.model.first_design import FirstDesign
 from tests.faults.model.grounds import postgres, twins
 from tests.faults.model.machine import machine

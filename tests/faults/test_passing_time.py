@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
-from indexmill.platform.adapters.postgres import Database
+from indexmill.platform.postgres.database import Database
 from local.faults.cloud import Cloud
 from tests.support.jobs import new_job
 

@@ -14,7 +14,7 @@ from indexmill.embedding.adapters.pgvector_index import PgVectorIndex
 from indexmill.embedding.ports import Visibility
 from indexmill.embedding.work import Work
 from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
-from indexmill.platform.adapters.postgres import Database
+from indexmill.platform.postgres.database import Database
 from local.faults.promises import index, jobs, letters, secrets, stale
 from local.faults.promises.violation import Accepted, Violation
 from tests.support.index_builders import SPACE, vector_of

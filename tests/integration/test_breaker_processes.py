@@ -21,7 +21,7 @@ PROGRAM = """
 import sys
 
 from indexmill.contracts.errors import ErrorCode, TransientError
-from indexmill.platform.adapters.dynamodb_breakers import DynamoDbBreakers
+from indexmill.platform.aws.dynamodb_breakers import DynamoDbBreakers
 from indexmill.platform.breakers import EMBEDDING, Breaker, BreakerOpen
 from indexmill.testing.clock import FrozenClock
 from tests.support.state_table import client_at

@@ -16,8 +16,8 @@ from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
 from indexmill.orchestrator.adapters.postgres_sweep import PostgresSweep
 from indexmill.orchestrator.ports_sweep import Retention
 from indexmill.orchestrator.results import Decider
-from indexmill.platform.adapters.generations import PostgresGenerations
-from indexmill.platform.adapters.postgres import Connection, Database
+from indexmill.platform.postgres.database import Connection, Database
+from indexmill.platform.postgres.generations import PostgresGenerations
 from indexmill.testing.clock import FrozenClock
 from local.backends.postgres import create_database, drop_database
 from local.backends.postgres_logins import create_logins, login_url, secret_parameters

@@ -22,7 +22,7 @@ from indexmill.orchestrator.adapters.postgres_verbs import PostgresVerbs
 from indexmill.orchestrator.admission import Limits
 from indexmill.orchestrator.ports import Accepted, JobFilter, Once, Submission
 from indexmill.orchestrator.results import Decider
-from indexmill.platform.adapters.postgres import Connection, Database
+from indexmill.platform.postgres.database import Connection, Database
 from indexmill.testing.clock import FrozenClock
 from tests.support.job_stores import Jobs, postgres_jobs
 from tests.support.jobs import CALLER, chunked, embedded, failed, new_job, scraped

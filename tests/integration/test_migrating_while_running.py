@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
-from indexmill.platform.adapters.postgres import Database
+from indexmill.platform.postgres.database import Database
 from sql.migrate import migrate
 from tests.support.jobs import Pipeline, embedded, scraped
 from tests.support.repository import ROOT

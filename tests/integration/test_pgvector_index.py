@@ -16,7 +16,7 @@ from indexmill.embedding.adapters import pgvector_write, vector_sql
 from indexmill.embedding.adapters.pgvector_index import PgVectorIndex
 from indexmill.embedding.analyzer import count_terms
 from indexmill.embedding.ports import SearchQuery, Space, Visibility
-from indexmill.platform.adapters.postgres import Database
+from indexmill.platform.postgres.database import Database
 from tests.support.index_builders import SPACE, find, target, vector_of, version
 
 Rows = psycopg.Connection[tuple[object, ...]]

@@ -27,7 +27,7 @@ _EDITED: Final = "indexmill/platform/edited.py"
 # What a function of ours loads: settings, HTTP and the service's use cases.
 _HANDLER: Final = """
 import indexmill.chunking.routes
-import indexmill.platform.http_app
+import indexmill.platform.http.app
 import indexmill.platform.edited
 import own
 

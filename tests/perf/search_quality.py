@@ -35,7 +35,7 @@ from indexmill.embedding import bm25  # noqa: E402
 from indexmill.embedding.adapters.pgvector_index import PgVectorIndex  # noqa: E402
 from indexmill.embedding.analyzer import analyze  # noqa: E402
 from indexmill.embedding.ports import DocumentVersion, SearchQuery, Space  # noqa: E402
-from indexmill.platform.adapters.postgres import Database  # noqa: E402
+from indexmill.platform.postgres.database import Database  # noqa: E402
 from local.backends.postgres import EmbeddedPostgres  # noqa: E402
 from sql.migrate import migrate  # noqa: E402
 

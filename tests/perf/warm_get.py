@@ -37,8 +37,7 @@ def main() -> None:
     from indexmill.orchestrator.routes import routes
     from indexmill.orchestrator.settings import OrchestratorApiSettings
     from indexmill.orchestrator.wiring import ApiParts, build_api
-    from indexmill.platform.http_app import create_app
-    from indexmill.platform.lambda_http import lambda_handler
+    from indexmill.platform.http.app import create_app, lambda_handler
     from indexmill.platform.observability import Observability
     from indexmill.testing.clock import FrozenClock
     from indexmill.testing.job_store import InMemoryJobs

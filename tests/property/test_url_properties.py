@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexmill.contracts.errors import CallerError
-from indexmill.platform.addresses import is_public
-from indexmill.platform.urls import canonical_url
+from indexmill.platform.security.addresses import is_public
+from indexmill.platform.security.urls import canonical_url
 
 NONE = frozenset[tuple[str, int]]()
 HOSTS = st.one_of(

@@ -14,7 +14,7 @@ from indexmill.orchestrator.ports import Change, JobStore, NewJob, OutboxRow
 from indexmill.orchestrator.results import Decider
 from indexmill.orchestrator.state_machine import Verdict
 from indexmill.orchestrator.verb_ports import JobVerbs
-from indexmill.platform.adapters.postgres import Database
+from indexmill.platform.postgres.database import Database
 from indexmill.testing.clock import FrozenClock
 from indexmill.testing.job_records import CatalogueRow
 from indexmill.testing.job_store import InMemoryJobs

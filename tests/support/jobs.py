@@ -27,7 +27,7 @@ from indexmill.orchestrator.ports_chunking import ChunkerAway
 from indexmill.orchestrator.relay import CallRelay, Relay
 from indexmill.orchestrator.results import Decider, Recorder, ResultBatch
 from indexmill.orchestrator.submit import SubmitJobs
-from indexmill.platform.deliveries import Delivery, Outcome
+from indexmill.platform.consumer.deliveries import Delivery, Outcome
 from indexmill.platform.observability import Observability
 from indexmill.testing.clock import FrozenClock
 from indexmill.testing.job_store import InMemoryJobs

@@ -19,7 +19,7 @@ import httpx
 
 from indexmill.client import Client
 from indexmill.contracts.job import Job
-from indexmill.platform.clock import SystemClock
+from indexmill.platform.time.clock import SystemClock
 from tests.support.repository import ROOT
 
 T = TypeVar("T")

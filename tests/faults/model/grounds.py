@@ -10,7 +10,7 @@ from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
 from indexmill.orchestrator.adapters.postgres_sweep import PostgresSweep
 from indexmill.orchestrator.adapters.postgres_verbs import PostgresVerbs
 from indexmill.orchestrator.ports import OutboxRow
-from indexmill.platform.adapters.postgres import Database
+from indexmill.platform.postgres.database import Database
 from indexmill.testing.clock import FrozenClock
 from indexmill.testing.job_records import CatalogueRow
 from indexmill.testing.job_store import InMemoryJobs

@@ -28,8 +28,8 @@ from indexmill.orchestrator.retry import RetryJobs
 from indexmill.orchestrator.submit import SubmitJobs
 from indexmill.orchestrator.sweep import Stores, SweepJobs
 from indexmill.orchestrator.switches import SetSwitches
+from indexmill.platform.consumer.sqs_batch import SqsBatch
 from indexmill.platform.observability import Observability
-from indexmill.platform.sqs_batch import SqsBatch
 from indexmill.scraper.robots import Robots
 from indexmill.scraper.scrape import ScrapeParts
 from indexmill.scraper.work import ScrapeBatch

@@ -16,7 +16,7 @@ from indexmill.orchestrator.adapters.postgres_sweep import PostgresSweep
 from indexmill.orchestrator.ports import DeadLetter, NewJob
 from indexmill.orchestrator.ports_sweep import Retention
 from indexmill.orchestrator.results import Decider
-from indexmill.platform.adapters.postgres import Connection, Database
+from indexmill.platform.postgres.database import Connection, Database
 from indexmill.testing.clock import FrozenClock
 from tests.support.index_builders import version
 from tests.support.jobs import chunked, failed, new_job, scraped

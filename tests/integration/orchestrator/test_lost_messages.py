@@ -15,7 +15,7 @@ from indexmill.orchestrator.submit import SubmitJobs
 from indexmill.orchestrator.sweep import SweepJobs
 from indexmill.orchestrator.wiring import Parts
 from indexmill.orchestrator.wiring_sweep import SweepParts, assemble_sweeper
-from indexmill.platform.adapters.postgres import Database
+from indexmill.platform.postgres.database import Database
 from indexmill.testing.breakers import InMemoryBreakers
 from indexmill.testing.queues import InMemoryQueue
 from tests.support.jobs import CALLER, URL, Pipeline, embedded, scraped

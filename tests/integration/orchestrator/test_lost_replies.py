@@ -15,7 +15,7 @@ from indexmill.orchestrator.adapters.postgres_sweep import PostgresSweep
 from indexmill.orchestrator.ports import DeadLetter
 from indexmill.orchestrator.ports_sweep import Count, Retention
 from indexmill.orchestrator.results import Decider
-from indexmill.platform.adapters.postgres import Connection, Database
+from indexmill.platform.postgres.database import Connection, Database
 from indexmill.testing.clock import FrozenClock
 from tests.support.jobs import new_job, scraped
 from tests.support.lines import Line, line_to

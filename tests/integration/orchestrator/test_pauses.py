@@ -10,7 +10,7 @@ from psycopg.errors import CheckViolation
 
 from indexmill.orchestrator.pipeline import STAGES
 from indexmill.orchestrator.switches import EVERY_STAGE
-from indexmill.platform.adapters.postgres import Connection
+from indexmill.platform.postgres.database import Connection
 
 pytestmark = pytest.mark.integration
 

@@ -21,9 +21,8 @@ from indexmill.orchestrator.results import Decider
 from indexmill.orchestrator.routes import routes
 from indexmill.orchestrator.settings import OrchestratorApiSettings
 from indexmill.orchestrator.wiring import build_api
-from indexmill.platform.adapters.postgres import Connection, Database
-from indexmill.platform.http_app import create_app
-from indexmill.platform.lambda_http import lambda_handler
+from indexmill.platform.http.app import create_app, lambda_handler
+from indexmill.platform.postgres.database import Connection, Database
 from indexmill.testing.clock import FrozenClock
 from local.backends.postgres import EmbeddedPostgres, create_database
 from sql.migrate import migrate

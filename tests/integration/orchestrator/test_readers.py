@@ -13,7 +13,7 @@ from indexmill.contracts.errors import TransientError
 from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
 from indexmill.orchestrator.adapters.postgres_verbs import PostgresVerbs
 from indexmill.orchestrator.results import Decider
-from indexmill.platform.adapters.postgres import Database
+from indexmill.platform.postgres.database import Database
 from indexmill.testing.clock import FrozenClock
 from tests.support.jobs import CALLER, new_job, scraped
 

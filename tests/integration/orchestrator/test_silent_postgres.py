@@ -15,9 +15,8 @@ from indexmill.contracts.errors import TransientError
 from indexmill.orchestrator.routes import routes
 from indexmill.orchestrator.settings import OrchestratorApiSettings
 from indexmill.orchestrator.wiring import build_api
-from indexmill.platform.adapters.postgres import Connection, Database
-from indexmill.platform.http_app import create_app
-from indexmill.platform.lambda_http import lambda_handler
+from indexmill.platform.http.app import create_app, lambda_handler
+from indexmill.platform.postgres.database import Connection, Database
 from local.faults.toxics import Toxic
 from tests.support.events import FakeContext, api_event, caller_claims
 from tests.support.function_env import environment

@@ -20,7 +20,7 @@ PAGES = ["/fine", *["/bomb"] * 4, *["/endless"] * 3, *["/announced"] * 2]
 PROGRAM = """
 import json, resource, sys, time
 from indexmill.contracts.messages import ScrapeTask, StageResult
-from indexmill.platform.deliveries import Delivery
+from indexmill.platform.consumer.deliveries import Delivery
 from indexmill.scraper.settings import ScraperWorkerSettings
 from indexmill.scraper.wiring import build_worker
 from indexmill.testing.blobs import InMemoryBlobs

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from indexmill.contracts.messages import ScrapeTask, StageResult
-from indexmill.platform.deliveries import Delivery, Done, Outcome, Retry
+from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome, Retry
 from indexmill.scraper.settings import ScraperWorkerSettings
 from indexmill.scraper.wiring import build_worker
 from indexmill.scraper.work import ScrapeBatch

@@ -32,11 +32,11 @@ import resource
 import time
 
 from indexmill.contracts.messages import ScrapeTask
-from indexmill.platform.adapters.dynamodb_releases import DynamoDbReleases
-from indexmill.platform.adapters.sqs_queue import SqsQueue
-from indexmill.platform.clock import SystemClock
+from indexmill.platform.aws.dynamodb_delivery_log import DynamoDbReleases
+from indexmill.platform.aws.sqs_queue import SqsQueue
+from indexmill.platform.time.clock import SystemClock
 from indexmill.platform.observability import Observability
-from indexmill.platform.sqs_batch import SqsBatch
+from indexmill.platform.consumer.sqs_batch import SqsBatch
 from indexmill.scraper.classify import status_failure
 from indexmill.scraper.ports import Fetched
 from indexmill.scraper.settings import ScraperWorkerSettings

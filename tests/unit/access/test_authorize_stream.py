@@ -13,7 +13,7 @@ from indexmill.access.ports import InvalidKey
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.identity import CallerContext
 from indexmill.platform.observability import Observability
-from indexmill.platform.stream_tokens import StreamGrant, sign
+from indexmill.platform.security.stream_tokens import StreamGrant, sign
 from indexmill.testing.clock import FrozenClock
 
 JOB, OTHER = "5e2c11f4-0000-4000-8000-000000000000", "5e2c11f4-0000-4000-8000-000000000001"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from indexmill.contracts.messages import EmbedTask, StageResult, read
 from indexmill.embedding.embed import EmbedBatch
 from indexmill.embedding.ports import Hit, SearchQuery
-from indexmill.platform.deliveries import Delivery, Done
+from indexmill.platform.consumer.deliveries import Delivery, Done
 from indexmill.testing.blobs import InMemoryBlobs
 from indexmill.testing.clock import FrozenClock
 from indexmill.testing.embedder import HashEmbedder

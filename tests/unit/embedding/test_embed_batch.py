@@ -5,7 +5,7 @@ from pydantic import TypeAdapter
 
 from indexmill.contracts.content import BlobRef, Chunk
 from indexmill.contracts.errors import ErrorCode, PermanentError, TransientError
-from indexmill.platform.deliveries import Done, Poison, Retry, Wait
+from indexmill.platform.consumer.deliveries import Done, Poison, Retry, Wait
 from tests.support.embed_tasks import embed_task
 from tests.unit.embedding.bench import Bench
 

@@ -13,7 +13,7 @@ from indexmill.contracts.messages import EmbedTask, read
 from indexmill.embedding.embed_texts import EmbedTexts
 from indexmill.embedding.enqueue import EnqueueEmbed
 from indexmill.embedding.work import resolve
-from indexmill.platform.urls import canonical_url
+from indexmill.platform.security.urls import canonical_url
 from indexmill.testing.blobs import InMemoryBlobs
 from indexmill.testing.embedder import HashEmbedder
 from indexmill.testing.queues import InMemoryQueue

@@ -8,7 +8,7 @@ from indexmill.contracts.errors import ErrorCode, PermanentError, TransientError
 from indexmill.contracts.messages import EmbedTask
 from indexmill.embedding.settings import EmbeddingWorkerSettings
 from indexmill.embedding.wiring import build_worker
-from indexmill.platform.deliveries import Delivery, Done, Outcome, Retry, Wait
+from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome, Retry, Wait
 from indexmill.testing.blobs import InMemoryBlobs
 from indexmill.testing.breakers import InMemoryBreakers
 from indexmill.testing.clock import FrozenClock

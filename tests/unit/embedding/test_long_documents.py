@@ -6,7 +6,7 @@ import pytest
 
 from indexmill.contracts.errors import ErrorCode, PermanentError, TransientError
 from indexmill.embedding.ports import Vector
-from indexmill.platform.deliveries import Done, Retry, Wait
+from indexmill.platform.consumer.deliveries import Done, Retry, Wait
 from tests.support.embed_tasks import embed_task
 from tests.unit.embedding.bench import Bench
 

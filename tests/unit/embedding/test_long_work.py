@@ -10,7 +10,7 @@ from indexmill.contracts.messages import EmbedTask, Target
 from indexmill.embedding.long_work import teller
 from indexmill.embedding.slices import Slices
 from indexmill.embedding.work import Work
-from indexmill.platform.deliveries import Done
+from indexmill.platform.consumer.deliveries import Done
 from indexmill.platform.progress import LONG_CHUNKS, WorkProgress
 from indexmill.testing.clock import FrozenClock
 from indexmill.testing.embedder import HashEmbedder

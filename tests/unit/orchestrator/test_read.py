@@ -8,7 +8,7 @@ import pytest
 
 from indexmill.contracts.job import Job
 from indexmill.orchestrator.read import ReadJobs, poll_after_s
-from indexmill.platform.http_app import tagged
+from indexmill.platform.http.app import tagged
 from indexmill.platform.progress import LONG_CHUNKS, WorkProgress
 from indexmill.testing.progress import InMemoryProgress
 from tests.support.jobs import CALLER, Pipeline, embedded, failed, scraped

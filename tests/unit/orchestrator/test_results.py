@@ -6,7 +6,7 @@ import pytest
 
 from indexmill.contracts.job import Job
 from indexmill.contracts.messages import EmbedTask, ScrapeTask, read
-from indexmill.platform.deliveries import Done, Retry
+from indexmill.platform.consumer.deliveries import Done, Retry
 from tests.support.jobs import CALLER, Pipeline, embedded, failed, scraped
 from tests.support.sweeper import Sweeping
 

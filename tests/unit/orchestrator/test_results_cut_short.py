@@ -8,7 +8,7 @@ from typing import Any
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.messages import StageResult
 from indexmill.orchestrator.ports import Change, Decide
-from indexmill.platform.deliveries import Done, Retry
+from indexmill.platform.consumer.deliveries import Done, Retry
 from indexmill.testing.clock import FrozenClock
 from indexmill.testing.job_store import InMemoryJobs
 from tests.support.jobs import Pipeline, scraped

@@ -8,10 +8,10 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from indexmill.platform.adapters.dynamodb_breakers import DynamoDbBreakers
-from indexmill.platform.adapters.dynamodb_releases import DynamoDbReleases
+from indexmill.platform.aws.dynamodb_breakers import DynamoDbBreakers
+from indexmill.platform.aws.dynamodb_delivery_log import DynamoDbReleases
 from indexmill.platform.breakers import StatesAway
-from indexmill.platform.releases import ReleaseNote
+from indexmill.platform.consumer.delivery_log import ReleaseNote
 from indexmill.testing.clock import FrozenClock
 
 TABLE = "state"

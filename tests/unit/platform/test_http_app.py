@@ -13,8 +13,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
 from indexmill.contracts.errors import TransientError
-from indexmill.platform.http_app import Caller, RequestId, create_app, json_route
-from indexmill.platform.lambda_http import lambda_handler
+from indexmill.platform.http.app import Caller, RequestId, create_app, json_route, lambda_handler
 from indexmill.platform.observability import Observability
 from tests.support.events import FakeContext, api_event, caller_claims
 

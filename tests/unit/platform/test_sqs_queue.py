@@ -9,7 +9,7 @@ import pytest
 from botocore.stub import ANY, Stubber
 
 from indexmill.contracts.errors import TransientError
-from indexmill.platform.adapters.sqs_queue import SqsQueue
+from indexmill.platform.aws.sqs_queue import SqsQueue
 
 URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/queue"
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from indexmill.platform.stream_tokens import StreamGrant, sign, verify
+from indexmill.platform.security.stream_tokens import StreamGrant, sign, verify
 from indexmill.testing.clock import FrozenClock
 
 SECRET = "a secret"

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from indexmill.contracts.messages import ScrapeTask, write
-from indexmill.platform.deliveries import Delivery, Done, Outcome, Poison, Retry, Wait
+from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome, Poison, Retry, Wait
+from indexmill.platform.consumer.delivery_log import ReleaseNote
+from indexmill.platform.consumer.settling import Received
+from indexmill.platform.consumer.sqs_batch import SqsBatch
 from indexmill.platform.observability import Observability
-from indexmill.platform.releases import ReleaseNote
-from indexmill.platform.sqs_batch import SqsBatch
-from indexmill.platform.sqs_records import Received
 from indexmill.testing.clock import FrozenClock
 from indexmill.testing.queues import InMemoryQueue
 from indexmill.testing.releases import InMemoryReleases

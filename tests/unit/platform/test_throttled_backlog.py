@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import pytest
 
 from indexmill.contracts.messages import ScrapeTask, write
-from indexmill.platform.deliveries import Delivery, Done, Outcome
+from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome
+from indexmill.platform.consumer.sqs_batch import SqsBatch
 from indexmill.platform.observability import Observability
-from indexmill.platform.sqs_batch import SqsBatch
 from indexmill.testing.clock import FrozenClock
 from indexmill.testing.queues import InMemoryQueue
 from indexmill.testing.releases import InMemoryReleases

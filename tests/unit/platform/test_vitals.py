@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import pytest
 
 from indexmill.contracts.messages import ScrapeTask, write
-from indexmill.platform.deliveries import Delivery, Done, Outcome, Retry
+from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome, Retry
+from indexmill.platform.consumer.sqs_batch import SqsBatch
+from indexmill.platform.consumer.vitals import SystemVitals
 from indexmill.platform.observability import Observability
-from indexmill.platform.sqs_batch import SqsBatch
-from indexmill.platform.vitals import SystemVitals
 from indexmill.testing.queues import InMemoryQueue
 from tests.support.events import FakeContext, sqs_event
 
@@ -72,7 +72,7 @@ def test_a_healthy_environment_lives_on_and_success_asks_for_nothing() -> None:
 
 LIMITED = """
 import resource
-from indexmill.platform.vitals import SystemVitals
+from indexmill.platform.consumer.vitals import SystemVitals
 vitals = SystemVitals()
 resource.setrlimit(resource.{limit}, ({value}, {value}))
 print(vitals.failing())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from indexmill.contracts.messages import ScrapeTask
-from indexmill.platform.deliveries import Delivery
+from indexmill.platform.consumer.deliveries import Delivery
 from indexmill.scraper.robots import Robots
 from indexmill.scraper.scrape import INLINE_TEXT_BYTES, ScrapeParts
 from indexmill.testing.blobs import InMemoryBlobs

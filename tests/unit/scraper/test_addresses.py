@@ -6,7 +6,7 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from indexmill.platform.addresses import is_public
+from indexmill.platform.security.addresses import is_public
 
 PRIVATE = [
     "0.0.0.1", "0.1.2.3", "10.0.0.1", "10.255.255.255", "100.64.0.1", "100.127.255.255", "127.0.0.1",

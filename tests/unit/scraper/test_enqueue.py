@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from indexmill.contracts.errors import CallerError, TransientError
 from indexmill.contracts.http_scraper import ScrapeRequest
 from indexmill.contracts.messages import ScrapeTask
-from indexmill.platform.urls import parse_allowed_hosts
+from indexmill.platform.security.urls import parse_allowed_hosts
 from indexmill.scraper.enqueue import Enqueue
 from indexmill.scraper.settings import ScraperApiSettings, ScraperWorkerSettings
 from indexmill.scraper.wiring import build_api, build_worker

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from indexmill.contracts.errors import CallerError
-from indexmill.platform.urls import canonical_url, origin, parse_allowed_hosts
+from indexmill.platform.security.urls import canonical_url, origin, parse_allowed_hosts
 
 ALLOWED = parse_allowed_hosts("127.0.0.1:8081, localhost:8082 ,[::1]:8083")
 

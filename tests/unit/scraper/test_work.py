@@ -8,7 +8,7 @@ import pytest
 
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.messages import StageFailure, StageResult
-from indexmill.platform.deliveries import Done, Retry, Wait
+from indexmill.platform.consumer.deliveries import Done, Retry, Wait
 from indexmill.scraper.classify import failure, status_failure
 from indexmill.scraper.ports import Fetched
 from indexmill.scraper.work import ScrapeBatch

@@ -9,8 +9,8 @@ import pytest
 
 from indexmill.contracts.errors import ErrorCode
 from indexmill.contracts.messages import StageResult
-from indexmill.platform.deliveries import Done, Retry, Wait
-from indexmill.platform.record_times import RecordTimes
+from indexmill.platform.consumer.deliveries import Done, Retry, Wait
+from indexmill.platform.consumer.record_times import RecordTimes
 from indexmill.scraper.classify import failure, status_failure
 from indexmill.scraper.ports import Fetched
 from indexmill.scraper.work import ScrapeBatch

@@ -20,8 +20,8 @@ from indexmill.client_errors import ApiError, WaitTimeout, api_error
 from indexmill.client_jobs import JobVerbs
 from indexmill.contracts.http_jobs import JobList, SubmitResponse
 from indexmill.contracts.job import Job
-from indexmill.platform.clock import Clock, SystemClock
 from indexmill.platform.server_events import StreamReader
+from indexmill.platform.time.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
     from indexmill.contracts.http_chunking import ChunkResponse

@@ -11,8 +11,8 @@ from typing import Any
 
 from indexmill.access.authorize import Authorize, Unauthorized, allowed, api_key_of
 from indexmill.contracts.identity import CallerContext
-from indexmill.platform.clock import Clock
-from indexmill.platform.stream_tokens import verify
+from indexmill.platform.security.stream_tokens import verify
+from indexmill.platform.time.clock import Clock
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from indexmill.access.ports import InvalidKey, Membership
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.identity import CallerContext, key_hash
-from indexmill.platform.clock import Clock
+from indexmill.platform.time.clock import Clock
 
 _MAX_KEY: Final = 256
 _NEGATIVE_TTL_S: Final = 10.0

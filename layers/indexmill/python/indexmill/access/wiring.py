@@ -10,10 +10,10 @@ from indexmill.access.authorize_stream import AuthorizeStream
 from indexmill.access.ports import Membership
 from indexmill.access.settings import AuthorizerSettings, StreamAuthorizerSettings
 from indexmill.access.validate import ValidateApiKey
-from indexmill.platform.adapters.secrets import resolve
-from indexmill.platform.clock import SystemClock
+from indexmill.platform.aws.secrets import resolve
 from indexmill.platform.observability import Observability
 from indexmill.platform.settings import csv
+from indexmill.platform.time.clock import SystemClock
 
 
 def build_authorizer(settings: AuthorizerSettings, membership: Membership | None = None) -> Authorize:

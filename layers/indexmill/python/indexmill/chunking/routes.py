@@ -8,8 +8,8 @@ from fastapi import APIRouter
 
 from indexmill.chunking.chunk import ChunkDocuments
 from indexmill.contracts.http_chunking import ChunkRequest, ChunkResponse
-from indexmill.platform.deadline import request_limit, within
-from indexmill.platform.http_app import Caller, json_route
+from indexmill.platform.http.app import Caller, json_route
+from indexmill.platform.time.deadline import request_limit, within
 
 _MAX_BODY = 4 * 1024 * 1024
 _LIMIT_S = 10.0

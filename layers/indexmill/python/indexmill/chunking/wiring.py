@@ -13,7 +13,7 @@ def build_api(
 ) -> ChunkDocuments:
     """Return the use case; the tokenizer is loaded now, while a cold start has the CPU to itself."""
     from indexmill.chunking.adapters.model_tokenizer import ModelTokenizer
-    from indexmill.platform.adapters.s3_blobs import S3Blobs
+    from indexmill.platform.aws.s3_blobs import S3Blobs
 
     if tokenizer is None:
         tokenizer = ModelTokenizer(settings.tokenizer_file)

@@ -15,11 +15,11 @@ from indexmill.embedding.reports import Reports
 from indexmill.embedding.slices import SLICE, OutOfTime, Slices
 from indexmill.embedding.work import Work, groups, resolve
 from indexmill.platform.blobs import BlobStore
-from indexmill.platform.clock import Clock
-from indexmill.platform.deliveries import Delivery, Outcome
+from indexmill.platform.consumer.deliveries import Delivery, Outcome
 from indexmill.platform.progress import ProgressBoard
 from indexmill.platform.queues import Queue
-from indexmill.platform.retry import RetryPolicy
+from indexmill.platform.time.clock import Clock
+from indexmill.platform.time.retry import RetryPolicy
 
 _GROUP_CHUNKS: Final = 1_000
 """Chunks that are embedded and published together; bounds memory and what a deadline can waste."""

@@ -8,12 +8,12 @@ from typing import Final
 
 from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError
 from indexmill.contracts.messages import Embedded, EmbedTask, StageFailure, StageResult, write
-from indexmill.platform.clock import Clock
-from indexmill.platform.deliveries import Delivery, Done, Outcome, Poison, Retry, Wait
+from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome, Poison, Retry, Wait
+from indexmill.platform.consumer.reporter import after_error, poisoned, wait_report
 from indexmill.platform.ids import worker_id
 from indexmill.platform.queues import Queue
-from indexmill.platform.retry import RetryPolicy
-from indexmill.platform.stage_reports import after_error, poisoned, wait_report
+from indexmill.platform.time.clock import Clock
+from indexmill.platform.time.retry import RetryPolicy
 
 _SOON_S: Final = 1.0
 

@@ -8,9 +8,9 @@ from fastapi import APIRouter
 
 from indexmill.contracts.http_search import SearchRequest, SearchResponse
 from indexmill.embedding.search import SearchCorpus
-from indexmill.platform.deadline import within
-from indexmill.platform.http_app import Caller, json_route
+from indexmill.platform.http.app import Caller, json_route
 from indexmill.platform.observability import Observability
+from indexmill.platform.time.deadline import within
 
 _MAX_BODY = 256 * 1024
 

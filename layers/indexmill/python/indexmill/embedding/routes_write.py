@@ -8,8 +8,8 @@ from fastapi import APIRouter
 
 from indexmill.contracts.http_embedding import EmbedRequest, EmbedResponse, EnqueueRequest, EnqueueResponse
 from indexmill.embedding.wiring import WriteApi
-from indexmill.platform.deadline import within
-from indexmill.platform.http_app import Caller, RequestId, json_route
+from indexmill.platform.http.app import Caller, RequestId, json_route
+from indexmill.platform.time.deadline import within
 
 _MAX_BODY = 1024 * 1024
 

@@ -8,7 +8,7 @@ from indexmill.contracts.errors import CallerError, ErrorCode, PermanentError, T
 from indexmill.contracts.http_search import SearchRequest, SearchResponse, SearchResult, SearchTimings
 from indexmill.contracts.identity import corpus_key, corpus_name
 from indexmill.embedding.ports import Embedder, SearchQuery, Vector, VectorIndex
-from indexmill.platform.clock import Clock
+from indexmill.platform.time.clock import Clock
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from typing import Final
 
 from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError
 from indexmill.embedding.ports import Embedder, Vector
-from indexmill.platform.clock import Clock
-from indexmill.platform.record_times import RecordTimes
+from indexmill.platform.consumer.record_times import RecordTimes
+from indexmill.platform.time.clock import Clock
 
 SLICE: Final = 256
 """Texts per step: as many as one request carries."""

@@ -20,13 +20,13 @@ from indexmill.embedding.settings import (
     EmbeddingWriteApiSettings,
 )
 from indexmill.embedding.targets import Generations
-from indexmill.platform.adapters.postgres import ANSWER_S, Database
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.breakers import EMBEDDING, INDEX, Breaker, BreakerStates
-from indexmill.platform.clock import Clock, SystemClock
+from indexmill.platform.postgres.database import ANSWER_S, Database
 from indexmill.platform.progress import ProgressBoard
 from indexmill.platform.queues import Queue
-from indexmill.platform.urls import canonical_url, parse_allowed_hosts
+from indexmill.platform.security.urls import canonical_url, parse_allowed_hosts
+from indexmill.platform.time.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
     from indexmill.embedding.search import SearchCorpus
@@ -77,7 +77,7 @@ def build_write_api(
     generations: Generations | None = None,
 ) -> WriteApi:
     """Return the use cases of `/embedding/embed` and `/embedding/enqueue`."""
-    from indexmill.platform.adapters.generations import PostgresGenerations
+    from indexmill.platform.postgres.generations import PostgresGenerations
 
     canonical = partial(canonical_url, allowed_hosts=parse_allowed_hosts(settings.allowed_private_hosts))
     database = _database(settings, settings.database_answer_seconds)
@@ -113,7 +113,7 @@ def build_read_api(
 
 
 def _database(settings: EmbeddingSettings, answer_s: float = ANSWER_S) -> Database:
-    from indexmill.platform.adapters.secrets import resolve
+    from indexmill.platform.aws.secrets import resolve
 
     url = resolve(settings.database_url, settings.database_url_secret_arn)
     return Database(url, answer_s=answer_s)
@@ -127,7 +127,7 @@ def _index(database: Database) -> VectorIndex:
 
 def _embedder(settings: EmbeddingSettings, clock: Clock) -> Embedder:
     from indexmill.embedding.adapters.openai_embedder import OpenAIEmbedder
-    from indexmill.platform.adapters.secrets import resolve
+    from indexmill.platform.aws.secrets import resolve
 
     # An endpoint that asks for no key is given one all the same: the client insists.
     has_key = settings.embedding_api_key or settings.embedding_api_key_secret_arn
@@ -143,7 +143,7 @@ def _embedder(settings: EmbeddingSettings, clock: Clock) -> Embedder:
 
 
 def _blobs(bucket: str) -> BlobStore:
-    from indexmill.platform.adapters.s3_blobs import S3Blobs
+    from indexmill.platform.aws.s3_blobs import S3Blobs
 
     return S3Blobs(bucket)
 
@@ -155,18 +155,18 @@ def _shelf(bucket: str) -> VectorShelf:
 
 
 def _breakers(table: str, clock: Clock) -> BreakerStates:
-    from indexmill.platform.adapters.dynamodb_breakers import DynamoDbBreakers
+    from indexmill.platform.aws.dynamodb_breakers import DynamoDbBreakers
 
     return DynamoDbBreakers(table, clock)
 
 
 def _board(table: str, clock: Clock) -> ProgressBoard:
-    from indexmill.platform.adapters.dynamodb_progress import DynamoDbProgress
+    from indexmill.platform.aws.dynamodb_progress import DynamoDbProgress
 
     return DynamoDbProgress(table, clock)
 
 
 def _queue(url: str) -> Queue:
-    from indexmill.platform.adapters.sqs_queue import SqsQueue
+    from indexmill.platform.aws.sqs_queue import SqsQueue
 
     return SqsQueue(url)

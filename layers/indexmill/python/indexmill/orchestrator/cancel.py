@@ -10,7 +10,7 @@ from indexmill.orchestrator.read import is_job_id
 from indexmill.orchestrator.relay import Sender
 from indexmill.orchestrator.verb_ports import JobVerbs
 from indexmill.orchestrator.verb_rules import unknown_job
-from indexmill.platform.clock import Clock
+from indexmill.platform.time.clock import Clock
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from typing import Final
 from indexmill.contracts.http_jobs import StreamToken
 from indexmill.contracts.identity import CallerContext
 from indexmill.orchestrator.read import ReadJobs
-from indexmill.platform.clock import Clock
-from indexmill.platform.stream_tokens import StreamGrant, sign
+from indexmill.platform.security.stream_tokens import StreamGrant, sign
+from indexmill.platform.time.clock import Clock
 
 _VALID_FOR: Final = timedelta(hours=1)
 """`EventSource` comes back to the same URL, so a token outlives all but very long jobs."""

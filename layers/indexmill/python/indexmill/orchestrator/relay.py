@@ -13,8 +13,8 @@ from indexmill.orchestrator.chunk_calls import CALLING_S, Turn, as_item, as_resu
 from indexmill.orchestrator.pipeline import BY_NAME
 from indexmill.orchestrator.ports import JobStore, OutboxRow
 from indexmill.orchestrator.ports_chunking import Chunker, ChunkerAway
-from indexmill.platform.clock import Clock, SystemClock
 from indexmill.platform.queues import MESSAGE_BYTES, Queue
+from indexmill.platform.time.clock import Clock, SystemClock
 
 _ROUNDS = 3
 """A call's result makes new messages; the longest chain is result, call, next queue."""

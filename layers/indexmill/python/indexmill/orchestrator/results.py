@@ -14,10 +14,10 @@ from indexmill.orchestrator.pipeline import BY_NAME
 from indexmill.orchestrator.ports import Again, Change, JobState, JobStore, OutboxRow
 from indexmill.orchestrator.relay import CallRelay
 from indexmill.orchestrator.state_machine import Decision, Verdict, advance
-from indexmill.platform.clock import Clock
-from indexmill.platform.deliveries import Delivery, Done, Outcome, Retry
+from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome, Retry
 from indexmill.platform.ids import new_id
 from indexmill.platform.observability import Observability
+from indexmill.platform.time.clock import Clock
 
 _EARLY_WAIT_S = 2.0
 _DATABASE_WAIT_S = 5.0

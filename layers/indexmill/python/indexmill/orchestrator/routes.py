@@ -22,7 +22,7 @@ from indexmill.contracts.job import Job, JobStatus
 from indexmill.orchestrator.ports import JobFilter
 from indexmill.orchestrator.read import poll_after_s
 from indexmill.orchestrator.wiring import Api
-from indexmill.platform.http_app import BaseUrl, Caller, RequestId, json_route, tagged
+from indexmill.platform.http.app import BaseUrl, Caller, RequestId, json_route, tagged
 
 _MAX_BODY = 256 * 1024
 _MAX_LIMIT = 200

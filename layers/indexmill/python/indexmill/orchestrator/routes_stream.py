@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Header, Response
 
 from indexmill.orchestrator.wiring_stream import Stream
-from indexmill.platform.http_app import Caller, json_route
+from indexmill.platform.http.app import Caller, json_route
 
 _TYPE: Final = "text/event-stream"
 # A proxy that waited for more, or kept an answer, would make live news old.

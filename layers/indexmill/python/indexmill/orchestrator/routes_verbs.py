@@ -14,7 +14,7 @@ from indexmill.contracts.http_verbs import (
 )
 from indexmill.contracts.job import Job
 from indexmill.orchestrator.wiring import Api
-from indexmill.platform.http_app import Caller, RequestId, json_route
+from indexmill.platform.http.app import Caller, RequestId, json_route
 
 _MAX_BODY = 256 * 1024
 

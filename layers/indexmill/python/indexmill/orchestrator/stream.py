@@ -17,8 +17,8 @@ from indexmill.orchestrator.event_stream import Frame, Position, silence, writte
 from indexmill.orchestrator.pipeline import progress, user_message
 from indexmill.orchestrator.ports import JobEvent, JobEvents, JobNews, Windows
 from indexmill.orchestrator.read import is_job_id, with_work
-from indexmill.platform.clock import Clock
 from indexmill.platform.progress import ProgressBoard
+from indexmill.platform.time.clock import Clock
 
 LONGEST_WINDOW_S: Final = 25.0
 _FIRST_PAUSE_S: Final = 0.1

@@ -18,7 +18,7 @@ from indexmill.orchestrator.ports import Accepted, JobStore, NewJob, Once, Outbo
 from indexmill.orchestrator.quotas import admission_tier
 from indexmill.orchestrator.relay import Sender
 from indexmill.platform.ids import new_id
-from indexmill.platform.urls import AllowedHosts, canonical_url
+from indexmill.platform.security.urls import AllowedHosts, canonical_url
 
 
 @dataclass(frozen=True, slots=True)

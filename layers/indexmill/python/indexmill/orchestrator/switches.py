@@ -10,8 +10,8 @@ from indexmill.contracts.errors import TransientError
 from indexmill.orchestrator.incidents import tell_incidents
 from indexmill.orchestrator.ports_sweep import SweepStore, Switch
 from indexmill.platform.breakers import EMBEDDING, INDEX, BreakerStates, StatesAway
-from indexmill.platform.clock import Clock
 from indexmill.platform.observability import Observability
+from indexmill.platform.time.clock import Clock
 
 EVERY_STAGE: Final = "*"
 BREAKER_STAGE: Final = {EMBEDDING: "embedding", INDEX: "embedding"}

@@ -35,17 +35,17 @@ from indexmill.orchestrator.settings import (
 )
 from indexmill.orchestrator.submit import SubmitJobs
 from indexmill.orchestrator.verb_ports import JobVerbs, Successor
-from indexmill.platform.adapters.dynamodb_progress import DynamoDbProgress
-from indexmill.platform.adapters.postgres import ANSWER_S, Database
-from indexmill.platform.adapters.s3_blobs import S3Blobs
-from indexmill.platform.adapters.secrets import resolve
-from indexmill.platform.adapters.sqs_queue import SqsQueue
+from indexmill.platform.aws.dynamodb_progress import DynamoDbProgress
+from indexmill.platform.aws.s3_blobs import S3Blobs
+from indexmill.platform.aws.secrets import resolve
+from indexmill.platform.aws.sqs_queue import SqsQueue
 from indexmill.platform.blobs import BlobStore
-from indexmill.platform.clock import Clock, SystemClock
+from indexmill.platform.consumer.sqs_batch import SqsBatch
 from indexmill.platform.observability import Observability
+from indexmill.platform.postgres.database import ANSWER_S, Database
 from indexmill.platform.queues import Queue
-from indexmill.platform.sqs_batch import SqsBatch
-from indexmill.platform.urls import parse_allowed_hosts
+from indexmill.platform.security.urls import parse_allowed_hosts
+from indexmill.platform.time.clock import Clock, SystemClock
 
 _ENVELOPE_BYTES = 4_000
 """What a message carries beside its chunks."""

@@ -9,11 +9,11 @@ from indexmill.orchestrator.adapters.dynamodb_windows import DynamoDbWindows
 from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
 from indexmill.orchestrator.settings import OrchestratorStreamSettings
 from indexmill.orchestrator.stream import LONGEST_WINDOW_S, StreamJob
-from indexmill.platform.adapters.dynamodb_progress import DynamoDbProgress
-from indexmill.platform.adapters.postgres import Database
-from indexmill.platform.adapters.secrets import resolve
-from indexmill.platform.clock import SystemClock
+from indexmill.platform.aws.dynamodb_progress import DynamoDbProgress
+from indexmill.platform.aws.secrets import resolve
 from indexmill.platform.observability import Observability
+from indexmill.platform.postgres.database import Database
+from indexmill.platform.time.clock import SystemClock
 
 _AROUND_S = 4.0
 """What the authorizer, a cold start and the last read may take of the gateway's limit."""

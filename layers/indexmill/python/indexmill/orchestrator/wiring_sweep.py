@@ -16,10 +16,10 @@ from indexmill.orchestrator.settings import OrchestratorSweeperSettings
 from indexmill.orchestrator.sweep import Stores, SweepJobs
 from indexmill.orchestrator.switches import SetSwitches
 from indexmill.orchestrator.wiring import Parts, assemble, build_database, build_parts
-from indexmill.platform.adapters.dynamodb_breakers import DynamoDbBreakers
-from indexmill.platform.adapters.sqs_backlog import SqsBacklog
+from indexmill.platform.aws.dynamodb_breakers import DynamoDbBreakers
+from indexmill.platform.aws.sqs_backlog import SqsBacklog
 from indexmill.platform.breakers import BreakerStates
-from indexmill.platform.clock import Clock, SystemClock
+from indexmill.platform.time.clock import Clock, SystemClock
 
 
 @dataclass(frozen=True, slots=True)

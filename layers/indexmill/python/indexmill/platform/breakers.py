@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, Protocol, TypeVar
 
 from indexmill.contracts.errors import IndexmillError, TransientError
-from indexmill.platform.clock import Clock
+from indexmill.platform.time.clock import Clock
 
 T = TypeVar("T")
 

@@ -8,9 +8,9 @@ from typing import Final
 
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.messages import ScrapeTask, StageResult, write
-from indexmill.platform.deliveries import Delivery, Done, Outcome, Wait
+from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome, Wait
+from indexmill.platform.consumer.settling import SourceQueue
 from indexmill.platform.queues import Queue
-from indexmill.platform.settling import SourceQueue
 
 _LOG: Final = logging.getLogger(__name__)
 _RESEND_AFTER_S: Final = 1.0

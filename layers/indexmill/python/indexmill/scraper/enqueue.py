@@ -9,7 +9,7 @@ from indexmill.contracts.http_scraper import EnqueueResponse, ScrapeRequest
 from indexmill.contracts.messages import ScrapeTask, write
 from indexmill.platform.ids import new_id
 from indexmill.platform.queues import Queue
-from indexmill.platform.urls import AllowedHosts, canonical_url
+from indexmill.platform.security.urls import AllowedHosts, canonical_url
 
 
 class Enqueue:

@@ -11,8 +11,8 @@ from robots import RobotsParser
 from robots.parser import TokenType, gen_tokens
 
 from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError
-from indexmill.platform.clock import Clock
-from indexmill.platform.urls import origin
+from indexmill.platform.security.urls import origin
+from indexmill.platform.time.clock import Clock
 from indexmill.scraper.classify import failure
 from indexmill.scraper.ports import Fetcher, KnownRobots, RobotsCache
 

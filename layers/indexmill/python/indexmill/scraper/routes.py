@@ -5,8 +5,8 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from indexmill.contracts.http_scraper import EnqueueResponse, ScrapeRequest, ScrapeResult
-from indexmill.platform.deadline import within
-from indexmill.platform.http_app import Caller, RequestId, json_route
+from indexmill.platform.http.app import Caller, RequestId, json_route
+from indexmill.platform.time.deadline import within
 from indexmill.scraper.answer import scrape_result
 from indexmill.scraper.scrape import execute_scrape
 from indexmill.scraper.wiring import ScraperApi

@@ -11,8 +11,8 @@ from typing import Final
 from indexmill.contracts.content import INLINE_LIMIT_BYTES, BlobRef, Document
 from indexmill.contracts.messages import Stored
 from indexmill.platform.blobs import BlobStore
-from indexmill.platform.clock import Clock
-from indexmill.platform.urls import AllowedHosts, canonical_url
+from indexmill.platform.security.urls import AllowedHosts, canonical_url
+from indexmill.platform.time.clock import Clock
 from indexmill.scraper.extract.content import Extracted, RawContent, extract, is_risky
 from indexmill.scraper.extract.detect import detect
 from indexmill.scraper.ports import Fetched, Fetcher, Isolation

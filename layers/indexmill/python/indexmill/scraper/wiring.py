@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from indexmill.platform.blobs import BlobStore
-from indexmill.platform.clock import Clock, SystemClock
+from indexmill.platform.consumer.settling import SourceQueue
 from indexmill.platform.queues import Queue
-from indexmill.platform.settling import SourceQueue
-from indexmill.platform.urls import parse_allowed_hosts
+from indexmill.platform.security.urls import parse_allowed_hosts
+from indexmill.platform.time.clock import Clock, SystemClock
 from indexmill.scraper.answer import MAX_ANSWER_TEXT_BYTES
 from indexmill.scraper.enqueue import Enqueue
 from indexmill.scraper.ports import Fetcher, Isolation, RobotsCache
@@ -19,7 +19,7 @@ from indexmill.scraper.settings import ScraperApiSettings, ScraperSettings, Scra
 from indexmill.scraper.work import ScrapeBatch
 
 if TYPE_CHECKING:
-    from indexmill.platform.adapters.sqs_queue import SqsQueue
+    from indexmill.platform.aws.sqs_queue import SqsQueue
 
 
 class Overrides(TypedDict, total=False):
@@ -98,14 +98,14 @@ def _isolation() -> Isolation:
 
 
 def _blobs(bucket: str) -> BlobStore:
-    from indexmill.platform.adapters.aws import client
-    from indexmill.platform.adapters.s3_blobs import S3Blobs
+    from indexmill.platform.aws.clients import client
+    from indexmill.platform.aws.s3_blobs import S3Blobs
 
     # Blobs are put from several threads, and making a client is not safe there: it is made now.
     return S3Blobs(bucket, client("s3"))
 
 
 def _queue(url: str) -> SqsQueue:
-    from indexmill.platform.adapters.sqs_queue import SqsQueue
+    from indexmill.platform.aws.sqs_queue import SqsQueue
 
     return SqsQueue(url)

@@ -10,13 +10,13 @@ from typing import Final
 from indexmill.contracts.content import Document
 from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError
 from indexmill.contracts.messages import ScrapeTask, StageFailure, StageResult
-from indexmill.platform.deliveries import Delivery, Done, Outcome, Retry, Wait
+from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome, Retry, Wait
+from indexmill.platform.consumer.record_times import RecordTimes
+from indexmill.platform.consumer.reporter import after_error, poisoned, wait_report
+from indexmill.platform.consumer.settling import SourceQueue
 from indexmill.platform.ids import worker_id
 from indexmill.platform.queues import Queue
-from indexmill.platform.record_times import RecordTimes
-from indexmill.platform.retry import RetryPolicy
-from indexmill.platform.settling import SourceQueue
-from indexmill.platform.stage_reports import after_error, poisoned, wait_report
+from indexmill.platform.time.retry import RetryPolicy
 from indexmill.scraper.desk import Desk
 from indexmill.scraper.scrape import ScrapeParts, execute_scrape
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from indexmill.orchestrator.ports import LEFT_AFTER, OutboxRow
-from indexmill.platform.clock import Clock
+from indexmill.platform.time.clock import Clock
 from indexmill.testing.job_records import CLAIM, HELD, Row
 
 _AFTER_FAILURE = timedelta(seconds=10)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from indexmill.platform.clock import Clock
-from indexmill.platform.releases import KEPT_S, ReleaseNote
+from indexmill.platform.consumer.delivery_log import KEPT_S, ReleaseNote
+from indexmill.platform.time.clock import Clock
 from indexmill.testing.clock import FrozenClock
 
 

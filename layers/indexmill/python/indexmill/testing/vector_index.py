@@ -14,7 +14,7 @@ from indexmill.embedding.analyzer import count_terms
 from indexmill.embedding.fusion import DEPTH, fuse, similarity_score
 from indexmill.embedding.ports import DocumentVersion, Hit, SearchQuery, Space, Vector, Visibility
 from indexmill.embedding.publication import check, missing_vectors, newest, outcomes, unit
-from indexmill.platform.stored_text import storable
+from indexmill.platform.postgres.stored_text import storable
 
 Ranked = list[tuple[int, float]]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from indexmill.embedding.bm25 import K1, B, weights
-from indexmill.platform.adapters.postgres import Connection
+from indexmill.platform.postgres.database import Connection
 
 _SLICES: Final = 8
 _SLICE_LIMIT: Final = 64

@@ -14,7 +14,7 @@ from indexmill.embedding.adapters.openai_errors import translated
 from indexmill.embedding.adapters.openai_reply import read_vectors
 from indexmill.embedding.classify import failure
 from indexmill.embedding.ports import Space, Vector
-from indexmill.platform.clock import Clock, SystemClock
+from indexmill.platform.time.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
     from openai import OpenAI

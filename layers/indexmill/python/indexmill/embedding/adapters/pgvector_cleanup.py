@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from indexmill.embedding.adapters.pgvector_plan import Held, Plan
 from indexmill.embedding.analyzer import ANALYZER_VERSION, count_terms
-from indexmill.platform.adapters.postgres import Connection
+from indexmill.platform.postgres.database import Connection
 
 _HELD = """
 SELECT c.document, c.id, encode(c.chunk_id, 'hex'),

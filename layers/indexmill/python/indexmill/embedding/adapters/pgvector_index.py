@@ -15,7 +15,7 @@ from indexmill.embedding.adapters.pgvector_write import RowIds
 from indexmill.embedding.classify import failure
 from indexmill.embedding.ports import DocumentVersion, Hit, SearchQuery, Space, Visibility
 from indexmill.embedding.publication import check, newest, outcomes
-from indexmill.platform.adapters.postgres import Connection, Database
+from indexmill.platform.postgres.database import Connection, Database
 
 T = TypeVar("T")
 

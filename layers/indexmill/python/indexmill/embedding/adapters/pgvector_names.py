@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from indexmill.contracts.messages import Target
 from indexmill.embedding.ports import Space
-from indexmill.platform.adapters.postgres import Connection
+from indexmill.platform.postgres.database import Connection
 
 _REMEMBERED = 10_000
 

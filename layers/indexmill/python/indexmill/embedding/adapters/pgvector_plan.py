@@ -10,7 +10,7 @@ from indexmill.embedding.adapters.pgvector_rows import NewChunk
 from indexmill.embedding.analyzer import ANALYZER_VERSION, DEFAULT_LANGUAGE, count_terms
 from indexmill.embedding.ports import DocumentVersion, Vector
 from indexmill.embedding.publication import missing_vectors, unit
-from indexmill.platform.stored_text import storable
+from indexmill.platform.postgres.stored_text import storable
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from indexmill.embedding.analyzer import count_terms
 from indexmill.embedding.fusion import DEPTH, fuse, similarity_score
 from indexmill.embedding.ports import Hit, SearchQuery
 from indexmill.embedding.publication import unit
-from indexmill.platform.adapters.postgres import Connection
+from indexmill.platform.postgres.database import Connection
 
 _TOTALS: Final = """
 SELECT c.id, coalesce(sum(t.chunks), 0)::int8, coalesce(sum(t.words), 0)::int8,

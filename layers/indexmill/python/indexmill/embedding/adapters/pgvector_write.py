@@ -15,8 +15,8 @@ from indexmill.embedding.adapters.pgvector_names import Names
 from indexmill.embedding.adapters.pgvector_plan import Plan
 from indexmill.embedding.ports import DocumentVersion
 from indexmill.embedding.publication import missing_vectors
-from indexmill.platform.adapters.postgres import Connection
-from indexmill.platform.stored_text import storable
+from indexmill.platform.postgres.database import Connection
+from indexmill.platform.postgres.stored_text import storable
 
 BLOCK = 64
 """Chunk rows per number of the sequence `chunk_blocks`."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 from botocore.exceptions import BotoCoreError, ClientError
 
 from indexmill.embedding.ports import Space, Vector
-from indexmill.platform.adapters.aws import client
+from indexmill.platform.aws.clients import client
 
 _LOG: Final = logging.getLogger(__name__)
 _ID_BYTES: Final = 32

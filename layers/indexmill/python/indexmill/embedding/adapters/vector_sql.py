@@ -16,7 +16,7 @@ from typing import Final
 import psycopg
 
 from indexmill.embedding.ports import Vector
-from indexmill.platform.adapters.postgres import Connection
+from indexmill.platform.postgres.database import Connection
 
 EXACT_LIMIT: Final = 10_000
 _INDEXABLE_DIMENSIONS: Final = 4_000

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from indexmill.platform.adapters.aws import client
-from indexmill.platform.clock import Clock
+from indexmill.platform.aws.clients import client
 from indexmill.platform.ids import new_id
+from indexmill.platform.time.clock import Clock
 
 _LOG: Final = logging.getLogger(__name__)
 _KEY: Final = {"pk": {"S": "stream-windows"}}

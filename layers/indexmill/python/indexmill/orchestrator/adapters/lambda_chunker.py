@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.messages import ChunkCall, ChunkReply, write
 from indexmill.orchestrator.ports_chunking import ChunkerAway
-from indexmill.platform.adapters.aws import client
+from indexmill.platform.aws.clients import client
 
 _REFUSED_PAYLOADS: Final = ("RequestTooLargeException", "InvalidRequestContentException")
 """What Lambda answers because of what a call carries; any other refusal is everybody's."""

@@ -9,7 +9,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from indexmill.contracts.errors import ErrorCode, TransientError
-from indexmill.platform.adapters.aws import client
+from indexmill.platform.aws.clients import client
 
 
 class LambdaSuccessor:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from botocore.exceptions import BotoCoreError, ClientError
 
 from indexmill.contracts.errors import ErrorCode, TransientError
-from indexmill.platform.adapters.aws import client
+from indexmill.platform.aws.clients import client
 
 _ON: Final = ("Enabled", "Enabling", "Creating")
 _OFF: Final = ("Disabled", "Disabling")

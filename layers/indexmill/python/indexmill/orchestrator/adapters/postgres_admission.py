@@ -11,7 +11,7 @@ from indexmill.orchestrator.admission import MOST, REMEMBERED, Candidate, Floor,
 from indexmill.orchestrator.pipeline import FIRST
 from indexmill.orchestrator.ports import OutboxRow
 from indexmill.orchestrator.quotas import MULTIPLIERS, Limits, Quota
-from indexmill.platform.adapters.postgres import Connection
+from indexmill.platform.postgres.database import Connection
 
 _USAGE_COLUMNS = 9
 

@@ -8,7 +8,7 @@ from indexmill.contracts.job import JobStatus
 from indexmill.orchestrator.adapters import dependency_sql as sql
 from indexmill.orchestrator.dependencies import circle, failed_dependency, unknown_dependency
 from indexmill.orchestrator.pipeline import FIRST
-from indexmill.platform.adapters.postgres import Connection
+from indexmill.platform.postgres.database import Connection
 
 
 def connect(connection: Connection, caller_id: str, job_ids: Sequence[str], wanted: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ from indexmill.orchestrator.changes import Ledger
 from indexmill.orchestrator.pipeline import BY_NAME
 from indexmill.orchestrator.ports import JobState, OutboxRow
 from indexmill.orchestrator.resend import Renewal, renewed
-from indexmill.platform.adapters.postgres import Connection
+from indexmill.platform.postgres.database import Connection
 
 # Locks the row, or makes it: nobody publishes the document until we are through. In the order of ids.
 # A row that was made for this alone is thrown away when no message of before can be left.

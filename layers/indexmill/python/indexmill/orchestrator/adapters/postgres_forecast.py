@@ -14,8 +14,8 @@ from indexmill.orchestrator.admission import Floor, Usage, hold
 from indexmill.orchestrator.forecast import LAST, Pace, eligible_at, expectations
 from indexmill.orchestrator.ports import NewJob
 from indexmill.orchestrator.quotas import Limits
-from indexmill.platform.adapters.postgres import Connection
-from indexmill.platform.clock import Clock, SystemClock
+from indexmill.platform.postgres.database import Connection
+from indexmill.platform.time.clock import Clock, SystemClock
 
 _KNOWN_FOR_S: Final = 1.0
 

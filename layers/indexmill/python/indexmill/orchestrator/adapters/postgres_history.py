@@ -7,7 +7,7 @@ from typing import Any, Final
 from psycopg.rows import dict_row
 
 from indexmill.contracts.http_history import HistoryEntry, JobHistory
-from indexmill.platform.adapters.postgres import Connection, Database
+from indexmill.platform.postgres.database import Connection, Database
 
 _HISTORY: Final = """
 SELECT h.attempt, h.from_status, h.to_status, h.at, h.cause, h.detail AS error, h.tries, h.worker,

@@ -31,8 +31,8 @@ from indexmill.orchestrator.ports import (
     Submission,
 )
 from indexmill.orchestrator.quotas import Limits
-from indexmill.platform.adapters.postgres import Connection, Database
-from indexmill.platform.stored_text import storable
+from indexmill.platform.postgres.database import Connection, Database
+from indexmill.platform.postgres.stored_text import storable
 
 _CALLERS_AT_ONCE = 50
 """Their locks are held for one transaction."""

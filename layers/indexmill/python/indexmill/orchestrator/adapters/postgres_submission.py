@@ -16,7 +16,7 @@ from indexmill.orchestrator.forecast import last_of
 from indexmill.orchestrator.idempotency import idempotency_conflict
 from indexmill.orchestrator.pipeline import FIRST
 from indexmill.orchestrator.ports import Accepted, NewJob, Once, Submission
-from indexmill.platform.adapters.postgres import Connection
+from indexmill.platform.postgres.database import Connection
 
 _LOOKS = 3
 """How often a job is tried whose predecessor on the same document ends at just this moment."""

@@ -13,7 +13,7 @@ from indexmill.orchestrator.accounting import agree
 from indexmill.orchestrator.adapters import sweep_sql as sql
 from indexmill.orchestrator.pipeline import STAGES
 from indexmill.orchestrator.ports_sweep import PASSED_FOR, Count, Retention, Silent
-from indexmill.platform.adapters.postgres import Connection, Database
+from indexmill.platform.postgres.database import Connection, Database
 
 
 class PostgresSweep:

@@ -22,7 +22,7 @@ from indexmill.orchestrator.ports import JobState, OutboxRow
 from indexmill.orchestrator.quotas import Limits
 from indexmill.orchestrator.resend import Renewal, renewed, stage_to_resume
 from indexmill.orchestrator.verb_ports import BatchLine, Original, Outcome
-from indexmill.platform.adapters.postgres import Connection, Database
+from indexmill.platform.postgres.database import Connection, Database
 
 _STATE_WIDTH = 13
 """Columns of a state, before those that only the verbs look at."""

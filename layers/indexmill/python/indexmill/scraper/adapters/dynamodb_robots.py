@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from indexmill.platform.adapters.aws import client
-from indexmill.platform.clock import Clock
+from indexmill.platform.aws.clients import client
+from indexmill.platform.time.clock import Clock
 from indexmill.scraper.ports import KnownRobots
 
 _LOG: Final = logging.getLogger(__name__)

@@ -14,8 +14,8 @@ from urllib.parse import urljoin
 import httpx
 
 from indexmill.contracts.errors import CallerError, ErrorCode, IndexmillError, PermanentError
-from indexmill.platform.clock import Clock, SystemClock
-from indexmill.platform.urls import AllowedHosts, canonical_url
+from indexmill.platform.security.urls import AllowedHosts, canonical_url
+from indexmill.platform.time.clock import Clock, SystemClock
 from indexmill.scraper.adapters.pinned_network import PinnedBackend, PinnedTransport
 from indexmill.scraper.classify import DAMAGED, failure, status_failure
 from indexmill.scraper.inflate import Body

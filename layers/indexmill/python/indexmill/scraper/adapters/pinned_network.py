@@ -11,8 +11,8 @@ import httpcore
 import httpx
 
 from indexmill.contracts.errors import ErrorCode
-from indexmill.platform.addresses import is_public
-from indexmill.platform.urls import AllowedHosts
+from indexmill.platform.security.addresses import is_public
+from indexmill.platform.security.urls import AllowedHosts
 from indexmill.scraper.classify import failure
 
 Resolver = Callable[[str, int], Awaitable[list[str]]]

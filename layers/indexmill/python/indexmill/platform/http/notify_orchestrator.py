@@ -17,7 +17,7 @@ from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.http_jobs import StageCompletePayload
 from indexmill.contracts.messages import StageResult, write
 from indexmill.platform.queues import Queue
-from indexmill.platform.retry import RetryPolicy
+from indexmill.platform.time.retry import RetryPolicy
 
 POLICY: Final = RetryPolicy(max_retries=4, base_s=0.5, max_backoff_s=8.0)
 _TIMEOUT_S: Final = 10.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from indexmill.platform.adapters.postgres import Connection, Database
+from indexmill.platform.postgres.database import Connection, Database
 
 
 class PostgresGenerations:

@@ -10,8 +10,8 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from indexmill.contracts.errors import ErrorCode, TransientError
-from indexmill.platform.adapters.aws import client
-from indexmill.platform.deliveries import LONGEST_WAIT_S
+from indexmill.platform.aws.clients import client
+from indexmill.platform.consumer.deliveries import LONGEST_WAIT_S
 
 _BATCH = 10
 _BATCH_BYTES = 1_000_000

@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 import idna
 
 from indexmill.contracts.errors import CallerError, ErrorCode
-from indexmill.platform.addresses import is_public
+from indexmill.platform.security.addresses import is_public
 
 MAX_URL_LENGTH: Final = 2048
 FIELD: Final = "body.url"

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from indexmill.platform.adapters.aws import client
+from indexmill.platform.aws.clients import client
 from indexmill.platform.breakers import NAMES, BreakerState, StatesAway
-from indexmill.platform.clock import Clock
+from indexmill.platform.time.clock import Clock
 
 _KEPT_S: Final = 86_400
 _READ_TIMEOUT_S: Final = 2.0

@@ -8,7 +8,7 @@ from typing import Any, Final
 from botocore.exceptions import BotoCoreError, ClientError
 
 from indexmill.contracts.errors import ErrorCode, TransientError
-from indexmill.platform.adapters.aws import client
+from indexmill.platform.aws.clients import client
 
 _NUMBERS: Final = (
     "ApproximateNumberOfMessages",

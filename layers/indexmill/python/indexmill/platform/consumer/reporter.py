@@ -8,9 +8,9 @@ from typing import Final, Literal, TypeVar
 from indexmill.contracts.errors import ErrorCode, IndexmillError
 from indexmill.contracts.messages import Message, Retrying, StageFailure, StageResult
 from indexmill.platform.breakers import BreakerOpen
-from indexmill.platform.clock import Clock
-from indexmill.platform.deliveries import Delivery, Retry, Wait
-from indexmill.platform.retry import RetryPolicy
+from indexmill.platform.consumer.deliveries import Delivery, Retry, Wait
+from indexmill.platform.time.clock import Clock
+from indexmill.platform.time.retry import RetryPolicy
 
 M = TypeVar("M", bound=Message)
 StageName = Literal["scraping", "embedding"]

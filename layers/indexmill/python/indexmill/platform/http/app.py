@@ -1,8 +1,10 @@
-"""The HTTP side of every service: one FastAPI app factory, one error envelope, strict JSON bodies."""
+"""HTTP side of every service: FastAPI app factory, Lambda handler, error envelope, strict JSON bodies."""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
@@ -10,15 +12,20 @@ from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
+from mangum import Mangum
 from starlette.exceptions import HTTPException
 
 from indexmill.contracts.errors import CallerError, ErrorCode, IndexmillError
 from indexmill.contracts.identity import CallerContext
-from indexmill.platform import strict_json
+from indexmill.platform.http import strict_json
 from indexmill.platform.observability import Observability
-from indexmill.platform.request_ids import request_id
 
 _SERVER_ERROR = 500
+_MAX_RESPONSE_BYTES = 6_000_000
+"""Lambda refuses to return more than 6 MB; some is left for the reply's own envelope."""
+_SOUND_ID = re.compile(r"[A-Za-z0-9-]{1,64}")
+
+Handler = Callable[[dict[str, Any], Any], dict[str, Any]]
 
 
 class _StrictRequest(Request):
@@ -91,6 +98,38 @@ def create_app(title: str, routers: list[APIRouter], observability: Observabilit
     return app
 
 
+def lambda_handler(app: FastAPI, observability: Observability) -> Handler:
+    """Wrap `app`; every answer carries X-Request-Id, and none is larger than Lambda can return."""
+    # Mangum would run the app's lifespan on every event: clients live at module scope instead.
+    mangum = Mangum(app, lifespan="off")
+
+    def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+        reply: dict[str, Any] = mangum(event, context)
+        own_id = request_id(event)
+        if len(reply.get("body") or "") > _MAX_RESPONSE_BYTES:
+            reply = _too_large(own_id)
+        reply.setdefault("headers", {})["x-request-id"] = own_id
+        observability.flush()
+        return reply
+
+    return handler
+
+
+def _too_large(own_id: str) -> dict[str, Any]:
+    error = {
+        "code": ErrorCode.RESPONSE_TOO_LARGE,
+        "message": "The answer would be larger than 6 MB.",
+        "request_id": own_id,
+        "hint": "Use the asynchronous endpoint, POST /orchestrator/jobs.",
+    }
+    return {
+        "statusCode": 413,
+        "headers": {"content-type": "application/json"},
+        "body": json.dumps({"error": error}),
+        "isBase64Encoded": False,
+    }
+
+
 def envelope(error: IndexmillError, request_id_: str) -> JSONResponse:
     """Return the one shape of an error answer."""
     message = error.message if error.code != ErrorCode.INTERNAL_ERROR else "Something went wrong on our side."
@@ -158,6 +197,15 @@ async def _base_url(request: Request) -> str:
     scheme = request.headers.get("x-forwarded-proto", "https")
     host = context.get("domainName") or request.headers.get("host", "")
     return f"{scheme}://{host}{prefix}"
+
+
+def request_id(event: dict[str, Any]) -> str:
+    """Return the caller's X-Request-Id when it is a sound one, else the gateway's own; "" for neither."""
+    headers = event.get("headers") or {}
+    given = next((str(value) for name, value in headers.items() if name.lower() == "x-request-id"), "")
+    if _SOUND_ID.fullmatch(given):
+        return given
+    return str(event.get("requestContext", {}).get("requestId", ""))
 
 
 def tagged(content: bytes, if_none_match: str | None, headers: dict[str, str]) -> Response:

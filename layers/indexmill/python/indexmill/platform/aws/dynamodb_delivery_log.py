@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from indexmill.platform.adapters.aws import client
-from indexmill.platform.clock import Clock
-from indexmill.platform.releases import KEPT_S, ReleaseNote
+from indexmill.platform.aws.clients import client
+from indexmill.platform.consumer.delivery_log import KEPT_S, ReleaseNote
+from indexmill.platform.time.clock import Clock
 
 _LOG: Final = logging.getLogger(__name__)
 _READ_TIMEOUT_S: Final = 2.0

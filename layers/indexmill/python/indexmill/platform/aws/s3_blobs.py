@@ -9,7 +9,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from indexmill.contracts.content import BlobRef
 from indexmill.contracts.errors import ErrorCode, PermanentError, TransientError
-from indexmill.platform.adapters.aws import client
+from indexmill.platform.aws.clients import client
 
 
 class S3Blobs:

@@ -8,15 +8,13 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel
 
 from indexmill.contracts.messages import NewerSchema, UnreadableMessage, read
-from indexmill.platform.clock import Clock, SystemClock
-from indexmill.platform.deliveries import BatchUseCase, Delivery, Outcome, Poison, Wait
-from indexmill.platform.last_words import LastWords
+from indexmill.platform.consumer.deliveries import BatchUseCase, Delivery, Outcome, Poison, Wait
+from indexmill.platform.consumer.delivery_log import LastWords, ReleaseNote, ReleaseNotes
+from indexmill.platform.consumer.settling import LambdaContext, Received, Settling, SourceQueue, received
+from indexmill.platform.consumer.vitals import SystemVitals, Vitals
 from indexmill.platform.observability import Observability
 from indexmill.platform.queues import Queue
-from indexmill.platform.releases import ReleaseNote, ReleaseNotes
-from indexmill.platform.settling import LambdaContext, Settling, SourceQueue
-from indexmill.platform.sqs_records import Received, received
-from indexmill.platform.vitals import SystemVitals, Vitals
+from indexmill.platform.time.clock import Clock, SystemClock
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from indexmill.platform.adapters.aws import client
-from indexmill.platform.clock import Clock
+from indexmill.platform.aws.clients import client
 from indexmill.platform.progress import WorkProgress
+from indexmill.platform.time.clock import Clock
 
 _LOG: Final = logging.getLogger(__name__)
 _KEPT_S: Final = 24 * 3600

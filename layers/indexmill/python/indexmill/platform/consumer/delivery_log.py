@@ -13,9 +13,11 @@ tried more often then, and what still takes its process along becomes a dead let
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from types import TracebackType
+from typing import Final, Protocol, Self
 
 from indexmill.contracts.errors import ErrorCode
 
@@ -69,6 +71,34 @@ class ReleaseNotes(Protocol):
     def write(self, notes: Mapping[str, ReleaseNote]) -> None:
         """Replace the notes of these messages, in one call."""
         ...
+
+
+class LastWords:
+    """Around one suspect's try. Whoever ends the process in here leaves a note that says so."""
+
+    def __init__(
+        self, write: Callable[[str, ReleaseNote], None], message_id: str, note: ReleaseNote, *, after_s: float
+    ) -> None:
+        """After `after_s` seconds the function is about to be stopped."""
+        self._write = write
+        self._message_id = message_id
+        self._note = note
+        self._timer = threading.Timer(max(0.0, after_s), write, (message_id, note.out_of_time()))
+        # A thread that waits must not keep the process.
+        self._timer.daemon = True
+
+    def __enter__(self) -> Self:
+        """Write that the try begins."""
+        self._write(self._message_id, self._note.taken())
+        self._timer.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """It ended in order; what is noted next comes after anything that the timer wrote."""
+        self._timer.cancel()
+        self._timer.join()
 
 
 def _crash_free(error: str | None) -> str | None:

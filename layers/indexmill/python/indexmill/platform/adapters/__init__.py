@@ -1,1 +1,0 @@
-"""Technology behind the platform's ports."""

@@ -1,0 +1,1 @@
+"""AWS adapters of the platform's ports."""

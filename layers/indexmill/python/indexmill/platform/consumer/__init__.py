@@ -1,0 +1,1 @@
+"""SQS consumer kernel: batch handler, delivery records, settling, stage results."""

@@ -1,0 +1,1 @@
+"""HTTP side of every service: app factory, error envelope, strict JSON, Lambda handler."""

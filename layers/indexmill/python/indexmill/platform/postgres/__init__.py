@@ -1,0 +1,1 @@
+"""Postgres connection and what every statement needs."""

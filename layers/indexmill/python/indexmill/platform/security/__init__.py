@@ -1,0 +1,1 @@
+"""Checks on input from outside: URLs, addresses, stream tokens."""

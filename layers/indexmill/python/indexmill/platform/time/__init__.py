@@ -1,0 +1,1 @@
+"""Clock, request deadlines and retry back-off."""
