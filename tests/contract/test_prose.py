@@ -10,16 +10,16 @@ from tools.prose import AREAS, Count, Idioms, Passage, count, markdown_passages,
 
 # Idioms and module docstrings that begin with a wh-clause. Lower a number with the change that removes them.
 CEILINGS = {
-    "layers": (370, 50),
+    "layers": (357, 50),
     "functions": (4, 0),
     "sql": (14, 0),
-    "local": (202, 39),
-    "stack": (5, 0),
-    "tools": (5, 0),
-    "tests": (202, 66),
-    "docs": (140, 0),
+    "local": (192, 38),
+    "stack": (3, 0),
+    "tools": (4, 0),
+    "tests": (198, 66),
+    "docs": (135, 0),
     "examples": (1, 0),
-    "root": (14, 0),
+    "root": (9, 0),
 }
 
 
