@@ -11,8 +11,8 @@ import pytest
 
 from indexmill.contracts.messages import EmbedTask, read
 from indexmill.embedding.adapters.pgvector_index import PgVectorIndex
+from indexmill.embedding.documents import Work
 from indexmill.embedding.ports import Visibility
-from indexmill.embedding.work import Work
 from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
 from indexmill.platform.postgres.database import Database
 from local.faults.promises import index, jobs, letters, secrets, stale

@@ -13,8 +13,8 @@ from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.contracts.http_verbs import ReplayRequest
 from indexmill.contracts.identity import CallerContext, corpus_key
 from indexmill.contracts.messages import EmbedTask, ScrapeTask, StageResult
-from indexmill.embedding.embed import EmbedBatch
 from indexmill.embedding.ports import Hit, SearchQuery
+from indexmill.embedding.worker import EmbedBatch
 from indexmill.orchestrator.accounting import CountMessages
 from indexmill.orchestrator.cancel import CancelJob
 from indexmill.orchestrator.dead_letters import BuryDeadLetters
@@ -32,7 +32,7 @@ from indexmill.platform.consumer.sqs_batch import SqsBatch
 from indexmill.platform.observability import Observability
 from indexmill.scraper.robots import Robots
 from indexmill.scraper.scrape import ScrapeParts
-from indexmill.scraper.work import ScrapeBatch
+from indexmill.scraper.worker import ScrapeBatch
 from indexmill.testing.blobs import InMemoryBlobs
 from indexmill.testing.breakers import InMemoryBreakers
 from indexmill.testing.embedder import HashEmbedder

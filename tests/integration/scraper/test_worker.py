@@ -13,7 +13,7 @@ from indexmill.contracts.messages import ScrapeTask, StageResult
 from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome, Retry
 from indexmill.scraper.settings import ScraperWorkerSettings
 from indexmill.scraper.wiring import build_worker
-from indexmill.scraper.work import ScrapeBatch
+from indexmill.scraper.worker import ScrapeBatch
 from indexmill.testing.blobs import InMemoryBlobs
 from indexmill.testing.fetcher import InMemoryRobotsCache
 from indexmill.testing.queues import InMemoryQueue
@@ -84,7 +84,9 @@ def test_a_batch_of_every_kind_of_page(site: Site, bench: Bench) -> None:
         site.page("/liar", "<p>日本".encode(), "text/html; charset=us-ascii"),
     ]
     assert bench.scrape(*urls) == [Done()] * len(urls)
-    documents = [result.document for result in bench.results]
+    # Pages that are ready early are reported before the others.
+    found = {result.message_id: result.document for result in bench.results}
+    documents = [found[f"{url}:result"] for url in urls]
     texts = [document.text if document else None for document in documents]
     head = "# H\n\nWords."
     assert texts == [head, head, head, head, "Words.\nMore.", "Words.", "Grüße", "日本"]

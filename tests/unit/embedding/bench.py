@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from indexmill.contracts.messages import EmbedTask, StageResult, read
-from indexmill.embedding.embed import EmbedBatch
+from indexmill.embedding.worker import EmbedBatch
 from indexmill.platform.consumer.deliveries import Delivery, Outcome
 from indexmill.testing.blobs import InMemoryBlobs
 from indexmill.testing.clock import FrozenClock

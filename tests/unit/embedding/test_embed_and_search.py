@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from indexmill.contracts.messages import EmbedTask, StageResult, read
-from indexmill.embedding.embed import EmbedBatch
 from indexmill.embedding.ports import Hit, SearchQuery
+from indexmill.embedding.worker import EmbedBatch
 from indexmill.platform.consumer.deliveries import Delivery, Done
 from indexmill.testing.blobs import InMemoryBlobs
 from indexmill.testing.clock import FrozenClock

@@ -187,7 +187,7 @@ def test_with_no_time_left_messages_go_back_untouched(bench: Bench) -> None:
 def test_a_large_batch_stops_at_the_deadline_and_keeps_what_is_done(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("indexmill.embedding.embed._GROUP_CHUNKS", 3)
+    monkeypatch.setattr("indexmill.embedding.worker._GROUP_CHUNKS", 3)
     publish = bench.index.publish
 
     def slow(versions: list[object]) -> list[bool]:

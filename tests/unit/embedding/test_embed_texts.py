@@ -10,9 +10,9 @@ from indexmill.contracts.errors import CallerError, ErrorCode, IndexmillError, P
 from indexmill.contracts.http_embedding import EmbedRequest, EnqueueRequest
 from indexmill.contracts.identity import CallerContext, corpus_key, document_id
 from indexmill.contracts.messages import EmbedTask, read
+from indexmill.embedding.documents import resolve
 from indexmill.embedding.embed_texts import EmbedTexts
 from indexmill.embedding.enqueue import EnqueueEmbed
-from indexmill.embedding.work import resolve
 from indexmill.platform.security.urls import canonical_url
 from indexmill.testing.blobs import InMemoryBlobs
 from indexmill.testing.embedder import HashEmbedder

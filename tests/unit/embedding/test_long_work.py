@@ -7,9 +7,9 @@ import pytest
 from indexmill.contracts.content import Chunk
 from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError
 from indexmill.contracts.messages import EmbedTask, Target
+from indexmill.embedding.documents import Work
 from indexmill.embedding.long_work import teller
 from indexmill.embedding.slices import Slices
-from indexmill.embedding.work import Work
 from indexmill.platform.consumer.deliveries import Done
 from indexmill.platform.progress import LONG_CHUNKS, WorkProgress
 from indexmill.testing.clock import FrozenClock

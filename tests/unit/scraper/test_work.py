@@ -11,7 +11,7 @@ from indexmill.contracts.messages import StageFailure, StageResult
 from indexmill.platform.consumer.deliveries import Done, Retry, Wait
 from indexmill.scraper.classify import failure, status_failure
 from indexmill.scraper.ports import Fetched
-from indexmill.scraper.work import ScrapeBatch
+from indexmill.scraper.worker import ScrapeBatch
 from indexmill.testing.queues import InMemoryQueue
 from tests.unit.scraper.parts import SITE, World, delivery
 

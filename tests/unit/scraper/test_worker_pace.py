@@ -13,7 +13,7 @@ from indexmill.platform.consumer.deliveries import Done, Retry, Wait
 from indexmill.platform.consumer.record_times import RecordTimes
 from indexmill.scraper.classify import failure, status_failure
 from indexmill.scraper.ports import Fetched
-from indexmill.scraper.work import ScrapeBatch
+from indexmill.scraper.worker import ScrapeBatch
 from indexmill.testing.queues import InMemoryQueue
 from tests.unit.scraper.parts import SITE, World, delivery
 

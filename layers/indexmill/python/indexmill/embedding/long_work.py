@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from functools import partial
 
+from indexmill.embedding.documents import Work
 from indexmill.embedding.slices import OnStep
-from indexmill.embedding.work import Work
 from indexmill.platform.progress import LONG_CHUNKS, ProgressBoard, WorkProgress
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from indexmill.contracts.errors import ErrorCode
 from indexmill.embedding.classify import OUTAGES
-from indexmill.embedding.embed import EmbedBatch
 from indexmill.embedding.embed_texts import EmbedTexts
 from indexmill.embedding.enqueue import EnqueueEmbed
 from indexmill.embedding.guarded import GuardedEmbedder, GuardedIndex
@@ -20,6 +19,7 @@ from indexmill.embedding.settings import (
     EmbeddingWriteApiSettings,
 )
 from indexmill.embedding.targets import Generations
+from indexmill.embedding.worker import EmbedBatch
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.breakers import EMBEDDING, INDEX, Breaker, BreakerStates
 from indexmill.platform.postgres.database import ANSWER_S, Database

@@ -16,7 +16,7 @@ from indexmill.scraper.ports import Fetcher, Isolation, RobotsCache
 from indexmill.scraper.robots import Robots
 from indexmill.scraper.scrape import INLINE_TEXT_BYTES, ScrapeParts
 from indexmill.scraper.settings import ScraperApiSettings, ScraperSettings, ScraperWorkerSettings
-from indexmill.scraper.work import ScrapeBatch
+from indexmill.scraper.worker import ScrapeBatch
 
 if TYPE_CHECKING:
     from indexmill.platform.aws.sqs_queue import SqsQueue

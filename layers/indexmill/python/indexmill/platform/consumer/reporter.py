@@ -1,75 +1,202 @@
-"""How a worker reports a stage to the Orchestrator, whatever the stage is."""
+"""Result reporter of the stage workers: one stage result and one queue outcome per delivery."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
-from indexmill.contracts.errors import ErrorCode, IndexmillError
-from indexmill.contracts.messages import Message, Retrying, StageFailure, StageResult
+from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError
+from indexmill.contracts.messages import Message, Retrying, StageFailure, StageResult, write
 from indexmill.platform.breakers import BreakerOpen
-from indexmill.platform.consumer.deliveries import Delivery, Retry, Wait
+from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome, Poison, Retry, Wait
+from indexmill.platform.consumer.settling import SourceQueue
+from indexmill.platform.ids import worker_id
+from indexmill.platform.queues import Queue
 from indexmill.platform.time.clock import Clock
 from indexmill.platform.time.retry import RetryPolicy
 
 M = TypeVar("M", bound=Message)
 StageName = Literal["scraping", "embedding"]
 
-_TOLD_FROM_S: Final = 30.0
-"""A job is told of waits that are longer."""
+_LOG: Final = logging.getLogger(__name__)
+_REPORTED_WAIT_S: Final = 30.0
+"""Longer waits are reported to the job as `retrying`."""
+_RESEND_AFTER_S: Final = 1.0
+"""Delay before a delivery whose result could not be sent is processed again."""
 
 
-def after_error(
-    delivery: Delivery[M], error: IndexmillError, policy: RetryPolicy, what: str
-) -> StageFailure | Retry | Wait:
-    """Return what follows from a try that failed: the next one, a wait, or the stage's failure.
+@dataclass(frozen=True, slots=True)
+class WorkerStage:
+    """What the reporter has to know about a worker's stage."""
 
-    `what` begins the sentence for people, for example "Scraping failed".
+    name: StageName
+    policy: RetryPolicy
+    crash_message: str
+    """Failure message of a task whose worker crashed on every try."""
+    keeps_jobless_failures: bool = False
+    """Send a failed task without a job to the dead-letter queue; otherwise it is deleted."""
+
+
+class BatchReporter(Generic[M]):
+    """Buffers the stage results of one batch and flushes them to the callback queue.
+
+    Results are addressed by the delivery's position. `flush` may run in another thread than the methods that
+    add results: what is added meanwhile goes with the next flush.
     """
-    tries = delivery.tries
-    if isinstance(error, BreakerOpen):
-        return Wait(delivery.wait(error.wait_s), error.code)
-    if not error.retryable:
-        return StageFailure(code=error.code, message=error.message, tries=tries)
-    if tries < policy.max_tries:
-        return Retry(delivery.wait(policy.delay(tries, retry_after=error.retry_after)), error.code)
-    if error.code == ErrorCode.INTERNAL_ERROR:
-        return StageFailure(code=error.code, message=f"{what} unexpectedly", tries=tries)
-    message = f"{what} after {policy.max_retries} retries"
-    return StageFailure(code=ErrorCode.MAX_RETRIES_EXCEEDED, message=message, cause=error.code, tries=tries)
 
+    def __init__(
+        self,
+        stage: WorkerStage,
+        deliveries: Sequence[Delivery[M]],
+        callbacks: Queue,
+        clock: Clock,
+        source: SourceQueue | None = None,
+    ) -> None:
+        """`source` is needed by `flush` alone, which deletes reported messages before the batch ends."""
+        self.deliveries = deliveries
+        self._stage = stage
+        self._callbacks = callbacks
+        self._clock = clock
+        self._source = source
+        self._batch_started = clock.monotonic()
+        self._started: dict[int, float] = {}
+        self._outcomes: dict[int, Outcome] = {}
+        self._results: dict[int, StageResult] = {}
+        self._unsent: list[int] = []
 
-def poisoned(delivery: Delivery[M], what: str) -> StageFailure:
-    """Return the failure of a message that took its process along each time; `what` says it for people."""
-    timed_out = delivery.last_error == ErrorCode.TIMED_OUT
-    before = f" (last error: {delivery.last_error})" if delivery.last_error and not timed_out else ""
-    return StageFailure(
-        code=ErrorCode.POISON_MESSAGE,
-        message=what + before,
-        cause=ErrorCode.TIMED_OUT if timed_out else ErrorCode.WORKER_CRASHED,
-        tries=delivery.tries - 1 + delivery.crashes,
-    )
+    def begin(self, position: int) -> None:
+        """Measure `elapsed_ms` from now; without it, from the start of the batch."""
+        self._started[position] = self._clock.monotonic()
 
+    def add(self, position: int, outcome: Outcome, result: StageResult | None = None) -> None:
+        """Buffer the outcome of one delivery, with the result to send if there is one."""
+        if result is not None:
+            self._results[position] = result
+        self._outcomes[position] = outcome
+        self._unsent.append(position)
 
-def wait_report(
-    delivery: Delivery[M], wait: Retry | Wait, stage: StageName, clock: Clock
-) -> StageResult | None:
-    """Return what the job is told about a wait: nothing when it is short or when there is no job."""
-    task = delivery.message
-    if wait.after_s <= _TOLD_FROM_S or task.job_id is None:
-        return None
-    return StageResult(
-        # Each wait is news of its own, and each copy of it is the same.
-        message_id=f"{task.message_id}:retrying:{delivery.receive_count}",
-        job_id=task.job_id,
-        attempt=task.attempt,
-        request_id=task.request_id,
-        stage=stage,
-        status="retrying",
-        retrying=Retrying(
-            tries=delivery.tries if isinstance(wait, Retry) else delivery.tries - 1,
-            next_retry_at=clock.now() + timedelta(seconds=wait.after_s),
-            retry_in_s=wait.after_s,
-            cause=wait.reason,
-        ),
-    )
+    def success(self, position: int, **output: Any) -> None:
+        """Report success; `output` is the result's `document`, `chunked` or `embedded`."""
+        self.add(position, Done(), self._result(position, status="success", **output))
+
+    def error(self, position: int, error: IndexmillError) -> None:
+        """Report a failed try: a retry, a wait without a try, or after the last try the stage's failure."""
+        delivery = self.deliveries[position]
+        tries, policy = delivery.tries, self._stage.policy
+        what = f"{self._stage.name.capitalize()} failed"
+        if isinstance(error, BreakerOpen):
+            self._retrying(position, Wait(delivery.wait(error.wait_s), error.code))
+        elif not error.retryable:
+            self.failure(position, StageFailure(code=error.code, message=error.message, tries=tries))
+        elif tries < policy.max_tries:
+            delay_s = policy.delay(tries, retry_after=error.retry_after)
+            self._retrying(position, Retry(delivery.wait(delay_s), error.code))
+        elif error.code == ErrorCode.INTERNAL_ERROR:
+            self.failure(position, StageFailure(code=error.code, message=f"{what} unexpectedly", tries=tries))
+        else:
+            message = f"{what} after {policy.max_retries} retries"
+            code = ErrorCode.MAX_RETRIES_EXCEEDED
+            self.failure(position, StageFailure(code=code, message=message, cause=error.code, tries=tries))
+
+    def failure(self, position: int, failure: StageFailure) -> None:
+        """Report that the stage failed for good."""
+        if self.deliveries[position].message.job_id is None and self._stage.keeps_jobless_failures:
+            self.add(position, Poison(failure.cause or failure.code))
+            return
+        self.add(position, Done(), self._result(position, status="failed", failure=failure))
+
+    def poison(self, position: int) -> None:
+        """Report a task whose worker crashed on every try (`Delivery.is_poison`)."""
+        delivery = self.deliveries[position]
+        timed_out = delivery.last_error == ErrorCode.TIMED_OUT
+        known = f" (last error: {delivery.last_error})" if delivery.last_error and not timed_out else ""
+        failure = StageFailure(
+            code=ErrorCode.POISON_MESSAGE,
+            message=self._stage.crash_message + known,
+            cause=ErrorCode.TIMED_OUT if timed_out else ErrorCode.WORKER_CRASHED,
+            tries=delivery.tries - 1 + delivery.crashes,
+        )
+        self.failure(position, failure)
+
+    def out_of_time(self, position: int) -> None:
+        """Return the message to the queue untried: the invocation has no time left for it."""
+        self.add(position, Wait(self.deliveries[position].wait(_RESEND_AFTER_S), "deadline"))
+
+    def flush(self) -> None:
+        """Send the buffered results and delete the messages of those that are done."""
+        added, self._unsent = self._unsent, []
+        self._send(added)
+        done = [self.deliveries[at].receipt for at in added if isinstance(self._outcomes[at], Done)]
+        if done and self._source is not None:
+            try:
+                self._source.delete(done)
+            except TransientError:
+                # They leave the queue with the batch's answer.
+                _LOG.warning("finished messages were not deleted", exc_info=True)
+
+    def finish(self) -> list[Outcome]:
+        """Send the remaining results and return one outcome per delivery, in order."""
+        self._send(self._unsent)
+        return [self._outcomes[at] for at in range(len(self.deliveries))]
+
+    def _send(self, positions: Sequence[int]) -> None:
+        """Send results; a delivery whose result was not accepted goes back to the queue."""
+        sending = sorted({at for at in positions if at in self._results})
+        if not sending:
+            return
+        try:
+            refused: Sequence[int] = self._callbacks.send([write(self._results[at]) for at in sending])
+        except TransientError as error:
+            _LOG.warning("results were not sent: %s", error.code)
+            refused = range(len(sending))
+        for at in (sending[each] for each in refused):
+            if isinstance(self._outcomes[at], Done):
+                wait_s = self.deliveries[at].wait(_RESEND_AFTER_S)
+                self._outcomes[at] = Wait(wait_s, ErrorCode.QUEUE_UNAVAILABLE)
+
+    def _retrying(self, position: int, outcome: Retry | Wait) -> None:
+        """Return the message to the queue; a job is told when the wait is long."""
+        delivery = self.deliveries[position]
+        task = delivery.message
+        if outcome.after_s <= _REPORTED_WAIT_S or task.job_id is None:
+            self.add(position, outcome)
+            return
+        result = StageResult(
+            # Unique per wait and the same in each copy of it.
+            message_id=f"{task.message_id}:retrying:{delivery.receive_count}",
+            job_id=task.job_id,
+            attempt=task.attempt,
+            request_id=task.request_id,
+            stage=self._stage.name,
+            status="retrying",
+            retrying=Retrying(
+                tries=delivery.tries if isinstance(outcome, Retry) else delivery.tries - 1,
+                next_retry_at=self._clock.now() + timedelta(seconds=outcome.after_s),
+                retry_in_s=outcome.after_s,
+                cause=outcome.reason,
+            ),
+        )
+        self.add(position, outcome, result)
+
+    def _result(self, position: int, **fields: Any) -> StageResult | None:
+        """Return the result message; None for a task without a job."""
+        delivery = self.deliveries[position]
+        task = delivery.message
+        if task.job_id is None:
+            return None
+        started = self._started.get(position, self._batch_started)
+        return StageResult(
+            # Derived from the task's id, so that results of redelivered copies are applied once.
+            message_id=f"{task.message_id}:result",
+            job_id=task.job_id,
+            attempt=task.attempt,
+            request_id=task.request_id,
+            stage=self._stage.name,
+            tries=delivery.tries,
+            worker=worker_id(),
+            elapsed_ms=round((self._clock.monotonic() - started) * 1000),
+            **fields,
+        )

@@ -9,13 +9,13 @@ from typing import Final
 from indexmill.contracts.errors import IndexmillError
 from indexmill.contracts.messages import Embedded, EmbedTask
 from indexmill.embedding.classify import is_of_one_document
+from indexmill.embedding.documents import Work, groups, resolve
 from indexmill.embedding.long_work import teller
 from indexmill.embedding.ports import Embedder, Vector, VectorIndex, VectorShelf, Visibility
-from indexmill.embedding.reports import Reports
 from indexmill.embedding.slices import SLICE, OutOfTime, Slices
-from indexmill.embedding.work import Work, groups, resolve
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.consumer.deliveries import Delivery, Outcome
+from indexmill.platform.consumer.reporter import BatchReporter, WorkerStage
 from indexmill.platform.progress import ProgressBoard
 from indexmill.platform.queues import Queue
 from indexmill.platform.time.clock import Clock
@@ -23,9 +23,16 @@ from indexmill.platform.time.retry import RetryPolicy
 
 _GROUP_CHUNKS: Final = 1_000
 """Chunks that are embedded and published together; bounds memory and what a deadline can waste."""
-_POLICY: Final = RetryPolicy(max_retries=5)
+_STAGE: Final = WorkerStage(
+    "embedding",
+    RetryPolicy(max_retries=5),
+    "Embedding did not survive this document",
+    keeps_jobless_failures=True,
+)
 _LEAST_TIME_S: Final = 5.0
 """With less than this left no further group is begun."""
+
+Reporter = BatchReporter[EmbedTask]
 
 
 @dataclass(slots=True)
@@ -38,7 +45,6 @@ class EmbedBatch:
     callbacks: Queue
     shelf: VectorShelf
     clock: Clock
-    policy: RetryPolicy = _POLICY
     board: ProgressBoard | None = None
     """Where long documents show how far they are."""
     _slices: Slices = field(init=False)
@@ -47,39 +53,39 @@ class EmbedBatch:
         self._slices = Slices(self.embedder, self.clock)
 
     def __call__(self, deliveries: Sequence[Delivery[EmbedTask]]) -> list[Outcome]:
-        """Handle all deliveries; the outcomes are in their order, and every job's report is on its way."""
-        reports = Reports(deliveries, self.callbacks, self.policy, self.clock, self.clock.monotonic())
-        for group in groups(self._works(deliveries, reports), _GROUP_CHUNKS):
-            self._run(group, reports)
-        return reports.send()
+        """Return one outcome per delivery, in order; the results are in the callback queue by then."""
+        reporter = BatchReporter(_STAGE, deliveries, self.callbacks, self.clock)
+        for group in groups(self._works(deliveries, reporter), _GROUP_CHUNKS):
+            self._run(group, reporter)
+        return reporter.finish()
 
-    def _works(self, deliveries: Sequence[Delivery[EmbedTask]], reports: Reports) -> list[Work]:
+    def _works(self, deliveries: Sequence[Delivery[EmbedTask]], reporter: Reporter) -> list[Work]:
         works: list[Work] = []
         for position, delivery in enumerate(deliveries):
             if delivery.is_poison:
-                reports.poison(position)
+                reporter.poison(position)
                 continue
             try:
                 works.append(resolve(position, delivery.message, self.blobs))
             except IndexmillError as error:
-                reports.error(position, error)
+                reporter.error(position, error)
         return works
 
-    def _run(self, group: Sequence[Work], reports: Reports) -> None:
-        deadline = min(reports.deliveries[work.position].deadline for work in group)
+    def _run(self, group: Sequence[Work], reporter: Reporter) -> None:
+        deadline = min(reporter.deliveries[work.position].deadline for work in group)
         remaining = deadline - self.clock.monotonic()
         if remaining < _LEAST_TIME_S:
             for work in group:
-                reports.untouched(work.position)
+                reporter.out_of_time(work.position)
             return
         space = self.embedder.space
         try:
             stored = self.index.stored(space, list({key: None for work in group for key in work.ids}))
         except IndexmillError as error:
             for work in group:
-                reports.error(work.position, error)
+                reporter.error(work.position, error)
             return
-        kept = self._from_shelf(group, reports)
+        kept = self._from_shelf(group, reporter)
         texts = {key: text for work in group for key, text in work.missing(stored | kept.keys()).items()}
         # Half the time at most for the model, so that a hang leaves enough to publish and to report.
         vectors, stopped = self._slices.embed(
@@ -88,13 +94,17 @@ class EmbedBatch:
         vectors |= kept
         whole = [work for work in group if work.missing(stored).keys() <= vectors.keys()]
         if whole:
-            self._publish(whole, vectors, stored, reports)
+            self._publish(whole, vectors, stored, reporter)
         rest = [work for work in group if work not in whole]
         if stopped is not None:
-            self._unfinished(rest, vectors, stopped, reports, alone=len(group) == 1)
+            self._unfinished(rest, vectors, stopped, reporter, alone=len(group) == 1)
 
     def _publish(
-        self, works: Sequence[Work], vectors: Mapping[str, Vector], stored: set[str], reports: Reports
+        self,
+        works: Sequence[Work],
+        vectors: Mapping[str, Vector],
+        stored: set[str],
+        reporter: Reporter,
     ) -> None:
         space = self.embedder.space
         try:
@@ -103,9 +113,9 @@ class EmbedBatch:
             if len(works) > 1 and is_of_one_document(error):
                 # One document spoils the batch: each by itself, so that its neighbours go through.
                 for work in works:
-                    self._publish([work], vectors, stored, reports)
+                    self._publish([work], vectors, stored, reporter)
                 return
-            self._put_off(works, vectors, error, reports)
+            self._put_off(works, vectors, error, reporter)
             return
         for work, one in zip(works, seen, strict=True):
             embedded = Embedded(
@@ -116,25 +126,29 @@ class EmbedBatch:
                 published=one is Visibility.PUBLISHED,
                 superseded=one is Visibility.SUPERSEDED,
             )
-            reports.success(work.position, embedded)
+            reporter.success(work.position, embedded=embedded)
 
     def _unfinished(
         self,
         works: Sequence[Work],
         vectors: Mapping[str, Vector],
         stopped: IndexmillError,
-        reports: Reports,
+        reporter: Reporter,
         *,
         alone: bool,
     ) -> None:
         if not alone and is_of_one_document(stopped):
             for work in works:
-                self._run([work], reports)
+                self._run([work], reporter)
             return
-        self._put_off(works, vectors, stopped, reports)
+        self._put_off(works, vectors, stopped, reporter)
 
     def _put_off(
-        self, works: Sequence[Work], vectors: Mapping[str, Vector], why: IndexmillError, reports: Reports
+        self,
+        works: Sequence[Work],
+        vectors: Mapping[str, Vector],
+        why: IndexmillError,
+        reporter: Reporter,
     ) -> None:
         """Keep what a long document has got so far: nobody pays twice for it."""
         for work in works:
@@ -142,14 +156,14 @@ class EmbedBatch:
             if why.retryable and len(own) >= SLICE:
                 self.shelf.put(self.embedder.space, work.task.message_id, own)
             if isinstance(why, OutOfTime):
-                reports.untouched(work.position)
+                reporter.out_of_time(work.position)
             else:
-                reports.error(work.position, why)
+                reporter.error(work.position, why)
 
-    def _from_shelf(self, group: Sequence[Work], reports: Reports) -> dict[str, Vector]:
+    def _from_shelf(self, group: Sequence[Work], reporter: Reporter) -> dict[str, Vector]:
         found: dict[str, Vector] = {}
         for work in group:
-            comes_again = reports.deliveries[work.position].receive_count > 1
+            comes_again = reporter.deliveries[work.position].receive_count > 1
             if comes_again and len(work.chunks) >= SLICE:
                 found |= self.shelf.get(self.embedder.space, work.task.message_id)
         return found

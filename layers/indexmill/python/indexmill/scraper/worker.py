@@ -1,0 +1,106 @@
+"""Scrape worker: loads the pages of a batch concurrently and reports each as soon as it is finished."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError
+from indexmill.contracts.messages import ScrapeTask
+from indexmill.platform.consumer.deliveries import Delivery, Outcome
+from indexmill.platform.consumer.record_times import RecordTimes
+from indexmill.platform.consumer.reporter import BatchReporter, WorkerStage
+from indexmill.platform.consumer.settling import SourceQueue
+from indexmill.platform.queues import Queue
+from indexmill.platform.time.retry import RetryPolicy
+from indexmill.scraper.scrape import ScrapeParts, execute_scrape
+
+_STAGE: Final = WorkerStage(
+    "scraping",
+    RetryPolicy(max_retries=3, max_backoff_s=300.0),
+    "The page stopped the worker each time it was tried",
+)
+_LOG: Final = logging.getLogger(__name__)
+_AT_ONCE: Final = 10
+_FLUSH_EVERY_S: Final = 0.3
+"""How long a finished page may wait for slower ones before it is reported without them."""
+_PAGE_GUESS_S: Final = 2.0
+
+
+class ScrapeBatch:
+    """A BatchUseCase[ScrapeTask]. Pages load concurrently and fail independently."""
+
+    def __init__(
+        self,
+        parts: ScrapeParts,
+        callbacks: Queue,
+        source: SourceQueue,
+        *,
+        timeout_s: float = 30.0,
+    ) -> None:
+        """`timeout_s` bounds each page; connections live as long as this object does."""
+        self._parts = parts
+        self._callbacks = callbacks
+        self._source = source
+        self._timeout_s = timeout_s
+        self._times = RecordTimes(_PAGE_GUESS_S)
+        self._loop = asyncio.new_event_loop()
+
+    def __call__(self, deliveries: Sequence[Delivery[ScrapeTask]]) -> Sequence[Outcome]:
+        """Return one outcome per delivery, in order; finished pages do not wait for slow ones."""
+        if not deliveries:
+            return []
+        self._times.began(deliveries[0].deadline - self._parts.clock.monotonic())
+        reporter = BatchReporter(_STAGE, deliveries, self._callbacks, self._parts.clock, self._source)
+        self._loop.run_until_complete(self._work(reporter))
+        return reporter.finish()
+
+    def close(self) -> None:
+        """Close connections and the event loop; nothing can be done afterwards."""
+        self._loop.run_until_complete(self._parts.fetcher.close())
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()
+
+    async def _work(self, reporter: BatchReporter[ScrapeTask]) -> None:
+        slots = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(position: int) -> None:
+            async with slots:
+                await self._one(position, reporter)
+
+        waiting = {asyncio.create_task(one(at)) for at in range(len(reporter.deliveries))}
+        while waiting:
+            finished, waiting = await asyncio.wait(waiting, timeout=_FLUSH_EVERY_S)
+            for task in finished:
+                task.result()
+            if waiting:
+                # In a thread: it must not block the pages that are still loading.
+                await asyncio.to_thread(reporter.flush)
+
+    async def _one(self, position: int, reporter: BatchReporter[ScrapeTask]) -> None:
+        delivery = reporter.deliveries[position]
+        task, clock = delivery.message, self._parts.clock
+        reporter.begin(position)
+        started = clock.monotonic()
+        if delivery.is_poison:
+            reporter.poison(position)
+            return
+        if not self._times.suffices(delivery.deadline - started):
+            reporter.out_of_time(position)
+            return
+        deadline = min(delivery.deadline, started + self._timeout_s)
+        try:
+            document = await execute_scrape(
+                task.url, task.job_id, parts=self._parts, deadline=deadline, stored=task.stored
+            )
+        except IndexmillError as error:
+            reporter.error(position, error)
+        except Exception as error:  # noqa: BLE001 - a defect that one page triggers must not fail the others
+            _LOG.exception("scraping failed unexpectedly", extra={"job_id": task.job_id})
+            reporter.error(position, TransientError(ErrorCode.INTERNAL_ERROR, type(error).__name__))
+        else:
+            reporter.success(position, document=document)
+        finally:
+            self._times.add(clock.monotonic() - started)
