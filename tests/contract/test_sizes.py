@@ -6,8 +6,8 @@ import ast
 
 from tests.support.repository import inside, python_files
 
-MODULE_LINES = 300
-FUNCTION_LINES = 50
+MODULE_LINES = 400
+FUNCTION_LINES = 60
 MOST_FUNCTIONS = 40  # lines, of 95 in 100 functions
 
 
