@@ -1,1 +1,1 @@
-"""The cloud on a laptop: everything here is read from template.yaml and never shipped."""
+"""The local cloud: runs everything that template.yaml declares on one machine. Never shipped."""

@@ -1,1 +1,1 @@
-"""What runs beside the functions on a laptop: the database, and stand-ins for what others run."""
+"""Processes beside the functions: the database, the AWS endpoint, and stand-ins for external services."""

@@ -1,4 +1,4 @@
-"""What an embeddings request may say, and the refusals in OpenAI's words and shape."""
+"""Validation of embeddings requests, with OpenAI's error texts and error shape."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_TOKENS_PER_REQUEST = 300_000
 
 
 class Refused(Exception):
-    """The request cannot be served; `status` and `body` are the answer."""
+    """Raised for a request that cannot be served; `status` and `body` are the HTTP response."""
 
     def __init__(
         self, message: str, *, param: str | None = None, code: str | None = None, status: int = 400
@@ -37,14 +37,14 @@ class EmbeddingRequest:
 
     @property
     def tokens(self) -> int:
-        """Tokens of all inputs together."""
+        """Number of tokens of all inputs."""
         return sum(len(ids) for ids in self.token_ids)
 
 
 def error_body(
     message: str, kind: str, *, param: str | None = None, code: str | None = None
 ) -> dict[str, Any]:
-    """OpenAI's error document."""
+    """Return an error document in OpenAI's shape."""
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
@@ -83,7 +83,7 @@ def _dimensions(wanted: object, model: WordLlamaModel) -> int:
 
 
 def _token_ids(given: object, model: WordLlamaModel) -> list[TokenIds]:
-    """Token ids of a text, a list of texts, one list of ids, or a list of lists of ids."""
+    """Return token ids of a text, a list of texts, one list of ids, or a list of lists of ids."""
     if isinstance(given, str):
         given = [given]
     if not isinstance(given, list) or not given:

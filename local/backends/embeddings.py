@@ -1,8 +1,9 @@
-"""A stand-in for an OpenAI-compatible embedding endpoint, with a real small model behind it.
+"""Stand-in for an OpenAI-compatible embedding endpoint, with a real small model behind it.
 
 `POST /v1/embeddings` and `GET /v1/models` as the official clients use them. `POST /control` makes it fail:
-`{"mode": …, "delay": seconds, "retry_after": seconds, "times": n}`, where `times` is how many requests are
-affected before all is well again (absent: until told otherwise). `GET /control` tells the work done so far.
+`{"mode": …, "delay": seconds, "retry_after": seconds, "times": n}`, where `times` is the number of requests
+that are affected (absent: until the next `POST /control`). `GET /control` returns counters of requests and
+tokens.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _ERRORS: dict[str, tuple[int, str, str, str]] = {
 
 @dataclass(slots=True)
 class Mood:
-    """How the endpoint behaves now; `times` counts down to "ok", None lasts."""
+    """Fault mode of the endpoint; `times` counts down to "ok", None is unlimited."""
 
     mode: str = "ok"
     delay: float = 0.0
@@ -58,7 +59,7 @@ class Mood:
 
 
 class EmbeddingEndpoint:
-    """The HTTP application around one model."""
+    """HTTP application around one model."""
 
     def __init__(self, model: WordLlamaModel, model_id: str = MODEL_ID) -> None:
         self._model = model
@@ -67,7 +68,7 @@ class EmbeddingEndpoint:
         self._requests = self._inputs = self._tokens = 0
 
     def app(self) -> web.Application:
-        """The application with its routes."""
+        """Return the application with its routes."""
         app = web.Application(client_max_size=_MAX_BODY_BYTES)
         app.router.add_post("/v1/embeddings", self._embeddings)
         app.router.add_get("/v1/models", self._models)
@@ -106,7 +107,10 @@ class EmbeddingEndpoint:
         return web.Response(body=self._document(wanted, order, vectors), content_type="application/json")
 
     def _document(self, wanted: EmbeddingRequest, order: list[int], vectors: Vectors) -> bytes:
-        """The response body, joined from strings: far cheaper than a JSON encoder when vectors are base64."""
+        """Return the response body.
+
+        It is joined from strings: with base64 vectors that is far cheaper than a JSON encoder.
+        """
         encode = _as_base64 if wanted.base64 else _as_floats
         items = ",".join(
             f'{{"object":"embedding","index":{index},"embedding":{text}}}'
@@ -152,7 +156,7 @@ def _failure(mood: Mood) -> web.Response:
 
 
 def _spoilt(vectors: Vectors, mode: str) -> tuple[list[int], Vectors]:
-    """The items' indices and vectors in answer order, with the fault of `mode` worked in."""
+    """Return the items' indices and vectors in response order, with the fault of `mode` applied."""
     order = list(range(len(vectors)))
     match mode:
         case "wrong_count":
@@ -180,7 +184,7 @@ def main() -> None:
     parser = stand_in_parser("OpenAI-compatible embedding endpoint")
     parser.add_argument("--model-id", default=MODEL_ID, help="the model name that requests must give")
     options = parser.parse_args()
-    # One thread: what the stand-in takes from a small machine is then at most one core.
+    # One thread limits the stand-in to one core.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     serve(EmbeddingEndpoint(WordLlamaModel.from_wheel(), options.model_id).app(), options.port)
 

@@ -1,12 +1,12 @@
-"""A stand-in for the Membership service: `POST /auth` in every form that it has had or is announced to have.
+"""Stand-in for the Membership service: `POST /auth` in every form that it has had or is announced to have.
 
 The key comes as `{"api_key": …}` in the body or as an `X-API-Key` header. A valid one answers 201 (legacy)
-or 200 (fixed), an invalid one 409 or 401. What the answer says about a valid key grows by phase: nothing;
+or 200 (fixed), an invalid one 409 or 401. The claims in the response grow by phase: none;
 `caller_type`; also `tier` and `rate_limits`; also `caller_id` and everything else in the keys file.
 
 The keys file is a JSON object of key to claims (or null), read again whenever it changes, so that removing a
-key revokes it. `POST /control {"mode": …, "delay": seconds, "phase": 1..4, "codes": …}` changes what is named
-in it; `GET /control` counts calls.
+key revokes it. `POST /control {"mode": …, "delay": seconds, "phase": 1..4, "codes": …}` changes the fields
+that it names; `GET /control` returns the number of calls.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _HUGE_BYTES = 10_000_000
 
 
 class Keys:
-    """The valid keys and their claims, as the file has them at this moment."""
+    """Valid keys and their claims, as the file has them now."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -43,7 +43,7 @@ class Keys:
         self._claims: dict[str, dict[str, Any] | None] = {}
 
     def find(self, key: str) -> tuple[bool, dict[str, Any]]:
-        """Whether the key is valid, and its claims (an empty object when the file has none)."""
+        """Return whether the key is valid, and its claims (an empty object when the file has none)."""
         status = self._path.stat()
         seen = (status.st_mtime_ns, status.st_size)
         if seen != self._seen:
@@ -53,7 +53,7 @@ class Keys:
 
 
 class Membership:
-    """The service's answers in one phase and one set of status codes, and its current mood."""
+    """Responses of the service in one phase and one set of status codes, and its current fault mode."""
 
     def __init__(self, keys: Keys, phase: int, codes: str) -> None:
         self._keys = keys
@@ -64,7 +64,7 @@ class Membership:
         self._calls = 0
 
     def app(self) -> web.Application:
-        """The HTTP application."""
+        """Return the HTTP application."""
         app = web.Application()
         app.router.add_post("/auth", self._auth)
         app.router.add_get("/control", self._state)

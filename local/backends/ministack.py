@@ -20,7 +20,7 @@ STOP_LIMIT_S = 5.0
 
 
 class MiniStackFailed(RuntimeError):
-    """MiniStack ended or stayed silent while it was starting; the message has the end of its log."""
+    """Raised when MiniStack ended or did not answer while starting; the message has the end of its log."""
 
 
 class MiniStack:
@@ -52,7 +52,7 @@ class MiniStack:
         self.endpoint = ""
         """URL of the last start."""
         self.prompt_long_polls = False
-        """Whether a receive that waits is answered at once when a message comes; known after `start`."""
+        """Whether a waiting receive is answered at once when a message arrives; known after `start`."""
 
     @property
     def pid(self) -> int | None:
@@ -73,7 +73,7 @@ class MiniStack:
                 _SERVER,
                 ready_file,
                 str(self._port),
-                stdin=asyncio.subprocess.PIPE,  # its end tells the child that this process is gone
+                stdin=asyncio.subprocess.PIPE,  # its end of file ends the child with this process
                 stdout=log,
                 stderr=log,
                 env=self._environment(temporary),
@@ -91,16 +91,16 @@ class MiniStack:
         return self.endpoint
 
     def save(self) -> None:
-        """Have the state written now: after a kill, what exists at this moment is there again.
+        """Write the state to disk, so that a killed process finds it at the next start.
 
-        Buckets are always on disk; without the stack that they belong to, they would stand in the way of
-        creating it once more.
+        Buckets are always on disk; without the CloudFormation stack that they belong to, creating that stack
+        again fails.
         """
         if self._persist and self._process is not None and self.pid is not None:
             self._process.send_signal(signal.SIGUSR1)
 
     async def stop(self) -> None:
-        """End the process and its group: asked first, killed after five seconds. May be repeated."""
+        """End the process and its group: SIGTERM first, SIGKILL after five seconds. Idempotent."""
         process = self._process
         if process is None:
             return
@@ -132,7 +132,7 @@ class MiniStack:
         return ready
 
     def _environment(self, temporary: Path) -> dict[str, str]:
-        """Only what it needs: neither real credentials nor a Docker socket of the user reach it."""
+        """Return the variables that it needs: no real credentials and no Docker socket of the user."""
         kept = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL") if name in os.environ}
         settings = {
             "HOME": str(self._dir),

@@ -1,4 +1,4 @@
-"""Creates the stateful resources of a translated template by CloudFormation."""
+"""Creation of the stateful resources of a translated template by CloudFormation."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ STACK_LIMIT_S = 60.0
 
 
 class StackFailed(RuntimeError):
-    """CloudFormation could not create or update the stack; the message names resources and reasons."""
+    """Raised when CloudFormation cannot create or update the stack; its text names resources and reasons."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What exists after the stack was created, by logical id."""
+    """Resources of the stack, by logical id."""
 
     ids: Mapping[str, str]
     """Physical ids, as `Ref` gives them: queue URL, bucket name, table name, secret ARN."""
@@ -41,9 +41,9 @@ class Resources:
 
 
 def stateful_part(template: Mapping[str, Any], types: frozenset[str] = STATEFUL_TYPES) -> dict[str, Any]:
-    """The resources of `types` with parameters, mappings and conditions, and outputs for their ids and ARNs.
+    """Return a template of the resources of `types`, with outputs for their ids and ARNs.
 
-    ValueError when one of them refers to a resource that is left out.
+    Raises ValueError when one of them refers to a resource that is left out.
     """
     every = template.get("Resources", {})
     kept = {name: dict(body) for name, body in every.items() if body["Type"] in types}
@@ -72,7 +72,7 @@ def _outputs(resources: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _references(node: Any) -> Iterator[str]:
-    """Every name in a Ref, GetAtt or Sub below `node`."""
+    """Yield every name in a Ref, GetAtt or Sub below `node`."""
     if isinstance(node, list):
         for item in node:
             yield from _references(item)
@@ -96,9 +96,10 @@ def create_resources(
     stack: str = "indexmill",
     parameters: Mapping[str, str] | None = None,
 ) -> Resources:
-    """Create or update the stateful part of `template` at `endpoint`; blocks until it is there.
+    """Create or update the stateful part of `template` at `endpoint`; blocks until CloudFormation is done.
 
-    Raises StackFailed, and ValueError as `stateful_part` does. Parameters it lacks are ignored.
+    Parameters that the template lacks are ignored. Raises StackFailed, and ValueError as `stateful_part`
+    does.
     """
     import boto3
 
@@ -127,7 +128,7 @@ def create_resources(
 
 
 def _switch_expiry_on(client: DynamoDBClient, table: str, wanted: Mapping[str, Any]) -> None:
-    """Do what MiniStack's CloudFormation leaves out without a word."""
+    """Enable the expiry of items, which MiniStack's CloudFormation silently leaves out."""
     found = client.describe_time_to_live(TableName=table)["TimeToLiveDescription"]
     if str(wanted.get("Enabled")).lower() == "true" and found.get("TimeToLiveStatus") != "ENABLED":
         expiry = {"AttributeName": wanted["AttributeName"], "Enabled": True}

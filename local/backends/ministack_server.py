@@ -1,12 +1,12 @@
-"""Serves MiniStack's ASGI application; run by the interpreter of MiniStack's own environment.
+"""Server of MiniStack's ASGI application; run by the interpreter of MiniStack's own environment.
 
 Usage: `python -I ministack_server.py READY_FILE PORT`, with MiniStack's settings in the environment.
 
 It differs from the `ministack` command: an HTTP server at half the CPU per request, a port that the system
-chooses, receives that wait are answered at once when a message comes (MiniStack itself looks every 100 ms),
-deletes are as forgiving as AWS's, and queues know the age of their oldest message. SIGUSR1 makes it write its
-state, which it else does only when it ends.
-It stops when its standard input closes, thus with its parent.
+chooses, waiting receives that are answered at once when a message arrives (MiniStack itself polls every 100
+ms), deletes that succeed for messages that are gone, as on AWS, and the age of each queue's oldest message.
+SIGUSR1 makes it write its state, which it otherwise does only at exit. It stops when its standard input
+closes, thus with its parent.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Handler = Callable[[dict[str, Any], str], Any]
 Receive = Callable[[], Awaitable[Any]]
 
 LOOK_AGAIN_S = 0.25
-"""How often a waiting receive looks by itself: what other services put into a queue wakes nobody."""
+"""Polling interval of a waiting receive: messages that other services put into a queue do not wake it."""
 AGE_ATTRIBUTE = "Local.AgeOfOldestMessage"
 """Seconds. SQS itself has no such attribute, only CloudWatch a metric."""
 POISON_RECEIVES = 3
@@ -39,7 +39,7 @@ _client: contextvars.ContextVar[Receive | None] = contextvars.ContextVar("client
 
 
 class PromptReceives:
-    """ReceiveMessage with a wait that ends when a message becomes visible or the caller hangs up."""
+    """ReceiveMessage with a wait that ends when a message becomes visible or the client hangs up."""
 
     def __init__(self, sqs: ModuleType) -> None:
         self._queue = sqs._get_q
@@ -47,7 +47,7 @@ class PromptReceives:
         self._waiting: dict[int, set[asyncio.Future[None]]] = {}
 
     def waking(self, handler: Handler) -> Handler:
-        """`handler`, which makes messages visible, followed by a wake-up of who waits on its queue."""
+        """Wrap `handler`, which makes messages visible, to wake the receives that wait on its queue."""
 
         def handle(data: dict[str, Any], url: str) -> Any:
             result = handler(data, url)
@@ -59,7 +59,7 @@ class PromptReceives:
         return handle
 
     async def receive(self, data: dict[str, Any], url: str) -> Any:
-        """Answer as soon as there is a message; empty after the wait or when nobody listens any more."""
+        """Answer as soon as there is a message; empty after the wait or when the client hung up."""
         queue = self._queue(data.get("QueueUrl", url))
         wait = data.get("WaitTimeSeconds")
         if wait is None:
@@ -68,13 +68,13 @@ class PromptReceives:
         at_once = {**data, "WaitTimeSeconds": 0}
         while True:
             now = time.time()
-            # One cheap look decides: the real receive touches every message of the queue.
+            # A cheap check first: the real receive touches every message of the queue.
             next_visible = min((m["visible_at"] for m in queue["messages"]), default=deadline)
             if next_visible <= now or now >= deadline:
                 result = await self._receive(at_once, url)
                 if result or now >= deadline:
                     return result
-            # A message that is visible yet not given out waits for others of its group.
+            # A visible message that is not returned waits for others of its group.
             look_again = next_visible - now if next_visible > now else LOOK_AGAIN_S
             if not await self._woken(queue, min(look_again, deadline - now, LOOK_AGAIN_S)):
                 return {}
@@ -101,7 +101,7 @@ class PromptReceives:
 
 
 def _forgiving(delete: Handler) -> Handler:
-    """DeleteMessageBatch which, like AWS, succeeds for a message that is gone or was received again."""
+    """Wrap DeleteMessageBatch: as on AWS, it succeeds for messages that are gone or were received again."""
 
     def handle(data: dict[str, Any], url: str) -> Any:
         result = delete(data, url)
@@ -115,10 +115,10 @@ def _forgiving(delete: Handler) -> Handler:
 
 
 class Ages:
-    """How old the oldest message of a queue is, as CloudWatch's ApproximateAgeOfOldestMessage has it.
+    """Age of the oldest message of each queue, as CloudWatch's ApproximateAgeOfOldestMessage counts it.
 
-    A message that was received three times or more stands at the back of a standard queue and does not count;
-    in a dead-letter queue age and receives begin anew.
+    A message that was received three times or more goes to the back of a standard queue and does not count;
+    in a dead-letter queue age and receives start from zero.
     """
 
     def __init__(self, sqs: ModuleType) -> None:
@@ -126,7 +126,7 @@ class Ages:
         self._sweep = sqs._dlq_sweep
 
     def sweep(self, queue: dict[str, Any]) -> None:
-        """Move what was received too often, and note when that was."""
+        """Move messages that were received too often to the dead-letter queue, and record when."""
         before = len(queue["messages"])
         self._sweep(queue)
         if len(queue["messages"]) < before:
@@ -136,7 +136,7 @@ class Ages:
                     message.setdefault("moved", [time.time(), message["receive_count"]])
 
     def telling(self, handler: Handler) -> Handler:
-        """GetQueueAttributes that knows one more attribute, told only to who asks for it by name."""
+        """Wrap GetQueueAttributes with one more attribute, returned only when it is asked for by name."""
 
         def handle(data: dict[str, Any], url: str) -> Any:
             result = handler(data, url)
@@ -149,7 +149,7 @@ class Ages:
 
     @staticmethod
     def _age(queue: dict[str, Any]) -> float:
-        """Seconds; 0 when there is none."""
+        """Return the age in seconds; 0 when there is no message."""
         now = oldest = time.time()
         for message in queue["messages"]:
             since, received = message.get("moved", (message["sent_at"], 0))
@@ -159,7 +159,7 @@ class Ages:
 
 
 def _improve(sqs: ModuleType) -> bool:
-    """Put the wrappers in place; False, and nothing changed, when this MiniStack is built differently."""
+    """Install the wrappers. Return False, with nothing changed, when this MiniStack is built differently."""
     handlers = getattr(sqs, "_HANDLERS", {})
     waking = ("SendMessage", "SendMessageBatch", "ChangeMessageVisibility", "ChangeMessageVisibilityBatch")
     needed = (*waking, "ReceiveMessage", "DeleteMessageBatch", "GetQueueAttributes")
@@ -177,7 +177,7 @@ def _improve(sqs: ModuleType) -> bool:
     sqs._dlq_sweep = ages.sweep  # type: ignore[attr-defined]
 
     def complete_once(message: dict[str, Any]) -> None:
-        # "seq" is the field that is filled in last; without this look, a receive costs 14 writes per message.
+        # "seq" is the last field to be filled in; without this check, a receive costs 14 writes per message.
         if "seq" not in message:
             complete(message)
 
@@ -186,7 +186,7 @@ def _improve(sqs: ModuleType) -> bool:
 
 
 def _save_state() -> None:
-    """Write what MiniStack writes at its end; nothing when it is built differently, or keeps no state."""
+    """Write what MiniStack writes at exit; nothing when it is built differently, or keeps no state."""
     module = importlib.import_module("ministack.app")
     save, services = getattr(module, "save_all", None), getattr(module, "_build_persistence_save_dict", None)
     if save is not None and services is not None:

@@ -1,4 +1,4 @@
-"""Where the embedding model's files lie: inside the `wordllama` wheel, found without importing it.
+"""Location of the embedding model's files: inside the `wordllama` wheel, found without importing it.
 
 The package's own loader looks in another folder and then asks a model hub, so its files are read directly.
 """
@@ -13,12 +13,12 @@ DIMENSIONS = 256
 
 
 def tokenizer_path() -> Path:
-    """The model's own tokenizer.json, which the chunker counts tokens with as well."""
+    """Return the path of the model's tokenizer.json; the chunker counts tokens with the same file."""
     return _package() / "tokenizers" / "l2_supercat_tokenizer_config.json"
 
 
 def weights_path() -> Path:
-    """The token table: float16, one row of 256 numbers per token, as safetensors."""
+    """Return the path of the token table: float16, one row of 256 numbers per token, as safetensors."""
     return _package() / "weights" / "l2_supercat_256.safetensors"
 
 

@@ -56,14 +56,16 @@ SETTINGS: Mapping[str, str] = {
     "timezone": "UTC",
     "log_timezone": "UTC",
 }
-"""Server settings: few processes and little memory. A commit is written before it is answered, so an accepted
-job survives a killed server; it is not forced to the disk, so a power cut may cost the laptop's data."""
+"""Server settings: few processes and little memory. A commit is written before it is acknowledged, so an
+accepted job survives a killed server; it is not flushed to disk, so a power failure may lose the laptop's
+data.
+"""
 
 _RETRY_S = 0.1
-"""After a crash the dead server's last processes need a moment to let go of its shared memory."""
+"""After a crash the dead server's last processes need a moment to release its shared memory."""
 
 _READY_LINE = 7
-"""The line of postmaster.pid that says "ready" once connections are accepted."""
+"""Content of the line of postmaster.pid that reads "ready" once connections are accepted."""
 
 
 class EmbeddedPostgres:
@@ -170,7 +172,7 @@ class EmbeddedPostgres:
         return process
 
     def _came_up(self, deadline: float) -> bool:
-        """Start the program once. False when it failed for a reason that passes; raises for any other."""
+        """Start the program once. Return False after a transient failure; raises for any other."""
         self._port = self._port or _free_port()
         self._process = self._spawn()
         try:
@@ -204,7 +206,7 @@ class EmbeddedPostgres:
 def create_database(url: str, name: str, template: str | None = None) -> str:
     """Create the database `name` on the server at `url` and return its URL.
 
-    With `template` it is a copy of that database, which nobody may be connected to; a file copy is the fast
+    With `template` it is a copy of that database, which must have no connections; a file copy is the fast
     way for the small databases of tests.
     """
     from psycopg import connect, sql
@@ -218,7 +220,7 @@ def create_database(url: str, name: str, template: str | None = None) -> str:
 
 
 def drop_database(url: str, name: str) -> None:
-    """Drop the database `name`, ending its sessions; nothing happens when there is none."""
+    """Drop the database `name` and end its sessions; nothing happens when there is none."""
     from psycopg import connect, sql
 
     statement = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
@@ -239,7 +241,7 @@ def _postmaster_lines(data_dir: Path) -> list[str]:
 
 
 def _stop_leftover(data_dir: Path, timeout_s: float) -> None:
-    """Stop a server that still runs on `data_dir`, once its recorded process is known to be that server."""
+    """Stop a server that still runs on `data_dir`, once its process is verified to be that server."""
     lines = _postmaster_lines(data_dir)
     if not lines or not lines[0].isdigit():
         return

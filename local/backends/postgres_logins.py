@@ -1,4 +1,4 @@
-"""Who logs in to Postgres: each service by a login of its own, in the group that the migrations made."""
+"""Postgres logins: one for each service, in the group that the migrations made."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ _SECRETS: Final = {
     "OrchestratorDatabaseUrlSecretArn": "indexmill_orchestrator",
     "EmbeddingDatabaseUrlSecretArn": "indexmill_embedding",
 }
-"""The group, by the template's parameter that names the secret with the login's connection string."""
+"""Group by the template parameter that names the secret with the login's connection string."""
 _SUFFIX: Final = "_app"
 PASSWORD: Final = "for-a-server-that-asks-for-none"
-"""In each connection string, so that one that turns up where it should not be can be found."""
+"""Part of each connection string, so that a leaked one can be recognised."""
 
 
 def secret_parameters(region: str, account_id: str) -> dict[str, str]:
-    """Values of the template's parameters: the ARN of each login's secret, which nobody has to keep here."""
+    """Return template parameters: the ARN of each login's secret; none of the secrets is stored locally."""
     prefix = f"arn:aws:secretsmanager:{region}:{account_id}:secret:"
     return {name: prefix + group for name, group in _SECRETS.items()}
 
 
 def login_url(owner_url: str, arn: str) -> str:
-    """The connection string behind a secret's ARN; that of the owner for an ARN that is not ours."""
+    """Return the connection string behind a secret's ARN; that of the owner for any other ARN."""
     group = arn.rpartition(":")[2]
     if group not in _SECRETS.values():
         return owner_url
@@ -32,7 +32,7 @@ def login_url(owner_url: str, arn: str) -> str:
 
 
 def create_logins(owner_url: str) -> None:
-    """Make the login of each group that is there. The server trusts its callers: they need no password."""
+    """Create the login of each existing group. The server trusts local connections: no passwords."""
     from psycopg import connect, sql
 
     with connect(owner_url, autocommit=True) as connection:

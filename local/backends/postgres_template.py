@@ -1,4 +1,4 @@
-"""A freshly initialised data folder, made once and then copied: a new database server costs a file copy."""
+"""Initialised data folder, made once and then copied: a new database server costs a file copy."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ _INITDB_OPTIONS = (
     "--no-sync",
     "--no-instructions",
 )
-"""Small log segments keep the copy small. The server trusts its callers: it listens on the loopback address
-only, and holds nothing but what a developer put there."""
+"""Small log segments keep the copy small. The server trusts its clients: it listens on the loopback address
+only, and contains only development data.
+"""
 
 
 def fill(data_dir: Path, programs: Path, account: Account, cache: Path) -> None:
-    """Turn an empty `data_dir` into an initialised one that `account` owns.
+    """Initialise an empty `data_dir` that `account` owns.
 
     Raises PostgresUnavailable when `initdb` fails.
     """

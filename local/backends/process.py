@@ -1,4 +1,4 @@
-"""One supervised process beside the functions: started, awaited until ready, and stopped by its own id."""
+"""Child process beside the functions: start, wait until ready, stop by its own process id."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 PARENT_ENV = "INDEXMILL_EXIT_WITH_PARENT"
-"""Set for every backend: our own stand-ins then end by themselves when whoever started them is gone."""
+"""Set for every backend: the project's stand-ins then exit when their parent does."""
 
 _POLL_S = 0.02
 _REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 class BackendFailed(RuntimeError):
-    """A backend ended, or did not get ready in time; the message holds the end of its log."""
+    """Raised when a backend ended, or was not ready in time; the message has the end of its log."""
 
 
 def free_port(preferred: int = 0) -> int:
-    """A loopback port that nobody listens on right now: `preferred` when that is one."""
+    """Return a free loopback port: `preferred` when that is free."""
     try:
         with socket.create_server(("127.0.0.1", preferred)) as probe:
             return int(probe.getsockname()[1])
@@ -36,12 +36,12 @@ def free_port(preferred: int = 0) -> int:
 
 
 def stand_in_argv(name: str, port: int, *options: str) -> list[str]:
-    """The command that runs a stand-in, for example `stand_in_argv("membership", 8081, "--phase", "4")`."""
+    """Return the command of a stand-in, for example `stand_in_argv("membership", 8081, "--phase", "4")`."""
     return [sys.executable, "-m", f"local.backends.{name}", "--port", str(port), *options]
 
 
 class Backend:
-    """A process with its log file and a way to tell that it is ready.
+    """Process with a log file and a readiness check.
 
     Args:
         name: For messages.
@@ -80,7 +80,7 @@ class Backend:
         return self._process.pid if self._process is not None and self._process.returncode is None else None
 
     async def start(self, timeout_s: float = 20.0) -> None:
-        """Start the process and wait until it is ready; a running one is left as it is.
+        """Start the process and wait until it is ready; no effect when it runs.
 
         Raises BackendFailed when it ends first or takes longer than `timeout_s`.
         """
@@ -100,7 +100,7 @@ class Backend:
             await asyncio.sleep(_POLL_S)
 
     async def stop(self, timeout_s: float = 5.0) -> None:
-        """Ask the process to end, and end it and its group when it does not within `timeout_s`."""
+        """Send SIGTERM, then SIGKILL to the process group after `timeout_s`."""
         process = self._process
         if process is None or self._watcher is None:
             return
@@ -114,7 +114,7 @@ class Backend:
         await self._watcher
 
     async def restart(self) -> None:
-        """Stop and start."""
+        """Stop, then start."""
         await self.stop()
         await self.start()
 
@@ -160,7 +160,7 @@ class Backend:
 
 
 async def answers(url: str, timeout_s: float = 1.0) -> bool:
-    """Whether a GET of `url` gets a 2xx status line within `timeout_s`."""
+    """Return whether a GET of `url` gets a 2xx status line within `timeout_s`."""
     parts = urlsplit(url)
     try:
         async with asyncio.timeout(timeout_s):
@@ -179,7 +179,7 @@ async def answers(url: str, timeout_s: float = 1.0) -> bool:
 
 
 def stand_in(name: str, port: int, *options: str, log_path: Path) -> Backend:
-    """One of our stand-ins (membership, embeddings, site) on `port`, whatever folder we were started in."""
+    """Return a stand-in (membership, embeddings, site) on `port`, independent of the working folder."""
     paths = (str(_REPOSITORY), os.environ.get("PYTHONPATH", ""))
     return Backend(
         name,

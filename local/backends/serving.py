@@ -1,4 +1,4 @@
-"""How every stand-in serves: on a loopback port, without chatter, until SIGTERM or the end of its parent."""
+"""HTTP serving for all stand-ins: on a loopback port, without request logs, until SIGTERM or parent exit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PARENT_CHECK_S = 1.0
 
 
 def stand_in_parser(description: str) -> argparse.ArgumentParser:
-    """A parser with the option that all stand-ins share: `--port`."""
+    """Return a parser with the option that all stand-ins share: `--port`."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--port", type=int, required=True, help="loopback port to listen on")
     return parser
@@ -31,7 +31,7 @@ def serve(app: web.Application, port: int) -> None:
 
 
 async def read_json_object(request: web.Request) -> dict[str, object]:
-    """The request's JSON object. Raises ValueError when the body is anything else."""
+    """Return the request's JSON object. Raises ValueError when the body is anything else."""
     body = await request.json()
     if not isinstance(body, dict):
         raise ValueError("a JSON object is expected")  # noqa: TRY004

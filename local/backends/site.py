@@ -1,12 +1,12 @@
-"""A little web site to index: the built-in pages, or any folder of files.
+"""Small web site to index: the built-in pages, or any folder of files.
 
-Files answer with their content type (HTML when the name has no known ending), an ETag, and 304 to a matching
-If-None-Match. Besides: `/robots.txt`, one redirect, and pages that misbehave on purpose:
+Files are served with their content type (HTML when the name has no known extension), an ETag, and 304 for a
+matching If-None-Match. Besides: `/robots.txt`, one redirect, and pages that misbehave on purpose:
 
-    /slow?seconds=2          the answer takes its time
+    /slow?seconds=2          a delayed response
     /status/503?retry_after=1    any status
     /flaky/NAME?fails=2      503 for the first two requests, then a page
-    /control                 how often each path was asked for
+    /control                 number of requests per path
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MAX_SLOW_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file as it is sent."""
+    """File content and headers as they are sent."""
 
     body: bytes
     content_type: str
@@ -38,14 +38,14 @@ class StoredFile:
 
 
 class FileSite:
-    """The files below one folder by URL path, each read once."""
+    """Files below one folder by URL path, each read once."""
 
     def __init__(self, root: Path) -> None:
         self._root = root.resolve()
         self._files: dict[str, StoredFile] = {}
 
     def find(self, url_path: str) -> StoredFile | None:
-        """The file for a path, or None; a path that ends in a slash means its index.html."""
+        """Return the file for a path, or None; a path that ends in a slash means its index.html."""
         if url_path not in self._files:
             found = self._load(url_path)
             if found is None:
@@ -67,14 +67,14 @@ class FileSite:
 
 
 def content_type_of(path: Path) -> str:
-    """The Content-Type header for a file name."""
+    """Return the Content-Type header for a file name."""
     suffix = path.suffix.lower()
     media_type = _TYPES.get(suffix) or mimetypes.guess_type(path.name)[0] or "text/html"
     return f"{media_type}; charset=utf-8" if media_type.startswith("text/") else media_type
 
 
 class Site:
-    """The HTTP application around a folder."""
+    """HTTP application around a folder."""
 
     def __init__(self, files: FileSite, *, built_in: bool) -> None:
         self._files = files
@@ -82,7 +82,7 @@ class Site:
         self._asked: Counter[str] = Counter()
 
     def app(self) -> web.Application:
-        """The application with its routes."""
+        """Return the application with its routes."""
         app = web.Application()
         app.router.add_get("/control", self._state)
         app.router.add_get("/slow", self._slow)

@@ -1,8 +1,8 @@
-"""The model's tokenizer, a word at a time, so that words met before cost a dictionary lookup.
+"""Cache in front of the model's tokenizer, word by word: known words cost a dictionary lookup.
 
-The tokenizer itself treats a whole text as one long word, and most of an embedding request's time goes there.
-None of its tokens continues past the end of a word into the next space, so that texts can be cut in front of
-spaces without changing a single id.
+The tokenizer itself treats a whole text as one long word, and most of an embedding request's time is spent
+there. None of its tokens continues past the end of a word into the next space, so that texts can be cut in
+front of spaces without changing a single id.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ TokenIds = NDArray[np.int32]
 _WORDS = re.compile(" +[^ ]*")
 _SPACE = "\u2581"
 _NOT_CUTTABLE = re.compile(f"{_SPACE}|</?s>|<unk>")
-"""The tokenizer's own space character, and its special tokens, which it looks for before anything else."""
+"""The tokenizer's space character, and its special tokens, which it matches before anything else."""
 
 _MAX_REMEMBERED = 20_000
 _MAX_WORD_LENGTH = 40
 
 
 class WordTokenizer:
-    """Token ids of texts, without special tokens, identical to the tokenizer's own."""
+    """Token ids of texts, without special tokens, identical to those of the tokenizer."""
 
     def __init__(self, tokenizer_file: Path) -> None:
         self._tokenizer = Tokenizer.from_file(str(tokenizer_file))
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
-        # A space at the very end is a word without letters; the tokenizer gives nothing for an empty text.
+        # A space at the very end is a word without letters; the tokenizer returns nothing for an empty text.
         self._at_first = {" ": self._encoded(["a "])[0][-1:]}
         self._remembered = dict(self._at_first)
 
     def tokenize(self, texts: Sequence[str]) -> list[TokenIds]:
-        """One array of ids per text. Raises UnicodeEncodeError or TypeError for what is not valid Unicode."""
+        """Return one array of ids per text. Raises UnicodeEncodeError or TypeError for invalid Unicode."""
         return [self._ids(text) for text in texts]
 
     def _ids(self, text: str) -> TokenIds:
@@ -50,7 +50,7 @@ class WordTokenizer:
         words = _WORDS.findall(f" {text}")
         remembered = self._remembered
         unknown = list({word for word in words if word not in remembered})
-        # The tokenizer puts a space in front of what it is given.
+        # The tokenizer puts a space in front of its input.
         new = (
             dict(zip(unknown, self._encoded([word[1:] for word in unknown]), strict=True)) if unknown else {}
         )

@@ -29,25 +29,25 @@ class WordLlamaModel:
 
     @classmethod
     def from_wheel(cls) -> WordLlamaModel:
-        """The model in the installed `wordllama` wheel. Raises FileNotFoundError without it."""
+        """Return the model in the installed `wordllama` wheel. Raises FileNotFoundError without it."""
         return cls(tokenizer_path(), weights_path())
 
     @property
     def vocabulary(self) -> int:
-        """How many tokens there are; ids are below this."""
+        """Number of tokens; ids are below this."""
         return self._rows.shape[0]
 
     @property
     def dimensions(self) -> int:
-        """Numbers per vector."""
+        """Number of dimensions of a vector."""
         return self._rows.shape[1]
 
     def tokenize(self, texts: Sequence[str]) -> list[TokenIds]:
-        """Each text's token ids, without special tokens."""
+        """Return each text's token ids, without special tokens."""
         return self._tokenizer.tokenize(texts)
 
     def embed(self, token_ids: Sequence[TokenIds]) -> Vectors:
-        """One row of length 1 per text; a text without any token gets the unknown token's."""
+        """Return one row of length 1 per text; a text without any token gets that of the unknown token."""
         ids = [one if len(one) else np.array([_UNKNOWN_TOKEN], np.int32) for one in token_ids]
         sums = np.empty((len(ids), self.dimensions), np.float32)
         for total, one in zip(sums, ids, strict=True):
@@ -56,10 +56,10 @@ class WordLlamaModel:
 
 
 class RowsByToken:
-    """The table's rows as float32, each read from the file when its token is first met.
+    """Rows of the table as float32, each read from the file when its token first occurs.
 
     Adding float16 rows is six times slower than float32 ones, and the whole table as float32 is 32 MB. Here
-    the rows are kept in order of first use, in memory that is only taken as it is written to: a few
+    the rows are kept in order of first use, in memory that is allocated as it is written to: a few
     megabytes, since texts use a small part of the vocabulary.
     """
 
@@ -71,7 +71,7 @@ class RowsByToken:
         self._used = 0
 
     def of(self, ids: TokenIds) -> Vectors:
-        """The rows of these tokens, in order."""
+        """Return the rows of these tokens, in order."""
         slots = self._slots[ids]
         if slots.min() == _NOT_YET:
             self._read(np.unique(ids[slots == _NOT_YET]))
@@ -89,14 +89,14 @@ class RowsByToken:
 
 
 def normalised(vectors: Vectors) -> Vectors:
-    """The rows scaled to length 1; a row of zeros stays one."""
+    """Return the rows scaled to length 1; a row of zeros stays zero."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     scaled: Vectors = vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
     return scaled
 
 
 def _lazy_zeros(shape: tuple[int, int]) -> Vectors:
-    """Zeros in small pages of their own: numpy asks for huge ones, which fill up at the first touch."""
+    """Return zeros in small pages: numpy asks for huge pages, which are filled at the first access."""
     memory = mmap.mmap(-1, 4 * shape[0] * shape[1], flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_NOHUGEPAGE"):
         memory.madvise(mmap.MADV_NOHUGEPAGE)
@@ -104,7 +104,7 @@ def _lazy_zeros(shape: tuple[int, int]) -> Vectors:
 
 
 def _table_in(path: Path) -> tuple[int, tuple[int, int]]:
-    """Where the float16 table begins, and its shape: safetensors has a length, a JSON header, numbers."""
+    """Return the offset and shape of the float16 table: safetensors has a length, a JSON header, numbers."""
     with path.open("rb") as file:
         header_bytes = int.from_bytes(file.read(8), "little")
         tensor = json.loads(file.read(header_bytes))[_TENSOR]

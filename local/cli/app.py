@@ -1,4 +1,4 @@
-"""The command's entry point. Each command has a file of its own and imports what it needs when it runs."""
+"""Entry point of the `indexmill` command. Each command has its own module, with imports at run time."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def run(
     as_json: JsonOption = False,
     state: StateOption = DEFAULT_STATE,
 ) -> None:
-    """Stop a job; nothing of it is published any more.
+    """Cancel a job; nothing of it is published after that.
 
     Example:
 

@@ -25,10 +25,10 @@ def run(
     minutes: Annotated[float, typer.Option(min=0.1, help="Break things no longer than this.")] = 10.0,
     seed: Annotated[int, typer.Option(help="Of what chance decides here.")] = 1,
 ) -> None:
-    """Break everything on a cloud of its own while it works, then check every promise.
+    """Inject faults into a stack of its own under load, then check every guarantee.
 
-    Functions are killed at random while they hold work, the database server is killed, and the embedding
-    endpoint answers badly. When nothing moves any more, nothing may be lost, stuck, wrong or there twice.
+    Functions are killed at random while they process messages, the database server is killed, and the
+    embedding endpoint fails. Once the stack is idle, no job may be lost, stuck, wrong or duplicated.
 
     Examples:
 
@@ -54,7 +54,7 @@ def _outcome(screen: Console, plan: Plan) -> Outcome:
     from local.stack.stack import StackOptions
 
     folder = Path(tempfile.mkdtemp(prefix="indexmill-chaos-"))
-    # Whoever runs the database server has to enter when that is not us.
+    # The account that the database server runs as, when we are root, must be able to enter the folder.
     folder.chmod(0o755)
     site = folder / "site"
     site.mkdir()
@@ -73,7 +73,7 @@ def _outcome(screen: Console, plan: Plan) -> Outcome:
 
 
 class _Teller:
-    """Prints how far it is: one line that changes on a terminal, else one now and then."""
+    """Progress output: one line that changes on a terminal, else a line now and then."""
 
     def __init__(self, screen: Console, plan: Plan) -> None:
         self._screen = screen

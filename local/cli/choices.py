@@ -1,4 +1,4 @@
-"""What the shell may complete. Without a running stack it is read from the template, quickly."""
+"""Values for shell completion. Without a running stack they are read from the template, quickly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _FUNCTION = re.compile(r"^  (\w+):\n    Type: AWS::Serverless::Function$", re.MU
 
 
 def function_names(incomplete: str) -> list[str]:
-    """Logical ids of the template's functions that begin like this."""
+    """Return the logical ids of the template's functions that begin with `incomplete`."""
     try:
         text = (DEFAULT_STATE.parent / "template.yaml").read_text(encoding="utf-8")
     except OSError:
@@ -19,7 +19,7 @@ def function_names(incomplete: str) -> list[str]:
 
 
 def sample_names(incomplete: str) -> list[str]:
-    """Names of sample events that begin like this."""
+    """Return the names of sample events that begin with `incomplete`."""
     from local.cli.samples import NAMES
 
     return [name for name in NAMES if name.startswith(incomplete)]

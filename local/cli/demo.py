@@ -29,9 +29,9 @@ def run(
         Path | None, typer.Option("--state", metavar="DIR", help="Use, and keep, this state folder.")
     ] = None,
 ) -> None:
-    """Index a little web site on a cloud of its own, check the outcome and search it.
+    """Index a small web site on a stack of its own, check the results and search it.
 
-    On a terminal the cloud stays up until Ctrl-C, to be tried out; elsewhere it is stopped at once.
+    On a terminal the stack runs until Ctrl-C, to be tried out; elsewhere it is stopped at once.
 
     Examples:
 
@@ -63,7 +63,7 @@ def run(
 
 @contextlib.contextmanager
 def _stack(screen: Console, state: Path | None) -> Iterator[dict[str, Any]]:
-    """A running stack: the one on `state` when there is one, else a new one that ends with the block."""
+    """Yield the stack that runs on `state`, or else a new one that ends with the block."""
     from local.stack.detached import StartFailed, find, start_detached
     from local.stack.stack import StackOptions
 
@@ -89,7 +89,7 @@ def _stack(screen: Console, state: Path | None) -> Iterator[dict[str, Any]]:
 
 
 def _invite(screen: Console, info: dict[str, Any]) -> None:
-    """Say how to try it out, and wait for Ctrl-C."""
+    """Print commands to try, and wait for Ctrl-C."""
     head = f"-H 'X-API-Key: {info['api_key']}' -H 'Content-Type: application/json'"
     screen.print(
         f"\n[bold]try it[/] (Ctrl-C ends it)\n  gateway  {info['gateway']}\n  site     {info['site']}"

@@ -19,10 +19,10 @@ _MARKS: Final = {"ok": ("ok", "green"), "note": ("note", "yellow"), "wrong": ("W
 
 
 def run(as_json: JsonOption = False, state: StateOption = DEFAULT_STATE) -> None:
-    """Look for what is missing or wrong on this machine, and say how to mend it.
+    """Check this machine for missing or broken prerequisites.
 
-    Each finding says what is wrong, what that affects, and how to mend it. Exits with 1 when something is
-    wrong; a note alone is no reason.
+    Each finding has the problem, its effect and a remedy. Exits with 1 when there is a problem; notes alone
+    exit with 0.
 
     Examples:
 

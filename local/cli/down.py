@@ -8,7 +8,7 @@ from local.cli.terminal import DEFAULT_STATE, EXIT_NO_STACK, Failure, StateOptio
 def run(state: StateOption = DEFAULT_STATE) -> None:
     """Stop the stack; its data stays.
 
-    Also ends what is left of a stack that was killed.
+    Also ends the processes that a killed stack left running.
 
     Examples:
 

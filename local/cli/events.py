@@ -31,9 +31,9 @@ def run(
     as_json: JsonOption = False,
     state: StateOption = DEFAULT_STATE,
 ) -> None:
-    """Print a sample event to start from, or list those there are.
+    """Print a sample event to start from, or list all of them.
 
-    With a running stack the events are for it: its keys, a page of its web site.
+    With a running stack the events contain its keys and a page of its web site.
 
     Examples:
 

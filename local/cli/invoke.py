@@ -35,7 +35,7 @@ _LONGEST_S = 900.0
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What an invocation gave back."""
+    """Result of an invocation."""
 
     payload: str
     function_error: str | None
@@ -43,7 +43,7 @@ class _Outcome:
     log: str
 
     def as_dict(self) -> dict[str, Any]:
-        """For programs; a result that is JSON is nested as such."""
+        """Return the result for programs; a payload that is JSON is nested as such."""
         return {
             "function_error": self.function_error,
             "request_id": self.request_id,
@@ -65,10 +65,10 @@ def run(
     as_json: JsonOption = False,
     state: StateOption = DEFAULT_STATE,
 ) -> None:
-    """Run a function of the running stack once, and print its result.
+    """Invoke a function of the running stack once, and print its result.
 
-    Exits with 1 when the function failed, and its error document is the result then; also when it handled
-    none, or not all, of a queue's messages.
+    Exits with 1 when the function failed, and prints its error document; also when it reported some or all of
+    a queue's messages as failed.
 
     Examples:
 
@@ -97,7 +97,7 @@ def run(
 
 
 def _left_over(function: str, event: bytes, result: str) -> str:
-    """What a queue's consumer did not handle; empty when it handled everything, or is none."""
+    """Return a sentence about failed messages of a queue's batch; empty when there are none."""
     answer, given = _parsed(result), _parsed(event.decode("utf-8", "replace"))
     if not isinstance(answer, dict) or not isinstance(answer.get("batchItemFailures"), list):
         return ""
@@ -114,7 +114,7 @@ def _left_over(function: str, event: bytes, result: str) -> str:
 
 
 def _payload(event: str) -> bytes:
-    """The event's document, which must be JSON."""
+    """Return the event's document, which must be JSON."""
     if not event:
         return b"{}"
     try:
@@ -165,7 +165,7 @@ def _parsed(text: str) -> Any:
 
 
 def _print(payload: str) -> None:
-    """Indented where a person looks, as it came where a program reads."""
+    """Print indented JSON on a terminal, the payload as received elsewhere."""
     found = _parsed(payload)
     if sys.stdout.isatty() and not isinstance(found, str):
         payload = json.dumps(found, indent=2, ensure_ascii=False)

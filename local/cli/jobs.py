@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from indexmill.client import Client
     from indexmill.contracts.job import Job
 
-# Written down again here, because the contracts' own modules take long to import.
+# Repeated here, because the contracts' own modules take long to import.
 Stage = Literal["scraping", "chunking", "embedding"]
 Status = Literal["pending", "scraping", "chunking", "embedding", "done", "failed"]
 _PAGE: Final = 200
@@ -40,7 +40,7 @@ def run(
 ) -> None:
     """List jobs, newest first.
 
-    They are those of the stack's first API key, with which `submit` submits.
+    The jobs are those of the stack's first API key, which `submit` uses.
 
     Examples:
 
@@ -67,7 +67,7 @@ def run(
 
 
 def pages(api: Client, size: int, filters: dict[str, str | None]) -> Iterator[Job]:
-    """All jobs that match, newest first, as they are asked for. Raises ApiError."""
+    """Yield all jobs that match, newest first, fetching pages on demand. Raises ApiError."""
     cursor: str | None = None
     while True:
         page = api.list(**filters, limit=size, cursor=cursor)
@@ -92,7 +92,7 @@ def _table(jobs: list[Job]) -> Table:
 
 
 def _why(job: Job) -> str:
-    """What is to be known beside the status: the failure, a wait, or nothing."""
+    """Return the failure, the wait reason, or nothing."""
     if job.error is not None:
         return f"{job.error.stage}: {job.error.cause or job.error.code}"
     if job.next_retry_at is not None:

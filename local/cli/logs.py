@@ -49,9 +49,9 @@ def run(
     ] = None,
     state: StateOption = DEFAULT_STATE,
 ) -> None:
-    """Print what the functions logged, newest last: time, function, invocation, message.
+    """Print the functions' logs, newest last: time, function, invocation, message.
 
-    An id may be cut short to its beginning. Exits with 1 when nothing was logged for the job or the request.
+    An id may be abbreviated to a prefix. Exits with 1 when there are no lines for the job or the request.
 
     Examples:
 
@@ -79,17 +79,17 @@ def run(
 
 @dataclass(slots=True)
 class _Found:
-    """What is looked for, and what came of it so far."""
+    """Search for log records, with its state."""
 
     job: str | None
     request: str | None
     functions: frozenset[str]
     lines: int = 0
     elsewhere: set[str] = field(default_factory=set)
-    """Functions that wrote chosen lines and were not asked for."""
+    """Functions with matching lines that were not asked for."""
 
     def take(self, records: Sequence[Record]) -> Iterator[Record]:
-        """Those of the chosen records that are to be printed."""
+        """Return the matching records that are to be printed."""
         for record in records:
             if self.functions and record.function not in self.functions:
                 self.elsewhere.add(record.function)
@@ -99,10 +99,10 @@ class _Found:
 
 
 def _opened(state: Path, found: _Found) -> LogFolder:
-    """The logs to look at. Raises Failure for a function that there is not."""
+    """Open the logs to read. Raises Failure for an unknown function."""
     from local.logbook.records import LogFolder
 
-    # Who belongs to a job is known from all functions, so that the choice among them comes last.
+    # The job's records are selected over all functions, so that the choice among functions comes last.
     logs = LogFolder(state / "logs" / "functions", () if found.job or found.request else found.functions)
     names = sorted({*logs.known(), *function_names("")})
     if unknown := sorted(found.functions - set(names)):
@@ -128,7 +128,7 @@ def _print_all(logs: LogFolder, found: _Found, state: Path, *, follow: bool) -> 
 
 
 def _missing(found: _Found, known: Sequence[str], state: Path) -> str:
-    """What was looked for in vain and where it may be; empty when there is nothing to say."""
+    """Return a sentence on what was not found and where it may be; empty when nothing is missing."""
     from local.logbook import nothing
 
     if found.job or found.request:

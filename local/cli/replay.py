@@ -32,7 +32,7 @@ def run(
     as_json: JsonOption = False,
     state: StateOption = DEFAULT_STATE,
 ) -> None:
-    """Do a job again as a new one, wait for it, and show what came out differently.
+    """Run a job again as a new one, wait for it, and print the differences.
 
     Example:
 

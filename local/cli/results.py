@@ -1,4 +1,4 @@
-"""Search results for people."""
+"""Search results as text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _EXCERPT: Final = 160
 
 
 def print_results(screen: Console, found: SearchResponse) -> None:
-    """Each result with its rank, score, source and the beginning of its text."""
+    """Print each result with its rank, score, source and the beginning of its text."""
     from rich.markup import escape
 
     for rank, hit in enumerate(found.results, 1):

@@ -31,7 +31,7 @@ def run(
     as_json: JsonOption = False,
     state: StateOption = DEFAULT_STATE,
 ) -> None:
-    """Give failed jobs another attempt, from the stage that failed: some by name, or all that match.
+    """Retry failed jobs from the stage that failed: given ids, or all that match.
 
     Examples:
 
@@ -39,7 +39,7 @@ def run(
 
       indexmill retry --code max_retries_exceeded --corpus harbour
 
-    Of those that match, it leaves out what another try cannot help (a page that is not there), unless --code
+    Of those that match, jobs with a permanent failure (such as a missing page) are left out, unless --code
     names it.
     """
     filters = {"corpus_name": corpus, "failed_stage": stage, "code": code, "batch_id": batch}

@@ -1,4 +1,4 @@
-"""Events to start from, built by what builds the real ones: contracts, front, queues and schedules."""
+"""Sample events, built by the code that builds the real ones: contracts, front, queues and schedules."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _TEXT: Final = "# Opening hours\n\nThe reading room is open from nine to five, a
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What events mention of the stack they are for; the defaults are for none."""
+    """Values of the stack that events mention; the defaults are for no stack."""
 
     region: str = "eu-west-1"
     account_id: str = "000000000000"
     page: str = "https://example.com/"
-    """A URL that can be scraped there."""
+    """URL that can be scraped there."""
     api_key: str = "KEY"
     stage: str = "dev"
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One kind of event: the function that takes it, and what it makes that do."""
+    """One kind of event: the function that takes it, and its effect."""
 
     function: str
     about: str
@@ -39,7 +39,7 @@ class Sample:
 
 
 def sample(name: str, around: Surroundings) -> Mapping[str, Any]:
-    """The event of this name; KeyError for an unknown one."""
+    """Return the event of this name; KeyError for an unknown one."""
     return SAMPLES[name].build(around)
 
 
@@ -67,7 +67,7 @@ def _authorizer(around: Surroundings) -> Mapping[str, Any]:
 
 
 def _request(around: Surroundings) -> tuple[Any, Any, Any, Any]:
-    """POST /orchestrator/jobs, as the front reads it."""
+    """Return a POST /orchestrator/jobs request, as the front reads it."""
     from local.front.events import EventBuilder, Headers
     from local.front.exchange import ApiIdentity, Exchange, new_ids, new_trace_id
     from local.front.routing import Match, resource_id
@@ -103,7 +103,7 @@ def _request(around: Surroundings) -> tuple[Any, Any, Any, Any]:
 def _scrape(around: Surroundings) -> Mapping[str, Any]:
     from indexmill.contracts.messages import ScrapeTask
 
-    # Without a job nobody is called back: an invented job would only be a stranger to the Orchestrator.
+    # Without a job id no result is sent: the Orchestrator would not know an invented job.
     return _queued(around, "ScrapeQueue", ScrapeTask(message_id=str(uuid.uuid4()), url=around.page))
 
 
@@ -165,7 +165,7 @@ def _chunk_call(_around: Surroundings) -> Mapping[str, Any]:
 
 
 def _queued(around: Surroundings, queue: str, message: BaseModel) -> Mapping[str, Any]:
-    """The message as its event source hands it over."""
+    """Return the message as its event source delivers it."""
     from indexmill.contracts.messages import write
     from local.triggers.sqs_events import record
 

@@ -25,7 +25,7 @@ def run(
     as_json: JsonOption = False,
     state: StateOption = DEFAULT_STATE,
 ) -> None:
-    """Search what was indexed.
+    """Search the index.
 
     Examples:
 

@@ -23,10 +23,10 @@ _TIMEOUT_S = 5.0
 
 
 def run(as_json: JsonOption = False, state: StateOption = DEFAULT_STATE) -> None:
-    """Show what runs, what it needs and what it did.
+    """Show processes, memory and counters of the stack.
 
-    Services, functions with their environments and durations, queues with their depths, and what functions
-    counted.
+    Services, functions with their environments and durations, queues with their depths, and the functions'
+    metrics.
 
     Examples:
 
@@ -48,7 +48,7 @@ def run(as_json: JsonOption = False, state: StateOption = DEFAULT_STATE) -> None
 
 
 def _memory(found: Mapping[str, Any]) -> dict[str, float]:
-    """Proportional memory, MiB: each service with its children, the host with the front, and functions."""
+    """Return PSS in MiB: each service with its children, the host with the front, and functions."""
     from local.compute.process_stats import proportional_memory_mb
     from local.stack.process_identity import descendants
 

@@ -66,7 +66,7 @@ def run(
 
 
 def submit_all(api: Client, urls: Sequence[str], corpus: str | None) -> list[str]:
-    """Submit any number of URLs; the job ids in their order. Raises ApiError."""
+    """Submit any number of URLs; return the job ids in their order. Raises ApiError."""
     job_ids: list[str] = []
     for start in range(0, len(urls), _BATCH):
         accepted = api.submit(list(urls[start : start + _BATCH]), corpus)

@@ -1,4 +1,4 @@
-"""The tables of `indexmill status`."""
+"""Tables of `indexmill status`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 Found = Mapping[str, Any]
-"""What the control port's `/status` tells."""
+"""JSON object of the control port's `/status`."""
 
 _COLUMNS: Final = {
     "environments": "envs",
@@ -22,11 +22,11 @@ _COLUMNS: Final = {
 }
 _RARE: Final = ("waiting", "throttles")
 _DEAD: Final = "Dlq"
-"""Ends the logical ids of dead-letter queues."""
+"""Suffix of the logical ids of dead-letter queues."""
 
 
 def services(found: Found, memory: Mapping[str, float]) -> Table:
-    """Processes beside the functions, and everybody's memory."""
+    """Return the processes beside the functions, and the memory of everything."""
     table = Table("service", "process", "restarts", "memory MB", box=None)
     for name, service in found["services"].items():
         table.add_row(name, str(service["pid"]), str(service["restarts"]), f"{memory.get(name, 0):.0f}")
@@ -37,7 +37,7 @@ def services(found: Found, memory: Mapping[str, float]) -> Table:
 
 
 def functions(found: Found) -> Table:
-    """Functions that did something, with their environments; columns of nothing but zeros are left out."""
+    """Return the functions that were invoked, with their environments; columns of zeros are left out."""
     shown = {
         name: each
         for name, each in found.get("functions", {}).items()
@@ -58,7 +58,7 @@ def functions(found: Found) -> Table:
 
 
 def queues(found: Found) -> Table:
-    """Queues with their depths and ages, each beside its dead letters; a disabled source is told."""
+    """Return queues with depths and ages, each beside its dead letters; disabled sources are marked."""
     depths = found.get("queues", {})
     sources = {source["queue"]: source for source in found.get("sources", {}).values()}
     table = Table("queue", "visible", "in flight", "delayed", "oldest", "dead letters", "taken", "", box=None)
@@ -81,19 +81,19 @@ def queues(found: Found) -> Table:
 
 
 def hidden(found: Found, depth: Mapping[str, int], source: Mapping[str, Any]) -> str:
-    """Why messages are in flight though no function works on them, and for how long that can last."""
+    """Say why messages are in flight while no function processes them, and for how long that can last."""
     if not depth["in_flight"] or not source or source.get("in_flight"):
         return ""
     if source.get("item_failures") and not source.get("function_errors"):
         return "[yellow]given back, each for its own time[/]"
-    # What was taken before this stack started is hidden since then at the latest.
+    # Messages received before this stack started have been hidden since then at the latest.
     since = found.get("durations", {}).get(source["function"], {}).get("last_s", found.get("up_s", 0.0))
     left = max(0.0, source["visibility_s"] - since)
     return f"[yellow]left by a failure, hidden for {age(left)} at most[/]"
 
 
 def metrics(found: Found) -> Table:
-    """What functions counted and measured."""
+    """Return the metrics that functions emitted."""
     table = Table("metric", "labels", "total", "count", "p95", box=None)
     for each in sorted(found["metrics"], key=lambda metric: str(metric["name"])):
         labels = " ".join(f"{name}={value}" for name, value in each["labels"].items())
@@ -104,7 +104,7 @@ def metrics(found: Found) -> Table:
 
 
 def age(seconds: float) -> str:
-    """A length of time for people: two units at most."""
+    """Format a duration with two units at most."""
     whole = int(seconds)
     for unit, size, below, smaller in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
         if whole >= size:
@@ -114,7 +114,7 @@ def age(seconds: float) -> str:
 
 
 def _oldest(depth: Mapping[str, Any]) -> str:
-    """The age of the oldest message; nothing for an empty queue, ? where nobody knows."""
+    """Format the age of the oldest message; empty for an empty queue, ? when unknown."""
     if not any(depth[column] for column in ("visible", "in_flight", "delayed")):
         return ""
     return "?" if depth.get("oldest_s") is None else age(depth["oldest_s"])

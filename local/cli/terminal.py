@@ -1,4 +1,4 @@
-"""What all commands share: how they find a stack, fail, and print."""
+"""Shared by all commands: finding a stack, failing, and printing."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for program
 
 
 class Failure(Exception):
-    """Ends the command with a sentence and an exit code."""
+    """Raised to end the command with a sentence and an exit code."""
 
     def __init__(self, sentence: str, exit_code: int = EXIT_FAILED) -> None:
-        """`sentence` says what is wrong and what to do next."""
+        """`sentence` states the problem and the next step."""
         super().__init__(sentence)
         self.exit_code = exit_code
 
 
 def running_stack(state: Path) -> dict[str, Any]:
-    """What the stack on `state` serves. Raises Failure when there is none."""
+    """Return the addresses and keys of the stack on `state`. Raises Failure when there is none."""
     from local.stack.detached import find
 
     info = find(state)
@@ -52,7 +52,7 @@ def running_stack(state: Path) -> dict[str, Any]:
 
 
 def client(info: dict[str, Any]) -> Client:
-    """A client with the stack's first key."""
+    """Return a client with the stack's first key."""
     from indexmill.client import Client
 
     return Client(info["gateway"], info["api_key"])
@@ -60,7 +60,7 @@ def client(info: dict[str, Any]) -> Client:
 
 @contextlib.contextmanager
 def asking(state: Path, what: str) -> Iterator[Client]:
-    """A client of the stack on `state`; what the service refuses ends the command as "`what` failed".
+    """Yield a client of the stack on `state`; an ApiError ends the command as "`what` failed".
 
     Raises Failure.
     """
@@ -75,29 +75,29 @@ def asking(state: Path, what: str) -> Iterator[Client]:
 
 
 def console() -> Console:
-    """Standard output; whoever reads it in place of a person gets whole lines."""
+    """Return a console on standard output; lines are not wrapped when it is no terminal."""
     from rich.console import Console
 
     return Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else _WIDE)
 
 
 def print_json(document: Any) -> None:
-    """One JSON document on one line."""
+    """Print one JSON document on one line."""
     sys.stdout.write(json.dumps(document, default=str) + "\n")
     sys.stdout.flush()
 
 
 def complain(sentence: str) -> None:
-    """An error on standard error."""
+    """Print an error on standard error."""
     sys.stderr.write(f"error: {sentence}\n")
 
 
 def note(sentence: str) -> None:
-    """Something to know, on standard error: no part of the result."""
+    """Print a note on standard error, apart from the result."""
     sys.stderr.write(f"note: {sentence}\n")
     sys.stderr.flush()
 
 
 def leave(exit_code: int) -> NoReturn:
-    """End the command."""
+    """Exit the command."""
     raise typer.Exit(exit_code)

@@ -31,10 +31,10 @@ def run(
     as_json: JsonOption = False,
     state: StateOption = DEFAULT_STATE,
 ) -> None:
-    """Show all that happened to a job, and where its time went.
+    """Show the history of a job and the time spent in each stage.
 
-    Of each stage: time in all, waiting until its function started, work, and until its report was applied. Of
-    a job that is not at its end: what it waits for.
+    For each stage: total time, wait until its function started, work, and delay until its result was applied.
+    For a job in progress: what it waits for.
 
     Examples:
 
@@ -70,7 +70,7 @@ def run(
 
 
 def _surroundings(control: str, now: datetime) -> Surroundings:
-    """What the running stack tells of its queues; nothing when it does not answer: no reason to fail."""
+    """Return the running stack's status of its queues; empty when it does not answer, which is no error."""
     from local.trace.waiting import Surroundings
 
     try:

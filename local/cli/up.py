@@ -41,7 +41,7 @@ def run(
 ) -> None:
     """Start the whole cloud on this machine.
 
-    Without --detach it runs until Ctrl-C. Data stays in the state folder for the next time.
+    Without --detach it runs until Ctrl-C. Data stays in the state folder for the next start.
 
     Examples:
 
@@ -116,7 +116,7 @@ def _foreground(options: StackOptions, *, as_json: bool) -> None:
         asyncio.run(serve(options, on_ready=ready, report=lambda text: screen.print(f"[yellow]•[/] {text}")))
     except (WrongUsage, TemplateError) as error:
         raise Failure(str(error), EXIT_USAGE) from error
-    except Exception as error:  # every failure of any part ends here, and is told in one sentence
+    except Exception as error:  # every failure of any part ends here, reported in one sentence
         raise Failure(str(error) or type(error).__name__) from error
     finally:
         line.stop()
@@ -124,7 +124,7 @@ def _foreground(options: StackOptions, *, as_json: bool) -> None:
 
 
 def show(info: dict[str, Any]) -> None:
-    """Print where everything is."""
+    """Print the addresses of the stack."""
     screen = console()
     screen.print(f"[green]ready in {info['ready_s']:.1f} s[/]")
     rows = {

@@ -1,1 +1,1 @@
-"""The local Lambda service: real runtime clients, a process each, behind AWS's APIs."""
+"""The local Lambda service: AWS's runtime client in a process per environment, behind AWS's APIs."""

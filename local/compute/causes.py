@@ -1,4 +1,4 @@
-"""What an invocation is for, read from its event: log files keep it, so that a job can be followed."""
+"""Correlation ids in an invocation's event; log files keep them, so that a job can be traced."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any, Final
 
 _JOB: Final = b'\\"job_id\\":'
 """In the body of an SQS record or of an HTTP request, which is JSON within JSON: there quotes are escaped. So
-the id in a path, of a caller who only looks at a job, is not meant."""
+the id in a path, of a request that only reads a job, does not match.
+"""
 _ID: Final = re.compile(rb'\s*\\"([^"\\]{1,100})\\"')
 _OWN_JOB: Final = b'"job_id":'
-"""In the event itself, of a function that another one calls."""
+"""In the event itself, of a function that another function invokes."""
 _OWN_ID: Final = re.compile(rb'\s*"([^"\\]{1,100})"')
 _PATH: Final = b'"pathParameters":'
 _CONTEXT: Final = b'"requestContext":{'
@@ -20,9 +21,9 @@ _ROOT: Final = re.compile(r"Root=([0-9a-fA-F-]{1,64})")
 
 
 def causes(payload: bytes, trace_id: str | None) -> dict[str, Any]:
-    """The jobs in an event, the gateway's request id, the trace it belongs to; without what is not there."""
+    """Return the job ids, the gateway's request id and the trace id of an event; absent ones are left out."""
     found: dict[str, Any] = {}
-    # Plain searches: a pattern over a whole event would take milliseconds of the host's only thread.
+    # Plain searches: a pattern over a whole event would take milliseconds of the event loop's thread.
     context = payload.find(_CONTEXT)
     jobs = list(_jobs(payload, _JOB, _ID))
     if context < 0 and _PATH not in payload:

@@ -1,4 +1,4 @@
-"""One execution environment: AWS's rules between a process, its Runtime API and its invocation."""
+"""Execution environment: Lambda's rules between a process, its Runtime API and its invocation."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from local.compute.runtime_api import RuntimeConnection
 from local.template.spec import FunctionSpec
 
 InitError = Callable[[str], bytes]
-"""Makes the error document for the request that the environment was started for."""
+"""Builds the error document for the request that the environment was started for."""
 
 _SAMPLE_S = 0.1
 
 
 class Owner(Protocol):
-    """The pool, as its environments see it."""
+    """Callbacks of an environment to its pool."""
 
     def ready(self, environment: ExecutionEnvironment) -> None:
-        """The initialisation ended well."""
+        """The initialisation succeeded."""
 
     def free(self, environment: ExecutionEnvironment) -> None:
         """The invocation ended and the process lives."""
@@ -35,14 +35,14 @@ class Owner(Protocol):
     def gone(
         self, environment: ExecutionEnvironment, init_error: InitError | None, unsent: Invocation | None
     ) -> None:
-        """Not usable any more; `init_error` when it never was, `unsent` was assigned and not taken."""
+        """The environment ended; `init_error` if before it was ready, `unsent` was assigned, not taken."""
 
     def finished(self, failed: bool) -> None:
         """One invocation ended."""
 
 
 class ExecutionEnvironment:
-    """Starting, then by turns free and busy, then gone. Everything happens on the event loop's thread."""
+    """Environment: starting, then alternately free and busy, then ended. Runs on the event loop's thread."""
 
     def __init__(self, spec: FunctionSpec, owner: Owner, shop: Workshop, code_version: int) -> None:
         self.code_version = code_version
@@ -70,7 +70,7 @@ class ExecutionEnvironment:
         return self._current is not None
 
     def cpu_seconds(self) -> float:
-        """CPU time so far, of the process and the children it waited for."""
+        """Return the CPU time so far, of the process and the children it waited for."""
         return self._process.cpu_seconds()
 
     async def start(self) -> None:
@@ -89,12 +89,12 @@ class ExecutionEnvironment:
             self._timer = self._loop.call_later(self._shop.init_timeout_s, self._init_timed_out)
 
     async def stop(self) -> None:
-        """End the process. An invocation in flight ends as one whose process was terminated."""
+        """End the process. An invocation in flight fails as if its process was terminated."""
         self.usable = False
         await self._process.stop()
 
     def assign(self, invocation: Invocation) -> None:
-        """Give it an invocation: at once if the runtime waits, else with its coming `next`."""
+        """Assign an invocation: sent at once if the runtime waits, else in response to its next `next`."""
         self._current = invocation
         self._timer = self._loop.call_later(self._spec.timeout_s, self._timed_out)
         if self._next is not None:
@@ -108,19 +108,19 @@ class ExecutionEnvironment:
             )
 
     def failed_for(self, invocation: Invocation, document: bytes) -> None:
-        """Log that the initialisation failed as what befell `invocation`, which nobody will take any more."""
+        """Log that the initialisation failed as the failure of `invocation`, which will not be processed."""
         self._process.drain()
         took_ms = (time.monotonic() - self._began) * 1e3 if self._began else 0.0
         self._log.init_failed(invocation, document, took_ms, self._peak_mb)
 
-    # The Runtime API's side.
+    # RuntimePort:
 
     def connected(self, connection: RuntimeConnection) -> None:
         """A client connected."""
         self._process.connections.add(connection)
 
     def disconnected(self, connection: RuntimeConnection) -> None:
-        """A client went away."""
+        """A client disconnected."""
         self._process.connections.discard(connection)
         if self._next is connection:
             self._next = None
@@ -128,8 +128,8 @@ class ExecutionEnvironment:
     def next(self, connection: RuntimeConnection) -> None:
         """The runtime is ready for an invocation.
 
-        No answer comes to a client of an environment that is being ended, nor to one that still owes an
-        answer itself.
+        A client of an environment that is being ended gets no response, nor does one that still owes a
+        response itself.
         """
         if not self.usable or (self._current is not None and self._current.sent_at):
             return
@@ -144,22 +144,22 @@ class ExecutionEnvironment:
             self._send(connection)
 
     def respond(self, request_id: str, body: bytes | None) -> bool:
-        """The handler returned."""
+        """Return the handler returned."""
         return self._complete(request_id, body, None)
 
     def fail(self, request_id: str, body: bytes | None) -> bool:
-        """The handler raised."""
+        """Return the handler raised."""
         return self._complete(request_id, body, "Unhandled")
 
     def init_failed(self, body: bytes | None) -> bool:
-        """The import failed."""
+        """Return the import failed."""
         if self._initialised or not self.usable:
             return False
         document = body or error_documents.response_too_large()
         self._give_up(lambda _: document)
         return True
 
-    # What happens to the invocation and to the process.
+    # The invocation and the process:
 
     def _send(self, connection: RuntimeConnection) -> None:
         invocation = self._current
@@ -187,7 +187,7 @@ class ExecutionEnvironment:
         if current is None or not current.sent_at or current.request_id != request_id:
             return False
         if body is None:
-            # The client takes the refusal as fatal and ends, so this environment has no future.
+            # The client treats the refusal as fatal and ends, so this environment cannot be reused.
             body, function_error, self.usable = error_documents.response_too_large(), "Unhandled", False
         self._settle(current, body if function_error is not None else None, None)
         self._owner.free(self)
@@ -205,7 +205,7 @@ class ExecutionEnvironment:
             current.resolve(document, "Unhandled")
 
     def _settle(self, invocation: Invocation, failed: bytes | None, status: str | None) -> None:
-        """`failed` is the error document of an invocation that did not succeed."""
+        """Resolve the invocation; `failed` is the error document of one that did not succeed."""
         self._current = None
         self._cancel_timer()
         self._shop.memory.discard(self)
@@ -228,14 +228,14 @@ class ExecutionEnvironment:
         self._give_up(lambda request_id: error_documents.timed_out(request_id, self._shop.init_timeout_s))
 
     def _ended(self, wait_status: int, _cpu_s: float) -> None:
-        """The process is gone, and so is its group."""
+        """The process and its group have ended."""
         if self._current is not None and self._current.sent_at:
             self._abandon(error_documents.exited(self._current.request_id, wait_status), "Runtime.ExitError")
         else:
             self._give_up(lambda request_id: error_documents.exited(request_id, wait_status))
 
     def _give_up(self, init_error: InitError | None) -> None:
-        """Tell the owner, once."""
+        """Notify the owner, once."""
         self._cancel_timer()
         self._shop.memory.discard(self)
         unsent, self._current = self._current, None

@@ -1,4 +1,4 @@
-"""What a function's process sees of the world: a short list, never the host's own environment."""
+"""Environment variables and paths of a function's process: a short list, never the host's own environment."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class EnvironmentFactory:
     region: str
     account_id: str
     extra: dict[str, str] = field(default_factory=dict)
-    """Settings of the host for every function; they win over the template's."""
+    """Settings of the host for every function; they override the template's."""
     path_prefix: tuple[Path, ...] = ()
     """Folders before the function's own on the module path."""
 
     def arn(self, function: FunctionSpec) -> str:
-        """The function's ARN."""
+        """Return the function's ARN."""
         return f"arn:aws:lambda:{self.region}:{self.account_id}:function:{function.name}"
 
     def request(self, function: FunctionSpec, port: int, scratch: Path, stream: str) -> LaunchRequest:
-        """The process for one environment: Runtime API on `port`, `scratch` as its private folder."""
+        """Return an environment's launch request: Runtime API on `port`, `scratch` as private folder."""
         path = [str(entry) for entry in self._path(function)]
         env = {
             **base_environment(),
@@ -55,7 +55,7 @@ class EnvironmentFactory:
             yield layer / "python"
 
     def _reserved(self, function: FunctionSpec, stream: str) -> Mapping[str, str]:
-        """AWS's reserved variables.
+        """Return AWS's reserved variables.
 
         AWS_EXECUTION_ENV stays out: its value makes the runtime client start a thread per event, at three
         times the CPU.
@@ -76,7 +76,7 @@ class EnvironmentFactory:
 
 
 def base_environment() -> dict[str, str]:
-    """The variables that every process of the host starts with."""
+    """Return the variables that every process of the host starts with."""
     interpreter = str(Path(sys.executable).parent)
     env = {"PATH": os.pathsep.join((interpreter, os.environ.get("PATH", os.defpath))), "LANG": "C.UTF-8"}
     return env | {name: os.environ[name] for name in _PASSED_ON if name in os.environ}

@@ -1,4 +1,4 @@
-"""The error documents of AWS for an invocation that does not end by itself, and the limits behind them."""
+"""AWS's error documents for invocations that the platform ends, and the payload limits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_RESPONSE_BYTES = 6_291_556
 _LONGEST_REASON: Final = 300
 _REQUEST: Final = re.compile(r"^RequestId: \S+ Error: ")
 
-# The Go runtime's words, because AWS's own service prints those.
+# The Go runtime's names, because AWS's own service prints those.
 _SIGNALS = {
     signal.SIGHUP: "hangup",
     signal.SIGINT: "interrupt",
@@ -35,25 +35,25 @@ _SIGNALS = {
 
 
 class PayloadTooLarge(Exception):
-    """The request is over 6 MB: AWS's 413 RequestTooLargeException."""
+    """Raised for a request over 6 MB: AWS's 413 RequestTooLargeException."""
 
 
 class HostStopped(Exception):
-    """The host was stopped while, or before, the invocation ran."""
+    """Raised when the host was stopped during, or before, the invocation."""
 
 
 def document(error_type: str, message: str) -> bytes:
-    """An error document in AWS's field order."""
+    """Return an error document in AWS's field order."""
     return json.dumps({"errorType": error_type, "errorMessage": message}).encode()
 
 
 def error_type(failed: bytes) -> str:
-    """The kind of error that an error document names."""
+    """Return the error type of an error document."""
     return str(_fields(failed).get("errorType") or "Unhandled")
 
 
 def reason(failed: bytes) -> str:
-    """An error document in one line for people, without the request id in front of the platform's errors."""
+    """Return an error document as one line, without the request id in front of the platform's errors."""
     message = _REQUEST.sub("", str(_fields(failed).get("errorMessage") or "")).strip()
     told = " ".join(f"{error_type(failed)}: {message}".split()) if message else error_type(failed)
     return told if len(told) <= _LONGEST_REASON else told[: _LONGEST_REASON - 1] + "…"
@@ -68,19 +68,19 @@ def _fields(failed: bytes) -> dict[str, Any]:
 
 
 def timed_out(request_id: str, seconds: float) -> bytes:
-    """The document for a function, or an initialisation, that ran into its limit."""
+    """Return the document for a function, or an initialisation, that reached its time-out."""
     return document(
         "Sandbox.Timedout", f"RequestId: {request_id} Error: Task timed out after {seconds:.2f} seconds"
     )
 
 
 def exited(request_id: str, wait_status: int) -> bytes:
-    """The document for a process that ended by itself or was killed; `wait_status` as from `os.wait`."""
+    """Return the document for a process that exited or was killed; `wait_status` as from `os.wait`."""
     return document("Runtime.ExitError", f"RequestId: {request_id} Error: {exit_reason(wait_status)}")
 
 
 def exit_reason(wait_status: int) -> str:
-    """How the process ended, in AWS's words."""
+    """Return how the process ended, in AWS's words."""
     if os.WIFSIGNALED(wait_status):
         number = os.WTERMSIG(wait_status)
         name = _SIGNALS.get(signal.Signals(number)) if number in signal.valid_signals() else None
@@ -94,12 +94,12 @@ def exit_reason(wait_status: int) -> str:
 
 
 def not_started(request_id: str, reason: object) -> bytes:
-    """The document for an execution environment that this machine could not start."""
+    """Return the document for an execution environment that this machine could not start."""
     return document("Sandbox.StartFailure", f"RequestId: {request_id} Error: {reason}")
 
 
 def response_too_large() -> bytes:
-    """The document for a result over `MAX_RESPONSE_BYTES`."""
+    """Return the document for a result over `MAX_RESPONSE_BYTES`."""
     return document(
         "Function.ResponseSizeTooLarge",
         f"Response payload size exceeded maximum allowed payload size ({MAX_RESPONSE_BYTES} bytes).",

@@ -33,12 +33,12 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class HostOptions:
-    """How the host runs functions; the defaults are meant for daily work."""
+    """Options of the host; the defaults are for normal use."""
 
     launcher: LaunchMode = "fork"
-    """fork: environments share the memory and import time of `preload`. exec: each starts from nothing."""
+    """fork: environments share memory and import time of `preload`. exec: each starts a new interpreter."""
     preload: Sequence[str] = DEFAULT_PRELOAD
-    """Third-party modules; never the project's own, or a change would not be seen."""
+    """Third-party modules; never the project's own, or changes would not be picked up."""
     path_prefix: Sequence[Path] = ()
     """Folders before the function's own on the module path; a `sitecustomize` there is run."""
     limits: PoolLimits = field(default_factory=PoolLimits)
@@ -46,7 +46,7 @@ class HostOptions:
     enforce_memory: bool = True
     hot_reload: bool = True
     watched_packages: Sequence[str] = ("indexmill",)
-    """Packages below a layer's `python/` whose changes count; the rest of a layer is third-party."""
+    """Packages below a layer's `python/` that are watched for changes; the rest of a layer is third-party."""
     on_log: Callable[[LogRecord], None] | None = None
     """Called with each log record as it comes; it must be quick and must not raise."""
 
@@ -88,14 +88,14 @@ class LambdaHost:
         self._sweeper: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
-        """Make ready to run functions; no environment starts before its first invocation."""
+        """Prepare to run functions; no environment starts before its first invocation."""
         self._scratch = self._shop.scratch = Path(tempfile.mkdtemp(prefix="lambda-"))
         self.add(self._given)
         self._sweep()
         await self._launcher.start()
 
     def add(self, functions: Sequence[FunctionSpec]) -> None:
-        """Make functions known, also once started: what a function needs may be known later than the host."""
+        """Register functions, also after `start`: their variables may be known later than the host."""
         options = self._options
         for spec in functions:
             watch = CodeWatch(spec, options.watched_packages, self._trees) if options.hot_reload else None
@@ -122,7 +122,7 @@ class LambdaHost:
         """Run `function` (logical id or name) once, synchronously; `tail` collects the end of its log.
 
         Raises `Throttled` when no execution environment may be started, KeyError for an unknown function,
-        `PayloadTooLarge` over 6 MB, `HostStopped` when the host stops meanwhile. Whatever goes wrong in the
+        `PayloadTooLarge` over 6 MB, `HostStopped` when the host stops meanwhile. Every failure of the
         function is a result with `function_error`.
         """
         pool = self._pools[function]
@@ -143,23 +143,23 @@ class LambdaHost:
             pool.retire_all()
 
     def arn(self, function: str) -> str:
-        """The ARN of a function; KeyError for an unknown one."""
+        """Return the ARN of a function; KeyError for an unknown one."""
         return self._factory.arn(self.spec(function))
 
     def spec(self, function: str) -> FunctionSpec:
-        """The specification of a function by logical id or name; KeyError for an unknown one."""
+        """Return the specification of a function by logical id or name; KeyError for an unknown one."""
         return self._pools[function].spec
 
     def knows(self, function: str) -> bool:
-        """Whether there is such a function, by logical id or name."""
+        """Return whether there is such a function, by logical id or name."""
         return function in self._pools
 
     def stats(self) -> dict[str, FunctionStats]:
-        """Counters by function name."""
+        """Return counters by function name."""
         return {name: self._pools[name].stats() for name in self.functions}
 
     def flush_logs(self) -> None:
-        """Put the log records of now on disk at once."""
+        """Write the buffered log records to disk."""
         self._logs.flush()
 
     @property
@@ -169,7 +169,7 @@ class LambdaHost:
 
     @property
     def supervisor_starts(self) -> int:
-        """How often a supervisor was started: more than once means that one died."""
+        """Number of supervisor starts: more than one means that one died."""
         return self._launcher.starts
 
     def _sweep(self) -> None:

@@ -1,4 +1,4 @@
-"""One invocation on its way through the host."""
+"""Invocation in the host."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TAIL_BYTES = 4096
 
 
 class LogTail:
-    """The last 4 KB of what one invocation logged, for `LogType: Tail`."""
+    """Last 4 KB of an invocation's log, for `LogType: Tail`."""
 
     __slots__ = ("_data",)
 
@@ -27,13 +27,13 @@ class LogTail:
             del self._data[:-TAIL_BYTES]
 
     def value(self) -> bytes:
-        """The tail, at most 4096 bytes."""
+        """Return the tail, at most 4096 bytes."""
         return bytes(self._data[-TAIL_BYTES:])
 
 
 @dataclass(slots=True, eq=False)
 class Invocation:
-    """A request, where it stands, and the future of its result."""
+    """Request, state and the future of the result."""
 
     payload: bytes
     result: asyncio.Future[InvokeResult]
@@ -44,20 +44,20 @@ class Invocation:
     """Monotonic time at which the runtime took it; 0 while it waits."""
 
     def trace_header(self) -> str:
-        """The caller's trace header, or a fresh one that is not sampled."""
+        """Return the caller's trace header, or a new one that is not sampled."""
         digits = self.request_id.replace("-", "")
         return self.trace_id or f"Root=1-{digits[:8]}-{digits[8:]};Parent={digits[:16]};Sampled=0"
 
     def duration_ms(self) -> float:
-        """Milliseconds since the runtime took it."""
+        """Return milliseconds since the runtime took it."""
         return (time.monotonic() - self.sent_at) * 1e3 if self.sent_at else 0.0
 
     def resolve(self, payload: bytes, function_error: str | None) -> None:
-        """Hand the result to whoever awaits it."""
+        """Set the result."""
         if not self.result.done():
             self.result.set_result(InvokeResult(payload, function_error, self.request_id, self.duration_ms()))
 
     def fail(self, error: Exception) -> None:
-        """Raise `error` at whoever awaits the result."""
+        """Set `error` as the outcome."""
         if not self.result.done():
             self.result.set_exception(error)

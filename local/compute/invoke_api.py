@@ -1,6 +1,6 @@
 """Lambda's API over HTTP, so that the `lambda` client of any AWS SDK reaches the local functions.
 
-Invoke is here; what the API tells of functions and of event source mappings has modules of its own.
+Invoke is here; the operations on functions and on event source mappings have modules of their own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class InvokeApi:
-    """Lambda's endpoint on a free loopback port; `mappings` are the event sources that run, if any do."""
+    """Lambda's endpoint on a free loopback port; `mappings` are the running event sources, if any."""
 
     def __init__(self, host: LambdaHost, mappings: EventSourceMappings | None = None) -> None:
         self._host = host
@@ -78,10 +78,10 @@ class InvokeApi:
             return error_response(503, "ServiceException", "The service is stopping.")
 
     async def _manage(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
-        """Everything but Invoke."""
+        """Handle every operation but Invoke."""
         version, _, rest = path.strip("/").partition("/")
         kind, _, name = rest.partition("/")
-        # No function's name has a slash.
+        # Function names contain no slash.
         name, _, detail = name.partition("/")
         answer: dict[str, Any] | None = None
         match request.method, version, kind, bool(name), detail:
@@ -128,7 +128,7 @@ class InvokeApi:
         return _result(await self._host.invoke(name, payload, trace_id=trace, tail=tail), tail)
 
     async def _deliver(self, name: str, payload: bytes, trace: str | None) -> None:
-        """An asynchronous invocation: again while throttled; its result is nobody's."""
+        """Run an asynchronous invocation, with retries while throttled; its result is discarded."""
         for pause in _RETRY_S:
             try:
                 result = await self._host.invoke(name, payload, trace_id=trace)

@@ -1,4 +1,4 @@
-"""What all operations of the local Lambda API share: references to functions, answers, refusals, pages."""
+"""Shared by all operations of the local Lambda API: function references, responses, errors, pages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Refusal(Exception):
-    """An operation ends with an error; `code` is the exception that an AWS SDK raises for it."""
+    """Raised to end an operation with an error; `code` is the exception that an AWS SDK raises for it."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
@@ -21,17 +21,17 @@ class Refusal(Exception):
         self.code = code
 
     def response(self) -> web.Response:
-        """The error as AWS sends it."""
+        """Return the error as AWS sends it."""
         return error_response(self.status, self.code, str(self))
 
 
 def invalid(message: str) -> Refusal:
-    """A parameter's value that is not accepted."""
+    """Return the error for a parameter's value that is not accepted."""
     return Refusal(400, "InvalidParameterValueException", message)
 
 
 def function_name(reference: str) -> str:
-    """The name in a name, a partial or a whole ARN, each with or without a qualifier."""
+    """Return the name in a name, a partial or a whole ARN, each with or without a qualifier."""
     parts = reference.split(":")
     if "function" in parts[:-1]:
         return parts[parts.index("function") + 1]
@@ -39,7 +39,7 @@ def function_name(reference: str) -> str:
 
 
 def json_response(content: Mapping[str, Any], status: int = 200) -> web.Response:
-    """A result as JSON."""
+    """Return a result as JSON."""
     headers = {"x-amzn-RequestId": str(uuid.uuid4())}
     return web.Response(
         text=json.dumps(content), status=status, headers=headers, content_type="application/json"
@@ -49,7 +49,7 @@ def json_response(content: Mapping[str, Any], status: int = 200) -> web.Response
 def error_response(
     status: int, code: str, message: str, more: Mapping[str, str] | None = None
 ) -> web.Response:
-    """An error as JSON, with its code in the header that SDKs read."""
+    """Return an error as JSON, with its code in the header that SDKs read."""
     kind = "User" if status < 500 else "Service"
     response = json_response({"Type": kind, "Message": message, **(more or {})}, status)
     response.headers["x-amzn-ErrorType"] = code
@@ -57,9 +57,9 @@ def error_response(
 
 
 def page(items: Sequence[T], query: Mapping[str, str], most: int) -> tuple[Sequence[T], dict[str, str]]:
-    """The part of `items` that the query asks for, and where the next one begins if there is one.
+    """Return the part of `items` that the query asks for, and where the next one begins if there is one.
 
-    Raises Refusal for a marker that was never given out, or a page size that is no number from 1 to 10,000.
+    Raises Refusal for an unknown marker, or a page size that is no number from 1 to 10,000.
     """
     marker, size = query.get("Marker") or "0", query.get("MaxItems") or str(most)
     if not marker.isdecimal():

@@ -1,4 +1,4 @@
-"""How functions are configured, as Lambda's API tells it."""
+"""Function configurations, as Lambda's API returns them."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ class FunctionConfigurations:
         self._host = host
 
     def list(self, query: Mapping[str, str]) -> dict[str, Any]:
-        """One page of all functions, in the order of their names."""
+        """Return one page of all functions, in the order of their names."""
         names, rest = page(sorted(self._host.functions), query, _PAGE)
         return {"Functions": [self._configuration(self._host.spec(name)) for name in names], **rest}
 
     def get(self, reference: str) -> dict[str, Any]:
-        """A function's configuration and where its code lies."""
+        """Return a function's configuration and the location of its code."""
         spec = self.spec(reference)
         code = {"RepositoryType": "local", "Location": spec.code_dir.resolve().as_uri()}
         return {"Configuration": self._configuration(spec), "Code": code, "Concurrency": _concurrency(spec)}
 
     def configuration(self, reference: str) -> dict[str, Any]:
-        """A function's configuration."""
+        """Return a function's configuration."""
         return self._configuration(self.spec(reference))
 
     def concurrency(self, reference: str) -> dict[str, Any]:
-        """What is reserved for a function: empty when nothing is."""
+        """Return the reserved concurrency of a function: empty when there is none."""
         return _concurrency(self.spec(reference))
 
     def spec(self, reference: str) -> FunctionSpec:
-        """The function of a name or ARN; Refusal (404) when there is none."""
+        """Return the function of a name or ARN. Raises Refusal (404) when there is none."""
         name = function_name(reference)
         try:
             return self._host.spec(name)
@@ -70,7 +70,7 @@ class FunctionConfigurations:
 
 
 def unknown_function(host: LambdaHost, name: str) -> Refusal:
-    """What AWS says when there is no such function."""
+    """Return AWS's error for an unknown function."""
     arn = f"arn:aws:lambda:{host.region}:{host.account_id}:function:{name}"
     return Refusal(404, "ResourceNotFoundException", f"Function not found: {arn}")
 
@@ -81,5 +81,5 @@ def _concurrency(spec: FunctionSpec) -> dict[str, Any]:
 
 
 def _last_modified(folder: Path) -> float:
-    """When the newest file of a function's code was written; the epoch when there is none."""
+    """Return when the newest file of a function's code was written; the epoch when there is none."""
     return max((file.stat().st_mtime for file in folder.rglob("*.py")), default=0.0)

@@ -1,4 +1,4 @@
-"""Event source mappings, as Lambda's API shows and changes them."""
+"""Event source mappings, as Lambda's API returns and changes them."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ _MOST_WITHOUT_WINDOW: Final = 10
 
 
 class EventSource(Protocol):
-    """What the mapping of a running event source needs of it."""
+    """Running event source, as a mapping uses it."""
 
     spec: SqsSourceSpec
-    """How it is set up now."""
+    """Its current configuration."""
     queue_arn: str
-    """The queue that it takes from."""
+    """ARN of the queue that it polls."""
 
     @property
     def busy(self) -> bool:
-        """Whether invocations are under way."""
+        """Whether invocations are in flight."""
 
     @property
     def enabled(self) -> bool:
-        """Whether it takes messages."""
+        """Whether it polls."""
 
     @enabled.setter
     def enabled(self, value: bool) -> None: ...
 
     def configure(self, spec: SqsSourceSpec) -> None:
-        """Go on with other batches and concurrency."""
+        """Replace batch settings and concurrency."""
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class _Mapping:
 
     @property
     def id(self) -> str:
-        """The same for the same function and queue, at every start."""
+        """UUID: the same for the same function and queue, at every start."""
         return mapping_id(self.function_arn, self.source.queue_arn)
 
     @property
@@ -69,13 +69,13 @@ class EventSourceMappings:
         self._mappings: dict[str, _Mapping] = {}
 
     def add(self, source: EventSource) -> str:
-        """Show a source as a mapping; returns its UUID."""
+        """Register a source as a mapping; returns its UUID."""
         mapping = _Mapping(source, self._host.arn(source.spec.function))
         self._mappings[mapping.id] = mapping
         return mapping.id
 
     def list(self, query: Mapping[str, str]) -> dict[str, Any]:
-        """One page of the mappings of `FunctionName` and `EventSourceArn`, of all when neither is given."""
+        """Return one page of the mappings, filtered by `FunctionName` and `EventSourceArn` if given."""
         chosen = list(self._mappings.values())
         if reference := query.get("FunctionName"):
             name = function_name(reference)
@@ -90,11 +90,11 @@ class EventSourceMappings:
         return {"EventSourceMappings": [self._shown(each) for each in part], **rest}
 
     def get(self, mapping_id: str) -> dict[str, Any]:
-        """One mapping; Refusal (404) when there is none."""
+        """Return one mapping. Raises Refusal (404) when there is none."""
         return self._shown(self._find(mapping_id))
 
     def update(self, mapping_id: str, body: bytes) -> dict[str, Any]:
-        """Change whether it is enabled, its batches or its concurrency; the source follows at once."""
+        """Enable or disable it, or change batch settings or concurrency; the source applies it at once."""
         mapping = self._find(mapping_id)
         changes = _read(body)
         spec = _changed(mapping.source.spec, changes)
@@ -148,7 +148,7 @@ def _read(body: bytes) -> dict[str, Any]:
 
 
 def _changed(spec: SqsSourceSpec, changes: Mapping[str, Any]) -> SqsSourceSpec:
-    """The spec with the changes; Refusal (400) for a value that AWS would not take."""
+    """Return the changed spec. Raises Refusal (400) for a value that AWS would reject."""
     batch_size = _number(changes, "BatchSize", _LIMITS["BatchSize"], spec.batch_size)
     name = "MaximumBatchingWindowInSeconds"
     window = _number(changes, name, _LIMITS[name], int(spec.window_s))
@@ -157,7 +157,7 @@ def _changed(spec: SqsSourceSpec, changes: Mapping[str, Any]) -> SqsSourceSpec:
     scaling = changes.get("ScalingConfig")
     concurrency = spec.maximum_concurrency
     if scaling is not None:
-        # An empty object takes the limit away.
+        # An empty object removes the limit.
         given = isinstance(scaling, dict) and scaling.get("MaximumConcurrency") is not None
         concurrency = _number(scaling, "MaximumConcurrency", _CONCURRENCY, 0) if given else None
     window_s = spec.window_s if changes.get(name) is None else float(window)

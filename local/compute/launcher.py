@@ -1,4 +1,4 @@
-"""The host's side of the supervisor: asks it for processes and hears how they ended."""
+"""Client of the supervisor: requests processes and receives their exit statuses."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ _FULL_WAIT_S = 0.002
 
 
 class LauncherLost(Exception):
-    """The supervisor ended, or did not start."""
+    """Raised when the supervisor ended, or did not start."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
-    """What an execution environment's process is to be."""
+    """Parameters of an execution environment's process."""
 
     handler: str
     env: Mapping[str, str]
@@ -119,9 +119,9 @@ class Launcher:
                 raise LauncherLost("the supervisor's imports took too long") from error
 
     async def spawn(self, request: LaunchRequest, stdout: int, stderr: int, on_exit: ExitListener) -> int:
-        """Start a process that leads a group of its own; return its id.
+        """Start a process that leads its own group; return its id.
 
-        Raises `LauncherLost` without a supervisor to ask, OSError when the machine has no more processes.
+        Raises `LauncherLost` when no supervisor runs, OSError when the machine has no more processes.
         """
         await self.start()
         self._number += 1
@@ -186,7 +186,7 @@ class Launcher:
                 pid.set_result(message["pid"])
 
     def _lost(self) -> None:
-        """The supervisor died: so do its children, and a new one is started."""
+        """The supervisor died, and its children with it: start a new one."""
         process, self._process = self._process, None
         self._disconnect()
         if process is not None:
@@ -211,7 +211,7 @@ class Launcher:
 
 
 def signal_group(pid: int, number: int) -> None:
-    """Signal a process and everything in its group; nothing happens when it is gone."""
+    """Signal a process and everything in its group; no effect when it is gone."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, number)
 

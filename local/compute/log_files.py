@@ -1,4 +1,4 @@
-"""Function logs: lines from the pipes of a process, attributed, in one JSON-lines file per function."""
+"""Function logs: lines from the pipes of a process, with their request, in a JSON-lines file per function."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 from local.compute.clock import iso_now
 
 _READ_BYTES = 1 << 16
-_DRAIN_READS = 32  # a pipe holds 64 KiB; a writer that never stops must not hold the loop
+_DRAIN_READS = 32  # a pipe holds 64 KiB; a writer that never stops must not block the loop
 _MAX_LINE_BYTES = 1 << 20
 _FLUSH_S = 0.02
 
@@ -30,7 +30,7 @@ class LogRecord:
 
 
 class LogFiles:
-    """Writes `<directory>/<function>.jsonl`, a few milliseconds late, and tells a listener at once."""
+    """Writes `<directory>/<function>.jsonl`, buffered for milliseconds; a listener is called at once."""
 
     def __init__(self, directory: Path, listener: Callable[[LogRecord], None] | None = None) -> None:
         self._directory = directory
@@ -47,7 +47,7 @@ class LogFiles:
         message: str,
         more: Mapping[str, Any] | None = None,
     ) -> None:
-        """Record one line; `more` is for readers of the file only."""
+        """Write one record; `more` are fields for readers of the file only."""
         at = iso_now()
         record: dict[str, Any] = {
             "at": at,
@@ -65,7 +65,7 @@ class LogFiles:
             self._listener(LogRecord(at, function, request_id, stream, message))
 
     def flush(self) -> None:
-        """Put everything on disk."""
+        """Write everything to disk."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -86,7 +86,7 @@ class LogFiles:
 
 
 class LogPipe:
-    """Reads one pipe of a process and hands on whole lines.
+    """Reader of one pipe of a process, line by line.
 
     The pipe is never paused: a process waiting for its reader would look like one that hangs. `drain` reads
     what the process has written so far: so a line printed before the result belongs to that request.
@@ -101,7 +101,7 @@ class LogPipe:
         loop.add_reader(self._fd, self._read)
 
     def drain(self) -> None:
-        """Read what is there, and give out an unfinished line too."""
+        """Read what is available, and pass on an unfinished line too."""
         for _ in range(_DRAIN_READS):
             if not self._read():
                 break
@@ -115,7 +115,7 @@ class LogPipe:
         self._close_read_end()
 
     def close_write_end(self) -> None:
-        """Leave the writing to the process that inherited the pipe."""
+        """Close our copy of the write end, which the process inherited."""
         if self.write_end >= 0:
             os.close(self.write_end)
             self.write_end = -1

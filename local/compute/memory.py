@@ -1,4 +1,4 @@
-"""Watches the memory of environments that work on something, and of no other."""
+"""Memory limits of environments with an invocation."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ _INTERVAL_S = 0.1
 
 
 class Watched(Protocol):
-    """Something that can look at its own memory."""
+    """Process that can measure its own memory."""
 
     def check_memory(self) -> None:
-        """Measure, and act on too much."""
+        """Measure, and act above the limit."""
 
 
 class MemoryWatch:
-    """One timer for the whole host, which stands still while nothing runs."""
+    """One timer for the whole host; stopped while there is nothing to watch."""
 
     def __init__(self, *, enforced: bool = True) -> None:
         self.enforced = enforced
@@ -24,17 +24,17 @@ class MemoryWatch:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, item: Watched) -> None:
-        """Watch from now on."""
+        """Start watching."""
         self._watched.add(item)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_INTERVAL_S, self._tick)
 
     def discard(self, item: Watched) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         self._watched.discard(item)
 
     def stop(self) -> None:
-        """Forget everything."""
+        """Stop watching everything."""
         self._watched.clear()
         if self._timer is not None:
             self._timer.cancel()

@@ -1,4 +1,4 @@
-"""The execution environments of one function: which takes an invocation, when one starts and ends."""
+"""Execution environments of one function: assignment of invocations, start and end of environments."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from local.template.spec import FunctionSpec, Throttled
 
 @dataclass(frozen=True, slots=True)
 class PoolLimits:
-    """What the host allows each function."""
+    """Limits of each function."""
 
     environments: int = 16
     waiting: int = 1000
     idle_s: float = 60.0
-    """An environment beyond the first ends after this time without work, seconds."""
+    """An environment beyond the first ends after this idle time, seconds."""
 
 
 @dataclass(slots=True)
@@ -43,9 +43,9 @@ class FunctionStats:
 
 
 class FunctionPool:
-    """Last in, first out: the warmest environment works, the others may be given up.
+    """Last in, first out: the warmest environment is used, the others may become idle and end.
 
-    A waiting invocation goes to whichever environment is ready first, a new one or one that becomes free.
+    A waiting invocation goes to the environment that is ready first, a new one or one that becomes free.
     """
 
     def __init__(
@@ -83,24 +83,24 @@ class FunctionPool:
         self._pump()
 
     def withdraw(self, invocation: Invocation) -> None:
-        """The caller gave up. Work that began goes on, as on AWS; work that waits is forgotten."""
+        """Drop a waiting invocation whose caller gave up; as on AWS, one that was started continues."""
         if invocation in self._waiting:
             self._waiting.remove(invocation)
             self._in_flight -= 1
 
     def retire_idle(self) -> None:
-        """End what was idle for too long, except one."""
+        """End the environments that were idle for too long, except one."""
         before = time.monotonic() - self._limits.idle_s
         while self._idle and len(self._environments) > 1 and self._idle[0].free_since < before:
             self._retire(self._idle.pop(0))
 
     def retire_all(self) -> None:
-        """Have every environment replaced before its next invocation."""
+        """Replace every environment before its next invocation."""
         self._version += 1 << 32  # far above any count of changes
         self._drop_stale()
 
     def stats(self) -> FunctionStats:
-        """The counters now."""
+        """Return the current counters."""
         stats = self._stats
         stats.environments = len(self._environments)
         stats.busy = sum(environment.busy for environment in self._environments)
@@ -110,7 +110,7 @@ class FunctionPool:
         return FunctionStats(**fields | {"cpu_s": stats.cpu_s + alive})
 
     async def stop(self) -> None:
-        """End all environments; what waits fails."""
+        """End all environments; waiting invocations fail."""
         self._stopped = True
         while self._waiting:
             self._waiting.popleft().fail(HostStopped(self.spec.name))
@@ -119,10 +119,10 @@ class FunctionPool:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    # The environments' side.
+    # Owner:
 
     def ready(self, environment: ExecutionEnvironment) -> None:
-        """A started environment may work."""
+        """A started environment may take an invocation."""
         self._starting.discard(environment)
         self._stats.cold_starts += 1
         self._stats.init_ms_total += environment.init_ms
@@ -130,7 +130,7 @@ class FunctionPool:
         self.free(environment)
 
     def free(self, environment: ExecutionEnvironment) -> None:
-        """An environment may work again, unless its code is old."""
+        """An environment may take another invocation, unless its code is outdated."""
         if self._stopped or not environment.usable or environment.code_version != self._version:
             self._retire(environment)
         else:

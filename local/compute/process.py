@@ -1,4 +1,4 @@
-"""The process of one execution environment and what belongs to it: port, pipes, scratch folder, group."""
+"""Process of one execution environment with its port, pipes, scratch folder and process group."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _GONE_S = 5.0
 
 
 class Workshop:
-    """What all environments of a host share."""
+    """Shared by all environments of a host."""
 
     def __init__(
         self, launcher: Launcher, logs: LogFiles, factory: EnvironmentFactory, memory: MemoryWatch
@@ -33,13 +33,14 @@ class Workshop:
         self.factory = factory
         self.memory = memory
         self.scratch: Path | None = None
-        """Where environments have their private folders; None while the host does not run. Its content is
-        deleted, so it never has a default that means a folder of somebody else."""
+        """Parent of the environments' private folders; None while the host does not run. Its content is
+        deleted, so it never defaults to an existing folder.
+        """
         self.init_timeout_s = 10.0
         self.started = 0
 
     def make_folder(self, name: str) -> Path:
-        """A new, empty folder. Raises `LauncherLost` when the host does not run, OSError when it is taken."""
+        """Make a new, empty folder. Raises `LauncherLost` without a running host, OSError if it exists."""
         if self.scratch is None:
             raise LauncherLost("the host is not running")
         folder = self.scratch / name
@@ -48,7 +49,7 @@ class Workshop:
 
 
 class EnvironmentProcess:
-    """Started once, alive until it ends or is killed; `on_exit` is called once in either case."""
+    """Process that is started once; `on_exit` is called once when it ends or is killed."""
 
     def __init__(self, shop: Workshop, on_line: Callable[[str, str], None], on_exit: ExitListener) -> None:
         self._shop = shop
@@ -58,7 +59,7 @@ class EnvironmentProcess:
         shop.started += 1
         self._name = f"{shop.started:05d}"
         self._scratch: Path | None = None
-        """Made by `start`: what this process did not make it does not delete."""
+        """Made by `start`; only folders that this object made are deleted."""
         self._pipes: list[LogPipe] = []
         self._server: asyncio.Server | None = None
         self.connections: set[RuntimeConnection] = set()
@@ -67,7 +68,7 @@ class EnvironmentProcess:
         self._cpu_s = 0.0
 
     async def start(self, spec: FunctionSpec, port: RuntimePort) -> None:
-        """Open the port, start the process. Raises OSError or `LauncherLost` and leaves nothing behind."""
+        """Open the port and start the process. Raises OSError or `LauncherLost` and leaves nothing behind."""
         try:
             self._scratch = self._shop.make_folder(self._name)
             for name in ("stdout", "stderr"):
@@ -109,11 +110,11 @@ class EnvironmentProcess:
             pipe.drain()
 
     def memory_mb(self) -> float:
-        """Memory of its own, MiB."""
+        """Return the private memory in MiB."""
         return private_memory_mb(self._pid) if self._pid and not self._exited.is_set() else 0.0
 
     def cpu_seconds(self) -> float:
-        """CPU time so far, of the process and the children it waited for."""
+        """Return the CPU time so far, of the process and the children it waited for."""
         return self._cpu_s if self._exited.is_set() or not self._pid else cpu_seconds(self._pid)
 
     def _ended(self, wait_status: int, cpu_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Notices changed code: a look at modification times, shared by functions that use the same folder."""
+"""Detection of changed code by modification times, shared by functions that use the same folder."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _Stamp = tuple[int, int]
 class WatchedTree:
     """One folder and everything below it, without hidden folders and bytecode.
 
-    The listing is kept, and a folder is listed again only when its own time changed, so a look costs a `stat`
-    per file.
+    The listing is kept, and a folder is listed again only when its own time changed, so a check costs a
+    `stat` per file.
     """
 
     def __init__(self, root: Path) -> None:
@@ -31,7 +31,7 @@ class WatchedTree:
         self.look()
 
     def look(self) -> int:
-        """The version of the tree, which grows with each change; at most one real look in 100 ms."""
+        """Return the version of the tree, which grows with each change; checked at most once in 100 ms."""
         now = time.monotonic()
         if self._looked_at < 0 or now - self._looked_at >= _INTERVAL_S:
             files: dict[str, _Stamp] = {}
@@ -61,7 +61,7 @@ class WatchedTree:
 
 def _stamp(path: str) -> _Stamp | None:
     try:
-        found = os.stat(path)  # noqa: PTH116 - a Path object per file would double the cost of a look
+        found = os.stat(path)  # noqa: PTH116 - a Path object per file would double the cost of a check
     except OSError:
         return None
     return found.st_mtime_ns, found.st_size
@@ -79,7 +79,7 @@ def _listing(folder: str) -> tuple[list[str], list[str]]:
 
 
 class CodeWatch:
-    """The trees of one function: its code folder, and the named packages of its layers."""
+    """Trees of one function: its code folder, and the named packages of its layers."""
 
     def __init__(self, spec: FunctionSpec, packages: Iterable[str], known: dict[Path, WatchedTree]) -> None:
         roots = [spec.code_dir]
@@ -90,5 +90,5 @@ class CodeWatch:
         self._trees = tuple(known[root] for root in roots)
 
     def version(self) -> int:
-        """Grows whenever code changed."""
+        """Return a version that grows whenever code changed."""
         return sum(tree.look() for tree in self._trees)

@@ -1,4 +1,4 @@
-"""What Lambda itself writes into a function's log, and whose line is whose."""
+"""Platform lines of a function's log (START, END, REPORT), and attribution of lines to requests."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from local.compute.log_files import LogFiles
 from local.template.spec import FunctionSpec
 
 _MOST_KEPT: Final = 50
-"""Lines of an initialisation that are kept for the request that it fails."""
+"""Number of initialisation lines that are kept for the request that fails with it."""
 
 
 class InvocationLog:
-    """The log of one execution environment: each line belongs to the request that was given to it last."""
+    """Log of one execution environment: each line belongs to the request that was sent to it last."""
 
     def __init__(self, files: LogFiles, spec: FunctionSpec) -> None:
         self._files = files
@@ -29,7 +29,7 @@ class InvocationLog:
         """Shown in the next REPORT, once."""
 
     def line(self, stream: str, message: str, more: Mapping[str, Any] | None = None) -> None:
-        """A line that the process wrote; it has no request while the module is imported."""
+        """Log a line of the process; it has no request while the module is imported."""
         current = self._current
         if current is None:
             self._loading.append((stream, message))
@@ -40,17 +40,17 @@ class InvocationLog:
         )
 
     def start(self, invocation: Invocation) -> None:
-        """From here on, lines are this invocation's."""
+        """Attribute the following lines to this invocation."""
         self._current = invocation
         self._loading.clear()
         started = f"START RequestId: {invocation.request_id} Version: $LATEST"
         self.line("platform", started, causes(invocation.payload, invocation.trace_id))
 
     def init_failed(self, invocation: Invocation, failed: bytes, took_ms: float, peak_mb: float) -> None:
-        """The initialisation ended in the error document `failed`, and `invocation` with it.
+        """Log that the initialisation failed with the error document `failed`, and `invocation` with it.
 
-        What was written meanwhile belonged to no request; it is repeated for this one, as AWS does by trying
-        the initialisation again.
+        Lines written meanwhile belong to no request; they are repeated for this one, as AWS does by retrying
+        the initialisation.
         """
         lines, why = list(self._loading), error_documents.reason(failed)
         self.start(invocation)
@@ -65,13 +65,13 @@ class InvocationLog:
     def end(
         self, invocation: Invocation, peak_mb: float, status: str | None, failure: str | None = None
     ) -> None:
-        """END and REPORT; `status` is `timeout`, an error type of the platform, or None.
+        """Log END and REPORT; `status` is `timeout`, an error type of the platform, or None.
 
-        `failure` says in one line why the invocation failed, which AWS's REPORT does not for an exception; it
+        `failure` is the reason in one line, which AWS's REPORT does not contain for an exception; it
         is for readers of the file only.
         """
         duration = invocation.duration_ms()
-        # A time-out shows in AWS's figures as the limit itself.
+        # AWS reports a time-out with the limit itself as duration.
         if status == "timeout":
             duration = self._spec.timeout_s * 1e3
         more = {} if failure is None else {"failure": failure}

@@ -20,7 +20,7 @@ _MAX_HEAD_BYTES = 2 << 20  # the runtime client sends its X-Ray cause, up to 1 M
 
 
 class RuntimePort(Protocol):
-    """What one execution environment does with the calls of its runtime client.
+    """Handlers of one execution environment for the calls of its runtime client.
 
     Each of the three posts returns False when no such invocation (or initialisation) is open: AWS's 403.
     """
@@ -29,23 +29,23 @@ class RuntimePort(Protocol):
         """A client connected."""
 
     def disconnected(self, connection: RuntimeConnection) -> None:
-        """A client went away; an open `next` on that connection is void."""
+        """A client disconnected; an open `next` on that connection is void."""
 
     def next(self, connection: RuntimeConnection) -> None:
         """The runtime is ready: answer on `connection`, now or later, with `send_event`."""
 
     def respond(self, request_id: str, body: bytes | None) -> bool:
-        """The handler returned `body`; None when it was over the limit."""
+        """Return the handler returned `body`; None when it was over the limit."""
 
     def fail(self, request_id: str, body: bytes | None) -> bool:
-        """The handler raised; `body` is the runtime client's error document."""
+        """Return the handler raised; `body` is the runtime client's error document."""
 
     def init_failed(self, body: bytes | None) -> bool:
-        """The module could not be imported or has no such handler."""
+        """Return the module could not be imported or has no such handler."""
 
 
 def answer(status: int, body: bytes = b'{"status":"OK"}\n', headers: bytes = b"") -> bytes:
-    """A whole response.
+    """Return a complete HTTP response.
 
     The content type is exactly `application/json`: with a charset the runtime client hands bytes to the
     handler, with none it crashes.
@@ -70,7 +70,7 @@ _UNKNOWN_PATH = _refusal(404, b"UnknownPath")
 
 
 def content_length(head: bytes) -> int:
-    """The declared length of the body; 0 when there is none."""
+    """Return the declared length of the body; 0 when there is none."""
     lower = head.lower()
     at = lower.find(b"\r\ncontent-length:")
     if at < 0:
@@ -91,17 +91,17 @@ class RuntimeConnection(asyncio.Protocol):
         self._discarded = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Remember the way back."""
+        """Keep the transport."""
         self._transport = cast("asyncio.Transport", transport)
         self._port.connected(self)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        """The client is gone."""
+        """Notify the port that the client disconnected."""
         self._transport = None
         self._port.disconnected(self)
 
     def data_received(self, data: bytes) -> None:
-        """Collect one request, drop the body of one that is too large, and act on it when it is whole."""
+        """Collect one request, drop the body of one that is too large, and handle it when it is complete."""
         self._buffer += data
         while self._transport is not None:
             if self._wanted < 0 and not self._read_head():

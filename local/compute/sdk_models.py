@@ -1,7 +1,7 @@
-"""Read the AWS SDK's service models once, in the process that environments are forked from.
+"""Import of the AWS SDK's service models, once in the process that environments are forked from.
 
-Importing this module is the work: each environment that makes a client finds the models in memory that it
-shares with the others, instead of parsing megabytes of JSON by itself. Nothing of a function's own is decided
+The import itself has the effect: each environment that makes a client finds the models in memory that it
+shares with the others, instead of parsing megabytes of JSON. Nothing of a function's own is decided
 here: region, credentials and endpoints are looked up when a client is made.
 """
 

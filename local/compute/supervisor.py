@@ -1,9 +1,9 @@
-"""The process that starts and reaps execution environments; run as a script, by file name.
+"""Supervisor: starts and reaps the processes of execution environments; run as a script, by file name.
 
 It imports third-party modules once and then forks a child per environment ("fork": the imports are shared),
 or lets the child execute a fresh interpreter ("exec"). It stays single-threaded, because a forked copy of a
-process with threads may inherit a lock that nobody holds. Nothing of this project is imported here: the next
-environment must see a change.
+process with threads may inherit a locked lock without its owner. Nothing of this project is imported here:
+the next environment must see a change.
 
 The control socket carries one JSON document per packet:
     in   {"id", "mode", "handler", "env", "cwd", "path"} and two file descriptors, stdout and stderr
@@ -34,13 +34,13 @@ from typing import Any
 
 PACKET_BYTES = 1 << 18
 
-# What the runtime client needs. Not the client itself: it reads the environment while it is loaded.
+# Dependencies of the runtime client. Not the client itself: it reads the environment while it is loaded.
 _CLIENT_NEEDS = ("simplejson", "http.client", "logging", "uuid", "awslambdaric.lambda_context")
 
 
 @dataclass(slots=True)
 class Child:
-    """What a forked child has to become."""
+    """Parameters of a forked child."""
 
     mode: str
     handler: str
@@ -65,7 +65,7 @@ class Supervisor:
         """Import, fork on request, reap. Returns a `Child` in each child, None in the parent at the end."""
         failed = import_all(preload)
         gc.collect()
-        gc.freeze()  # later collections then leave the shared pages alone
+        gc.freeze()  # later collections then leave the shared pages unchanged
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         self._tell({"ready": True, "failed": failed, "threads": _thread_count()})
@@ -104,7 +104,7 @@ class Supervisor:
         return None
 
     def _leave(self) -> None:
-        """In the child: drop what belongs to the supervisor."""
+        """Close in the child what belongs to the supervisor."""
         _own_group(0)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -122,7 +122,7 @@ class Supervisor:
             found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if found is None:
                 return
-            # Before the pid is given free: what the child left behind is still in its group.
+            # Before the pid is reaped: processes that the child left behind are still in its group.
             _kill_group(found.si_pid)
             pid, status, usage = os.wait4(found.si_pid, 0)
             self._children.discard(pid)
@@ -135,31 +135,31 @@ class Supervisor:
             os.waitpid(pid, 0)
 
     def _tell(self, message: dict[str, object]) -> None:
-        # When the host is gone, the poll says so next.
+        # When the host is gone, the next poll reports it.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._control.send(json.dumps(message).encode())
 
 
 def import_all(names: Sequence[str]) -> dict[str, str]:
-    """Import each module; return why some could not be."""
+    """Import each module; return the reasons of those that failed."""
     failed = {}
     for name in (*_CLIENT_NEEDS, *names) if names else ():
         try:
             importlib.import_module(name)
-        except Exception as error:  # noqa: BLE001 - whatever a foreign module raises, the others still help
+        except Exception as error:  # noqa: BLE001 - a broken third-party module must not keep the others from loading
             failed[name] = f"{type(error).__name__}: {error}"
     return failed
 
 
 def become(child: Child) -> None:
-    """Turn this forked process into an execution environment; ends as the runtime client does."""
+    """Turn this forked process into an execution environment; exits as the runtime client does."""
     os.dup2(child.stdout, 1)
     os.dup2(child.stderr, 2)
     os.close(child.stdout)
     os.close(child.stderr)
     os.chdir(child.cwd)
     if child.mode == "exec":
-        # -P, because the path says already where the code is, and in which order.
+        # -P, because the path already lists the code's folders in their order.
         command = [sys.executable, "-P", "-m", "awslambdaric", child.handler]
         os.execve(sys.executable, command, child.env)  # noqa: S606
     os.environ.clear()
@@ -176,7 +176,7 @@ def become(child: Child) -> None:
 
 
 def _forget_shadowed(path: Sequence[str]) -> None:
-    """Unload preloaded modules of which the function or a layer has its own, as if freshly started."""
+    """Unload preloaded modules of which the function or a layer has its own, as in a new interpreter."""
     for folder in path:
         if not os.path.isdir(folder):  # noqa: PTH112
             continue
@@ -188,7 +188,7 @@ def _forget_shadowed(path: Sequence[str]) -> None:
 
 
 def _import_sitecustomize() -> None:
-    """As the start of an interpreter does: errors are shown and do not count."""
+    """Import sitecustomize as the interpreter does at start: errors are printed and ignored."""
     sys.modules.pop("sitecustomize", None)
     try:
         importlib.import_module("sitecustomize")
@@ -200,7 +200,7 @@ def _import_sitecustomize() -> None:
 
 
 def _own_group(pid: int) -> None:
-    """Make the process lead a group; done on both sides of the fork, so that no kill comes too early."""
+    """Make the process lead a group; done on both sides of the fork, so that a kill never comes before it."""
     with contextlib.suppress(OSError):  # the other side was first, or the child is gone
         os.setpgid(pid, pid)
 

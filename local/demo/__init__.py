@@ -1,1 +1,1 @@
-"""The demonstration: a little web site through the whole pipeline, checked and searched."""
+"""Demonstration: a small web site through the whole pipeline, checked and searched."""

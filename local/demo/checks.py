@@ -1,4 +1,4 @@
-"""Whether what came out is what the site's catalogue says should come out."""
+"""Comparison of the demonstration's results with the site's catalogue."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def outcome(job: Job) -> str:
-    """ "done", or the precise code that the job ended with."""
+    """Return "done", or the error code that the job failed with."""
     return job.status if job.error is None else job.error.cause or job.error.code
 
 
 def differences(site: str, jobs: Iterable[Job]) -> list[str]:
-    """What differs from the catalogue, a sentence each; empty when all is as it should be."""
+    """Return the differences from the catalogue, a sentence each; empty when there are none."""
     found = {job.url: job for job in jobs}
     problems = []
     for page in PAGES:
@@ -35,7 +35,7 @@ def differences(site: str, jobs: Iterable[Job]) -> list[str]:
 
 
 def ranking_problem(found: SearchResponse, expected_url: str) -> str | None:
-    """None when the best result is from `expected_url`."""
+    """Return None when the best result is from `expected_url`, else a sentence."""
     if not found.results:
         return f"the search found nothing, expected {expected_url}"
     first = found.results[0].source_url
@@ -43,7 +43,7 @@ def ranking_problem(found: SearchResponse, expected_url: str) -> str | None:
 
 
 def stages_passed(statuses: Sequence[str]) -> Mapping[str, int]:
-    """How many documents are through each stage; a failed one is through all of them."""
+    """Return how many documents have passed each stage; a failed one has passed all of them."""
     order = ("pending", "scraping", "chunking", "embedding", "done", "failed")
     ranks = [order.index(status) for status in statuses]
     return {

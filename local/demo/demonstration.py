@@ -1,4 +1,4 @@
-"""What the demonstration does with a running stack."""
+"""Steps of the demonstration on a running stack."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TOP: Final = 3
 
 
 def demonstrate(screen: Console, info: dict[str, Any], urls: Sequence[str], corpus: str | None) -> list[str]:
-    """Index `urls`, or the built-in site and search it; what is wrong, a sentence each.
+    """Index `urls`, or the built-in site and search it; return the problems, a sentence each.
 
     Raises ApiError.
     """
@@ -50,7 +50,7 @@ def demonstrate(screen: Console, info: dict[str, Any], urls: Sequence[str], corp
 def _index(
     screen: Console, client: Client, urls: Sequence[str], corpus: str | None
 ) -> tuple[list[Job], str | None]:
-    """The jobs at their end, and what to say when some did not get there in time."""
+    """Return the finished jobs, and a sentence when some did not finish in time."""
     screen.print(f"indexing {len(urls)} document{'s' if len(urls) > 1 else ''}")
     with StageBars(screen, len(urls)) as bars:
         try:

@@ -1,4 +1,4 @@
-"""How far documents are: live bars on a terminal, a line per change elsewhere."""
+"""Progress of documents: live bars on a terminal, a line per change elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class StageBars:
-    """Shows the stages of `total` documents; `update` with each change of a job."""
+    """Progress of `total` documents by stage; call `update` with each change of a job."""
 
     def __init__(self, screen: Console, total: int) -> None:
         self._screen = screen
@@ -25,7 +25,7 @@ class StageBars:
         self._bars: dict[str, int] = {}
 
     def __enter__(self) -> Self:
-        """Start to draw."""
+        """Start drawing."""
         if self._screen.is_terminal:
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
@@ -43,7 +43,7 @@ class StageBars:
             self._progress.stop()
 
     def update(self, job: Job) -> None:
-        """A job has a new status."""
+        """Record the new status of a job."""
         self._statuses[job.job_id] = job.status
         if self._progress is not None:
             for name, passed in stages_passed(list(self._statuses.values())).items():

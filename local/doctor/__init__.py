@@ -1,1 +1,1 @@
-"""What may be missing or wrong on a machine, and how to mend it."""
+"""Checks of a machine for missing or broken prerequisites, with remedies."""

@@ -1,4 +1,4 @@
-"""All checks, one after the other."""
+"""All checks, in order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from local.doctor.template import template
 
 
 def examine(repository: Path, state: Path) -> Iterator[Finding]:
-    """What is well and what is not, as it is found out.
+    """Yield the findings of all checks, in order.
 
     Nothing is changed, except that the database's programs are copied where the next start would copy them.
     """
@@ -30,6 +30,6 @@ def examine(repository: Path, state: Path) -> Iterator[Finding]:
     for about, check in checks:
         try:
             yield from check()
-        except Exception as error:  # noqa: BLE001 - a check that breaks is a finding, and the others go on
+        except Exception as error:  # noqa: BLE001 - a check that breaks is a finding, and the others continue
             text = f"could not be checked: {type(error).__name__}: {error}"
             yield wrong(about, text, "what else is wrong with it stays unknown", "make setup")

@@ -1,4 +1,4 @@
-"""What a check says."""
+"""Finding of a check."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ Verdict = Literal["ok", "note", "wrong"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at. `note` is worth knowing and harms nothing."""
+    """Result of one check. A `note` is information and no failure."""
 
     about: str
     verdict: Verdict
     text: str
-    """What is there, or what is wrong with it."""
+    """State or problem."""
     affects: str = ""
-    """What does not work, or may not."""
+    """Effect of the problem."""
     mend: str = ""
-    """What to do about it: a command, or a sentence."""
+    """Remedy: a command, or a sentence."""
 
 
 def ok(about: str, text: str) -> Finding:
-    """All is well."""
+    """Return a finding without a problem."""
     return Finding(about, "ok", text)
 
 
 def note(about: str, text: str, affects: str, mend: str = "") -> Finding:
-    """Worth knowing."""
+    """Return a note."""
     return Finding(about, "note", text, affects, mend)
 
 
 def wrong(about: str, text: str, affects: str, mend: str) -> Finding:
-    """Something will not work."""
+    """Return a problem."""
     return Finding(about, "wrong", text, affects, mend)

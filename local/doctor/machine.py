@@ -1,4 +1,4 @@
-"""Checks of the machine and of what earlier stacks left on it."""
+"""Checks of the machine and of processes that earlier stacks left running."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from local.stack.state import StateFolder
 
 _MB: Final = 1 << 20
 NEEDED_MB: Final = 300
-"""A fresh stack takes about 100 MB: the database's own files, its log of changes, logs."""
+"""A new stack takes about 100 MB: the database's files, its write-ahead log, logs."""
 COMFORTABLE_MB: Final = 2000
 
 
 def ports() -> Iterator[Finding]:
-    """Whether a program may listen on the loopback address, and another reach it."""
+    """Check that a program can listen on the loopback address, and that another can connect."""
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
@@ -35,7 +35,7 @@ def ports() -> Iterator[Finding]:
 
 
 def disk(state: Path) -> Iterator[Finding]:
-    """Space for the state folder and for the folder of temporary files."""
+    """Check free space for the state folder and for the folder of temporary files."""
     import tempfile
 
     for about, folder in (("disk", _existing(state)), ("temporary files", Path(tempfile.gettempdir()))):
@@ -51,7 +51,7 @@ def disk(state: Path) -> Iterator[Finding]:
 
 
 def stacks(state: Path) -> Iterator[Finding]:
-    """What runs on the state folder, or is left of what was killed."""
+    """Check for processes that run on the state folder, or that a killed stack left behind."""
     about = "stack"
     folder = StateFolder(state)
     pid = folder.running_pid()

@@ -1,4 +1,4 @@
-"""Checks of what has to be installed: Python, the environments, Postgres."""
+"""Checks of installed programs: Python, the environments, Postgres."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _RUNTIME: Final = re.compile(r"^\s*Runtime:\s*python(\d+\.\d+)\s*$", re.MULTILIN
 
 
 def python(template: Path, version: tuple[int, int] = sys.version_info[:2]) -> Iterator[Finding]:
-    """This interpreter, beside the one that Lambda runs."""
+    """Check this interpreter's version against that of Lambda."""
     ours = ".".join(map(str, version))
     if version < OLDEST:
         affects = "neither the project nor AWS's runtime client can be imported"
@@ -49,7 +49,7 @@ def python(template: Path, version: tuple[int, int] = sys.version_info[:2]) -> I
 
 
 def environment(repository: Path) -> Iterator[Finding]:
-    """The environment that this command runs in."""
+    """Check the environment that this command runs in."""
     missing = [name for name in _MODULES if importlib.util.find_spec(name) is None]
     if missing:
         text = f"{', '.join(missing)} cannot be imported"
@@ -65,7 +65,7 @@ def environment(repository: Path) -> Iterator[Finding]:
 
 
 def ministack(interpreter: Path) -> Iterator[Finding]:
-    """The environment of the AWS endpoint."""
+    """Check the environment of the AWS endpoint."""
     about = ".venv-ministack"
     if not interpreter.exists():
         yield wrong(about, f"{interpreter} is missing", _NO_AWS, "make setup")
@@ -79,7 +79,7 @@ def ministack(interpreter: Path) -> Iterator[Finding]:
 
 
 def postgres() -> Iterator[Finding]:
-    """Whether the server's programs run as the account that the server will have."""
+    """Check that the server's programs run as the account that the server will have."""
     from local.backends.postgres_home import (
         BIN_ENV,
         PostgresUnavailable,
@@ -108,7 +108,7 @@ def postgres() -> Iterator[Finding]:
 
 
 def _run(command: list[str], cwd: Path | None = None, **options: object) -> str:
-    """Empty when the command succeeded, else the end of what it said."""
+    """Return an empty text when the command succeeded, else the end of its output."""
     try:
         done: subprocess.CompletedProcess[str] = subprocess.run(  # type: ignore[call-overload]
             command,

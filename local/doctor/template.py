@@ -1,4 +1,4 @@
-"""Checks of template.yaml, by what the stack itself does with it."""
+"""Check of template.yaml, by the code that the stack uses."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _REGION = "eu-west-1"
 
 
 def template(path: Path) -> Iterator[Finding]:
-    """Whether it can be translated, and whether queues hide messages for long enough."""
+    """Check that it can be translated, and that queues' visibility time-outs are long enough."""
     from local.template.intrinsics import TemplateError
     from local.template.template import Template
     from local.template.translation import translate
 
     about = "template"
-    # What a stack would find out by itself; any value will do here.
+    # Parameters that a stack supplies itself; any value will do here.
     found_out = {"MembershipUrl": "http://127.0.0.1:1", "EmbeddingBaseUrl": "http://127.0.0.1:1/v1"}
     try:
         translated, parameters = translate(path, found_out, {}, _REGION)

@@ -1,1 +1,1 @@
-"""Deploys the built template into an AWS emulator, with that emulator's own Lambda, queues and gateway."""
+"""Deployment of the built template into an AWS emulator that has its own Lambda, queues and gateway."""

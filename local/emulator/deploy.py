@@ -1,10 +1,10 @@
-"""Deploy the template into an AWS emulator.
+"""Deployment of the template into an AWS emulator.
 
     python -m local.emulator.deploy --endpoint URL --database-url URL --parameter KEY=VALUE …
 
 The emulator runs everything by its own Lambda, queues, event source mappings and API gateway; Postgres, the
-embedding endpoint and Membership are elsewhere, as on AWS, and are named by `--parameter`. The URL of the
-API is the only thing on standard output.
+embedding endpoint and Membership are elsewhere, as on AWS, and are named by `--parameter`. Standard output is
+the URL of the API and nothing else.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ TOKENIZER: Final = "tokenizer/wordllama-256.json"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to deploy, and where to."""
+    """Options of the deployment."""
 
     endpoint: str
     database_url: str
-    """As the functions reach it."""
+    """Endpoint as the functions reach it."""
     parameters: Mapping[str, str]
     folder: Path
-    """For the build and the layers of the functions; for an unchanged deployment, what was built."""
+    """Folder for the build and the functions' layers; for an unchanged deployment, the build."""
     stack: str = "indexmill-dev"
     region: str = "eu-west-1"
     unchanged: bool = False
-    """Deploy what `make build` made, for an emulator that runs Lambda's own images."""
+    """Deploy the output of `make build`, for an emulator that runs Lambda's own images."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """What came of it."""
+    """Result of the deployment."""
 
     api_url: str
     resources: Mapping[str, str]
@@ -54,7 +54,7 @@ class Deployment:
 
 
 def deploy(options: Options) -> Deployment:
-    """Build, deploy, put the layers where the functions look for them, and migrate. Raises EmulatorFailed."""
+    """Build, deploy, place the layers in the functions' path, and migrate. Raises EmulatorFailed."""
     emulator = Emulator(options.endpoint.rstrip("/"), options.region)
     parameters = {"DatabaseUrlSecretArn": emulator.keep_secret(SECRET, options.database_url)}
     host: HostRuntime | None = None
@@ -79,7 +79,7 @@ def deploy(options: Options) -> Deployment:
 
 
 def _mount_layers(emulator: Emulator, resources: Mapping[str, str], host: HostRuntime) -> None:
-    """Give the functions the layers that the emulator attached to them, checked against the template."""
+    """Mount the layers that the emulator attached to the functions, checked against the template."""
     for function, names in host.layers.items():
         attached = emulator.layers(resources[function])
         if len(attached) != len(names):

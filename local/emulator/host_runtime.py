@@ -1,4 +1,4 @@
-"""Runs the functions of a build on this machine's Python, in an emulator that has no Lambda images.
+"""Runtime for the functions of a build on this machine's Python, in an emulator that has no Lambda images.
 
 AWS gives a `python3.13` function its interpreter, its runtime client and its layers below /opt. An emulator
 without containers gives a `provided.al2023` function none of these, only its code and the Runtime API, and
@@ -20,13 +20,13 @@ RUNTIME: Final = "provided.al2023"
 BOOTSTRAP: Final = "bootstrap"
 SUBSTITUTED: Final = "substituted.yaml"
 _RUNTIME_CLIENT: Final = ("awslambdaric", "simplejson", "snapshot-restore-py")
-"""The distributions of the runtime client; a function sees no other package of this environment."""
+"""Distributions of the runtime client; a function sees no other package of this environment."""
 
 
 class HostRuntime:
-    """One build in `folder`, an absolute path, and what its functions run with.
+    """One build in `folder`, an absolute path, with the runtime of its functions.
 
-    build/     what `sam build` makes; it deletes whatever else lies there
+    build/     output of `sam build`, which deletes everything else there
     layers/    the deployed layers, unpacked, by their content
     opt/       a link to each layer in use, by its logical id
     runtime/   links to the runtime client
@@ -36,22 +36,22 @@ class HostRuntime:
         self.build = folder / "build"
         self.unpacked = folder / "layers"
         self.layers: dict[str, list[str]] = {}
-        """The layers of each function by logical ids, in the function's order; known after `substitute`."""
+        """Layers of each function by logical ids, in the function's order; known after `substitute`."""
         self._opt = folder / "opt"
         self._client = folder / "runtime"
         for made in (self.unpacked, self._opt, self._client):
             made.mkdir(parents=True, exist_ok=True)
 
     def layer(self, name: str) -> Path:
-        """Where the functions see the layer with the logical id `name`."""
+        """Return the path where the functions see the layer with the logical id `name`."""
         return self._opt / name
 
     def mount(self, name: str, unpacked: Path) -> None:
-        """Let the functions see `unpacked` as the layer `name`."""
+        """Make `unpacked` visible to the functions as the layer `name`."""
         _link(self.layer(name), unpacked)
 
     def substitute(self) -> Path:
-        """Make what was built run on this machine; returns the template to deploy, beside the built one.
+        """Make the build run on this machine; returns the template to deploy, beside the built one.
 
         The template gets another runtime, and each function's folder one more file.
         """
@@ -83,7 +83,7 @@ def _link(link: Path, target: Path) -> None:
 
 
 def _bootstrap(path: list[Path]) -> str:
-    """The program that the emulator starts: `path` comes behind the function's own folder."""
+    """Return the program that the emulator starts: `path` comes behind the function's own folder."""
     packages = "".join(f":{shlex.quote(str(entry))}" for entry in path)
     return (
         "#!/bin/sh\n"

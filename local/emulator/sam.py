@@ -1,4 +1,4 @@
-"""Runs `sam` of its own environment, against an emulator."""
+"""`sam` of its own environment, against an emulator."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _sam(arguments: Iterable[str], region: str, **variables: str) -> None:
         raise EmulatorFailed(f"{SAM} is missing; run: make setup-all")
     state = SAM.parents[1] / "state"
     state.mkdir(exist_ok=True)
-    # Nobody's own account: an emulator takes any key, and nothing else may ever get one.
+    # Dummy credentials: an emulator accepts any key, and real ones must not reach it.
     stripped = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     environment = stripped | {
         "AWS_ACCESS_KEY_ID": "test",

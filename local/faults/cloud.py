@@ -1,4 +1,4 @@
-"""A running stack as those see it who break it and look at what is left."""
+"""Client of a running stack for tests that inject faults and check the results."""
 
 from __future__ import annotations
 
@@ -43,38 +43,38 @@ _LATER: Final = (
 
 @dataclass(frozen=True)
 class Cloud:
-    """Made from what `up --json` tells."""
+    """Running stack, made from the output of `up --json`."""
 
     info: Mapping[str, Any]
 
     @cached_property
     def control(self) -> FaultControl:
-        """Where its faults are switched."""
+        """Fault control of the stack."""
         return FaultControl(control_folder(Path(self.info["state"])))
 
     @cached_property
     def client(self) -> Client:
-        """The first caller's client."""
+        """API client of the first caller."""
         return Client(self.info["gateway"], self.info["api_key"])
 
     @cached_property
     def sqs(self) -> SQSClient:
-        """Its SQS."""
+        """SQS client."""
         return self._aws("sqs", self.info["aws_endpoint"])  # type: ignore[no-any-return]
 
     @cached_property
     def s3(self) -> S3Client:
-        """Its S3."""
+        """S3 client."""
         return self._aws("s3", self.info["aws_endpoint"])  # type: ignore[no-any-return]
 
     @cached_property
     def dynamodb(self) -> DynamoDBClient:
-        """Its DynamoDB."""
+        """DynamoDB client."""
         return self._aws("dynamodb", self.info["aws_endpoint"])  # type: ignore[no-any-return]
 
     @cached_property
     def functions(self) -> LambdaClient:
-        """Its Lambda API."""
+        """Lambda client."""
         return self._aws("lambda", self.info["invoke_endpoint"])  # type: ignore[no-any-return]
 
     @property
@@ -88,11 +88,11 @@ class Cloud:
             each.close()
 
     def database(self) -> psycopg.Connection[tuple[Any, ...]]:
-        """A connection in which every statement is a transaction."""
+        """Open a connection in autocommit mode."""
         return psycopg.connect(self.info["database_url"], autocommit=True, connect_timeout=5)
 
     def depths(self) -> dict[str, int]:
-        """Messages in each queue, whether visible, in flight or delayed."""
+        """Return the messages in each queue: visible, in flight and delayed together."""
         found = {}
         for name, url in self.queues.items():
             answer = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=list(_DEPTHS))
@@ -100,25 +100,25 @@ class Cloud:
         return found
 
     def set_visibility(self, seconds: int) -> None:
-        """How long every queue hides what it handed out, from the next receive on."""
+        """Set the visibility timeout of every queue, from the next receive on."""
         for url in self.queues.values():
             self.sqs.set_queue_attributes(QueueUrl=url, Attributes={"VisibilityTimeout": str(seconds)})
 
     def set_batch_size(self, size: int) -> None:
-        """How many messages the event sources hand over at once, from the next receive on."""
+        """Set the batch size of the event sources, from the next receive on."""
         for mapping in self.functions.list_event_source_mappings()["EventSourceMappings"]:
             self.functions.update_event_source_mapping(UUID=mapping["UUID"], BatchSize=size)
 
     def sweep(self) -> str:
-        """Run the sweeper now, whatever comes of it; the id of its invocation."""
+        """Run the sweeper now, ignoring its result; return the id of its invocation."""
         answer = self.functions.invoke(FunctionName="OrchestratorSweeper", Payload=b"{}")
         return answer["ResponseMetadata"]["RequestId"]
 
     def pass_time(self, held_s: float = 0.0) -> None:
-        """Let the sweeper believe that two minutes passed: claims ran out, what was sent is settled.
+        """Age all claims and sent messages by two minutes: claims expire, sent messages count as old.
 
-        A claim only keeps two senders apart: with it gone there are more copies, never fewer. One that is
-        held for less than `held_s` seconds stays: whoever holds it is at work.
+        A claim only keeps two senders apart: without it there are more copies, never fewer. A claim
+        younger than `held_s` seconds is kept: its owner is still sending.
         """
         with self.database() as connection:
             connection.execute(_CLAIMS_END, (CLAIM_S - held_s, CLAIM_S))

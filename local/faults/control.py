@@ -1,13 +1,13 @@
-"""The folder through which faults are switched on, counted and told, by all processes at once.
+"""Fault control folder: rules, toxics and records of faults, shared by all processes of a stack.
 
-rules.json      what is to go wrong now, and whether calls are traced; replaced as a whole
-toxics.json     what ails connections now, by the name of the proxy; replaced as a whole
-skews.json      how many seconds the clocks of functions are wrong; replaced as a whole
+rules.json      active rules, and whether calls are traced; replaced as a whole
+toxics.json     active toxics, by the name of the proxy; replaced as a whole
+skews.json      clock skew of functions in seconds; replaced as a whole
 counts/<rule>   how many calls a rule has seen, under a lock, so that exactly one process is hit
-marks.jsonl     the jobs that a mark stands for, as their messages told
+marks.jsonl     jobs by mark, as found in messages
 fired.jsonl     each fault that happened
 sent.jsonl      each message that a function sent, with its attributes
-trace.jsonl     each call that changes something outside, in the order of their beginnings
+trace.jsonl     each call with an external effect, in the order in which they began
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _JOB: Final = re.compile(r'"job_id":\s*"([\w-]{8,100})"')
 
 
 class FaultControl:
-    """One side of the folder: whoever switches, and every process that looks."""
+    """Fault control folder, for the test that sets faults and for every process that applies them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -46,10 +46,10 @@ class FaultControl:
         self._jobs: dict[str, set[str]] = defaultdict(set)
         self._jobs_size = 0
 
-    # Who switches.
+    # For tests:
 
     def prepare(self, rules: Iterable[Rule] = ()) -> None:
-        """Begin anew with these rules."""
+        """Reset all records and activate these rules."""
         (self.folder / "counts").mkdir(parents=True, exist_ok=True)
         for name in ("fired.jsonl", "marks.jsonl", "sent.jsonl", "trace.jsonl"):
             (self.folder / name).write_bytes(b"")
@@ -58,10 +58,10 @@ class FaultControl:
         self.skew()
 
     def arm(self, rules: Iterable[Rule] = (), *, trace: bool = False, only: str = "") -> None:
-        """Let exactly these rules hold from now on; counters of the same name begin anew.
+        """Activate exactly these rules; counters of the same name start from zero.
 
-        Of several that hit the same call the first befalls it. `trace` keeps what is called, with `only` just
-        where the event has that mark or there is no event.
+        Of several rules that match the same call the first applies. `trace` records calls, with `only` just
+        those whose event has that mark or that have no event.
         """
         chosen = list(rules)
         for rule in chosen:
@@ -69,32 +69,32 @@ class FaultControl:
         self._replace(_RULES, {"trace": trace, "only": only, "rules": [rule.document() for rule in chosen]})
 
     def ail(self, **toxics: Toxic) -> None:
-        """Let exactly these toxics ail connections from now on, by the name of the proxy; none heals all."""
+        """Activate exactly these toxics, by the name of the proxy; none removes all."""
         self._replace(_TOXICS, {name: toxic.document() for name, toxic in toxics.items()})
 
     def skew(self, **seconds: float) -> None:
-        """Let these functions' clocks, and no others, be wrong from their next invocations on."""
+        """Skew the clocks of exactly these functions from their next invocations on."""
         self._replace(_SKEWS, seconds)
 
     def fired(self) -> list[dict[str, Any]]:
-        """The faults that happened: `rule`, `place`, `pid`, `at`."""
+        """Return the faults that happened: `rule`, `place`, `pid`, `at`."""
         return _lines(self.folder / "fired.jsonl")
 
     def traced(self) -> list[dict[str, Any]]:
-        """The calls that were traced: `place`, `pid`, `request`."""
+        """Return the traced calls: `place`, `pid`, `request`."""
         return _lines(self.folder / "trace.jsonl")
 
     def sent(self) -> str:
-        """All messages that functions sent, each as a line of JSON."""
+        """Return all messages that functions sent, each as a line of JSON."""
         try:
             return (self.folder / "sent.jsonl").read_text(encoding="utf-8")
         except FileNotFoundError:
             return ""
 
-    # Every process that looks.
+    # For every process under test:
 
     def begins(self, event: str) -> None:
-        """An invocation begins: note which jobs the marks in its messages stand for."""
+        """Record at the start of an invocation the jobs that belong to the marks in its messages."""
         self._refresh()
         marks = {mark for mark in self._marks() if mark in event}
         for body in _bodies(event) if marks else ():
@@ -103,7 +103,7 @@ class FaultControl:
                     _append(self.folder / "marks.jsonl", {"mark": mark, "job": job[1]})
 
     def toxic(self, proxy: str) -> Toxic | None:
-        """What ails the connections of a proxy now."""
+        """Return the active toxic of a proxy."""
         seen = _version(self.folder / _TOXICS)
         if seen != self._toxics_seen:
             document = json.loads((self.folder / _TOXICS).read_text(encoding="utf-8")) if seen else {}
@@ -112,7 +112,7 @@ class FaultControl:
         return self._toxics.get(proxy)
 
     def skew_of(self, function: str) -> float:
-        """How many seconds a function's clock is ahead."""
+        """Return the clock skew of a function in seconds."""
         try:
             text = (self.folder / _SKEWS).read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -120,24 +120,24 @@ class FaultControl:
         return float(json.loads(text).get(function, 0.0))
 
     def befell(self, proxy: str, toxic: Toxic) -> None:
-        """Note that a toxic befell a connection."""
+        """Record that a toxic hit a connection."""
         told = {"rule": f"{proxy} {toxic.effect}", "place": proxy, "pid": os.getpid(), "at": time.time()}
         _append(self.folder / "fired.jsonl", told)
 
     def sends(self, messages: Iterable[Any]) -> None:
-        """Note messages that a function is about to send."""
+        """Record messages that a function is about to send."""
         for each in messages:
             _append(self.folder / "sent.jsonl", each)
 
     def meet(self, place: str, *, event: str = "", request: str = "", write: bool = True) -> Rule | None:
-        """Note a call that is about to happen; the fault that befalls it, if one does."""
+        """Count a call that is about to happen; return the fault that applies to it, if any."""
         self._refresh()
         if self._tracing and write and self._is_sought(event):
             _append(self.folder / "trace.jsonl", {"place": place, "pid": os.getpid(), "request": request})
         concerned = [
             rule for rule in self._rules if rule.concerns(place, event, self._jobs.get(rule.mark, ()))
         ]
-        # Every rule counts the call, whichever befalls it.
+        # Every matching rule counts the call, whichever applies to it.
         hits = [rule for rule in concerned if self._hit(rule)]
         if not hits:
             return None
@@ -176,8 +176,8 @@ class FaultControl:
         fresh.replace(self.folder / name)
 
     def _hit(self, rule: Rule) -> bool:
-        """Count one call of the rule; whether it is one of those that are hit."""
-        if rule.share < 1.0 and random.random() >= rule.share:  # noqa: S311 - chance, not secrecy
+        """Count one call of the rule; return whether it is one of those that are hit."""
+        if rule.share < 1.0 and random.random() >= rule.share:  # noqa: S311 - no cryptography
             return False
         counter = os.open(self.folder / "counts" / rule.counter, os.O_RDWR | os.O_CREAT, 0o666)
         try:
@@ -190,9 +190,9 @@ class FaultControl:
 
 
 def _version(path: Path) -> tuple[int, int] | None:
-    """Something else for each content of a file that is only ever replaced; None when there is none."""
+    """Return a value that differs for each content of an atomically replaced file; None without the file."""
     try:
-        found = os.stat(path)  # noqa: PTH116 - on every call
+        found = os.stat(path)  # noqa: PTH116 - runs on every call
     except OSError:
         return None
     # A replaced file has another inode, also within one tick of the clock.
@@ -200,7 +200,7 @@ def _version(path: Path) -> tuple[int, int] | None:
 
 
 def _bodies(event: str) -> list[str]:
-    """The messages of an event of a queue; nothing for other events."""
+    """Return the message bodies of a queue event; nothing for other events."""
     try:
         return [str(record["body"]) for record in json.loads(event)["Records"]]
     except (ValueError, KeyError, TypeError):
@@ -208,7 +208,7 @@ def _bodies(event: str) -> list[str]:
 
 
 def _append(path: Path, document: dict[str, Any]) -> None:
-    """Add a line; one write to a file that is open for appending is never torn."""
+    """Append a line: a single write to a file opened for appending is atomic."""
     line = json.dumps(document).encode() + b"\n"
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     try:
@@ -222,5 +222,5 @@ def _lines(path: Path) -> list[dict[str, Any]]:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return []
-    # Without an end the last line is still being written.
+    # A last line without a newline is still being written.
     return [json.loads(line) for line in text.split("\n")[:-1] if line]

@@ -1,4 +1,4 @@
-"""The host's part while faults are switched on: proxies between the functions and what they connect to."""
+"""Fault proxies between the functions and the services that they connect to."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from local.faults.proxy import FaultProxy
 from local.template.spec import FunctionSpec
 
 PROXIED: Final = {"DATABASE_URL": "postgres", "EMBEDDING_BASE_URL": "embeddings"}
-"""Variables of functions that hold an address, and the name of the proxy before it."""
+"""Variables of functions that contain an address, and the name of the proxy in front of it."""
 
 
 class Proxies:
-    """A proxy before each address that functions are told; toxics come from the control folder."""
+    """One proxy in front of each address in the functions' variables; toxics come from the control folder."""
 
     def __init__(self, control: FaultControl) -> None:
         self._control = control
         self._running: dict[tuple[str, str, int], tuple[FaultProxy, int]] = {}
 
     async def start(self, functions: Sequence[FunctionSpec]) -> list[FunctionSpec]:
-        """Start; the functions, told the proxies' addresses."""
+        """Start the proxies; return the functions with the proxies' addresses."""
         return [
             replace(
                 function,

@@ -1,4 +1,4 @@
-"""Pages to index, each with a sentence that no other page has."""
+"""Pages to index, each with a sentence that is unique to it."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _TEXT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One written page."""
+    """A written page."""
 
     token: str
     path: str
-    """On the site, with its slash."""
+    """Path on the site, with its slash."""
     sentence: str
 
 
 def write_page(root: Path, token: str, size: Size = "small") -> Page:
     """Write the page of `token` below the site's folder; the text of a large one has more than 60 kB."""
-    # Chance from the token, so that pages differ in meaning too and each is found among very many.
+    # Random words from the token: pages differ in meaning too, and search finds each among many.
     first, second, third, fourth, fifth = random.Random(token).sample(_WORDS.split(), 5)  # noqa: S311
     sentence = f"The {first} {second} of {token} trades a {third} for the {fourth} {fifth}."
     folder = root / "pages"

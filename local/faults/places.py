@@ -1,4 +1,4 @@
-"""Names of the places at which something can go wrong, read off the calls themselves."""
+"""Names of the calls at which a fault can be injected, derived from the calls themselves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STACK: Final = "indexmill-"
 
 
 def aws_place(service: str, operation: str, parameters: Mapping[str, Any]) -> tuple[str, bool]:
-    """An AWS call's place without its function, and whether it changes something."""
+    """Return an AWS call's name without its function, and whether it changes something."""
     target = ""
     if url := parameters.get("QueueUrl"):
         target = str(url).rpartition("/")[2].removeprefix(_STACK)
@@ -32,13 +32,13 @@ def aws_place(service: str, operation: str, parameters: Mapping[str, Any]) -> tu
 
 
 def _item(parameters: Mapping[str, Any]) -> str:
-    """The first part of an item's key: what kind of item it is."""
+    """Return the first part of an item's key: its kind."""
     key = parameters.get("Item") or parameters.get("Key") or {}
     return str(key.get("pk", {}).get("S", "")).partition("#")[0]
 
 
 def sql_place(statement: str | bytes) -> tuple[str, bool]:
-    """A statement's place without its function, and whether it changes something.
+    """Return a statement's name without its function, and whether it changes something.
 
     >>> sql_place("WITH a AS (UPDATE jobs SET x = 1) INSERT INTO outbox SELECT 1")
     ('postgres.execute@update-jobs,insert-outbox', True)
@@ -59,6 +59,6 @@ def sql_place(statement: str | bytes) -> tuple[str, bool]:
 
 
 def http_place(method: str, url: str) -> tuple[str, bool]:
-    """An HTTP call's place without its function; each counts as a change: it costs somebody something."""
+    """Return an HTTP call's name without its function; each counts as a change, because it has a cost."""
     target = _HTTP.get(urlsplit(url).path.rpartition("/")[2], "page")
     return f"http.{method.lower()}@{target}", True

@@ -1,4 +1,4 @@
-"""The event sources' own SQS calls, with faults."""
+"""Fault injection into the event sources' own SQS calls."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from local.faults.control import FaultControl
 from local.triggers.sqs_client import SqsClient, SqsError
 
 NAME: Final = "poller"
-"""Stands for the function in these calls' places."""
+"""Function name in the names of these calls."""
 
 
 class FaultySqsClient(SqsClient):
-    """Calls for one queue that fail when told to. It cannot be killed: on AWS it is not ours."""
+    """SQS client of one queue whose calls can fail. It cannot be killed: on AWS the poller is not ours."""
 
     def __init__(self, endpoint: str, queue_url: str, *, region: str, control: FaultControl) -> None:
         super().__init__(endpoint, queue_url, region=region)

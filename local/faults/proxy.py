@@ -1,4 +1,4 @@
-"""A TCP proxy on a port of its own that does to connections what networks do."""
+"""TCP proxy on its own port that simulates network faults."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _LOOK_S: Final = 0.02
 _RESET: Final = struct.pack("ii", 1, 0)
 
 Choose = Callable[[], Toxic | None]
-"""What ails connections now."""
+"""Returns the active toxic."""
 Tell = Callable[[Toxic], None]
-"""Hears of each connection that a toxic with a number of times befell."""
+"""Called for each connection that a toxic with a limit on `times` hit."""
 
 
 class FaultProxy:
-    """Passes connections on to `host` and `port`; `choose` is asked whenever bytes are on their way."""
+    """Forwards connections to `host` and `port`; `choose` is called whenever bytes arrive."""
 
     def __init__(self, host: str, port: int, choose: Choose, tell: Tell = lambda _: None) -> None:
         self._target = (host, port)
@@ -35,14 +35,14 @@ class FaultProxy:
         self._last: Toxic | None = None
 
     async def start(self) -> int:
-        """Listen on 127.0.0.1; the port."""
+        """Listen on 127.0.0.1; return the port."""
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         self._watch = asyncio.create_task(self._cut_while_told(), name="fault-proxy")
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
     async def stop(self) -> None:
-        """Cut every connection and close the port."""
+        """Reset every connection and close the port."""
         if self._watch is not None:
             self._watch.cancel()
         if self._server is not None:
@@ -51,14 +51,14 @@ class FaultProxy:
             connection.cut()
 
     def now(self) -> Toxic | None:
-        """What ails connections now; counts begin anew with each other toxic."""
+        """Return the active toxic; counts start from zero with each other toxic."""
         toxic = self._choose()
         if toxic != self._last:
             self._last, self._hits = toxic, 0
         return toxic
 
     def hit(self, toxic: Toxic) -> bool:
-        """Whether a toxic with a number of times befalls one more connection."""
+        """Return whether a toxic with a limit on `times` hits one more connection."""
         if toxic.times is not None and self._hits >= toxic.times:
             return False
         self._hits += 1
@@ -95,7 +95,7 @@ class FaultProxy:
 
 
 class _Connection:
-    """The two directions of one connection."""
+    """Two directions of one connection."""
 
     def __init__(self, proxy: FaultProxy, near: asyncio.StreamWriter, far: asyncio.StreamWriter) -> None:
         self._proxy = proxy
@@ -104,7 +104,7 @@ class _Connection:
         self._left: int | None = None
 
     async def ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """From the client."""
+        """Forward from the client."""
         while piece := await reader.read(_PIECE):
             toxic = self._proxy.now()
             if toxic is not None and toxic.effect == "swallow_reply" and toxic.pattern.encode() in piece:
@@ -113,7 +113,7 @@ class _Connection:
         writer.write_eof()
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """To the client."""
+        """Forward to the client."""
         while piece := await reader.read(_PIECE):
             toxic = self._proxy.now()
             if self._swallow is not None:
@@ -142,7 +142,7 @@ class _Connection:
 
     async def _pass(self, toxic: Toxic | None, writer: asyncio.StreamWriter, piece: bytes) -> None:
         if toxic is not None and toxic.effect == "blackhole":
-            # Held, not lost: when the network is back, what was sent arrives.
+            # Buffered, not lost: the bytes arrive once the toxic is removed.
             while (now := self._proxy.now()) is not None and now.effect == "blackhole":
                 await asyncio.sleep(_LOOK_S)
         elif toxic is not None and toxic.effect == "latency":
@@ -156,13 +156,13 @@ class _Connection:
             _abort(writer)
 
     def close(self) -> None:
-        """Close both sides once what was written is out."""
+        """Close both sides once all written data is sent."""
         for writer in self._writers:
             writer.close()
 
 
 def _abort(writer: asyncio.StreamWriter) -> None:
-    """Close with a reset, as a machine does that knows nothing of the connection."""
+    """Close with a reset, as a machine does that does not know the connection."""
     sock = writer.get_extra_info("socket")
     with contextlib.suppress(OSError):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)

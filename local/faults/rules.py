@@ -1,13 +1,13 @@
-"""What is to go wrong, where, and which time.
+"""Fault rules: which fault, at which calls, and which of them.
 
-A place is named `Function/service.operation@target`, for example `ScraperWorker/s3.PutObject@raw`,
+A call is named `Function/service.operation@target`, for example `ScraperWorker/s3.PutObject@raw`,
 `OrchestratorResults/postgres.commit`, `EmbeddingWorker/http.post@embeddings`. A rule in text is
 
     [Function/]service.operation[@target]:kind[=seconds][#nth][xtimes][~mark]
 
-for example `sqs.SendMessageBatch@ScrapeQueue:kill_after#3`: the third such call dies after it was done. A
-place may have `*` in it; what is left out matches everything. With a mark only invocations count whose event
-contains it, or names a job whose message once did.
+for example `sqs.SendMessageBatch@ScrapeQueue:kill_after#3`: the third such call kills the process after the
+call was executed. A name may contain `*`; an omitted part matches everything. With a mark only invocations
+count whose event contains it, or names a job whose message once did.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, Literal, cast, get_args
 
 Kind = Literal["error", "execute_then_error", "delay", "kill_before", "kill_after", "lose"]
-"""error: it is not done and fails. execute_then_error: it is done, and the answer is lost. lose: it is not
-done and seems to be (queues' sends only). kill: SIGKILL to the process, before or after it is done."""
+"""error: the call is not executed and fails. execute_then_error: it is executed, and the response is lost.
+lose: it is not executed and seems to succeed (queues' sends only). kill: SIGKILL to the process, before or
+after the call.
+"""
 
 _TEXT: Final = re.compile(
     r"(?P<place>[^:]+):(?P<kind>[a-z_]+)(?:=(?P<seconds>\d+(?:\.\d+)?))?(?:#(?P<nth>\d+))?(?:x(?P<times>\d+))?"
@@ -29,31 +31,31 @@ _TEXT: Final = re.compile(
 
 
 class WrongRule(ValueError):
-    """A rule's text cannot be read; the message says what is expected."""
+    """Raised when a rule's text cannot be parsed; the message states the expected form."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One thing that goes wrong."""
+    """One fault to inject."""
 
     place: str
     kind: Kind
     nth: int = 1
-    """The matching call, counted over all processes, with which it begins."""
+    """Number of the first matching call that is hit, counted over all processes."""
     times: int = 1
-    """How many matching calls in a row it befalls."""
+    """Number of consecutive matching calls that are hit."""
     seconds: float = 0.0
-    """Of a delay."""
+    """Seconds of a delay."""
     mark: str = ""
-    """Only calls of invocations count whose event contains this."""
+    """Only calls of invocations whose event contains this count."""
     share: float = 1.0
-    """Each call is spared by chance: with 0.05 one in twenty is hit. Then only `times` counts."""
+    """Probability that a call is hit: with 0.05 one in twenty. Then only `times` counts."""
     name: str = ""
-    """Its counter's name; by default its own text."""
+    """Name of its counter; by default its own text."""
 
     @property
     def text(self) -> str:
-        """The rule as `parse` reads it."""
+        """The rule in the notation that `parse` reads."""
         seconds = f"={self.seconds:g}" if self.kind == "delay" else ""
         times = f"x{self.times}" if self.times != 1 else ""
         mark = f"~{self.mark}" if self.mark else ""
@@ -61,25 +63,25 @@ class Rule:
 
     @property
     def counter(self) -> str:
-        """A file name of its own."""
+        """Unique file name of the counter."""
         return re.sub(r"[^\w.-]+", "_", self.name or self.text)
 
     def concerns(self, place: str, event: str, same: Collection[str] = ()) -> bool:
-        """Whether a call at `place` in an invocation with this event is one of those that count.
+        """Return whether a call at `place` in an invocation with this event counts.
 
-        `same` are words that stand for the mark.
+        `same` are synonyms of the mark.
         """
         if not matches(self.place, place):
             return False
         return not self.mark or self.mark in event or any(word in event for word in same)
 
     def document(self) -> dict[str, Any]:
-        """The rule as JSON."""
+        """Return the rule as JSON."""
         return asdict(self)
 
 
 def matches(pattern: str, place: str) -> bool:
-    """Whether a place's name fits a pattern; function and target may be left out of the pattern.
+    """Return whether a call's name matches a pattern; function and target may be omitted from the pattern.
 
     >>> matches("sqs.SendMessage*@ScrapeQueue", "OrchestratorApi/sqs.SendMessageBatch@ScrapeQueue")
     True
@@ -92,7 +94,7 @@ def matches(pattern: str, place: str) -> bool:
 
 
 def parse(text: str) -> Rule:
-    """Read one rule. Raises WrongRule."""
+    """Parse one rule. Raises WrongRule."""
     found = _TEXT.fullmatch(text.strip())
     if found is None or found["kind"] not in get_args(Kind):
         kinds = ", ".join(get_args(Kind))

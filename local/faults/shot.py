@@ -1,4 +1,4 @@
-"""What befalls one call, in the two moments when it can: before and after it is done."""
+"""Effect of a fault on one call: before, instead of, or after it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import NoReturn
 from local.faults.rules import Rule
 
 Break = Callable[[], BaseException]
-"""Makes the error that the call's library would raise when the other side is away."""
+"""Builds the error that the call's library would raise when the other side is unreachable."""
 
 
 def before(rule: Rule | None, broken: Break) -> None:
-    """Whatever happens instead of the call, or first."""
+    """Apply a fault that takes effect before or instead of the call."""
     if rule is None:
         return
     if rule.kind == "delay":
@@ -26,7 +26,7 @@ def before(rule: Rule | None, broken: Break) -> None:
 
 
 async def before_async(rule: Rule | None, broken: Break) -> None:
-    """The same on an event loop."""
+    """Do the same on an event loop."""
     if rule is None:
         return
     if rule.kind == "delay":
@@ -35,7 +35,7 @@ async def before_async(rule: Rule | None, broken: Break) -> None:
 
 
 def after(rule: Rule | None, broken: Break) -> None:
-    """Whatever happens once the call is done."""
+    """Apply a fault that takes effect after the call."""
     if rule is None:
         return
     if rule.kind == "kill_after":
@@ -46,7 +46,7 @@ def after(rule: Rule | None, broken: Break) -> None:
 
 @contextmanager
 def around(rule: Rule | None, broken: Break) -> Iterator[None]:
-    """Both, around the call."""
+    """Apply both around the call."""
     before(rule, broken)
     yield
     after(rule, broken)
@@ -60,6 +60,6 @@ def _at_once(rule: Rule, broken: Break) -> None:
 
 
 def _die() -> NoReturn:
-    # Not an exit: nothing may be cleaned up, as when a machine goes away.
+    # SIGKILL, not exit: no cleanup may run, as when a machine fails.
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("the process outlived its SIGKILL")

@@ -1,4 +1,4 @@
-"""A clock that is wrong: what a function's code and its libraries are told when they ask for the time."""
+"""Clock skew: a wrong wall clock for a function's code and its libraries."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _CLOCK: Final = "indexmill.platform.time.clock"
 
 
 class Skew:
-    """Shifts one process's wall clock; what measures durations keeps its pace, as on a real machine.
+    """Shift of one process's wall clock; monotonic clocks are unchanged, as on a real machine.
 
-    The product asks one module for the time, and most libraries ask `time.time`. Left alone are those that
-    ask `datetime` themselves, which cannot be changed in place: botocore signs with the true time.
+    The product reads one module for the time, and most libraries read `time.time`. Unchanged are those that
+    call `datetime`, which cannot be patched in place: botocore signs with the true time.
     """
 
     def __init__(self) -> None:
@@ -22,13 +22,13 @@ class Skew:
         self._installed = False
 
     def set(self, seconds: float) -> None:
-        """Be `seconds` ahead from now on, or behind."""
+        """Set the clock `seconds` ahead, or behind when negative."""
         self._seconds = seconds
         if seconds and not self._installed:
             self._install()
 
     def now(self, tz: tzinfo | None = None) -> datetime:
-        """What `datetime.now` says on this machine."""
+        """Return `datetime.now` of this machine, shifted."""
         return datetime.now(tz) + timedelta(seconds=self._seconds)
 
     def _install(self) -> None:

@@ -1,4 +1,4 @@
-"""Everything goes wrong at once, for as long as told; then nothing may be lost, stuck, wrong or twice."""
+"""Soak test: all faults at random under load; then no job may be lost, stuck, wrong or duplicated."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from local.faults.rules import Rule
 CORPUS: Final = "soak"
 _KILLED: Final = ("Orchestrator*/*", "ScraperWorker/*", "ChunkingApi/*", "EmbeddingWorker/*")
 _INJECTED: Final = ("worker_crashed", "timed_out")
-"""Causes of failures that the kills themselves are."""
+"""Error codes that the kills themselves cause."""
 _MOODS: Final = ("429", "500", "503", "garbage", "wrong_count", "nan", "down")
 _LOOK_S: Final = 0.5
 _LARGE_ONE_IN: Final = 25
@@ -33,38 +33,38 @@ _LARGE_ONE_IN: Final = 25
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do to a stack."""
+    """Parameters of a soak."""
 
     jobs: int = 1000
-    """Accepted at least."""
+    """Least number of accepted jobs."""
     kills: int = 300
-    """SIGKILLs of functions' processes at least."""
+    """Least number of SIGKILLs of functions' processes."""
     minutes: float = 15.0
-    """Not longer, whatever is reached by then; what follows is the time to become quiet."""
+    """Longest time of fault injection in minutes; the time to become idle comes after it."""
     kill_share: float = 0.006
-    """Of the calls that a function makes to the outside: with this, about one in thirty invocations."""
+    """Probability per external call of a function: with this, about one in thirty invocations."""
     postgres_every_s: float = 40.0
-    """SIGKILL to the database server; more often than each 15 s the stack gives it up."""
+    """Interval between SIGKILLs of the database server; below 15 s the stack reaches its restart limit."""
     moods_every_s: float = 60.0
-    """The embedding endpoint answers badly for a few requests, and at most for `mood_s`."""
+    """The embedding endpoint fails for a few requests, and for at most `mood_s`."""
     mood_s: float = 3.0
     sweep_every_s: float = 10.0
-    """The sweeper runs that often beside its schedule: a breaker that opened costs no whole minute then."""
+    """Interval of extra sweeps: then an open breaker does not delay jobs by a whole minute."""
     open_jobs: int = 120
-    """How many are under way at once."""
+    """Number of jobs in flight at once."""
     visibility_s: int = 6
     quiet_s: float = 300.0
-    """How long it may take until nothing moves any more; the sweeper runs each minute then, as always."""
+    """Longest time until the stack is idle; the sweeper runs each minute then, on its schedule."""
     seed: int = 1
 
 
 @dataclass(slots=True)
 class Counts:
-    """What has happened so far."""
+    """Counters of a soak."""
 
     accepted: list[Accepted] = field(default_factory=list)
     refused: int = 0
-    """Submits that were answered with 5xx or not at all, and sent again."""
+    """Submits that were answered with 5xx or not at all, and repeated."""
     open: int = 0
     kills: int = 0
     postgres: int = 0
@@ -74,7 +74,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was left when nothing moved any more."""
+    """State of the idle stack after a soak."""
 
     counts: Counts
     quiet: bool
@@ -87,20 +87,20 @@ Watch = Callable[[Counts], None]
 
 
 class Soak:
-    """One run; `site_root` is the folder that the stack's site serves."""
+    """One soak run; `site_root` is the folder that the stack's site serves."""
 
     def __init__(self, cloud: Cloud, site_root: Path, plan: Plan, watch: Watch = lambda _: None) -> None:
         self._cloud = cloud
         self._site_root = site_root
         self._plan = plan
         self._watch = watch
-        self._random = random.Random(plan.seed)  # noqa: S311 - chance, not secrecy
+        self._random = random.Random(plan.seed)  # noqa: S311 - no cryptography
         self._counts = Counts()
         self._pages = 0
         self._spoilt_until = 0.0
 
     def run(self) -> Outcome:
-        """Break things, let them mend, and look at what is left."""
+        """Inject faults, remove them, wait until the stack is idle, and check it."""
         plan, counts = self._plan, self._counts
         self._cloud.set_visibility(plan.visibility_s)
         self._arm()
@@ -114,7 +114,7 @@ class Soak:
                 postgres_at = now + plan.postgres_every_s
             if now > mood_at:
                 self._spoil_embeddings()
-                # Not in step with an open breaker's probes, each of which would meet it otherwise.
+                # Not in step with an open breaker's probes, or each of them would fail.
                 mood_at = now + plan.moods_every_s * self._random.uniform(0.5, 1.5)
             if self._spoilt_until and now > self._spoilt_until:
                 self._mood({"mode": "ok"})
@@ -161,7 +161,7 @@ class Soak:
             if error.status and error.status < 500:
                 raise
             self._counts.refused += 1
-            # The next try is for a page of its own: what this one left is a job that nobody was told of.
+            # The next try submits another page: this one may have left a job whose id was never received.
             return
         self._counts.accepted.append(Accepted(answer.job_id, url, CORPUS, page.sentence))
         self._counts.open += 1
@@ -184,13 +184,13 @@ class Soak:
             self._counts.postgres += 1
 
     def _sweep(self) -> None:
-        # It dies as well, and Postgres may be away.
+        # This request may fail as well, and Postgres may be down.
         with contextlib.suppress(httpx.HTTPError, RuntimeError):
             self._cloud.sweep()
 
     def _spoil_embeddings(self) -> None:
         self._mood({"mode": self._random.choice(_MOODS), "times": self._random.randint(1, 3)})
-        # By requests alone an open breaker, which asks once in 30 s, would find it ill for minutes.
+        # Limited by requests alone, an open breaker, which probes once in 30 s, would fail for minutes.
         self._spoilt_until = time.monotonic() + self._plan.mood_s
         self._counts.moods += 1
 
@@ -205,7 +205,7 @@ class Soak:
             self._cloud, self._plan.quiet_s, hasten=False, look=lambda now: self._still(now.open_jobs)
         )
         quiet_after_s = time.monotonic() - began
-        # Counted before the promises are checked: each search for a sentence has it embedded.
+        # Counted before the checks: each search for a sentence needs an embedding.
         figures = self._figures()
         return Outcome(
             counts=self._counts,
@@ -216,7 +216,7 @@ class Soak:
         )
 
     def _as_they_may_end(self) -> list[Accepted]:
-        """The jobs, with those let fail whose process was killed until the product had to give up."""
+        """Return the jobs, with those allowed to fail whose processes were killed up to the retry limit."""
         with self._cloud.database() as database:
             statement = "SELECT id FROM jobs WHERE status = 'failed' AND error->>'cause' = ANY(%s)"
             given_up = {row[0] for row in database.execute(statement, (list(_INJECTED),)).fetchall()}
@@ -230,7 +230,7 @@ class Soak:
         self._watch(self._counts)
 
     def _figures(self) -> dict[str, float]:
-        """What it cost: executions per job, embeddings per chunk, and how jobs ended."""
+        """Return executions per job, embeddings per chunk, and terminal statuses of the jobs."""
         with self._cloud.database() as database:
             ends = dict(database.execute("SELECT status, count(*) FROM jobs GROUP BY status").fetchall())
             (chunks,) = database.execute("SELECT count(*) FROM chunks").fetchone() or (0,)

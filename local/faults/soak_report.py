@@ -1,4 +1,4 @@
-"""What a person reads of a soak: while it runs, and of what was left."""
+"""Text report of a soak: progress while it runs, and its result."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from local.faults.soak import Counts, Outcome, Plan
 
 
 def line(plan: Plan, counts: Counts) -> str:
-    """How far it is."""
+    """Return one line of progress."""
     return (
         f"{counts.seconds:5.0f} s  accepted {len(counts.accepted)}/{plan.jobs}  under way {counts.open}"
         f"  killed {counts.kills}/{plan.kills}  database killed {counts.postgres}"
@@ -15,7 +15,7 @@ def line(plan: Plan, counts: Counts) -> str:
 
 
 def lines(outcome: Outcome) -> list[str]:
-    """What was left, promise by promise."""
+    """Return the result, guarantee by guarantee."""
     figures = outcome.figures
     told = [
         f"{len(outcome.counts.accepted)} jobs accepted, {figures['jobs']:.0f} there"

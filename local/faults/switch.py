@@ -1,4 +1,4 @@
-"""Whether faults are possible in this stack: decided once, by the environment variable `FAULTS`."""
+"""Activation of fault injection in a stack: once at its start, by the environment variable `FAULTS`."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from local.faults.rules import Rule, parse
 from local.faults.worker import FOLDER
 
 VARIABLE: Final = "FAULTS"
-"""Rules to begin with, separated by semicolons; `on` for none yet. Empty or absent: nothing is wrapped."""
+"""Initial rules, separated by semicolons; `on` for none yet. Empty or absent: nothing is wrapped."""
 INJECTION: Final = Path(__file__).resolve().parent / "injection"
 
 
 def control_folder(state: Path) -> Path:
-    """Where a stack's faults are switched."""
+    """Return the fault control folder of a stack."""
     return state / "faults"
 
 
 def control_of(state: Path, environment: Mapping[str, str] = os.environ) -> FaultControl | None:
-    """The control of the stack on `state`; None when its faults are switched off."""
+    """Return the fault control of the stack on `state`; None when faults are disabled."""
     return FaultControl(control_folder(state)) if environment.get(VARIABLE, "").strip() else None
 
 
 def first_rules(environment: Mapping[str, str] = os.environ) -> list[Rule]:
-    """The rules to begin with. Raises WrongRule."""
+    """Return the initial rules. Raises WrongRule."""
     texts = [text.strip() for text in environment.get(VARIABLE, "").split(";")]
     return [parse(text) for text in texts if text not in ("", "on")]
 
 
 def worker_variables(control: FaultControl) -> dict[str, str]:
-    """What functions are told."""
+    """Return the variables for functions."""
     return {FOLDER: str(control.folder)}

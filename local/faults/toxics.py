@@ -1,4 +1,4 @@
-"""What a proxy can do to the bytes that pass it."""
+"""Toxics: network faults that a proxy applies to its connections."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 Effect = Literal["latency", "reset", "blackhole", "limit_data", "slicer", "swallow_reply", "down"]
-"""latency: each piece comes `seconds` late. reset: connections are cut, again and again while it lasts.
-blackhole: nothing passes, nothing is closed. limit_data: an answer ends after `size` bytes. slicer: answers
-come in pieces of `size` bytes, `seconds` apart. swallow_reply: the other side gets a request with `pattern`
-and does it, and the connection is cut in place of its answer. down: as if nobody listened."""
+"""latency: each piece arrives `seconds` late. reset: connections are reset for as long as it is active.
+blackhole: nothing passes, nothing is closed. limit_data: a response ends after `size` bytes. slicer:
+responses arrive in pieces of `size` bytes, `seconds` apart. swallow_reply: the server gets a request with
+`pattern` and executes it, and the connection is reset instead of its response. down: connections are refused.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Toxic:
-    """One ailment of a connection."""
+    """One network fault."""
 
     effect: Effect
     seconds: float = 0.0
     size: int = 0
     pattern: str = ""
-    """Plain text in what is sent."""
+    """Plain text in the request."""
     times: int | None = None
-    """How many connections it befalls (swallow_reply, limit_data); None for all."""
+    """Number of connections that are hit (swallow_reply, limit_data); None for all."""
 
     def document(self) -> dict[str, Any]:
-        """The toxic as JSON."""
+        """Return the toxic as JSON."""
         return asdict(self)

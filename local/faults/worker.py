@@ -1,4 +1,4 @@
-"""Stands between a function's code and its libraries, in the function's own process."""
+"""Fault injection in a function's process, between its code and its libraries."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from local.faults.rules import Rule
 from local.faults.skew import Skew
 
 FOLDER: Final = "FAULTS_FOLDER"
-"""The variable that tells functions where the control folder is."""
+"""Variable with the path of the control folder."""
 _WROTE: Final = "_faults_wrote"
 _HTTP_CLIENTS: Final = ("httpx", "httpx2")
-"""The second is what `openai` brings along."""
+"""The second is a dependency of `openai`."""
 
 
 class Worker:
-    """What a process knows: which function it is, and which event it works on."""
+    """State of a process: its function, and the event of the current invocation."""
 
     def __init__(self, control: FaultControl, function: str) -> None:
         self._control = control
@@ -32,7 +32,7 @@ class Worker:
         self._skew = Skew()
 
     def begins(self, request: str, event: str) -> float:
-        """An invocation begins; how many seconds the clock is ahead in it."""
+        """Record the start of an invocation; return the clock skew in seconds."""
         self._request, self._event = request, event
         self._control.begins(event)
         seconds = self._control.skew_of(self._function)
@@ -40,17 +40,17 @@ class Worker:
         return seconds
 
     def sends(self, messages: Sequence[dict[str, Any]]) -> None:
-        """Note messages that it is about to send."""
+        """Record messages that it is about to send."""
         self._control.sends(messages)
 
     def meet(self, place: str, *, write: bool = True) -> Rule | None:
-        """The fault that befalls a call at `place`, if one does."""
+        """Return the fault that applies to a call at `place`, if any."""
         whole = f"{self._function}/{place}"
         return self._control.meet(whole, event=self._event, request=self._request, write=write)
 
 
 def install() -> None:
-    """Wrap what is wrapped; called once in a process, before the function's module is imported."""
+    """Wrap the libraries; called once in a process, before the function's module is imported."""
     folder = os.environ.get(FOLDER)
     if not folder:
         return
@@ -74,7 +74,7 @@ def _wrap_events(worker: Worker) -> None:
         text = body.decode("utf-8", "replace") if isinstance(body, bytes) else str(body)
         ahead = worker.begins(str(request.invoke_id), text)
         if ahead:
-            # Who tells the deadline is on the same machine, and asks the same clock.
+            # The deadline comes from the same machine, and its clock.
             request.deadline_time_in_ms = int(request.deadline_time_in_ms) + round(ahead * 1000)
         return request
 
@@ -134,7 +134,7 @@ def _wrap_psycopg(worker: Worker) -> None:
             yield sink
 
     def commit_gen(self: Any) -> Any:
-        # A transaction that only read has nothing to lose.
+        # A read-only transaction has nothing to lose.
         wrote = self._outer_transaction and self._conn.__dict__.pop(_WROTE, False)
         rule = worker.meet("postgres.commit") if wrote else None
         shot.before(rule, lambda: _cut(self._conn))
@@ -148,7 +148,7 @@ def _wrap_psycopg(worker: Worker) -> None:
 
 
 def _cut(connection: Any) -> BaseException:
-    """Close the connection under the code's feet, and return what psycopg raises then."""
+    """Close the connection underneath, and return the error that psycopg raises then."""
     import psycopg
 
     connection.pgconn.finish()
@@ -156,7 +156,7 @@ def _cut(connection: Any) -> BaseException:
 
 
 def _wrap_http(worker: Worker, httpx: Any) -> None:
-    """Wrap httpx, or what `openai` uses in its place: they differ in their name."""
+    """Wrap httpx, or `openai`'s own module: they differ only in name."""
     send: Callable[..., Any] = httpx.Client.send
     send_async: Callable[..., Any] = httpx.AsyncClient.send
 

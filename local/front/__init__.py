@@ -1,1 +1,1 @@
-"""The REST front: what API Gateway does between a client's socket and a function."""
+"""REST front: emulates API Gateway between a client's socket and a function."""

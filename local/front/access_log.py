@@ -1,4 +1,4 @@
-"""The access log: one JSON object for each request, in the template's format when it names one."""
+"""Access log: one JSON object for each request, in the template's format when it names one."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ class AccessLog:
         self._line = _compile(log_format or "")
 
     def open(self) -> None:
-        """Opens the file, creating its folder."""
+        """Open the file, creating its folder."""
         if isinstance(self._sink, Path):
             self._sink.parent.mkdir(parents=True, exist_ok=True)
             self._file = self._sink.open("a", encoding="utf-8")
 
     def close(self) -> None:
-        """Closes the file; writing again needs another `open`."""
+        """Close the file; writing again needs another `open`."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def write(self, exchange: Exchange) -> None:
-        """Logs one finished request. A variable that has no value reads `-`."""
+        """Log one finished request. A variable that has no value reads `-`."""
         if self._sink is None:
             return
         record = self._render(exchange)
@@ -78,7 +78,7 @@ class AccessLog:
 
 
 def _parse(log_format: str) -> dict[str, Any] | None:
-    """The format as an object whose strings hold variables, or None when it is not JSON until filled in."""
+    """Return the format as an object with variables in its strings; None if it is no JSON unsubstituted."""
     try:
         template = json.loads(log_format)
     except ValueError:
@@ -87,7 +87,7 @@ def _parse(log_format: str) -> dict[str, Any] | None:
 
 
 def _compile(value: Any) -> Callable[[Exchange], Any]:
-    """A function that fills in the variables of one value of the format."""
+    """Return a function that fills in the variables of one value of the format."""
     if isinstance(value, dict):
         fields = {name: _compile(inner) for name, inner in value.items()}
         return lambda exchange: {name: fill(exchange) for name, fill in fields.items()}

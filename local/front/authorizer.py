@@ -1,4 +1,4 @@
-"""Asks a REQUEST authorizer and keeps its answers, as the gateway's own authorizer cache does."""
+"""REQUEST authorizer and its cache, as in API Gateway."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DENIED = "User is not authorized to access this resource"
 
 @dataclass(frozen=True, slots=True)
 class _Grant:
-    """An authorizer's answer: good for every method until it expires."""
+    """Cached response of an authorizer: valid for every method until it expires."""
 
     policy: Policy
     values: Mapping[str, str]
@@ -32,7 +32,7 @@ class _Grant:
 
 
 class Authorizer:
-    """One REQUEST authorizer with its cache. Requests that wait for the same key share one call."""
+    """One REQUEST authorizer with its cache. Concurrent requests with the same key share one call."""
 
     def __init__(
         self, spec: AuthorizerSpec, invoker: Invoker, events: EventBuilder, monotonic: Callable[[], float]
@@ -45,7 +45,7 @@ class Authorizer:
         self._asking: dict[tuple[tuple[str, ...], ...], asyncio.Task[_Grant]] = {}
 
     async def authorize(self, exchange: Exchange, match: Match, headers: Headers) -> None:
-        """Puts the principal and its context into `exchange`, or raises the GatewayError to answer with."""
+        """Put the principal and its context into `exchange`. Raises the GatewayError to answer with."""
         key = tuple(tuple(headers.get_all(name)) for name in self._spec.identity_headers)
         if not all(any(values) for values in key):
             raise GatewayError("UNAUTHORIZED", reason="an identity header is missing")
@@ -66,7 +66,7 @@ class Authorizer:
             raise GatewayError("ACCESS_DENIED", message=message, reason=decision.value)
 
     async def close(self) -> None:
-        """Cancels the calls that are still open."""
+        """Cancel the calls in flight."""
         tasks = list(self._asking.values())
         for task in tasks:
             task.cancel()
@@ -87,7 +87,7 @@ class Authorizer:
         return await asyncio.shield(task)
 
     def _keep(self, key: tuple[tuple[str, ...], ...], done: asyncio.Task[_Grant]) -> None:
-        """Stores an answer, allowing or denying; an error is never cached."""
+        """Cache a response, allowing or denying; an error is never cached."""
         self._asking.pop(key, None)
         if done.cancelled() or done.exception() is not None:
             return
@@ -140,7 +140,7 @@ def _principal(document: Mapping[str, Any]) -> str:
 
 
 def _context(context: object) -> dict[str, str]:
-    """Context values as text: API Gateway hands functions nothing else. Null values are left out."""
+    """Return context values as text, as API Gateway passes them to functions. Null values are left out."""
     if context is None:
         return {}
     if not isinstance(context, dict):

@@ -1,4 +1,4 @@
-"""Reads a request's body within the gateway's limits."""
+"""Reading of request bodies within the gateway's limits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_BODY_BYTES = 10 * 1024 * 1024
 
 
 def refuse_framing(request: web.BaseRequest) -> None:
-    """Raises the GatewayError for a request whose end the parties on its way may see in different places."""
+    """Raise the GatewayError for a request with ambiguous framing, which parties may split differently."""
     encodings = request.headers.getall("Transfer-Encoding", [])
     other_than_chunked = any(each.strip().lower() != "chunked" for each in encodings)
     too_old = request.version < HttpVersion10 or (encodings and request.version < HttpVersion11)
@@ -22,22 +22,22 @@ def refuse_framing(request: web.BaseRequest) -> None:
 
 
 def refuse_oversize(request: web.BaseRequest) -> None:
-    """Raises REQUEST_TOO_LARGE when the announced length alone is too much."""
+    """Raise REQUEST_TOO_LARGE when the declared length alone is too large."""
     if (request.content_length or 0) > MAX_BODY_BYTES:
         raise _closing(GatewayError("REQUEST_TOO_LARGE", reason="content-length"))
 
 
 async def read_body(request: web.BaseRequest, deadline_s: float) -> bytes:
-    """The whole body, at most 10 MiB, within `deadline_s` seconds; raises the GatewayError to answer with.
+    """Return the whole body, at most 10 MiB, read within `deadline_s` seconds. Raises GatewayError.
 
-    A client that waits for `100 Continue` is told to go on. A client that leaves raises ConnectionError.
+    A client that expects `100 Continue` gets it. Raises ConnectionError when the client disconnects.
     """
     if not request.can_read_body:
         return b""
     if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
         request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     try:
-        if request.content.is_eof():  # all here already: the common case, and it needs no timer
+        if request.content.is_eof():  # complete already: the common case, and it needs no timer
             whole = request.content.read_nowait()
             _check_size(len(whole))
             return whole

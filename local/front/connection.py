@@ -1,4 +1,4 @@
-"""The HTTP server under the front: aiohttp's, with the gateway's answers for what is not HTTP."""
+"""HTTP server under the front: aiohttp's, with the gateway's responses to protocol errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
 MAX_HEADER_BYTES = 10_240
 _MAX_URL_BYTES = 8_192
 _MAX_HEADERS = MAX_HEADER_BYTES // 4
-"""The shortest header is `a:` and the end of its line: what counts is the size of the block."""
+"""The shortest header is `a:` and the end of its line: the limit is the size of the block."""
 _TOO_MANY = "Too many headers"
 _KEEP_ALIVE_S = 75.0
 
@@ -35,7 +35,7 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,  # noqa: ARG002 - aiohttp's signature
     ) -> web.StreamResponse:
-        """Keeps the status, but tells a long URL (414) and long headers (431) from other errors."""
+        """Keep the status, but distinguish a long URL (414) and long headers (431) from other errors."""
         if isinstance(exc, LineTooLong):
             status = 414 if _MAX_URL_BYTES in exc.args else 431
         elif isinstance(exc, BadHttpMessage) and _TOO_MANY in exc.message:
@@ -46,7 +46,7 @@ class _Connection(web.RequestHandler):
 
 
 class GatewayServer(web.Server):
-    """A protocol factory for `loop.create_server`. Bodies stay as sent: a gateway inflates nothing."""
+    """Protocol factory for `loop.create_server`. Bodies stay as sent: a gateway decompresses nothing."""
 
     def __init__(self, handler: Handler, refuse: Refusal, linger_s: float) -> None:
         super().__init__(handler)
@@ -54,7 +54,7 @@ class GatewayServer(web.Server):
         self._linger_s = linger_s
 
     def __call__(self) -> web.RequestHandler:
-        """One connection."""
+        """Return a new connection."""
         return _Connection(
             self,
             self._refuse,

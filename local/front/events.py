@@ -1,4 +1,4 @@
-"""Builds the events that API Gateway sends: Lambda proxy (payload v1) and REQUEST authorizer."""
+"""Events that API Gateway sends: Lambda proxy (payload v1) and REQUEST authorizer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _IDENTITY_NULLS = dict.fromkeys(
 
 @dataclass(slots=True)
 class Headers:
-    """A request's header block: every value under the first spelling of its name.
+    """Header block of a request: every value under the first spelling of its name.
 
     API Gateway compares names without case, so `X-A` and `x-a` are one header with two values.
     """
@@ -37,46 +37,46 @@ class Headers:
 
     @classmethod
     def from_raw(cls, raw: Iterable[tuple[bytes, bytes]]) -> Headers:
-        """Reads name and value pairs as they came over the wire."""
+        """Read name and value pairs as received."""
         headers = cls()
         for name, value in raw:
             headers.add(_text(name), _text(value))
         return headers
 
     def add(self, name: str, value: str) -> None:
-        """Appends one value."""
+        """Append one value."""
         self.multi.setdefault(self.spelling.setdefault(name.lower(), name), []).append(value)
 
     def replace(self, name: str, value: str) -> None:
-        """Makes `value` the only one under `name`."""
+        """Set `value` as the only one under `name`."""
         self.multi[self.spelling.setdefault(name.lower(), name)] = [value]
 
     def get_all(self, name: str) -> Sequence[str]:
-        """Every value of `name`, in order."""
+        """Return every value of `name`, in order."""
         return self.multi.get(self.spelling.get(name.lower(), ""), ())
 
     def get(self, name: str) -> str | None:
-        """The last value of `name`."""
+        """Return the last value of `name`."""
         values = self.get_all(name)
         return values[-1] if values else None
 
     def forwarded(self) -> dict[str, list[str]]:
-        """What a function sees: everything but the hop-by-hop headers and the framing."""
+        """Return the headers that a function receives: all but the hop-by-hop headers and the framing."""
         return {name: values for name, values in self.multi.items() if name.lower() not in _NOT_FORWARDED}
 
 
 ENCODER = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":"))
-"""Events go out as UTF-8, not as escapes: six bytes for a two-byte letter would not fit Lambda's limit."""
+"""Events are sent as UTF-8, not as escapes: six bytes for a two-byte letter would not fit Lambda's limit."""
 
 
 def split_target(target: str) -> tuple[str, str]:
-    """Path and query of a request target, both still percent-encoded."""
+    """Return path and query of a request target, both still percent-encoded."""
     path, _, query = target.partition("#")[0].partition("?")
     return path, query
 
 
 def query_values(query: str) -> dict[str, list[str]]:
-    """Decoded query parameters. A semicolon separates like an ampersand, as on AWS."""
+    """Return decoded query parameters. A semicolon separates like an ampersand, as on AWS."""
     values: dict[str, list[str]] = {}
     for name, value in parse_qsl(query.replace(";", "&"), keep_blank_values=True):
         values.setdefault(name, []).append(value)
@@ -84,7 +84,7 @@ def query_values(query: str) -> dict[str, list[str]]:
 
 
 def request_context(exchange: Exchange, *, deployment_id: str) -> dict[str, Any]:
-    """The `requestContext` of either event; `authorizer` is there once the request has been allowed."""
+    """Return the `requestContext` of either event; `authorizer` is present once the request is allowed."""
     context: dict[str, Any] = {
         "accountId": exchange.api.account_id,
         "apiId": exchange.api.api_id,
@@ -113,14 +113,14 @@ def request_context(exchange: Exchange, *, deployment_id: str) -> dict[str, Any]
 
 @dataclass(slots=True)
 class EventBuilder:
-    """Makes the events of one API."""
+    """Builds the events of one API."""
 
     deployment_id: str
     binary_media_types: frozenset[str] = frozenset()
     decode_path_parameters: bool = False
 
     def proxy_event(self, exchange: Exchange, match: Match, headers: Headers, body: bytes) -> dict[str, Any]:
-        """The Lambda proxy event, version 1.0. What is absent is null."""
+        """Return the Lambda proxy event, version 1.0. Absent values are null."""
         multi = headers.forwarded()
         query = query_values(exchange.query)
         text, is_base64 = self._body(body, headers)
@@ -140,7 +140,7 @@ class EventBuilder:
         }
 
     def authorizer_event(self, exchange: Exchange, match: Match, headers: Headers) -> dict[str, Any]:
-        """The REQUEST authorizer event. What is absent is an empty object; there is no body."""
+        """Return the REQUEST authorizer event. Absent values are empty objects; there is no body."""
         multi = headers.forwarded()
         query = query_values(exchange.query)
         return {

@@ -1,4 +1,4 @@
-"""One request and its answer as the gateway sees them: the source of every `$context` variable."""
+"""Request and response as the gateway sees them: the source of every `$context` variable."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 @dataclass(frozen=True, slots=True)
 class ApiIdentity:
-    """Who the API is: the values that are the same in every request."""
+    """Identity of the API: values that are the same in every request."""
 
     account_id: str
     api_id: str
@@ -25,14 +25,14 @@ class ApiIdentity:
     stage: str
 
     def method_arn(self, method: str, path: str) -> str:
-        """The `execute-api` ARN of one method on one concrete path."""
+        """Return the `execute-api` ARN of one method on one concrete path."""
         prefix = f"arn:aws:execute-api:{self.region}:{self.account_id}:{self.api_id}"
         return f"{prefix}/{self.stage}/{method}/{path.removeprefix('/')}"
 
 
 @dataclass(slots=True)
 class Exchange:
-    """What is known of one request so far; fields fill up while it is handled. Latencies are in ms."""
+    """State of one request; fields are filled in while it is handled. Latencies are in ms."""
 
     api: ApiIdentity
     request_id: str
@@ -51,7 +51,7 @@ class Exchange:
     resource_path: str | None = None
     resource_id: str | None = None
     authorizer: Mapping[str, str] | None = None
-    """`principalId` and the authorizer's context, once a request has been allowed."""
+    """`principalId` and the authorizer's context, once the request has been allowed."""
     authorizer_status: int | None = None
     authorizer_latency: int | None = None
     authorizer_error: str | None = None
@@ -76,7 +76,7 @@ class Exchange:
         return clf_time(self.epoch_ms)
 
     def variable(self, name: str) -> str | None:
-        """The value of `$context.<name>`, or None when it has none in this request."""
+        """Return the value of `$context.<name>`, or None when it has none in this request."""
         reader = _VARIABLES.get(name)
         if reader is not None:
             value = reader(self)
@@ -87,17 +87,17 @@ class Exchange:
 
 
 def new_ids() -> tuple[str, str]:
-    """A request id (UUID) and an extended request id in the shapes that AWS uses."""
+    """Return a request id (UUID) and an extended request id in AWS's formats."""
     return str(uuid.uuid4()), base64.b64encode(os.urandom(11)).decode()
 
 
 def new_trace_id(epoch_ms: int) -> str:
-    """An X-Ray trace header value that starts a new trace."""
+    """Return an X-Ray trace header value that starts a new trace."""
     return f"Root=1-{epoch_ms // 1000:08x}-{os.urandom(12).hex()}"
 
 
 def clf_time(epoch_ms: int) -> str:
-    """A UTC time in common log format; month names never follow the locale."""
+    """Return a UTC time in common log format; month names do not depend on the locale."""
     t = time.gmtime(epoch_ms // 1000)
     clock = f"{t.tm_hour:02d}:{t.tm_min:02d}:{t.tm_sec:02d}"
     return f"{t.tm_mday:02d}/{_MONTHS[t.tm_mon - 1]}/{t.tm_year}:{clock} +0000"

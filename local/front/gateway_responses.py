@@ -1,4 +1,4 @@
-"""What the gateway answers itself: AWS's defaults, and what the template puts in their place."""
+"""Gateway responses: AWS's defaults, and the template's replacements."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _KINDS: Mapping[str, _Kind] = {
 
 
 class GatewayError(Exception):
-    """The gateway answers instead of the function.
+    """Raised when the gateway answers instead of the function.
 
     `response_type` is one of AWS's gateway response types; `status` and `message` override its defaults.
     `reason` is for the access log and the operator, never for the client.
@@ -57,17 +57,17 @@ class GatewayError(Exception):
         self.code = kind.code
         self.reason = reason
         self.close = False
-        """Whether the connection cannot be used again: its body was not read to the end."""
+        """Whether the connection must be closed: its body was not read completely."""
 
 
 class GatewayResponses:
-    """The template's gateway responses with AWS's fallbacks: own type, then DEFAULT_4XX or DEFAULT_5XX."""
+    """Gateway responses of the template with AWS's fallbacks: own type, then DEFAULT_4XX or DEFAULT_5XX."""
 
     def __init__(self, specs: Mapping[str, GatewayResponseSpec]) -> None:
         self._specs = {name.upper(): spec for name, spec in specs.items()}
 
     def render(self, error: GatewayError, exchange: Exchange, accept: str | None = None) -> Reply:
-        """The answer for `error`. Records the error in `exchange`, for its variables and the access log."""
+        """Return the response for `error`; record the error in `exchange` for variables and access log."""
         exchange.error_type = error.response_type
         exchange.error_message = error.message
         family = "DEFAULT_5XX" if error.status >= 500 else "DEFAULT_4XX"
@@ -85,7 +85,7 @@ class GatewayResponses:
 
 
 def _choose(templates: Mapping[str, str], accept: str | None) -> str:
-    """The template whose type the client names, else JSON, else the first."""
+    """Return the template whose type the client names, else JSON, else the first."""
     for wanted in (accept or "").split(","):
         if (media_type := wanted.partition(";")[0].strip()) in templates:
             return media_type

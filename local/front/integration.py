@@ -1,4 +1,4 @@
-"""Calls the function behind a route and turns what comes back into an answer."""
+"""Lambda proxy integration: invokes the function of a route and converts its result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _INTERNAL = "Internal server error"
 
 
 class Integration:
-    """The Lambda proxy integration of an API, with the gateway's own deadline."""
+    """Lambda proxy integration of an API, with the gateway's own deadline."""
 
     def __init__(self, invoker: Invoker, monotonic: Callable[[], float]) -> None:
         self._invoker = invoker
@@ -25,9 +25,9 @@ class Integration:
         self._running: set[asyncio.Task[InvokeResult]] = set()
 
     async def call(self, route: RouteSpec, event: Mapping[str, Any], exchange: Exchange) -> Reply:
-        """The function's reply, or the GatewayError that API Gateway answers with in its place.
+        """Return the function's reply. Raises the GatewayError that API Gateway answers with instead.
 
-        Past `route.timeout_ms` the client gets its 504 while the function runs on, as on AWS.
+        Past `route.timeout_ms` the client gets its 504 while the function continues, as on AWS.
         """
         payload = ENCODER.encode(event).encode()
         if len(payload) > _MAX_EVENT_BYTES:
@@ -63,10 +63,10 @@ class Integration:
     def _finished(self, task: asyncio.Task[InvokeResult]) -> None:
         self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # marks it as seen: after a time-out nobody else looks
+            task.exception()  # retrieved: after a time-out nothing else reads it
 
     async def close(self) -> None:
-        """Cancels the calls whose clients no longer wait."""
+        """Cancel the calls whose clients no longer wait."""
         tasks = list(self._running)
         for task in tasks:
             task.cancel()

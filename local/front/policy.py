@@ -1,4 +1,4 @@
-"""Evaluates the policy document that an authorizer returns against one method ARN."""
+"""Evaluation of an authorizer's policy document against one method ARN."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _INVOKE = "execute-api:invoke"
 
 
 class Decision(Enum):
-    """What a policy says of one method."""
+    """Outcome of a policy for one method."""
 
     ALLOW = "allow"
     EXPLICIT_DENY = "explicit deny"
@@ -21,7 +21,7 @@ class Decision(Enum):
 
 
 class PolicyError(ValueError):
-    """The document is no policy that API Gateway would take, or uses what is not evaluated here."""
+    """Raised when the document is no policy that API Gateway accepts, or uses unsupported elements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,12 @@ class _Statement:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The statements of a document that are about invoking; the rest cannot matter."""
+    """Statements of a document that are about invoking; others have no effect."""
 
     statements: tuple[_Statement, ...]
 
     def decide(self, method_arn: str) -> Decision:
-        """Denial wins over permission; silence denies."""
+        """Return the decision: an explicit deny overrides an allow; the default is deny."""
         decision = Decision.IMPLICIT_DENY
         for statement in self.statements:
             if not any(_pattern(resource).fullmatch(method_arn) for resource in statement.resources):
@@ -49,9 +49,9 @@ class Policy:
 
 
 def read_policy(document: object) -> Policy:
-    """Reads a policy document; raises PolicyError when it is malformed.
+    """Read a policy document. Raises PolicyError when it is malformed.
 
-    Conditions, NotAction and NotResource are refused rather than ignored: ignoring one could allow a call
+    Conditions, NotAction and NotResource are rejected rather than ignored: ignoring one could allow a call
     that AWS denies.
     """
     statements = document.get("Statement") if isinstance(document, Mapping) else None

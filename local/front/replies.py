@@ -1,4 +1,4 @@
-"""Reads a function's answer to a proxy event the way API Gateway does: strictly."""
+"""Parsing of a function's response to a proxy event, as strict as API Gateway's."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _BAD_VALUE = re.compile("[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 
 
 class MalformedReplyError(ValueError):
-    """The function returned what API Gateway calls a malformed Lambda proxy response."""
+    """Raised for what API Gateway calls a malformed Lambda proxy response."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An HTTP answer, before the gateway adds its own headers."""
+    """HTTP response, before the gateway adds its own headers."""
 
     status: int
     headers: list[tuple[str, str]]
@@ -34,9 +34,9 @@ class Reply:
 
 
 def read_reply(payload: bytes) -> Reply:
-    """Reads the function's JSON; raises MalformedReplyError with the reason.
+    """Read the function's JSON. Raises MalformedReplyError with the reason.
 
-    Headers that API Gateway keeps for itself come out as it renames them (`x-amzn-Remapped-<name>`).
+    Headers that API Gateway reserves are renamed as there (`x-amzn-Remapped-<name>`).
     """
     try:
         document = json.loads(payload)
@@ -71,7 +71,7 @@ def _body(document: Mapping[str, Any]) -> bytes:
 
 
 def _headers(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """`headers` merged into `multiValueHeaders`; a pair that stands in both is sent once."""
+    """Return `headers` merged into `multiValueHeaders`; a pair that is in both is sent once."""
     single, multi = (_object(document.get(key)) for key in ("headers", "multiValueHeaders"))
     pairs: list[tuple[str, str]] = []
     for name, values in multi.items():
@@ -87,7 +87,7 @@ def _headers(document: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _object(value: object) -> dict[str, Any]:
-    """An absent object is empty; an empty list is not one, as in API Gateway."""
+    """Return an object: empty when absent; an empty list is not one, as in API Gateway."""
     if value is None:
         return {}
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Finds the resource and method for a request path, with API Gateway's precedence."""
+"""Lookup of the resource and method of a request path, with API Gateway's precedence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ANY = "ANY"
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A route that answers, with the path parameters as they stood in the URL (still percent-encoded)."""
+    """Matched route, with the path parameters as in the URL (still percent-encoded)."""
 
     route: RouteSpec
     resource_id: str
@@ -22,7 +22,7 @@ class Match:
 
 @dataclass(slots=True)
 class _Node:
-    """One resource of the tree: a literal child wins over `{name}`, which wins over `{name+}`."""
+    """Resource of the tree: a literal child takes precedence over `{name}`, that over `{name+}`."""
 
     literals: dict[str, _Node] = field(default_factory=dict)
     parameter: tuple[str, _Node] | None = None
@@ -32,10 +32,10 @@ class _Node:
 
 
 class Router:
-    """The declared routes as a tree of path segments.
+    """Declared routes as a tree of path segments.
 
-    Raises ValueError at construction for what API Gateway would refuse: one method twice on a path, or two
-    names for the parameter in one place.
+    Raises ValueError at construction for what API Gateway would reject: one method twice on a path, or two
+    parameter names in one place.
     """
 
     def __init__(self, routes: Iterable[RouteSpec]) -> None:
@@ -54,9 +54,9 @@ class Router:
         node.methods[method] = route
 
     def find(self, method: str, path: str) -> Match | None:
-        """The route for `method` on the still percent-encoded `path`, or None when there is no such pair.
+        """Return the route for `method` on the still percent-encoded `path`, or None without such a pair.
 
-        A trailing slash finds its own route when one is declared, else the resource without it.
+        A trailing slash matches its own route when one is declared, else the resource without it.
         """
         found = self._resource(path)
         if found is None:
@@ -66,7 +66,7 @@ class Router:
         return Match(route, resource_id(node.path), parameters) if route else None
 
     def has(self, path: str) -> bool:
-        """Whether any method is declared on the resource that `path` names."""
+        """Return whether any method is declared on the resource of `path`."""
         return self._resource(path) is not None
 
     def _resource(self, path: str) -> tuple[_Node, dict[str, str]] | None:
@@ -80,7 +80,7 @@ class Router:
 
 
 def resource_id(path: str) -> str:
-    """A stable six-character id, as API Gateway gives each resource."""
+    """Return a stable six-character id, as API Gateway gives each resource."""
     return hashlib.sha256(path.encode()).hexdigest()[:6]
 
 
@@ -105,7 +105,7 @@ def _child(node: _Node, segment: str, path: str) -> _Node:
 
 
 def _descend(node: _Node, segments: list[str], at: int, parameters: dict[str, str]) -> _Node | None:
-    """The resource under `node` for the segments from `at` on; fills `parameters` on the way back."""
+    """Return the resource under `node` for the segments from `at` on; fills `parameters` on the way back."""
     if at == len(segments):
         return node if node.methods else None
     segment = segments[at]

@@ -1,4 +1,4 @@
-"""The REST front: an HTTP server that answers as API Gateway's REST API in front of the local functions."""
+"""REST front: an HTTP server that answers as API Gateway's REST API in front of the local functions."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ _TRACE = "X-Amzn-Trace-Id"
 
 @dataclass(frozen=True, slots=True)
 class FrontOptions:
-    """What a template may say of an API beyond its routes, and what only tests change."""
+    """Options of an API beyond its routes, from the template or from tests."""
 
     binary_media_types: tuple[str, ...] = ()
     decode_path_parameters: bool = False
-    """Percent-decode `pathParameters`. AWS does not: they arrive as they stood in the URL."""
+    """Percent-decode `pathParameters`. AWS does not: they arrive as in the URL."""
     throttles: Mapping[str, Throttle] = field(default_factory=dict)
     """Limits by `"METHOD /path"`, with `"*"` for all others."""
     body_timeout_s: float = 10.0
     linger_s: float = 2.0
-    """How long a refused body is read and thrown away, so that the client gets to see the answer."""
+    """How long a refused body is read and discarded, so that the client receives the response."""
     stop_grace_s: float = 2.0
     monotonic: Callable[[], float] = time.monotonic
     wall_clock: Callable[[], float] = time.time
@@ -84,11 +84,11 @@ class RestFront:
 
     @property
     def api_id(self) -> str:
-        """The API's id, as in `requestContext.apiId` and in method ARNs."""
+        """Id of the API, as in `requestContext.apiId` and in method ARNs."""
         return self._identity.api_id
 
     async def start(self) -> str:
-        """Binds the port and returns the base URL (`http://127.0.0.1:PORT`, no trailing slash)."""
+        """Bind the port; return the base URL (`http://127.0.0.1:PORT`, no trailing slash)."""
         self._log.open()
         self._connections = GatewayServer(self._handle, self._refuse, self._options.linger_s)
         host, port = self._address
@@ -98,7 +98,7 @@ class RestFront:
         return f"http://{host}:{self._address[1]}"
 
     async def stop(self) -> None:
-        """Refuses new connections, lets running requests finish for a short grace, then cuts them."""
+        """Refuse new connections, let running requests finish for a short grace period, then cancel them."""
         if self._listener is None or self._connections is None:
             return
         self._listener.close()
@@ -119,7 +119,7 @@ class RestFront:
             reply = self._responses.render(error, exchange, headers.get("Accept"))
         except ConnectionError:
             raise
-        except Exception:  # noqa: BLE001 - whatever breaks in here, the client gets an answer
+        except Exception:  # noqa: BLE001 - after any error the client gets a response
             _LOG.exception("request %s failed in the gateway", exchange.request_id)
             reply = self._responses.render(GatewayError("DEFAULT_5XX"), exchange, headers.get("Accept"))
         response = self._finish(exchange, reply)
@@ -128,7 +128,7 @@ class RestFront:
         return response
 
     def _open(self, request: web.BaseRequest, headers: Headers) -> Exchange:
-        """Starts the record of a request and adds the headers that the gateway itself sends to functions."""
+        """Start the record of a request and add the headers that the gateway itself sends to functions."""
         target = request.raw_path
         path, query = split_target(target if target.startswith("/") else request.rel_url.raw_path_qs)
         stage = f"/{self._identity.stage}"
@@ -181,13 +181,13 @@ class RestFront:
         return match
 
     def _refuse(self, request: web.BaseRequest, status: int) -> web.Response:
-        """Answers what never became a request: broken HTTP, or an error of the server itself."""
+        """Answer broken HTTP, or an error of the server itself."""
         exchange = self._open(request, Headers())
         kind = "DEFAULT_5XX" if status >= 500 else "DEFAULT_4XX"
         return self._finish(exchange, self._responses.render(GatewayError(kind, status=status), exchange))
 
     def _finish(self, exchange: Exchange, reply: Reply) -> web.Response:
-        """Adds the gateway's own headers, logs, and makes the response to send."""
+        """Add the gateway's own headers, log, and return the response to send."""
         headers: CIMultiDict[str] = CIMultiDict(reply.headers)
         headers.setdefault("Content-Type", "application/json")
         headers["x-amzn-RequestId"] = exchange.request_id

@@ -8,7 +8,7 @@ from local.template.spec import Throttle
 
 
 class Throttles:
-    """Buckets by route. Settings are keyed `"METHOD /path"`, or `"*"` for every method without its own.
+    """Token buckets by route. Settings are keyed `"METHOD /path"`, or `"*"` for every method without its own.
 
     As in a stage's method settings, the default limits each method by itself, not all of them together.
     """
@@ -19,7 +19,7 @@ class Throttles:
         self._buckets: dict[str, tuple[float, float]] = {}
 
     def allow(self, method: str, path: str) -> bool:
-        """Takes one token; False when there is none."""
+        """Take one token; return False when there is none."""
         if not self._settings:
             return True
         name = f"{method} {path}"

@@ -1,1 +1,1 @@
-"""What functions logged, for people: read, chosen by job or request, shown."""
+"""Function logs for people: read, filtered by job or request, formatted."""

@@ -1,4 +1,4 @@
-"""What to say when no log line was found: where it may be instead."""
+"""Explanations for an empty log search."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def no_job(job: str) -> str:
-    """No function logged anything about this job."""
+    """Return the text for a job without log lines."""
     return (
         f"no function logged anything for job {job}; what the database knows of it: indexmill trace {job}; "
         "all jobs: indexmill jobs"
@@ -17,7 +17,7 @@ def no_job(job: str) -> str:
 
 
 def no_request(request: str, access_log: Path) -> str:
-    """No function logged anything for this request; perhaps the gateway answered by itself."""
+    """Return the text for a request without log lines; the gateway may have answered it itself."""
     answered = _answer(access_log, request)
     if answered is not None:
         kind = answered.get("limit_req_status", "-")
@@ -33,19 +33,19 @@ def no_request(request: str, access_log: Path) -> str:
 
 
 def not_of(functions: Collection[str], elsewhere: Collection[str]) -> str:
-    """There are lines, but other functions wrote them."""
+    """Return the text for matching lines of other functions only."""
     asked, found = (", ".join(sorted(names)) for names in (functions, elsewhere))
     return f"{asked} logged nothing of it; {found} did"
 
 
 def not_run(functions: Collection[str]) -> str:
-    """These functions have no logs."""
+    """Return the text for functions without logs."""
     have = "have" if len(functions) > 1 else "has"
     return f"{', '.join(sorted(functions))} {have} not run yet"
 
 
 def _answer(access_log: Path, request: str) -> Mapping[str, Any] | None:
-    """The gateway's newest entry about this request."""
+    """Return the gateway's newest entry about this request."""
     try:
         lines = access_log.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

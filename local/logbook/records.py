@@ -18,7 +18,7 @@ _REPORT: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One line of one function's log, with what its START knew of the invocation's event."""
+    """One line of one function's log, with the correlation ids from its START line."""
 
     at: str
     function: str
@@ -26,16 +26,16 @@ class Record:
     stream: str
     message: str
     fields: Mapping[str, Any] = field(default_factory=dict)
-    """The message's own fields when it is a JSON object."""
+    """Fields of the message when it is a JSON object."""
     jobs: tuple[str, ...] = ()
     gateway_request_id: str | None = None
     trace: str | None = None
     failure: str | None = None
-    """Why the invocation failed, on its END."""
+    """Reason why the invocation failed, on its END."""
 
     @property
     def is_metrics(self) -> bool:
-        """Whether it is a metrics blob, which says nothing to people."""
+        """Whether it is a metrics blob, which is not printed."""
         return "_aws" in self.fields
 
 
@@ -47,11 +47,11 @@ class Report:
     memory_mb: int
     init_ms: float | None = None
     status: str | None = None
-    """`timeout`, or what kind of error ended the environment; None for a normal end."""
+    """`timeout`, or the error type that ended the environment; None for a normal end."""
 
 
 def parse(raw: bytes | str) -> Record | None:
-    """One line of a log file; None when it is no record (cut short by a full disk, edited by hand)."""
+    """Parse one line of a log file; None when it is no record (cut short by a full disk, edited by hand)."""
     try:
         found = json.loads(raw)
         return Record(
@@ -71,7 +71,7 @@ def parse(raw: bytes | str) -> Record | None:
 
 
 def parse_report(message: str) -> Report | None:
-    """What a REPORT line says; None for any other line."""
+    """Parse a REPORT line; None for any other line."""
     found = _REPORT.match(message)
     if found is None:
         return None
@@ -80,7 +80,7 @@ def parse_report(message: str) -> Report | None:
 
 
 class LogFolder:
-    """The log files of a stack, read from the beginning and then on and on; close it."""
+    """Log files of a stack, read from the beginning, then incrementally; close it."""
 
     def __init__(self, folder: Path, functions: Collection[str] = ()) -> None:
         """`functions` are names; none means all."""
@@ -89,11 +89,11 @@ class LogFolder:
         self._tails: dict[Path, BinaryIO] = {}
 
     def known(self) -> list[str]:
-        """Functions that have logged."""
+        """Return the functions with logs."""
         return sorted(file.stem for file in self._folder.glob("*.jsonl"))
 
     def new(self) -> list[Record]:
-        """What was written since the last look, oldest first over all files."""
+        """Return the lines since the last call, oldest first over all files."""
         found = [record for raw in self._lines() if (record := parse(raw)) is not None]
         return sorted(found, key=lambda record: record.at)
 

@@ -1,4 +1,4 @@
-"""Which log records belong to a job, or to a request."""
+"""Selection of the log records of a job, or of a request."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from local.logbook.records import Record
 
 
 class Selection:
-    """Chooses records by job or by request, each named by its id or the beginning of it.
+    """Selects records by job or by request, each given by its id or a prefix.
 
-    Feed batches in order of time: an invocation belongs to a job as soon as its event or a line of it names
-    the job, also when it was called by one that does; its other lines are then chosen too, as far as they are
-    in the same batch or come later.
+    Call it with batches in order of time: an invocation belongs to a job once its event or a line of it names
+    the job, also when it was invoked by one that does; its other lines are then selected too, if they are
+    in the same batch or a later one.
     """
 
     def __init__(self, job: str | None = None, request: str | None = None) -> None:
@@ -23,10 +23,10 @@ class Selection:
         self._traces: set[str] = set()
 
     def choose(self, records: Sequence[Record]) -> list[Record]:
-        """The records of one batch that belong to it."""
+        """Return the matching records of one batch."""
         if self._job is None and self._request is None:
             return list(records)
-        # Twice: whoever was called may have logged before the caller named the job.
+        # Two passes: an invoked function may have logged before its caller named the job.
         for _ in range(2):
             for record in records:
                 if record.request_id and self._names_it(record):
@@ -35,7 +35,7 @@ class Selection:
         return [record for record in records if self._belongs(record)]
 
     def _names_it(self, record: Record) -> bool:
-        # Who was called for several jobs at once names them; a neighbour's call is not this job's.
+        # A function invoked for several jobs names them in its event; the call may be for another job.
         for_others = self._job is not None and record.jobs
         if record.trace is not None and record.trace in self._traces and not for_others:
             return True
@@ -50,11 +50,11 @@ class Selection:
         if record.request_id not in self._invocations:
             return False
         other = record.fields.get("job_id")
-        # One invocation works on several jobs: what names another one is about that.
+        # One invocation processes several jobs: a line that names another job belongs to that one.
         return self._job is None or not other or str(other).startswith(self._job)
 
 
 def trace_root(request_id: str) -> str:
-    """The trace that an invocation starts, and hands on to whom it calls, unless it is part of one itself."""
+    """Return the trace that an invocation starts for functions it invokes; None if it continues one."""
     digits = request_id.replace("-", "")
     return f"1-{digits[:8]}-{digits[8:]}"

@@ -1,4 +1,4 @@
-"""Log records as lines for people."""
+"""Formatting of log records."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _USUAL: Final = frozenset({"level", "location", "message", "timestamp", "service
 _COLOURS: Final = ("cyan", "green", "magenta", "blue", "bright_cyan", "bright_green", "bright_magenta")
 
 Part = tuple[str, str]
-"""A text and its style."""
+"""Text and its style."""
 
 
 def parts(record: Record) -> Iterator[Part]:
-    """Time, function, request, and what was said, each with its style."""
+    """Return time, function, request, and message, each with its style."""
     yield f"{record.at} ", "dim"
     yield f"{record.function} ", _colour(record.function)
     if record.request_id:
@@ -26,12 +26,12 @@ def parts(record: Record) -> Iterator[Part]:
 
 
 def line(record: Record) -> str:
-    """The same as plain text."""
+    """Return the same as plain text."""
     return "".join(text for text, _ in parts(record))
 
 
 def values(fields: dict[str, Any]) -> str:
-    """`key=value` pairs; texts without quotes where they are one word."""
+    """Return `key=value` pairs; texts without quotes where they are one word."""
     return " ".join(f"{name}={_value(value)}" for name, value in fields.items())
 
 
@@ -70,5 +70,5 @@ def _value(value: Any) -> str:
 
 
 def _colour(function: str) -> str:
-    # The same for a function in every run: a hash of text differs from run to run.
+    # Stable across runs: a hash of text differs from run to run.
     return _COLOURS[sum(function.encode()) % len(_COLOURS)]

@@ -1,1 +1,1 @@
-"""What functions and the host count, in one place, as Prometheus reads it."""
+"""Metrics of functions and host, in Prometheus' text format."""

@@ -19,7 +19,7 @@ class Measurement:
 
 
 def read(line: str) -> list[Measurement]:
-    """The measurements in a log line; none when it is no metrics blob, or one that nobody understands."""
+    """Return the measurements of a log line; none when it is no metrics blob, or a malformed one."""
     if not line.startswith("{") or '"_aws"' not in line:
         return []
     try:
@@ -31,7 +31,7 @@ def read(line: str) -> list[Measurement]:
 
 def _measurements(blob: Mapping[str, Any]) -> Iterator[Measurement]:
     for directive in blob["_aws"]["CloudWatchMetrics"]:
-        # Several sets of dimensions are several views of the same values: the first is the most detailed one.
+        # Several dimension sets are views of the same values: the first is the most detailed one.
         names = next(iter(directive.get("Dimensions") or ()), ())
         dimensions = tuple(sorted((str(name), str(blob[name])) for name in names))
         for metric in directive["Metrics"]:

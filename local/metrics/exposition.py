@@ -16,7 +16,7 @@ _NOT_IN_LABELS = re.compile(r"[^a-zA-Z0-9_]")
 
 
 def expose(families: Iterable[Family]) -> str:
-    """All families, each with its type; names keep their letters, what Prometheus forbids becomes `_`."""
+    """Return all families, each with its type; characters that Prometheus forbids become `_`."""
     return "".join(f"{line}\n" for family in families for line in _family(family))
 
 

@@ -1,4 +1,4 @@
-"""How much lies in each queue."""
+"""Queue depths."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ class QueueDepth:
     delayed: int
     oldest_s: float | None = None
     """Age of the oldest message in seconds, as CloudWatch's ApproximateAgeOfOldestMessage; 0 when
-    there is none, None where the endpoint does not tell."""
+    there is none, None where the endpoint does not support it.
+    """
 
     def as_dict(self) -> dict[str, int | float | None]:
-        """Counts and age by name."""
+        """Return counts and age by name."""
         return asdict(self)
 
 
@@ -41,7 +42,7 @@ class Queues:
         }
 
     async def read(self) -> dict[str, QueueDepth]:
-        """Depths by logical id; queues that do not answer in time are left out."""
+        """Return depths by logical id; queues that do not answer in time are left out."""
         found = await asyncio.gather(*(self._depth(client) for client in self._clients.values()))
         return {name: depth for name, depth in zip(self._clients, found, strict=True) if depth is not None}
 

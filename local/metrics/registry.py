@@ -12,7 +12,7 @@ Labels = tuple[tuple[str, str], ...]
 Kind = Literal["counter", "gauge", "summary"]
 
 MOST_SERIES: Final = 5000
-"""A label that takes ever new values must not fill the memory of a stack that runs for weeks."""
+"""A label with an unbounded number of values must not fill the memory of a stack that runs for weeks."""
 _RECENT: Final = 512
 QUANTILES: Final = (0.5, 0.95, 0.99)
 
@@ -26,7 +26,7 @@ class Series:
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
 
     def quantile(self, share: float) -> float | None:
-        """The smallest recent value that at least `share` of them do not exceed; None when there is none."""
+        """Return the smallest recent value that a `share` of them do not exceed; None without values."""
         if not self.recent:
             return None
         ordered = sorted(self.recent)
@@ -44,13 +44,13 @@ class Family:
 
 
 class Registry:
-    """Metrics in the order in which they came."""
+    """Metrics in order of their first value."""
 
     def __init__(self) -> None:
         self._families: dict[str, Family] = {}
         self._size = 0
         self.dropped = 0
-        """Values that were left out because there are too many series already."""
+        """Values that were dropped at the limit of series."""
 
     def add(self, name: str, labels: Iterable[tuple[str, str]], amount: float, text: str = "") -> None:
         """Add to a counter."""
@@ -64,7 +64,7 @@ class Registry:
             series.total = float(value)
 
     def set_total(self, name: str, labels: Iterable[tuple[str, str]], value: float, text: str = "") -> None:
-        """Set a counter that somebody else counts."""
+        """Set a counter whose total is counted elsewhere."""
         if (series := self._series(name, "counter", labels, text)) is not None:
             series.total = float(value)
 
@@ -79,11 +79,11 @@ class Registry:
                 series.recent.append(value)
 
     def families(self) -> Iterator[Family]:
-        """Everything, by name."""
+        """Yield all families."""
         yield from self._families.values()
 
     def find(self, name: str, labels: Iterable[tuple[str, str]] = ()) -> Series | None:
-        """One series, or None."""
+        """Return one series, or None."""
         family = self._families.get(name)
         return None if family is None else family.series.get(_ordered(labels))
 

@@ -1,4 +1,4 @@
-"""Collects the metrics of a running stack: from function logs, from the host's counters, from the queues."""
+"""Collection of a stack's metrics: from function logs, from the host's counters, from the queues."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ _DEPTHS: Final = {
 
 
 class Host(Protocol):
-    """Where the counters of functions are."""
+    """Source of the functions' counters."""
 
     def stats(self) -> Mapping[str, FunctionStats]:
-        """Counters by function name."""
+        """Return counters by function name."""
         ...
 
 
 class Depths(Protocol):
-    """Where the depths of queues are."""
+    """Source of the queues' depths."""
 
     async def read(self) -> dict[str, QueueDepth]:
-        """Depths by logical id; queues that do not answer are left out."""
+        """Return depths by logical id; queues that do not answer are left out."""
         ...
 
 
@@ -60,11 +60,11 @@ class Telemetry:
         self._queues: Depths | None = None
 
     def watch(self, host: Host, queues: Depths) -> None:
-        """Ask these from now on."""
+        """Read from these from now on."""
         self._host, self._queues = host, queues
 
     def on_log(self, record: LogRecord) -> None:
-        """Take what one log record says; quick, and never raises."""
+        """Record the metrics of one log record; quick, and never raises."""
         if record.stream == "platform":
             self._report(record)
             return
@@ -75,7 +75,7 @@ class Telemetry:
                 self._registry.observe(found.name, found.dimensions, found.values)
 
     async def exposition(self) -> str:
-        """Everything in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         for name, stats in (self._host.stats() if self._host is not None else {}).items():
             label = (("function", name),)
             for field, (metric, text) in _COUNTERS.items():
@@ -91,7 +91,7 @@ class Telemetry:
         return expose(self._registry.families())
 
     async def summary(self) -> dict[str, Any]:
-        """What `status` shows: queues, durations by function, and what functions counted."""
+        """Return the metrics for `status`: queues, durations by function, and the functions' own."""
         return {
             "queues": {name: depth.as_dict() for name, depth in (await self._depths()).items()},
             "durations": {name: self._duration(name, last) for name, last in self._last.items()},

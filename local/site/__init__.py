@@ -1,1 +1,1 @@
-"""The built-in web site: pages to index, and what becomes of each."""
+"""Built-in web site: pages to index, and the expected result of each."""

@@ -1,4 +1,4 @@
-"""What the built-in site holds, what indexing makes of each page, and three searches with a right answer."""
+"""Pages of the built-in site, the expected result of each, and three searches with a known best result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Page:
 
     path: str
     outcome: str
-    """"done", or the code of the error that its job ends with."""
+    """"done", or the error code that its job fails with."""
     title: str = ""
     language: str = "en"
 

@@ -1,4 +1,4 @@
-"""Writes the built-in site's two binary files, byte for byte the same each time.
+"""Generator of the built-in site's two binary files, byte for byte the same each time.
 
     python -m local.site.make_files
 
@@ -24,7 +24,7 @@ _LEADING = 15
 
 
 def pdf(source: str) -> bytes:
-    """A PDF of the text: `#` and `##` lines are headings, other lines are paragraphs, wrapped."""
+    """Return a PDF of the text: `#` and `##` lines are headings, other lines are paragraphs, wrapped."""
     lines = _laid_out(source)
     pages = [lines[start : start + _LINES_PER_PAGE] for start in range(0, len(lines), _LINES_PER_PAGE)]
     kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(pages)))
@@ -39,7 +39,7 @@ def pdf(source: str) -> bytes:
 
 
 def png(size: int = 24) -> bytes:
-    """A small square picture: a lantern-yellow disc on blue."""
+    """Return a small square picture: a lantern-yellow disc on blue."""
     rows = bytearray()
     for y in range(size):
         rows.append(0)
@@ -53,7 +53,7 @@ def png(size: int = 24) -> bytes:
 
 
 def _laid_out(source: str) -> list[tuple[int, str]]:
-    """Font size and text of every line; an empty line separates paragraphs."""
+    """Return font size and text of every line; an empty line separates paragraphs."""
     lines: list[tuple[int, str]] = []
     for paragraph in source.strip().split("\n\n"):
         marks = len(paragraph) - len(paragraph.lstrip("#"))

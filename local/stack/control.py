@@ -1,8 +1,8 @@
-"""A loopback port of a running stack's own: no secrets, only what happens.
+"""Control API of a running stack on a loopback port; it serves no secrets.
 
 GET /status             process ids, counters, queue depths, as JSON
-GET /metrics            what functions and the host count, for Prometheus
-POST /schedules/NAME    {"mode", "times", "delay", "fire"}: how a schedule behaves from now on; one firing now
+GET /metrics            metrics of functions and host, for Prometheus
+POST /schedules/NAME    {"mode", "times", "delay", "fire"}: fault mode of a schedule; one firing now
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _SCHEDULES = "/schedules/"
 
 
 class ControlApi:
-    """Serves what `status` and `telemetry` give at each request."""
+    """Serves the current results of `status` and `telemetry`."""
 
     def __init__(self, status: Callable[[], dict[str, Any]], telemetry: Telemetry) -> None:
         self._status = status
         self._telemetry = telemetry
         self._runner: web.ServerRunner | None = None
         self.schedules: Mapping[str, Schedule] = {}
-        """By name, once there are any."""
+        """By name, once known."""
 
     async def start(self) -> str:
         """Listen; returns the base URL."""

@@ -1,4 +1,4 @@
-"""Stacks in processes of their own: start one, find it, stop it."""
+"""Stacks in separate processes: start, find, stop."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _POLL_S: Final = 0.02
 
 
 class StartFailed(RuntimeError):
-    """The stack did not start; the text says why, and `usage` whether template or parameters are wrong."""
+    """Raised when the stack did not start; `usage` is True when template or parameters are wrong."""
 
     def __init__(self, sentence: str, *, usage: bool = False) -> None:
         super().__init__(sentence)
@@ -34,7 +34,7 @@ class StartFailed(RuntimeError):
 
 @dataclass(slots=True)
 class DetachedStack:
-    """A stack that was started here and runs by itself."""
+    """Stack that was started here in its own process."""
 
     info: dict[str, Any]
     process: subprocess.Popen[str]
@@ -45,7 +45,7 @@ class DetachedStack:
 
 
 def start_detached(options: StackOptions, *, bound: bool = False) -> DetachedStack:
-    """Start a stack and wait until it is ready; `bound` has it end with this process, however that ends.
+    """Start a stack and wait until it is ready; `bound` ends it with this process, even after a kill.
 
     Raises StartFailed. An interrupt while waiting stops it again.
     """
@@ -84,13 +84,13 @@ def start_detached(options: StackOptions, *, bound: bool = False) -> DetachedSta
 
 
 def find(state: Path) -> dict[str, Any] | None:
-    """What the stack on this state folder serves; None when none runs, or is not ready."""
+    """Return the addresses and keys of the stack on this state folder; None without a ready one."""
     folder = StateFolder(state)
     return folder.read_info() if folder.running_pid() is not None else None
 
 
 def stop(state: Path) -> bool:
-    """Stop the stack on this state folder, or end what a killed one left; False when there was nothing."""
+    """Stop the stack on this state folder, or end the processes of a killed one; False without either."""
     folder = StateFolder(state)
     pid = folder.running_pid()
     if pid is None:
@@ -100,7 +100,7 @@ def stop(state: Path) -> bool:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + _STOP_S
-    # It lets go of the folder a moment before it is gone itself.
+    # It releases the folder a moment before its process ends.
     while folder.running_pid() is not None or (known_as and is_running(pid, known_as)):
         if pid and time.monotonic() > deadline:
             with contextlib.suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""The gateway's port, which stays the same from one start on a state folder to the next."""
+"""Port of the gateway, kept across starts on a state folder."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _NAME = "gateway"
 
 
 class PortTaken(RuntimeError):
-    """The port that was asked for is not free."""
+    """Raised when the requested port is not free."""
 
 
 class GatewayPort:
-    """Which port the gateway is to take: the one that was asked for, else the last one, else any."""
+    """Port for the gateway: the requested one, else the last one, else any."""
 
     def __init__(self, state: StateFolder, asked: int) -> None:
-        """`asked` is 0 when any will do; raises PortTaken when another cannot be had."""
+        """`asked` is 0 for any port. Raises PortTaken when the requested one is not free."""
         self._state = state
         if asked and free_port(asked) != asked:
             raise PortTaken(
@@ -28,7 +28,7 @@ class GatewayPort:
         last = state.last_port(_NAME)
         self.number = asked or (free_port(last) if last else 0)
         self.warnings: list[str] = []
-        """Sentences for whoever relies on the port."""
+        """Sentences for clients that rely on the port."""
         if last and not asked and self.number != last:
             self.warnings.append(
                 f"the gateway could not have its last port {last}, which another program uses; "
@@ -36,7 +36,7 @@ class GatewayPort:
             )
 
     def keep(self, url: str) -> str:
-        """Remember the port at which the gateway serves in the end; returns `url`."""
+        """Remember the port at which the gateway serves; returns `url`."""
         port = urlsplit(url).port
         if port:
             self._state.keep_port(_NAME, port)

@@ -1,4 +1,4 @@
-"""The start-up work that needs heavy modules, in a process that ends when it is done.
+"""Preparation process: start-up work that needs heavy modules, in a process that ends afterwards.
 
 Translating the template, creating resources and migrating the database take 100 MB of modules that nothing
 needs afterwards. The process speaks JSON lines: `{"do": name, …arguments}` in, `{"done": result}` or
@@ -23,15 +23,15 @@ _LINE_BYTES: Final = 16 << 20
 
 
 class PreparationFailed(RuntimeError):
-    """A step did not succeed; the text is for whoever starts the stack."""
+    """Raised when a step failed; the text is for the user."""
 
 
 class WrongUsage(PreparationFailed):
-    """The template or its parameters are wrong."""
+    """Raised when the template or its parameters are wrong."""
 
 
 class Preparation:
-    """Our side of the process. Steps run one after the other, in the order of the calls."""
+    """Client of the process. Steps run one after the other, in the order of the calls."""
 
     def __init__(self, log_path: Path) -> None:
         self._log_path = log_path
@@ -63,7 +63,7 @@ class Preparation:
     async def translate(
         self, template: Path, automatic: Mapping[str, str], overrides: Mapping[str, str], region: str
     ) -> tuple[dict[str, Any], dict[str, str]]:
-        """`local.translation.translate`. Raises PreparationFailed."""
+        """Call `local.template.translation.translate`. Raises PreparationFailed."""
         translated, parameters = await self._call(
             "translate", path=str(template), automatic=automatic, overrides=overrides, region=region
         )
@@ -72,12 +72,12 @@ class Preparation:
     async def create_resources(
         self, endpoint: str, template: Mapping[str, Any], region: str
     ) -> tuple[dict[str, str], dict[str, str]]:
-        """Create the resources of `template`; their physical ids and ARNs. Raises PreparationFailed."""
+        """Create the resources of `template`; return physical ids and ARNs. Raises PreparationFailed."""
         ids, arns = await self._call("create", endpoint=endpoint, template=template, region=region)
         return ids, arns
 
     async def migrate(self, url: str, folder: Path) -> list[str]:
-        """Bring the database up to date; the names of applied files. Raises PreparationFailed."""
+        """Migrate the database; return the names of applied files. Raises PreparationFailed."""
         applied: list[str] = await self._call("migrate", url=url, folder=str(folder))
         return applied
 
@@ -113,7 +113,7 @@ def _create(endpoint: str, template: dict[str, Any], region: str) -> Any:
     from local.backends.ministack_resources import create_resources
 
     made = create_resources(endpoint, template, region=region)
-    # What was kept from an earlier start still has the port of that time.
+    # Values kept from an earlier start still contain the port of that time.
     at_endpoint = {
         name: endpoint + urlsplit(value).path if value.startswith("http") else value
         for name, value in made.ids.items()
@@ -145,19 +145,19 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         return {"done": _STEPS[step](**request)}
     except TemplateError as error:
         return {"error": str(error), "usage": True}
-    except Exception as error:  # noqa: BLE001 - the other side decides what to do about it
+    except Exception as error:  # noqa: BLE001 - the caller handles it
         traceback.print_exc()
         return {"error": f"{step} failed: {type(error).__name__}: {error}", "usage": False}
 
 
 def main() -> None:
-    """Serve standard input; what the steps themselves print goes to standard error."""
+    """Serve standard input; output of the steps themselves goes to standard error."""
     out, sys.stdout = sys.stdout, sys.stderr
     for number, line in enumerate(sys.stdin):
         out.write(json.dumps(_answer(json.loads(line))) + "\n")
         out.flush()
         if number == 0:
-            # While the backends come up, get ready for what follows.
+            # While the backends start, load the modules of the following steps.
             import boto3
             import psycopg  # noqa: F401
 

@@ -1,8 +1,8 @@
-"""The process that runs a stack: in the foreground for `indexmill up`, on its own for `up --detach`.
+"""Process that runs a stack: in the foreground for `indexmill up`, detached for `up --detach`.
 
-On its own it reads its options as one JSON line from standard input, and answers on standard output with one:
+Detached it reads its options as one JSON line from standard input, and answers with one on standard output:
 `{"ready": {…}}` or `{"error": sentence, "usage": …}`. It ends on SIGTERM or SIGINT, and when `bound` also
-when its standard input closes, so that it does not outlive whoever started it.
+when its standard input closes, so that it does not outlive its parent.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ async def serve(
     report: Callable[[str], None],
     bound: bool = False,
 ) -> None:
-    """Run a stack until a signal comes. Raises what keeps it from starting or from going on."""
+    """Run a stack until a signal arrives. Raises the error that keeps it from starting or running."""
     loop = asyncio.get_running_loop()
     asked = asyncio.Event()
     for number in _SIGNALS:
@@ -57,7 +57,7 @@ def _end_with(pipe: int, asked: asyncio.Event) -> None:
 
 
 async def _unless(asked: asyncio.Event, work: Any) -> Any:
-    """The work's result, or None when the event came first; the work is cancelled then."""
+    """Return the work's result, or None when the event came first; the work is cancelled then."""
     task = asyncio.ensure_future(work)
     waiter = asyncio.create_task(asked.wait())
     try:
@@ -70,12 +70,12 @@ async def _unless(asked: asyncio.Event, work: Any) -> Any:
 
 
 def encode(options: StackOptions, *, bound: bool) -> str:
-    """The options as the line that `main` reads."""
+    """Return the options as the line that `main` reads."""
     return json.dumps({"bound": bound, "options": asdict(options)}, default=str)
 
 
 def decode(line: str) -> tuple[StackOptions, bool]:
-    """The other way."""
+    """Return the options of a line."""
     message = json.loads(line)
     given = message["options"]
     for name in ("state", "template", "ministack_python", "site_root"):
@@ -84,7 +84,7 @@ def decode(line: str) -> tuple[StackOptions, bool]:
 
 
 def main() -> int:
-    """Run a stack as a process of its own; its log is standard error."""
+    """Run a detached stack; its log is standard error."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     options, bound = decode(sys.stdin.readline())
     answered = False
@@ -94,7 +94,7 @@ def main() -> int:
         if not answered:
             answered = True
             os.write(1, json.dumps(message).encode() + b"\n")
-            # Whoever waits for the line sees the end of the pipe as well, and later prints go to the log.
+            # Later output goes to the log; the parent that waits for the line sees the end of file as well.
             os.dup2(2, 1)
 
     def report(sentence: str) -> None:
@@ -102,7 +102,7 @@ def main() -> int:
 
     try:
         asyncio.run(serve(options, on_ready=lambda info: answer({"ready": info}), report=report, bound=bound))
-    except Exception as error:  # told to whoever waits, and to the log
+    except Exception as error:  # reported to the parent, and to the log
         logging.getLogger("stack").exception("the stack ended")
         usage = isinstance(error, WrongUsage | TemplateError)
         answer({"error": str(error) or type(error).__name__, "usage": usage})

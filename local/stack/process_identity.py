@@ -1,4 +1,4 @@
-"""Whose a process id is: ids are used again, so a recorded one needs the time of its start beside it."""
+"""Process identity: process ids are reused, so a recorded one needs the start time beside it."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ _POLL_S = 0.02
 
 
 def identity(pid: int) -> str | None:
-    """What tells this process from a later one with the same id; None when there is none, or a dead one."""
+    """Return a value that tells this process from a later one with the same id; None without a live one."""
     if not Path("/proc/self/stat").exists():
         return _identity_by_ps(pid)
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    # The command's name stands in parentheses and may hold spaces; state and start time follow it.
+    # The command's name is in parentheses and may contain spaces; state and start time follow it.
     fields = text.rpartition(")")[2].split()
     return None if fields[0] in "ZX" else fields[19]
 
 
 def is_running(pid: int, known_as: str) -> bool:
-    """Whether the very process that was recorded still runs."""
+    """Return whether the recorded process still runs."""
     return identity(pid) == known_as
 
 
 def end_processes(recorded: Mapping[int, str], *, grace_s: float = 3.0) -> list[int]:
-    """Interrupt the recorded processes, and kill those (with their groups) that are not gone after `grace_s`.
+    """Send SIGINT to the recorded processes, and SIGKILL to the groups of those that run after `grace_s`.
 
-    Each must lead a group of its own. Returns those that were still there.
+    Each must lead a group of its own. Returns those that were still running.
     """
     alive = [pid for pid, known_as in recorded.items() if is_running(pid, known_as)]
     for pid in alive:
@@ -52,7 +52,7 @@ def end_processes(recorded: Mapping[int, str], *, grace_s: float = 3.0) -> list[
 
 
 def descendants(pid: int) -> list[int]:
-    """The process's children, their children and so on; empty where there is no /proc."""
+    """Return the process's children, their children and so on; empty where there is no /proc."""
     children: dict[int, list[int]] = {}
     for entry in _numbered(Path("/proc")):
         with contextlib.suppress(OSError, ValueError, IndexError):

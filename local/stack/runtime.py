@@ -1,4 +1,4 @@
-"""What runs functions, and what makes them run: the Lambda host, the REST front, triggers and schedules."""
+"""Runtime: the Lambda host, the REST front, event sources and schedules."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Where functions find what they use."""
+    """Addresses and names that functions are given."""
 
     aws_endpoint: str
     prompt_long_polls: bool
@@ -42,13 +42,13 @@ class Surroundings:
     account_id: str
     logs: Path
     port: int
-    """Of the gateway."""
+    """Port of the gateway."""
 
 
 def make_host(
     logs: Path, region: str, account_id: str, on_log: Callable[[LogRecord], None] | None = None
 ) -> LambdaHost:
-    """A host without functions, to be started while those are still being found out."""
+    """Return a host without functions, which can start before they are known."""
     faults = switch.control_of(logs.parent)
     if faults is not None:
         faults.prepare(switch.first_rules())
@@ -67,7 +67,7 @@ def make_host(
 
 
 class Runtime:
-    """Everything that is resolved from the template, on a started host."""
+    """All resources of the template, on a started host."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Runtime:
     ) -> None:
         self._around = around
         self.host = host
-        # Whoever signs and whoever checks get the same key; nobody else has to know it.
+        # The signer and the verifier get the same key; nothing else needs it.
         literals = {"STREAM_TOKEN_KEY": secrets.token_hex(32)}
         functions = [
             with_secrets(function, {**literals, "DATABASE_URL": _login(function, around.database_url)})
@@ -89,7 +89,7 @@ class Runtime:
         self._mappings = EventSourceMappings(host)
         self._invoke_api = InvokeApi(host, self._mappings)
         self.warnings = python_differences(functions)
-        """What a user should know about how functions run here; sentences."""
+        """Differences to AWS that a user should know; sentences."""
         self._front = self._make_front(cloud)
         timeouts = {function.name: float(function.timeout_s) for function in functions}
         self._sources = [
@@ -110,14 +110,14 @@ class Runtime:
             name: Schedule(schedule, self.host, region=around.region, account_id=around.account_id)
             for name, schedule in by_name(cloud.schedules).items()
         }
-        """By name, for whoever wants to disturb them."""
+        """By name; their fault modes can be set."""
         control = switch.control_of(around.logs.parent)
         self._proxies = Proxies(control) if control else None
         self.gateway = ""
         self.invoke_endpoint = ""
 
     async def start(self) -> None:
-        """Start everything; `gateway` and `invoke_endpoint` are known then."""
+        """Start everything; sets `gateway` and `invoke_endpoint`."""
         self.invoke_endpoint = await self._invoke_api.start()
         endpoints = {"AWS_ENDPOINT_URL": self._around.aws_endpoint}
         self.host.update_environment({**endpoints, "AWS_ENDPOINT_URL_LAMBDA": self.invoke_endpoint})
@@ -132,7 +132,7 @@ class Runtime:
             await schedule.start()
 
     async def stop(self) -> None:
-        """Stop in order: what brings work first, what does it last."""
+        """Stop in order: event sources first, the host last."""
         front = [self._front.stop()] if self._front is not None else []
         bringers: list[Awaitable[None]] = [source.stop(_TRIGGER_GRACE_S) for source in self._sources]
         bringers += [schedule.stop() for schedule in self.schedules.values()]
@@ -142,7 +142,7 @@ class Runtime:
             await self._proxies.stop()
 
     def stats(self) -> dict[str, Any]:
-        """Counters of functions, event sources and schedules."""
+        """Return counters of functions, event sources and schedules."""
         return {
             "functions": {name: asdict(stats) for name, stats in self.host.stats().items()},
             "sources": {
@@ -174,18 +174,18 @@ class Runtime:
 
 
 def _login(function: FunctionSpec, owner_url: str) -> str:
-    """The connection string of the login whose secret the template names for the function."""
+    """Return the connection string of the login whose secret the template names for the function."""
     return login_url(owner_url, function.environment.get("DATABASE_URL" + _SECRET_ARN, ""))
 
 
 def with_secrets(function: FunctionSpec, literals: Mapping[str, str]) -> FunctionSpec:
-    """The function with those of `literals` in the clear for which the template names a secret."""
+    """Return the function with those of `literals` in plain text for which the template names a secret."""
     named = {name: value for name, value in literals.items() if name + _SECRET_ARN in function.environment}
     return replace(function, environment={**function.environment, **named})
 
 
 def _faulty(around: Surroundings, queue_url: str) -> FaultySqsClient | None:
-    """A client whose calls fail when told to, where faults are switched on."""
+    """Return a client with injected faults where faults are enabled."""
     control = switch.control_of(around.logs.parent)
     if control is None:
         return None
@@ -193,13 +193,13 @@ def _faulty(around: Surroundings, queue_url: str) -> FaultySqsClient | None:
 
 
 def python_differences(functions: Iterable[FunctionSpec], here: str = _PYTHON) -> list[str]:
-    """A sentence when the template's Python is not the one that functions run on here; else nothing."""
+    """Return a sentence when the template's Python is not the local one; else nothing."""
     other = sorted({function.runtime for function in functions} - {f"python{here}"})
     return [f"functions run on Python {here} here, {' and '.join(other)} on AWS"] if other else []
 
 
 def by_name(schedules: Iterable[ScheduleSpec]) -> dict[str, ScheduleSpec]:
-    """By the rule's name; with its function's after a dot where a rule has several targets."""
+    """Return schedules by rule name, with the function's name after a dot if a rule has several targets."""
     given = list(schedules)
     rules = Counter(each.logical_id for each in given)
     return {
@@ -209,5 +209,5 @@ def by_name(schedules: Iterable[ScheduleSpec]) -> dict[str, ScheduleSpec]:
 
 
 def environments() -> int:
-    """How many environments one function may have: more than the cores can run only cost memory."""
+    """Return the limit of environments per function: more than the cores can run only cost memory."""
     return max(_LEAST_ENVIRONMENTS, (os.cpu_count() or 1) + 2)

@@ -1,4 +1,4 @@
-"""The processes beside the functions in one form: started, watched, started again, stopped."""
+"""Services of a stack: the processes beside the functions, started, monitored, restarted, stopped."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ class Service(Protocol):
         """The process id while it runs."""
 
     async def start(self) -> None:
-        """Start it, or start it again, at the same address; return when it serves."""
+        """Start it, also again, at the same address; return when it is ready."""
 
     async def stop(self) -> None:
-        """End it; harmless when it is not running."""
+        """End it; no effect when it is not running."""
 
     async def ended(self) -> int:
-        """Wait until it ends by itself; the exit status, negative for a signal."""
+        """Wait until it ends by itself; return the exit status, negative for a signal."""
 
 
 class StandIn:
-    """One of our own stand-ins."""
+    """Stand-in for an external service."""
 
     def __init__(self, backend: Backend) -> None:
         self.name = backend.name
@@ -50,7 +50,7 @@ class StandIn:
         return self._backend.pid
 
     async def start(self) -> None:
-        """Start and wait until it answers."""
+        """Start and wait until it is ready."""
         await self._backend.start()
 
     async def stop(self) -> None:
@@ -63,7 +63,7 @@ class StandIn:
 
 
 class Aws:
-    """The AWS endpoint."""
+    """AWS endpoint."""
 
     name = "aws"
 
@@ -82,11 +82,11 @@ class Aws:
         return self._ministack.prompt_long_polls
 
     async def start(self) -> None:
-        """Start; `endpoint` is known then."""
+        """Start; sets `endpoint`."""
         self.endpoint = await self._ministack.start()
 
     def save(self) -> None:
-        """Have its state written now."""
+        """Write its state to disk now."""
         self._ministack.save()
 
     async def stop(self) -> None:
@@ -99,7 +99,7 @@ class Aws:
 
 
 class Postgres:
-    """The database server."""
+    """Database server."""
 
     name = "postgres"
 
@@ -115,7 +115,7 @@ class Postgres:
         return self._server.pid
 
     async def start(self) -> None:
-        """Start; `url` is known then."""
+        """Start; sets `url`."""
         self.url = await asyncio.to_thread(self._server.start)
 
     async def stop(self) -> None:
@@ -131,19 +131,19 @@ class Postgres:
         return await self._ends.get()
 
     def _on_exit(self, status: int) -> None:
-        # Called on a thread of the server's own.
+        # Runs in the server's monitoring thread.
         self._loop.call_soon_threadsafe(self._ends.put_nowait, status)
 
 
 class GaveUp(RuntimeError):
-    """A service ended too often."""
+    """Raised when a service ended too often."""
 
 
 class Keeper:
-    """Keeps services running: whatever ends by itself is started again, ever later, and at last given up.
+    """Restarts services that end by themselves, with growing delays, up to a limit.
 
     Args:
-        report: Called with a sentence for each thing that happens.
+        report: Called with a sentence for each event.
         changed: Called after each start, when process ids are new.
     """
 
@@ -153,23 +153,23 @@ class Keeper:
         self._tasks: list[asyncio.Task[None]] = []
         self.restarts: dict[str, int] = {}
         self.away: set[str] = set()
-        """Names of services that ended and are not back yet."""
+        """Names of services that ended and are not running again yet."""
 
     def watch(self, service: Service, after_restart: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Keep a started service running; `after_restart` puts back what it lost."""
+        """Monitor a started service; `after_restart` restores what it lost."""
         self.restarts[service.name] = 0
         self._tasks.append(
             asyncio.create_task(self._keep(service, after_restart), name=f"keep-{service.name}")
         )
 
     async def gave_up(self) -> None:
-        """Wait until a service is given up. Raises GaveUp, or what a broken watch raised."""
+        """Wait until a service reaches the limit. Raises GaveUp, or the error of a failed monitor."""
         done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
 
     async def stop(self) -> None:
-        """Stop watching."""
+        """Stop monitoring."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -197,14 +197,14 @@ class Keeper:
     async def _start_again(
         self, service: Service, after_restart: Callable[[], Awaitable[None]] | None
     ) -> str | None:
-        """None when it runs again, else what went wrong."""
+        """Restart it; return None when it runs again, else the problem."""
         self.restarts[service.name] += 1
         try:
             await service.start()
             self._changed()
             if after_restart is not None:
                 await after_restart()
-        except Exception as error:  # noqa: BLE001 - whatever keeps it from starting, it is tried again
+        except Exception as error:  # noqa: BLE001 - after any error it is retried
             await service.stop()
             return f"{service.name} did not start ({error})"
         return None

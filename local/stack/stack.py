@@ -1,4 +1,4 @@
-"""The whole cloud on a laptop, as one object: start it, keep it running, stop it."""
+"""Stack: the whole cloud on one machine, as one object: start, run, stop."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ _STOP_S: Final = 8.0
 
 
 class StackFailed(RuntimeError):
-    """The stack could not start or go on; the text is a sentence with the next step."""
+    """Raised when the stack could not start or continue; the text is a sentence with the next step."""
 
 
 @dataclass(frozen=True, slots=True)
 class StackOptions:
-    """What to start."""
+    """Options of a stack."""
 
     state: Path
     port: int = 0
-    """Of the gateway; 0 takes that of the last time, or a free one."""
+    """Port of the gateway; 0 takes that of the last start, or a free one."""
     overrides: Mapping[str, str] = field(default_factory=dict)
     """Values of template parameters."""
     site_root: Path | None = None
@@ -51,12 +51,12 @@ class StackOptions:
     keep_data: bool = True
     """False deletes the state folder at the end."""
     began: float | None = None
-    """`time.monotonic()` of when somebody began to wait for the stack; None means now."""
+    """`time.monotonic()` when the user started to wait for the stack; None means now."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Base:
-    """The services whose addresses the functions' side needs."""
+    """Services whose addresses the functions need."""
 
     postgres: Postgres
     aws: Aws
@@ -64,7 +64,7 @@ class _Base:
 
 
 class Stack:
-    """One running cloud. All methods belong to one event loop."""
+    """A running stack. All methods belong to one event loop."""
 
     def __init__(self, options: StackOptions, report: Callable[[str], None]) -> None:
         self._options = options
@@ -81,12 +81,12 @@ class Stack:
         self._runtime: Runtime | None = None
         self._owned = False
         self.info: dict[str, Any] = {}
-        """What the stack serves, once started."""
+        """Addresses and keys of the stack, once started."""
 
     async def start(self) -> dict[str, Any]:
-        """Start everything; returns what is served, keys included.
+        """Start everything; returns addresses and keys.
 
-        Raises StackFailed, AlreadyRunning, and whatever a part raises; call `stop` in any case.
+        Raises StackFailed, AlreadyRunning, and the errors of its parts; call `stop` in any case.
         """
         if not self._options.ministack_python.exists():
             raise StackFailed(f"{self._options.ministack_python} is missing; run: make setup")
@@ -122,14 +122,14 @@ class Stack:
         return self.info
 
     async def run(self) -> None:
-        """Keep a started stack running until cancelled. Raises StackFailed when that cannot be done."""
+        """Monitor a started stack until cancelled. Raises StackFailed when a service ends too often."""
         try:
             await self._keeper.gave_up()
         except GaveUp as error:
             raise StackFailed(f"{error}; see {self._state.logs}") from error
 
     async def stop(self) -> None:
-        """Stop everything, within seconds; what does not end by itself is killed."""
+        """Stop everything within seconds; processes that do not end in time are killed."""
         if not self._owned:
             return
         await self._keeper.stop()
@@ -151,7 +151,7 @@ class Stack:
             self._state.delete()
 
     def status(self) -> dict[str, Any]:
-        """Process ids and counters, as the control port tells them."""
+        """Return process ids and counters for the control API."""
         services = {
             service.name: {
                 "pid": service.pid,
@@ -168,7 +168,7 @@ class Stack:
         }
 
     async def _start_parts(self, base: _Base, automatic: Mapping[str, str]) -> None:
-        """Start all services and, as soon as what each step needs is there, the functions' side."""
+        """Start all services and, as soon as its inputs are known, the runtime."""
         preparation = Preparation(self._state.logs / "preparation.log")
         try:
             await preparation.start()
@@ -177,7 +177,7 @@ class Stack:
                 started[_HOST] = group.create_task(base.host.start())
                 group.create_task(self._prepare(preparation, base, automatic, started))
         except ExceptionGroup as errors:
-            # The first reason is the one to tell.
+            # Only the first error is reported.
             raise _first(errors) from None
         finally:
             await preparation.stop()
@@ -236,7 +236,7 @@ class Stack:
         }
 
     async def _create_resources(self, aws: Aws) -> None:
-        """Put back queues, bucket and table, under their fixed names, after AWS was restarted."""
+        """Create queues, bucket and table again, under their fixed names, after a restart of AWS."""
         if self._template is None:
             return
         preparation = Preparation(self._state.logs / "preparation.log")
@@ -248,13 +248,13 @@ class Stack:
             await preparation.stop()
 
     def _record(self) -> None:
-        """Write down the process ids, for whoever comes after a kill."""
+        """Record the process ids, so that they can be ended after a kill."""
         processes = {service.name: service.pid for service in self._services}
         host = self._host.supervisor_pid if self._host is not None else None
         self._state.record({**processes, _HOST: host})
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first plain exception of a group."""
+    """Return the first plain exception of a group."""
     inner = errors.exceptions[0]
     return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner

@@ -1,4 +1,4 @@
-"""The stand-ins of a stack: what runs elsewhere in production, and the parameters that point to it."""
+"""Stand-ins of a stack for external services, and the parameters that point to them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from local.template.parameters import LOCAL_VALUES
 
 
 class StandIns:
-    """The stand-ins that no parameter replaces; not started yet."""
+    """Stand-ins that no parameter replaces; not started yet."""
 
     def __init__(self, state: StateFolder, overrides: Mapping[str, str], site_root: Path | None) -> None:
         """`overrides` are the user's template parameters, `site_root` a folder to serve as the web site."""
@@ -23,7 +23,7 @@ class StandIns:
         state.logs.mkdir(parents=True, exist_ok=True)
         self.services: list[StandIn] = []
         self.addresses = {"site": self._add("site", *_site_options(site_root))}
-        """Of the site, Membership and the embeddings, whoever serves them."""
+        """Addresses of the site, Membership and the embeddings, stand-in or not."""
         if "MembershipUrl" in overrides:
             self.addresses["membership"] = overrides["MembershipUrl"]
         else:
@@ -34,14 +34,14 @@ class StandIns:
             self.addresses["embeddings"] = self._add("embeddings") + "/v1"
 
     def parameters(self, keys: Keys) -> dict[str, str]:
-        """Return what the template cannot know; a parameter given by the user is stronger."""
+        """Return the parameters that the template cannot know; the user's parameters override them."""
         automatic = {
             **LOCAL_VALUES,
             "MembershipUrl": self.addresses["membership"],
             "TokenizerFile": str(tokenizer_path()),
             "AllowedPrivateHosts": self.addresses["site"].removeprefix("http://"),
             "InternalKeyHashes": hashlib.sha256(keys.ops_key.encode()).hexdigest()[:16],
-            # One environment is left for those that are told to come back.
+            # One environment is reserved for clients that are asked to reconnect later.
             "StreamWindows": str(environments() - 1),
         }
         if "EmbeddingBaseUrl" not in self._overrides:

@@ -1,8 +1,8 @@
-"""The state folder of one stack: who runs on it, its keys, its data, its logs.
+"""State folder of one stack: its lock, keys, data and logs.
 
-stack.lock        held by the process that runs the stack
-stack.json        what it serves (mode 600: it holds the keys); there only while the stack is ready
-processes.json    every process it started, so that a killed stack's can be ended later
+stack.lock        locked by the process that runs the stack
+stack.json        addresses and keys (mode 600); exists only while the stack is ready
+processes.json    every process it started, so that those of a killed stack can be ended later
 keys.json, membership-keys.json, ports.json, postgres/, aws/, logs/
 """
 
@@ -22,16 +22,16 @@ from typing import Any, TextIO
 from local.stack.process_identity import end_processes, identity
 
 _LOOKED_AT_S = 0.2
-"""Whoever asks for the running stack holds the lock for a moment, which is no reason to give up."""
+"""A process that looks for the running stack takes the lock for a moment; the next try succeeds."""
 
 
 class AlreadyRunning(RuntimeError):
-    """Another stack runs on this state folder."""
+    """Raised when another stack runs on this state folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The API keys of a stack: two ordinary callers and an internal one."""
+    """API keys of a stack: two ordinary callers and an internal one."""
 
     api_key: str
     other_api_key: str
@@ -39,7 +39,7 @@ class Keys:
 
 
 class StateFolder:
-    """One state folder, made when it is missing."""
+    """One state folder, created when it is missing."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()
@@ -48,18 +48,18 @@ class StateFolder:
 
     @property
     def logs(self) -> Path:
-        """Where everything logs to."""
+        """Folder of all logs."""
         return self.path / "logs"
 
     @property
     def aws(self) -> Path:
-        """What the AWS endpoint keeps."""
+        """Folder of the AWS endpoint's state."""
         return self.path / "aws"
 
     def acquire(self) -> None:
-        """Make the folder and become the one stack on it. Raises AlreadyRunning.
+        """Create and lock the folder. Raises AlreadyRunning.
 
-        The lock falls with the process that holds it, however that ends.
+        The lock is released when the process ends, however that happens.
         """
         fresh = self._is_fresh()
         for folder in (self.path, self.logs, self.aws):
@@ -81,13 +81,13 @@ class StateFolder:
         self._own = self._own or fresh
 
     def release(self) -> None:
-        """Let go of the folder."""
+        """Release the lock."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
 
     def running_pid(self) -> int | None:
-        """The process of the stack that runs on this folder, or None."""
+        """Return the process id of the stack that runs on this folder, or None."""
         file = self.path / "stack.lock"
         try:
             with file.open("r+") as lock:
@@ -99,7 +99,7 @@ class StateFolder:
         return int(text) if text.isdigit() else 0
 
     def reap(self) -> list[int]:
-        """End what a killed stack left running; returns the process ids. Only without a running stack."""
+        """End the processes of a killed stack; returns their ids. Only without a running stack."""
         file = self.path / "processes.json"
         try:
             recorded = json.loads(file.read_text())
@@ -111,7 +111,7 @@ class StateFolder:
         return ended
 
     def record(self, processes: Mapping[str, int | None]) -> None:
-        """Write down who runs now, by name."""
+        """Record the running processes by name."""
         entries = {
             str(pid): {"name": name, "started": identity(pid)}
             for name, pid in processes.items()
@@ -120,7 +120,7 @@ class StateFolder:
         self._write("processes.json", entries)
 
     def keys(self) -> Keys:
-        """The folder's keys, made at the first call; Membership's key file always has them."""
+        """Return the folder's keys, created at the first call; Membership's key file always has them."""
         try:
             keys = Keys(**json.loads((self.path / "keys.json").read_text()))
         except (OSError, ValueError, TypeError):
@@ -136,13 +136,13 @@ class StateFolder:
 
     @property
     def membership_keys(self) -> Path:
-        """The file of valid keys that the Membership stand-in reads whenever it changes."""
+        """File of valid keys that the Membership stand-in reads whenever it changes."""
         return self.path / "membership-keys.json"
 
     def last_port(self, name: str) -> int:
-        """The port of a stand-in, or of the gateway, at the last start; 0 at the first.
+        """Return the port of a stand-in, or of the gateway, at the last start; 0 at the first.
 
-        So URLs of indexed pages, and scripts that name the gateway, stay right.
+        So URLs of indexed pages, and scripts that name the gateway, stay valid.
         """
         return self._ports().get(name, 0)
 
@@ -151,11 +151,11 @@ class StateFolder:
         self._write("ports.json", {**self._ports(), name: port})
 
     def write_info(self, info: Mapping[str, Any]) -> None:
-        """Say what the stack serves, now that it is ready."""
+        """Write the addresses and keys of the ready stack."""
         self._write("stack.json", info)
 
     def read_info(self) -> dict[str, Any] | None:
-        """What the running stack serves; None while none is ready."""
+        """Return the addresses and keys of the running stack; None without a ready one."""
         try:
             info: dict[str, Any] = json.loads((self.path / "stack.json").read_text())
         except (OSError, ValueError):
@@ -165,7 +165,7 @@ class StateFolder:
     def delete(self) -> None:
         """Delete the folder with everything in it, if it was missing or empty when it was acquired.
 
-        Any other may hold what somebody else put there, and stays as it is.
+        Any other may contain a user's files, and is kept.
         """
         if self._own:
             shutil.rmtree(self.path, ignore_errors=True)
@@ -178,12 +178,12 @@ class StateFolder:
         return ports
 
     def _is_fresh(self) -> bool:
-        """Whether there is nothing yet but the log file that a detached stack's parent opened."""
+        """Return whether the folder has nothing but the log file that a detached stack's parent opened."""
         expected = {self.logs, self.logs / "stack.log"}
         return not self.path.exists() or all(found in expected for found in self.path.rglob("*"))
 
     def _write(self, name: str, content: Mapping[str, Any]) -> None:
-        """Replace a file in one step, readable by its owner only."""
+        """Replace a file atomically, readable by its owner only."""
         draft = self.path / f".{name}.{os.getpid()}"
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as file:

@@ -1,1 +1,1 @@
-"""template.yaml as the plain values that the emulator runs."""
+"""The template: template.yaml, translated and resolved to plain values."""

@@ -1,6 +1,6 @@
 """EventBridge's cron expressions: minutes, hours, day of month, month, day of week, year; in UTC.
 
-Days of the week are 1 to 7 or SUN to SAT. One of the two day fields is `?`, the other says the days.
+Days of the week are 1 to 7 or SUN to SAT. One of the two day fields is `?`, the other lists the days.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from itertools import product
 from typing import Final
 
 _DaysOf = Callable[[int, int], Collection[int]]
-"""The days of a month, from year and month."""
+"""Returns the days of a month, from year and month."""
 
 
 class CronError(ValueError):
-    """Not a cron expression that EventBridge takes; the message says which part, and what would do."""
+    """Raised for an expression that EventBridge rejects; the message names the part and the valid values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +27,13 @@ class _Field:
     low: int
     high: int
     names: str = ""
-    """What stands for `low`, `low` + 1, …, separated by spaces."""
+    """Names of `low`, `low` + 1, …, separated by spaces."""
     steps: bool = True
     wraps: bool = True
-    """Whether a range may go on at `low` after `high`: AWS's own example has the hours 20-2."""
+    """Whether a range may wrap from `high` to `low`: AWS's own example has the hours 20-2."""
 
     def values(self, text: str) -> list[int]:
-        """What a list of values, ranges and steps means, ascending."""
+        """Return the values of a list of values, ranges and steps, ascending."""
         found: set[int] = set()
         for part in text.split(","):
             span, slash, step = part.partition("/")
@@ -49,7 +49,7 @@ class _Field:
         return CronError(f"{part!r} is no {self.name}: {why or f'it is {self.low}-{self.high}{names}'}")
 
     def value(self, part: str, text: str) -> int:
-        """One number or name."""
+        """Return one number or name."""
         names = self.names.split()
         if text.upper() in names:
             return self.low + names.index(text.upper())
@@ -81,7 +81,7 @@ _YEARS: Final = _Field("year", 1970, 2199, wraps=False)
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """A parsed expression; equal to others of the same text."""
+    """Parsed expression; equal to others of the same text."""
 
     expression: str
     _years: list[int] = field(compare=False, repr=False)
@@ -90,7 +90,7 @@ class Cron:
     _times: list[time] = field(compare=False, repr=False)
 
     def after(self, at: datetime) -> datetime | None:
-        """The first time later than `at` (an aware time), in UTC; None when there is none any more."""
+        """Return the first time later than `at` (an aware time), in UTC; None when there is none."""
         start = at.astimezone(UTC).replace(second=0, microsecond=0) + timedelta(minutes=1)
         for day in self._days(start.date()):
             for each in self._times:
@@ -107,7 +107,7 @@ class Cron:
 
 
 def parse_cron(expression: str) -> Cron:
-    """What stands between the parentheses of `cron(…)`. Raises CronError."""
+    """Parse the text between the parentheses of `cron(…)`. Raises CronError."""
     fields = expression.split()
     if len(fields) != 6:
         wanted = "minutes hours day-of-month month day-of-week year"
@@ -159,13 +159,13 @@ def _last(year: int, month: int) -> int:
 
 
 def _on(year: int, month: int, weekdays: Collection[int]) -> list[int]:
-    """The days of a month that are one of these weekdays, by AWS's numbers."""
+    """Return a function for the days of a month that are one of these weekdays, by AWS's numbers."""
     first = (calendar.monthrange(year, month)[0] + 1) % 7  # days after a Sunday
     return [day for day in range(1, _last(year, month) + 1) if (first + day - 1) % 7 + 1 in weekdays]
 
 
 def _nearest_workday(year: int, month: int, wanted: int) -> list[int]:
-    """Monday to Friday, never in another month; none in a month that does not have the day."""
+    """Return the nearest workday in the same month; none in a month that does not have the day."""
     workdays = _on(year, month, range(2, 7))
     if wanted > _last(year, month):
         return []

@@ -1,4 +1,4 @@
-"""What makes functions run besides HTTP: event source mappings of queues, and rules with a schedule."""
+"""Triggers besides HTTP: event source mappings of queues, and rules with a schedule."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SECONDS: Final = {"minute": 60, "hour": 3600, "day": 86400}
 
 
 def read_sqs_source(name: str, properties: Mapping[str, Any], queues: Mapping[str, str]) -> SqsSourceSpec:
-    """A resolved event source mapping; `queues` gives the logical id of a queue's ARN.
+    """Return a resolved event source mapping; `queues` gives the logical id of a queue's ARN.
 
     Raises TemplateError for another kind of source, or a filter.
     """
@@ -38,7 +38,7 @@ def read_sqs_source(name: str, properties: Mapping[str, Any], queues: Mapping[st
 
 
 def read_schedule(name: str, properties: Mapping[str, Any]) -> Iterator[ScheduleSpec]:
-    """One schedule for each target of a resolved rule. Raises TemplateError for what AWS would refuse."""
+    """Return one schedule for each target of a resolved rule. Raises TemplateError where AWS would."""
     every_s, cron = _times(name, str(properties.get("ScheduleExpression", "")))
     for target in properties["Targets"]:
         yield ScheduleSpec(
@@ -52,7 +52,7 @@ def read_schedule(name: str, properties: Mapping[str, Any]) -> Iterator[Schedule
 
 
 def _times(name: str, expression: str) -> tuple[float, Cron | None]:
-    """The seconds of a rate, or a calendar."""
+    """Return the seconds of a rate, or a calendar."""
     if calendar := _CRON.fullmatch(expression):
         try:
             return 0.0, parse_cron(calendar[1])

@@ -10,27 +10,27 @@ _VARIABLE: Final = re.compile(r"\$\{(!?)([\w:.]+)\}")
 
 
 class TemplateError(ValueError):
-    """The template asks for something that cannot be had here, or contradicts itself."""
+    """Raised when the template is inconsistent, or needs something that is not supported."""
 
 
 class Absent:
-    """The type of NO_VALUE."""
+    """Type of NO_VALUE."""
 
 
 NO_VALUE: Final = Absent()
-"""What `AWS::NoValue` gives: the property, or the list item, is left out."""
+"""Value of `AWS::NoValue`: the property, or the list item, is left out."""
 
 
 class Unresolved(LookupError):
-    """A name that has no value (yet)."""
+    """Raised for a name that has no value (yet)."""
 
 
 class Resolver:
     """Resolves values against names.
 
     Args:
-        names: What `Ref` gives: parameters, pseudo parameters, physical ids.
-        attributes: What `Fn::GetAtt` gives, by `"LogicalId.Attribute"`.
+        names: Values for `Ref`: parameters, pseudo parameters, physical ids.
+        attributes: Values for `Fn::GetAtt`, by `"LogicalId.Attribute"`.
         conditions: The template's Conditions, unresolved.
         mappings: The template's Mappings.
         keep_references: Leave functions of unknown names as they are, in place of an error.
@@ -67,14 +67,14 @@ class Resolver:
         }
 
     def resolve(self, node: Any) -> Any:
-        """`node` with every function in it worked out. Raises TemplateError for a name without a value."""
+        """Return `node` with its functions evaluated. Raises TemplateError for a name without a value."""
         if isinstance(node, list):
             return [value for value in map(self.resolve, node) if value is not NO_VALUE]
         if not isinstance(node, dict):
             return node
         if len(node) == 1:
             (name, argument), *_ = node.items()
-            # A resource's own `Condition: Name` never comes here alone: it has a Type beside it.
+            # A resource's own `Condition: Name` never occurs here alone: it has a Type beside it.
             if name in self._functions:
                 return self._call(name, argument, node)
             if name.startswith("Fn::"):
@@ -83,13 +83,13 @@ class Resolver:
         return {name: value for name, value in resolved.items() if value is not NO_VALUE}
 
     def condition(self, name: str) -> bool:
-        """Whether the named condition holds. Raises TemplateError when there is none."""
+        """Return whether the named condition is true. Raises TemplateError when there is none."""
         if name not in self._conditions:
             raise TemplateError(f"there is no condition {name}")
         return bool(self.resolve(self._conditions[name]))
 
     def includes(self, resource: Mapping[str, Any]) -> bool:
-        """Whether the resource's own condition, if it has one, holds."""
+        """Return whether the resource's own condition, if it has one, is true."""
         return "Condition" not in resource or self.condition(resource["Condition"])
 
     def _call(self, name: str, argument: Any, node: dict[str, Any]) -> Any:

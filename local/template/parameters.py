@@ -1,4 +1,4 @@
-"""The template's parameters: defaults, overrides, and the template's own rules for them."""
+"""Parameters of the template: defaults, overrides, and the template's constraints."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any, Final
 
 from local.template.intrinsics import TemplateError
 
-# The machine's own keys are enterprise ones: demo, tests and benchmarks know no limit of chunks per day.
+# The machine's own keys are enterprise ones: demo, tests and benchmarks have no limit of chunks per day.
 LOCAL_VALUES: Final = {"QuotaEnterprise": "max_active=20"}
-"""What differs from the template's defaults on a laptop, unless somebody says otherwise."""
+"""Values that differ from the template's defaults on a laptop; parameters of the user override them."""
 
 
 class ParameterError(TemplateError):
-    """A parameter that does not exist, has no value, or has one that the template does not allow."""
+    """Raised for a parameter that does not exist, has no value, or has one that is not allowed."""
 
 
 def parse_overrides(assignments: Iterable[str]) -> dict[str, str]:
-    """`["Key=Value", …]` as a dictionary; the last one wins. Raises ParameterError."""
+    """Return `["Key=Value", …]` as a dictionary; the last one wins. Raises ParameterError."""
     overrides = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
@@ -30,7 +30,7 @@ def parse_overrides(assignments: Iterable[str]) -> dict[str, str]:
 
 
 def parameter_values(declared: Mapping[str, Any], overrides: Mapping[str, str]) -> dict[str, str]:
-    """Every parameter's value as text. Raises ParameterError naming what is wrong with which."""
+    """Return every parameter's value as text. Raises ParameterError with parameter and problem."""
     if unknown := sorted(set(overrides) - set(declared)):
         known = difflib.get_close_matches(unknown[0], declared, n=3) or sorted(declared)
         raise ParameterError(f"the template has no parameter {unknown[0]}; it has {', '.join(known)}")
@@ -44,7 +44,7 @@ def parameter_values(declared: Mapping[str, Any], overrides: Mapping[str, str]) 
 
 
 def as_references(declared: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]:
-    """What `Ref` gives for each parameter: lists are split, everything else stays text."""
+    """Return the values of `Ref` for each parameter: lists are split, everything else stays text."""
     lists = {name for name, rules in declared.items() if "List" in rules["Type"]}
     return {name: value.split(",") if name in lists else value for name, value in values.items()}
 

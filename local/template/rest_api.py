@@ -1,4 +1,4 @@
-"""The REST API of a translated template: routes, authorizers, gateway responses, throttles, access log."""
+"""REST API of a translated template: routes, authorizers, gateway responses, throttles, access log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def read_api(
     stages: Sequence[Mapping[str, Any]],
     parameters: Mapping[str, str],
 ) -> RestApiSpec:
-    """The API from its resolved definition and stages. Raises TemplateError for what cannot be served."""
+    """Return the API of its resolved definition and stages. Raises TemplateError for unsupported parts."""
     if not stages:
         raise TemplateError(f"{logical_id} has no stage")
     schemes = (body.get("components") or {}).get("securitySchemes") or body.get("securityDefinitions") or {}
@@ -46,7 +46,7 @@ def read_api(
 
 
 def read_throttles(stages: Sequence[Mapping[str, Any]]) -> dict[str, Throttle]:
-    """The method settings of the first stage that limit anything."""
+    """Return the method settings of the first stage that limit anything."""
     throttles = {}
     for setting in stages[0].get("MethodSettings", ()) if stages else ():
         if "ThrottlingRateLimit" not in setting:

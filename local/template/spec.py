@@ -26,7 +26,7 @@ class FunctionSpec:
     """`module.attribute`, relative to `code_dir`."""
     code_dir: Path
     layer_dirs: tuple[Path, ...]
-    """Each layer's content folder, in order: its `python/` goes on the path."""
+    """Each layer's content folder, in order: its `python/` is added to the path."""
     timeout_s: int
     memory_mb: int
     environment: Mapping[str, str]
@@ -42,7 +42,7 @@ class RouteSpec:
     path: str
     """As in the template, with `{name}` path parameters."""
     function: str
-    """Logical id of the function that answers."""
+    """Logical id of the function that is invoked."""
     authorizer: str | None = None
     timeout_ms: int = 29_000
 
@@ -59,7 +59,7 @@ class AuthorizerSpec:
 
 @dataclass(frozen=True, slots=True)
 class GatewayResponseSpec:
-    """What the gateway itself answers for one response type (for example UNAUTHORIZED)."""
+    """Response of the gateway itself for one response type (for example UNAUTHORIZED)."""
 
     response_type: str
     status: int | None = None
@@ -90,7 +90,7 @@ class RestApiSpec:
 
 
 def mapping_id(function_arn: str, queue_arn: str) -> str:
-    """The UUID of an event source mapping: the same for the same function and queue, at every start."""
+    """Return the UUID of an event source mapping: the same for the same function and queue, at each start."""
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{function_arn} {queue_arn}"))
 
 
@@ -108,9 +108,9 @@ class SqsSourceSpec:
     report_batch_item_failures: bool = False
     enabled: bool = True
     visibility_s: int = 30
-    """How long the queue hides a message that was taken."""
+    """Visibility timeout of the queue in seconds."""
     visibility_parameter: str | None = None
-    """The template's parameter that says so, if one does."""
+    """Template parameter that sets it, if one does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class ScheduleSpec:
 
 @dataclass(frozen=True, slots=True)
 class InvokeResult:
-    """What one invocation gave back.
+    """Result of one invocation.
 
     `function_error` is None for a normal return, else "Handled" or "Unhandled"; `payload` is then AWS's error
     document as JSON (`errorMessage`, `errorType`, and `stackTrace` or `requestId` where AWS sends them).
@@ -140,11 +140,11 @@ class InvokeResult:
 
 
 class Throttled(Exception):
-    """The function is at its reserved (or the host's own) concurrency: AWS's 429 TooManyRequestsException."""
+    """Raised at the reserved (or the host's own) concurrency: AWS's 429 TooManyRequestsException."""
 
 
 class Invoker(Protocol):
-    """How the front and the triggers reach functions."""
+    """Interface of the front and the triggers to functions."""
 
     async def invoke(self, function: str, payload: bytes) -> InvokeResult:
         """Run `function` (logical id or name) once, synchronously.

@@ -1,4 +1,4 @@
-"""template.yaml, once translated, as the plain values that the local cloud is made of.
+"""Translated template.yaml as plain values.
 
 >>> translated, parameters = translate(Path("template.yaml"), {}, {}, "eu-west-1")
 >>> template = Template(translated, parameters, folder=Path("."), region="eu-west-1", account_id="0")
@@ -22,7 +22,7 @@ from local.template.translation import SOURCE
 
 STACK: Final = "indexmill"
 VISIBILITY_FACTOR: Final = 6
-"""A queue hides a message for at least this many of its function's time-outs, as AWS recommends."""
+"""Least ratio of a queue's visibility timeout to its function's timeout, as AWS recommends."""
 
 _NAME_PROPERTY: Final = {
     "AWS::SQS::Queue": "QueueName",
@@ -33,22 +33,22 @@ _NAME_PROPERTY: Final = {
 
 @dataclass(frozen=True, slots=True)
 class CloudSpec:
-    """Everything that runs, resolved."""
+    """All resources that run, resolved."""
 
     functions: tuple[FunctionSpec, ...]
     api: RestApiSpec | None
     throttles: Mapping[str, Throttle]
-    """Of the API, by `"METHOD /path"`, with `"*"` for all others."""
+    """Throttles of the API, by `"METHOD /path"`, with `"*"` for all others."""
     binary_media_types: tuple[str, ...]
     sources: tuple[SqsSourceSpec, ...]
     schedules: tuple[ScheduleSpec, ...]
 
 
 class Template:
-    """A translated template with its parameters' values.
+    """Translated template with its parameters' values.
 
     Args:
-        translated: What `local.translation.translate` returned, with `parameters`.
+        translated: Result of `local.template.translation.translate`, with `parameters`.
         folder: The template's folder, to which the folders of the code are relative.
     """
 
@@ -81,9 +81,9 @@ class Template:
         self._static = static
 
     def stateful(self) -> dict[str, Any]:
-        """The queues, tables and buckets as a template of their own, parameters worked out.
+        """Return the queues, tables and buckets as a template of their own, with parameters resolved.
 
-        Each has a fixed name, so that functions find it again after the AWS endpoint had to be restarted.
+        Each has a fixed name, so that functions find it again after the AWS endpoint was restarted.
         """
         kept = {}
         for name, body in self._resources.items():
@@ -97,7 +97,7 @@ class Template:
         return {"AWSTemplateFormatVersion": "2010-09-09", "Resources": kept}
 
     def check_visibility(self) -> None:
-        """Raise TemplateError when a queue hides messages for too short a time for its function."""
+        """Raise TemplateError when a queue's visibility timeout is too short for its function."""
         for body in self._of_type("AWS::Lambda::EventSourceMapping"):
             queue = body["Properties"]["EventSourceArn"]["Fn::GetAtt"][0]
             function = self._static.resolve(body["Properties"]["FunctionName"])["Ref"]
@@ -111,14 +111,14 @@ class Template:
                 )
 
     def cloud(self, ids: Mapping[str, str], arns: Mapping[str, str]) -> CloudSpec:
-        """Everything that runs, given the physical ids and ARNs of the stateful resources."""
+        """Return all resources that run, given the physical ids and ARNs of the stateful resources."""
         functions = {name: self._name(name) for name in self._names_of("AWS::Lambda::Function")}
         attributes = {f"{name}.Arn": self._function_arn(given) for name, given in functions.items()}
         attributes |= {f"{name}.Arn": arn for name, arn in arns.items()}
         names = {name: name for name in self._resources} | functions | dict(ids)
         names |= self._mapping_ids(self._resolver(names, attributes))
         resolver = self._resolver(names, attributes)
-        # A stage names what the laptop has not, such as log groups; nobody reads that here.
+        # A stage refers to resources that do not exist locally, such as log groups; they are not read here.
         lenient = self._resolver(names, attributes, keep_references=True)
         apis = list(self._names_of("AWS::ApiGateway::RestApi"))
         if len(apis) > 1:
@@ -143,7 +143,7 @@ class Template:
         )
 
     def _visibility(self, queue: str) -> tuple[int, str | None]:
-        """How long a queue hides messages, and the parameter that says so if one does."""
+        """Return a queue's visibility timeout, and the parameter that sets it if one does."""
         asked = self._properties(queue).get("VisibilityTimeout", 30)
         parameter = asked.get("Ref") if isinstance(asked, dict) else None
         return int(self._static.resolve(asked)), parameter
@@ -153,7 +153,7 @@ class Template:
         return replace(source, visibility_s=seconds, visibility_parameter=parameter)
 
     def _mapping_ids(self, resolver: Resolver) -> dict[str, str]:
-        """What `Ref` gives for each event source mapping."""
+        """Return the values of `Ref` for each event source mapping."""
         ids = {}
         for name in self._names_of("AWS::Lambda::EventSourceMapping"):
             properties = resolver.resolve(self._properties(name))
@@ -174,7 +174,7 @@ class Template:
             name=self._name(name),
             handler=own["Handler"],
             code_dir=self._folder / raw["Code"]["S3Key"],
-            # What a makefile builds is the environment that we run in ourselves.
+            # A layer that a makefile builds is the environment that this process runs in.
             layer_dirs=tuple(self._folder / each["S3Key"] for each in layers if each["S3Bucket"] == SOURCE),
             timeout_s=self._timeout(raw),
             memory_mb=int(own.get("MemorySize", 128)),
@@ -216,7 +216,7 @@ class Template:
 
 
 def _text(value: Any) -> str:
-    """A variable's value as Lambda has it: always text."""
+    """Return a variable's value as Lambda has it: always text."""
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(value) if isinstance(value, list) else str(value)

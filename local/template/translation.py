@@ -1,7 +1,7 @@
-"""The SAM transform: template.yaml in, CloudFormation out, with the folders of the code still known.
+"""SAM transform: template.yaml in, CloudFormation out, with the code folders preserved.
 
-The transform only takes code that lies in S3, so each local folder becomes `s3://<bucket>/<folder>` first:
-bucket SOURCE for code that runs as it lies there, BUILT for layers that a makefile builds.
+The transform only accepts code in S3, so each local folder becomes `s3://<bucket>/<folder>` first:
+bucket SOURCE for code that runs unchanged, BUILT for layers that a makefile builds.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _FOLDER_PROPERTIES = {
 def translate(
     path: Path, automatic: Mapping[str, str], overrides: Mapping[str, str], region: str
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """The template at `path` as CloudFormation, and the value of each of its parameters.
+    """Return the template at `path` as CloudFormation, and the value of each of its parameters.
 
-    `overrides` must name parameters of the template; `automatic` is weaker, unknown ones in it are ignored.
-    Raises TemplateError with the transform's own reasons. Costs half a second and 50 MB for the transform's
-    modules: run it in a process that ends.
+    `overrides` must name parameters of the template; `automatic` has lower precedence, unknown ones in it are
+    ignored. Raises TemplateError with the transform's own reasons. Costs half a second and 50 MB for the
+    transform's modules: run it in a process that ends.
     """
     os.environ["AWS_DEFAULT_REGION"] = region
     logging.getLogger("samtranslator").setLevel(logging.ERROR)
@@ -44,7 +44,7 @@ def translate(
         source = yaml_parse(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise TemplateError(f"{path} cannot be read: {error.strerror}") from error
-    except Exception as error:  # whatever the parser raises for a broken file
+    except Exception as error:  # any error of the parser for a broken file
         raise TemplateError(f"{path} is not a template: {error}") from error
     if not isinstance(source, dict) or "Resources" not in source:
         raise TemplateError(f"{path} is not a template: it has no Resources")

@@ -1,1 +1,1 @@
-"""One job's way through the pipeline, put together from the database and the functions' logs."""
+"""Trace of one job through the pipeline, from the database and the functions' logs."""

@@ -1,4 +1,4 @@
-"""What the database knows of a job."""
+"""Database records of a job."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ _DEAD: Final = (
 
 
 class JobUnknown(LookupError):
-    """No job has this id, or several begin like that; the text says which."""
+    """Raised when no job has this id, or several have the prefix; the text says which."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobRecords:
-    """Rows about one job, each kind in the order in which it came about."""
+    """Rows of one job, each kind in chronological order."""
 
     job: Row
     history: Sequence[Row]
     messages: Sequence[Row]
     dead_letters: Sequence[Row]
     read_at: datetime
-    """The database's time when it was asked."""
+    """Time of the database at the query."""
 
 
 def load(database_url: str, job_id: str) -> JobRecords:
-    """Everything about the job with this id, or with an id that begins like this.
+    """Load all records of the job with this id, or with an id that has this prefix.
 
     Raises JobUnknown, and psycopg.OperationalError when the database does not answer.
     """

@@ -1,4 +1,4 @@
-"""Invocations, put together from their START and REPORT lines."""
+"""Invocations, assembled from their START and REPORT lines."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ _GIVEN_BACK: Final = "message.given_back"
 
 @dataclass(slots=True)
 class Run:
-    """One invocation of one function; `report` is None while it goes on, or when the host was killed."""
+    """One invocation of one function; `report` is None while it runs, or when the host was killed."""
 
     function: str
     request_id: str
     began: datetime
     jobs: int
-    """How many jobs its event names: they share its time."""
+    """Number of jobs in its event: they share its time."""
     called: bool
-    """Whether another function called it and named no job: it may work for any job of its caller's."""
+    """Whether another function invoked it without a job in the event: it may be for any of its caller's."""
     ended: datetime | None = None
     report: Report | None = None
     failure: str | None = None
-    """Why it failed; None while it has not."""
+    """Reason why it failed; None while it has not."""
     given_back: tuple[float, str] | None = None
-    """When its message for this job comes again, in seconds from its end, and why it was given back."""
+    """Seconds from its end until the redelivery of its message for this job, and the reason of the retry."""
 
 
 def runs(records: Iterable[Record]) -> list[Run]:
-    """The invocations among records in order of time."""
+    """Return the invocations among records in order of time."""
     found: dict[str, Run] = {}
     for record in records:
         if record.fields.get("message") == _GIVEN_BACK and record.request_id in found:
@@ -56,5 +56,5 @@ def runs(records: Iterable[Record]) -> list[Run]:
 
 
 def moment(text: str) -> datetime:
-    """The time of a log record."""
+    """Return the time of a log record."""
     return datetime.fromisoformat(text)

@@ -1,4 +1,4 @@
-"""A timeline for people, and for programs."""
+"""Formatting of a timeline as text and as JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STYLES: Final = {"state": "bold", "message": "cyan", "run": "", "end": "", "log
 
 
 def show(screen: Console, shown: Timeline) -> None:
-    """Print it: the job, its events with offsets, and its stages."""
+    """Print the job, its events with offsets, and its stages."""
     from rich.text import Text
 
     for text in heading(shown):
@@ -33,7 +33,7 @@ def show(screen: Console, shown: Timeline) -> None:
 
 
 def heading(shown: Timeline) -> Iterator[str]:
-    """The job in a few lines."""
+    """Return the job in a few lines."""
     job = shown.job
     yield f"job {job['id']}  {job['status']}, attempt {job['attempt']}"
     yield f"{job['url']}  corpus {job['corpus_name'] or 'default'}"
@@ -43,12 +43,12 @@ def heading(shown: Timeline) -> Iterator[str]:
 
 
 def offset(shown: Timeline, event: Event) -> str:
-    """Time since the first event."""
+    """Return the time since the first event."""
     return f"+{_ms(shown, event) / 1e3:.3f} s"
 
 
 def stage_lines(shown: Timeline) -> Iterator[str]:
-    """A line for each stage, and the sum."""
+    """Return a line for each stage, and the sum."""
     yield f"{'stage':<11}{'time':>10}{'waiting':>10}{'work':>10}{'report':>10}"
     for stage in shown.stages:
         name = stage.name if stage.attempt == 1 else f"{stage.name} #{stage.attempt}"
@@ -58,7 +58,7 @@ def stage_lines(shown: Timeline) -> Iterator[str]:
 
 
 def as_json(shown: Timeline) -> dict[str, Any]:
-    """The same for programs."""
+    """Return the same for programs."""
     return {
         "job": dict(shown.job),
         "total_ms": round(shown.total_ms, 1),

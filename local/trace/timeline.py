@@ -1,4 +1,4 @@
-"""A job's events in order of time, and where its time went."""
+"""Events of a job in order of time, and the time spent in each stage."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _HIDDEN: Final = frozenset(
     | {"caller_type", "tier", "request_id"}
 )
 _ADVICE: Final = "LAMBDA_WARNING: Unhandled exception."
-"""What AWS's runtime client says at length before each error."""
+"""Prefix of AWS's runtime client before each error."""
 _INDENT: Final = " " * 16
 _ORDER: Final = {"state": 0, "message": 1, "run": 2, "log": 3, "end": 4, "dead": 5}
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened; `kind` is state, message, run, log, end or dead."""
+    """One event; `kind` is state, message, run, log, end or dead."""
 
     at: datetime
     kind: str
@@ -35,7 +35,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """How long a job was in one state, in milliseconds, and of that: until work began, work, and after it.
+    """Duration of a job in one state, in milliseconds, split into wait, work, and delay after the work.
 
     The parts are None where no work is on record.
     """
@@ -49,24 +49,24 @@ class Stage:
     running: bool = False
     """Whether the job is in it now: the times are those so far."""
     failure: str | None = None
-    """The code with which the job failed in it."""
+    """Error code with which the job failed in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """What `indexmill trace` shows."""
+    """Result of `indexmill trace`."""
 
     job: Mapping[str, Any]
     events: Sequence[Event]
     stages: Sequence[Stage]
     total_ms: float
-    """From acceptance to the last change of state, or until now."""
+    """Seconds from acceptance to the last change of state, or until now."""
     waiting: Sequence[str] = ()
-    """Why the job stands where it stands, in sentences."""
+    """Reasons for the job's current state, in sentences."""
 
 
 def timeline(records: JobRecords, log: Sequence[Record], around: Surroundings | None = None) -> Timeline:
-    """Put everything in order; `log` are the log records of the job, in order of time."""
+    """Merge everything in order; `log` are the log records of the job, in order of time."""
     around = around or Surroundings()
     invocations = [run for run in runs(log) if not run.called or _asked_for(run, records.messages)]
     events = [
@@ -126,7 +126,7 @@ def _run(run: Run, now: datetime, around: Surroundings) -> Iterator[Event]:
 
 
 def _asked_for(run: Run, messages: Sequence[Row]) -> bool:
-    """Whether a call for this job was under way when it began."""
+    """Return whether a call for this job was running when it began."""
     return any(
         row["kind"] == "call"
         and row["created_at"] <= run.began
@@ -159,7 +159,7 @@ def _stages(records: JobRecords, invocations: Sequence[Run]) -> Iterator[Stage]:
     history = records.history
     for before, after in zip(history, [*history[1:], None], strict=False):
         if before["to_status"] in ENDS:
-            continue  # the time until somebody asked for a retry is nobody's
+            continue  # the time until a retry was requested belongs to no stage
         began, ended = before["at"], records.read_at if after is None else after["at"]
         yield Stage(
             before["to_status"],
@@ -172,7 +172,7 @@ def _stages(records: JobRecords, invocations: Sequence[Run]) -> Iterator[Stage]:
 
 
 def _failure(row: Row) -> str | None:
-    """The code with which this change failed its job; None for any other change."""
+    """Return the error code with which this change failed its job; None for any other change."""
     if row["to_status"] != "failed":
         return None
     return str(row["detail"]["code"]) if _tells(row["detail"]) else "failed"
@@ -181,7 +181,7 @@ def _failure(row: Row) -> str | None:
 def _parts(
     work: Run | None, began: datetime, ended: datetime, *, running: bool
 ) -> tuple[float | None, float | None, float | None]:
-    """Milliseconds until work began, of work, and after it; of work that goes on only what is known."""
+    """Return milliseconds until work began, of work, and after it; only known parts of unfinished work."""
     if work is None:
         return None, None, None
     total = (ended - began).total_seconds() * 1e3
@@ -193,7 +193,7 @@ def _parts(
 
 
 def _work(invocations: Sequence[Run], began: datetime, ended: datetime) -> Run | None:
-    """The last invocation that worked on the job in this time: those before it had to be done again."""
+    """Return the last invocation for the job in this time: the work of earlier ones was repeated."""
     within = [
         run for run in invocations if began <= run.began < ended and not run.function.startswith(COORDINATOR)
     ]

@@ -1,4 +1,4 @@
-"""What a job that is not at its end waits for, in sentences for people."""
+"""Reasons why a job is not terminal yet, in sentences for people."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from local.trace.database import JobRecords, Row
 from local.trace.invocations import Run
 
 COORDINATOR: Final = "Orchestrator"
-"""Functions with this beginning move the job on; all others do a stage's work."""
+"""Prefix of functions that advance the job; all others do a stage's work."""
 ENDS: Final = frozenset({"done", "failed"})
 _WORKERS: Final = {"scraping": "ScraperWorker", "embedding": "EmbeddingWorker"}
-"""What takes a stage's messages out of its queue."""
+"""Function that consumes a stage's queue."""
 _SHORT: Final = {"ScrapeVisibility": (5, 30)}
-"""Time-out and visibility to work on a handler with, by the parameter of the visibility."""
+"""Timeout and visibility timeout for a consumer under a debugger, by the parameter of the visibility."""
 _SHORT_OTHERS: Final = (10, 60)
 _SWEEPER: Final = "OrchestratorSweeper tries again"
 _EMPTY: Final[Mapping[str, Any]] = {}
@@ -24,26 +24,26 @@ _EMPTY: Final[Mapping[str, Any]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the running stack tells beside database and logs; empty when it does not answer."""
+    """Status of the running stack, beside database and logs; empty when it does not answer."""
 
     up_since: datetime | None = None
-    """An invocation that began before and has not ended was cut off with the stack it ran on."""
+    """Start of the stack: an invocation that began before it and has no end was killed."""
     sources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Of `/status`: what takes messages to functions."""
+    """Event sources in `/status`."""
 
     def ended_with(self, run: Run) -> bool:
-        """Whether the run has no end because its stack ended."""
+        """Return whether the run has no end because its stack ended."""
         return run.ended is None and self.up_since is not None and run.began < self.up_since
 
     def source_of(self, function: str) -> Mapping[str, Any]:
-        """What brings messages to a function; empty for none."""
+        """Return the event source of a function; empty for none."""
         return next((each for each in self.sources.values() if each.get("function") == function), _EMPTY)
 
 
 def waits(records: JobRecords, recent: Sequence[Run], around: Surroundings) -> Iterator[str]:
-    """Why the job stands where it stands; nothing for one that is at its end.
+    """Return the reasons for the job's current state; nothing for a terminal one.
 
-    `recent` are the invocations for it since its current stage began, in order of time.
+    `recent` are its invocations since its current stage began, in order of time.
     """
     job = records.job
     if job["status"] in ENDS:
@@ -70,7 +70,7 @@ def waits(records: JobRecords, recent: Sequence[Run], around: Surroundings) -> I
 
 
 def _after(last: Run, recent: Sequence[Run], records: JobRecords, around: Surroundings) -> Iterator[str]:
-    """What follows an invocation that is over without having brought the job on."""
+    """Explain what follows an invocation that ended without advancing the job."""
     now, job = records.read_at, records.job
     if last.failure is not None or around.ended_with(last):
         yield from _hidden(last, around, now)
@@ -113,7 +113,7 @@ def _unsent(message: Row) -> str:
 
 
 def _hidden(last: Run, around: Surroundings, now: datetime) -> Iterator[str]:
-    """A message whose function failed stays in its queue, where nobody sees it for a while."""
+    """Explain that the message of a failed invocation is hidden until its visibility timeout."""
     reason = last.failure or "the stack ended meanwhile"
     source = around.source_of(last.function)
     if not source:
@@ -145,6 +145,6 @@ def _at(moment: datetime, now: datetime) -> str:
 
 
 def seconds(length: timedelta) -> str:
-    """A length of time in seconds."""
+    """Format a duration in seconds."""
     found = max(0.0, length.total_seconds())
     return f"{found:.1f} s" if found < 10 else f"{found:.0f} s"

@@ -1,1 +1,1 @@
-"""What starts functions by itself: SQS event sources and schedules."""
+"""Triggers: SQS event sources and schedules."""

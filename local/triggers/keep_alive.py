@@ -1,6 +1,6 @@
-"""HTTP/1.1 POSTs to one loopback server over kept connections, for callers that count microseconds.
+"""HTTP/1.1 POSTs to one loopback server over persistent connections, with microseconds of overhead.
 
-No TLS, no redirects, no chunked answers: AWS emulators send a Content-Length.
+No TLS, no redirects, no chunked responses: AWS emulators send a Content-Length.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import cast
 from urllib.parse import urlsplit
 
 LAST_WORDS_S = 0.5
-"""How long a cancelled request waits for the server to hang up too."""
+"""How long a cancelled request waits for the server to close its side too."""
 
 
 class Disconnected(ConnectionError):
-    """The server closed the connection before its answer was complete."""
+    """Raised when the server closed the connection before its response was complete."""
 
 
 @dataclass(slots=True)
@@ -27,7 +27,7 @@ class _Head:
 
 
 def _parse_head(data: bytes) -> _Head:
-    """The status line and the two headers that matter; ValueError for anything else than HTTP/1.x."""
+    """Return the status line and the two headers that matter; ValueError for anything else than HTTP/1.x."""
     lines = data.split(b"\r\n")
     version, status, *_ = lines[0].split(b" ", 2)
     if not version.startswith(b"HTTP/1."):
@@ -46,7 +46,7 @@ def _parse_head(data: bytes) -> _Head:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection with at most one request under way."""
+    """One connection with at most one request in flight."""
 
     _transport: asyncio.Transport
 
@@ -73,10 +73,10 @@ class _Connection(asyncio.Protocol):
         self._end(Disconnected(str(exc or "closed by the server")))
 
     async def post(self, request: bytes) -> tuple[int, bytes]:
-        """Send one request and return status and body of its answer.
+        """Send one request and return status and body of its response.
 
-        A cancelled call ends the connection. When the answer was on its way by then, the call returns it all
-        the same: it may hold messages that nobody else will see.
+        A cancelled call ends the connection. A response that has already been sent is returned
+        all the same: it may contain received messages, which would be lost until their visibility timeout.
         """
         answer: asyncio.Future[tuple[int, bytes]] = asyncio.get_running_loop().create_future()
         self._answer = answer
@@ -95,7 +95,7 @@ class _Connection(asyncio.Protocol):
         self._transport.abort()
 
     async def _last_words(self, answer: asyncio.Future[tuple[int, bytes]]) -> tuple[int, bytes] | None:
-        """End our side of the connection and return what the server still says, if anything."""
+        """Close our side of the connection and return the rest of the response, if any."""
         self.usable = False
         if answer.cancelled():
             self._answer = answer = asyncio.get_running_loop().create_future()
@@ -134,7 +134,7 @@ class _Connection(asyncio.Protocol):
 
 
 class KeepAliveClient:
-    """A pool of connections to the server at `endpoint` (`http://host:port`), as many as needed."""
+    """Pool of connections to the server at `endpoint` (`http://host:port`), as many as needed."""
 
     def __init__(self, endpoint: str, *, connect_limit_s: float = 5.0) -> None:
         parts = urlsplit(endpoint)
@@ -146,9 +146,9 @@ class KeepAliveClient:
         self.netloc = parts.netloc
 
     async def post(self, request: bytes) -> tuple[int, bytes]:
-        """Send a whole request (head and body) and return (status, body); ConnectionError when that fails.
+        """Send a whole request (head and body) and return (status, body). Raises ConnectionError.
 
-        A kept connection that the server has closed meanwhile is replaced without a word.
+        An idle connection that the server has closed meanwhile is replaced silently.
         """
         while True:
             connection = await self._connection()

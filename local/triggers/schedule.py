@@ -1,6 +1,7 @@
-"""A schedule: invokes a function at its times with EventBridge's event, never twice at once by itself.
+"""Schedule: invokes a function at its times with EventBridge's event, without overlap.
 
-EventBridge promises at least once, at about the time. What that allows can be had on purpose: see `Mood`.
+EventBridge delivers at least once, at about the time. Each deviation that this allows can be injected: see
+`Mood`.
 """
 
 from __future__ import annotations
@@ -19,38 +20,38 @@ log = logging.getLogger(__name__)
 
 MODES: Final = ("ok", "twice", "late", "missed")
 _LOOK_S: Final = 30.0
-"""How often the time of day is looked at: it may be set, and a sleeping laptop's timers stand still."""
+"""Polling interval of the wall clock: it may be set, and a sleeping laptop's timers stop."""
 
 
 class Clock:
-    """The time of day, and waiting."""
+    """Wall clock, and waiting."""
 
     def now(self) -> datetime:
-        """An aware time."""
+        """Return an aware time."""
         return datetime.now(UTC)
 
     async def sleep(self, seconds: float) -> None:
-        """Return after so many seconds of this clock."""
+        """Return after `seconds` of this clock."""
         await asyncio.sleep(seconds)
 
 
 class Times(Protocol):
-    """When a schedule is due."""
+    """Due times of a schedule."""
 
     def after(self, at: datetime) -> datetime | None:
-        """The first time later than `at`, or None when there is none any more."""
+        """Return the first time later than `at`, or None when there is none."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Every so many seconds, counted from `start`."""
+    """Fixed period in seconds, counted from `start`."""
 
     start: datetime
     every_s: float
 
     def after(self, at: datetime) -> datetime:
-        """The first time later than `at`."""
+        """Return the first time later than `at`."""
         # Whole microseconds: with floating point, the time after a due time might be that time again.
         period = timedelta(seconds=self.every_s)
         return self.start + (max(timedelta(0), at - self.start) // period + 1) * period
@@ -58,9 +59,9 @@ class Rate:
 
 @dataclass(slots=True)
 class Mood:
-    """What EventBridge may do to a firing: invoke twice at once with one event, `delay` seconds late, never.
+    """Fault mode of a schedule: two concurrent invocations with one event, `delay` seconds late, or none.
 
-    `times` counts firings down to "ok", None lasts.
+    `times` counts firings down to "ok", None is unlimited.
     """
 
     mode: str = "ok"
@@ -69,7 +70,7 @@ class Mood:
 
 
 class Schedule:
-    """Fires at the times of its spec after `start`; a firing due while another is under way is left out."""
+    """Fires at the times of its spec after `start`; a firing due while another is in flight is skipped."""
 
     def __init__(
         self,
@@ -96,23 +97,23 @@ class Schedule:
         self.failures = 0
         """Invocations that ended in an error or were throttled."""
         self.missed = 0
-        """Firings that were left out on purpose."""
+        """Firings that were skipped on purpose."""
 
     async def start(self) -> None:
-        """Begin to count; the first firing of a rate is one period away."""
+        """Start; the first firing of a rate is one period later."""
         begin = self._clock.now()
         times: Times = self.spec.cron or Rate(begin, self.spec.every_s)
         self._timer = asyncio.create_task(self._run(times, begin), name=f"schedule-{self.spec.logical_id}")
 
     async def stop(self) -> None:
-        """Stop; an invocation under way is no longer waited for."""
+        """Stop; an invocation in flight is no longer awaited."""
         tasks = [task for task in (self._timer, *self._firings) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def set_mood(self, mood: Mood) -> None:
-        """Misbehave from the next firing on, or behave again. Raises ValueError for what is no mood."""
+        """Apply this mode from the next firing on. Raises ValueError for an invalid one."""
         if mood.mode not in MODES:
             raise ValueError(f"mode is one of {', '.join(MODES)}")
         if not (mood.times is None or isinstance(mood.times, int)) or not 0 <= float(mood.delay) <= 86400:
@@ -120,9 +121,9 @@ class Schedule:
         self._mood = mood
 
     def fire(self, at: datetime | None = None) -> asyncio.Task[None]:
-        """Begin a firing that is due `at` (now, unless told), in today's mood; the task ends with it.
+        """Start a firing that is due `at` (default: now) in the current mode; the task ends with it.
 
-        It waits for one that is under way.
+        It waits for one that is in flight.
         """
         mood = self._take_mood()
         firing = asyncio.create_task(self._fire(at or self._clock.now(), mood))
@@ -131,7 +132,7 @@ class Schedule:
         return firing
 
     def stats(self) -> dict[str, Any]:
-        """What happened so far, and what is next."""
+        """Return counters, and the next due time."""
         return {
             "fired": self.fired,
             "failures": self.failures,
@@ -147,7 +148,7 @@ class Schedule:
                 await self._clock.sleep(min(left, _LOOK_S))
             if self.enabled and not self._busy.locked():
                 self.fire(self._due)
-            # Times that passed meanwhile are skipped, not caught up with.
+            # Times that passed meanwhile are skipped.
             self._due = times.after(max(self._due, self._clock.now()))
         log.warning("%s is never due again", self.spec.logical_id)
 
@@ -176,7 +177,7 @@ class Schedule:
             result = await self._invoker.invoke(self.spec.function, event)
         except (Throttled, KeyError) as error:
             log.warning("%s could not invoke %s: %r", self.spec.logical_id, self.spec.function, error)
-        except Exception:  # whatever a host may raise must not end the schedule
+        except Exception:  # any error of the host must not end the schedule
             log.exception("%s failed", self.spec.logical_id)
         self.failures += result is None or result.function_error is not None
 
@@ -187,7 +188,7 @@ class Schedule:
 
 
 def scheduled_event(rule: str, region: str, account_id: str, at: datetime) -> dict[str, Any]:
-    """What EventBridge sends when the rule of this name is due `at`, however late that is."""
+    """Return the event of the rule of this name due `at`, however late it is sent."""
     return {
         "version": "0",
         "id": str(uuid.uuid4()),

@@ -1,11 +1,11 @@
-"""The SQS event source mapping: takes messages from a queue to a function, by AWS's rules.
+"""SQS event source mapping: delivers messages of a queue to a function, by AWS's rules.
 
 - A batch has up to `batch_size` messages, gathered for up to `window_s`, and at most 6 MB as an event.
-- Success deletes the batch; a function error leaves all of it in the queue until its visibility ends. With
+- Success deletes the batch; a function error leaves all of it in the queue until its visibility timeout. With
   `report_batch_item_failures` the messages stay that the function names, and all when the reply is malformed.
-  The visibility of a message that was handed over is never touched: the function may have set it.
-- A throttled invocation is tried again, ever less often, until the visibility of its messages ends.
-- At most `maximum_concurrency` invocations are under way; errors lower it for a while.
+  The visibility of a delivered message is never changed: the function may have set it.
+- A throttled invocation is retried with growing delays until the visibility timeout of its messages.
+- At most `maximum_concurrency` invocations are in flight; errors lower it for a while.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from local.triggers.sqs_pace import Concurrency, LongPollPace, Pace, ShortPollPa
 log = logging.getLogger(__name__)
 
 WINDOW_LOOK_S = 0.1
-"""How often a batch that is being gathered asks for more."""
+"""Polling interval of a batch that is being gathered."""
 RECEIVE_BACKOFF_S = (0.1, 2.0)
 THROTTLE_BACKOFF_S = (0.1, 5.0)
 
 
 class VisibilityTooShort(ValueError):
-    """The queue's visibility timeout is shorter than the function's timeout: AWS refuses such a mapping."""
+    """Raised when the queue's visibility timeout is shorter than the function's; AWS rejects that too."""
 
 
 @dataclass(slots=True)
 class SourceStats:
-    """What a source has done since it was started; counts, except the last two."""
+    """Counters of a source since its start, except the last two."""
 
     receives: int = 0
     empty_receives: int = 0
@@ -49,20 +49,20 @@ class SourceStats:
     given_back: int = 0
     receive_errors: int = 0
     in_flight: int = 0
-    """Invocations under way now."""
+    """Invocations in flight now."""
     allowed: int = 0
-    """Invocations that may be under way now."""
+    """Current limit of invocations in flight."""
 
 
 class SqsEventSource:
     """One event source mapping; `endpoint` is an SQS endpoint on plain HTTP.
 
-    `prompt_long_polls` says that the endpoint answers waiting receives as soon as a message comes; then one
-    receive always waits there. Otherwise the queue is asked every few milliseconds while busy and ten times a
-    second when idle, and `nudge` tells that traffic is likely.
+    With `prompt_long_polls` the endpoint answers waiting receives as soon as a message arrives; then one
+    receive always waits there. Otherwise the queue is polled every few milliseconds while busy and ten times
+    a second when idle, and `nudge` announces likely traffic.
     """
 
-    def __init__(  # noqa: PLR0913 - what a mapping consists of
+    def __init__(  # noqa: PLR0913 - parameters of a mapping
         self,
         spec: SqsSourceSpec,
         queue_url: str,
@@ -95,7 +95,7 @@ class SqsEventSource:
 
     @property
     def enabled(self) -> bool:
-        """Whether messages are being taken; switching it off lets invocations under way finish."""
+        """Whether it polls; disabling it lets invocations in flight finish."""
         return self._enabled
 
     @enabled.setter
@@ -105,17 +105,17 @@ class SqsEventSource:
 
     @property
     def busy(self) -> bool:
-        """Whether invocations are under way."""
+        """Whether invocations are in flight."""
         return bool(self._deliveries)
 
     def configure(self, spec: SqsSourceSpec) -> None:
-        """Go on with other batches and concurrency, from the next receive on."""
+        """Replace batch settings and concurrency, from the next receive on."""
         self.spec = spec
         self._concurrency.limit(spec.maximum_concurrency)
         self._changed.set()
 
     async def start(self) -> None:
-        """Begin to poll; VisibilityTooShort when the queue's visibility is below the function's timeout."""
+        """Start polling. Raises VisibilityTooShort."""
         visibility = await self._client.visibility_s()
         if visibility < self._function_timeout_s:
             raise VisibilityTooShort(
@@ -125,9 +125,9 @@ class SqsEventSource:
         self._loop = asyncio.create_task(self._run(), name=f"sqs-{self.spec.logical_id}")
 
     async def stop(self, grace_s: float = 5.0) -> None:
-        """Stop polling, give back what was not handed over, and wait `grace_s` for invocations under way.
+        """Stop polling, return undelivered messages, and wait `grace_s` for invocations in flight.
 
-        Messages of invocations that are cut off then stay hidden until their visibility ends.
+        Messages of invocations that are cancelled then stay hidden until their visibility timeout.
         """
         self._stopping.set()
         self._interrupt()
@@ -143,13 +143,13 @@ class SqsEventSource:
         self._client.close()
 
     def nudge(self) -> None:
-        """Say that a message is likely to come soon; cheap, any number of times."""
+        """Announce that a message is likely to arrive soon; cheap and idempotent."""
         self._pace.nudged()
         if not self._pace.wait_s:
             self._changed.set()
 
     def stats(self) -> SourceStats:
-        """Counts since the start, as a copy."""
+        """Return a copy of the counters."""
         current = {"in_flight": len(self._deliveries), "allowed": self._concurrency.allowed}
         return replace(self._stats, deleted=self._deletes.count, **current)
 
@@ -194,7 +194,7 @@ class SqsEventSource:
                 await self._give_back(batch)
 
     async def _gather(self) -> list[Message]:
-        """One batch, possibly empty."""
+        """Return one batch, possibly empty."""
         size = self.spec.batch_size
         batch = await self._receive(size, self._pace.wait_s)
         self._pace.received(len(batch), min(size, MAX_PER_CALL))
@@ -215,9 +215,9 @@ class SqsEventSource:
         return batch
 
     async def _receive(self, limit: int, wait_s: int) -> list[Message]:
-        """Up to ten messages; none when the source is stopped or switched off while it waits at the queue."""
+        """Receive up to ten messages; none when the source is stopped or disabled while waiting."""
         if wait_s:
-            # A task of its own can be cancelled without losing what has arrived already.
+            # A separate task can be cancelled without losing a response that has arrived already.
             self._poll = poll = asyncio.create_task(self._client.receive(limit, wait_s))
             await asyncio.wait({poll})
             self._poll = None
@@ -255,7 +255,7 @@ class SqsEventSource:
     def _settled(self, messages: list[Message], result: InvokeResult) -> list[Message]:
         if result.function_error:
             self._stats.function_errors += 1
-            # Partial-batch mode has no back-off: the function says itself what failed.
+            # Partial-batch mode has no back-off: the function reports the failures itself.
             if not self.spec.report_batch_item_failures:
                 self._concurrency.failed()
             return []
@@ -266,7 +266,7 @@ class SqsEventSource:
         return [message for message in messages if message["MessageId"] not in failed]
 
     async def _invoke(self, event: bytes, received: float) -> InvokeResult | None:
-        """The function's result, or None when it was throttled for as long as the messages are hidden."""
+        """Return the function's result, or None when it was throttled until the visibility timeout."""
         backoff = THROTTLE_BACKOFF_S[0]
         while True:
             try:
@@ -275,7 +275,7 @@ class SqsEventSource:
             except Throttled:
                 self._stats.throttles += 1
                 self._concurrency.failed()
-            except Exception as error:  # whatever a host may raise must not end the source
+            except Exception as error:  # any error of the host must not end the source
                 log.exception("%s cannot invoke %s", self.spec.logical_id, self.spec.function)
                 return InvokeResult(str(error).encode(), "Unhandled")
             if self._stopping.is_set() or time.monotonic() + backoff - received >= await self._visibility():
@@ -286,7 +286,7 @@ class SqsEventSource:
             backoff = min(2 * backoff, THROTTLE_BACKOFF_S[1])
 
     async def _visibility(self) -> float:
-        """Read when needed: it may have been changed. Zero, which gives up, when it cannot be read."""
+        """Return the current visibility timeout; zero, which gives up, when it cannot be read."""
         with contextlib.suppress(SqsError, OSError):
             return float(await self._client.visibility_s())
         return 0.0

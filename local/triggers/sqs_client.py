@@ -1,4 +1,4 @@
-"""The few SQS calls that an event source makes, in AWS's JSON protocol."""
+"""SQS client for event sources: five operations in AWS's JSON protocol."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from local.triggers.keep_alive import KeepAliveClient
 
 MAX_PER_CALL = 10
-"""Messages that one receive or one batch call carries at most."""
+"""Most messages of one receive or one batch call."""
 ANSWER_LIMIT_S = 10.0
 _AGE_ATTRIBUTE = "Local.AgeOfOldestMessage"
-"""Only our own server's; other endpoints leave it out."""
+"""Only the local cloud's endpoint has it; others leave it out."""
 
 
 class SqsError(Exception):
-    """SQS refused a call; `code` is AWS's error code."""
+    """Raised when SQS refused a call; `code` is AWS's error code."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}")
@@ -25,12 +25,12 @@ class SqsError(Exception):
 
 
 class SqsClient:
-    """Calls for one queue. Every method raises SqsError, or OSError when there is no answer."""
+    """Client of one queue. Every method raises SqsError, or OSError when there is no response."""
 
     def __init__(self, endpoint: str, queue_url: str, *, region: str) -> None:
         self._http = KeepAliveClient(endpoint)
         self._queue_url = queue_url
-        # Emulators read account and region from the signature and do not check it.
+        # Emulators read account and region from the signature and do not verify it.
         credential = f"local/20260101/{region}/sqs/aws4_request"
         self._head = (
             f"POST / HTTP/1.1\r\nHost: {self._http.netloc}\r\nContent-Type: application/x-amz-json-1.0\r\n"
@@ -39,7 +39,7 @@ class SqsClient:
         )
 
     async def receive(self, limit: int, wait_s: int = 0) -> list[dict[str, Any]]:
-        """Up to `limit` (at most 10) messages with all attributes, waiting up to `wait_s` for the first."""
+        """Return up to `limit` (at most 10) messages with attributes; wait up to `wait_s` for the first."""
         answer = await self._call(
             "ReceiveMessage",
             {
@@ -64,13 +64,13 @@ class SqsClient:
         )
 
     async def visibility_s(self) -> int:
-        """The queue's visibility timeout in seconds."""
+        """Return the queue's visibility timeout in seconds."""
         attributes = {"QueueUrl": self._queue_url, "AttributeNames": ["VisibilityTimeout"]}
         answer = await self._call("GetQueueAttributes", attributes)
         return int(answer["Attributes"]["VisibilityTimeout"])
 
     async def depths(self) -> tuple[int, int, int, float | None]:
-        """How many messages wait, are in flight, are delayed; the oldest one's age in seconds, if known."""
+        """Return counts of visible, in-flight, delayed messages; the oldest one's age in s, if known."""
         names = ("", "NotVisible", "Delayed")
         wanted = [f"ApproximateNumberOfMessages{name}" for name in names]
         answer = await self._call(

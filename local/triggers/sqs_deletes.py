@@ -1,4 +1,4 @@
-"""Deletes settled messages ten at a time."""
+"""Batched deletes of processed messages."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from local.triggers.sqs_client import MAX_PER_CALL, SqsClient, SqsError
 
 log = logging.getLogger(__name__)
 GATHER_S = 0.02
-"""How long a settled message may wait for others, so that small batches share a call."""
+"""Longest delay of a delete, so that small batches share a call."""
 ATTEMPTS = 3
 
 
 class Deletes:
-    """Gathers receipt handles of settled messages; `count` is how many were deleted so far."""
+    """Gathers receipt handles of processed messages; `count` is the number deleted so far."""
 
     def __init__(self, client: SqsClient, gather_s: float = GATHER_S) -> None:
         self._client = client
@@ -34,7 +34,7 @@ class Deletes:
             self._timer = asyncio.get_running_loop().call_later(self._gather_s, self._send)
 
     async def drain(self) -> None:
-        """Delete what is left and wait for the calls under way."""
+        """Delete the rest and wait for the calls in flight."""
         self._send()
         if self._calls:
             await asyncio.wait(self._calls)
@@ -56,7 +56,7 @@ class Deletes:
                 refused = await self._client.delete(handles)
             except (SqsError, OSError) as error:
                 if attempt == ATTEMPTS:
-                    # They come back when their visibility ends: SQS promises at least once, not exactly once.
+                    # They are redelivered after their visibility timeout: SQS delivers at least once.
                     log.warning("%d settled messages could not be deleted: %s", len(handles), error)
                     return
                 await asyncio.sleep(0.05 * attempt)

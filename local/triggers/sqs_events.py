@@ -1,4 +1,4 @@
-"""Translates between SQS and Lambda: received messages to events, a function's reply to what it settles."""
+"""Conversion between SQS and Lambda: received messages to events, a function's reply to deletes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ MAX_EVENT_BYTES = 6 * 1024 * 1024
 _EMPTY_EVENT = len(b'{"Records":[]}')
 
 Message = dict[str, Any]
-"""A message as ReceiveMessage gives it."""
+"""Message as in a ReceiveMessage response."""
 
 
 def record(message: Message, queue_arn: str, region: str) -> dict[str, Any]:
-    """One message as an element of `Records` of a Lambda event."""
+    """Return one message as an element of `Records` of a Lambda event."""
     attributes = message.get("MessageAttributes") or {}
     made: dict[str, Any] = {
         "messageId": message["MessageId"],
@@ -40,7 +40,7 @@ def _attribute(value: dict[str, Any]) -> dict[str, Any]:
 def events(
     messages: Sequence[Message], queue_arn: str, region: str, limit: int = MAX_EVENT_BYTES
 ) -> Iterator[tuple[list[Message], bytes]]:
-    """The batch as (messages, event document), split so that no document is longer than `limit` bytes."""
+    """Yield the batch as (messages, event document), split so that no document exceeds `limit` bytes."""
     batch: list[Message] = []
     records: list[bytes] = []
     size = _EMPTY_EVENT
@@ -62,10 +62,10 @@ def _event(records: Sequence[bytes]) -> bytes:
 
 
 def failed_ids(reply: bytes, message_ids: Sequence[str]) -> frozenset[str]:
-    """The messages that a function with ReportBatchItemFailures did not settle.
+    """Return the ids of the messages that a function with ReportBatchItemFailures failed.
 
     As on AWS: nothing, null, or no entries mean success of the whole batch; an entry without a known
-    identifier or a reply that is not understood means failure of the whole batch.
+    identifier or a malformed reply means failure of the whole batch.
     """
     every = frozenset(message_ids)
     try:

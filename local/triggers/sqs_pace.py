@@ -1,4 +1,4 @@
-"""When an event source asks its queue again, and how many invocations it may have under way."""
+"""Polling intervals of an event source, and its concurrency limit."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Protocol
 
 Clock = Callable[[], float]
 START_CONCURRENCY = 5
-"""Invocations under way that Lambda begins with, and the most by default on the laptop."""
+"""Lambda's initial number of concurrent invocations, and the default limit on the laptop."""
 
 
 class Pace(Protocol):
-    """Decides the pause before the next receive, and how long that receive waits at the queue."""
+    """Chooses the pause before the next receive, and how long that receive waits at the queue."""
 
     wait_s: int
 
     def received(self, count: int, limit: int) -> None:
-        """Note that a receive for `limit` messages has brought `count`."""
+        """Record that a receive for `limit` messages returned `count`."""
 
     def nudged(self) -> None:
-        """Note that traffic is likely."""
+        """Record that traffic is likely."""
 
     def pause_s(self) -> float:
-        """Seconds until the next receive should start."""
+        """Return seconds until the next receive should start."""
 
 
 class LongPollPace:
     """For a queue that answers waiting receives at once: always wait there, let batches fill when it is busy.
 
-    A message after a quiet moment is taken immediately. When receives follow each other closely and come back
-    with few messages, they are kept `linger_s` apart: a batch costs nearly the same whatever its size.
+    A message after an idle time is received immediately. When receives follow each other closely and return
+    few messages, they are kept `linger_s` apart: a batch costs nearly the same whatever its size.
     """
 
     wait_s = 20
@@ -42,7 +42,7 @@ class LongPollPace:
         self._next = -1e9
 
     def received(self, count: int, limit: int) -> None:
-        """Note what a receive has brought."""
+        """Record the result of a receive."""
         now = self._clock()
         if count:
             busy = now - self._last < 2 * self._linger_s
@@ -50,15 +50,15 @@ class LongPollPace:
             self._last = now
 
     def nudged(self) -> None:
-        """Nothing to do: a receive is waiting anyway."""
+        """Do nothing: a receive is waiting anyway."""
 
     def pause_s(self) -> float:
-        """Seconds until the next receive; zero or less is now."""
+        """Return seconds until the next receive; zero or less is now."""
         return self._next - self._clock()
 
 
 class ShortPollPace:
-    """For a queue whose waiting receives notice a message late: ask often while busy, seldom when idle."""
+    """For a queue whose waiting receives notice a message late: poll often while busy, seldom when idle."""
 
     wait_s = 0
 
@@ -78,18 +78,18 @@ class ShortPollPace:
         self._full = False
 
     def received(self, count: int, limit: int) -> None:
-        """Note what a receive has brought."""
+        """Record the result of a receive."""
         self._asked = self._clock()
         self._full = count >= limit
         if count:
             self._traffic = self._asked
 
     def nudged(self) -> None:
-        """Be busy for a while."""
+        """Poll often for a while."""
         self._traffic = self._clock()
 
     def pause_s(self) -> float:
-        """Seconds until the next receive; zero or less is now."""
+        """Return seconds until the next receive; zero or less is now."""
         if self._full:
             return 0.0
         now = self._clock()
@@ -98,29 +98,29 @@ class ShortPollPace:
 
 
 class Concurrency:
-    """Invocations that may be under way at once: between 1 and the mapping's maximum, as on Lambda."""
+    """Limit of invocations in flight: between 1 and the mapping's maximum, as on Lambda."""
 
     def __init__(self, maximum: int | None) -> None:
         self.limit(maximum)
 
     def limit(self, maximum: int | None) -> None:
-        """Begin anew with another maximum; None is the laptop's own."""
+        """Start again with another maximum; None is the laptop's own."""
         self._maximum = maximum or START_CONCURRENCY
         self._base = min(START_CONCURRENCY, self._maximum)
         self.allowed = self._base
 
     def batch(self, count: int, limit: int) -> None:
-        """A full batch asks for more; an empty receive gives back what was gained."""
+        """Raise the limit after a full batch; lower it after an empty receive."""
         if count >= limit:
             self.allowed = min(self.allowed + 1, self._maximum)
         elif count == 0 and self.allowed > self._base:
             self.allowed -= 1
 
     def succeeded(self) -> None:
-        """An invocation went well: recover what errors took."""
+        """Record a success: recover from earlier errors."""
         if self.allowed < self._base:
             self.allowed += 1
 
     def failed(self) -> None:
-        """An invocation failed or was throttled: back off."""
+        """Record a failed or throttled invocation: back off."""
         self.allowed = max(1, self.allowed // 2)

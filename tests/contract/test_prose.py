@@ -13,7 +13,7 @@ CEILINGS = {
     "layers": (357, 50),
     "functions": (4, 0),
     "sql": (14, 0),
-    "local": (192, 38),
+    "local": (1, 0),
     "stack": (3, 0),
     "tools": (4, 0),
     "tests": (198, 66),

@@ -1,4 +1,4 @@
-"""Run at the start of every function's process when faults are switched on."""
+"""Startup hook of every function's process while faults are enabled."""
 
 from local.faults.worker import install
 

@@ -1,1 +1,1 @@
-"""Executable promises: each check reads what is left of a run and returns what was not kept."""
+"""Executable guarantees: each check reads the state after a run and returns the violations."""

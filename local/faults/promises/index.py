@@ -1,4 +1,4 @@
-"""I4 and I5: what is done is searchable, whole and alone, and nothing is there twice."""
+"""I4 and I5: documents of done jobs are searchable, complete and isolated, and nothing is duplicated."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _document_errors(
 
 
 def _ids(document_id: str, members: Sequence[tuple[Any, ...]]) -> list[str]:
-    """The ids that the texts must have; written down once more, since the product's own could be wrong."""
+    """Return the expected ids of the texts; computed here, since the product's own code could be wrong."""
     seen: Counter[str] = Counter()
     ids = []
     for _, _, _, _, context, text, _, _ in members:
@@ -116,7 +116,7 @@ def _ids(document_id: str, members: Sequence[tuple[Any, ...]]) -> list[str]:
 
 
 def _given_chunks(database: Database, job_ids: list[str], fetch: Fetch) -> dict[str, list[str]]:
-    """Ids of the chunks that each job's newest embed message names, where that is still kept."""
+    """Return the chunk ids of each job's newest embed message, where that is still stored."""
     from pydantic import TypeAdapter
 
     from indexmill.contracts.content import Chunk, chunk_ids
@@ -135,9 +135,9 @@ def _given_chunks(database: Database, job_ids: list[str], fetch: Fetch) -> dict[
 def done_is_found(
     database: Database, accepted: Sequence[Accepted], search: Callable[[str, str], list[str]]
 ) -> list[Violation]:
-    """I4 from outside: the sentence that only this document has is found in it.
+    """Check I4 through the API: a search for a document's unique sentence finds it.
 
-    `search` returns the source URLs of the hits in a corpus that have this text, best first.
+    `search` returns the source URLs of the hits in a corpus for a text, best first.
     """
     done = {row[0] for row in database.execute("SELECT id FROM jobs WHERE status = 'done'").fetchall()}
     found = []
@@ -152,7 +152,10 @@ def done_is_found(
 
 
 def nothing_twice(database: Database) -> list[Violation]:
-    """I5: no copy of a message left a trace: no orphans, exact totals, one message per stage and attempt."""
+    """Check I5: duplicate messages have no effect.
+
+    That is: no orphans, exact totals, one message per stage and attempt.
+    """
     found = []
     for what, statement in _ORPHANS.items():
         rows = [row[0] for row in database.execute(statement).fetchall()]

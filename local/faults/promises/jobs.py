@@ -1,4 +1,4 @@
-"""I1, I2 and I3: nothing accepted is lost, nothing is stuck, and every history is a path."""
+"""I1, I2 and I3: no accepted job is lost, none is stuck, and every history is a valid path."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _STEPS: Final = {
     ("embedding", "done"),
     ("embedding", "failed"),
 }
-"""Within one attempt. From scraping to its end: unchanged content, and stages that a job leaves out."""
+"""Within one attempt. From scraping to a terminal status: unchanged content, and stages that a job skips."""
 _RESUMED: Final = {("pending", "chunking"), ("pending", "embedding")}
-"""How a later attempt may go on: at the stage that failed."""
+"""Next statuses of a later attempt: the stage that failed."""
 _AGAIN: Final = ("pending", *_ACTIVE)
-"""Where the next attempt may begin; only after a failure."""
+"""First status of the next attempt; only after a failure."""
 
 _WITHOUT_MESSAGE: Final = """
 SELECT j.id, j.status FROM jobs AS j
@@ -52,7 +52,7 @@ SELECT h.job_id FROM job_history AS h WHERE h.hash <> job_history_hash(h) OR h.p
 
 
 def nothing_lost(database: Database, accepted: Sequence[Accepted]) -> list[Violation]:
-    """I1: what was answered with 202 is there, and whatever is not at its end has its message."""
+    """Check I1: a job answered with 202 exists, and one that is not terminal has its message."""
     known = {row[0] for row in database.execute("SELECT id FROM jobs").fetchall()}
     lost = [each.job_id for each in accepted if each.job_id not in known]
     found = [Violation("I1", job_id, "was accepted, and there is no such job") for job_id in lost]
@@ -63,7 +63,7 @@ def nothing_lost(database: Database, accepted: Sequence[Accepted]) -> list[Viola
 
 
 def all_accounted_for(database: Database, depths: Mapping[str, int]) -> list[Violation]:
-    """I2: for as many jobs as are at work something is queued, in flight or scheduled."""
+    """Check I2: every job in flight has a message that is queued, in flight or scheduled."""
     active: dict[str, int] = dict(
         database.execute("SELECT status, count(*) FROM jobs GROUP BY status").fetchall()
     )
@@ -79,7 +79,7 @@ def all_accounted_for(database: Database, depths: Mapping[str, int]) -> list[Vio
 
 
 def all_ended(database: Database, accepted: Sequence[Accepted]) -> list[Violation]:
-    """I2 once all is quiet: every job, also one whose 202 was lost on its way, is at its proper end."""
+    """Check I2 in an idle stack: every job, also one whose 202 was lost, has its proper terminal status."""
     rows = {row[0]: row[1:] for row in database.execute("SELECT id, status, error FROM jobs").fetchall()}
     found = [
         Violation("I2", job_id, f"is still {status}")
@@ -94,7 +94,7 @@ def all_ended(database: Database, accepted: Sequence[Accepted]) -> list[Violatio
 
 
 def histories_are_paths(database: Database) -> list[Violation]:
-    """I3: each history is a path of the state machine, whole, in order and unforged."""
+    """Check I3: each history is a path of the state machine, complete, in order and correctly hashed."""
     rows = database.execute(_HISTORY).fetchall()
     found = [
         Violation("I3", job_id, what)

@@ -1,4 +1,4 @@
-"""I10: poison leaves the queues, is kept, and its job is told."""
+"""I10: poison messages leave the queues, are stored, and fail their job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WHERE j.status NOT IN ('done', 'failed')
 
 
 def poison_is_gone(database: Database, depths: Mapping[str, int]) -> list[Violation]:
-    """Check it; `depths` are those of a quiet stack."""
+    """Check I10; `depths` are those of an idle stack."""
     found = [
         Violation("I10", queue, f"{count} messages are still there")
         for queue, count in depths.items()

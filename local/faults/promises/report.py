@@ -1,4 +1,4 @@
-"""All promises over one stack, once nothing moves any more."""
+"""All guarantees over one idle stack."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from local.faults.promises.violation import Accepted, Database, Violation
 _LOOK_S: Final = 0.25
 _SWEEP_EVERY_S: Final = 1.0
 _HITS: Final = 100
-"""Among near duplicates the sentence decides about the words, and its paragraph about the meaning."""
+"""Among near duplicates the unique sentence decides keyword ranking, and its paragraph vector ranking."""
 _AUTHORIZATION: Final = ("Bearer ", "AWS4-HMAC-SHA256 ")
-"""What the values of such headers begin with."""
+"""Prefix of the values of authorisation headers."""
 _DIGITS: Final = 7
-"""Of a number of a vector, its sign and point counted: fewer than anybody writes."""
+"""Digits of a vector's numbers to search for, with sign and point: fewer than any encoding writes."""
 _OPEN: Final = """
 SELECT (SELECT count(*) FROM jobs WHERE status NOT IN ('done', 'failed')),
        (SELECT count(*) FROM outbox WHERE sent_at IS NULL AND parked_at IS NULL)
@@ -34,7 +34,7 @@ SELECT (SELECT count(*) FROM jobs WHERE status NOT IN ('done', 'failed')),
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
-    """What was waited for, and whether it came."""
+    """Outcome of `settle`: whether the stack became idle, and the remaining work."""
 
     reached: bool
     open_jobs: int
@@ -51,10 +51,10 @@ def settle(
     held_s: float = 0.0,
     look: Callable[[Quiet], None] | None = None,
 ) -> Quiet:
-    """Wait until every job is at its end and every queue is empty.
+    """Wait until every job is terminal and every queue is empty.
 
-    `hasten` runs the sweeper each second in place of each minute, and has it believe that time passed, but
-    for what somebody has held for less than `held_s` seconds.
+    `hasten` runs the sweeper each second instead of each minute, and ages claims and sent messages,
+    except claims that are younger than `held_s` seconds.
     """
     began = swept = time.monotonic()
     while True:
@@ -74,7 +74,7 @@ def settle(
 
 
 def _open(cloud: Cloud) -> tuple[int, int]:
-    """Jobs that are not at their end, and messages that were not sent; one of each while nobody can tell."""
+    """Return the number of jobs in flight and of unsent messages; one of each while unknown."""
     try:
         with cloud.database() as database:
             row = database.execute(_OPEN).fetchone()
@@ -84,7 +84,7 @@ def _open(cloud: Cloud) -> tuple[int, int]:
 
 
 def broken_promises(cloud: Cloud, accepted: Sequence[Accepted]) -> list[Violation]:
-    """Every check that holds for a quiet stack. `accepted` are the jobs that were answered with 202."""
+    """Yield the violations of an idle stack. `accepted` are the jobs that were answered with 202."""
     depths = cloud.depths()
     with cloud.database() as database:
         return [
@@ -132,7 +132,7 @@ def _canaries(cloud: Cloud, database: Database, accepted: Sequence[Accepted]) ->
 
 
 def _tokens(cloud: Cloud, accepted: Sequence[Accepted]) -> list[secrets.Canary]:
-    """A token for the stream of a job, which was used."""
+    """Return a used token for the stream of a job."""
     headers = {"X-API-Key": cloud.info["api_key"]}
     with httpx.Client(base_url=cloud.info["gateway"], timeout=35.0) as caller:
         for job in accepted[:1]:
@@ -146,7 +146,7 @@ def _tokens(cloud: Cloud, accepted: Sequence[Accepted]) -> list[secrets.Canary]:
 
 
 def _vectors(database: Database) -> list[secrets.Canary]:
-    """The first numbers of a vector, however many digits of them are written."""
+    """Return a pattern of the first numbers of a vector, for any number of digits."""
     row = database.execute("SELECT embedding::text FROM vectors ORDER BY chunk DESC LIMIT 1").fetchone()
     if row is None:
         return []

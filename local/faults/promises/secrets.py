@@ -1,4 +1,4 @@
-"""I12: no key, and no text of a document where it does not belong."""
+"""I12: no key appears anywhere, and document text only where it belongs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from local.faults.promises.violation import Database, Violation
 DOCUMENT_STORE: Final = frozenset(
     {"chunks.text", "chunks.context", "outbox.payload", "dead_letters.body", "messages", "content"}
 )
-"""Columns, and kinds of other places, that may hold a document's text."""
+"""Columns, and kinds of other places, that may contain a document's text."""
 _COLUMNS: Final = """
 SELECT c.table_name, c.column_name FROM information_schema.columns AS c
 JOIN information_schema.tables AS t USING (table_schema, table_name)
@@ -24,26 +24,26 @@ WHERE c.table_schema = 'public' AND t.table_type = 'BASE TABLE'
 
 @dataclass(frozen=True, slots=True)
 class Canary:
-    """A text that is told to nobody but those it is for."""
+    """Text that must not appear outside the allowed places."""
 
     name: str
     text: str
     may_be_in: Collection[str] = ()
     """Columns, as `table.column`, and kinds of other places."""
     pattern: str = ""
-    """Stands for the text where it may be written in several ways; not sought in the database."""
+    """Pattern for the text when its notation varies; not searched for in the database."""
 
     def stands_in(self, text: str) -> bool:
-        """Whether it was told there."""
+        """Return whether the text contains it."""
         return re.search(self.pattern, text) is not None if self.pattern else self.text in text
 
 
 def nothing_told(
     database: Database, canaries: Iterable[Canary], logs: Path, others: Iterable[tuple[str, str]]
 ) -> list[Violation]:
-    """Look for each canary in every log below `logs`, every column, and `others`.
+    """Search for each canary in every log below `logs`, every column, and `others`.
 
-    These are texts by what they are, whose first word is the kind of place.
+    `others` are texts by name, whose first word is the kind of place.
     """
     sought = list(canaries)
     places = [
@@ -55,7 +55,7 @@ def nothing_told(
 
 
 def kept_out(canaries: Iterable[Canary], name: str) -> list[Canary]:
-    """The canaries that must not stand in a place of this name, whose first word is its kind."""
+    """Return the canaries that must not appear in a place of this name, whose first word is its kind."""
     return [each for each in canaries if name.partition(" ")[0] not in each.may_be_in]
 
 

@@ -1,4 +1,4 @@
-"""I6: what an older attempt says, or a stage that is over, changes nothing."""
+"""I6: a result of an older attempt, or of a stage that has ended, changes nothing."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _COUNTED: Final = "SELECT count(*) FROM inbox WHERE message_id = ANY(%s)"
 
 
 def remember(database: Database, job_id: str) -> Any:
-    """Everything that a result could change of a job."""
+    """Return a snapshot of everything that a result could change of a job."""
     return database.execute(_STATE, (job_id,)).fetchone()
 
 
 def late_failures(cloud: Cloud, job_id: str, attempt: int) -> list[str]:
-    """Send a failure of every stage for `attempt`, as a worker does that was believed dead; message ids."""
+    """Send a late failure of every stage for `attempt`; return the message ids."""
     late = [
         StageResult(
             message_id=str(uuid.uuid4()),
@@ -43,13 +43,13 @@ def late_failures(cloud: Cloud, job_id: str, attempt: int) -> list[str]:
 
 
 def all_counted(database: Database, message_ids: list[str]) -> bool:
-    """Whether the results were looked at."""
+    """Return whether all results were processed."""
     row = database.execute(_COUNTED, (message_ids,)).fetchone()
     return bool(row and row[0] == len(message_ids))
 
 
 def changed(database: Database, job_id: str, before: Any) -> list[Violation]:
-    """What is different from what `remember` saw."""
+    """Return the differences from the snapshot."""
     names = ("job", "history", "messages", "document")
     now = remember(database, job_id)
     return [

@@ -1,4 +1,4 @@
-"""What stands in queues, buckets and tables: text by the kind of place, a space, and its name."""
+"""Contents of queues, buckets and tables: text by the kind of place, a space, and its name."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, Final
 from local.faults.cloud import Cloud
 
 CONTENT: Final = ("raw/", "text/", "chunks/")
-"""Where the bucket's objects may hold a document."""
+"""Prefixes of the bucket's objects that may contain a document."""
 _LOOKED_INTO: Final = 20
-"""Of the objects there, so many newest are read: reading all of them after every test takes too long."""
+"""Number of newest objects to read there: reading all of them after every test takes too long."""
 
 
 def told(cloud: Cloud, depths: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    """Everything, of a quiet stack with these depths of queues: what lies in them is looked at and stays."""
+    """Return all texts of an idle stack with these queue depths; messages are read without being removed."""
     yield "messages sent", cloud.control.sent()
     for queue in (name for name, count in depths.items() if count):
         yield from messages(cloud, queue)
@@ -24,7 +24,7 @@ def told(cloud: Cloud, depths: Mapping[str, int]) -> Iterator[tuple[str, str]]:
 
 
 def messages(cloud: Cloud, queue: str) -> Iterator[tuple[str, str]]:
-    """Bodies and attributes of up to ten messages that lie in a queue."""
+    """Return bodies and attributes of up to ten messages of a queue."""
     answer = cloud.sqs.receive_message(
         QueueUrl=cloud.queues[queue],
         MaxNumberOfMessages=10,
@@ -38,7 +38,7 @@ def messages(cloud: Cloud, queue: str) -> Iterator[tuple[str, str]]:
 
 
 def items(cloud: Cloud) -> Iterator[tuple[str, str]]:
-    """Items of the state table."""
+    """Return the items of the state table."""
     more: dict[str, Any] = {}
     while True:
         answer = cloud.dynamodb.scan(TableName=cloud.info["resources"]["StateTable"], **more)
@@ -50,7 +50,7 @@ def items(cloud: Cloud) -> Iterator[tuple[str, str]]:
 
 
 def objects(cloud: Cloud) -> Iterator[tuple[str, str]]:
-    """Keys of all objects; all of those that are not content, and the newest of those that are."""
+    """Return the keys of all objects; all contents that are no document, and the newest of those that are."""
     bucket = cloud.info["resources"]["ContentBucket"]
     listed = [
         each

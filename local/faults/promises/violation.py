@@ -1,4 +1,4 @@
-"""What a check says when a promise was not kept, and what was promised to whom."""
+"""Violations of guarantees, and the accepted jobs that they are checked for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Database = psycopg.Connection[tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One broken promise."""
+    """One violated guarantee."""
 
     promise: str
     """I1 … I12."""
@@ -26,12 +26,12 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A job as its caller knows it: the service answered 202."""
+    """Job as its caller knows it: the service answered 202."""
 
     job_id: str
     url: str
     corpus: str
     sentence: str = ""
-    """Stands in this document alone; empty when there is none to be searched for."""
+    """Text that is unique to this document; empty when there is none to search for."""
     ends: str = "done"
-    """How it must end."""
+    """Expected terminal status."""
