@@ -28,7 +28,7 @@ LIMITS = Limits(QUOTAS, window=6, max_pending=20)
 
 
 @dataclass
-class Bench:
+class Harness:
     """A store, with what a test does to it."""
 
     store: JobStore
@@ -83,7 +83,7 @@ class Bench:
 
 
 @pytest.fixture(params=["twin", "postgres"])
-def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
     """Yield a store with `LIMITS`."""
     if request.param == "twin":
         clock = FrozenClock()
@@ -92,7 +92,7 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
         def pause(wanted: bool) -> None:
             twin.paused = wanted
 
-        yield Bench(twin, clock.tick, pause)
+        yield Harness(twin, clock.tick, pause)
         return
     database = Database(request.getfixturevalue("database_url"))
 
@@ -105,143 +105,143 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
         put = "INSERT INTO pauses (stage, reason, paused_by) VALUES ('scraping', 'r', 'o')"
         database.connection().execute(put if wanted else "DELETE FROM pauses")
 
-    yield Bench(PostgresJobs(database, LIMITS), age, pause_stage)
+    yield Harness(PostgresJobs(database, LIMITS), age, pause_stage)
     database.close()
 
 
-def test_what_is_beyond_the_quota_waits_in_its_turn(bench: Bench) -> None:
-    submission = bench.submission(6)
+def test_what_is_beyond_the_quota_waits_in_its_turn(harness: Harness) -> None:
+    submission = harness.submission(6)
     ids = [each.job_id for each in submission.accepted]
-    assert {row.job_id for row in submission.outbox} == bench.active()
-    assert len(bench.active()) == 3
-    waiting = [bench.waiting(job_id) for job_id in ids if job_id not in bench.active()]
+    assert {row.job_id for row in submission.outbox} == harness.active()
+    assert len(harness.active()) == 3
+    waiting = [harness.waiting(job_id) for job_id in ids if job_id not in harness.active()]
     assert {each.reason for each in waiting} == {"quota_active"}
     assert sorted(each.position or 0 for each in waiting) == [1, 2, 3]
-    assert bench.job(next(iter(bench.active()))).waiting is None
-    listed = {job.job_id: job.waiting for job in bench.store.find(JobFilter("ann")) if job.waiting}
-    assert {job_id: bench.waiting(job_id).position for job_id in listed} == {
+    assert harness.job(next(iter(harness.active()))).waiting is None
+    listed = {job.job_id: job.waiting for job in harness.store.find(JobFilter("ann")) if job.waiting}
+    assert {job_id: harness.waiting(job_id).position for job_id in listed} == {
         job_id: told.position for job_id, told in listed.items()
     }
 
 
-def test_a_job_that_ends_lets_the_next_one_start_and_its_message_follows(bench: Bench) -> None:
-    bench.submit(4)
-    first, *others = sorted(bench.active())
-    (started,) = bench.end(first)
-    assert bench.active() == {*others, started}
+def test_a_job_that_ends_lets_the_next_one_start_and_its_message_follows(harness: Harness) -> None:
+    harness.submit(4)
+    first, *others = sorted(harness.active())
+    (started,) = harness.end(first)
+    assert harness.active() == {*others, started}
 
 
-def test_a_message_is_held_until_its_job_starts(bench: Bench) -> None:
-    bench.submit(4)
-    bench.age(3600)
-    held = {job.job_id for job in bench.store.find(JobFilter("ann", status="pending"))}
+def test_a_message_is_held_until_its_job_starts(harness: Harness) -> None:
+    harness.submit(4)
+    harness.age(3600)
+    held = {job.job_id for job in harness.store.find(JobFilter("ann", status="pending"))}
     assert len(held) == 1
-    assert held.isdisjoint(row.job_id for row in bench.store.claim(10))
+    assert held.isdisjoint(row.job_id for row in harness.store.claim(10))
 
 
-def test_a_higher_priority_starts_before_and_waiting_makes_up_for_it(bench: Bench) -> None:
-    bench.submit(3)
-    (low,) = bench.submit(1, priority=0)
-    (high,) = bench.submit(1, priority=100)
-    assert (bench.waiting(high).position, bench.waiting(low).position) == (1, 2)
-    bench.age(51 * 60)
-    (late,) = bench.submit(1, priority=100)
-    assert [bench.waiting(job_id).position for job_id in (high, low, late)] == [1, 2, 3]
-    assert bench.end(min(bench.active())) == [high]
+def test_a_higher_priority_starts_before_and_waiting_makes_up_for_it(harness: Harness) -> None:
+    harness.submit(3)
+    (low,) = harness.submit(1, priority=0)
+    (high,) = harness.submit(1, priority=100)
+    assert (harness.waiting(high).position, harness.waiting(low).position) == (1, 2)
+    harness.age(51 * 60)
+    (late,) = harness.submit(1, priority=100)
+    assert [harness.waiting(job_id).position for job_id in (high, low, late)] == [1, 2, 3]
+    assert harness.end(min(harness.active())) == [high]
 
 
-def test_the_hourly_quota_opens_as_the_hour_passes(bench: Bench) -> None:
+def test_the_hourly_quota_opens_as_the_hour_passes(harness: Harness) -> None:
     for _ in range(5):
-        (job_id,) = bench.submit(1, "bob", "free")
-        bench.end(job_id)
-    (waits,) = bench.submit(1, "bob", "free")
-    told = bench.waiting(waits, "bob")
+        (job_id,) = harness.submit(1, "bob", "free")
+        harness.end(job_id)
+    (waits,) = harness.submit(1, "bob", "free")
+    told = harness.waiting(waits, "bob")
     assert told.reason == "quota_hourly"
     assert told.next_eligible_at is not None
-    bench.age(3500)
-    assert bench.store.admit_all() == []
-    bench.age(101)
-    assert [row.job_id for row in bench.store.admit_all()] == [waits]
-    assert bench.active("bob") == {waits}
+    harness.age(3500)
+    assert harness.store.admit_all() == []
+    harness.age(101)
+    assert [row.job_id for row in harness.store.admit_all()] == [waits]
+    assert harness.active("bob") == {waits}
 
 
-def test_a_burst_is_spread_over_minutes(bench: Bench) -> None:
-    ids = bench.submit(5, "eve", "pro")
-    assert len(bench.active("eve")) == 3
-    waits = min(set(ids) - bench.active("eve"))
-    assert bench.waiting(waits, "eve").reason == "quota_hourly"
-    bench.age(61)
-    assert len(bench.store.admit_all()) == 2
+def test_a_burst_is_spread_over_minutes(harness: Harness) -> None:
+    ids = harness.submit(5, "eve", "pro")
+    assert len(harness.active("eve")) == 3
+    waits = min(set(ids) - harness.active("eve"))
+    assert harness.waiting(waits, "eve").reason == "quota_hourly"
+    harness.age(61)
+    assert len(harness.store.admit_all()) == 2
 
 
-def test_chunks_of_the_day_are_counted_and_the_next_day_is_a_new_one(bench: Bench) -> None:
-    (first,) = bench.submit(1, "eve", "pro")
-    bench.succeed(first, chunks=10)
-    (waits,) = bench.submit(1, "eve", "pro")
-    told = bench.waiting(waits, "eve")
+def test_chunks_of_the_day_are_counted_and_the_next_day_is_a_new_one(harness: Harness) -> None:
+    (first,) = harness.submit(1, "eve", "pro")
+    harness.succeed(first, chunks=10)
+    (waits,) = harness.submit(1, "eve", "pro")
+    told = harness.waiting(waits, "eve")
     assert told.reason == "quota_chunks"
     assert told.next_eligible_at is not None
     assert (told.next_eligible_at.hour, told.next_eligible_at.minute) == (0, 0)
-    assert bench.active("eve") == set()
+    assert harness.active("eve") == set()
 
 
-def test_chunks_of_a_tier_without_a_limit_are_nobodys_business(bench: Bench) -> None:
-    (first,) = bench.submit(1)
-    bench.succeed(first, chunks=10_000)
-    (second,) = bench.submit(1)
-    assert bench.active() == {second}
+def test_chunks_of_a_tier_without_a_limit_are_nobodys_business(harness: Harness) -> None:
+    (first,) = harness.submit(1)
+    harness.succeed(first, chunks=10_000)
+    (second,) = harness.submit(1)
+    assert harness.active() == {second}
 
 
-def test_an_internal_caller_has_no_quota_but_shares_the_window(bench: Bench) -> None:
-    ids = bench.submit(8, "system", INTERNAL)
-    assert len(bench.active("system")) == LIMITS.window
-    waits = min(set(ids) - bench.active("system"))
-    assert bench.waiting(waits, "system").reason == "capacity"
+def test_an_internal_caller_has_no_quota_but_shares_the_window(harness: Harness) -> None:
+    ids = harness.submit(8, "system", INTERNAL)
+    assert len(harness.active("system")) == LIMITS.window
+    waits = min(set(ids) - harness.active("system"))
+    assert harness.waiting(waits, "system").reason == "capacity"
 
 
-def test_a_free_place_goes_to_the_caller_with_the_fewest_at_work(bench: Bench) -> None:
-    bench.submit(10, "system", INTERNAL)
-    (other,) = bench.submit(1, "zoe")
-    assert bench.waiting(other, "zoe").reason == "capacity"
-    assert bench.end(min(bench.active("system"))) == [other]
-    assert len(bench.end(min(bench.active("system")))) == 1
-    assert len(bench.active("system")) == LIMITS.window - 1
+def test_a_free_place_goes_to_the_caller_with_the_fewest_at_work(harness: Harness) -> None:
+    harness.submit(10, "system", INTERNAL)
+    (other,) = harness.submit(1, "zoe")
+    assert harness.waiting(other, "zoe").reason == "capacity"
+    assert harness.end(min(harness.active("system"))) == [other]
+    assert len(harness.end(min(harness.active("system")))) == 1
+    assert len(harness.active("system")) == LIMITS.window - 1
 
 
-def test_places_are_taken_in_turns_by_all_who_wait(bench: Bench) -> None:
-    bench.submit(12, "system", INTERNAL)
+def test_places_are_taken_in_turns_by_all_who_wait(harness: Harness) -> None:
+    harness.submit(12, "system", INTERNAL)
     for caller in ("kim", "lee", "max"):
-        bench.submit(4, caller)
+        harness.submit(4, caller)
     for _ in range(3):
-        bench.end(min(bench.active("system")))
-    assert [len(bench.active(caller)) for caller in ("system", "kim", "lee", "max")] == [3, 1, 1, 1]
+        harness.end(min(harness.active("system")))
+    assert [len(harness.active(caller)) for caller in ("system", "kim", "lee", "max")] == [3, 1, 1, 1]
 
 
-def test_a_paused_stage_holds_everything_back_and_then_nothing(bench: Bench) -> None:
-    bench.pause(True)
-    (job_id,) = bench.submit(1)
-    assert bench.waiting(job_id) == Waiting(reason="paused", position=1)
-    assert bench.job(job_id).expected_by is None
-    assert bench.store.admit_all() == []
-    bench.pause(False)
-    assert [row.job_id for row in bench.store.admit_all()] == [job_id]
+def test_a_paused_stage_holds_everything_back_and_then_nothing(harness: Harness) -> None:
+    harness.pause(True)
+    (job_id,) = harness.submit(1)
+    assert harness.waiting(job_id) == Waiting(reason="paused", position=1)
+    assert harness.job(job_id).expected_by is None
+    assert harness.store.admit_all() == []
+    harness.pause(False)
+    assert [row.job_id for row in harness.store.admit_all()] == [job_id]
 
 
-def test_too_many_pending_jobs_are_refused_all_together(bench: Bench) -> None:
-    bench.submit(3)
-    bench.submit(19)
+def test_too_many_pending_jobs_are_refused_all_together(harness: Harness) -> None:
+    harness.submit(3)
+    harness.submit(19)
     with pytest.raises(CallerError) as caught:
-        bench.submit(2)
+        harness.submit(2)
     assert (caught.value.code, caught.value.http_status) == ("quota_exceeded", 429)
     assert caught.value.retry_after is not None
-    assert len(bench.store.find(JobFilter("ann", limit=200))) == 22
-    bench.submit(1)
-    bench.submit(1, "zoe")
+    assert len(harness.store.find(JobFilter("ann", limit=200))) == 22
+    harness.submit(1)
+    harness.submit(1, "zoe")
 
 
-def test_a_promise_is_kept_with_the_job_and_grows_with_the_line(bench: Bench) -> None:
-    submission = bench.submission(10)
-    jobs = [bench.job(each.job_id) for each in submission.accepted]
+def test_a_promise_is_kept_with_the_job_and_grows_with_the_line(harness: Harness) -> None:
+    submission = harness.submission(10)
+    jobs = [harness.job(each.job_id) for each in submission.accepted]
     started = [job.expected_by for job in jobs if job.waiting is None and job.expected_by]
     waiting = {job.waiting.position: job.expected_by for job in jobs if job.waiting and job.expected_by}
     assert (len(started), len(waiting)) == (3, 7)
@@ -252,19 +252,19 @@ def test_a_promise_is_kept_with_the_job_and_grows_with_the_line(bench: Bench) ->
     assert in_turn[-1] - in_turn[0] > timedelta(seconds=1)
 
 
-def test_a_new_tier_lifts_the_whole_line(bench: Bench) -> None:
-    bench.submit(4, "bob", "free")
-    assert len(bench.active("bob")) == 2
-    bench.age(60)
-    bench.submit(1, "bob", "enterprise")
-    assert len(bench.active("bob")) == 3
+def test_a_new_tier_lifts_the_whole_line(harness: Harness) -> None:
+    harness.submit(4, "bob", "free")
+    assert len(harness.active("bob")) == 2
+    harness.age(60)
+    harness.submit(1, "bob", "enterprise")
+    assert len(harness.active("bob")) == 3
 
 
-def test_a_job_that_waits_for_another_says_for_which_and_takes_no_turn(bench: Bench) -> None:
-    (first,) = bench.submit(1)
-    (waits,) = (replace(job, depends_on=(first,)) for job in bench.jobs(1, "ann", "enterprise"))
-    assert bench.store.submit([waits]).expected_by is None
-    assert bench.job(waits.job_id).expected_by is None
-    assert bench.waiting(waits.job_id) == Waiting(reason="dependency", blocked_by=[first])
-    bench.succeed(first, chunks=1)
-    assert bench.active() == {waits.job_id}
+def test_a_job_that_waits_for_another_says_for_which_and_takes_no_turn(harness: Harness) -> None:
+    (first,) = harness.submit(1)
+    (waits,) = (replace(job, depends_on=(first,)) for job in harness.jobs(1, "ann", "enterprise"))
+    assert harness.store.submit([waits]).expected_by is None
+    assert harness.job(waits.job_id).expected_by is None
+    assert harness.waiting(waits.job_id) == Waiting(reason="dependency", blocked_by=[first])
+    harness.succeed(first, chunks=1)
+    assert harness.active() == {waits.job_id}

@@ -23,19 +23,19 @@ from tests.support.jobs import CALLER, failed, new_job, scraped
 
 
 @dataclass
-class Bench:
+class Harness:
     jobs: JobStore
     store: HistoryStore
 
 
 @pytest.fixture(params=["twin", "postgres"])
-def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
     if request.param == "twin":
         jobs = InMemoryJobs(FrozenClock())
-        yield Bench(jobs, InMemoryHistory(jobs))
+        yield Harness(jobs, InMemoryHistory(jobs))
         return
     database = Database(request.getfixturevalue("database_url"))
-    yield Bench(PostgresJobs(database), PostgresHistory(database))
+    yield Harness(PostgresJobs(database), PostgresHistory(database))
     database.close()
 
 
@@ -48,9 +48,9 @@ def a_job_that_failed(jobs: JobStore) -> str:
     return job.job_id
 
 
-def test_every_transition_is_told_in_order_and_sealed(bench: Bench) -> None:
-    job_id = a_job_that_failed(bench.jobs)
-    found = bench.store.history(CALLER.caller_id, job_id)
+def test_every_transition_is_told_in_order_and_sealed(harness: Harness) -> None:
+    job_id = a_job_that_failed(harness.jobs)
+    found = harness.store.history(CALLER.caller_id, job_id)
     assert found is not None
     assert [(each.from_status, each.to_status, each.attempt) for each in found.entries] == [
         (None, "pending", 1),
@@ -62,13 +62,13 @@ def test_every_transition_is_told_in_order_and_sealed(bench: Bench) -> None:
     assert found.intact
 
 
-def test_a_history_is_its_owners_only(bench: Bench) -> None:
-    job_id = a_job_that_failed(bench.jobs)
-    assert bench.store.history("somebody-else", job_id) is None
-    assert bench.store.history(CALLER.caller_id, "no-such-job") is None
+def test_a_history_is_its_owners_only(harness: Harness) -> None:
+    job_id = a_job_that_failed(harness.jobs)
+    assert harness.store.history("somebody-else", job_id) is None
+    assert harness.store.history(CALLER.caller_id, "no-such-job") is None
     for unknown in ("no-such-job", "00000000-0000-4000-8000-000000000000", "\0"):
         with pytest.raises(CallerError) as refused:
-            ReadHistory(bench.store)(CALLER, unknown)
+            ReadHistory(harness.store)(CALLER, unknown)
         assert refused.value.code == "not_found"
 
 

@@ -28,7 +28,7 @@ NOTHING: dict[str, int] = {}
 
 
 @dataclass
-class World:
+class Harness:
     """A database with a job that is done, one that failed, and one whose chunks are being embedded."""
 
     rows: psycopg.Connection[tuple[object, ...]]
@@ -61,7 +61,7 @@ class World:
 
 
 @pytest.fixture
-def world(database_url: str) -> Iterator[World]:
+def harness(database_url: str) -> Iterator[Harness]:
     database = Database(database_url)
     pipeline = Pipeline(PostgresJobs(database))
     ids = {name: pipeline.submit(f"https://site.example/{name}") for name in (DONE, BROKEN, AT_WORK)}
@@ -76,12 +76,12 @@ def world(database_url: str) -> Iterator[World]:
     assert PgVectorIndex(database).publish([work.version(SPACE, vectors)]) == [Visibility.PUBLISHED]
     pipeline.deliver(embedded(ids[DONE], chunk_count=task.chunk_count))
     with psycopg.connect(database_url, autocommit=True) as rows:
-        yield World(rows, ids)
+        yield Harness(rows, ids)
     database.close()
 
 
-def test_a_healthy_database_breaks_no_promise(world: World) -> None:
-    assert world.violations() == []
+def test_a_healthy_database_breaks_no_promise(harness: Harness) -> None:
+    assert harness.violations() == []
 
 
 DAMAGE = {
@@ -168,51 +168,51 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize(("promise", "statements"), DAMAGE.values(), ids=DAMAGE)
-def test_damage_is_seen(world: World, promise: str, statements: str) -> None:
-    world.damage(statements)
-    assert promise in {each.promise for each in world.violations()}
+def test_damage_is_seen(harness: Harness, promise: str, statements: str) -> None:
+    harness.damage(statements)
+    assert promise in {each.promise for each in harness.violations()}
 
 
-def test_a_job_whose_message_is_nowhere_is_not_accounted_for(world: World) -> None:
-    found = world.violations({"EmbedQueue": 0})
+def test_a_job_whose_message_is_nowhere_is_not_accounted_for(harness: Harness) -> None:
+    found = harness.violations({"EmbedQueue": 0})
     assert [(each.promise, each.subject) for each in found] == [("I2", "embedding")]
-    assert world.violations({"EmbedQueue": 0, "CallbacksQueue": 1}) == []
+    assert harness.violations({"EmbedQueue": 0, "CallbacksQueue": 1}) == []
 
 
-def test_a_dead_letter_that_nobody_took_is_seen(world: World) -> None:
-    found = world.violations({"ScrapeDlq": 2})
+def test_a_dead_letter_that_nobody_took_is_seen(harness: Harness) -> None:
+    found = harness.violations({"ScrapeDlq": 2})
     assert [(each.promise, each.subject) for each in found] == [("I10", "ScrapeDlq")]
 
 
-def test_a_job_that_is_not_at_its_end_is_seen(world: World) -> None:
-    found = jobs.all_ended(world.rows, world.accepted)
-    assert [each.subject for each in found] == [world.ids[AT_WORK]]
-    wrong = [Accepted(world.ids[BROKEN], "u", "docs", ends="done")]
-    assert world.ids[BROKEN] in {each.subject for each in jobs.all_ended(world.rows, wrong)}
+def test_a_job_that_is_not_at_its_end_is_seen(harness: Harness) -> None:
+    found = jobs.all_ended(harness.rows, harness.accepted)
+    assert [each.subject for each in found] == [harness.ids[AT_WORK]]
+    wrong = [Accepted(harness.ids[BROKEN], "u", "docs", ends="done")]
+    assert harness.ids[BROKEN] in {each.subject for each in jobs.all_ended(harness.rows, wrong)}
 
 
-def test_a_sentence_that_is_not_found_is_seen(world: World) -> None:
-    mine = world.accepted[0].url
+def test_a_sentence_that_is_not_found_is_seen(harness: Harness) -> None:
+    mine = harness.accepted[0].url
     for hits, expected in (([mine], 0), ([], 1), (["https://site.example/other"], 1), ([mine, mine], 1)):
-        found = index.done_is_found(world.rows, world.accepted, lambda text, corpus, hits=hits: hits)
-        assert [each.subject for each in found] == [world.ids[DONE]] * expected
+        found = index.done_is_found(harness.rows, harness.accepted, lambda text, corpus, hits=hits: hits)
+        assert [each.subject for each in found] == [harness.ids[DONE]] * expected
 
 
-def test_what_a_stale_result_changes_is_seen(world: World) -> None:
-    job_id = world.ids[DONE]
-    before = stale.remember(world.rows, job_id)
-    assert stale.changed(world.rows, job_id, before) == []
-    world.damage("UPDATE jobs SET tries = 9 WHERE id = '{done}'; UPDATE documents SET min_generation = 9")
-    assert [each.what.rpartition(" ")[2] for each in stale.changed(world.rows, job_id, before)] == [
+def test_what_a_stale_result_changes_is_seen(harness: Harness) -> None:
+    job_id = harness.ids[DONE]
+    before = stale.remember(harness.rows, job_id)
+    assert stale.changed(harness.rows, job_id, before) == []
+    harness.damage("UPDATE jobs SET tries = 9 WHERE id = '{done}'; UPDATE documents SET min_generation = 9")
+    assert [each.what.rpartition(" ")[2] for each in stale.changed(harness.rows, job_id, before)] == [
         "job",
         "document",
     ]
 
 
-def test_a_result_that_was_not_looked_at_is_not_counted(world: World) -> None:
-    (known,) = world.rows.execute("SELECT message_id FROM inbox LIMIT 1").fetchone() or ("",)
-    assert stale.all_counted(world.rows, [str(known)])
-    assert not stale.all_counted(world.rows, [str(known), "never-came"])
+def test_a_result_that_was_not_looked_at_is_not_counted(harness: Harness) -> None:
+    (known,) = harness.rows.execute("SELECT message_id FROM inbox LIMIT 1").fetchone() or ("",)
+    assert stale.all_counted(harness.rows, [str(known)])
+    assert not stale.all_counted(harness.rows, [str(known), "never-came"])
 
 
 @pytest.mark.parametrize(
@@ -226,22 +226,22 @@ def test_a_result_that_was_not_looked_at_is_not_counted(world: World) -> None:
         ),
     ],
 )
-def test_a_key_in_a_row_is_seen(world: World, tmp_path: Path, statements: str, place: str) -> None:
+def test_a_key_in_a_row_is_seen(harness: Harness, tmp_path: Path, statements: str, place: str) -> None:
     key = secrets.Canary("key", KEY)
-    assert secrets.nothing_told(world.rows, [key], tmp_path, []) == []
-    world.damage(statements)
-    assert [each.what for each in secrets.nothing_told(world.rows, [key], tmp_path, [])] == [
+    assert secrets.nothing_told(harness.rows, [key], tmp_path, []) == []
+    harness.damage(statements)
+    assert [each.what for each in secrets.nothing_told(harness.rows, [key], tmp_path, [])] == [
         f"stands in {place}"
     ]
 
 
-def test_a_documents_text_may_stand_where_documents_are_kept_alone(world: World, tmp_path: Path) -> None:
+def test_a_documents_text_may_stand_where_documents_are_kept_alone(harness: Harness, tmp_path: Path) -> None:
     text = secrets.Canary("text", "More words.", secrets.DOCUMENT_STORE)
-    assert secrets.nothing_told(world.rows, [text], tmp_path, []) == []
-    world.damage("UPDATE jobs SET title = 'More words.' WHERE id = '{done}'")
+    assert secrets.nothing_told(harness.rows, [text], tmp_path, []) == []
+    harness.damage("UPDATE jobs SET title = 'More words.' WHERE id = '{done}'")
     (tmp_path / "functions").mkdir()
     (tmp_path / "functions" / "Worker.jsonl").write_text('{"message": "More words."}')
-    found = secrets.nothing_told(world.rows, [text], tmp_path, [("metrics", 'x{text="More words."} 1')])
+    found = secrets.nothing_told(harness.rows, [text], tmp_path, [("metrics", 'x{text="More words."} 1')])
     assert {each.what for each in found} == {
         "stands in functions/Worker.jsonl",
         "stands in jobs.title",

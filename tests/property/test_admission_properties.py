@@ -30,7 +30,7 @@ PRIORITIES = st.integers(0, 100)
 
 
 @dataclass
-class World:
+class AdmissionSimulation:
     """Jobs of many callers; each step one of those at work ends."""
 
     window: int
@@ -119,7 +119,7 @@ def test_every_job_starts_in_bounded_time_whatever_others_submit(
     tier: str, priority: int, before: int, rivals: list[str], window: int
 ) -> None:
     """Rivals with the highest priority never run out of jobs; nor does the caller, of newer ones."""
-    world = World(window)
+    world = AdmissionSimulation(window)
     for at, rival in enumerate(rivals):
         for _ in range(window + 2):
             world.submit(f"rival-{at}", rival, 100)

@@ -23,7 +23,7 @@ from tests.unit.scraper.pdf_file import pdf
 PAGE = "<!doctype html><html lang=en><title>T</title><nav>Menu</nav><main><h1>H</h1><p>Words.</p></main>"
 
 
-class Bench:
+class Harness:
     """The worker as it is wired, with the site allowed."""
 
     def __init__(self, site: Site) -> None:
@@ -65,13 +65,13 @@ class Bench:
 
 
 @pytest.fixture
-def bench(site: Site) -> Iterator[Bench]:
-    made = Bench(site)
+def harness(site: Site) -> Iterator[Harness]:
+    made = Harness(site)
     yield made
     made.batch.close()
 
 
-def test_a_batch_of_every_kind_of_page(site: Site, bench: Bench) -> None:
+def test_a_batch_of_every_kind_of_page(site: Site, harness: Harness) -> None:
     site.route("/moved", redirect("/html"))
     urls = [
         site.page("/html", PAGE),
@@ -83,9 +83,9 @@ def test_a_batch_of_every_kind_of_page(site: Site, bench: Bench) -> None:
         site.page("/latin", "<p>Grüße".encode("latin-1"), "text/html; charset=iso-8859-1"),
         site.page("/liar", "<p>日本".encode(), "text/html; charset=us-ascii"),
     ]
-    assert bench.scrape(*urls) == [Done()] * len(urls)
+    assert harness.scrape(*urls) == [Done()] * len(urls)
     # Pages that are ready early are reported before the others.
-    found = {result.message_id: result.document for result in bench.results}
+    found = {result.message_id: result.document for result in harness.results}
     documents = [found[f"{url}:result"] for url in urls]
     texts = [document.text if document else None for document in documents]
     head = "# H\n\nWords."
@@ -96,7 +96,7 @@ def test_a_batch_of_every_kind_of_page(site: Site, bench: Bench) -> None:
 
 
 @pytest.mark.fault("F55")
-def test_failures_carry_their_codes(site: Site, bench: Bench, canary: Site) -> None:
+def test_failures_carry_their_codes(site: Site, harness: Harness, canary: Site) -> None:
     expected = {
         site.page("/zip", b"PK\x03\x04", "application/zip"): "unsupported_content_type",
         site.page("/png", b"\x89PNG\r\n", "text/html"): "unsupported_content_type",
@@ -115,62 +115,62 @@ def test_failures_carry_their_codes(site: Site, bench: Bench, canary: Site) -> N
         site.route("/busy", answer("", status="503 X")): "retry http_503",
         canary.url + "/": "url_host_not_allowed",
     }
-    assert {url: bench.code(url) for url in expected} == expected
+    assert {url: harness.code(url) for url in expected} == expected
     assert canary.connections == 0
 
 
-def test_html_that_calls_itself_a_pdf_is_read_as_html(site: Site, bench: Bench) -> None:
-    assert bench.code(site.page("/x", PAGE, "application/pdf")) is None
+def test_html_that_calls_itself_a_pdf_is_read_as_html(site: Site, harness: Harness) -> None:
+    assert harness.code(site.page("/x", PAGE, "application/pdf")) is None
 
 
-def test_deep_nesting_keeps_its_words(site: Site, bench: Bench) -> None:
-    assert bench.code(site.page("/deep", "<div>" * 3_000 + "deep words")) is None
-    document = bench.results[0].document
+def test_deep_nesting_keeps_its_words(site: Site, harness: Harness) -> None:
+    assert harness.code(site.page("/deep", "<div>" * 3_000 + "deep words")) is None
+    document = harness.results[0].document
     assert document is not None
     assert document.text == "deep words"
 
 
-def test_a_refused_connection_is_tried_again_and_ends_the_job(site: Site, bench: Bench) -> None:
+def test_a_refused_connection_is_tried_again_and_ends_the_job(site: Site, harness: Harness) -> None:
     async def abort(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.transport.abort()
 
     url = site.route("/reset", abort)
-    assert bench.code(url) == "retry connection_error"
-    assert bench.code(url, tries=4) == "max_retries_exceeded"
-    failed = bench.results[0].failure
+    assert harness.code(url) == "retry connection_error"
+    assert harness.code(url, tries=4) == "max_retries_exceeded"
+    failed = harness.results[0].failure
     assert failed is not None
     assert (failed.cause, failed.message) == ("connection_error", "Scraping failed after 3 retries")
 
 
-def test_robots_stand_before_every_page(site: Site, bench: Bench) -> None:
+def test_robots_stand_before_every_page(site: Site, harness: Harness) -> None:
     site.page("/robots.txt", "User-agent: IndexmillBot\nDisallow: /private", "text/plain")
-    assert bench.code(site.page("/private/x", PAGE)) == "robots_disallowed"
-    assert bench.code(site.page("/public", PAGE)) is None
+    assert harness.code(site.page("/private/x", PAGE)) == "robots_disallowed"
+    assert harness.code(site.page("/public", PAGE)) is None
     assert site.paths == ["/robots.txt", "/public"]
 
 
-def test_robots_that_redirect_inside_are_not_followed(site: Site, bench: Bench, canary: Site) -> None:
+def test_robots_that_redirect_inside_are_not_followed(site: Site, harness: Harness, canary: Site) -> None:
     site.route("/robots.txt", redirect(canary.url))
-    assert bench.code(site.page("/x", PAGE)) == "url_host_not_allowed"
+    assert harness.code(site.page("/x", PAGE)) == "url_host_not_allowed"
     assert canary.connections == 0
 
 
 @pytest.mark.parametrize("status", ["500 X", "503 X", "429 X"])
-def test_robots_that_are_unavailable_are_waited_for(site: Site, bench: Bench, status: str) -> None:
+def test_robots_that_are_unavailable_are_waited_for(site: Site, harness: Harness, status: str) -> None:
     site.route("/robots.txt", answer("", status=status))
-    assert bench.code(site.page("/x", PAGE)) == "retry robots_unavailable"
+    assert harness.code(site.page("/x", PAGE)) == "retry robots_unavailable"
     assert site.paths == ["/robots.txt"]
 
 
-def test_robots_that_never_come_are_waited_for(site: Site, bench: Bench) -> None:
+def test_robots_that_never_come_are_waited_for(site: Site, harness: Harness) -> None:
     async def silent(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         await reader.read()
 
     site.route("/robots.txt", silent)
-    assert bench.code(site.page("/x", PAGE)) == "retry robots_unavailable"
+    assert harness.code(site.page("/x", PAGE)) == "retry robots_unavailable"
 
 
-def test_endless_robots_are_cut(site: Site, bench: Bench) -> None:
+def test_endless_robots_are_cut(site: Site, harness: Harness) -> None:
     site.page("/robots.txt", "User-agent: *\nDisallow: /a\n" + "#" * 3_000_000, "text/plain")
-    assert bench.code(site.page("/a", PAGE)) == "robots_disallowed"
-    assert bench.code(site.page("/b", PAGE)) is None
+    assert harness.code(site.page("/a", PAGE)) == "robots_disallowed"
+    assert harness.code(site.page("/b", PAGE)) is None

@@ -15,7 +15,7 @@ from indexmill.testing.vector_index import InMemoryVectorIndex
 from tests.support.embed_tasks import embed_task
 
 
-class Mill:
+class Harness:
     def __init__(self) -> None:
         self.index, self.embedder = InMemoryVectorIndex(), HashEmbedder()
         self.callbacks, self.clock = InMemoryQueue(), FrozenClock()
@@ -35,38 +35,38 @@ class Mill:
 
 
 def test_what_was_embedded_is_found_by_its_own_vector() -> None:
-    mill = Mill()
+    harness = Harness()
     tasks = [embed_task(name, f"{name} one", f"{name} two") for name in ("a", "b")]
 
-    assert mill.run(*tasks) == [True, True]
-    hit = mill.nearest(tasks[0].target.corpus_key, "b two")
+    assert harness.run(*tasks) == [True, True]
+    hit = harness.nearest(tasks[0].target.corpus_key, "b two")
     assert (hit.text, hit.source_url, hit.title, hit.ordinal) == ("b two", "https://site.example/b", "b", 1)
     assert hit.document_id == tasks[1].target.document_id
 
 
 def test_an_older_generation_changes_nothing_and_is_reported_as_not_published() -> None:
-    mill = Mill()
+    harness = Harness()
     newer, older = embed_task("a", "new text", generation=5), embed_task("a", "old text", generation=4)
 
-    assert mill.run(newer) == [True]
-    assert mill.run(older) == [False]
-    assert mill.nearest(newer.target.corpus_key, "old text").text == "new text"
+    assert harness.run(newer) == [True]
+    assert harness.run(older) == [False]
+    assert harness.nearest(newer.target.corpus_key, "old text").text == "new text"
 
 
 def test_a_redelivered_message_embeds_nothing_again() -> None:
-    mill = Mill()
+    harness = Harness()
     task = embed_task("a", "one", "two")
 
-    assert mill.run(task) == [True]
-    assert mill.run(task) == [True]
-    assert len(mill.embedder.calls) == 1
+    assert harness.run(task) == [True]
+    assert harness.run(task) == [True]
+    assert len(harness.embedder.calls) == 1
 
 
 def test_text_that_repeats_inside_a_document_is_kept_as_often_as_it_stands() -> None:
-    mill = Mill()
+    harness = Harness()
     task = embed_task("a", "same", "same", "same")
 
-    assert mill.run(task) == [True]
-    [vector] = mill.embedder.embed(["same"], timeout_s=1)
-    hits = mill.index.search(SearchQuery(task.target.corpus_key, mill.embedder.space, None, vector, 10))
+    assert harness.run(task) == [True]
+    [vector] = harness.embedder.embed(["same"], timeout_s=1)
+    hits = harness.index.search(SearchQuery(task.target.corpus_key, harness.embedder.space, None, vector, 10))
     assert sorted(hit.ordinal for hit in hits) == [0, 1, 2]

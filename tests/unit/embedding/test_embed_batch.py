@@ -7,33 +7,33 @@ from indexmill.contracts.content import BlobRef, Chunk
 from indexmill.contracts.errors import ErrorCode, PermanentError, TransientError
 from indexmill.platform.consumer.deliveries import Done, Poison, Retry, Wait
 from tests.support.embed_tasks import embed_task
-from tests.unit.embedding.bench import Bench
+from tests.support.embed_worker import EmbedHarness
 
 RATE_LIMIT = TransientError(ErrorCode.OPENAI_RATE_LIMIT, "slow down", retry_after=40)
 TOO_LONG = PermanentError(ErrorCode.TOKEN_LIMIT_EXCEEDED, "too long")
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench()
+def harness() -> EmbedHarness:
+    return EmbedHarness()
 
 
-def test_a_batch_is_embedded_published_and_reported_in_one_go_each(bench: Bench) -> None:
+def test_a_batch_is_embedded_published_and_reported_in_one_go_each(harness: EmbedHarness) -> None:
     tasks = [embed_task(f"d{at}", "shared", f"own {at}") for at in range(10)]
 
-    assert bench.run(*tasks) == [Done()] * 10
+    assert harness.run(*tasks) == [Done()] * 10
 
-    assert bench.index.stored_calls == 1
-    assert len(bench.embedder.calls) == 1
-    assert sorted(bench.embedder.calls[0]) == sorted(["shared", *(f"own {at}" for at in range(10))])
-    assert [len(call) for call in bench.index.published] == [10]
-    assert [result.job_id for result in bench.results] == [task.job_id for task in tasks]
+    assert harness.index.stored_calls == 1
+    assert len(harness.embedder.calls) == 1
+    assert sorted(harness.embedder.calls[0]) == sorted(["shared", *(f"own {at}" for at in range(10))])
+    assert [len(call) for call in harness.index.published] == [10]
+    assert [result.job_id for result in harness.results] == [task.job_id for task in tasks]
 
 
-def test_a_success_tells_what_was_done(bench: Bench) -> None:
-    bench.run(embed_task("a", "one", "two", "one"))
+def test_a_success_tells_what_was_done(harness: EmbedHarness) -> None:
+    harness.run(embed_task("a", "one", "two", "one"))
 
-    [result] = bench.results
+    [result] = harness.results
     assert (result.message_id, result.job_id, result.attempt) == ("m-a:result", "j-a", 2)
     assert (result.request_id, result.tries) == ("r-1", 1)
     assert (result.stage, result.status, result.failure) == ("embedding", "success", None)
@@ -42,85 +42,87 @@ def test_a_success_tells_what_was_done(bench: Bench) -> None:
         "chunk_count": 3, "embedded": 3, "model": "hash", "dimension": 8, "published": True,
         "superseded": False,
     }  # fmt: skip
-    assert bench.embedder.calls == [["one", "two"]]
+    assert harness.embedder.calls == [["one", "two"]]
 
 
-def test_known_chunks_are_not_embedded_again(bench: Bench) -> None:
-    bench.run(embed_task("a", "one", "two"))
-    bench.run(embed_task("a", "one", "two", "three", generation=2))
-    bench.run(embed_task("a", "two", generation=3))
+def test_known_chunks_are_not_embedded_again(harness: EmbedHarness) -> None:
+    harness.run(embed_task("a", "one", "two"))
+    harness.run(embed_task("a", "one", "two", "three", generation=2))
+    harness.run(embed_task("a", "two", generation=3))
 
-    assert bench.embedder.calls == [["one", "two"], ["three"]]
-    assert [result.embedded.embedded for result in bench.results if result.embedded] == [2, 1, 0]
-    assert [len(version.vectors) for call in bench.index.published for version in call] == [2, 1, 0]
+    assert harness.embedder.calls == [["one", "two"], ["three"]]
+    assert [result.embedded.embedded for result in harness.results if result.embedded] == [2, 1, 0]
+    assert [len(version.vectors) for call in harness.index.published for version in call] == [2, 1, 0]
 
 
-def test_the_context_is_embedded_with_the_text(bench: Bench) -> None:
+def test_the_context_is_embedded_with_the_text(harness: EmbedHarness) -> None:
     task = embed_task("a", "text")
     assert task.chunks
     task.chunks[0].context = "Title > Part"
-    bench.run(task)
+    harness.run(task)
 
-    assert bench.embedder.calls == [["Title > Part\n\ntext"]]
+    assert harness.embedder.calls == [["Title > Part\n\ntext"]]
 
 
-def test_chunks_by_reference_are_fetched(bench: Bench) -> None:
+def test_chunks_by_reference_are_fetched(harness: EmbedHarness) -> None:
     task = embed_task("a", "one", "two")
     data = TypeAdapter(list[Chunk]).dump_json(task.chunks or [])
-    ref = bench.blobs.put(data, kind="chunks", content_type="application/json")
+    ref = harness.blobs.put(data, kind="chunks", content_type="application/json")
 
-    assert bench.run(task.model_copy(update={"chunks": None, "chunks_ref": ref})) == [Done()]
-    assert bench.index.published[0][0].chunks == task.chunks
+    assert harness.run(task.model_copy(update={"chunks": None, "chunks_ref": ref})) == [Done()]
+    assert harness.index.published[0][0].chunks == task.chunks
 
 
-def test_a_newer_version_that_is_already_there_is_a_success(bench: Bench) -> None:
-    bench.index.stale = {"a"}
-    bench.run(embed_task("a"), embed_task("b"))
+def test_a_newer_version_that_is_already_there_is_a_success(harness: EmbedHarness) -> None:
+    harness.index.stale = {"a"}
+    harness.run(embed_task("a"), embed_task("b"))
 
-    made = [result.embedded for result in bench.results if result.embedded]
+    made = [result.embedded for result in harness.results if result.embedded]
     assert [(one.published, one.superseded) for one in made] == [(False, True), (True, False)]
 
 
-def test_without_a_job_the_work_is_done_and_nobody_is_told(bench: Bench) -> None:
-    assert bench.run(embed_task("a", job=False)) == [Done()]
-    assert bench.index.titles == ["a"]
-    assert bench.callbacks.bodies == []
+def test_without_a_job_the_work_is_done_and_nobody_is_told(harness: EmbedHarness) -> None:
+    assert harness.run(embed_task("a", job=False)) == [Done()]
+    assert harness.index.titles == ["a"]
+    assert harness.callbacks.bodies == []
 
 
-def test_without_a_job_a_failure_becomes_a_dead_letter(bench: Bench) -> None:
-    bench.embedder.fail_on = {"bad": TOO_LONG}
+def test_without_a_job_a_failure_becomes_a_dead_letter(harness: EmbedHarness) -> None:
+    harness.embedder.fail_on = {"bad": TOO_LONG}
 
-    outcomes = bench.run(embed_task("a", "bad", job=False), embed_task("b"))
+    outcomes = harness.run(embed_task("a", "bad", job=False), embed_task("b"))
 
     assert outcomes == [Poison("token_limit_exceeded"), Done()]
 
 
-def test_a_transient_error_gives_all_messages_back_and_honours_what_was_asked_for(bench: Bench) -> None:
-    bench.embedder.fail_next = [RATE_LIMIT]
+def test_a_transient_error_gives_all_messages_back_and_honours_what_was_asked_for(
+    harness: EmbedHarness,
+) -> None:
+    harness.embedder.fail_next = [RATE_LIMIT]
 
-    outcomes = bench.run(embed_task("a"), embed_task("b"), tries=3)
+    outcomes = harness.run(embed_task("a"), embed_task("b"), tries=3)
 
     assert [outcome.reason for outcome in outcomes if isinstance(outcome, Retry)] == ["openai_rate_limit"] * 2
     assert all(isinstance(outcome, Retry) and outcome.after_s >= 40 for outcome in outcomes)
-    assert len(bench.embedder.calls) == 1
+    assert len(harness.embedder.calls) == 1
 
 
 @pytest.mark.parametrize("tries", [1, 5])
-def test_waits_grow_by_tries_and_stay_below_their_ceiling(bench: Bench, tries: int) -> None:
-    bench.embedder.fail_next = [TransientError(ErrorCode.EMBEDDING_UNAVAILABLE, "away")]
+def test_waits_grow_by_tries_and_stay_below_their_ceiling(harness: EmbedHarness, tries: int) -> None:
+    harness.embedder.fail_next = [TransientError(ErrorCode.EMBEDDING_UNAVAILABLE, "away")]
 
-    [outcome] = bench.run(embed_task("a"), tries=tries)
+    [outcome] = harness.run(embed_task("a"), tries=tries)
 
     assert isinstance(outcome, Retry)
     assert 0 <= outcome.after_s <= 2 ** (tries - 1)
 
 
-def test_the_sixth_try_is_the_last(bench: Bench) -> None:
-    bench.embedder.fail_next = [RATE_LIMIT]
+def test_the_sixth_try_is_the_last(harness: EmbedHarness) -> None:
+    harness.embedder.fail_next = [RATE_LIMIT]
 
-    assert bench.run(embed_task("a"), tries=6) == [Done()]
+    assert harness.run(embed_task("a"), tries=6) == [Done()]
 
-    [result] = bench.results
+    [result] = harness.results
     assert result.status == "failed"
     assert result.failure is not None
     assert result.failure.model_dump() == {
@@ -130,34 +132,36 @@ def test_the_sixth_try_is_the_last(bench: Bench) -> None:
 
 
 @pytest.mark.fault("F46")
-def test_a_permanent_error_fails_only_the_document_that_caused_it(bench: Bench) -> None:
-    bench.embedder.fail_on = {"bad": TOO_LONG}
+def test_a_permanent_error_fails_only_the_document_that_caused_it(harness: EmbedHarness) -> None:
+    harness.embedder.fail_on = {"bad": TOO_LONG}
 
-    assert bench.run(embed_task("a"), embed_task("b", "bad"), embed_task("c")) == [Done()] * 3
+    assert harness.run(embed_task("a"), embed_task("b", "bad"), embed_task("c")) == [Done()] * 3
 
-    assert [result.failure.code if result.failure else None for result in bench.results] == [
+    assert [result.failure.code if result.failure else None for result in harness.results] == [
         None, "token_limit_exceeded", None,
     ]  # fmt: skip
-    assert bench.results[1].failure is not None
-    assert bench.results[1].failure.tries == 1
-    assert bench.index.titles == ["a", "c"]
+    assert harness.results[1].failure is not None
+    assert harness.results[1].failure.tries == 1
+    assert harness.index.titles == ["a", "c"]
 
 
-def test_a_vector_that_the_index_refuses_fails_only_its_document(bench: Bench) -> None:
-    bench.index.fail_on = {"b": PermanentError(ErrorCode.VECTOR_REJECTED, "no")}
-    bench.run(embed_task("a"), embed_task("b"), embed_task("c"))
+def test_a_vector_that_the_index_refuses_fails_only_its_document(harness: EmbedHarness) -> None:
+    harness.index.fail_on = {"b": PermanentError(ErrorCode.VECTOR_REJECTED, "no")}
+    harness.run(embed_task("a"), embed_task("b"), embed_task("c"))
 
-    assert [result.status for result in bench.results] == ["success", "failed", "success"]
+    assert [result.status for result in harness.results] == ["success", "failed", "success"]
 
 
-def test_a_document_with_invalid_vectors_is_tried_again_without_its_neighbours(bench: Bench) -> None:
-    bench.embedder.fail_on = {"bad": TransientError(ErrorCode.EMBEDDING_INVALID, "nan")}
+def test_a_document_with_invalid_vectors_is_tried_again_without_its_neighbours(
+    harness: EmbedHarness,
+) -> None:
+    harness.embedder.fail_on = {"bad": TransientError(ErrorCode.EMBEDDING_INVALID, "nan")}
 
-    outcomes = bench.run(embed_task("a"), embed_task("b", "bad"))
+    outcomes = harness.run(embed_task("a"), embed_task("b", "bad"))
 
     assert outcomes[0] == Done()
     assert isinstance(outcomes[1], Retry)
-    assert bench.index.titles == ["a"]
+    assert harness.index.titles == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -165,47 +169,47 @@ def test_a_document_with_invalid_vectors_is_tried_again_without_its_neighbours(b
     [(None, "worker_crashed"), ("openai_rate_limit", "worker_crashed"), ("timed_out", "timed_out")],
 )
 def test_a_document_that_keeps_killing_its_worker_fails_as_poison(
-    bench: Bench, error: str | None, cause: str
+    harness: EmbedHarness, error: str | None, cause: str
 ) -> None:
-    assert bench.run(embed_task("a"), tries=5, crashes=3, last_error=error) == [Done()]
+    assert harness.run(embed_task("a"), tries=5, crashes=3, last_error=error) == [Done()]
 
-    [result] = bench.results
+    [result] = harness.results
     assert result.failure is not None
     assert (result.failure.code, result.failure.cause) == ("poison_message", cause)
     assert result.failure.tries == 7
-    assert bench.embedder.calls == []
+    assert harness.embedder.calls == []
 
 
-def test_with_no_time_left_messages_go_back_untouched(bench: Bench) -> None:
-    outcomes = bench.run(embed_task("a"), embed_task("b"), seconds=3)
+def test_with_no_time_left_messages_go_back_untouched(harness: EmbedHarness) -> None:
+    outcomes = harness.run(embed_task("a"), embed_task("b"), seconds=3)
 
     assert all(isinstance(outcome, Wait) and outcome.after_s <= 1 for outcome in outcomes)
-    assert bench.embedder.calls == []
+    assert harness.embedder.calls == []
 
 
 @pytest.mark.fault("F8")
 def test_a_large_batch_stops_at_the_deadline_and_keeps_what_is_done(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    harness: EmbedHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("indexmill.embedding.worker._GROUP_CHUNKS", 3)
-    publish = bench.index.publish
+    publish = harness.index.publish
 
     def slow(versions: list[object]) -> list[bool]:
-        bench.clock.tick(30)
+        harness.clock.tick(30)
         return publish(versions)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(bench.index, "publish", slow)
-    outcomes = bench.run(*(embed_task(f"d{at}", "one", "two") for at in range(4)), seconds=60)
+    monkeypatch.setattr(harness.index, "publish", slow)
+    outcomes = harness.run(*(embed_task(f"d{at}", "one", "two") for at in range(4)), seconds=60)
 
     assert outcomes[:2] == [Done()] * 2
     assert all(isinstance(outcome, Wait) and outcome.reason == "deadline" for outcome in outcomes[2:])
-    assert [result.elapsed_ms for result in bench.results] == [30_000, 60_000]
+    assert [result.elapsed_ms for result in harness.results] == [30_000, 60_000]
 
 
-def test_the_model_gets_at_most_half_the_time_that_is_left(bench: Bench) -> None:
-    bench.run(embed_task("a"), seconds=50)
+def test_the_model_gets_at_most_half_the_time_that_is_left(harness: EmbedHarness) -> None:
+    harness.run(embed_task("a"), seconds=50)
 
-    assert bench.embedder.timeouts == [25]
+    assert harness.embedder.timeouts == [25]
 
 
 @pytest.mark.parametrize(
@@ -216,29 +220,33 @@ def test_the_model_gets_at_most_half_the_time_that_is_left(bench: Bench) -> None
         ({"chunks": None, "chunks_ref": BlobRef(key="k", size=1, sha256="0")}, "content_missing"),
     ],
 )
-def test_a_task_without_sound_chunks_fails_alone(bench: Bench, change: dict[str, object], code: str) -> None:
-    bench.run(embed_task("a").model_copy(update=change), embed_task("b"))
+def test_a_task_without_sound_chunks_fails_alone(
+    harness: EmbedHarness, change: dict[str, object], code: str
+) -> None:
+    harness.run(embed_task("a").model_copy(update=change), embed_task("b"))
 
-    by_job = {result.job_id: result.failure.code if result.failure else None for result in bench.results}
+    by_job = {result.job_id: result.failure.code if result.failure else None for result in harness.results}
     assert by_job == {"j-a": code, "j-b": None}
 
 
-def test_reports_that_were_not_taken_bring_their_messages_back(bench: Bench) -> None:
-    bench.callbacks.refuse = {1}
+def test_reports_that_were_not_taken_bring_their_messages_back(harness: EmbedHarness) -> None:
+    harness.callbacks.refuse = {1}
 
-    outcomes = bench.run(embed_task("a"), embed_task("b"), embed_task("c"))
+    outcomes = harness.run(embed_task("a"), embed_task("b"), embed_task("c"))
 
     assert [isinstance(outcome, Done) for outcome in outcomes] == [True, False, True]
 
 
-def test_when_the_callback_queue_is_away_only_messages_with_a_job_come_back(bench: Bench) -> None:
-    bench.callbacks.away = True
+def test_when_the_callback_queue_is_away_only_messages_with_a_job_come_back(
+    harness: EmbedHarness,
+) -> None:
+    harness.callbacks.away = True
 
-    outcomes = bench.run(embed_task("a"), embed_task("b", job=False))
+    outcomes = harness.run(embed_task("a"), embed_task("b", job=False))
 
     assert isinstance(outcomes[0], Wait)
     assert outcomes[1] == Done()
 
 
-def test_no_messages_give_no_outcomes(bench: Bench) -> None:
-    assert bench.run() == []
+def test_no_messages_give_no_outcomes(harness: EmbedHarness) -> None:
+    assert harness.run() == []

@@ -31,7 +31,7 @@ class Numbers:
         return next(self._numbers)
 
 
-class Bench:
+class Harness:
     def __init__(self) -> None:
         self.index, self.embedder = RecordingIndex(), HashEmbedder()
         self.queue, self.blobs = InMemoryQueue(), InMemoryBlobs()
@@ -45,31 +45,31 @@ class Bench:
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench()
+def harness() -> Harness:
+    return Harness()
 
 
 def caller(internal: bool = False) -> CallerContext:
     return CallerContext(CALLER, internal=internal)
 
 
-def test_texts_without_a_url_only_give_vectors(bench: Bench) -> None:
+def test_texts_without_a_url_only_give_vectors(harness: Harness) -> None:
     request = EmbedRequest(texts=["a", "b", "a"], job_id="j")
-    answer = bench.embed(CALLER, request, timeout_s=7)
+    answer = harness.embed(CALLER, request, timeout_s=7)
 
-    assert answer.embeddings == bench.embedder.embed(["a", "b", "a"], timeout_s=1)
+    assert answer.embeddings == harness.embedder.embed(["a", "b", "a"], timeout_s=1)
     assert (answer.count, answer.model, answer.dimension, answer.job_id) == (3, "hash", 8, "j")
     assert (answer.document_id, answer.chunk_ids, answer.published) == (None, None, None)
-    assert bench.embedder.calls[0] == ["a", "b"]
-    assert bench.embedder.timeouts[0] == 7
-    assert bench.index.published == []
+    assert harness.embedder.calls[0] == ["a", "b"]
+    assert harness.embedder.timeouts[0] == 7
+    assert harness.index.published == []
 
 
-def test_texts_with_a_url_become_that_documents_chunks(bench: Bench) -> None:
+def test_texts_with_a_url_become_that_documents_chunks(harness: Harness) -> None:
     request = EmbedRequest(texts=["one", "two"], url="HTTPS://Site.Example:443/page#x", title="T")
-    answer = bench.embed(CALLER, request, timeout_s=7)
+    answer = harness.embed(CALLER, request, timeout_s=7)
 
-    [[version]] = bench.index.published
+    [[version]] = harness.index.published
     expected = document_id(corpus_key(CALLER, "default"), URL)
     assert version.target.model_dump() == {
         "caller_id": CALLER, "corpus_name": "default", "corpus_key": corpus_key(CALLER, "default"),
@@ -85,13 +85,13 @@ def test_texts_with_a_url_become_that_documents_chunks(bench: Bench) -> None:
     assert [list(version.vectors[chunk_id]) for chunk_id in version.chunk_ids] == answer.embeddings
 
 
-def test_the_same_texts_again_write_no_vector_twice(bench: Bench) -> None:
+def test_the_same_texts_again_write_no_vector_twice(harness: Harness) -> None:
     request = EmbedRequest(texts=["one", "two"], url=URL)
     for _ in range(2):
-        bench.embed(CALLER, request, timeout_s=7)
+        harness.embed(CALLER, request, timeout_s=7)
 
-    assert [len(call[0].vectors) for call in bench.index.published] == [2, 0]
-    assert [call[0].generation for call in bench.index.published] == [41, 42]
+    assert [len(call[0].vectors) for call in harness.index.published] == [2, 0]
+    assert [call[0].generation for call in harness.index.published] == [41, 42]
 
 
 @pytest.mark.parametrize(
@@ -103,16 +103,16 @@ def test_the_same_texts_again_write_no_vector_twice(bench: Bench) -> None:
     ],
 )
 def test_a_wrong_corpus_or_url_is_told_before_any_work(
-    bench: Bench, change: dict[str, str], code: str
+    harness: Harness, change: dict[str, str], code: str
 ) -> None:
     fields = {"texts": ["a"], "url": URL, **change}
     with pytest.raises(CallerError) as caught:
-        bench.embed(CALLER, EmbedRequest.model_validate(fields), timeout_s=7)
+        harness.embed(CALLER, EmbedRequest.model_validate(fields), timeout_s=7)
     with pytest.raises(CallerError) as also:
-        bench.enqueue(caller(), EnqueueRequest.model_validate(fields), "r")
+        harness.enqueue(caller(), EnqueueRequest.model_validate(fields), "r")
 
     assert (caught.value.code, also.value.code) == (code, code)
-    assert bench.embedder.calls == bench.queue.bodies == []
+    assert harness.embedder.calls == harness.queue.bodies == []
 
 
 @pytest.mark.parametrize(
@@ -127,15 +127,15 @@ def test_a_wrong_corpus_or_url_is_told_before_any_work(
     ids=lambda value: str(getattr(value, "code", value)),
 )
 def test_errors_of_the_model_reach_the_caller(
-    bench: Bench, error: IndexmillError, code: str, status: int
+    harness: Harness, error: IndexmillError, code: str, status: int
 ) -> None:
-    bench.embedder.fail_next = [error]
+    harness.embedder.fail_next = [error]
     with pytest.raises(IndexmillError) as caught:
-        bench.embed(CALLER, EmbedRequest(texts=["a"], url=URL), timeout_s=7)
+        harness.embed(CALLER, EmbedRequest(texts=["a"], url=URL), timeout_s=7)
 
     assert (caught.value.code, caught.value.http_status) == (code, status)
     assert caught.value.retry_after == error.retry_after
-    assert bench.index.published == []
+    assert harness.index.published == []
 
 
 @pytest.mark.parametrize(
@@ -148,10 +148,10 @@ def test_texts_out_of_bounds_are_refused(texts: object) -> None:
         EmbedRequest.model_validate({"texts": texts})
 
 
-def test_enqueued_texts_wait_as_one_message(bench: Bench) -> None:
-    answer = bench.enqueue(caller(), EnqueueRequest(texts=["one", "two"], url=URL, title="T"), "req-1")
+def test_enqueued_texts_wait_as_one_message(harness: Harness) -> None:
+    answer = harness.enqueue(caller(), EnqueueRequest(texts=["one", "two"], url=URL, title="T"), "req-1")
 
-    task = bench.sent()
+    task = harness.sent()
     assert (answer.status, answer.job_id, answer.chunk_count) == ("queued", None, 2)
     assert answer.document_id == task.target.document_id
     assert (task.message_id, task.job_id, task.request_id, task.generation) == ("m-1", None, "req-1", 41)
@@ -159,38 +159,38 @@ def test_enqueued_texts_wait_as_one_message(bench: Bench) -> None:
     assert task.chunk_count == 2
 
 
-def test_chunks_of_the_chunking_endpoint_can_be_enqueued_as_they_are(bench: Bench) -> None:
+def test_chunks_of_the_chunking_endpoint_can_be_enqueued_as_they_are(harness: Harness) -> None:
     given = Chunk(ordinal=7, text="text", context="T > A", start=3, end=7, tokens=9)
-    bench.enqueue(caller(), EnqueueRequest.model_validate({"chunks": [given.model_dump()], "url": URL}), "")
+    harness.enqueue(caller(), EnqueueRequest.model_validate({"chunks": [given.model_dump()], "url": URL}), "")
 
-    assert bench.sent().chunks == [given.model_copy(update={"ordinal": 0})]
+    assert harness.sent().chunks == [given.model_copy(update={"ordinal": 0})]
 
 
-def test_many_chunks_travel_by_reference(bench: Bench) -> None:
+def test_many_chunks_travel_by_reference(harness: Harness) -> None:
     texts = [f"{at} " + "word " * 200 for at in range(100)]
-    bench.enqueue(caller(), EnqueueRequest(texts=texts, url=URL), "r")
+    harness.enqueue(caller(), EnqueueRequest(texts=texts, url=URL), "r")
 
-    task = bench.sent()
+    task = harness.sent()
     assert task.chunks is None
-    assert len(bench.queue.bodies[0]) < 2_000
-    assert [chunk.text for chunk in resolve(0, task, bench.blobs).chunks] == texts
+    assert len(harness.queue.bodies[0]) < 2_000
+    assert [chunk.text for chunk in resolve(0, task, harness.blobs).chunks] == texts
 
 
-def test_only_internal_callers_may_name_a_job(bench: Bench) -> None:
+def test_only_internal_callers_may_name_a_job(harness: Harness) -> None:
     request = EnqueueRequest(texts=["one"], url=URL, job_id="j-1", attempt=3)
     with pytest.raises(CallerError) as caught:
-        bench.enqueue(caller(), request, "r")
+        harness.enqueue(caller(), request, "r")
     assert (caught.value.code, caught.value.http_status) == ("forbidden", 403)
-    assert bench.queue.bodies == []
+    assert harness.queue.bodies == []
 
-    assert bench.enqueue(caller(internal=True), request, "r").job_id == "j-1"
-    assert (bench.sent().job_id, bench.sent().attempt) == ("j-1", 3)
+    assert harness.enqueue(caller(internal=True), request, "r").job_id == "j-1"
+    assert (harness.sent().job_id, harness.sent().attempt) == ("j-1", 3)
 
 
-def test_a_queue_that_does_not_take_the_message_is_told(bench: Bench) -> None:
-    bench.queue.refuse = {0}
+def test_a_queue_that_does_not_take_the_message_is_told(harness: Harness) -> None:
+    harness.queue.refuse = {0}
     with pytest.raises(TransientError) as caught:
-        bench.enqueue(caller(), EnqueueRequest(texts=["one"], url=URL), "r")
+        harness.enqueue(caller(), EnqueueRequest(texts=["one"], url=URL), "r")
     assert caught.value.http_status == 503
 
 

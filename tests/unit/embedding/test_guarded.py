@@ -21,7 +21,7 @@ AWAY = TransientError(ErrorCode.EMBEDDING_UNAVAILABLE, "away")
 DOWN = TransientError(ErrorCode.SEARCH_UNAVAILABLE, "down")
 
 
-class Bench:
+class Harness:
     """The worker as it is wired, on twins."""
 
     def __init__(self) -> None:
@@ -58,73 +58,73 @@ class Bench:
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench()
+def harness() -> Harness:
+    return Harness()
 
 
-def test_an_outage_of_the_endpoint_burns_two_tries_and_then_none(bench: Bench) -> None:
-    bench.embedder.fail_on = {"text": AWAY}
-    kinds = [type(bench.run(embed_task("a"), tries=5)[0]) for _ in range(6)]
+def test_an_outage_of_the_endpoint_burns_two_tries_and_then_none(harness: Harness) -> None:
+    harness.embedder.fail_on = {"text": AWAY}
+    kinds = [type(harness.run(embed_task("a"), tries=5)[0]) for _ in range(6)]
     assert kinds == [Retry, Retry, Wait, Wait, Wait, Wait]
-    assert len(bench.embedder.calls) == 3
-    assert (bench.phase("embedding"), bench.phase("index")) == ("open", "closed")
-    assert bench.callbacks.bodies == []
+    assert len(harness.embedder.calls) == 3
+    assert (harness.phase("embedding"), harness.phase("index")) == ("open", "closed")
+    assert harness.callbacks.bodies == []
 
 
-def test_the_last_try_of_a_job_is_not_spent_on_an_open_breaker(bench: Bench) -> None:
-    bench.embedder.fail_on = {"text": AWAY}
+def test_the_last_try_of_a_job_is_not_spent_on_an_open_breaker(harness: Harness) -> None:
+    harness.embedder.fail_on = {"text": AWAY}
     for _ in range(3):
-        bench.run(embed_task("a"))
-    (outcome,) = bench.run(embed_task("b"), tries=6)
+        harness.run(embed_task("a"))
+    (outcome,) = harness.run(embed_task("b"), tries=6)
     assert outcome == Wait(30.0, "embedding_unavailable")
 
 
-def test_when_the_endpoint_is_back_one_probe_lets_all_work_go_on(bench: Bench) -> None:
-    bench.embedder.fail_on = {"text": AWAY}
+def test_when_the_endpoint_is_back_one_probe_lets_all_work_go_on(harness: Harness) -> None:
+    harness.embedder.fail_on = {"text": AWAY}
     for _ in range(3):
-        bench.run(embed_task("a"))
-    bench.embedder.fail_on = {}
-    bench.clock.tick(30)
-    assert bench.run(embed_task("a"), embed_task("b")) == [Done(), Done()]
-    assert bench.phase("embedding") == "closed"
+        harness.run(embed_task("a"))
+    harness.embedder.fail_on = {}
+    harness.clock.tick(30)
+    assert harness.run(embed_task("a"), embed_task("b")) == [Done(), Done()]
+    assert harness.phase("embedding") == "closed"
 
 
 @pytest.mark.parametrize("code", [ErrorCode.TOKEN_LIMIT_EXCEEDED, ErrorCode.EMBEDDING_REJECTED])
-def test_documents_that_are_refused_leave_it_closed(bench: Bench, code: ErrorCode) -> None:
-    bench.embedder.fail_on = {"bad": PermanentError(code, "no")}
-    bench.run(*(embed_task(f"d{at}", "bad") for at in range(5)))
-    assert bench.phase("embedding") == "closed"
-    assert bench.run(embed_task("a")) == [Done()]
+def test_documents_that_are_refused_leave_it_closed(harness: Harness, code: ErrorCode) -> None:
+    harness.embedder.fail_on = {"bad": PermanentError(code, "no")}
+    harness.run(*(embed_task(f"d{at}", "bad") for at in range(5)))
+    assert harness.phase("embedding") == "closed"
+    assert harness.run(embed_task("a")) == [Done()]
 
 
 def test_an_index_that_is_away_is_left_in_peace_and_the_model_is_not_paid_for_it(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def down(*_: object) -> set[str]:
         raise DOWN
 
     with monkeypatch.context() as broken:
-        broken.setattr(bench.index, "stored", down)
+        broken.setattr(harness.index, "stored", down)
         for _ in range(3):
-            bench.run(embed_task("a"))
-    assert bench.run(embed_task("a"), tries=6) == [Wait(30.0, "search_unavailable")]
-    assert (bench.phase("embedding"), bench.phase("index")) == ("closed", "open")
-    assert bench.embedder.calls == []
-    bench.clock.tick(30)
-    assert bench.run(embed_task("a"), tries=6) == [Done()]
+            harness.run(embed_task("a"))
+    assert harness.run(embed_task("a"), tries=6) == [Wait(30.0, "search_unavailable")]
+    assert (harness.phase("embedding"), harness.phase("index")) == ("closed", "open")
+    assert harness.embedder.calls == []
+    harness.clock.tick(30)
+    assert harness.run(embed_task("a"), tries=6) == [Done()]
 
 
 @pytest.mark.fault("F44")
-def test_a_pause_that_was_asked_for_is_waited_for_and_told(bench: Bench) -> None:
-    bench.embedder.fail_on = {"text": TransientError(ErrorCode.OPENAI_RATE_LIMIT, "slow", retry_after=3600)}
-    first = bench.run(embed_task("a"))
+def test_a_pause_that_was_asked_for_is_waited_for_and_told(harness: Harness) -> None:
+    harness.embedder.fail_on = {"text": TransientError(ErrorCode.OPENAI_RATE_LIMIT, "slow", retry_after=3600)}
+    first = harness.run(embed_task("a"))
     assert first == [Retry(3600, "openai_rate_limit")]
-    assert '"status":"retrying"' in bench.callbacks.bodies[0]
-    assert '"message_id":"m-a:retrying:1"' in bench.callbacks.bodies[0]
+    assert '"status":"retrying"' in harness.callbacks.bodies[0]
+    assert '"message_id":"m-a:retrying:1"' in harness.callbacks.bodies[0]
 
 
-def test_success_costs_no_look_at_the_shared_state(bench: Bench) -> None:
+def test_success_costs_no_look_at_the_shared_state(harness: Harness) -> None:
     for at in range(20):
-        bench.run(embed_task(f"d{at}"))
-        bench.clock.tick(1)
-    assert (bench.breakers.reads, bench.breakers.writes) == (2, 0)
+        harness.run(embed_task(f"d{at}"))
+        harness.clock.tick(1)
+    assert (harness.breakers.reads, harness.breakers.writes) == (2, 0)

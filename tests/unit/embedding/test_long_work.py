@@ -16,7 +16,7 @@ from indexmill.testing.clock import FrozenClock
 from indexmill.testing.embedder import HashEmbedder
 from indexmill.testing.progress import InMemoryProgress
 from tests.support.embed_tasks import embed_task
-from tests.unit.embedding.bench import Bench
+from tests.support.embed_worker import EmbedHarness
 
 TARGET = Target(
     caller_id="c", corpus_name="docs", corpus_key="k", document_id="d", url="https://example.com/a"
@@ -108,10 +108,10 @@ def test_a_step_that_fails_ends_the_try_and_the_telling() -> None:
 
 
 def test_the_worker_tells_its_board() -> None:
-    bench = Bench()
-    board = bench.embed.board = InMemoryProgress(FrozenClock())
+    harness = EmbedHarness()
+    board = harness.embed.board = InMemoryProgress(FrozenClock())
     texts = [f"text {at}" for at in range(300)]
-    assert bench.run(embed_task("short", "one"), embed_task("long", *texts)) == [Done()] * 2
+    assert harness.run(embed_task("short", "one"), embed_task("long", *texts)) == [Done()] * 2
     assert [(job, each.chunks_total, each.chunks_done) for job, each in board.writes] == [
         ("j-long", 300, 255)
     ]

@@ -42,7 +42,7 @@ class Process:
         return "ok"
 
 
-class World:
+class Harness:
     """Shared states, and processes that come when they are asked for."""
 
     def __init__(self) -> None:
@@ -60,33 +60,37 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def harness() -> Harness:
+    return Harness()
 
 
-def test_every_breaker_is_listed_and_closed_at_first(world: World) -> None:
-    assert world.states.read() == dict.fromkeys(("embedding", "index"), BreakerState())
+def test_every_breaker_is_listed_and_closed_at_first(harness: Harness) -> None:
+    assert harness.states.read() == dict.fromkeys(("embedding", "index"), BreakerState())
     assert NAMES == ("embedding", "index")
-    assert world.phase() == "closed"
+    assert harness.phase() == "closed"
 
 
-def test_three_failures_in_a_row_open_it(world: World) -> None:
-    world.open()
-    assert world.phase() == "open"
-    world.clock.tick(10)
-    assert world.one.call() == "open 20"
-    assert world.one.calls == 3
+def test_three_failures_in_a_row_open_it(harness: Harness) -> None:
+    harness.open()
+    assert harness.phase() == "open"
+    harness.clock.tick(10)
+    assert harness.one.call() == "open 20"
+    assert harness.one.calls == 3
 
 
-def test_a_success_in_between_starts_anew(world: World) -> None:
+def test_a_success_in_between_starts_anew(harness: Harness) -> None:
     for _ in range(3):
-        assert [world.one.call(AWAY), world.one.call(AWAY), world.one.call()] == ["error", "error", "ok"]
+        assert [harness.one.call(AWAY), harness.one.call(AWAY), harness.one.call()] == [
+            "error",
+            "error",
+            "ok",
+        ]
 
 
-def test_failures_far_apart_are_no_row(world: World) -> None:
+def test_failures_far_apart_are_no_row(harness: Harness) -> None:
     for _ in range(5):
-        assert world.one.call(AWAY) == "error"
-        world.clock.tick(61)
+        assert harness.one.call(AWAY) == "error"
+        harness.clock.tick(61)
 
 
 @pytest.mark.parametrize(
@@ -97,58 +101,58 @@ def test_failures_far_apart_are_no_row(world: World) -> None:
         TransientError(ErrorCode.EMBEDDING_INVALID, "nan"),
     ],
 )
-def test_what_a_document_causes_never_counts(world: World, error: Exception) -> None:
-    assert [world.one.call(error) for _ in range(5)] == ["error"] * 5
-    assert world.phase() == "closed"
+def test_what_a_document_causes_never_counts(harness: Harness, error: Exception) -> None:
+    assert [harness.one.call(error) for _ in range(5)] == ["error"] * 5
+    assert harness.phase() == "closed"
 
 
 @pytest.mark.fault("F53")
-def test_a_new_process_sees_what_another_opened(world: World) -> None:
-    world.open()
-    assert world.process().call() == "open 30"
+def test_a_new_process_sees_what_another_opened(harness: Harness) -> None:
+    harness.open()
+    assert harness.process().call() == "open 30"
 
 
-def test_a_process_that_trusted_it_learns_by_its_first_failure(world: World) -> None:
-    assert world.two.call() == "ok"
-    world.open()
-    assert world.two.call(AWAY) == "open 30"
-    assert world.two.call() == "open 30"
-    assert world.two.calls == 2
+def test_a_process_that_trusted_it_learns_by_its_first_failure(harness: Harness) -> None:
+    assert harness.two.call() == "ok"
+    harness.open()
+    assert harness.two.call(AWAY) == "open 30"
+    assert harness.two.call() == "open 30"
+    assert harness.two.calls == 2
 
 
-def test_failures_of_several_processes_add_up(world: World) -> None:
-    assert [world.one.call(AWAY), world.two.call(AWAY)] == ["error", "error"]
-    assert world.process().call(AWAY) == "open 30"
+def test_failures_of_several_processes_add_up(harness: Harness) -> None:
+    assert [harness.one.call(AWAY), harness.two.call(AWAY)] == ["error", "error"]
+    assert harness.process().call(AWAY) == "open 30"
 
 
-def test_one_probe_and_no_more(world: World) -> None:
-    world.open()
-    world.clock.tick(30)
-    assert world.phase() == "half_open"
+def test_one_probe_and_no_more(harness: Harness) -> None:
+    harness.open()
+    harness.clock.tick(30)
+    assert harness.phase() == "half_open"
     seen: list[str] = []
 
     def probe() -> None:
-        seen.extend([world.two.call(), world.process().call()])
+        seen.extend([harness.two.call(), harness.process().call()])
 
-    world.one.breaker.call(probe)
+    harness.one.breaker.call(probe)
     assert seen == ["open 5", "open 5"]
-    assert world.phase() == "closed"
-    assert world.two.call() == "ok"
+    assert harness.phase() == "closed"
+    assert harness.two.call() == "ok"
 
 
-def test_a_probe_that_fails_opens_it_again(world: World) -> None:
-    world.open()
-    world.clock.tick(30)
-    assert world.two.call(AWAY) == "open 30"
-    assert world.one.call() == "open 30"
-    world.clock.tick(30)
-    assert world.one.call() == "ok"
-    assert world.phase() == "closed"
+def test_a_probe_that_fails_opens_it_again(harness: Harness) -> None:
+    harness.open()
+    harness.clock.tick(30)
+    assert harness.two.call(AWAY) == "open 30"
+    assert harness.one.call() == "open 30"
+    harness.clock.tick(30)
+    assert harness.one.call() == "ok"
+    assert harness.phase() == "closed"
 
 
-def test_a_probe_that_never_ended_gives_its_turn_away(world: World) -> None:
-    world.open()
-    world.clock.tick(30)
+def test_a_probe_that_never_ended_gives_its_turn_away(harness: Harness) -> None:
+    harness.open()
+    harness.clock.tick(30)
 
     class Killed(BaseException):
         pass
@@ -157,41 +161,41 @@ def test_a_probe_that_never_ended_gives_its_turn_away(world: World) -> None:
         raise Killed
 
     with pytest.raises(Killed):
-        world.one.breaker.call(die)
-    assert world.two.call() == "open 5"
-    world.clock.tick(60)
-    assert world.two.call() == "ok"
+        harness.one.breaker.call(die)
+    assert harness.two.call() == "open 5"
+    harness.clock.tick(60)
+    assert harness.two.call() == "ok"
 
 
-def test_a_late_success_closes_nothing_that_others_opened(world: World) -> None:
-    assert world.two.call(AWAY) == "error"
+def test_a_late_success_closes_nothing_that_others_opened(harness: Harness) -> None:
+    assert harness.two.call(AWAY) == "error"
 
     def slow() -> None:
-        assert [world.one.call(AWAY) for _ in range(2)] == ["error", "open 30"]
+        assert [harness.one.call(AWAY) for _ in range(2)] == ["error", "open 30"]
 
-    world.two.breaker.call(slow)
-    assert world.phase() == "open"
+    harness.two.breaker.call(slow)
+    assert harness.phase() == "open"
 
 
-def test_a_pause_that_was_asked_for_is_kept(world: World) -> None:
+def test_a_pause_that_was_asked_for_is_kept(harness: Harness) -> None:
     limit = TransientError(ErrorCode.OPENAI_RATE_LIMIT, "slow down", retry_after=3600)
-    assert [world.one.call(limit) for _ in range(3)] == ["error", "error", "open 3600"]
+    assert [harness.one.call(limit) for _ in range(3)] == ["error", "error", "open 3600"]
 
 
-def test_success_asks_nobody_and_writes_nothing(world: World) -> None:
+def test_success_asks_nobody_and_writes_nothing(harness: Harness) -> None:
     for _ in range(100):
-        assert world.one.call() == "ok"
-        world.clock.tick(1)
-    assert (world.states.reads, world.states.writes) == (1, 0)
-    world.clock.tick(61)
-    world.one.call()
-    assert world.states.reads == 2
+        assert harness.one.call() == "ok"
+        harness.clock.tick(1)
+    assert (harness.states.reads, harness.states.writes) == (1, 0)
+    harness.clock.tick(61)
+    harness.one.call()
+    assert harness.states.reads == 2
 
 
-def test_without_the_shared_state_a_process_counts_alone(world: World) -> None:
-    world.states.away = True
-    world.open()
-    assert world.one.call() == "open 30"
-    world.clock.tick(30)
-    assert world.one.call() == "ok"
-    assert world.one.call() == "ok"
+def test_without_the_shared_state_a_process_counts_alone(harness: Harness) -> None:
+    harness.states.away = True
+    harness.open()
+    assert harness.one.call() == "open 30"
+    harness.clock.tick(30)
+    assert harness.one.call() == "ok"
+    assert harness.one.call() == "ok"

@@ -15,7 +15,7 @@ from indexmill.scraper.wiring import build_api, build_worker
 from indexmill.testing.blobs import InMemoryBlobs
 from indexmill.testing.fetcher import InMemoryFetcher, InMemoryRobotsCache
 from indexmill.testing.queues import InMemoryQueue
-from tests.unit.scraper.parts import SITE, delivery
+from tests.support.scraper import SITE, delivery
 
 ENVIRONMENT = {
     "SCRAPE_QUEUE_URL": "http://sqs/scrape",

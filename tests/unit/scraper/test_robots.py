@@ -21,7 +21,7 @@ RULES = "User-agent: *\nDisallow: /a"
 
 
 @dataclass
-class World:
+class Harness:
     """A site, a cache, a clock and who asks."""
 
     fetcher: InMemoryFetcher
@@ -32,8 +32,8 @@ class World:
         self.robots = Robots(self.fetcher, self.cache, self.clock, user_agent=AGENT)
 
 
-def world(answer: str | Exception) -> World:
-    return World(InMemoryFetcher({ROBOTS: answer}))
+def harness_with(answer: str | Exception) -> Harness:
+    return Harness(InMemoryFetcher({ROBOTS: answer}))
 
 
 async def allowed(robots: Robots, path: str) -> bool:
@@ -68,17 +68,17 @@ async def allowed(robots: Robots, path: str) -> bool:
     ],
 )
 async def test_the_rules_are_obeyed(text: str, path: str, expected: bool) -> None:
-    assert await allowed(world(text).robots, path) is expected
+    assert await allowed(harness_with(text).robots, path) is expected
 
 
 @pytest.mark.fault("F56")
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 410])
 async def test_a_site_that_states_no_rules_allows_everything(status: int) -> None:
-    assert await allowed(world(status_failure(status)).robots, "/x")
+    assert await allowed(harness_with(status_failure(status)).robots, "/x")
 
 
 async def test_a_redirect_in_circles_states_no_rules() -> None:
-    assert await allowed(world(failure(ErrorCode.TOO_MANY_REDIRECTS)).robots, "/x")
+    assert await allowed(harness_with(failure(ErrorCode.TOO_MANY_REDIRECTS)).robots, "/x")
 
 
 @pytest.mark.fault("F56")
@@ -94,7 +94,7 @@ async def test_a_redirect_in_circles_states_no_rules() -> None:
 )
 async def test_rules_that_cannot_be_read_are_waited_for(error: IndexmillError) -> None:
     with pytest.raises(TransientError) as caught:
-        await world(error).robots.check(f"{SITE}/x", deadline=2000.0)
+        await harness_with(error).robots.check(f"{SITE}/x", deadline=2000.0)
     assert (caught.value.code, caught.value.retry_after) == ("robots_unavailable", error.retry_after)
 
 
@@ -103,12 +103,12 @@ async def test_rules_that_cannot_be_read_are_waited_for(error: IndexmillError) -
 )
 async def test_a_site_out_of_reach_says_so_itself(code: str) -> None:
     with pytest.raises(IndexmillError) as caught:
-        await world(failure(code)).robots.check(f"{SITE}/x", deadline=2000.0)
+        await harness_with(failure(code)).robots.check(f"{SITE}/x", deadline=2000.0)
     assert caught.value.code == code
 
 
 async def test_a_site_is_asked_once_a_day() -> None:
-    here = world(RULES)
+    here = harness_with(RULES)
     assert not await allowed(here.robots, "/a")
     assert await allowed(here.robots, "/b")
     assert here.fetcher.requested == [ROBOTS]
@@ -122,7 +122,7 @@ async def test_a_site_is_asked_once_a_day() -> None:
 
 
 async def test_another_process_finds_the_rules_in_the_cache() -> None:
-    here = world(RULES)
+    here = harness_with(RULES)
     await allowed(here.robots, "/")
     other = Robots(here.fetcher, here.cache, here.clock, user_agent=AGENT)
     assert not await allowed(other, "/a")
@@ -130,14 +130,14 @@ async def test_another_process_finds_the_rules_in_the_cache() -> None:
 
 
 async def test_a_batch_asks_a_site_once() -> None:
-    here = world(RULES)
+    here = harness_with(RULES)
     answers = await asyncio.gather(*(allowed(here.robots, path) for path in ("/a", "/b", "/c")))
     assert answers == [False, True, True]
     assert here.fetcher.requested == [ROBOTS]
 
 
 async def test_a_failure_is_not_remembered() -> None:
-    here = world(status_failure(500))
+    here = harness_with(status_failure(500))
     with pytest.raises(TransientError):
         await here.robots.check(f"{SITE}/x", deadline=2000.0)
     here.fetcher.pages[ROBOTS] = ""
@@ -147,7 +147,7 @@ async def test_a_failure_is_not_remembered() -> None:
 @pytest.mark.fault("F56")
 async def test_only_the_first_500_kib_count() -> None:
     padding = "# padding\n" * 60_000
-    here = world(f"User-agent: *\nDisallow: /early\n{padding}Disallow: /late")
+    here = harness_with(f"User-agent: *\nDisallow: /early\n{padding}Disallow: /late")
     assert not await allowed(here.robots, "/early")
     assert await allowed(here.robots, "/late")
 

@@ -13,16 +13,16 @@ from indexmill.contracts.messages import StageResult, Stored
 from indexmill.scraper.answer import scrape_result
 from indexmill.scraper.ports import Fetched
 from indexmill.scraper.scrape import execute_scrape
-from tests.unit.scraper.parts import SITE, World
+from tests.support.scraper import SITE, ScraperHarness
 
 PAGE = "<html lang=en><title>T</title><main><h1>H</h1><p>Words.</p></main>"
 
 
 async def test_a_page_becomes_a_document() -> None:
-    world = World()
-    world.fetcher.pages[f"{SITE}/a"] = PAGE
+    harness = ScraperHarness()
+    harness.fetcher.pages[f"{SITE}/a"] = PAGE
     document = await execute_scrape(
-        "HTTPS://Example.com:443/a#x", "job", parts=world.parts(), deadline=2000.0
+        "HTTPS://Example.com:443/a#x", "job", parts=harness.parts(), deadline=2000.0
     )
     digest = hashlib.sha256(PAGE.encode()).hexdigest()
     assert (document.url, document.final_url) == (f"{SITE}/a", f"{SITE}/a")
@@ -31,16 +31,16 @@ async def test_a_page_becomes_a_document() -> None:
     assert document.text_ref is None
     assert document.raw_ref is not None
     assert document.raw_ref.key.startswith("raw/")
-    assert world.blobs.get(document.raw_ref) == PAGE.encode()
+    assert harness.blobs.get(document.raw_ref) == PAGE.encode()
 
 
 async def test_robots_are_asked_before_the_page() -> None:
-    world = World()
-    world.fetcher.pages = {f"{SITE}/robots.txt": "User-agent: *\nDisallow: /a", f"{SITE}/a": PAGE}
+    harness = ScraperHarness()
+    harness.fetcher.pages = {f"{SITE}/robots.txt": "User-agent: *\nDisallow: /a", f"{SITE}/a": PAGE}
     with pytest.raises(PermanentError) as caught:
-        await execute_scrape(f"{SITE}/a", None, parts=world.parts(), deadline=2000.0)
+        await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), deadline=2000.0)
     assert caught.value.code == "robots_disallowed"
-    assert world.fetcher.requested == [f"{SITE}/robots.txt"]
+    assert harness.fetcher.requested == [f"{SITE}/robots.txt"]
 
 
 @pytest.mark.parametrize(
@@ -48,9 +48,9 @@ async def test_robots_are_asked_before_the_page() -> None:
     [(PAGE.encode(), None), ("<main><p>Größe und Maß.</p></main>".encode("latin-1"), "iso-8859-1")],
 )
 async def test_stored_content_gives_the_same_document_without_the_site(body: bytes, charset: str) -> None:
-    world = World()
-    world.fetcher.pages[f"{SITE}/a"] = Fetched(f"{SITE}/b", 200, "text/html", charset, body)
-    first = await execute_scrape(f"{SITE}/a", None, parts=world.parts(), deadline=2000.0)
+    harness = ScraperHarness()
+    harness.fetcher.pages[f"{SITE}/a"] = Fetched(f"{SITE}/b", 200, "text/html", charset, body)
+    first = await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), deadline=2000.0)
     assert first.raw_ref is not None
     stored = Stored(
         ref=first.raw_ref,
@@ -58,40 +58,40 @@ async def test_stored_content_gives_the_same_document_without_the_site(body: byt
         charset=first.charset,
         final_url=first.final_url,
     )
-    asked = list(world.fetcher.requested)
-    again = await execute_scrape(f"{SITE}/a", None, parts=world.parts(), deadline=2000.0, stored=stored)
+    asked = list(harness.fetcher.requested)
+    again = await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), deadline=2000.0, stored=stored)
     assert again == first
-    assert world.fetcher.requested == asked
-    world.blobs.objects.clear()
+    assert harness.fetcher.requested == asked
+    harness.blobs.objects.clear()
     with pytest.raises(PermanentError) as caught:
-        await execute_scrape(f"{SITE}/a", None, parts=world.parts(), deadline=2000.0, stored=stored)
+        await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), deadline=2000.0, stored=stored)
     assert caught.value.code == "content_missing"
 
 
 async def test_a_private_url_asks_nobody() -> None:
-    world = World()
+    harness = ScraperHarness()
     with pytest.raises(CallerError):
-        await execute_scrape("http://127.0.0.1/", None, parts=world.parts(), deadline=2000.0)
-    assert world.fetcher.requested == []
+        await execute_scrape("http://127.0.0.1/", None, parts=harness.parts(), deadline=2000.0)
+    assert harness.fetcher.requested == []
 
 
 @pytest.mark.fault("F26")
 @pytest.mark.parametrize("text", ["word " * 20_000, "ä " * 20_000, '"' * 40_000])
 async def test_long_text_goes_by_reference(text: str) -> None:
-    world = World()
-    world.fetcher.pages[f"{SITE}/a"] = Fetched(f"{SITE}/a", 200, "text/plain", "utf-8", text.encode())
-    document = await execute_scrape(f"{SITE}/a", None, parts=world.parts(), deadline=2000.0)
+    harness = ScraperHarness()
+    harness.fetcher.pages[f"{SITE}/a"] = Fetched(f"{SITE}/a", 200, "text/plain", "utf-8", text.encode())
+    document = await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), deadline=2000.0)
     assert document.text is None
     assert document.text_ref is not None
     assert document.text_ref.key.startswith("text/")
-    assert world.blobs.get(document.text_ref).decode() == text.strip()
+    assert harness.blobs.get(document.text_ref).decode() == text.strip()
 
 
 @pytest.mark.parametrize("text", ["w" * 55_990, "ä" * 27_990, "\n" + '"' * 27_990])
 async def test_text_that_just_fits_makes_a_message_that_fits(text: str) -> None:
-    world = World()
-    world.fetcher.pages[f"{SITE}/a"] = Fetched(f"{SITE}/a", 200, "text/plain", "utf-8", text.encode())
-    document = await execute_scrape(f"{SITE}/a", None, parts=world.parts(), deadline=2000.0)
+    harness = ScraperHarness()
+    harness.fetcher.pages[f"{SITE}/a"] = Fetched(f"{SITE}/a", 200, "text/plain", "utf-8", text.encode())
+    document = await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), deadline=2000.0)
     assert document.text is not None
     result = StageResult(message_id="m", stage="scraping", status="success", document=document)
     assert 50_000 < len(result.model_dump_json(by_alias=True).encode()) <= INLINE_LIMIT_BYTES
@@ -99,26 +99,26 @@ async def test_text_that_just_fits_makes_a_message_that_fits(text: str) -> None:
 
 
 async def test_a_page_that_cannot_be_read_leaves_nothing_behind() -> None:
-    world = World()
-    world.fetcher.pages[f"{SITE}/a"] = "<nav>only</nav>"
+    harness = ScraperHarness()
+    harness.fetcher.pages[f"{SITE}/a"] = "<nav>only</nav>"
     with pytest.raises(PermanentError):
-        await execute_scrape(f"{SITE}/a", None, parts=world.parts(), deadline=2000.0)
-    assert world.blobs.objects == {}
+        await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), deadline=2000.0)
+    assert harness.blobs.objects == {}
 
 
 async def test_the_http_answer_shows_the_document() -> None:
-    world = World()
-    world.fetcher.pages[f"{SITE}/a"] = PAGE
-    document = await execute_scrape(f"{SITE}/a", None, parts=world.parts(), deadline=2000.0)
+    harness = ScraperHarness()
+    harness.fetcher.pages[f"{SITE}/a"] = PAGE
+    document = await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), deadline=2000.0)
     answer = scrape_result(document, job_id="j", elapsed_ms=12)
     assert (answer.markdown, answer.size) == ("# H\n\nWords.", len(PAGE))
     assert (answer.elapsed_ms, answer.job_id) == (12, "j")
 
 
 async def test_an_answer_that_is_too_long_is_refused() -> None:
-    world = World(inline_text_bytes=5)
-    world.fetcher.pages[f"{SITE}/a"] = PAGE
-    document = await execute_scrape(f"{SITE}/a", None, parts=world.parts(), deadline=2000.0)
+    harness = ScraperHarness(inline_text_bytes=5)
+    harness.fetcher.pages[f"{SITE}/a"] = PAGE
+    document = await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), deadline=2000.0)
     with pytest.raises(CallerError) as caught:
         scrape_result(document, job_id=None, elapsed_ms=1)
     assert (caught.value.code, caught.value.http_status) == ("response_too_large", 413)

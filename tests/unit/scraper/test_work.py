@@ -13,23 +13,23 @@ from indexmill.scraper.classify import failure, status_failure
 from indexmill.scraper.ports import Fetched
 from indexmill.scraper.worker import ScrapeBatch
 from indexmill.testing.queues import InMemoryQueue
-from tests.unit.scraper.parts import SITE, World, delivery
+from tests.support.scraper import SITE, ScraperHarness, delivery
 
 PAGE = "<main><p>Words.</p></main>"
 
 
-class Bench:
+class Harness:
     """A worker with everything around it."""
 
     def __init__(self) -> None:
-        self.world = World()
+        self.scraper = ScraperHarness()
         self.queue = InMemoryQueue()
-        self.world.fetcher.pages[f"{SITE}/ok"] = PAGE
+        self.scraper.fetcher.pages[f"{SITE}/ok"] = PAGE
         self.source = InMemoryQueue()
-        self.batch = ScrapeBatch(self.world.parts(), self.queue, self.source)
+        self.batch = ScrapeBatch(self.scraper.parts(), self.queue, self.source)
 
     def fail(self, error: Exception) -> None:
-        self.world.fetcher.pages[f"{SITE}/bad"] = error
+        self.scraper.fetcher.pages[f"{SITE}/bad"] = error
 
     @property
     def results(self) -> list[StageResult]:
@@ -44,15 +44,15 @@ class Bench:
 
 
 @pytest.fixture
-def bench() -> Iterator[Bench]:
-    made = Bench()
+def harness() -> Iterator[Harness]:
+    made = Harness()
     yield made
     made.batch.close()
 
 
-def test_a_page_is_reported_to_its_job(bench: Bench) -> None:
-    assert bench.batch([delivery("/ok", tries=2)]) == [Done()]
-    result = bench.results[0]
+def test_a_page_is_reported_to_its_job(harness: Harness) -> None:
+    assert harness.batch([delivery("/ok", tries=2)]) == [Done()]
+    result = harness.results[0]
     assert (result.message_id, result.job_id) == ("m/ok:result", "job")
     assert (result.attempt, result.request_id, result.tries) == (3, "r", 2)
     assert (result.stage, result.status, result.failure) == ("scraping", "success", None)
@@ -60,81 +60,81 @@ def test_a_page_is_reported_to_its_job(bench: Bench) -> None:
     assert result.document.text == "Words."
 
 
-def test_the_message_names_its_schema(bench: Bench) -> None:
-    bench.batch([delivery("/ok")])
-    assert '"schema":"indexmill.result.v1"' in bench.queue.bodies[0]
+def test_the_message_names_its_schema(harness: Harness) -> None:
+    harness.batch([delivery("/ok")])
+    assert '"schema":"indexmill.result.v1"' in harness.queue.bodies[0]
 
 
-def test_without_a_job_nobody_is_told(bench: Bench) -> None:
-    bench.fail(status_failure(404))
-    assert bench.batch([delivery("/ok", job_id=None), delivery("/bad", job_id=None)]) == [Done(), Done()]
-    assert bench.queue.bodies == []
+def test_without_a_job_nobody_is_told(harness: Harness) -> None:
+    harness.fail(status_failure(404))
+    assert harness.batch([delivery("/ok", job_id=None), delivery("/bad", job_id=None)]) == [Done(), Done()]
+    assert harness.queue.bodies == []
 
 
 @pytest.mark.parametrize("tries", [1, 4])
-def test_a_permanent_failure_is_reported_at_once(bench: Bench, tries: int) -> None:
-    bench.fail(status_failure(403))
-    assert bench.batch([delivery("/bad", tries=tries)]) == [Done()]
-    failed = bench.only_failure
+def test_a_permanent_failure_is_reported_at_once(harness: Harness, tries: int) -> None:
+    harness.fail(status_failure(403))
+    assert harness.batch([delivery("/bad", tries=tries)]) == [Done()]
+    failed = harness.only_failure
     assert (failed.code, failed.cause, failed.tries) == ("http_403", None, tries)
     assert failed.message == "Domain returned 403 — likely blocked or robots.txt restricted"
 
 
 @pytest.mark.parametrize("tries", [1, 2, 3])
-def test_a_transient_failure_is_tried_again(bench: Bench, tries: int) -> None:
-    bench.fail(failure(ErrorCode.READ_TIMEOUT))
-    (outcome,) = bench.batch([delivery("/bad", tries=tries)])
+def test_a_transient_failure_is_tried_again(harness: Harness, tries: int) -> None:
+    harness.fail(failure(ErrorCode.READ_TIMEOUT))
+    (outcome,) = harness.batch([delivery("/bad", tries=tries)])
     assert isinstance(outcome, Retry)
     assert outcome.reason == "read_timeout"
     assert 0 <= outcome.after_s <= 2 ** (tries - 1)
-    assert bench.queue.bodies == []
+    assert harness.queue.bodies == []
 
 
-def test_the_last_try_ends_the_job_with_its_cause(bench: Bench) -> None:
-    bench.fail(status_failure(503))
-    assert bench.batch([delivery("/bad", tries=4)]) == [Done()]
-    failed = bench.only_failure
+def test_the_last_try_ends_the_job_with_its_cause(harness: Harness) -> None:
+    harness.fail(status_failure(503))
+    assert harness.batch([delivery("/bad", tries=4)]) == [Done()]
+    failed = harness.only_failure
     assert (failed.code, failed.cause, failed.tries) == ("max_retries_exceeded", "http_503", 4)
     assert failed.message == "Scraping failed after 3 retries"
 
 
 @pytest.mark.parametrize(("asked", "waited"), [(90, 90), (4000, 4000), (10**6, 42_300)])
-def test_a_site_that_asks_for_a_pause_gets_it(bench: Bench, asked: int, waited: int) -> None:
-    bench.fail(status_failure(429, asked))
-    assert bench.batch([delivery("/bad")]) == [Retry(waited, "http_429")]
+def test_a_site_that_asks_for_a_pause_gets_it(harness: Harness, asked: int, waited: int) -> None:
+    harness.fail(status_failure(429, asked))
+    assert harness.batch([delivery("/bad")]) == [Retry(waited, "http_429")]
 
 
-def test_a_page_that_breaks_us_leaves_its_neighbours_alone(bench: Bench) -> None:
-    bench.fail(RuntimeError("surprise"))
-    first, second, third = bench.batch([delivery("/ok"), delivery("/bad"), delivery("/bad", tries=4)])
+def test_a_page_that_breaks_us_leaves_its_neighbours_alone(harness: Harness) -> None:
+    harness.fail(RuntimeError("surprise"))
+    first, second, third = harness.batch([delivery("/ok"), delivery("/bad"), delivery("/bad", tries=4)])
     assert first == third == Done()
     assert isinstance(second, Retry)
     assert second.reason == "internal_error"
-    ok, failed = bench.results
+    ok, failed = harness.results
     assert ok.status == "success"
     assert failed.failure is not None
     assert failed.failure.code == "internal_error"
     assert "surprise" not in failed.failure.message
 
 
-def test_a_message_that_killed_the_worker_is_not_tried_again(bench: Bench) -> None:
-    assert bench.batch([delivery("/ok", tries=2, crashes=3, last_error="http_503")]) == [Done()]
-    failed = bench.only_failure
+def test_a_message_that_killed_the_worker_is_not_tried_again(harness: Harness) -> None:
+    assert harness.batch([delivery("/ok", tries=2, crashes=3, last_error="http_503")]) == [Done()]
+    failed = harness.only_failure
     assert (failed.code, failed.cause, failed.tries) == ("poison_message", "worker_crashed", 4)
     assert failed.message.endswith("(last error: http_503)")
-    assert bench.world.fetcher.requested == []
+    assert harness.scraper.fetcher.requested == []
 
 
-def test_results_that_cannot_be_sent_keep_their_messages(bench: Bench) -> None:
-    bench.queue.away = True
-    outcomes = bench.batch([delivery("/ok"), delivery("/ok", job_id=None)])
+def test_results_that_cannot_be_sent_keep_their_messages(harness: Harness) -> None:
+    harness.queue.away = True
+    outcomes = harness.batch([delivery("/ok"), delivery("/ok", job_id=None)])
     assert outcomes == [Wait(1.0, "queue_unavailable"), Done()]
 
 
 @pytest.mark.fault("F25")
-def test_a_refused_result_keeps_only_its_own_message(bench: Bench) -> None:
-    bench.queue.refuse = {1}
-    bench.fail(failure(ErrorCode.READ_TIMEOUT))
+def test_a_refused_result_keeps_only_its_own_message(harness: Harness) -> None:
+    harness.queue.refuse = {1}
+    harness.fail(failure(ErrorCode.READ_TIMEOUT))
     deliveries = [
         delivery("/bad"),
         delivery("/ok"),
@@ -142,40 +142,40 @@ def test_a_refused_result_keeps_only_its_own_message(bench: Bench) -> None:
         delivery("/ok"),
         delivery("/ok"),
     ]
-    outcomes = bench.batch(deliveries)
+    outcomes = harness.batch(deliveries)
     assert isinstance(outcomes[0], Retry)
     assert list(outcomes[1:]) == [Done(), Done(), Wait(1.0, "queue_unavailable"), Done()]
-    assert len(bench.queue.bodies) == 2
+    assert len(harness.queue.bodies) == 2
 
 
-def test_storage_that_is_away_is_waited_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_storage_that_is_away_is_waited_for(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(*_: object, **__: object) -> None:
         raise TransientError(ErrorCode.STORAGE_UNAVAILABLE, "away")
 
-    monkeypatch.setattr(bench.world.blobs, "put", away)
-    (outcome,) = bench.batch([delivery("/ok")])
+    monkeypatch.setattr(harness.scraper.blobs, "put", away)
+    (outcome,) = harness.batch([delivery("/ok")])
     assert isinstance(outcome, Retry)
     assert outcome.reason == "storage_unavailable"
 
 
-def test_a_url_that_is_not_ours_to_fetch_fails_its_job(bench: Bench) -> None:
-    assert bench.batch([delivery("/x", url="http://10.0.0.1/")]) == [Done()]
-    assert bench.only_failure.code == "url_host_not_allowed"
+def test_a_url_that_is_not_ours_to_fetch_fails_its_job(harness: Harness) -> None:
+    assert harness.batch([delivery("/x", url="http://10.0.0.1/")]) == [Done()]
+    assert harness.only_failure.code == "url_host_not_allowed"
 
 
-def test_an_empty_batch_is_no_work(bench: Bench) -> None:
-    assert bench.batch([]) == []
+def test_an_empty_batch_is_no_work(harness: Harness) -> None:
+    assert harness.batch([]) == []
 
 
-def test_a_worker_works_batch_after_batch(bench: Bench) -> None:
+def test_a_worker_works_batch_after_batch(harness: Harness) -> None:
     for _ in range(3):
-        assert bench.batch([delivery("/ok")] * 10) == [Done()] * 10
-    assert bench.world.fetcher.requested.count(f"{SITE}/robots.txt") == 1
+        assert harness.batch([delivery("/ok")] * 10) == [Done()] * 10
+    assert harness.scraper.fetcher.requested.count(f"{SITE}/robots.txt") == 1
 
 
 @pytest.mark.parametrize(("given", "used"), [(5000.0, 1030.0), (1010.0, 1010.0)])
 def test_a_page_gets_the_shorter_of_both_deadlines(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, given: float, used: float
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, given: float, used: float
 ) -> None:
     seen: list[float] = []
 
@@ -183,6 +183,6 @@ def test_a_page_gets_the_shorter_of_both_deadlines(
         seen.append(deadline)
         return Fetched(url, 200, "text/plain", None, b"x")
 
-    monkeypatch.setattr(bench.world.fetcher, "fetch", fetch)
-    bench.batch([delivery("/a", deadline=given)])
+    monkeypatch.setattr(harness.scraper.fetcher, "fetch", fetch)
+    harness.batch([delivery("/a", deadline=given)])
     assert set(seen) == {used}

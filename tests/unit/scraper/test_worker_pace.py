@@ -15,20 +15,20 @@ from indexmill.scraper.classify import failure, status_failure
 from indexmill.scraper.ports import Fetched
 from indexmill.scraper.worker import ScrapeBatch
 from indexmill.testing.queues import InMemoryQueue
-from tests.unit.scraper.parts import SITE, World, delivery
+from tests.support.scraper import SITE, ScraperHarness, delivery
 
 
-class Bench:
+class Harness:
     """A worker whose page /slow ends when everything else was reported."""
 
     def __init__(self) -> None:
-        self.world = World()
+        self.scraper = ScraperHarness()
         self.queue, self.source = InMemoryQueue(), InMemoryQueue()
-        self.batch = ScrapeBatch(self.world.parts(), self.queue, self.source)
-        self.quick = self.world.fetcher.fetch
+        self.batch = ScrapeBatch(self.scraper.parts(), self.queue, self.source)
+        self.quick = self.scraper.fetcher.fetch
         self.awaited = 0
         self.seen: list[int] = []
-        self.world.fetcher.fetch = self.fetch  # type: ignore[method-assign]
+        self.scraper.fetcher.fetch = self.fetch  # type: ignore[method-assign]
 
     async def fetch(self, url: str, *, deadline: float, **options: object) -> Fetched:
         if not url.endswith("/slow"):
@@ -45,79 +45,79 @@ class Bench:
 
 
 @pytest.fixture
-def bench() -> Iterator[Bench]:
-    made = Bench()
+def harness() -> Iterator[Harness]:
+    made = Harness()
     for name in ("a", "b", "c"):
-        made.world.fetcher.pages[f"{SITE}/{name}"] = "<p>Words."
+        made.scraper.fetcher.pages[f"{SITE}/{name}"] = "<p>Words."
     yield made
     made.batch.close()
 
 
 @pytest.mark.fault("F8")
-def test_finished_pages_are_reported_and_deleted_while_a_slow_one_loads(bench: Bench) -> None:
-    bench.awaited = 3
-    bench.world.fetcher.pages[f"{SITE}/later"] = failure(ErrorCode.READ_TIMEOUT)
+def test_finished_pages_are_reported_and_deleted_while_a_slow_one_loads(harness: Harness) -> None:
+    harness.awaited = 3
+    harness.scraper.fetcher.pages[f"{SITE}/later"] = failure(ErrorCode.READ_TIMEOUT)
     paths = ["/a", "/slow", "/b", "/later", "/c"]
-    outcomes = bench.batch([delivery(path) for path in paths])
+    outcomes = harness.batch([delivery(path) for path in paths])
     assert [type(outcome) for outcome in outcomes] == [Done, Done, Done, Retry, Done]
-    assert bench.source.deleted == ["r/a", "r/b", "r/c"]
-    assert bench.reports() == [(f"m/{name}:result", "success") for name in ("a", "b", "c", "slow")]
+    assert harness.source.deleted == ["r/a", "r/b", "r/c"]
+    assert harness.reports() == [(f"m/{name}:result", "success") for name in ("a", "b", "c", "slow")]
 
 
 def test_pages_that_are_all_quick_are_reported_by_one_call_and_deleted_by_none(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[int] = []
-    send = bench.queue.send
+    send = harness.queue.send
 
     def counted(bodies: list[str]) -> list[int]:
         calls.append(len(bodies))
         return send(bodies)
 
-    monkeypatch.setattr(bench.queue, "send", counted)
-    assert bench.batch([delivery(path) for path in ("/a", "/b", "/c")]) == [Done()] * 3
-    assert (calls, bench.source.deleted) == ([3], [])
+    monkeypatch.setattr(harness.queue, "send", counted)
+    assert harness.batch([delivery(path) for path in ("/a", "/b", "/c")]) == [Done()] * 3
+    assert (calls, harness.source.deleted) == ([3], [])
 
 
-def test_a_page_whose_early_report_was_not_taken_is_not_deleted(bench: Bench) -> None:
-    bench.awaited = 2
-    bench.queue.refuse = {1}
-    outcomes = bench.batch([delivery(path) for path in ("/a", "/b", "/slow", "/c")])
+def test_a_page_whose_early_report_was_not_taken_is_not_deleted(harness: Harness) -> None:
+    harness.awaited = 2
+    harness.queue.refuse = {1}
+    outcomes = harness.batch([delivery(path) for path in ("/a", "/b", "/slow", "/c")])
     assert outcomes == [Done(), Wait(1.0, "queue_unavailable"), Done(), Done()]
-    assert bench.source.deleted == ["r/a", "r/c"]
+    assert harness.source.deleted == ["r/a", "r/c"]
 
 
-def test_a_source_that_is_away_costs_nothing_but_early_deletes(bench: Bench) -> None:
-    bench.awaited = 2
-    bench.source.away = True
-    assert bench.batch([delivery(path) for path in ("/a", "/slow", "/b")]) == [Done()] * 3
+def test_a_source_that_is_away_costs_nothing_but_early_deletes(harness: Harness) -> None:
+    harness.awaited = 2
+    harness.source.away = True
+    assert harness.batch([delivery(path) for path in ("/a", "/slow", "/b")]) == [Done()] * 3
 
 
 @pytest.mark.parametrize(("asked", "told"), [(30, False), (31, True), (10**6, True)])
-def test_a_long_wait_is_told_to_its_job(bench: Bench, asked: int, told: bool) -> None:
-    bench.world.fetcher.pages[f"{SITE}/busy"] = status_failure(429, asked)
-    bench.batch([delivery("/busy", tries=2), delivery("/busy", tries=2, job_id=None)])
-    assert bench.reports() == ([("m/busy:retrying:2", "retrying")] if told else [])
+def test_a_long_wait_is_told_to_its_job(harness: Harness, asked: int, told: bool) -> None:
+    harness.scraper.fetcher.pages[f"{SITE}/busy"] = status_failure(429, asked)
+    harness.batch([delivery("/busy", tries=2), delivery("/busy", tries=2, job_id=None)])
+    assert harness.reports() == ([("m/busy:retrying:2", "retrying")] if told else [])
     if told:
-        retrying = StageResult.model_validate_json(bench.queue.bodies[0]).retrying
+        retrying = StageResult.model_validate_json(harness.queue.bodies[0]).retrying
         assert retrying is not None
-        waits = (retrying.next_retry_at - bench.world.clock.now()).total_seconds()
+        waits = (retrying.next_retry_at - harness.scraper.clock.now()).total_seconds()
         assert (retrying.tries, waits, retrying.cause) == (2, min(asked, 42_300), "http_429")
         assert retrying.retry_in_s == waits
 
 
-def test_an_event_that_was_not_taken_changes_no_wait(bench: Bench) -> None:
-    bench.queue.away = True
-    bench.world.fetcher.pages[f"{SITE}/busy"] = status_failure(429, 100)
-    assert bench.batch([delivery("/busy")]) == [Retry(100, "http_429")]
+def test_an_event_that_was_not_taken_changes_no_wait(harness: Harness) -> None:
+    harness.queue.away = True
+    harness.scraper.fetcher.pages[f"{SITE}/busy"] = status_failure(429, 100)
+    assert harness.batch([delivery("/busy")]) == [Retry(100, "http_429")]
 
 
 @pytest.mark.fault("F8")
-def test_a_page_that_could_not_be_finished_is_not_begun(bench: Bench) -> None:
-    bench.batch([delivery("/a")])
-    before = len(bench.world.fetcher.requested)
-    assert bench.batch([delivery("/b", deadline=1001.9)]) == [Wait(1.0, "deadline")]
-    assert len(bench.world.fetcher.requested) == before
+def test_a_page_that_could_not_be_finished_is_not_begun(harness: Harness) -> None:
+    harness.batch([delivery("/a")])
+    before = len(harness.scraper.fetcher.requested)
+    assert harness.batch([delivery("/b", deadline=1001.9)]) == [Wait(1.0, "deadline")]
+    assert len(harness.scraper.fetcher.requested) == before
 
 
 def test_time_for_another_is_known_from_the_longest_and_never_more_than_half() -> None:

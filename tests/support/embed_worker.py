@@ -13,7 +13,7 @@ from indexmill.testing.shelf import InMemoryShelf
 from tests.support.embed_tasks import RecordingIndex
 
 
-class Bench:
+class EmbedHarness:
     """The use case with its twins."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ SITE = "https://example.com"
 
 
 @dataclass
-class World:
+class ScraperHarness:
     """Twins of everything around the Scraper."""
 
     fetcher: InMemoryFetcher = field(default_factory=InMemoryFetcher)
@@ -45,7 +45,7 @@ def delivery(
     deadline: float = 1060.0,
     url: str = "",
 ) -> Delivery[ScrapeTask]:
-    """A message about `path` of the site, or about `url`; the clock of the World starts at 1000."""
+    """A message about `path` of the site, or about `url`; the clock of the ScraperHarness starts at 1000."""
     task = ScrapeTask(
         message_id=f"m{path}", job_id=job_id, attempt=3, request_id="r", url=url or f"{SITE}{path}"
     )
