@@ -14,7 +14,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, Literal
 
+from indexmill.chunking.chunk import ChunkDocuments
 from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
+from indexmill.testing.blobs import InMemoryBlobs
+from indexmill.testing.tokenizer import WordTokenizer
 from local.backends.postgres import EmbeddedPostgres
 from sql.migrate import migrate
 from tests.support import jobs as support
@@ -68,8 +71,7 @@ class System:
         self._plan_chunk = plan_chunk
         self.caller_id: str = self._product.caller.caller_id
         self.has_chunk_queue = "chunk" in self.lines
-        if not self.has_chunk_queue:
-            _patch_synchronous_chunker(plan_chunk)
+        self._restore = (lambda: None) if self.has_chunk_queue else _patch_synchronous_chunker(plan_chunk)
 
     @property
     def lines(self) -> dict[str, Any]:
@@ -141,6 +143,7 @@ class System:
         """Release the connection and leave nothing to send for the next order."""
         self._product.close()
         self._database.close()
+        self._restore()
 
     def _act(self, crash: Crash | None, work: Callable[[], Any]) -> Any:
         self._crash = crash
@@ -170,10 +173,12 @@ class System:
         return fused
 
 
-def _patch_synchronous_chunker(plan_chunk: PlanChunk) -> None:
-    """Express faults of chunk work at the synchronous call: the function crashes, or its caller is killed."""
-    twin: Any = support.TwinChunker
-    original = getattr(twin, "unpatched", twin.chunk)
+def _patch_synchronous_chunker(plan_chunk: PlanChunk) -> Callable[[], None]:
+    """Express faults of chunk work at the synchronous call: the function crashes, or its caller is killed.
+
+    The fake that splits at blank lines gives way to the use case itself, which the queue's worker calls too.
+    """
+    chunk_documents: Any = ChunkDocuments(WordTokenizer(), InMemoryBlobs())
 
     def chunk(self: Any, call: Any) -> Any:
         faults = [plan_chunk(item.job_id) for item in call.items if item.job_id is not None]
@@ -181,9 +186,11 @@ def _patch_synchronous_chunker(plan_chunk: PlanChunk) -> None:
             raise Killed
         if "crash" in faults:
             raise TransientError(ErrorCode.CHUNKING_UNAVAILABLE, "The Chunking service failed.")
-        return original(self, call)
+        return chunk_documents.call(call)
 
-    twin.unpatched, twin.chunk = original, chunk
+    twin: Any = getattr(support, "TwinChunker")  # noqa: B009 - there is none any more where there is a queue
+    original, twin.chunk = twin.chunk, chunk
+    return lambda: setattr(twin, "chunk", original)
 
 
 @contextmanager

@@ -114,6 +114,7 @@ class Order:
                 ("repeated", 5),
                 ("conflicting", 3),
                 ("bad", 2),
+                ("missing", 6),
             ),
             *key,
             "kind",
@@ -128,6 +129,8 @@ class Order:
             return (fields if kind == "repeated" else {**fields, "priority": 7}), idempotency
         if kind == "bad":
             return {"url": "https://127.0.0.1/private"}, None
+        if kind == "missing":
+            return {"url": f"https://example.com/{self.system.caller_id}-missing-{key[1]}-{key[2]}"}, None
         fields: dict[str, Any] = {"priority": self.draws.pick((50, 50, 80), *key, "priority")}
         if kind == "batch":
             fields["urls"] = [self.system.page("new"), self.system.page("new")]

@@ -54,12 +54,17 @@ _CHUNK_WORK: Final = ("text", "text_ref", "title")
 def outcome(order: Order) -> dict[str, Any]:
     """Return everything that `order` ended in."""
     system, caller_id = order.system, order.system.caller_id
+    history = system.rows(_HISTORY, [caller_id])
+    for row in history:
+        if row["cause"].startswith("chunking "):
+            # The synchronous call's result did not count tries.
+            del row["tries"]
     messages = [_message(row) for row in system.rows(_MESSAGES, [caller_id])]
     found: dict[str, Any] = {
         "answers": order.answers,
         "get": [system.job(job_id) for job_id in order.ids],
         "jobs": _by_ordinal(system.rows(_JOBS, [caller_id]), order.ids, "id"),
-        "history": _by_ordinal(system.rows(_HISTORY, [caller_id]), order.ids, "job_id"),
+        "history": _by_ordinal(history, order.ids, "job_id"),
         "payloads": messages,
         "documents": system.rows(_DOCUMENTS, [caller_id]),
         "dead_letters": system.rows(_DEAD_LETTERS, [caller_id]),
