@@ -19,7 +19,7 @@ TICK_S = 60.0
 
 
 class QueueBacklog:
-    """What lies in a queue that nobody takes from."""
+    """Backlog of a queue without a consumer."""
 
     def __init__(self, queue: InMemoryQueue) -> None:
         """`queue` may be changed meanwhile."""

@@ -176,7 +176,8 @@ class System:
 def _patch_synchronous_chunker(plan_chunk: PlanChunk) -> Callable[[], None]:
     """Express faults of chunk work at the synchronous call: the function crashes, or its caller is killed.
 
-    The fake that splits at blank lines gives way to the use case itself, which the queue's worker calls too.
+    The use case itself replaces the fake that splits at blank lines: the queue's worker calls it too. Returns
+    what restores the fake.
     """
     chunk_documents: Any = ChunkDocuments(WordTokenizer(), InMemoryBlobs())
 
