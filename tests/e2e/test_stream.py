@@ -14,9 +14,8 @@ import boto3
 import httpx
 import pytest
 
-from indexmill.client import ApiError, Client
+from indexmill.client import ApiError, Client, StreamReader
 from indexmill.contracts.job import Job, JobStatus
-from indexmill.platform.server_events import StreamReader
 from tests.support import openapi
 from tests.support.stack import RunningStack, eventually, index
 

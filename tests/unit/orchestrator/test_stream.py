@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from indexmill.client import StreamReader
 from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.messages import Retrying, StageResult
@@ -18,7 +19,6 @@ from indexmill.orchestrator.ports import JobNews
 from indexmill.orchestrator.stream import StreamJob
 from indexmill.orchestrator.wiring_stream import window_s
 from indexmill.platform.progress import LONG_CHUNKS, WorkProgress
-from indexmill.platform.server_events import StreamReader
 from indexmill.testing.job_store import InMemoryJobs
 from indexmill.testing.progress import InMemoryProgress
 from indexmill.testing.windows import InMemoryWindows

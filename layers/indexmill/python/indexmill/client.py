@@ -1,26 +1,26 @@
-"""A small typed client: submit URLs, wait for their jobs, search what came of them.
+"""Client SDK: submit URLs, wait for their jobs, act on them, search the corpus.
 
 >>> with Client("https://…/dev", api_key) as client:
 ...     accepted = client.submit("https://example.com/handbook.html")
 ...     [job] = client.wait([accepted.job_id], timeout_s=60)
-...     hits = client.search("how do I mend a broken spine")
+...     hits = client.search("how to repair a broken spine")
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import httpx
+from pydantic import BaseModel
 
-from indexmill.client_errors import ApiError, WaitTimeout, api_error
-from indexmill.client_jobs import JobVerbs
 from indexmill.contracts.http_jobs import JobList, SubmitResponse
 from indexmill.contracts.job import Job
-from indexmill.platform.server_events import StreamReader
 from indexmill.platform.time.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
@@ -29,31 +29,94 @@ if TYPE_CHECKING:
     from indexmill.contracts.http_history import JobHistory
     from indexmill.contracts.http_scraper import ScrapeResult
     from indexmill.contracts.http_search import SearchResponse
+    from indexmill.contracts.http_verbs import BatchSummary, JobDiff, RetryReport
 
-__all__ = ["ApiError", "Client", "WaitTimeout"]
+__all__ = ["ApiError", "Client", "StreamReader", "WaitTimeout"]
 
 _Answer = TypeVar("_Answer")
+_Model = TypeVar("_Model", bound=BaseModel)
 Jobs = list[Job]
 
 _FIRST_POLL_S: Final = 0.1
 _LONGEST_POLL_S: Final = 2.0
 _ONE_BY_ONE: Final = 5
-"""Up to this many jobs are asked for by themselves; more are read from the list."""
+"""Up to this many jobs are read one by one; more are read from the list."""
 _PAGE: Final = 200
-_OVER: Final = 204
-"""Status of a stream that has nothing more to tell."""
-_PASSING: Final = frozenset({429, 502, 503, 504})
-"""Statuses after which asking again is worth while."""
+_ENDED: Final = 204
+"""Status of a stream without further events."""
+_TRANSIENT: Final = frozenset({429, 502, 503, 504})
+"""Statuses after which a request is repeated."""
 
 
-class Client(JobVerbs):
-    """One caller of one Indexmill.
+class ApiError(Exception):
+    """The service answered with an error.
+
+    `status` is 0 when no answer came; `code` is then `connection_error`. `retry_after` is in seconds.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        status: int,
+        request_id: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(f"{code} ({status}): {message}" + (f" [request {request_id}]" if request_id else ""))
+        self.code = code
+        self.message = message
+        self.status = status
+        self.request_id = request_id
+        self.retry_after = retry_after
+
+
+class WaitTimeout(Exception):
+    """Some jobs did not end in time; `jobs` are all of them as last read."""
+
+    def __init__(self, jobs: Sequence[Job], seconds: float) -> None:
+        open_ = sum(not job.status.terminal for job in jobs)
+        super().__init__(f"{open_} of {len(jobs)} jobs were not finished after {seconds:g} s")
+        self.jobs = list(jobs)
+
+
+@dataclass(slots=True)
+class StreamReader:
+    """Parser of server-sent events that keeps its position between two answers of one stream."""
+
+    last_id: str = ""
+    """Value of the next request's Last-Event-ID header."""
+    retry_s: float = 3.0
+    """Seconds to wait before the next request."""
+
+    def read(self, text: str) -> Iterator[str]:
+        """Yield the data of each complete event; one that was cut off is dropped."""
+        data: list[str] = []
+        seen = self.last_id
+        # Not str.splitlines: that also splits at separators that JSON strings may contain.
+        for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n")[:-1]:
+            name, _, value = line.partition(":")
+            value = value.removeprefix(" ")
+            if not line:
+                self.last_id = seen
+                if data:
+                    yield "\n".join(data)
+                data = []
+            elif name == "data":
+                data.append(value)
+            elif name == "id":
+                seen = value
+            elif name == "retry" and value.isascii() and value.isdigit():
+                self.retry_s = int(value) / 1000
+
+
+class Client:
+    """Connection of one caller to one Indexmill.
 
     Args:
         base_url: Of the API, with the stage when it has one.
         api_key: Sent as `X-API-Key`, to `base_url` only.
         timeout: Of one request, seconds.
-        sleep: How `wait` waits between two looks.
+        sleep: Called by `wait` between two reads.
     """
 
     def __init__(
@@ -102,17 +165,17 @@ class Client(JobVerbs):
         return self._post("/orchestrator/jobs", SubmitResponse, whole, headers=headers)
 
     def get(self, job_id: str) -> Job:
-        """One job. Raises ApiError(not_found) for an unknown one and for somebody else's."""
+        """Return one job. Raises ApiError(not_found) for an unknown one and for another caller's."""
         return Job.model_validate(self._request("GET", f"/orchestrator/jobs/{job_id}"))
 
     def history(self, job_id: str) -> JobHistory:
-        """Every transition of a job, and whether the chain of their hashes is intact. Raises ApiError."""
+        """Return a job's transitions and whether their hash chain is intact. Raises ApiError."""
         from indexmill.contracts.http_history import JobHistory
 
         return JobHistory.model_validate(self._request("GET", f"/orchestrator/jobs/{job_id}/history"))
 
     def list(self, **filters: str | int | None) -> JobList:
-        """One page of the caller's jobs, newest first.
+        """Return one page of the caller's jobs, newest first. Raises ApiError.
 
         Filters: corpus_name, status, failed_stage, url, code, batch_id, created_after, created_before, limit,
         cursor.
@@ -126,10 +189,10 @@ class Client(JobVerbs):
         timeout_s: float,
         on_change: Callable[[Job], None] | None = None,
     ) -> Jobs:
-        """Wait until all jobs are done or failed; returns them in the order of `job_ids`.
+        """Wait until all jobs are done or failed and return them in the order of `job_ids`.
 
-        `on_change` gets each job when its status is seen for the first time and whenever it changed. Outages
-        are waited out. Raises WaitTimeout after `timeout_s`, ApiError for a job that cannot be read.
+        `on_change` gets each job when its status is first read and each time it changed. Requests that an
+        outage fails are repeated. Raises WaitTimeout after `timeout_s`, ApiError for an unreadable job.
         """
         order = list(dict.fromkeys(job_ids))
         jobs: dict[str, Job] = {}
@@ -145,10 +208,10 @@ class Client(JobVerbs):
         return [jobs[each] for each in order]
 
     def stream(self, job_id: str, timeout_s: float) -> Iterator[Job]:
-        """Yield the job as it stands and each time something happens to it, until it is done or failed.
+        """Yield the job now and after each of its events, until it is done or failed.
 
-        What came while the connection was away is told too; outages are waited out. Raises WaitTimeout after
-        `timeout_s`, ApiError for a job that cannot be read.
+        Events that occurred between two connections are included; requests that an outage fails are
+        repeated. Raises WaitTimeout after `timeout_s`, ApiError for a job that cannot be read.
         """
         deadline = self._clock.monotonic() + timeout_s
         reader = StreamReader()
@@ -160,14 +223,48 @@ class Client(JobVerbs):
             for data in reader.read(answer.text):
                 last = [Job.model_validate_json(data)]
                 yield last[0]
-            if (last and last[0].status.terminal) or answer.status_code == _OVER:
+            if (last and last[0].status.terminal) or answer.status_code == _ENDED:
                 return
             if self._clock.monotonic() >= deadline:
                 raise WaitTimeout(last, timeout_s)
             self._sleep(min(reader.retry_s, max(0.0, deadline - self._clock.monotonic())))
 
+    def cancel(self, job_id: str, reason: str) -> Job:
+        """Stop a job; `invalid_transition` (409) when it ended or is published. Raises ApiError."""
+        return self._post(f"/orchestrator/jobs/{job_id}/cancel", Job, {"reason": reason})
+
+    def retry(self, job_id: str) -> Job:
+        """Give a failed job another attempt, from the stage that failed. Raises ApiError."""
+        return Job.model_validate(self._request("POST", f"/orchestrator/jobs/{job_id}/retry"))
+
+    def retry_all(self, **filters: str | int | bool | None) -> RetryReport:
+        """Retry the newest failed jobs that match. Raises ApiError.
+
+        Filters: corpus_name, failed_stage, code, batch_id, limit (1 to 100), include_permanent.
+        """
+        from indexmill.contracts.http_verbs import RetryReport
+
+        return self._post("/orchestrator/jobs/retry", RetryReport, filters)
+
+    def replay(self, job_id: str, *, stored: bool = False) -> Job:
+        """Submit a job again, from the site or from its `stored` raw content. Raises ApiError."""
+        body = {"source": "stored" if stored else "fetch"}
+        return self._post(f"/orchestrator/jobs/{job_id}/replay", Job, body)
+
+    def diff(self, job_id: str) -> JobDiff:
+        """Compare a replay with the job that it repeats. Raises ApiError."""
+        from indexmill.contracts.http_verbs import JobDiff
+
+        return JobDiff.model_validate(self._request("GET", f"/orchestrator/jobs/{job_id}/diff"))
+
+    def batch(self, batch_id: str) -> BatchSummary:
+        """Return the counts of the jobs that were submitted together. Raises ApiError."""
+        from indexmill.contracts.http_verbs import BatchSummary
+
+        return BatchSummary.model_validate(self._request("GET", f"/orchestrator/batches/{batch_id}"))
+
     def search(self, query: str, corpus_name: str | None = None, top_k: int | None = None) -> SearchResponse:
-        """The best matching chunks of one corpus. Raises ApiError."""
+        """Return the best matching chunks of one corpus. Raises ApiError."""
         from indexmill.contracts.http_search import SearchResponse
 
         body = {"query": query, "corpus_name": corpus_name, "top_k": top_k}
@@ -182,7 +279,7 @@ class Client(JobVerbs):
     def chunk(
         self, text: str, title: str | None = None, settings: Mapping[str, int] | None = None
     ) -> ChunkResponse:
-        """Split a text. Raises ApiError."""
+        """Split a text into chunks. Raises ApiError."""
         from indexmill.contracts.http_chunking import ChunkResponse
 
         body = {"text": text, "title": title, "settings": settings}
@@ -191,7 +288,7 @@ class Client(JobVerbs):
     def embed(
         self, texts: Sequence[str], url: str | None = None, corpus_name: str | None = None
     ) -> EmbedResponse:
-        """One vector per text; with `url` they become the chunks of that document. Raises ApiError."""
+        """Return a vector per text; with `url` they become the chunks of that document. Raises ApiError."""
         from indexmill.contracts.http_embedding import EmbedResponse
 
         body = {"texts": list(texts), "url": url, "corpus_name": corpus_name}
@@ -204,7 +301,7 @@ class Client(JobVerbs):
         deadline: float,
         on_change: Callable[[Job], None] | None,
     ) -> bool:
-        """Read the open jobs into `jobs`; whether any status is new."""
+        """Read the open jobs into `jobs` and return whether any status changed."""
         changed = False
         for job in self._patiently(lambda: self._read(open_), deadline):
             before = jobs.get(job.job_id)
@@ -233,17 +330,22 @@ class Client(JobVerbs):
         return found + [self.get(job_id) for job_id in sorted(missing)]
 
     def _patiently(self, read: Callable[[], _Answer], deadline: float) -> _Answer:
-        """`read()`, again while an outage lasts and there is time left."""
+        """Return `read()`, repeated while an outage lasts and before the deadline."""
         pause = _FIRST_POLL_S
         while True:
             try:
                 return read()
             except ApiError as error:
-                passing = error.status in _PASSING or error.status == 0
-                if not passing or self._clock.monotonic() >= deadline:
+                transient = error.status in _TRANSIENT or error.status == 0
+                if not transient or self._clock.monotonic() >= deadline:
                     raise
                 self._sleep(min(max(error.retry_after or 0.0, pause), _LONGEST_POLL_S))
                 pause = min(pause * 2, _LONGEST_POLL_S)
+
+    def _post(self, path: str, model: type[_Model], body: Mapping[str, Any], **more: Any) -> _Model:
+        """Send the fields that are not None and return the answer as `model`."""
+        sent = {name: value for name, value in body.items() if value is not None}
+        return model.model_validate(self._request("POST", path, json=sent, **more))
 
     def _request(self, method: str, path: str, **more: Any) -> Any:
         return self._send(method, path, **more).json()
@@ -258,4 +360,21 @@ class Client(JobVerbs):
             ) from error
         if response.is_success:
             return response
-        raise api_error(response.status_code, response.reason_phrase, response.text)
+        raise _api_error(response.status_code, response.reason_phrase, response.text)
+
+
+def _api_error(status: int, reason: str, body: str) -> ApiError:
+    """Return the error of an envelope; upstream_error for a body that is none (a proxy, the gateway)."""
+    try:
+        envelope = json.loads(body)["error"]
+        code, message = str(envelope["code"]), str(envelope["message"])
+    except (ValueError, KeyError, TypeError):
+        return ApiError("upstream_error", body[:200] or reason, status)
+    retry_after = envelope.get("retry_after")
+    return ApiError(
+        code,
+        message,
+        status,
+        envelope.get("request_id"),
+        float(retry_after) if isinstance(retry_after, int | float) else None,
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from indexmill.platform.server_events import StreamReader
+from indexmill.client import StreamReader
 
 
 def read(text: str) -> tuple[list[str], str, float]:
