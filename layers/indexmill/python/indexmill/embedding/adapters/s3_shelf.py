@@ -11,7 +11,7 @@ from typing import Any, Final
 from botocore.exceptions import BotoCoreError, ClientError
 
 from indexmill.embedding.ports import Space, Vector
-from indexmill.platform.aws.clients import client
+from indexmill.platform.aws.clients import LazyClient
 
 _LOG: Final = logging.getLogger(__name__)
 _ID_BYTES: Final = 32
@@ -23,12 +23,12 @@ class S3Shelf:
     def __init__(self, bucket: str, s3: Any | None = None) -> None:
         """The client is made on first use: most documents never need the shelf."""
         self._bucket = bucket
-        self._s3 = s3
+        self._s3 = s3 or LazyClient("s3")
 
     def get(self, space: Space, message_id: str) -> dict[str, Vector]:
         """Return what was put; nothing when it is gone, damaged or out of reach."""
         try:
-            answer = self._client().get_object(Bucket=self._bucket, Key=_key(space, message_id))
+            answer = self._s3.get_object(Bucket=self._bucket, Key=_key(space, message_id))
             return _unpacked(answer["Body"].read(), space.dimension)
         except ClientError as error:
             if error.response.get("Error", {}).get("Code") not in ("NoSuchKey", "404"):
@@ -41,14 +41,9 @@ class S3Shelf:
         """Write all vectors of the message."""
         data = b"".join(bytes.fromhex(key) + array("f", vector).tobytes() for key, vector in vectors.items())
         try:
-            self._client().put_object(Bucket=self._bucket, Key=_key(space, message_id), Body=data)
+            self._s3.put_object(Bucket=self._bucket, Key=_key(space, message_id), Body=data)
         except (BotoCoreError, ClientError):
             _LOG.warning("vectors cannot be kept", exc_info=True)
-
-    def _client(self) -> Any:
-        if self._s3 is None:
-            self._s3 = client("s3")
-        return self._s3
 
 
 def _key(space: Space, message_id: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from indexmill.platform.aws.clients import client
+from indexmill.platform.aws.clients import LazyClient
 from indexmill.platform.ids import new_id
 from indexmill.platform.time.clock import Clock
 
@@ -25,7 +25,7 @@ class DynamoDbWindows:
         self._table = table
         self._limit = limit
         self._clock = clock
-        self._dynamodb = dynamodb
+        self._dynamodb = dynamodb or LazyClient("dynamodb", quick=True)
 
     def enter(self, seconds: float) -> str | None:
         """Take a place by one conditional write; when all are taken, by two more calls if some are over."""
@@ -53,7 +53,7 @@ class DynamoDbWindows:
             ":end": {"N": str(int(now) + _ITEM_KEPT_S)},
         }
         try:
-            self._client().update_item(
+            self._dynamodb.update_item(
                 TableName=self._table,
                 Key=_KEY,
                 UpdateExpression="ADD places :place SET expires_at = :end",
@@ -68,7 +68,7 @@ class DynamoDbWindows:
 
     def _clear(self) -> bool:
         """Take away the places whose time is over; whether there were any."""
-        item = self._client().get_item(TableName=self._table, Key=_KEY, ConsistentRead=True).get("Item", {})
+        item = self._dynamodb.get_item(TableName=self._table, Key=_KEY, ConsistentRead=True).get("Item", {})
         now = self._clock.now().timestamp()
         over = [place for place in item.get("places", {}).get("SS", ()) if int(place.partition("#")[0]) < now]
         if over:
@@ -76,14 +76,9 @@ class DynamoDbWindows:
         return bool(over)
 
     def _remove(self, places: list[str]) -> None:
-        self._client().update_item(
+        self._dynamodb.update_item(
             TableName=self._table,
             Key=_KEY,
             UpdateExpression="DELETE places :places",
             ExpressionAttributeValues={":places": {"SS": places}},
         )
-
-    def _client(self) -> Any:
-        if self._dynamodb is None:
-            self._dynamodb = client("dynamodb", quick=True)
-        return self._dynamodb

@@ -7,7 +7,7 @@ from typing import Any, Final
 from botocore.exceptions import BotoCoreError, ClientError
 
 from indexmill.contracts.errors import ErrorCode, TransientError
-from indexmill.platform.aws.clients import client
+from indexmill.platform.aws.clients import LazyClient
 
 _ON: Final = ("Enabled", "Enabling", "Creating")
 _OFF: Final = ("Disabled", "Disabling")
@@ -19,12 +19,10 @@ class LambdaSwitch:
     def __init__(self, mapping_id: str, lambda_: Any | None = None) -> None:
         """The client is made on first use."""
         self._id = mapping_id
-        self._lambda = lambda_
+        self._lambda = lambda_ or LazyClient("lambda")
 
     def set(self, *, on: bool) -> bool:
         """Turn it on or off; return whether that changed anything. Raises TransientError."""
-        if self._lambda is None:
-            self._lambda = client("lambda")
         try:
             state = self._lambda.get_event_source_mapping(UUID=self._id)["State"]
             if state in (_ON if on else _OFF):

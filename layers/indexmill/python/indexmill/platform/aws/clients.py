@@ -1,7 +1,9 @@
-"""One place that makes boto3 clients, so that all of them share time-outs and retries."""
+"""Factory of boto3 clients: cached per process, with common timeouts and retries."""
 
 from __future__ import annotations
 
+import threading
+from functools import cache, partial
 from typing import Any
 
 import boto3
@@ -20,13 +22,36 @@ _CONFIG = Config(
 )
 
 _QUICK = _CONFIG.merge(Config(connect_timeout=1, read_timeout=1, retries={"total_max_attempts": 1}))
+_MAKING = threading.Lock()
 
 
 def client(service: str, *, read_timeout_s: float | None = None, quick: bool = False) -> Any:
-    """Return a boto3 client; endpoints come from AWS_ENDPOINT_URL and AWS_ENDPOINT_URL_<SERVICE>.
+    """Return the process's client for `service`; safe in any thread.
 
-    A `quick` one tries once and for a second: for what can be done without.
+    Endpoints come from AWS_ENDPOINT_URL and AWS_ENDPOINT_URL_<SERVICE>. A `quick` client times out after 1 s
+    and does not retry: for calls that are optional.
     """
+    # boto3.client is not safe in threads; the clients that it makes are.
+    with _MAKING:
+        return _made(service, read_timeout_s, quick)
+
+
+class LazyClient:
+    """`client(...)`, made on its first call: a function does not pay for clients that it never uses."""
+
+    def __init__(self, service: str, *, read_timeout_s: float | None = None, quick: bool = False) -> None:
+        """Make nothing yet."""
+        self._make = partial(client, service, read_timeout_s=read_timeout_s, quick=quick)
+
+    def __getattr__(self, operation: str) -> Any:
+        """Return the client's method, found directly from then on."""
+        method = getattr(self._make(), operation)
+        setattr(self, operation, method)
+        return method
+
+
+@cache
+def _made(service: str, read_timeout_s: float | None, quick: bool) -> Any:
     config = _QUICK if quick else _CONFIG
     if read_timeout_s is not None:
         config = config.merge(Config(read_timeout=read_timeout_s))

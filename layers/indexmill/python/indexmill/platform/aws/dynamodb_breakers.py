@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from indexmill.platform.aws.clients import client
+from indexmill.platform.aws.clients import LazyClient
 from indexmill.platform.breakers import NAMES, BreakerState, StatesAway
 from indexmill.platform.time.clock import Clock
 
@@ -24,14 +24,14 @@ class DynamoDbBreakers:
         """`dynamodb` is a low-level client; one is made on first use when it is missing."""
         self._table = table
         self._clock = clock
-        self._dynamodb = dynamodb
+        self._dynamodb = dynamodb or LazyClient("dynamodb", read_timeout_s=_READ_TIMEOUT_S)
 
     def read(self) -> Mapping[str, BreakerState]:
         """Return every breaker, in one call."""
         asked = {self._table: {"Keys": [_key(name) for name in NAMES], "ConsistentRead": True}}
         now = self._clock.now().timestamp()
         try:
-            answer = self._client().batch_get_item(RequestItems=asked)
+            answer = self._dynamodb.batch_get_item(RequestItems=asked)
             if answer.get("UnprocessedKeys"):
                 raise StatesAway  # a breaker that was not told is not a closed one
             items = {item["pk"]["S"]: item for item in answer["Responses"].get(self._table, [])}
@@ -49,7 +49,7 @@ class DynamoDbBreakers:
         item = {**_key(name), **_item(new), "expires_at": {"N": str(int(now) + _KEPT_S)}}
         values = {":version": {"N": str(old.version)}}
         try:
-            self._client().put_item(
+            self._dynamodb.put_item(
                 TableName=self._table,
                 Item=item,
                 ConditionExpression=_UNCHANGED if old.version else _NEW,
@@ -62,11 +62,6 @@ class DynamoDbBreakers:
         except BotoCoreError as error:
             raise StatesAway from error
         return True
-
-    def _client(self) -> Any:
-        if self._dynamodb is None:
-            self._dynamodb = client("dynamodb", read_timeout_s=_READ_TIMEOUT_S)
-        return self._dynamodb
 
 
 def _key(name: str) -> dict[str, dict[str, str]]:

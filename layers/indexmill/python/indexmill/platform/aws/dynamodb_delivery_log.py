@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from indexmill.platform.aws.clients import client
+from indexmill.platform.aws.clients import LazyClient
 from indexmill.platform.consumer.delivery_log import KEPT_S, ReleaseNote
 from indexmill.platform.time.clock import Clock
 
@@ -29,7 +29,7 @@ class DynamoDbReleases:
         """`dynamodb` is a low-level client; one is made on first use when it is missing."""
         self._table = table
         self._clock = clock
-        self._dynamodb = dynamodb
+        self._dynamodb = dynamodb or LazyClient("dynamodb", read_timeout_s=_READ_TIMEOUT_S)
 
     def read(self, message_ids: Sequence[str]) -> Mapping[str, ReleaseNote]:
         """Return what is known; the table deletes expired items late, so the time is compared here."""
@@ -48,10 +48,10 @@ class DynamoDbReleases:
 
     def _items(self, asked: dict[str, Any]) -> list[dict[str, Any]]:
         """Return the items; those that the table had no time for are asked for once more."""
-        answer = self._client().batch_get_item(RequestItems=asked)
+        answer = self._dynamodb.batch_get_item(RequestItems=asked)
         items: list[dict[str, Any]] = answer["Responses"].get(self._table, [])
         if answer.get("UnprocessedKeys"):
-            rest = self._client().batch_get_item(RequestItems=answer["UnprocessedKeys"])
+            rest = self._dynamodb.batch_get_item(RequestItems=answer["UnprocessedKeys"])
             items += rest["Responses"].get(self._table, [])
         return items
 
@@ -64,16 +64,11 @@ class DynamoDbReleases:
         try:
             for part in _parts(items, _WRITES):
                 asked = {self._table: [{"PutRequest": {"Item": item}} for item in part]}
-                answer = self._client().batch_write_item(RequestItems=asked)
+                answer = self._dynamodb.batch_write_item(RequestItems=asked)
                 if answer.get("UnprocessedItems"):
-                    self._client().batch_write_item(RequestItems=answer["UnprocessedItems"])
+                    self._dynamodb.batch_write_item(RequestItems=answer["UnprocessedItems"])
         except (BotoCoreError, ClientError):
             _LOG.warning("release notes cannot be written", exc_info=True)
-
-    def _client(self) -> Any:
-        if self._dynamodb is None:
-            self._dynamodb = client("dynamodb", read_timeout_s=_READ_TIMEOUT_S)
-        return self._dynamodb
 
 
 def _parts(things: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:

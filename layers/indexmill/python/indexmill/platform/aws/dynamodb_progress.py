@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from indexmill.platform.aws.clients import client
+from indexmill.platform.aws.clients import LazyClient
 from indexmill.platform.progress import WorkProgress
 from indexmill.platform.time.clock import Clock
 
@@ -25,7 +25,7 @@ class DynamoDbProgress:
         """`dynamodb` is a low-level client; one is made on first use when it is missing."""
         self._table = table
         self._clock = clock
-        self._dynamodb = dynamodb
+        self._dynamodb = dynamodb or LazyClient("dynamodb", quick=True)
         self._quiet_until = 0.0
 
     def put(self, job_id: str, progress: WorkProgress) -> None:
@@ -35,7 +35,7 @@ class DynamoDbProgress:
         numbers = {name: {"N": str(getattr(progress, name))} for name in _NUMBERS}
         expires = {"expires_at": {"N": str(int(self._clock.now().timestamp()) + _KEPT_S)}}
         try:
-            self._client().put_item(TableName=self._table, Item={**_key(job_id), **numbers, **expires})
+            self._dynamodb.put_item(TableName=self._table, Item={**_key(job_id), **numbers, **expires})
         except (BotoCoreError, ClientError):
             self._failed("written")
 
@@ -44,7 +44,7 @@ class DynamoDbProgress:
         if self._quiet():
             return None
         try:
-            item = self._client().get_item(TableName=self._table, Key=_key(job_id)).get("Item")
+            item = self._dynamodb.get_item(TableName=self._table, Key=_key(job_id)).get("Item")
             if item is None or float(item["expires_at"]["N"]) <= self._clock.now().timestamp():
                 return None
             return WorkProgress(**{name: int(item[name]["N"]) for name in _NUMBERS})
@@ -53,11 +53,6 @@ class DynamoDbProgress:
         except (KeyError, ValueError):
             _LOG.warning("progress of job %s is unreadable", job_id)
         return None
-
-    def _client(self) -> Any:
-        if self._dynamodb is None:
-            self._dynamodb = client("dynamodb", quick=True)
-        return self._dynamodb
 
     def _quiet(self) -> bool:
         return self._clock.monotonic() < self._quiet_until

@@ -9,7 +9,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from indexmill.contracts.content import BlobRef
 from indexmill.contracts.errors import ErrorCode, PermanentError, TransientError
-from indexmill.platform.aws.clients import client
+from indexmill.platform.aws.clients import LazyClient
 
 
 class S3Blobs:
@@ -18,14 +18,14 @@ class S3Blobs:
     def __init__(self, bucket: str, s3: Any | None = None) -> None:
         """The client is made on first use, so that a function that needs no blob never pays for it."""
         self._bucket = bucket
-        self._s3 = s3
+        self._s3 = s3 or LazyClient("s3")
 
     def put(self, data: bytes, *, kind: str, content_type: str) -> BlobRef:
         """Store `data`; the key is its digest, so a second write changes nothing."""
         digest = hashlib.sha256(data).hexdigest()
         ref = BlobRef(key=f"{kind}/{digest[:2]}/{digest}", size=len(data), sha256=digest)
         try:
-            self._client().put_object(Bucket=self._bucket, Key=ref.key, Body=data, ContentType=content_type)
+            self._s3.put_object(Bucket=self._bucket, Key=ref.key, Body=data, ContentType=content_type)
         except (BotoCoreError, ClientError) as error:
             raise TransientError(
                 ErrorCode.STORAGE_UNAVAILABLE, "Stored content cannot be written."
@@ -35,7 +35,7 @@ class S3Blobs:
     def get(self, ref: BlobRef) -> bytes:
         """Read the object behind `ref` and check it against its digest."""
         try:
-            data: bytes = self._client().get_object(Bucket=self._bucket, Key=ref.key)["Body"].read()
+            data: bytes = self._s3.get_object(Bucket=self._bucket, Key=ref.key)["Body"].read()
         except ClientError as error:
             if error.response.get("Error", {}).get("Code") in ("NoSuchKey", "404"):
                 raise PermanentError(ErrorCode.CONTENT_MISSING, "The stored content is gone.") from error
@@ -45,8 +45,3 @@ class S3Blobs:
         if hashlib.sha256(data).hexdigest() != ref.sha256:
             raise PermanentError(ErrorCode.CONTENT_CORRUPT, "The stored content is not what was stored.")
         return data
-
-    def _client(self) -> Any:
-        if self._s3 is None:
-            self._s3 = client("s3")
-        return self._s3

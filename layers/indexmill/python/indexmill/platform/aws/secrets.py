@@ -22,7 +22,7 @@ def resolve(literal: str | None, arn: str | None) -> str:
 @lru_cache(maxsize=8)
 def _fetch(arn: str) -> str:
     # Only a function on AWS comes here: on a laptop the import would cost every cold start.
-    import boto3
+    from indexmill.platform.aws.clients import client
 
-    value: str = boto3.client("secretsmanager").get_secret_value(SecretId=arn)["SecretString"]
+    value: str = client("secretsmanager").get_secret_value(SecretId=arn)["SecretString"]
     return value

@@ -8,7 +8,7 @@ from typing import Any, Final
 from botocore.exceptions import BotoCoreError, ClientError
 
 from indexmill.contracts.errors import ErrorCode, TransientError
-from indexmill.platform.aws.clients import client
+from indexmill.platform.aws.clients import LazyClient
 
 _NUMBERS: Final = (
     "ApproximateNumberOfMessages",
@@ -23,15 +23,13 @@ class SqsBacklog:
     def __init__(self, urls: Sequence[str], sqs: Any | None = None) -> None:
         """The client is made on first use."""
         self._urls = tuple(urls)
-        self._sqs = sqs
+        self._sqs = sqs or LazyClient("sqs")
 
     def messages(self) -> int:
         """Return how many there are, visible or not. Raises TransientError(queue_unavailable)."""
         return sum(map(self._in, self._urls))
 
     def _in(self, url: str) -> int:
-        if self._sqs is None:
-            self._sqs = client("sqs")
         try:
             answer = self._sqs.get_queue_attributes(QueueUrl=url, AttributeNames=list(_NUMBERS))
         except (BotoCoreError, ClientError) as error:

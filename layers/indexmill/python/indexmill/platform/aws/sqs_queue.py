@@ -10,7 +10,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from indexmill.contracts.errors import ErrorCode, TransientError
-from indexmill.platform.aws.clients import client
+from indexmill.platform.aws.clients import LazyClient
 from indexmill.platform.consumer.deliveries import LONGEST_WAIT_S
 
 _BATCH = 10
@@ -25,7 +25,7 @@ class SqsQueue:
     def __init__(self, url: str, sqs: Any | None = None) -> None:
         """The client is made on first use."""
         self._url = url
-        self._sqs = sqs
+        self._sqs = sqs or LazyClient("sqs")
 
     def send(self, bodies: Sequence[str], groups: Sequence[str] = ()) -> list[int]:
         """Send all bodies and return the positions of those that SQS did not take."""
@@ -38,7 +38,7 @@ class SqsQueue:
                 for position in batch
             ]
             try:
-                answer = self._client().send_message_batch(QueueUrl=self._url, Entries=entries)
+                answer = self._sqs.send_message_batch(QueueUrl=self._url, Entries=entries)
             except (BotoCoreError, ClientError) as error:
                 last_error = error
                 refused.extend(batch)
@@ -71,14 +71,9 @@ class SqsQueue:
 
     def _call(self, operation: str, entries: list[dict[str, Any]]) -> None:
         try:
-            getattr(self._client(), operation)(QueueUrl=self._url, Entries=entries)
+            getattr(self._sqs, operation)(QueueUrl=self._url, Entries=entries)
         except (BotoCoreError, ClientError) as error:
             raise _unreachable() from error
-
-    def _client(self) -> Any:
-        if self._sqs is None:
-            self._sqs = client("sqs")
-        return self._sqs
 
 
 def _unreachable() -> TransientError:

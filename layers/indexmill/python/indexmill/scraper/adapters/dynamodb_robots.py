@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from indexmill.platform.aws.clients import client
+from indexmill.platform.aws.clients import LazyClient
 from indexmill.platform.time.clock import Clock
 from indexmill.scraper.ports import KnownRobots
 
@@ -24,10 +24,10 @@ class DynamoDbRobots:
     """
 
     def __init__(self, table: str, clock: Clock, dynamodb: Any | None = None) -> None:
-        """`dynamodb` is a low-level client; one is made when it is missing."""
+        """`dynamodb` is a low-level client; one is made on first use when it is missing."""
         self._table = table
         self._clock = clock
-        self._dynamodb = dynamodb or client("dynamodb")
+        self._dynamodb = dynamodb or LazyClient("dynamodb")
 
     def get(self, origin: str) -> KnownRobots | None:
         """Return what is known; the table deletes expired items late, so the time is compared here."""
