@@ -14,12 +14,11 @@ from fastapi import APIRouter, FastAPI
 
 from indexmill.chunking.routes import routes as chunking_routes
 from indexmill.contracts.errors import ErrorCode
-from indexmill.embedding.routes_read import routes as search_routes
-from indexmill.embedding.routes_write import routes as embedding_routes
+from indexmill.embedding.api import read_routes, write_routes
 from indexmill.orchestrator.routes import routes as orchestrator_routes
 from indexmill.orchestrator.routes_stream import routes as stream_routes
 from indexmill.orchestrator.routes_verbs import routes as verb_routes
-from indexmill.scraper.routes import routes as scraper_routes
+from indexmill.scraper.api import routes as scraper_routes
 
 TARGET = Path(__file__).resolve().parents[1] / "stack" / "openapi.yaml"
 _ANY_STATUS = ("400", "401", "413", "415", "422", "503")
@@ -52,8 +51,8 @@ def routers() -> Iterator[APIRouter]:
     yield verb_routes(nothing)
     yield scraper_routes(nothing, 1)
     yield chunking_routes(nothing, 29)
-    yield embedding_routes(nothing, 1)
-    yield search_routes(nothing, nothing, 1)
+    yield write_routes(nothing, 1)
+    yield read_routes(nothing, nothing, 1)
 
 
 def document() -> dict[str, Any]:

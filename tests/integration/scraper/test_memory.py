@@ -22,7 +22,7 @@ import json, resource, sys, time
 from indexmill.contracts.messages import ScrapeTask, StageResult
 from indexmill.platform.consumer.deliveries import Delivery
 from indexmill.scraper.settings import ScraperWorkerSettings
-from indexmill.scraper.wiring import build_worker
+from indexmill.scraper.wiring import build_batch
 from indexmill.testing.blobs import InMemoryBlobs
 from indexmill.testing.fetcher import InMemoryRobotsCache
 from indexmill.testing.queues import InMemoryQueue
@@ -34,7 +34,7 @@ settings = ScraperWorkerSettings(
     scrape_queue_url="x", scrape_dlq_url="x", callbacks_queue_url="x", bucket_name="x", state_table="x",
     allowed_private_hosts=f"127.0.0.1:{port}",
 )
-worker = build_worker(
+worker = build_batch(
     settings, queue=reports, source=InMemoryQueue(), blobs=InMemoryBlobs(), robots_cache=InMemoryRobotsCache()
 )
 

@@ -12,7 +12,7 @@ import pytest
 from indexmill.contracts.messages import ScrapeTask, StageResult
 from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome, Retry
 from indexmill.scraper.settings import ScraperWorkerSettings
-from indexmill.scraper.wiring import build_worker
+from indexmill.scraper.wiring import build_batch
 from indexmill.scraper.worker import ScrapeBatch
 from indexmill.testing.blobs import InMemoryBlobs
 from indexmill.testing.fetcher import InMemoryRobotsCache
@@ -28,7 +28,7 @@ class Harness:
 
     def __init__(self, site: Site) -> None:
         self.queue, self.blobs = InMemoryQueue(), InMemoryBlobs()
-        self.batch: ScrapeBatch = build_worker(
+        self.batch: ScrapeBatch = build_batch(
             ScraperWorkerSettings(
                 scrape_queue_url="x",
                 scrape_dlq_url="x",

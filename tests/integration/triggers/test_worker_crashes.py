@@ -40,7 +40,7 @@ from indexmill.platform.consumer.sqs_batch import SqsBatch
 from indexmill.scraper.classify import status_failure
 from indexmill.scraper.ports import Fetched
 from indexmill.scraper.settings import ScraperWorkerSettings
-from indexmill.scraper.wiring import build_worker
+from indexmill.scraper.wiring import build_batch
 from indexmill.testing.blobs import InMemoryBlobs
 from indexmill.testing.fetcher import InMemoryRobotsCache
 
@@ -94,7 +94,7 @@ settings = ScraperWorkerSettings.from_environment()
 source = Source(settings.scrape_queue_url)
 batch = SqsBatch(
     ScrapeTask,
-    build_worker(settings, source=source, fetcher=Pages(), blobs=InMemoryBlobs(),
+    build_batch(settings, source=source, fetcher=Pages(), blobs=InMemoryBlobs(),
                  robots_cache=InMemoryRobotsCache()),
     source=source,
     dead=SqsQueue(settings.scrape_dlq_url),

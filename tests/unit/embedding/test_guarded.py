@@ -7,7 +7,7 @@ import pytest
 from indexmill.contracts.errors import ErrorCode, PermanentError, TransientError
 from indexmill.contracts.messages import EmbedTask
 from indexmill.embedding.settings import EmbeddingWorkerSettings
-from indexmill.embedding.wiring import build_worker
+from indexmill.embedding.wiring import build_batch
 from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome, Retry, Wait
 from indexmill.testing.blobs import InMemoryBlobs
 from indexmill.testing.breakers import InMemoryBreakers
@@ -38,7 +38,7 @@ class Harness:
             bucket_name="x",
             state_table="x",
         )
-        self.worker = build_worker(
+        self.worker = build_batch(
             settings,
             index=self.index,
             embedder=self.embedder,

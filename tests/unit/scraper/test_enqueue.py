@@ -11,7 +11,7 @@ from indexmill.contracts.messages import ScrapeTask
 from indexmill.platform.security.urls import parse_allowed_hosts
 from indexmill.scraper.enqueue import Enqueue
 from indexmill.scraper.settings import ScraperApiSettings, ScraperWorkerSettings
-from indexmill.scraper.wiring import build_api, build_worker
+from indexmill.scraper.wiring import build_batch, build_use_cases
 from indexmill.testing.blobs import InMemoryBlobs
 from indexmill.testing.fetcher import InMemoryFetcher, InMemoryRobotsCache
 from indexmill.testing.queues import InMemoryQueue
@@ -85,7 +85,7 @@ def test_requests_are_strict(body: str) -> None:
 def test_the_worker_is_built_from_its_environment() -> None:
     queue, fetcher = InMemoryQueue(), InMemoryFetcher({f"{SITE}/a": "<p>Words.</p>"})
     settings = ScraperWorkerSettings.from_environment(ENVIRONMENT)
-    batch = build_worker(
+    batch = build_batch(
         settings, queue=queue, fetcher=fetcher, blobs=InMemoryBlobs(), robots_cache=InMemoryRobotsCache()
     )
     batch([delivery("/a", deadline=1e9)])
@@ -96,7 +96,7 @@ def test_the_worker_is_built_from_its_environment() -> None:
 def test_the_api_is_built_from_its_environment() -> None:
     queue = InMemoryQueue()
     settings = ScraperApiSettings.from_environment(ENVIRONMENT)
-    api = build_api(
+    api = build_use_cases(
         settings,
         queue=queue,
         fetcher=InMemoryFetcher(),
@@ -111,5 +111,5 @@ def test_the_api_is_built_from_its_environment() -> None:
 
 def test_the_real_adapters_are_built_without_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
-    build_worker(ScraperWorkerSettings.from_environment(ENVIRONMENT)).close()
-    build_api(ScraperApiSettings.from_environment(ENVIRONMENT))
+    build_batch(ScraperWorkerSettings.from_environment(ENVIRONMENT)).close()
+    build_use_cases(ScraperApiSettings.from_environment(ENVIRONMENT))

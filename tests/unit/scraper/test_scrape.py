@@ -10,7 +10,7 @@ import pytest
 from indexmill.contracts.content import INLINE_LIMIT_BYTES
 from indexmill.contracts.errors import CallerError, PermanentError
 from indexmill.contracts.messages import StageResult, Stored
-from indexmill.scraper.answer import scrape_result
+from indexmill.scraper.api import scrape_result
 from indexmill.scraper.ports import Fetched
 from indexmill.scraper.scrape import execute_scrape
 from tests.support.scraper import SITE, ScraperHarness

@@ -26,7 +26,7 @@ class Authorize:
     validate: Callable[[str], CallerContext]
     observability: Observability
 
-    def __call__(self, event: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, event: dict[str, Any], _context: object = None) -> dict[str, Any]:
         """Return the policy for the event's key.
 
         Raises Unauthorized (401); TransientError when Membership is away, which the gateway answers with 503.

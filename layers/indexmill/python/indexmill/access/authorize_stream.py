@@ -23,7 +23,7 @@ class AuthorizeStream:
     clock: Clock
     secret: Callable[[], str]
 
-    def __call__(self, event: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, event: dict[str, Any], _context: object = None) -> dict[str, Any]:
         """Return the policy for the event's key or token.
 
         Raises Unauthorized (401) for neither, and for a token that is over, changed, or another job's;

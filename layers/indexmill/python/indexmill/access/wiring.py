@@ -1,4 +1,4 @@
-"""Access's composition root."""
+"""Composition root of Access: the only place that builds its adapters."""
 
 from __future__ import annotations
 

@@ -1,16 +1,10 @@
-"""Builds Embedding's three functions out of their adapters. Nothing is opened until it is used."""
+"""Composition root of Embedding. Connections are opened on first use."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from indexmill.contracts.errors import ErrorCode
-from indexmill.embedding.classify import OUTAGES
-from indexmill.embedding.embed_texts import EmbedTexts
-from indexmill.embedding.enqueue import EnqueueEmbed
-from indexmill.embedding.guarded import GuardedEmbedder, GuardedIndex
 from indexmill.embedding.ports import Embedder, Space, VectorIndex, VectorShelf
 from indexmill.embedding.settings import (
     EmbeddingReadApiSettings,
@@ -18,10 +12,8 @@ from indexmill.embedding.settings import (
     EmbeddingWorkerSettings,
     EmbeddingWriteApiSettings,
 )
-from indexmill.embedding.targets import Generations
-from indexmill.embedding.worker import EmbedBatch
 from indexmill.platform.blobs import BlobStore
-from indexmill.platform.breakers import EMBEDDING, INDEX, Breaker, BreakerStates
+from indexmill.platform.observability import Observability
 from indexmill.platform.postgres.database import ANSWER_S, Database
 from indexmill.platform.progress import ProgressBoard
 from indexmill.platform.queues import Queue
@@ -29,45 +21,33 @@ from indexmill.platform.security.urls import canonical_url, parse_allowed_hosts
 from indexmill.platform.time.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
+    from indexmill.contracts.messages import EmbedTask
+    from indexmill.embedding.api import WriteApi
     from indexmill.embedding.search import SearchCorpus
+    from indexmill.embedding.targets import Generations
+    from indexmill.embedding.worker import EmbedBatch
+    from indexmill.platform.aws.sqs_queue import SqsQueue
+    from indexmill.platform.breakers import BreakerStates
+    from indexmill.platform.consumer.sqs_batch import SqsBatch
+    from indexmill.platform.http.app import Handler
+
+_LIMIT_S: Final = 60.0
+"""The longest synchronous request."""
 
 
-@dataclass(frozen=True, slots=True)
-class WriteApi:
-    """The use cases behind the write endpoints."""
+def build_write_api(settings: EmbeddingWriteApiSettings) -> Handler:
+    """Build embedding/write_api."""
+    from indexmill.embedding.api import write_routes
+    from indexmill.platform.http.app import create_app, lambda_handler
+    from indexmill.platform.time.deadline import request_limit
 
-    embed: EmbedTexts
-    enqueue: EnqueueEmbed
-
-
-def build_worker(  # noqa: PLR0913 - everything around it
-    settings: EmbeddingWorkerSettings,
-    *,
-    index: VectorIndex | None = None,
-    embedder: Embedder | None = None,
-    blobs: BlobStore | None = None,
-    callbacks: Queue | None = None,
-    breakers: BreakerStates | None = None,
-    shelf: VectorShelf | None = None,
-    clock: Clock | None = None,
-) -> EmbedBatch:
-    """Return the worker's batch use case; model and index stand behind their breakers."""
-    clock = clock or SystemClock()
-    states = breakers or _breakers(settings.state_table, clock)
-    to_model = Breaker(EMBEDDING, ErrorCode.EMBEDDING_UNAVAILABLE, OUTAGES, states, clock)
-    to_index = Breaker(INDEX, ErrorCode.SEARCH_UNAVAILABLE, OUTAGES, states, clock)
-    return EmbedBatch(
-        index=GuardedIndex(index or _index(_database(settings)), to_index),
-        embedder=GuardedEmbedder(embedder or _embedder(settings, clock), to_model),
-        blobs=blobs or _blobs(settings.bucket_name),
-        callbacks=callbacks or _queue(settings.callbacks_queue_url),
-        shelf=shelf or _shelf(settings.bucket_name),
-        clock=clock,
-        board=_board(settings.state_table, clock),
-    )
+    observability = Observability("embedding", level=settings.log_level)
+    limit_s = request_limit(_LIMIT_S, settings.integration_timeout_seconds)
+    router = write_routes(build_write_use_cases(settings), limit_s)
+    return lambda_handler(create_app("Indexmill Embedding", [router], observability), observability)
 
 
-def build_write_api(
+def build_write_use_cases(
     settings: EmbeddingWriteApiSettings,
     *,
     index: VectorIndex | None = None,
@@ -76,7 +56,10 @@ def build_write_api(
     queue: Queue | None = None,
     generations: Generations | None = None,
 ) -> WriteApi:
-    """Return the use cases of `/embedding/embed` and `/embedding/enqueue`."""
+    """Build what the write routes call."""
+    from indexmill.embedding.api import WriteApi
+    from indexmill.embedding.embed_texts import EmbedTexts
+    from indexmill.embedding.enqueue import EnqueueEmbed
     from indexmill.platform.postgres.generations import PostgresGenerations
 
     canonical = partial(canonical_url, allowed_hosts=parse_allowed_hosts(settings.allowed_private_hosts))
@@ -97,19 +80,80 @@ def build_write_api(
     return WriteApi(embed, enqueue)
 
 
-def build_read_api(
+def build_read_api(settings: EmbeddingReadApiSettings) -> Handler:
+    """Build embedding/read_api."""
+    from indexmill.embedding.api import read_routes
+    from indexmill.platform.http.app import create_app, lambda_handler
+    from indexmill.platform.time.deadline import request_limit
+
+    observability = Observability("embedding", level=settings.log_level)
+    limit_s = request_limit(_LIMIT_S, settings.integration_timeout_seconds)
+    router = read_routes(build_search(settings), observability, limit_s)
+    return lambda_handler(create_app("Indexmill Search", [router], observability), observability)
+
+
+def build_search(
     settings: EmbeddingReadApiSettings,
     *,
     index: VectorIndex | None = None,
     embedder: Embedder | None = None,
     clock: Clock | None = None,
 ) -> SearchCorpus:
-    """Return the search use case."""
+    """Build what the search route calls."""
     from indexmill.embedding.search import SearchCorpus
 
     clock = clock or SystemClock()
     index = index or _index(_database(settings, settings.database_answer_seconds))
     return SearchCorpus(index, embedder or _embedder(settings, clock), clock)
+
+
+def build_worker(settings: EmbeddingWorkerSettings) -> SqsBatch[EmbedTask]:
+    """Build embedding/worker."""
+    from indexmill.contracts.messages import EmbedTask
+    from indexmill.platform.aws.dynamodb_delivery_log import DynamoDbReleases
+    from indexmill.platform.consumer.sqs_batch import SqsBatch
+
+    return SqsBatch(
+        EmbedTask,
+        build_batch(settings),
+        source=_queue(settings.embed_queue_url),
+        dead=_queue(settings.embed_dlq_url),
+        notes=DynamoDbReleases(settings.state_table, SystemClock()),
+        observability=Observability("embedding", level=settings.log_level),
+    )
+
+
+def build_batch(  # noqa: PLR0913 - everything around it
+    settings: EmbeddingWorkerSettings,
+    *,
+    index: VectorIndex | None = None,
+    embedder: Embedder | None = None,
+    blobs: BlobStore | None = None,
+    callbacks: Queue | None = None,
+    breakers: BreakerStates | None = None,
+    shelf: VectorShelf | None = None,
+    clock: Clock | None = None,
+) -> EmbedBatch:
+    """Build the worker's batch use case, with a circuit breaker each for the model and the index."""
+    from indexmill.contracts.errors import ErrorCode
+    from indexmill.embedding.classify import OUTAGES
+    from indexmill.embedding.guarded import GuardedEmbedder, GuardedIndex
+    from indexmill.embedding.worker import EmbedBatch
+    from indexmill.platform.breakers import EMBEDDING, INDEX, Breaker
+
+    clock = clock or SystemClock()
+    states = breakers or _breakers(settings.state_table, clock)
+    to_model = Breaker(EMBEDDING, ErrorCode.EMBEDDING_UNAVAILABLE, OUTAGES, states, clock)
+    to_index = Breaker(INDEX, ErrorCode.SEARCH_UNAVAILABLE, OUTAGES, states, clock)
+    return EmbedBatch(
+        index=GuardedIndex(index or _index(_database(settings)), to_index),
+        embedder=GuardedEmbedder(embedder or _embedder(settings, clock), to_model),
+        blobs=blobs or _blobs(settings.bucket_name),
+        callbacks=callbacks or _queue(settings.callbacks_queue_url),
+        shelf=shelf or _shelf(settings.bucket_name),
+        clock=clock,
+        board=_board(settings.state_table, clock),
+    )
 
 
 def _database(settings: EmbeddingSettings, answer_s: float = ANSWER_S) -> Database:
@@ -166,7 +210,7 @@ def _board(table: str, clock: Clock) -> ProgressBoard:
     return DynamoDbProgress(table, clock)
 
 
-def _queue(url: str) -> Queue:
+def _queue(url: str) -> SqsQueue:
     from indexmill.platform.aws.sqs_queue import SqsQueue
 
     return SqsQueue(url)

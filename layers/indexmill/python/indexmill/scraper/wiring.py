@@ -1,25 +1,27 @@
-"""Builds the Scraper: the only place that knows every adapter."""
+"""Composition root of the Scraper: the only place that builds its adapters."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.consumer.settling import SourceQueue
+from indexmill.platform.observability import Observability
 from indexmill.platform.queues import Queue
 from indexmill.platform.security.urls import parse_allowed_hosts
 from indexmill.platform.time.clock import Clock, SystemClock
-from indexmill.scraper.answer import MAX_ANSWER_TEXT_BYTES
-from indexmill.scraper.enqueue import Enqueue
 from indexmill.scraper.ports import Fetcher, Isolation, RobotsCache
 from indexmill.scraper.robots import Robots
 from indexmill.scraper.scrape import INLINE_TEXT_BYTES, ScrapeParts
 from indexmill.scraper.settings import ScraperApiSettings, ScraperSettings, ScraperWorkerSettings
-from indexmill.scraper.worker import ScrapeBatch
 
 if TYPE_CHECKING:
+    from indexmill.contracts.messages import ScrapeTask
     from indexmill.platform.aws.sqs_queue import SqsQueue
+    from indexmill.platform.consumer.sqs_batch import SqsBatch
+    from indexmill.platform.http.app import Handler
+    from indexmill.scraper.api import ScraperApi
+    from indexmill.scraper.worker import ScrapeBatch
 
 
 class Overrides(TypedDict, total=False):
@@ -34,29 +36,53 @@ class Overrides(TypedDict, total=False):
     clock: Clock
 
 
-@dataclass(frozen=True, slots=True)
-class ScraperApi:
-    """What the HTTP function needs: `execute_scrape` with `parts`, and `enqueue`."""
+def build_api(settings: ScraperApiSettings) -> Handler:
+    """Build scraper/api."""
+    from indexmill.platform.http.app import create_app, lambda_handler
+    from indexmill.platform.time.deadline import request_limit
+    from indexmill.scraper.api import routes
 
-    parts: ScrapeParts
-    enqueue: Enqueue
-    timeout_s: float
+    observability = Observability("scraper", level=settings.log_level)
+    limit_s = request_limit(settings.scrape_timeout_s, settings.integration_timeout_seconds)
+    app = create_app("Indexmill Scraper", [routes(build_use_cases(settings), limit_s)], observability)
+    return lambda_handler(app, observability)
 
 
-def build_worker(settings: ScraperWorkerSettings, **overrides: Unpack[Overrides]) -> ScrapeBatch:
-    """Return the batch use case of the scrape queue."""
+def build_use_cases(settings: ScraperApiSettings, **overrides: Unpack[Overrides]) -> ScraperApi:
+    """Build what the routes call."""
+    from indexmill.scraper.api import MAX_ANSWER_TEXT_BYTES, ScraperApi
+    from indexmill.scraper.enqueue import Enqueue
+
+    parts = _parts(settings, overrides, MAX_ANSWER_TEXT_BYTES)
+    queue = overrides.get("queue") or _queue(settings.scrape_queue_url)
+    return ScraperApi(parts, Enqueue(queue, allowed_hosts=parts.allowed_hosts))
+
+
+def build_worker(settings: ScraperWorkerSettings) -> SqsBatch[ScrapeTask]:
+    """Build scraper/worker."""
+    from indexmill.contracts.messages import ScrapeTask
+    from indexmill.platform.aws.dynamodb_delivery_log import DynamoDbReleases
+    from indexmill.platform.consumer.sqs_batch import SqsBatch
+
+    source = _queue(settings.scrape_queue_url)
+    return SqsBatch(
+        ScrapeTask,
+        build_batch(settings, source=source),
+        source=source,
+        dead=_queue(settings.scrape_dlq_url),
+        notes=DynamoDbReleases(settings.state_table, SystemClock()),
+        observability=Observability("scraper", level=settings.log_level),
+    )
+
+
+def build_batch(settings: ScraperWorkerSettings, **overrides: Unpack[Overrides]) -> ScrapeBatch:
+    """Build the worker's batch use case."""
+    from indexmill.scraper.worker import ScrapeBatch
+
     parts = _parts(settings, overrides, INLINE_TEXT_BYTES)
     queue = overrides.get("queue") or _queue(settings.callbacks_queue_url)
     source = overrides.get("source") or _queue(settings.scrape_queue_url)
     return ScrapeBatch(parts, queue, source, timeout_s=settings.scrape_timeout_s)
-
-
-def build_api(settings: ScraperApiSettings, **overrides: Unpack[Overrides]) -> ScraperApi:
-    """Return the use cases of the HTTP routes."""
-    parts = _parts(settings, overrides, MAX_ANSWER_TEXT_BYTES)
-    queue = overrides.get("queue") or _queue(settings.scrape_queue_url)
-    enqueue = Enqueue(queue, allowed_hosts=parts.allowed_hosts)
-    return ScraperApi(parts, enqueue, settings.scrape_timeout_s)
 
 
 def _parts(settings: ScraperSettings, overrides: Overrides, inline_text_bytes: int) -> ScrapeParts:
@@ -101,7 +127,7 @@ def _blobs(bucket: str) -> BlobStore:
     from indexmill.platform.aws.clients import client
     from indexmill.platform.aws.s3_blobs import S3Blobs
 
-    # Blobs are put from several threads, and making a client is not safe there: it is made now.
+    # Every page needs it: made during the cold start, which has more CPU than the first invocation.
     return S3Blobs(bucket, client("s3"))
 
 

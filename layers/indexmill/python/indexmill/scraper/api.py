@@ -1,17 +1,30 @@
-"""The Scraper over HTTP."""
+"""REST endpoints of the Scraper."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Final
+
 from fastapi import APIRouter
 
+from indexmill.contracts.content import Document
+from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.http_scraper import EnqueueResponse, ScrapeRequest, ScrapeResult
 from indexmill.platform.http.app import Caller, RequestId, json_route
 from indexmill.platform.time.deadline import within
-from indexmill.scraper.answer import scrape_result
-from indexmill.scraper.scrape import execute_scrape
-from indexmill.scraper.wiring import ScraperApi
+from indexmill.scraper.enqueue import Enqueue
+from indexmill.scraper.scrape import ScrapeParts, execute_scrape
 
-_MAX_BODY = 256 * 1024
+MAX_ANSWER_TEXT_BYTES: Final = 4 * 1024 * 1024
+_MAX_BODY: Final = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ScraperApi:
+    """Use cases behind the routes."""
+
+    parts: ScrapeParts
+    enqueue: Enqueue
 
 
 def routes(api: ScraperApi, limit_s: float) -> APIRouter:
@@ -37,3 +50,25 @@ def routes(api: ScraperApi, limit_s: float) -> APIRouter:
         return api.enqueue(body, internal=ctx.internal, request_id=request_id)
 
     return router
+
+
+def scrape_result(document: Document, *, job_id: str | None, elapsed_ms: int) -> ScrapeResult:
+    """Return what the caller gets. Raises CallerError(response_too_large) when the text is by reference."""
+    if document.text is None:
+        raise CallerError(
+            ErrorCode.RESPONSE_TOO_LARGE,
+            "The page has more than 4 MiB of text.",
+            hint="Submit the URL with POST /orchestrator/jobs.",
+        )
+    return ScrapeResult(
+        url=document.url,
+        final_url=document.final_url,
+        title=document.title,
+        markdown=document.text,
+        content_type=document.content_type,
+        language=document.language,
+        content_sha256=document.content_sha256,
+        size=document.raw_ref.size if document.raw_ref is not None else 0,
+        elapsed_ms=elapsed_ms,
+        job_id=job_id,
+    )

@@ -1,0 +1,74 @@
+"""REST endpoints of Embedding; reads and writes are deployed as two functions."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from fastapi import APIRouter
+
+from indexmill.contracts.http_embedding import EmbedRequest, EmbedResponse, EnqueueRequest, EnqueueResponse
+from indexmill.contracts.http_search import SearchRequest, SearchResponse
+from indexmill.platform.http.app import Caller, RequestId, json_route
+from indexmill.platform.observability import Observability
+from indexmill.platform.time.deadline import within
+
+if TYPE_CHECKING:
+    from indexmill.embedding.embed_texts import EmbedTexts
+    from indexmill.embedding.enqueue import EnqueueEmbed
+    from indexmill.embedding.search import SearchCorpus
+
+_MAX_BODY: Final = 1024 * 1024
+_MAX_SEARCH_BODY: Final = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class WriteApi:
+    """Use cases behind the write routes."""
+
+    embed: EmbedTexts
+    enqueue: EnqueueEmbed
+
+
+def write_routes(api: WriteApi, limit_s: float) -> APIRouter:
+    """Return the router over `api`; `limit_s` is the longest synchronous embed."""
+    router = APIRouter(prefix="/embedding", route_class=json_route(_MAX_BODY), tags=["embedding"])
+
+    @router.post("/embed", summary="Embed a few texts")
+    async def embed(body: EmbedRequest, ctx: Caller) -> EmbedResponse:
+        """Embed while the caller waits; with `url` the texts become that document's chunks."""
+        work = asyncio.to_thread(api.embed, ctx.caller_id, body, timeout_s=limit_s - 1)
+        return await within(
+            limit_s,
+            work,
+            message="OpenAI round-trip exceeds limit",
+            hint="Use POST /embedding/enqueue, or POST /orchestrator/jobs for a URL.",
+        )
+
+    @router.post("/enqueue", status_code=202, summary="Queue a document's chunks for embedding")
+    async def enqueue(body: EnqueueRequest, ctx: Caller, request_id: RequestId) -> EnqueueResponse:
+        """Queue the chunks; an internal caller's `job_id` is told of the result, without one nobody is."""
+        return api.enqueue(ctx, body, request_id)
+
+    return router
+
+
+def read_routes(search_corpus: SearchCorpus, observability: Observability, limit_s: float) -> APIRouter:
+    """Return the router over `search_corpus`; `limit_s` is the longest search."""
+    router = APIRouter(prefix="/embedding", route_class=json_route(_MAX_SEARCH_BODY), tags=["search"])
+
+    @router.post("/search", summary="Search a corpus")
+    async def search(body: SearchRequest, ctx: Caller) -> SearchResponse:
+        """Return the best chunks for `query` (text) or `query_embedding` (a vector)."""
+        work = asyncio.to_thread(search_corpus, ctx.caller_id, body, timeout_s=limit_s / 2)
+        found = await within(
+            limit_s, work, message="The search took too long.", hint="Try again with a smaller top_k."
+        )
+        observability.seconds("embedding_request_duration", found.query_ms / 1000, operation="read")
+        observability.emit(
+            "corpus_searched", ctx, corpus_name=body.corpus_name or "default", results=len(found.results)
+        )
+        return found
+
+    return router
