@@ -1,4 +1,4 @@
-"""A back end for browsers: serves the page beside it, and passes /api/… on to the gateway with the key.
+"""Back end for browsers: serves the page in this folder and proxies /api/… to the gateway with the key.
 
 `GATEWAY=… KEY=… .venv/bin/python examples/browser/proxy.py`, then open http://127.0.0.1:8321/
 """
@@ -15,7 +15,7 @@ PASSED_BACK = ("Content-Type", "Cache-Control", "ETag", "Retry-After", "X-Reques
 
 
 def make_app(gateway: str, key: str) -> web.Application:
-    """Return the application; everybody who can reach it acts as the key's owner."""
+    """Return the application; every client that can reach it acts as the key's owner."""
 
     async def pass_on(request: web.Request) -> web.Response:
         headers = {name: request.headers[name] for name in PASSED_ON if name in request.headers}
