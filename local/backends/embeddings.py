@@ -49,7 +49,7 @@ _ERRORS: dict[str, tuple[int, str, str, str]] = {
 
 
 @dataclass(slots=True)
-class Mood:
+class FaultMode:
     """Fault mode of the endpoint; `times` counts down to "ok", None is unlimited."""
 
     mode: str = "ok"
@@ -64,7 +64,7 @@ class EmbeddingEndpoint:
     def __init__(self, model: WordLlamaModel, model_id: str = MODEL_ID) -> None:
         self._model = model
         self._model_id = model_id
-        self._mood = Mood()
+        self._fault_mode = FaultMode()
         self._requests = self._inputs = self._tokens = 0
 
     def app(self) -> web.Application:
@@ -78,17 +78,17 @@ class EmbeddingEndpoint:
 
     async def _embeddings(self, request: web.Request) -> web.StreamResponse:
         self._requests += 1
-        mood = self._take_mood()
-        if mood.delay:
-            await asyncio.sleep(mood.delay)
-        if mood.mode in _ERRORS:
-            return _failure(mood)
-        if mood.mode == "garbage":
+        fault = self._next_fault_mode()
+        if fault.delay:
+            await asyncio.sleep(fault.delay)
+        if fault.mode in _ERRORS:
+            return _failure(fault)
+        if fault.mode == "garbage":
             return web.Response(text="<html><title>Bad gateway</title></html>", content_type="text/html")
-        if mood.mode == "down" and request.transport is not None:
+        if fault.mode == "down" and request.transport is not None:
             request.transport.abort()
         try:
-            return self._answer(await request.read(), mood.mode)
+            return self._answer(await request.read(), fault.mode)
         except Refused as refusal:
             return web.json_response(refusal.body, status=refusal.status)
 
@@ -97,36 +97,36 @@ class EmbeddingEndpoint:
             body = json.loads(raw)
         except ValueError as problem:
             raise Refused("We could not parse the JSON body of your request.") from problem
-        wanted = parse_request(body, self._model, self._model_id)
-        vectors = self._model.embed(wanted.token_ids)
-        if wanted.dimensions < self._model.dimensions:
-            vectors = normalised(vectors[:, : wanted.dimensions])
-        self._inputs += len(wanted.token_ids)
-        self._tokens += wanted.tokens
-        order, vectors = _spoilt(vectors, mode)
-        return web.Response(body=self._document(wanted, order, vectors), content_type="application/json")
+        request = parse_request(body, self._model, self._model_id)
+        vectors = self._model.embed(request.token_ids)
+        if request.dimensions < self._model.dimensions:
+            vectors = normalised(vectors[:, : request.dimensions])
+        self._inputs += len(request.token_ids)
+        self._tokens += request.tokens
+        order, vectors = _corrupted(vectors, mode)
+        return web.Response(body=self._document(request, order, vectors), content_type="application/json")
 
-    def _document(self, wanted: EmbeddingRequest, order: list[int], vectors: Vectors) -> bytes:
+    def _document(self, request: EmbeddingRequest, order: list[int], vectors: Vectors) -> bytes:
         """Return the response body.
 
         It is joined from strings: with base64 vectors that is far cheaper than a JSON encoder.
         """
-        encode = _as_base64 if wanted.base64 else _as_floats
+        encode = _as_base64 if request.base64 else _as_floats
         items = ",".join(
             f'{{"object":"embedding","index":{index},"embedding":{text}}}'
             for index, text in zip(order, encode(vectors), strict=True)
         )
-        usage = f'{{"prompt_tokens":{wanted.tokens},"total_tokens":{wanted.tokens}}}'
+        usage = f'{{"prompt_tokens":{request.tokens},"total_tokens":{request.tokens}}}'
         model = json.dumps(self._model_id)
         return f'{{"object":"list","data":[{items}],"model":{model},"usage":{usage}}}'.encode()
 
-    def _take_mood(self) -> Mood:
-        mood = self._mood
-        if mood.times is not None:
-            mood.times -= 1
-            if mood.times <= 0:
-                self._mood = Mood()
-        return mood
+    def _next_fault_mode(self) -> FaultMode:
+        fault = self._fault_mode
+        if fault.times is not None:
+            fault.times -= 1
+            if fault.times <= 0:
+                self._fault_mode = FaultMode()
+        return fault
 
     async def _models(self, _request: web.Request) -> web.Response:
         model = {"id": self._model_id, "object": "model", "created": 0, "owned_by": "indexmill"}
@@ -134,28 +134,28 @@ class EmbeddingEndpoint:
 
     async def _state(self, _request: web.Request) -> web.Response:
         work = {"requests": self._requests, "inputs": self._inputs, "tokens": self._tokens}
-        return web.json_response({"mode": self._mood.mode, "cpu_seconds": time.process_time(), **work})
+        return web.json_response({"mode": self._fault_mode.mode, "cpu_seconds": time.process_time(), **work})
 
     async def _control(self, request: web.Request) -> web.Response:
         try:
-            mood = Mood(**await request.json())
+            fault = FaultMode(**await request.json())
         except (TypeError, ValueError):
-            mood = Mood(mode="?")
-        if mood.mode not in MODES:
+            fault = FaultMode(mode="?")
+        if fault.mode not in MODES:
             return web.json_response(
                 {"detail": f"mode is one of {MODES}, with delay, retry_after, times"}, status=400
             )
-        self._mood = mood
+        self._fault_mode = fault
         return await self._state(request)
 
 
-def _failure(mood: Mood) -> web.Response:
-    status, message, kind, code = _ERRORS[mood.mode]
-    headers = {} if mood.retry_after is None else {"Retry-After": f"{mood.retry_after:g}"}
+def _failure(fault: FaultMode) -> web.Response:
+    status, message, kind, code = _ERRORS[fault.mode]
+    headers = {} if fault.retry_after is None else {"Retry-After": f"{fault.retry_after:g}"}
     return web.json_response(error_body(message, kind, code=code), status=status, headers=headers)
 
 
-def _spoilt(vectors: Vectors, mode: str) -> tuple[list[int], Vectors]:
+def _corrupted(vectors: Vectors, mode: str) -> tuple[list[int], Vectors]:
     """Return the items' indices and vectors in response order, with the fault of `mode` applied."""
     order = list(range(len(vectors)))
     match mode:

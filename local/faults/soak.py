@@ -26,7 +26,7 @@ CORPUS: Final = "soak"
 _KILLED: Final = ("Orchestrator*/*", "ScraperWorker/*", "ChunkingApi/*", "EmbeddingWorker/*")
 _INJECTED: Final = ("worker_crashed", "timed_out")
 """Error codes that the kills themselves cause."""
-_MOODS: Final = ("429", "500", "503", "garbage", "wrong_count", "nan", "down")
+_ENDPOINT_MODES: Final = ("429", "500", "503", "garbage", "wrong_count", "nan", "down")
 _LOOK_S: Final = 0.5
 _LARGE_ONE_IN: Final = 25
 
@@ -45,9 +45,9 @@ class Plan:
     """Probability per external call of a function: with this, about one in thirty invocations."""
     postgres_every_s: float = 40.0
     """Interval between SIGKILLs of the database server; below 15 s the stack reaches its restart limit."""
-    moods_every_s: float = 60.0
-    """The embedding endpoint fails for a few requests, and for at most `mood_s`."""
-    mood_s: float = 3.0
+    endpoint_faults_every_s: float = 60.0
+    """The embedding endpoint fails for a few requests, and for at most `endpoint_fault_s`."""
+    endpoint_fault_s: float = 3.0
     sweep_every_s: float = 10.0
     """Interval of extra sweeps: then an open breaker does not delay jobs by a whole minute."""
     open_jobs: int = 120
@@ -68,7 +68,7 @@ class Counts:
     open: int = 0
     kills: int = 0
     postgres: int = 0
-    moods: int = 0
+    endpoint_faults: int = 0
     seconds: float = 0.0
 
 
@@ -97,7 +97,7 @@ class Soak:
         self._random = random.Random(plan.seed)  # noqa: S311 - no cryptography
         self._counts = Counts()
         self._pages = 0
-        self._spoilt_until = 0.0
+        self._broken_until = 0.0
 
     def run(self) -> Outcome:
         """Inject faults, remove them, wait until the stack is idle, and check it."""
@@ -106,19 +106,19 @@ class Soak:
         self._arm()
         began = looked = time.monotonic()
         postgres_at = began + plan.postgres_every_s
-        mood_at = began + plan.moods_every_s
+        endpoint_fault_at = began + plan.endpoint_faults_every_s
         sweep_at = began + plan.sweep_every_s
         while not self._is_enough() and (now := time.monotonic()) - began < plan.minutes * 60:
             if now > postgres_at:
                 self._kill_postgres()
                 postgres_at = now + plan.postgres_every_s
-            if now > mood_at:
-                self._spoil_embeddings()
+            if now > endpoint_fault_at:
+                self._break_embeddings()
                 # Not in step with an open breaker's probes, or each of them would fail.
-                mood_at = now + plan.moods_every_s * self._random.uniform(0.5, 1.5)
-            if self._spoilt_until and now > self._spoilt_until:
-                self._mood({"mode": "ok"})
-                self._spoilt_until = 0.0
+                endpoint_fault_at = now + plan.endpoint_faults_every_s * self._random.uniform(0.5, 1.5)
+            if self._broken_until and now > self._broken_until:
+                self._set_endpoint_mode({"mode": "ok"})
+                self._broken_until = 0.0
             if now > sweep_at:
                 self._sweep()
                 sweep_at = now + plan.sweep_every_s
@@ -148,7 +148,7 @@ class Soak:
 
     def _heal(self) -> None:
         self._cloud.control.arm()
-        self._mood({"mode": "ok"})
+        self._set_endpoint_mode({"mode": "ok"})
 
     def _submit(self) -> None:
         self._pages += 1
@@ -188,16 +188,18 @@ class Soak:
         with contextlib.suppress(httpx.HTTPError, RuntimeError):
             self._cloud.sweep()
 
-    def _spoil_embeddings(self) -> None:
-        self._mood({"mode": self._random.choice(_MOODS), "times": self._random.randint(1, 3)})
+    def _break_embeddings(self) -> None:
+        self._set_endpoint_mode(
+            {"mode": self._random.choice(_ENDPOINT_MODES), "times": self._random.randint(1, 3)}
+        )
         # Limited by requests alone, an open breaker, which probes once in 30 s, would fail for minutes.
-        self._spoilt_until = time.monotonic() + self._plan.mood_s
-        self._counts.moods += 1
+        self._broken_until = time.monotonic() + self._plan.endpoint_fault_s
+        self._counts.endpoint_faults += 1
 
-    def _mood(self, mood: dict[str, object]) -> None:
+    def _set_endpoint_mode(self, fault: dict[str, object]) -> None:
         base = str(self._cloud.info["embeddings"]).removesuffix("/v1")
         with contextlib.suppress(httpx.HTTPError):
-            httpx.post(f"{base}/control", json=mood, timeout=10.0)
+            httpx.post(f"{base}/control", json=fault, timeout=10.0)
 
     def _judge(self) -> Outcome:
         began = time.monotonic()

@@ -10,7 +10,7 @@ def line(plan: Plan, counts: Counts) -> str:
     return (
         f"{counts.seconds:5.0f} s  accepted {len(counts.accepted)}/{plan.jobs}  under way {counts.open}"
         f"  killed {counts.kills}/{plan.kills}  database killed {counts.postgres}"
-        f"  model spoilt {counts.moods}  refused and sent again {counts.refused}"
+        f"  endpoint faults {counts.endpoint_faults}  refused and sent again {counts.refused}"
     )
 
 
@@ -22,7 +22,7 @@ def lines(outcome: Outcome) -> list[str]:
         f" ({outcome.counts.refused} submits had no answer or an error)",
         f"{outcome.counts.kills} processes of functions killed"
         f" ({figures['kills_percent_of_invocations']:.1f} % of invocations), the database"
-        f" {outcome.counts.postgres} times, the model spoilt {outcome.counts.moods} times",
+        f" {outcome.counts.postgres} times, {outcome.counts.endpoint_faults} endpoint faults",
         f"quiet {outcome.quiet_after_s:.0f} s after the last fault"
         if outcome.quiet
         else "it never became quiet",

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from local.metrics.exposition import CONTENT_TYPE
 from local.metrics.telemetry import Telemetry
-from local.triggers.schedule import Mood, Schedule
+from local.triggers.schedule import FaultMode, Schedule
 
 _SCHEDULES = "/schedules/"
 
@@ -63,7 +63,7 @@ class ControlApi:
             wish = await request.json()
             fire = wish.pop("fire", False)
             if wish:
-                schedule.set_mood(Mood(**wish))
+                schedule.set_fault_mode(FaultMode(**wish))
         except (AttributeError, TypeError, ValueError) as error:
             return _answer({"detail": f"{error}; there are mode, times, delay and fire"}, 400)
         if fire:

@@ -1,7 +1,7 @@
 """Schedule: invokes a function at its times with EventBridge's event, without overlap.
 
 EventBridge delivers at least once, at about the time. Each deviation that this allows can be injected: see
-`Mood`.
+`FaultMode`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Rate:
 
 
 @dataclass(slots=True)
-class Mood:
+class FaultMode:
     """Fault mode of a schedule: two concurrent invocations with one event, `delay` seconds late, or none.
 
     `times` counts firings down to "ok", None is unlimited.
@@ -89,7 +89,7 @@ class Schedule:
         self._timer: asyncio.Task[None] | None = None
         self._firings: set[asyncio.Task[None]] = set()
         self._busy = asyncio.Lock()
-        self._mood = Mood()
+        self._fault_mode = FaultMode()
         self._due: datetime | None = None
         self.enabled = spec.enabled
         self.fired = 0
@@ -112,21 +112,21 @@ class Schedule:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def set_mood(self, mood: Mood) -> None:
+    def set_fault_mode(self, fault: FaultMode) -> None:
         """Apply this mode from the next firing on. Raises ValueError for an invalid one."""
-        if mood.mode not in MODES:
+        if fault.mode not in MODES:
             raise ValueError(f"mode is one of {', '.join(MODES)}")
-        if not (mood.times is None or isinstance(mood.times, int)) or not 0 <= float(mood.delay) <= 86400:
+        if not (fault.times is None or isinstance(fault.times, int)) or not 0 <= float(fault.delay) <= 86400:
             raise ValueError("times is a number or null, delay 0 to 86400 seconds")
-        self._mood = mood
+        self._fault_mode = fault
 
     def fire(self, at: datetime | None = None) -> asyncio.Task[None]:
         """Start a firing that is due `at` (default: now) in the current mode; the task ends with it.
 
         It waits for one that is in flight.
         """
-        mood = self._take_mood()
-        firing = asyncio.create_task(self._fire(at or self._clock.now(), mood))
+        fault = self._next_fault_mode()
+        firing = asyncio.create_task(self._fire(at or self._clock.now(), fault))
         self._firings.add(firing)
         firing.add_done_callback(self._firings.discard)
         return firing
@@ -137,7 +137,7 @@ class Schedule:
             "fired": self.fired,
             "failures": self.failures,
             "missed": self.missed,
-            "mode": self._mood.mode,
+            "mode": self._fault_mode.mode,
             "next": _text(self._due) if self._due is not None and self.enabled else None,
         }
 
@@ -152,23 +152,23 @@ class Schedule:
             self._due = times.after(max(self._due, self._clock.now()))
         log.warning("%s is never due again", self.spec.logical_id)
 
-    def _take_mood(self) -> Mood:
-        mood = self._mood
-        if mood.times is not None:
-            mood.times -= 1
-            if mood.times <= 0:
-                self._mood = Mood()
-        return mood
+    def _next_fault_mode(self) -> FaultMode:
+        fault = self._fault_mode
+        if fault.times is not None:
+            fault.times -= 1
+            if fault.times <= 0:
+                self._fault_mode = FaultMode()
+        return fault
 
-    async def _fire(self, at: datetime, mood: Mood) -> None:
-        if mood.mode == "missed":
+    async def _fire(self, at: datetime, fault: FaultMode) -> None:
+        if fault.mode == "missed":
             self.missed += 1
             return
         event = self._event(at)
-        if mood.mode == "late":
-            await self._clock.sleep(mood.delay)
+        if fault.mode == "late":
+            await self._clock.sleep(fault.delay)
         async with self._busy:
-            await asyncio.gather(*(self._invoke(event) for _ in range(2 if mood.mode == "twice" else 1)))
+            await asyncio.gather(*(self._invoke(event) for _ in range(2 if fault.mode == "twice" else 1)))
 
     async def _invoke(self, event: bytes) -> None:
         self.fired += 1

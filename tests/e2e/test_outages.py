@@ -29,7 +29,7 @@ def rough_client(rough_stack: RunningStack) -> Iterator[Client]:
             yield opened
     finally:
         for stand_in in ("membership", "embeddings"):
-            rough_stack.set_mood(stand_in, mode="ok")
+            rough_stack.set_fault_mode(stand_in, mode="ok")
 
 
 def accepted(caller: httpx.Client, url: str) -> str | None:
@@ -66,19 +66,19 @@ def swept(stack: RunningStack, client: Client, job_id: str) -> Job | None:
 @pytest.mark.fault("F47")
 def test_known_keys_work_while_membership_is_away(rough_stack: RunningStack, rough_client: Client) -> None:
     rough_client.list(limit=1)
-    rough_stack.set_mood("membership", mode="down")
+    rough_stack.set_fault_mode("membership", mode="down")
     with rough_stack.http(rough_stack.other_api_key) as unknown:
         answer = unknown.get("/orchestrator/jobs")
         error = answer.json()["error"]
         assert (answer.status_code, error["code"]) == (503, "auth_unavailable")
         assert answer.headers["Retry-After"] == str(error["retry_after"])
         assert index(rough_client, rough_stack.site + PAGE, CORPUS).status == "done"
-        rough_stack.set_mood("membership", mode="ok")
+        rough_stack.set_fault_mode("membership", mode="ok")
         assert unknown.get("/orchestrator/jobs").status_code == 200
 
 
 def test_a_job_waits_while_nothing_can_be_embedded(rough_stack: RunningStack, rough_client: Client) -> None:
-    rough_stack.set_mood("embeddings", mode="503")
+    rough_stack.set_fault_mode("embeddings", mode="503")
     asked = rough_stack.stand_in_state("embeddings")["requests"]
     job_id = rough_client.submit(f"{rough_stack.site}/visit/opening-hours.html", CORPUS).job_id
     eventually(lambda: rough_stack.stand_in_state("embeddings")["requests"] > asked, "the endpoint was asked")
@@ -86,7 +86,7 @@ def test_a_job_waits_while_nothing_can_be_embedded(rough_stack: RunningStack, ro
         answer = caller.post("/embedding/search", json={"query": "open", "corpus_name": CORPUS})
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "embedding_unavailable")
     eventually(lambda: rough_client.get(job_id).status == "embedding", "its vectors are waited for")
-    rough_stack.set_mood("embeddings", mode="ok")
+    rough_stack.set_fault_mode("embeddings", mode="ok")
     job = eventually(lambda: swept(rough_stack, rough_client, job_id), "the job goes on", 60)
     assert (job.status, job.attempt) == ("done", 1)
     assert job.document_id in {

@@ -241,13 +241,13 @@ def test_a_long_document_shows_how_far_it_is(rough_stack: RunningStack) -> None:
     """On the stack that is short of time: its windows last half a second, so the stream is many answers."""
     with rough_stack.client() as client, rough_stack.http(rough_stack.ops_key) as ops:
         job_id = slow_job(rough_stack, client, 60)
-        rough_stack.set_mood("embeddings", mode="ok", delay=1.0)
+        rough_stack.set_fault_mode("embeddings", mode="ok", delay=1.0)
         try:
             report = {"stage": "scraping", "status": "success", "result": {"text": LONG_TEXT}}
             ops.post(f"/orchestrator/jobs/{job_id}/complete", json=report).raise_for_status()
             seen = list(client.stream(job_id, 60))
         finally:
-            rough_stack.set_mood("embeddings", mode="ok", delay=0.0)
+            rough_stack.set_fault_mode("embeddings", mode="ok", delay=0.0)
     assert seen[-1].status == "done"
     assert seen[-1].progress.chunks_total is None
     shown = [job.progress for job in seen if job.progress.chunks_done]

@@ -113,11 +113,11 @@ class Run:
 
     def open_breaker(self) -> None:
         """Make the embedding endpoint ill until its breaker is open, then well again."""
-        self.arena.stack.set_mood("embeddings", mode="503")
+        self.arena.stack.set_fault_mode("embeddings", mode="503")
         try:
             eventually(lambda: self.goes_on() and self._is_open(), "the breaker is open", 90)
         finally:
-            self.arena.stack.set_mood("embeddings", mode="ok")
+            self.arena.stack.set_fault_mode("embeddings", mode="ok")
 
     def _is_open(self) -> bool:
         table = self.arena.stack.resources["StateTable"]

@@ -75,10 +75,10 @@ class RunningStack:
         """Return how often a service was started again."""
         return int(self.status()["services"][service]["restarts"])
 
-    def set_mood(self, stand_in: str, **mood: Any) -> None:
+    def set_fault_mode(self, stand_in: str, **fault: Any) -> None:
         """Make the `membership` or `embeddings` stand-in misbehave, or well again."""
         base = str(getattr(self, stand_in)).removesuffix("/v1")
-        httpx.post(f"{base}/control", json=mood, timeout=10.0).raise_for_status()
+        httpx.post(f"{base}/control", json=fault, timeout=10.0).raise_for_status()
 
     def disturb(self, schedule: str, **wish: Any) -> None:
         """Make a schedule fire twice, late or not at all (`mode`, `times`, `delay`), or now (`fire`)."""

@@ -11,7 +11,7 @@ import pytest
 
 from local.template.cron import parse_cron
 from local.template.spec import ScheduleSpec
-from local.triggers.schedule import Clock, Mood, Schedule
+from local.triggers.schedule import Clock, FaultMode, Schedule
 from tests.integration.triggers.harness import ACCOUNT, REGION, Timer, until
 
 SPEED = 600
@@ -66,7 +66,7 @@ async def test_after_a_sleep_it_fires_once_for_all_that_was_slept_through() -> N
 async def test_a_late_event_keeps_its_time_and_may_come_after_a_later_one() -> None:
     invoker, clock = Timer(), FastClock(datetime(2027, 1, 1, 11, 59, 0, tzinfo=UTC))
     schedule = make(invoker, "0/2 * * * ? *", clock)
-    schedule.set_mood(Mood("late", times=1, delay=180))
+    schedule.set_fault_mode(FaultMode("late", times=1, delay=180))
     await schedule.start()
     await until(lambda: len(invoker.payloads) == 2)
     await schedule.stop()

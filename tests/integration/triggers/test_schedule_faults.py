@@ -17,7 +17,7 @@ import pytest_asyncio
 from local.metrics.telemetry import Telemetry
 from local.stack.control import ControlApi
 from local.template.spec import ScheduleSpec
-from local.triggers.schedule import Mood, Schedule
+from local.triggers.schedule import FaultMode, Schedule
 from tests.integration.triggers.harness import ACCOUNT, REGION, Timer, until
 
 
@@ -29,7 +29,7 @@ def make(invoker: Timer, every_s: float = 60.0) -> Schedule:
 async def test_a_duplicate_is_the_same_event_at_the_same_time() -> None:
     invoker = Timer(seconds=0.05)
     schedule = make(invoker)
-    schedule.set_mood(Mood("twice", times=1))
+    schedule.set_fault_mode(FaultMode("twice", times=1))
     await schedule.fire()
     assert (invoker.most_running, schedule.fired) == (2, 2)
     assert invoker.payloads[0] == invoker.payloads[1], "EventBridge's duplicates have one id"
@@ -40,17 +40,17 @@ async def test_a_duplicate_is_the_same_event_at_the_same_time() -> None:
 async def test_a_late_event_comes_late_and_tells_when_it_was_due() -> None:
     invoker = Timer()
     schedule = make(invoker)
-    schedule.set_mood(Mood("late", delay=0.3))
+    schedule.set_fault_mode(FaultMode("late", delay=0.3))
     began = time.monotonic()
     await schedule.fire(datetime(2027, 1, 1, 12, tzinfo=UTC))
     assert invoker.starts[0] - began >= 0.3
     assert json.loads(invoker.payloads[0])["time"] == "2027-01-01T12:00:00Z"
 
 
-async def test_missed_firings_are_counted_and_end_with_the_mood() -> None:
+async def test_missed_firings_are_counted_and_end_with_the_fault_mode() -> None:
     invoker = Timer()
     schedule = make(invoker, 0.04)
-    schedule.set_mood(Mood("missed", times=3))
+    schedule.set_fault_mode(FaultMode("missed", times=3))
     await schedule.start()
     await until(lambda: invoker.starts)
     await schedule.stop()
@@ -61,7 +61,7 @@ async def test_missed_firings_are_counted_and_end_with_the_mood() -> None:
 async def test_a_late_event_is_forgotten_when_the_schedule_stops() -> None:
     invoker = Timer()
     schedule = make(invoker)
-    schedule.set_mood(Mood("late", delay=0.2))
+    schedule.set_fault_mode(FaultMode("late", delay=0.2))
     firing = schedule.fire()
     await asyncio.sleep(0)
     await schedule.stop()
@@ -99,7 +99,7 @@ async def outside() -> AsyncIterator[Outside]:
 
 async def test_a_schedule_is_fired_and_disturbed_from_outside(outside: Outside) -> None:
     assert (await outside.wish(mode="twice", times=1))["mode"] == "twice"
-    assert outside.invoker.starts == [], "a mood alone fires nothing"
+    assert outside.invoker.starts == [], "a fault mode alone fires nothing"
     await outside.wish(fire=True)
     await until(lambda: outside.schedule.fired == 2)
     assert (await outside.wish())["mode"] == "ok"
