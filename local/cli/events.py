@@ -20,7 +20,7 @@ from local.cli.terminal import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from local.cli.samples import Surroundings
+    from local.cli.samples import SampleContext
 
 
 def run(
@@ -54,21 +54,21 @@ def run(
         return
     if name not in SAMPLES:
         raise Failure(f"there is no event {name}; there are {', '.join(NAMES)}", EXIT_USAGE)
-    event = sample(name, _surroundings(state))
+    event = sample(name, _context(state))
     if as_json:
         print_json(event)
     else:
         typer.echo(json.dumps(event, indent=2, ensure_ascii=False))
 
 
-def _surroundings(state: Path) -> Surroundings:
-    from local.cli.samples import Surroundings
+def _context(state: Path) -> SampleContext:
+    from local.cli.samples import SampleContext
     from local.stack.detached import find
 
     info = find(state)
     if info is None:
-        return Surroundings()
-    return Surroundings(
+        return SampleContext()
+    return SampleContext(
         region=info["region"],
         account_id=info["account_id"],
         page=f"{info['site']}/index.html",

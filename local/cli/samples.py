@@ -18,7 +18,7 @@ _TEXT: Final = "# Opening hours\n\nThe reading room is open from nine to five, a
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class SampleContext:
     """Values of the stack that events mention; the defaults are for no stack."""
 
     region: str = "eu-west-1"
@@ -35,38 +35,38 @@ class Sample:
 
     function: str
     about: str
-    build: Callable[[Surroundings], Mapping[str, Any]]
+    build: Callable[[SampleContext], Mapping[str, Any]]
 
 
-def sample(name: str, around: Surroundings) -> Mapping[str, Any]:
+def sample(name: str, context: SampleContext) -> Mapping[str, Any]:
     """Return the event of this name; KeyError for an unknown one."""
-    return SAMPLES[name].build(around)
+    return SAMPLES[name].build(context)
 
 
-def _api(around: Surroundings) -> Mapping[str, Any]:
+def _api(context: SampleContext) -> Mapping[str, Any]:
     from indexmill.contracts.http_jobs import SubmitRequest
 
-    builder, exchange, match, headers = _request(around)
+    builder, exchange, match, headers = _request(context)
     claims = {
-        "caller_id": _caller(around),
+        "caller_id": _caller(context),
         "caller_type": "user",
         "tier": "",
         "scopes": "",
         "internal": "false",
     }
     exchange.authorizer = {"principalId": claims["caller_id"], **claims}
-    body = SubmitRequest(url=around.page, corpus_name=_CORPUS).model_dump_json(exclude_none=True)
+    body = SubmitRequest(url=context.page, corpus_name=_CORPUS).model_dump_json(exclude_none=True)
     event: Mapping[str, Any] = builder.proxy_event(exchange, match, headers, body.encode())
     return event
 
 
-def _authorizer(around: Surroundings) -> Mapping[str, Any]:
-    builder, exchange, match, headers = _request(around)
+def _authorizer(context: SampleContext) -> Mapping[str, Any]:
+    builder, exchange, match, headers = _request(context)
     event: Mapping[str, Any] = builder.authorizer_event(exchange, match, headers)
     return event
 
 
-def _request(around: Surroundings) -> tuple[Any, Any, Any, Any]:
+def _request(context: SampleContext) -> tuple[Any, Any, Any, Any]:
     """Return a POST /orchestrator/jobs request, as the front reads it."""
     from local.front.events import EventBuilder, Headers
     from local.front.exchange import ApiIdentity, Exchange, new_ids, new_trace_id
@@ -77,7 +77,7 @@ def _request(around: Surroundings) -> tuple[Any, Any, Any, Any]:
     request_id, extended = new_ids()
     path = "/orchestrator/jobs"
     exchange = Exchange(
-        api=ApiIdentity(around.account_id, "local", around.region, around.stage),
+        api=ApiIdentity(context.account_id, "local", context.region, context.stage),
         request_id=request_id,
         extended_request_id=extended,
         trace_id=new_trace_id(at),
@@ -94,31 +94,31 @@ def _request(around: Surroundings) -> tuple[Any, Any, Any, Any]:
         resource_id=resource_id(path),
     )
     headers = Headers()
-    for header, value in (("X-API-Key", around.api_key), ("Content-Type", "application/json")):
+    for header, value in (("X-API-Key", context.api_key), ("Content-Type", "application/json")):
         headers.add(header, value)
     match = Match(RouteSpec("POST", path, "OrchestratorApi"), resource_id(path), {})
     return EventBuilder("local"), exchange, match, headers
 
 
-def _scrape(around: Surroundings) -> Mapping[str, Any]:
+def _scrape(context: SampleContext) -> Mapping[str, Any]:
     from indexmill.contracts.messages import ScrapeTask
 
     # Without a job id no result is sent: the Orchestrator would not know an invented job.
-    return _queued(around, "ScrapeQueue", ScrapeTask(message_id=str(uuid.uuid4()), url=around.page))
+    return _queued(context, "ScrapeQueue", ScrapeTask(message_id=str(uuid.uuid4()), url=context.page))
 
 
-def _embed(around: Surroundings) -> Mapping[str, Any]:
+def _embed(context: SampleContext) -> Mapping[str, Any]:
     from indexmill.contracts.content import Chunk
     from indexmill.contracts.identity import corpus_key, document_id
     from indexmill.contracts.messages import EmbedTask, Target
 
-    key = corpus_key(_caller(around), _CORPUS)
+    key = corpus_key(_caller(context), _CORPUS)
     target = Target(
-        caller_id=_caller(around),
+        caller_id=_caller(context),
         corpus_name=_CORPUS,
         corpus_key=key,
-        document_id=document_id(key, around.page),
-        url=around.page,
+        document_id=document_id(key, context.page),
+        url=context.page,
     )
     body = _TEXT.partition("\n\n")[2]
     chunk = Chunk(ordinal=0, text=body, context="Opening hours", start=17, end=17 + len(body), tokens=20)
@@ -131,10 +131,10 @@ def _embed(around: Surroundings) -> Mapping[str, Any]:
         chunks=[chunk],
         chunk_count=1,
     )
-    return _queued(around, "EmbedQueue", task)
+    return _queued(context, "EmbedQueue", task)
 
 
-def _callbacks(around: Surroundings) -> Mapping[str, Any]:
+def _callbacks(context: SampleContext) -> Mapping[str, Any]:
     from indexmill.contracts.messages import StageFailure, StageResult
 
     result = StageResult(
@@ -145,17 +145,17 @@ def _callbacks(around: Surroundings) -> Mapping[str, Any]:
         failure=StageFailure(code="http_404", message="There is no such page"),
         elapsed_ms=12,
     )
-    return _queued(around, "CallbacksQueue", result)
+    return _queued(context, "CallbacksQueue", result)
 
 
-def _schedule(around: Surroundings) -> Mapping[str, Any]:
+def _schedule(context: SampleContext) -> Mapping[str, Any]:
     from local.triggers.schedule import scheduled_event
 
     rule = "OrchestratorSweeperEveryMinute"
-    return scheduled_event(rule, around.region, around.account_id, datetime.now(UTC))
+    return scheduled_event(rule, context.region, context.account_id, datetime.now(UTC))
 
 
-def _chunk_call(_around: Surroundings) -> Mapping[str, Any]:
+def _chunk_call(_context: SampleContext) -> Mapping[str, Any]:
     from indexmill.contracts.content import INLINE_LIMIT_BYTES
     from indexmill.contracts.messages import ChunkCall, ChunkItem
 
@@ -164,7 +164,7 @@ def _chunk_call(_around: Surroundings) -> Mapping[str, Any]:
     return event
 
 
-def _queued(around: Surroundings, queue: str, message: BaseModel) -> Mapping[str, Any]:
+def _queued(context: SampleContext, queue: str, message: BaseModel) -> Mapping[str, Any]:
     """Return the message as its event source delivers it."""
     from indexmill.contracts.messages import write
     from local.triggers.sqs_events import record
@@ -179,18 +179,18 @@ def _queued(around: Surroundings, queue: str, message: BaseModel) -> Mapping[str
         "Attributes": {
             "ApproximateReceiveCount": "1",
             "SentTimestamp": now,
-            "SenderId": around.account_id,
+            "SenderId": context.account_id,
             "ApproximateFirstReceiveTimestamp": now,
         },
     }
-    arn = f"arn:aws:sqs:{around.region}:{around.account_id}:indexmill-{queue}"
-    return {"Records": [record(received, arn, around.region)]}
+    arn = f"arn:aws:sqs:{context.region}:{context.account_id}:indexmill-{queue}"
+    return {"Records": [record(received, arn, context.region)]}
 
 
-def _caller(around: Surroundings) -> str:
+def _caller(context: SampleContext) -> str:
     from indexmill.contracts.identity import key_hash
 
-    return key_hash(around.api_key)
+    return key_hash(context.api_key)
 
 
 SAMPLES: Final[Mapping[str, Sample]] = {

@@ -21,7 +21,7 @@ from local.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from local.trace.waiting import Surroundings
+    from local.trace.waiting import StackStatus
 
 _TIMEOUT_S = 5.0
 
@@ -62,20 +62,20 @@ def run(
         chosen = Selection(job=records.job["id"]).choose(logs.new())
     finally:
         logs.close()
-    found = timeline(records, chosen, _surroundings(info["control"], records.read_at))
+    found = timeline(records, chosen, _stack_status(info["control"], records.read_at))
     if as_json:
         print_json(show.as_json(found))
     else:
         show.show(console(), found)
 
 
-def _surroundings(control: str, now: datetime) -> Surroundings:
+def _stack_status(control: str, now: datetime) -> StackStatus:
     """Return the running stack's status of its queues; empty when it does not answer, which is no error."""
-    from local.trace.waiting import Surroundings
+    from local.trace.waiting import StackStatus
 
     try:
         with urlopen(f"{control}/status", timeout=_TIMEOUT_S) as answer:  # noqa: S310 - our own loopback port
             found = json.load(answer)
     except (OSError, ValueError):
-        return Surroundings()
-    return Surroundings(now - timedelta(seconds=found["up_s"]), found.get("sources", {}))
+        return StackStatus()
+    return StackStatus(now - timedelta(seconds=found["up_s"]), found.get("sources", {}))

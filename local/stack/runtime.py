@@ -32,7 +32,7 @@ _PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class RuntimeConfig:
     """Addresses and names that functions are given."""
 
     aws_endpoint: str
@@ -75,14 +75,14 @@ class Runtime:
         cloud: CloudSpec,
         ids: Mapping[str, str],
         arns: Mapping[str, str],
-        around: Surroundings,
+        config: RuntimeConfig,
     ) -> None:
-        self._around = around
+        self._config = config
         self.host = host
         # The signer and the verifier get the same key; nothing else needs it.
         literals = {"STREAM_TOKEN_KEY": secrets.token_hex(32)}
         functions = [
-            with_secrets(function, {**literals, "DATABASE_URL": _login(function, around.database_url)})
+            with_secrets(function, {**literals, "DATABASE_URL": _login(function, config.database_url)})
             for function in cloud.functions
         ]
         host.add(functions)
@@ -98,20 +98,20 @@ class Runtime:
                 ids[source.queue],
                 arns[source.queue],
                 self.host,
-                around.aws_endpoint,
-                region=around.region,
+                config.aws_endpoint,
+                region=config.region,
                 function_timeout_s=timeouts[source.function],
-                prompt_long_polls=around.prompt_long_polls,
-                client=_faulty(around, ids[source.queue]),
+                prompt_long_polls=config.prompt_long_polls,
+                client=_faulty(config, ids[source.queue]),
             )
             for source in cloud.sources
         ]
         self.schedules = {
-            name: Schedule(schedule, self.host, region=around.region, account_id=around.account_id)
+            name: Schedule(schedule, self.host, region=config.region, account_id=config.account_id)
             for name, schedule in by_name(cloud.schedules).items()
         }
         """By name; their fault modes can be set."""
-        control = switch.control_of(around.logs.parent)
+        control = switch.control_of(config.logs.parent)
         self._proxies = Proxies(control) if control else None
         self.gateway = ""
         self.invoke_endpoint = ""
@@ -119,7 +119,7 @@ class Runtime:
     async def start(self) -> None:
         """Start everything; sets `gateway` and `invoke_endpoint`."""
         self.invoke_endpoint = await self._invoke_api.start()
-        endpoints = {"AWS_ENDPOINT_URL": self._around.aws_endpoint}
+        endpoints = {"AWS_ENDPOINT_URL": self._config.aws_endpoint}
         self.host.update_environment({**endpoints, "AWS_ENDPOINT_URL_LAMBDA": self.invoke_endpoint})
         if self._proxies is not None:
             self.host.add(await self._proxies.start(list(self.host.functions.values())))
@@ -165,10 +165,10 @@ class Runtime:
         return RestFront(
             cloud.api,
             self.host,
-            account_id=self._around.account_id,
-            region=self._around.region,
-            access_log=self._around.logs / "access.jsonl",
-            port=self._around.port,
+            account_id=self._config.account_id,
+            region=self._config.region,
+            access_log=self._config.logs / "access.jsonl",
+            port=self._config.port,
             options=FrontOptions(binary_media_types=cloud.binary_media_types, throttles=cloud.throttles),
         )
 
@@ -184,12 +184,12 @@ def with_secrets(function: FunctionSpec, literals: Mapping[str, str]) -> Functio
     return replace(function, environment={**function.environment, **named})
 
 
-def _faulty(around: Surroundings, queue_url: str) -> FaultySqsClient | None:
+def _faulty(config: RuntimeConfig, queue_url: str) -> FaultySqsClient | None:
     """Return a client with injected faults where faults are enabled."""
-    control = switch.control_of(around.logs.parent)
+    control = switch.control_of(config.logs.parent)
     if control is None:
         return None
-    return FaultySqsClient(around.aws_endpoint, queue_url, region=around.region, control=control)
+    return FaultySqsClient(config.aws_endpoint, queue_url, region=config.region, control=control)
 
 
 def python_differences(functions: Iterable[FunctionSpec], here: str = _PYTHON) -> list[str]:

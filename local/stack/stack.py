@@ -19,7 +19,7 @@ from local.metrics.telemetry import Telemetry
 from local.stack.control import ControlApi
 from local.stack.gateway_port import GatewayPort
 from local.stack.preparation import REPOSITORY, Preparation
-from local.stack.runtime import Runtime, Surroundings, make_host
+from local.stack.runtime import Runtime, RuntimeConfig, make_host
 from local.stack.services import Aws, GaveUp, Keeper, Postgres, Service
 from local.stack.stand_ins import StandIns
 from local.stack.state import StateFolder
@@ -206,7 +206,7 @@ class Stack:
         base.aws.save()
         await started[base.postgres.name]
         gateway = GatewayPort(self._state, options.port)
-        around = Surroundings(
+        config = RuntimeConfig(
             aws_endpoint=base.aws.endpoint,
             prompt_long_polls=base.aws.prompt_long_polls,
             database_url=base.postgres.url,
@@ -216,7 +216,7 @@ class Stack:
             port=gateway.number,
         )
         await started[_HOST]
-        runtime = self._runtime = Runtime(base.host, template.cloud(ids, arns), ids, arns, around)
+        runtime = self._runtime = Runtime(base.host, template.cloud(ids, arns), ids, arns, config)
         await asyncio.gather(
             preparation.migrate(base.postgres.url, options.template.parent / "sql"), runtime.start()
         )

@@ -11,7 +11,7 @@ from local.logbook.records import Record
 from local.logbook.show import values
 from local.trace.database import JobRecords, Row
 from local.trace.invocations import Run, moment, runs
-from local.trace.waiting import COORDINATOR, ENDS, Surroundings, seconds, waits
+from local.trace.waiting import COORDINATOR, ENDS, StackStatus, seconds, waits
 
 _HIDDEN: Final = frozenset(
     {"level", "location", "message", "timestamp", "service", "xray_trace_id", "job_id", "caller_id"}
@@ -65,14 +65,14 @@ class Timeline:
     """Reasons for the job's current state, in sentences."""
 
 
-def timeline(records: JobRecords, log: Sequence[Record], around: Surroundings | None = None) -> Timeline:
+def timeline(records: JobRecords, log: Sequence[Record], stack: StackStatus | None = None) -> Timeline:
     """Merge everything in order; `log` are the log records of the job, in order of time."""
-    around = around or Surroundings()
+    stack = stack or StackStatus()
     invocations = [run for run in runs(log) if not run.called or _asked_for(run, records.messages)]
     events = [
         *(_state(row) for row in records.history),
         *(event for row in records.messages for event in _message(row)),
-        *(event for run in invocations for event in _run(run, records.read_at, around)),
+        *(event for run in invocations for event in _run(run, records.read_at, stack)),
         *(_said(record) for record in log if _speaks(record)),
         *(_dead(row) for row in records.dead_letters),
     ]
@@ -87,7 +87,7 @@ def timeline(records: JobRecords, log: Sequence[Record], around: Surroundings | 
         events,
         list(_stages(records, invocations)),
         (ended - began).total_seconds() * 1e3,
-        list(waits(records, recent, around)),
+        list(waits(records, recent, stack)),
     )
 
 
@@ -110,10 +110,10 @@ def _message(row: Row) -> Iterator[Event]:
         yield Event(row["parked_at"], "message", f"{what} given up: {row['last_error']}", failed=True)
 
 
-def _run(run: Run, now: datetime, around: Surroundings) -> Iterator[Event]:
+def _run(run: Run, now: datetime, stack: StackStatus) -> Iterator[Event]:
     more = f", {run.jobs} jobs at once" if run.jobs > 1 else ""
     yield Event(run.began, "run", f"{run.function} started ({run.request_id[:8]}{more})")
-    if around.ended_with(run):
+    if stack.ended_with(run):
         yield Event(run.began, "end", f"{run.function} was cut off when its stack ended", failed=True)
     elif run.ended is None or run.report is None:
         yield Event(now, "end", f"{run.function} has been running for {seconds(now - run.began)}")

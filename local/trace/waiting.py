@@ -23,7 +23,7 @@ _EMPTY: Final[Mapping[str, Any]] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class StackStatus:
     """Status of the running stack, beside database and logs; empty when it does not answer."""
 
     up_since: datetime | None = None
@@ -40,7 +40,7 @@ class Surroundings:
         return next((each for each in self.sources.values() if each.get("function") == function), _EMPTY)
 
 
-def waits(records: JobRecords, recent: Sequence[Run], around: Surroundings) -> Iterator[str]:
+def waits(records: JobRecords, recent: Sequence[Run], stack: StackStatus) -> Iterator[str]:
     """Return the reasons for the job's current state; nothing for a terminal one.
 
     `recent` are its invocations since its current stage began, in order of time.
@@ -58,22 +58,22 @@ def waits(records: JobRecords, recent: Sequence[Run], around: Surroundings) -> I
         return
     message = _current_message(records)
     last = _last(recent, coordinator=False)
-    if last is not None and last.ended is None and not around.ended_with(last):
+    if last is not None and last.ended is None and not stack.ended_with(last):
         yield f"{last.function} has been working on it for {seconds(records.read_at - last.began)}"
     elif message is not None and message["sent_at"] is None:
         yield _unsent(message)
     elif last is None:
         yield f"no function has taken its {job['status']} message yet"
-        yield from _off(around.source_of(_WORKERS.get(job["status"], "")))
+        yield from _off(stack.source_of(_WORKERS.get(job["status"], "")))
     else:
-        yield from _after(last, recent, records, around)
+        yield from _after(last, recent, records, stack)
 
 
-def _after(last: Run, recent: Sequence[Run], records: JobRecords, around: Surroundings) -> Iterator[str]:
+def _after(last: Run, recent: Sequence[Run], records: JobRecords, stack: StackStatus) -> Iterator[str]:
     """Explain what follows an invocation that ended without advancing the job."""
     now, job = records.read_at, records.job
-    if last.failure is not None or around.ended_with(last):
-        yield from _hidden(last, around, now)
+    if last.failure is not None or stack.ended_with(last):
+        yield from _hidden(last, stack, now)
         return
     again, why = job["next_retry_at"], job["retry_cause"]
     if last.given_back is not None and last.ended is not None:
@@ -84,8 +84,8 @@ def _after(last: Run, recent: Sequence[Run], records: JobRecords, around: Surrou
         yield f"{tries} ({why}); the next try is {_at(again, now)}"
         return
     applying = _last([run for run in recent if run.began >= last.began], coordinator=True)
-    if applying is not None and (applying.failure is not None or around.ended_with(applying)):
-        yield from _hidden(applying, around, now)
+    if applying is not None and (applying.failure is not None or stack.ended_with(applying)):
+        yield from _hidden(applying, stack, now)
     else:
         yield f"{last.function} is done with it, and its report has not been applied yet"
 
@@ -112,10 +112,10 @@ def _unsent(message: Row) -> str:
     return f"{what}: {message['tries']} tries failed, the last by {message['last_error']}; " + _SWEEPER
 
 
-def _hidden(last: Run, around: Surroundings, now: datetime) -> Iterator[str]:
+def _hidden(last: Run, stack: StackStatus, now: datetime) -> Iterator[str]:
     """Explain that the message of a failed invocation is hidden until its visibility timeout."""
     reason = last.failure or "the stack ended meanwhile"
-    source = around.source_of(last.function)
+    source = stack.source_of(last.function)
     if not source:
         yield f"{last.function} failed: {reason}"
         return

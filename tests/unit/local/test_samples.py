@@ -12,13 +12,13 @@ from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.contracts.identity import key_hash
 from indexmill.contracts.messages import ChunkCall, EmbedTask, ScrapeTask, StageResult, read
 from local.cli.choices import function_names
-from local.cli.samples import NAMES, SAMPLES, Surroundings, sample
+from local.cli.samples import NAMES, SAMPLES, SampleContext, sample
 
-AROUND = Surroundings(page="http://127.0.0.1:1/index.html", api_key="dev-1")
+CONTEXT = SampleContext(page="http://127.0.0.1:1/index.html", api_key="dev-1")
 
 
 def body(name: str) -> str:
-    (record,) = sample(name, AROUND)["Records"]
+    (record,) = sample(name, CONTEXT)["Records"]
     assert record["eventSource"] == "aws:sqs"
     return str(record["body"])
 
@@ -32,7 +32,7 @@ def test_a_queues_message_can_be_read(name: str, model: type[BaseModel]) -> None
 
 
 def test_messages_are_for_the_stack_that_runs() -> None:
-    assert read(ScrapeTask, body("sqs-scrape")).url == AROUND.page
+    assert read(ScrapeTask, body("sqs-scrape")).url == CONTEXT.page
     task = read(EmbedTask, body("sqs-embed"))
     assert task.target.caller_id == key_hash("dev-1")
     assert task.chunks is not None
@@ -40,22 +40,22 @@ def test_messages_are_for_the_stack_that_runs() -> None:
 
 
 def test_the_gateways_request_can_be_read() -> None:
-    event = sample("api", AROUND)
-    assert SubmitRequest.model_validate_json(event["body"]).url == AROUND.page
+    event = sample("api", CONTEXT)
+    assert SubmitRequest.model_validate_json(event["body"]).url == CONTEXT.page
     assert event["requestContext"]["authorizer"]["caller_id"] == key_hash("dev-1")
-    assert sample("authorizer", AROUND)["headers"]["X-API-Key"] == "dev-1"
+    assert sample("authorizer", CONTEXT)["headers"]["X-API-Key"] == "dev-1"
 
 
 def test_a_chunk_call_can_be_read() -> None:
-    assert ChunkCall.model_validate(sample("chunk-call", AROUND)).items
+    assert ChunkCall.model_validate(sample("chunk-call", CONTEXT)).items
 
 
 def test_the_minutes_tick_looks_like_one() -> None:
-    assert sample("schedule", AROUND)["detail-type"] == "Scheduled Event"
+    assert sample("schedule", CONTEXT)["detail-type"] == "Scheduled Event"
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_is_json_for_a_function_of_the_template(name: str) -> None:
-    event: Any = json.loads(json.dumps(sample(name, Surroundings())))
+    event: Any = json.loads(json.dumps(sample(name, SampleContext())))
     assert isinstance(event, dict)
     assert SAMPLES[name].function in function_names("")

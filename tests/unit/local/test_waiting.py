@@ -10,7 +10,7 @@ from local.logbook.records import Record
 from local.trace.database import JobRecords
 from local.trace.show import stage_lines
 from local.trace.timeline import Stage, Timeline, timeline
-from local.trace.waiting import Surroundings
+from local.trace.waiting import StackStatus
 from tests.unit.local.test_timeline import JOB, at, log, message, run, state
 
 SCRAPING = [state(0, None, "pending"), state(0, "pending", "scraping")]
@@ -30,7 +30,7 @@ def made(
     told = [message(0, 5)] if messages is None else messages
     records = JobRecords(JOB | {"status": "scraping"} | job, SCRAPING, told, [], at(now_ms))
     results = {"queue": "CallbacksQueue", "function": "OrchestratorResults", "visibility_s": 60}
-    return timeline(records, log_, Surroundings(up_since, {"s": QUEUE, "r": results}))
+    return timeline(records, log_, StackStatus(up_since, {"s": QUEUE, "r": results}))
 
 
 def failing(began: int, took: int, why: str = "ValueError: no", function: str = "Worker") -> list[Record]:
@@ -65,10 +65,10 @@ def test_a_call_that_nobody_takes_says_so() -> None:
 
 
 def test_times_that_are_short_already_are_not_to_be_shortened() -> None:
-    short = Surroundings(sources={"s": QUEUE | {"visibility_s": 30}})
+    short = StackStatus(sources={"s": QUEUE | {"visibility_s": 30}})
     records = JobRecords(JOB | {"status": "scraping"}, SCRAPING, [message(0, 5)], [], at(1000))
     assert len(timeline(records, failing(200, 50), short).waiting) == 2
-    embed = Surroundings(sources={"s": QUEUE | {"visibility_parameter": "EmbedVisibility"}})
+    embed = StackStatus(sources={"s": QUEUE | {"visibility_parameter": "EmbedVisibility"}})
     told = timeline(records, failing(200, 50), embed).waiting[-1]
     assert told.endswith("--parameter EmbedTimeout=10 --parameter EmbedVisibility=60")
 
@@ -121,7 +121,7 @@ def test_before_any_work_the_message_is_what_it_waits_for() -> None:
 def test_a_source_that_is_off_is_told_before_any_work_too() -> None:
     records = JobRecords(JOB | {"status": "scraping"}, SCRAPING, [message(0, 5)], [], at(1000))
     off = QUEUE | {"function": "ScraperWorker", "enabled": False}
-    told = timeline(records, [], Surroundings(None, {"s": off})).waiting
+    told = timeline(records, [], StackStatus(None, {"s": off})).waiting
     assert told[-1] == "nothing takes messages from ScrapeQueue now: its source is off"
 
 
