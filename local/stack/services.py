@@ -135,11 +135,11 @@ class Postgres:
         self._loop.call_soon_threadsafe(self._ends.put_nowait, status)
 
 
-class GaveUp(RuntimeError):
+class RestartLimitReached(RuntimeError):
     """Raised when a service ended too often."""
 
 
-class Keeper:
+class ServiceMonitor:
     """Restarts services that end by themselves, with growing delays, up to a limit.
 
     Args:
@@ -152,18 +152,18 @@ class Keeper:
         self._changed = changed
         self._tasks: list[asyncio.Task[None]] = []
         self.restarts: dict[str, int] = {}
-        self.away: set[str] = set()
+        self.down: set[str] = set()
         """Names of services that ended and are not running again yet."""
 
     def watch(self, service: Service, after_restart: Callable[[], Awaitable[None]] | None = None) -> None:
         """Monitor a started service; `after_restart` restores what it lost."""
         self.restarts[service.name] = 0
         self._tasks.append(
-            asyncio.create_task(self._keep(service, after_restart), name=f"keep-{service.name}")
+            asyncio.create_task(self._keep_running(service, after_restart), name=f"monitor-{service.name}")
         )
 
-    async def gave_up(self) -> None:
-        """Wait until a service reaches the limit. Raises GaveUp, or the error of a failed monitor."""
+    async def wait_for_failure(self) -> None:
+        """Wait until a service reaches the restart limit. Raises RestartLimitReached, or a monitor's error."""
         done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
@@ -174,11 +174,13 @@ class Keeper:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _keep(self, service: Service, after_restart: Callable[[], Awaitable[None]] | None) -> None:
+    async def _keep_running(
+        self, service: Service, after_restart: Callable[[], Awaitable[None]] | None
+    ) -> None:
         recent: deque[float] = deque()
         while True:
             status = await service.ended()
-            self.away.add(service.name)
+            self.down.add(service.name)
             how = f"signal {-status}" if status < 0 else f"status {status}"
             problem: str | None = f"{service.name} ended ({how})"
             while problem:
@@ -186,12 +188,14 @@ class Keeper:
                 while recent and recent[0] < now - WITHIN_S:
                     recent.popleft()
                 if len(recent) >= MOST_RESTARTS:
-                    raise GaveUp(f"{problem}; given up after {MOST_RESTARTS} restarts in {WITHIN_S:g} s")
+                    raise RestartLimitReached(
+                        f"{problem}; given up after {MOST_RESTARTS} restarts in {WITHIN_S:g} s"
+                    )
                 self._report(f"{problem}; starting it again")
                 await asyncio.sleep(_BACKOFF_S[len(recent)])
                 recent.append(time.monotonic())
                 problem = await self._start_again(service, after_restart)
-            self.away.discard(service.name)
+            self.down.discard(service.name)
             self._report(f"{service.name} is back")
 
     async def _start_again(

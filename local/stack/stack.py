@@ -20,7 +20,7 @@ from local.stack.control import ControlApi
 from local.stack.gateway_port import GatewayPort
 from local.stack.preparation import REPOSITORY, Preparation
 from local.stack.runtime import Runtime, RuntimeConfig, make_host
-from local.stack.services import Aws, GaveUp, Keeper, Postgres, Service
+from local.stack.services import Aws, Postgres, RestartLimitReached, Service, ServiceMonitor
 from local.stack.stand_ins import StandIns
 from local.stack.state import StateFolder
 from local.template.template import Template
@@ -71,7 +71,7 @@ class Stack:
         self._report = report
         self._began = options.began if options.began is not None else time.monotonic()
         self._state = StateFolder(options.state)
-        self._keeper = Keeper(report, self._record)
+        self._monitor = ServiceMonitor(report, self._record)
         self._services: list[Service] = []
         self._postgres: Postgres | None = None
         self._telemetry = Telemetry()
@@ -113,7 +113,7 @@ class Stack:
         await self._start_parts(base, stand_ins.parameters(keys) | secret_parameters(REGION, ACCOUNT_ID))
         for service in self._services:
             after = partial(self._create_resources, aws) if service is aws else None
-            self._keeper.watch(service, after)
+            self._monitor.watch(service, after)
         control = await self._control.start()
         served = {**stand_ins.addresses, **asdict(keys)}
         self.info |= {"control": control, **served, "state": str(self._state.path)}
@@ -124,15 +124,15 @@ class Stack:
     async def run(self) -> None:
         """Monitor a started stack until cancelled. Raises StackFailed when a service ends too often."""
         try:
-            await self._keeper.gave_up()
-        except GaveUp as error:
+            await self._monitor.wait_for_failure()
+        except RestartLimitReached as error:
             raise StackFailed(f"{error}; see {self._state.logs}") from error
 
     async def stop(self) -> None:
         """Stop everything within seconds; processes that do not end in time are killed."""
         if not self._owned:
             return
-        await self._keeper.stop()
+        await self._monitor.stop()
         try:
             async with asyncio.timeout(_STOP_S):
                 if self._runtime is not None:
@@ -155,8 +155,8 @@ class Stack:
         services = {
             service.name: {
                 "pid": service.pid,
-                "restarts": self._keeper.restarts.get(service.name, 0),
-                "serving": service.pid is not None and service.name not in self._keeper.away,
+                "restarts": self._monitor.restarts.get(service.name, 0),
+                "serving": service.pid is not None and service.name not in self._monitor.down,
             }
             for service in self._services
         }
