@@ -12,7 +12,7 @@ from local.compute import error_documents
 from local.compute.clock import epoch_ms
 from local.compute.invocation import Invocation
 from local.compute.launcher import LauncherLost
-from local.compute.process import EnvironmentProcess, Workshop
+from local.compute.process import EnvironmentProcess, HostContext
 from local.compute.reports import InvocationLog
 from local.compute.runtime_api import RuntimeConnection
 from local.template.spec import FunctionSpec
@@ -44,18 +44,18 @@ class Owner(Protocol):
 class ExecutionEnvironment:
     """Environment: starting, then alternately free and busy, then ended. Runs on the event loop's thread."""
 
-    def __init__(self, spec: FunctionSpec, owner: Owner, shop: Workshop, code_version: int) -> None:
+    def __init__(self, spec: FunctionSpec, owner: Owner, context: HostContext, code_version: int) -> None:
         self.code_version = code_version
         self.init_ms = 0.0
         self.free_since = 0.0
         self.usable = True
         self._spec = spec
         self._owner = owner
-        self._shop = shop
+        self._context = context
         self._loop = asyncio.get_running_loop()
-        self._log = InvocationLog(shop.logs, spec)
-        self._process = EnvironmentProcess(shop, self._log.line, self._ended)
-        self._arn = shop.factory.arn(spec).encode()
+        self._log = InvocationLog(context.logs, spec)
+        self._process = EnvironmentProcess(context, self._log.line, self._ended)
+        self._arn = context.factory.arn(spec).encode()
         self._next: RuntimeConnection | None = None
         self._current: Invocation | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -76,7 +76,7 @@ class ExecutionEnvironment:
     async def start(self) -> None:
         """Start the process; `ready` or `gone` follows, also when this machine cannot start one."""
         try:
-            await self._shop.launcher.start()
+            await self._context.launcher.start()
             self._began = time.monotonic()
             await self._process.start(self._spec, self)
         except (OSError, LauncherLost) as error:
@@ -86,7 +86,7 @@ class ExecutionEnvironment:
         if not self.usable:
             self._process.kill()
         elif not self._initialised:
-            self._timer = self._loop.call_later(self._shop.init_timeout_s, self._init_timed_out)
+            self._timer = self._loop.call_later(self._context.init_timeout_s, self._init_timed_out)
 
     async def stop(self) -> None:
         """End the process. An invocation in flight fails as if its process was terminated."""
@@ -102,7 +102,11 @@ class ExecutionEnvironment:
 
     def check_memory(self) -> None:
         """Kill the process when it uses more than the function's memory."""
-        if self._sample() > self._spec.memory_mb and self._shop.memory.enforced and self._current is not None:
+        if (
+            self._sample() > self._spec.memory_mb
+            and self._context.memory.enforced
+            and self._current is not None
+        ):
             self._abandon(
                 error_documents.exited(self._current.request_id, signal.SIGKILL), "Runtime.ExitError"
             )
@@ -168,7 +172,7 @@ class ExecutionEnvironment:
         self._next = None
         self._process.drain()
         self._log.start(invocation)
-        self._shop.memory.add(self)
+        self._context.memory.add(self)
         invocation.sent_at = time.monotonic()
         trace = invocation.trace_header().encode("latin-1", "replace").replace(b"\r", b"").replace(b"\n", b"")
         headers = (
@@ -208,7 +212,7 @@ class ExecutionEnvironment:
         """Resolve the invocation; `failed` is the error document of one that did not succeed."""
         self._current = None
         self._cancel_timer()
-        self._shop.memory.discard(self)
+        self._context.memory.discard(self)
         if time.monotonic() - self._sampled > _SAMPLE_S:
             self._sample()
         self._process.drain()
@@ -225,7 +229,7 @@ class ExecutionEnvironment:
 
     def _init_timed_out(self) -> None:
         self._process.kill()
-        self._give_up(lambda request_id: error_documents.timed_out(request_id, self._shop.init_timeout_s))
+        self._give_up(lambda request_id: error_documents.timed_out(request_id, self._context.init_timeout_s))
 
     def _ended(self, wait_status: int, _cpu_s: float) -> None:
         """The process and its group have ended."""
@@ -237,7 +241,7 @@ class ExecutionEnvironment:
     def _give_up(self, init_error: InitError | None) -> None:
         """Notify the owner, once."""
         self._cancel_timer()
-        self._shop.memory.discard(self)
+        self._context.memory.discard(self)
         unsent, self._current = self._current, None
         was_usable, self.usable = self.usable, False
         if was_usable or unsent is not None:

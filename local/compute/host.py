@@ -16,7 +16,7 @@ from local.compute.launcher import DEFAULT_PRELOAD, Launcher, LaunchMode
 from local.compute.log_files import LogFiles, LogRecord
 from local.compute.memory import MemoryWatch
 from local.compute.pool import FunctionPool, FunctionStats, PoolLimits
-from local.compute.process import Workshop
+from local.compute.process import HostContext
 from local.compute.reload import CodeWatch, WatchedTree
 from local.template.spec import FunctionSpec, InvokeResult
 
@@ -79,8 +79,8 @@ class LambdaHost:
         self._launcher = Launcher(options.launcher, options.preload, base_environment())
         self._logs = LogFiles(log_dir, options.on_log)
         self._memory = MemoryWatch(enforced=options.enforce_memory)
-        self._shop = Workshop(self._launcher, self._logs, self._factory, self._memory)
-        self._shop.init_timeout_s = options.init_timeout_s
+        self._context = HostContext(self._launcher, self._logs, self._factory, self._memory)
+        self._context.init_timeout_s = options.init_timeout_s
         self._scratch: Path | None = None
         """Made by `start`; only then is there something to delete."""
         self._pools: dict[str, FunctionPool] = {}
@@ -89,7 +89,7 @@ class LambdaHost:
 
     async def start(self) -> None:
         """Prepare to run functions; no environment starts before its first invocation."""
-        self._scratch = self._shop.scratch = Path(tempfile.mkdtemp(prefix="lambda-"))
+        self._scratch = self._context.scratch = Path(tempfile.mkdtemp(prefix="lambda-"))
         self.add(self._given)
         self._sweep()
         await self._launcher.start()
@@ -99,7 +99,7 @@ class LambdaHost:
         options = self._options
         for spec in functions:
             watch = CodeWatch(spec, options.watched_packages, self._trees) if options.hot_reload else None
-            pool = FunctionPool(spec, self._shop, options.limits, watch)
+            pool = FunctionPool(spec, self._context, options.limits, watch)
             self.functions[spec.name] = spec
             self._pools[spec.name] = self._pools[spec.logical_id] = pool
 
@@ -112,7 +112,7 @@ class LambdaHost:
         await self._launcher.stop()
         self._memory.stop()
         self._logs.close()
-        scratch, self._scratch, self._shop.scratch = self._scratch, None, None
+        scratch, self._scratch, self._context.scratch = self._scratch, None, None
         if scratch is not None:
             shutil.rmtree(scratch, ignore_errors=True)
 

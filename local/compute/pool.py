@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from local.compute.environment import ExecutionEnvironment, InitError
 from local.compute.error_documents import HostStopped
 from local.compute.invocation import Invocation
-from local.compute.process import Workshop
+from local.compute.process import HostContext
 from local.compute.reload import CodeWatch
 from local.template.spec import FunctionSpec, Throttled
 
@@ -49,10 +49,10 @@ class FunctionPool:
     """
 
     def __init__(
-        self, spec: FunctionSpec, shop: Workshop, limits: PoolLimits, watch: CodeWatch | None
+        self, spec: FunctionSpec, context: HostContext, limits: PoolLimits, watch: CodeWatch | None
     ) -> None:
         self.spec = spec
-        self._shop = shop
+        self._context = context
         self._limits = limits
         self._watch = watch
         self._version = 0
@@ -171,7 +171,7 @@ class FunctionPool:
             and len(self._waiting) > len(self._starting)
             and len(self._environments) < self._limits.environments
         ):
-            environment = ExecutionEnvironment(self.spec, self, self._shop, self._version)
+            environment = ExecutionEnvironment(self.spec, self, self._context, self._version)
             self._environments.add(environment)
             self._starting.add(environment)
             self._run(environment.start())

@@ -22,7 +22,7 @@ _TERM_GRACE_S = 0.3
 _GONE_S = 5.0
 
 
-class Workshop:
+class HostContext:
     """Shared by all environments of a host."""
 
     def __init__(
@@ -51,13 +51,15 @@ class Workshop:
 class EnvironmentProcess:
     """Process that is started once; `on_exit` is called once when it ends or is killed."""
 
-    def __init__(self, shop: Workshop, on_line: Callable[[str, str], None], on_exit: ExitListener) -> None:
-        self._shop = shop
+    def __init__(
+        self, context: HostContext, on_line: Callable[[str, str], None], on_exit: ExitListener
+    ) -> None:
+        self._context = context
         self._on_line = on_line
         self._on_exit = on_exit
         self._loop = asyncio.get_running_loop()
-        shop.started += 1
-        self._name = f"{shop.started:05d}"
+        context.started += 1
+        self._name = f"{context.started:05d}"
         self._scratch: Path | None = None
         """Made by `start`; only folders that this object made are deleted."""
         self._pipes: list[LogPipe] = []
@@ -70,15 +72,15 @@ class EnvironmentProcess:
     async def start(self, spec: FunctionSpec, port: RuntimePort) -> None:
         """Open the port and start the process. Raises OSError or `LauncherLost` and leaves nothing behind."""
         try:
-            self._scratch = self._shop.make_folder(self._name)
+            self._scratch = self._context.make_folder(self._name)
             for name in ("stdout", "stderr"):
                 self._pipes.append(LogPipe(self._loop, partial(self._on_line, name)))
             self._server = await self._loop.create_server(partial(RuntimeConnection, port), "127.0.0.1", 0)
             number = self._server.sockets[0].getsockname()[1]
             stream = f"[$LATEST]{self._name}{number:05d}"
-            request = self._shop.factory.request(spec, number, self._scratch, stream)
+            request = self._context.factory.request(spec, number, self._scratch, stream)
             out, err = (pipe.write_end for pipe in self._pipes)
-            pid = await self._shop.launcher.spawn(request, out, err, self._ended)
+            pid = await self._context.launcher.spawn(request, out, err, self._ended)
         except BaseException:
             self._exited.set()
             self._tidy()

@@ -163,7 +163,7 @@ class ServiceMonitor:
         )
 
     async def wait_for_failure(self) -> None:
-        """Wait until a service reaches the restart limit. Raises RestartLimitReached, or a monitor's error."""
+        """Wait for a service at its restart limit. Raises RestartLimitReached, or a monitor's error."""
         done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()

@@ -15,7 +15,7 @@ from local.compute.invocation import Invocation
 from local.compute.launcher import Launcher
 from local.compute.log_files import LogFiles
 from local.compute.memory import MemoryWatch
-from local.compute.process import Workshop
+from local.compute.process import HostContext
 from local.template.spec import FunctionSpec
 from tests.perf.cloud_functions import factory_of, functions_of
 
@@ -59,12 +59,12 @@ async def init_times(info: Mapping[str, Any], repeats: int) -> dict[str, dict[st
     found = {}
     with tempfile.TemporaryDirectory(prefix="indexmill-perf-") as folder:
         logs = LogFiles(Path(folder) / "logs")
-        shop = Workshop(launcher, logs, factory_of(info), MemoryWatch(enforced=False))
-        shop.scratch = Path(folder) / "scratch"
-        shop.init_timeout_s = _LIMIT_S
+        context = HostContext(launcher, logs, factory_of(info), MemoryWatch(enforced=False))
+        context.scratch = Path(folder) / "scratch"
+        context.init_timeout_s = _LIMIT_S
         try:
             for spec in functions_of(info):
-                times = [await _one(spec, shop) for _ in range(repeats)]
+                times = [await _one(spec, context) for _ in range(repeats)]
                 walls, cpus = zip(*times, strict=True)
                 found[spec.logical_id] = {
                     "wall_ms": round(statistics.median(walls), 1),
@@ -76,9 +76,9 @@ async def init_times(info: Mapping[str, Any], repeats: int) -> dict[str, dict[st
     return found
 
 
-async def _one(spec: FunctionSpec, shop: Workshop) -> tuple[float, float]:
+async def _one(spec: FunctionSpec, context: HostContext) -> tuple[float, float]:
     waiting = _Waiting()
-    environment = ExecutionEnvironment(spec, waiting, shop, 0)
+    environment = ExecutionEnvironment(spec, waiting, context, 0)
     await environment.start()
     try:
         return await asyncio.wait_for(waiting.outcome, _LIMIT_S + 5)

@@ -12,7 +12,7 @@ from local.compute.host import LambdaHost
 from local.compute.launcher import Launcher, LauncherLost
 from local.compute.log_files import LogFiles
 from local.compute.memory import MemoryWatch
-from local.compute.process import Workshop
+from local.compute.process import HostContext
 from local.stack.state import StateFolder
 from tests.integration.compute.harness import REGION, Lab, answer, call, fault
 
@@ -71,21 +71,21 @@ async def test_a_host_deletes_only_its_own_folder(forking: Lab, home: Path) -> N
 
 async def test_a_folder_that_exists_is_not_taken_for_a_process(tmp_path: Path, home: Path) -> None:
     factory = EnvironmentFactory(REGION, "123456789012")
-    shop = Workshop(Launcher("fork", (), {}), LogFiles(tmp_path / "logs"), factory, MemoryWatch())
+    context = HostContext(Launcher("fork", (), {}), LogFiles(tmp_path / "logs"), factory, MemoryWatch())
     with pytest.raises(LauncherLost):
-        shop.make_folder("00001")
-    shop.scratch = home
+        context.make_folder("00001")
+    context.scratch = home
     with pytest.raises(FileExistsError):
-        shop.make_folder("00001")
-    assert shop.make_folder("00002") == home / "00002"
+        context.make_folder("00001")
+    assert context.make_folder("00002") == home / "00002"
 
 
 async def test_a_process_that_cannot_have_its_folder_leaves_it_alone(forking: Lab, home: Path) -> None:
     before = listing(home)
     host = await forking.start(forking.function())
-    made, host._shop.scratch = host._shop.scratch, home
+    made, host._context.scratch = host._context.scratch, home
     assert fault(await call(host))[0] == "Sandbox.StartFailure"
-    host._shop.scratch = made
+    host._context.scratch = made
     assert (await answer(host, "next"))["event"] == "next"
     await host.stop()
     assert listing(home) == before
