@@ -11,7 +11,7 @@ from typing import Protocol
 from local.compute import error_documents
 from local.compute.clock import epoch_ms
 from local.compute.invocation import Invocation
-from local.compute.launcher import LauncherLost
+from local.compute.launcher import SupervisorLost
 from local.compute.process import EnvironmentProcess, HostContext
 from local.compute.reports import InvocationLog
 from local.compute.runtime_api import RuntimeConnection
@@ -32,7 +32,7 @@ class Owner(Protocol):
     def free(self, environment: ExecutionEnvironment) -> None:
         """The invocation ended and the process lives."""
 
-    def gone(
+    def ended(
         self, environment: ExecutionEnvironment, init_error: InitError | None, unsent: Invocation | None
     ) -> None:
         """The environment ended; `init_error` if before it was ready, `unsent` was assigned, not taken."""
@@ -74,12 +74,12 @@ class ExecutionEnvironment:
         return self._process.cpu_seconds()
 
     async def start(self) -> None:
-        """Start the process; `ready` or `gone` follows, also when this machine cannot start one."""
+        """Start the process; `ready` or `ended` follows, also when this machine cannot start one."""
         try:
             await self._context.launcher.start()
             self._began = time.monotonic()
             await self._process.start(self._spec, self)
-        except (OSError, LauncherLost) as error:
+        except (OSError, SupervisorLost) as error:
             reason = str(error)
             self._give_up(lambda request_id: error_documents.not_started(request_id, reason))
             return
@@ -245,7 +245,7 @@ class ExecutionEnvironment:
         unsent, self._current = self._current, None
         was_usable, self.usable = self.usable, False
         if was_usable or unsent is not None:
-            self._owner.gone(self, None if self._initialised else init_error, unsent)
+            self._owner.ended(self, None if self._initialised else init_error, unsent)
 
     def _sample(self) -> float:
         self._sampled = time.monotonic()

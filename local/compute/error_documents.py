@@ -55,8 +55,8 @@ def error_type(failed: bytes) -> str:
 def reason(failed: bytes) -> str:
     """Return an error document as one line, without the request id in front of the platform's errors."""
     message = _REQUEST.sub("", str(_fields(failed).get("errorMessage") or "")).strip()
-    told = " ".join(f"{error_type(failed)}: {message}".split()) if message else error_type(failed)
-    return told if len(told) <= _LONGEST_REASON else told[: _LONGEST_REASON - 1] + "…"
+    text = " ".join(f"{error_type(failed)}: {message}".split()) if message else error_type(failed)
+    return text if len(text) <= _LONGEST_REASON else text[: _LONGEST_REASON - 1] + "…"
 
 
 def _fields(failed: bytes) -> dict[str, Any]:

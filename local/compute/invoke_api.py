@@ -18,9 +18,9 @@ from aiohttp import web
 from local.compute.error_documents import MAX_REQUEST_BYTES, HostStopped, PayloadTooLarge
 from local.compute.host import LambdaHost
 from local.compute.invocation import LogTail
-from local.compute.lambda_answers import Refusal, error_response, function_name, json_response
 from local.compute.lambda_functions import FunctionConfigurations, unknown_function
 from local.compute.lambda_mappings import EventSourceMappings
+from local.compute.lambda_responses import OperationError, error_response, function_name, json_response
 from local.template.spec import InvokeResult, Throttled
 
 _ROOT = "/2015-03-31/functions/"
@@ -64,8 +64,8 @@ class InvokeApi:
             if request.method == "POST" and path.startswith(_ROOT) and rest == "invocations":
                 return await self._invoke(request, function_name(name))
             return await self._manage(request, path)
-        except Refusal as refusal:
-            return refusal.response()
+        except OperationError as error:
+            return error.response()
         except Throttled:
             reason = {"Reason": "ReservedFunctionConcurrentInvocationLimitExceeded"}
             return error_response(429, "TooManyRequestsException", "Rate Exceeded.", reason)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from local.compute.host import LambdaHost
-from local.compute.lambda_answers import Refusal, function_name, page
+from local.compute.lambda_responses import OperationError, function_name, page
 from local.template.spec import FunctionSpec
 
 _PAGE: Final = 50
@@ -40,7 +40,7 @@ class FunctionConfigurations:
         return _concurrency(self.spec(reference))
 
     def spec(self, reference: str) -> FunctionSpec:
-        """Return the function of a name or ARN. Raises Refusal (404) when there is none."""
+        """Return the function of a name or ARN. Raises OperationError (404) when there is none."""
         name = function_name(reference)
         try:
             return self._host.spec(name)
@@ -69,10 +69,10 @@ class FunctionConfigurations:
         return f"arn:aws:lambda:{self._host.region}:{self._host.account_id}:layer:{folder.name}:1"
 
 
-def unknown_function(host: LambdaHost, name: str) -> Refusal:
+def unknown_function(host: LambdaHost, name: str) -> OperationError:
     """Return AWS's error for an unknown function."""
     arn = f"arn:aws:lambda:{host.region}:{host.account_id}:function:{name}"
-    return Refusal(404, "ResourceNotFoundException", f"Function not found: {arn}")
+    return OperationError(404, "ResourceNotFoundException", f"Function not found: {arn}")
 
 
 def _concurrency(spec: FunctionSpec) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from local.compute.host import LambdaHost
-from local.compute.lambda_answers import Refusal, function_name, invalid, page
 from local.compute.lambda_functions import unknown_function
+from local.compute.lambda_responses import OperationError, function_name, invalid, page
 from local.template.spec import SqsSourceSpec, mapping_id
 
 _PAGE: Final = 100
@@ -90,7 +90,7 @@ class EventSourceMappings:
         return {"EventSourceMappings": [self._shown(each) for each in part], **rest}
 
     def get(self, mapping_id: str) -> dict[str, Any]:
-        """Return one mapping. Raises Refusal (404) when there is none."""
+        """Return one mapping. Raises OperationError (404) when there is none."""
         return self._shown(self._find(mapping_id))
 
     def update(self, mapping_id: str, body: bytes) -> dict[str, Any]:
@@ -113,7 +113,7 @@ class EventSourceMappings:
             return self._mappings[mapping_id]
         except KeyError:
             message = "The resource you requested does not exist."
-            raise Refusal(404, "ResourceNotFoundException", message) from None
+            raise OperationError(404, "ResourceNotFoundException", message) from None
 
     def _shown(self, mapping: _Mapping) -> dict[str, Any]:
         spec = mapping.source.spec
@@ -140,7 +140,7 @@ def _read(body: bytes) -> dict[str, Any]:
     except ValueError:
         changes = None
     if not isinstance(changes, dict):
-        raise Refusal(400, "InvalidRequestContentException", "The request body is no JSON object.")
+        raise OperationError(400, "InvalidRequestContentException", "The request body is no JSON object.")
     for name in _UNCHANGEABLE:
         if changes.get(name) is not None:
             raise invalid(f"{name} cannot be changed in the local cloud; change template.yaml.")
@@ -148,7 +148,7 @@ def _read(body: bytes) -> dict[str, Any]:
 
 
 def _changed(spec: SqsSourceSpec, changes: Mapping[str, Any]) -> SqsSourceSpec:
-    """Return the changed spec. Raises Refusal (400) for a value that AWS would reject."""
+    """Return the changed spec. Raises OperationError (400) for a value that AWS would reject."""
     batch_size = _number(changes, "BatchSize", _LIMITS["BatchSize"], spec.batch_size)
     name = "MaximumBatchingWindowInSeconds"
     window = _number(changes, name, _LIMITS[name], int(spec.window_s))

@@ -45,7 +45,7 @@ _READY_S = 60.0
 _FULL_WAIT_S = 0.002
 
 
-class LauncherLost(Exception):
+class SupervisorLost(Exception):
     """Raised when the supervisor ended, or did not start."""
 
 
@@ -86,7 +86,7 @@ class Launcher:
         """Start the supervisor unless it runs; return when its imports are done."""
         async with self._starting:
             if self._closed:
-                raise LauncherLost("the launcher was stopped")
+                raise SupervisorLost("the launcher was stopped")
             if self._control is not None:
                 return
             loop = asyncio.get_running_loop()
@@ -115,13 +115,13 @@ class Launcher:
             try:
                 await asyncio.wait_for(self._ready, _READY_S)
             except TimeoutError as error:
-                self._lost()
-                raise LauncherLost("the supervisor's imports took too long") from error
+                self._on_supervisor_end()
+                raise SupervisorLost("the supervisor's imports took too long") from error
 
     async def spawn(self, request: LaunchRequest, stdout: int, stderr: int, on_exit: ExitListener) -> int:
         """Start a process that leads its own group; return its id.
 
-        Raises `LauncherLost` when no supervisor runs, OSError when the machine has no more processes.
+        Raises `SupervisorLost` when no supervisor runs, OSError when the machine has no more processes.
         """
         await self.start()
         self._number += 1
@@ -131,7 +131,7 @@ class Launcher:
         packet = json.dumps({"id": number, "mode": self.mode, **asdict(request)}).encode()
         while True:
             if self._control is None:
-                raise LauncherLost("the supervisor ended")
+                raise SupervisorLost("the supervisor ended")
             try:
                 socket.send_fds(self._control, [packet], [stdout, stderr])
                 break
@@ -139,7 +139,7 @@ class Launcher:
                 await asyncio.sleep(_FULL_WAIT_S)
             except OSError as error:
                 self._pids.pop(number, None)
-                raise LauncherLost(str(error)) from error
+                raise SupervisorLost(str(error)) from error
         return int(await pid)
 
     async def stop(self) -> None:
@@ -159,7 +159,7 @@ class Launcher:
             except OSError:
                 data = b""
             if not data:
-                self._lost()
+                self._on_supervisor_end()
                 return
             self._on_message(json.loads(data))
 
@@ -185,7 +185,7 @@ class Launcher:
             if not pid.done():
                 pid.set_result(message["pid"])
 
-    def _lost(self) -> None:
+    def _on_supervisor_end(self) -> None:
         """The supervisor died, and its children with it: start a new one."""
         process, self._process = self._process, None
         self._disconnect()
@@ -193,7 +193,7 @@ class Launcher:
             process.kill()
             process.wait()
         if self._ready is not None and not self._ready.done():
-            self._ready.set_exception(LauncherLost("the supervisor ended while it started"))
+            self._ready.set_exception(SupervisorLost("the supervisor ended while it started"))
         listeners, self._listeners = self._listeners, {}
         for child, listener in listeners.items():
             signal_group(child, signal.SIGKILL)
@@ -201,7 +201,7 @@ class Launcher:
         waiting, self._pids = self._pids, {}
         for pid, _ in waiting.values():
             if not pid.done():
-                pid.set_exception(LauncherLost("the supervisor ended"))
+                pid.set_exception(SupervisorLost("the supervisor ended"))
 
     def _disconnect(self) -> None:
         control, self._control = self._control, None

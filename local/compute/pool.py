@@ -138,12 +138,12 @@ class FunctionPool:
             self._idle.append(environment)
         self._pump()
 
-    def gone(
+    def ended(
         self, environment: ExecutionEnvironment, init_error: InitError | None, unsent: Invocation | None
     ) -> None:
         """An environment ended by itself."""
-        self._forget(environment)
-        self._run(self._bury(environment))
+        self._remove(environment)
+        self._run(self._stop_environment(environment))
         if unsent is not None and self._stopped:
             unsent.fail(HostStopped(self.spec.name))
         elif unsent is not None:
@@ -191,8 +191,8 @@ class FunctionPool:
             self._retire(environment)
 
     def _retire(self, environment: ExecutionEnvironment) -> None:
-        self._forget(environment)
-        self._run(self._bury(environment))
+        self._remove(environment)
+        self._run(self._stop_environment(environment))
 
     def _forget(self, environment: ExecutionEnvironment) -> None:
         self._environments.discard(environment)
@@ -200,7 +200,7 @@ class FunctionPool:
             self._idle.remove(environment)
         self._leaving.add(environment)
 
-    async def _bury(self, environment: ExecutionEnvironment) -> None:
+    async def _stop_environment(self, environment: ExecutionEnvironment) -> None:
         await environment.stop()
         self._leaving.discard(environment)
         self._stats.cpu_s += environment.cpu_seconds()

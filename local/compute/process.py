@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from local.compute.environment_variables import EnvironmentFactory
-from local.compute.launcher import ExitListener, Launcher, LauncherLost, signal_group
+from local.compute.launcher import ExitListener, Launcher, SupervisorLost, signal_group
 from local.compute.log_files import LogFiles, LogPipe
 from local.compute.memory import MemoryWatch
 from local.compute.process_stats import cpu_seconds, private_memory_mb
@@ -19,7 +19,7 @@ from local.compute.runtime_api import RuntimeConnection, RuntimePort
 from local.template.spec import FunctionSpec
 
 _TERM_GRACE_S = 0.3
-_GONE_S = 5.0
+_EXIT_LIMIT_S = 5.0
 
 
 class HostContext:
@@ -40,9 +40,9 @@ class HostContext:
         self.started = 0
 
     def make_folder(self, name: str) -> Path:
-        """Make a new, empty folder. Raises `LauncherLost` without a running host, OSError if it exists."""
+        """Make a new, empty folder. Raises `SupervisorLost` without a running host, OSError if it exists."""
         if self.scratch is None:
-            raise LauncherLost("the host is not running")
+            raise SupervisorLost("the host is not running")
         folder = self.scratch / name
         folder.mkdir(parents=True)
         return folder
@@ -70,7 +70,7 @@ class EnvironmentProcess:
         self._cpu_s = 0.0
 
     async def start(self, spec: FunctionSpec, port: RuntimePort) -> None:
-        """Open the port and start the process. Raises OSError or `LauncherLost` and leaves nothing behind."""
+        """Open the port and start the process. Raises OSError or `SupervisorLost` and leaves nothing behind."""
         try:
             self._scratch = self._context.make_folder(self._name)
             for name in ("stdout", "stderr"):
@@ -83,7 +83,7 @@ class EnvironmentProcess:
             pid = await self._context.launcher.spawn(request, out, err, self._ended)
         except BaseException:
             self._exited.set()
-            self._tidy()
+            self._clean_up()
             raise
         for pipe in self._pipes:
             pipe.close_write_end()
@@ -102,9 +102,9 @@ class EnvironmentProcess:
     async def stop(self) -> None:
         """SIGTERM, then SIGKILL; returns when the process is gone."""
         self.signal(signal.SIGTERM)
-        if not await self._wait_gone(_TERM_GRACE_S):
+        if not await self._wait_for_exit(_TERM_GRACE_S):
             self.kill()
-            await self._wait_gone(_GONE_S)
+            await self._wait_for_exit(_EXIT_LIMIT_S)
 
     def drain(self) -> None:
         """Read what the process has written so far."""
@@ -124,16 +124,16 @@ class EnvironmentProcess:
         self._cpu_s = cpu_s
         self.drain()
         self._on_exit(wait_status, cpu_s)
-        self._tidy()
+        self._clean_up()
 
-    async def _wait_gone(self, seconds: float) -> bool:
+    async def _wait_for_exit(self, seconds: float) -> bool:
         try:
             await asyncio.wait_for(self._exited.wait(), seconds)
         except TimeoutError:
             return False
         return True
 
-    def _tidy(self) -> None:
+    def _clean_up(self) -> None:
         if self._server is not None:
             self._server.close()
         for connection in list(self.connections):

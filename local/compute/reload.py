@@ -26,17 +26,17 @@ class WatchedTree:
         self._root = str(root)
         self._folders: dict[str, tuple[_Stamp, list[str], list[str]]] = {}
         self._files: dict[str, _Stamp] = {}
-        self._looked_at = -1.0
+        self._checked_at = -1.0
         self.version = 0
-        self.look()
+        self.current_version()
 
-    def look(self) -> int:
+    def current_version(self) -> int:
         """Return the version of the tree, which grows with each change; checked at most once in 100 ms."""
         now = time.monotonic()
-        if self._looked_at < 0 or now - self._looked_at >= _INTERVAL_S:
+        if self._checked_at < 0 or now - self._checked_at >= _INTERVAL_S:
             files: dict[str, _Stamp] = {}
             self._scan(self._root, files)
-            self._looked_at = now
+            self._checked_at = now
             if files != self._files:
                 self._files = files
                 self.version += 1
@@ -91,4 +91,4 @@ class CodeWatch:
 
     def version(self) -> int:
         """Return a version that grows whenever code changed."""
-        return sum(tree.look() for tree in self._trees)
+        return sum(tree.current_version() for tree in self._trees)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from local.compute import error_documents
-from local.compute.causes import causes
+from local.compute.event_ids import event_ids
 from local.compute.invocation import Invocation
 from local.compute.log_files import LogFiles
 from local.template.spec import FunctionSpec
@@ -44,7 +44,7 @@ class InvocationLog:
         self._current = invocation
         self._loading.clear()
         started = f"START RequestId: {invocation.request_id} Version: $LATEST"
-        self.line("platform", started, causes(invocation.payload, invocation.trace_id))
+        self.line("platform", started, event_ids(invocation.payload, invocation.trace_id))
 
     def init_failed(self, invocation: Invocation, failed: bytes, took_ms: float, peak_mb: float) -> None:
         """Log that the initialisation failed with the error document `failed`, and `invocation` with it.

@@ -68,7 +68,7 @@ class Supervisor:
         gc.freeze()  # later collections then leave the shared pages unchanged
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
-        self._tell({"ready": True, "failed": failed, "threads": _thread_count()})
+        self._send({"ready": True, "failed": failed, "threads": _thread_count()})
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         poll.register(self._wake_read, select.POLLIN)
@@ -90,20 +90,20 @@ class Supervisor:
         try:
             pid = os.fork()
         except OSError as error:
-            self._tell({"id": number, "error": str(error)})
+            self._send({"id": number, "error": str(error)})
             pid = -1
         if pid == 0:
-            self._leave()
+            self._detach_child()
             return Child(stdout=fds[0], stderr=fds[1], **request)
         for fd in fds:
             os.close(fd)
         if pid > 0:
             _own_group(pid)
             self._children.add(pid)
-            self._tell({"id": number, "pid": pid})
+            self._send({"id": number, "pid": pid})
         return None
 
-    def _leave(self) -> None:
+    def _detach_child(self) -> None:
         """Close in the child what belongs to the supervisor."""
         _own_group(0)
         signal.set_wakeup_fd(-1)
@@ -126,7 +126,7 @@ class Supervisor:
             _kill_group(found.si_pid)
             pid, status, usage = os.wait4(found.si_pid, 0)
             self._children.discard(pid)
-            self._tell({"pid": pid, "status": status, "cpu_s": usage.ru_utime + usage.ru_stime})
+            self._send({"pid": pid, "status": status, "cpu_s": usage.ru_utime + usage.ru_stime})
 
     def _kill_all(self) -> None:
         for pid in self._children:
@@ -134,7 +134,7 @@ class Supervisor:
         for pid in self._children:
             os.waitpid(pid, 0)
 
-    def _tell(self, message: dict[str, object]) -> None:
+    def _send(self, message: dict[str, object]) -> None:
         # When the host is gone, the next poll reports it.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._control.send(json.dumps(message).encode())
@@ -151,7 +151,7 @@ def import_all(names: Sequence[str]) -> dict[str, str]:
     return failed
 
 
-def become(child: Child) -> None:
+def run_child(child: Child) -> None:
     """Turn this forked process into an execution environment; exits as the runtime client does."""
     os.dup2(child.stdout, 1)
     os.dup2(child.stderr, 2)
@@ -168,14 +168,14 @@ def become(child: Child) -> None:
     sys.dont_write_bytecode = True
     sys.path[:0] = child.path
     sys.path_importer_cache.clear()
-    _forget_shadowed(child.path)
+    _unload_shadowed(child.path)
     _import_sitecustomize()
     gc.enable()
     sys.argv = ["awslambdaric", child.handler]
     runpy.run_module("awslambdaric", run_name="__main__", alter_sys=True)
 
 
-def _forget_shadowed(path: Sequence[str]) -> None:
+def _unload_shadowed(path: Sequence[str]) -> None:
     """Unload preloaded modules of which the function or a layer has its own, as in a new interpreter."""
     for folder in path:
         if not os.path.isdir(folder):  # noqa: PTH112
@@ -225,7 +225,7 @@ def main(arguments: Sequence[str]) -> None:
     child = supervisor.serve(arguments[1:])
     del supervisor
     if child is not None:
-        become(child)
+        run_child(child)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ class _Waiting:
     def free(self, environment: ExecutionEnvironment) -> None:
         """Nothing is ever assigned."""
 
-    def gone(
+    def ended(
         self, environment: ExecutionEnvironment, init_error: InitError | None, unsent: Invocation | None
     ) -> None:
         if not self.outcome.done():

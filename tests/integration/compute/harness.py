@@ -107,7 +107,7 @@ class Lab:
     def host(
         self, *functions: FunctionSpec, extra: dict[str, str] | None = None, **options: Any
     ) -> LambdaHost:
-        """A host that was not started; `options` as in `HostOptions`, without preloading unless told."""
+        """A host that was not started; `options` as in `HostOptions`, without preloading unless text."""
         chosen = {"launcher": self.launcher, "preload": (), "on_log": self.records.append} | options
         host = LambdaHost(
             functions,

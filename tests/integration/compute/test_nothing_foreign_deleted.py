@@ -9,7 +9,7 @@ import pytest
 from local.backends.postgres import EmbeddedPostgres
 from local.compute.environment_variables import EnvironmentFactory
 from local.compute.host import LambdaHost
-from local.compute.launcher import Launcher, LauncherLost
+from local.compute.launcher import Launcher, SupervisorLost
 from local.compute.log_files import LogFiles
 from local.compute.memory import MemoryWatch
 from local.compute.process import HostContext
@@ -72,7 +72,7 @@ async def test_a_host_deletes_only_its_own_folder(forking: Lab, home: Path) -> N
 async def test_a_folder_that_exists_is_not_taken_for_a_process(tmp_path: Path, home: Path) -> None:
     factory = EnvironmentFactory(REGION, "123456789012")
     context = HostContext(Launcher("fork", (), {}), LogFiles(tmp_path / "logs"), factory, MemoryWatch())
-    with pytest.raises(LauncherLost):
+    with pytest.raises(SupervisorLost):
         context.make_folder("00001")
     context.scratch = home
     with pytest.raises(FileExistsError):

@@ -12,7 +12,7 @@ from aiohttp import web
 T = TypeVar("T")
 
 
-class Refusal(Exception):
+class OperationError(Exception):
     """Raised to end an operation with an error; `code` is the exception that an AWS SDK raises for it."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
@@ -25,9 +25,9 @@ class Refusal(Exception):
         return error_response(self.status, self.code, str(self))
 
 
-def invalid(message: str) -> Refusal:
+def invalid(message: str) -> OperationError:
     """Return the error for a parameter's value that is not accepted."""
-    return Refusal(400, "InvalidParameterValueException", message)
+    return OperationError(400, "InvalidParameterValueException", message)
 
 
 def function_name(reference: str) -> str:
@@ -59,13 +59,15 @@ def error_response(
 def page(items: Sequence[T], query: Mapping[str, str], most: int) -> tuple[Sequence[T], dict[str, str]]:
     """Return the part of `items` that the query asks for, and where the next one begins if there is one.
 
-    Raises Refusal for an unknown marker, or a page size that is no number from 1 to 10,000.
+    Raises OperationError for an unknown marker, or a page size that is no number from 1 to 10,000.
     """
     marker, size = query.get("Marker") or "0", query.get("MaxItems") or str(most)
     if not marker.isdecimal():
         raise invalid("Invalid value for Marker.")
     if not size.isdecimal() or not 1 <= int(size) <= 10_000:
-        raise Refusal(400, "ValidationException", f"MaxItems must be a number from 1 to 10000, not {size}")
+        raise OperationError(
+            400, "ValidationException", f"MaxItems must be a number from 1 to 10000, not {size}"
+        )
     start = int(marker)
     end = start + min(int(size), most)
     return items[start:end], {"NextMarker": str(end)} if end < len(items) else {}

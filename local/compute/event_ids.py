@@ -20,7 +20,7 @@ _REQUEST: Final = b'"requestId":"'
 _ROOT: Final = re.compile(r"Root=([0-9a-fA-F-]{1,64})")
 
 
-def causes(payload: bytes, trace_id: str | None) -> dict[str, Any]:
+def event_ids(payload: bytes, trace_id: str | None) -> dict[str, Any]:
     """Return the job ids, the gateway's request id and the trace id of an event; absent ones are left out."""
     found: dict[str, Any] = {}
     # Plain searches: a pattern over a whole event would take milliseconds of the event loop's thread.
