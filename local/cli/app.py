@@ -24,7 +24,7 @@ from local.cli import (
     trace,
     up,
 )
-from local.cli.terminal import EXIT_FAILED, Failure, complain
+from local.cli.terminal import EXIT_FAILED, Failure, print_error
 
 _NAME = "indexmill"
 _HELP = """Indexmill on this machine: the whole cloud without Docker or an account.
@@ -78,7 +78,7 @@ def main() -> None:
     try:
         app(prog_name=_NAME)
     except Failure as failure:
-        complain(str(failure))
+        print_error(str(failure))
         sys.exit(failure.exit_code)
     except KeyboardInterrupt:
         sys.exit(EXIT_FAILED)

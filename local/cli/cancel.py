@@ -10,7 +10,7 @@ from local.cli.terminal import (
     DEFAULT_STATE,
     JsonOption,
     StateOption,
-    asking,
+    api_client,
     console,
     print_json,
 )
@@ -28,7 +28,7 @@ def run(
 
       indexmill cancel 3f0c8a52-… --reason "wrong page"
     """
-    with asking(state, "canceling") as api:
+    with api_client(state, "canceling") as api:
         job = api.cancel(job_id, reason)
     if as_json:
         print_json(job.model_dump(mode="json"))

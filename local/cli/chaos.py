@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from local.cli.terminal import EXIT_FAILED, Failure, console, leave
+from local.cli.terminal import EXIT_FAILED, Failure, console, exit_with
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from local.faults.soak import Counts, Outcome, Plan
 
-_TOLD_EVERY_S = 5.0
+_PRINT_EVERY_S = 5.0
 
 
 def run(
@@ -41,9 +41,9 @@ def run(
     plan = Plan(jobs=jobs, kills=kills, minutes=minutes, seed=seed)
     screen = console()
     outcome = _outcome(screen, plan)
-    _tell(screen, outcome)
+    _print_outcome(screen, outcome)
     if outcome.violations or not outcome.quiet:
-        leave(EXIT_FAILED)
+        exit_with(EXIT_FAILED)
 
 
 def _outcome(screen: Console, plan: Plan) -> Outcome:
@@ -67,18 +67,18 @@ def _outcome(screen: Console, plan: Plan) -> Outcome:
     screen.print(f"[green]the cloud is ready[/]: {stack.info['gateway']}; breaking it now")
     try:
         cloud = Cloud(stack.info)
-        return Soak(cloud, site, plan, _Teller(screen, plan)).run()
+        return Soak(cloud, site, plan, _Progress(screen, plan)).run()
     finally:
         stack.stop()
 
 
-class _Teller:
+class _Progress:
     """Progress output: one line that changes on a terminal, else a line now and then."""
 
     def __init__(self, screen: Console, plan: Plan) -> None:
         self._screen = screen
         self._plan = plan
-        self._told = -_TOLD_EVERY_S
+        self._printed_at = -_PRINT_EVERY_S
 
     def __call__(self, counts: Counts) -> None:
         from local.faults.soak_report import line
@@ -86,12 +86,12 @@ class _Teller:
         text = line(self._plan, counts)
         if self._screen.is_terminal:
             self._screen.print(text, end="\r", markup=False)
-        elif counts.seconds - self._told >= _TOLD_EVERY_S:
-            self._told = counts.seconds
+        elif counts.seconds - self._printed_at >= _PRINT_EVERY_S:
+            self._printed_at = counts.seconds
             self._screen.print(text, markup=False)
 
 
-def _tell(screen: Console, outcome: Outcome) -> None:
+def _print_outcome(screen: Console, outcome: Outcome) -> None:
     from local.faults.soak_report import lines
 
     screen.print()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from local.cli.terminal import EXIT_FAILED, Failure, complain, console, leave
+from local.cli.terminal import EXIT_FAILED, Failure, console, exit_with, print_error
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,17 +48,17 @@ def run(
         with _stack(screen, state) as info:
             problems = demonstrate(screen, info, urls or [], corpus)
             for problem in problems:
-                complain(problem)
+                print_error(problem)
             if not problems:
                 screen.print("[green]everything is as expected[/]" if not urls else "[green]done[/]")
             if screen.is_terminal and sys.stdin.isatty():
-                _invite(screen, info)
+                _print_next_steps(screen, info)
             if problems:
-                leave(EXIT_FAILED)
+                exit_with(EXIT_FAILED)
     except ApiError as error:
         raise Failure(f"the demo failed: {error}") from error
     except KeyboardInterrupt:
-        leave(EXIT_FAILED)
+        exit_with(EXIT_FAILED)
 
 
 @contextlib.contextmanager
@@ -88,7 +88,7 @@ def _stack(screen: Console, state: Path | None) -> Iterator[dict[str, Any]]:
         stack.stop()
 
 
-def _invite(screen: Console, info: dict[str, Any]) -> None:
+def _print_next_steps(screen: Console, info: dict[str, Any]) -> None:
     """Print commands to try, and wait for Ctrl-C."""
     head = f"-H 'X-API-Key: {info['api_key']}' -H 'Content-Type: application/json'"
     screen.print(

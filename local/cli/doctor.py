@@ -11,7 +11,7 @@ from local.cli.terminal import (
     JsonOption,
     StateOption,
     console,
-    leave,
+    exit_with,
     print_json,
 )
 
@@ -42,13 +42,13 @@ def run(as_json: JsonOption = False, state: StateOption = DEFAULT_STATE) -> None
         mark, colour = _MARKS[finding.verdict]
         screen.print(f"[{colour}]{mark:<6}[/]", end="")
         screen.print(f"{finding.about}: {finding.text}", markup=False)
-        for head, said in (("affects", finding.affects), ("mend", finding.mend)):
-            if said:
-                screen.print(f"{'':<6}{head:<8} {said}", markup=False)
+        for head, text in (("affects", finding.affects), ("mend", finding.mend)):
+            if text:
+                screen.print(f"{'':<6}{head:<8} {text}", markup=False)
     wrong = [finding for finding in found if finding.verdict == "wrong"]
     if as_json:
         print_json({"healthy": not wrong, "findings": [asdict(finding) for finding in found]})
     elif not wrong:
         screen.print("[green]nothing is wrong[/]")
     if wrong:
-        leave(EXIT_FAILED)
+        exit_with(EXIT_FAILED)

@@ -21,7 +21,7 @@ from local.cli.terminal import (
     Failure,
     JsonOption,
     StateOption,
-    leave,
+    exit_with,
     note,
     print_json,
     running_stack,
@@ -90,13 +90,13 @@ def run(
     if outcome.function_error is not None:
         if not as_json:
             sys.stderr.write(f"error: {function} failed ({outcome.function_error})\n")
-        leave(EXIT_FAILED)
-    if problem := _left_over(function, payload, outcome.payload):
+        exit_with(EXIT_FAILED)
+    if problem := _unhandled(function, payload, outcome.payload):
         note(problem)
-        leave(EXIT_FAILED)
+        exit_with(EXIT_FAILED)
 
 
-def _left_over(function: str, event: bytes, result: str) -> str:
+def _unhandled(function: str, event: bytes, result: str) -> str:
     """Return a sentence about failed messages of a queue's batch; empty when there are none."""
     answer, given = _parsed(result), _parsed(event.decode("utf-8", "replace"))
     if not isinstance(answer, dict) or not isinstance(answer.get("batchItemFailures"), list):
@@ -149,8 +149,8 @@ def _invoke(endpoint: str, function: str, payload: bytes) -> _Outcome:
 
 
 def _refused(function: str, answer: httpx.Response) -> Failure:
-    said = _parsed(answer.text)
-    message = said.get("Message", "") if isinstance(said, dict) else answer.text
+    body = _parsed(answer.text)
+    message = body.get("Message", "") if isinstance(body, dict) else answer.text
     if answer.status_code == 404:
         known = ", ".join(function_names(""))
         return Failure(f"there is no function {function}; the template has {known}", EXIT_USAGE)

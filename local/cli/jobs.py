@@ -12,7 +12,7 @@ from local.cli.terminal import (
     DEFAULT_STATE,
     JsonOption,
     StateOption,
-    asking,
+    api_client,
     console,
     note,
     print_json,
@@ -51,7 +51,7 @@ def run(
       indexmill jobs --corpus harbour --failed-stage scraping --json
     """
     filters = {"status": status, "corpus_name": corpus, "failed_stage": failed_stage}
-    with asking(state, "listing the jobs") as api:
+    with api_client(state, "listing the jobs") as api:
         # One more than is shown tells whether there are more.
         found = list(islice(pages(api, min(limit + 1, _PAGE), filters), limit + 1))
     shown = found[:limit]

@@ -20,7 +20,7 @@ from local.cli.terminal import (
     Failure,
     StateOption,
     console,
-    leave,
+    exit_with,
     note,
 )
 
@@ -74,7 +74,7 @@ def run(
     finally:
         logs.close()
     if (job or request) and not found.lines:
-        leave(EXIT_FAILED)
+        exit_with(EXIT_FAILED)
 
 
 @dataclass(slots=True)

@@ -12,10 +12,10 @@ from local.cli.terminal import (
     Failure,
     JsonOption,
     StateOption,
-    asking,
-    complain,
+    api_client,
     console,
-    leave,
+    exit_with,
+    print_error,
     print_json,
 )
 
@@ -40,7 +40,7 @@ def run(
     """
     from indexmill.client import WaitTimeout
 
-    with asking(state, "replaying") as api:
+    with api_client(state, "replaying") as api:
         replay = api.replay(job_id, stored=stored)
         try:
             (ended,) = api.wait([replay.job_id], timeout)
@@ -52,8 +52,8 @@ def run(
     else:
         _show(diff)
     if ended.error is not None:
-        complain(f"it failed: {ended.user_message} See why with: indexmill trace {ended.job_id[:8]}")
-        leave(EXIT_FAILED)
+        print_error(f"it failed: {ended.user_message} See why with: indexmill trace {ended.job_id[:8]}")
+        exit_with(EXIT_FAILED)
 
 
 def _show(diff: JobDiff) -> None:

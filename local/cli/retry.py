@@ -12,7 +12,7 @@ from local.cli.terminal import (
     Failure,
     JsonOption,
     StateOption,
-    asking,
+    api_client,
     console,
     note,
     print_json,
@@ -46,7 +46,7 @@ def run(
     given = {name: value for name, value in filters.items() if value is not None}
     if bool(job_ids) == bool(given):
         raise Failure("name jobs, or say which ones by an option", EXIT_USAGE)
-    with asking(state, "retrying") as api:
+    with api_client(state, "retrying") as api:
         report = _by_name(api, job_ids) if job_ids else api.retry_all(**given).model_dump()
     if as_json:
         print_json(report)

@@ -10,7 +10,7 @@ from local.cli.terminal import (
     DEFAULT_STATE,
     JsonOption,
     StateOption,
-    asking,
+    api_client,
     console,
     print_json,
 )
@@ -35,7 +35,7 @@ def run(
     """
     from local.cli.results import print_results
 
-    with asking(state, "the search") as api:
+    with api_client(state, "the search") as api:
         found = api.search(text, corpus, top_k)
     if as_json:
         print_json(found.model_dump(mode="json"))

@@ -13,9 +13,9 @@ from local.cli.terminal import (
     Failure,
     JsonOption,
     StateOption,
-    asking,
+    api_client,
     console,
-    leave,
+    exit_with,
     print_json,
 )
 
@@ -46,7 +46,7 @@ def run(
     """
     from indexmill.client import WaitTimeout
 
-    with asking(state, "submitting") as api:
+    with api_client(state, "submitting") as api:
         job_ids = submit_all(api, urls, corpus)
         if not wait:
             _print_ids(job_ids, as_json=as_json)
@@ -62,7 +62,7 @@ def run(
     if failed and not as_json:
         console().print(f"see why with: indexmill trace {failed[0].job_id[:8]}")
     if failed:
-        leave(EXIT_FAILED)
+        exit_with(EXIT_FAILED)
 
 
 def submit_all(api: Client, urls: Sequence[str], corpus: str | None) -> list[str]:

@@ -70,7 +70,9 @@ def queues(found: Found) -> Table:
         shown = f"[red]{waiting}[/]" if waiting not in ("0", "?") else waiting
         source = sources.get(name, {})
         state = (
-            "[yellow]source is off[/]" if not source.get("enabled", True) else hidden(found, depth, source)
+            "[yellow]source is off[/]"
+            if not source.get("enabled", True)
+            else hidden_reason(found, depth, source)
         )
         counts = (str(depth[column]) for column in ("visible", "in_flight", "delayed"))
         oldest = _oldest(depth)
@@ -80,7 +82,7 @@ def queues(found: Found) -> Table:
     return table
 
 
-def hidden(found: Found, depth: Mapping[str, int], source: Mapping[str, Any]) -> str:
+def hidden_reason(found: Found, depth: Mapping[str, int], source: Mapping[str, Any]) -> str:
     """Say why messages are in flight while no function processes them, and for how long that can last."""
     if not depth["in_flight"] or not source or source.get("in_flight"):
         return ""

@@ -59,7 +59,7 @@ def client(info: dict[str, Any]) -> Client:
 
 
 @contextlib.contextmanager
-def asking(state: Path, what: str) -> Iterator[Client]:
+def api_client(state: Path, what: str) -> Iterator[Client]:
     """Yield a client of the stack on `state`; an ApiError ends the command as "`what` failed".
 
     Raises Failure.
@@ -87,7 +87,7 @@ def print_json(document: Any) -> None:
     sys.stdout.flush()
 
 
-def complain(sentence: str) -> None:
+def print_error(sentence: str) -> None:
     """Print an error on standard error."""
     sys.stderr.write(f"error: {sentence}\n")
 
@@ -98,6 +98,6 @@ def note(sentence: str) -> None:
     sys.stderr.flush()
 
 
-def leave(exit_code: int) -> NoReturn:
+def exit_with(exit_code: int) -> NoReturn:
     """Exit the command."""
     raise typer.Exit(exit_code)

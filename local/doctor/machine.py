@@ -63,7 +63,7 @@ def stacks(state: Path) -> Iterator[Finding]:
             mend = f"wait a few seconds, then look at {state}/logs/stack.log"
             yield note(about, f"process {pid} runs on {state} and is not ready", affects, mend)
         return
-    left = _left_over(state)
+    left = _remaining_processes(state)
     if left:
         named = ", ".join(f"{name} ({pid})" for pid, name in left.items())
         affects = "they use memory, and its data and ports, until the next start ends them"
@@ -76,7 +76,7 @@ def stacks(state: Path) -> Iterator[Finding]:
         yield ok(about, "none runs")
 
 
-def _left_over(state: Path) -> dict[int, str]:
+def _remaining_processes(state: Path) -> dict[int, str]:
     try:
         recorded = json.loads((state / "processes.json").read_text())
         return {

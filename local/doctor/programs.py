@@ -122,5 +122,5 @@ def _run(command: list[str], cwd: Path | None = None, **options: object) -> str:
         )
     except (OSError, subprocess.SubprocessError) as error:
         return str(error)
-    said = (done.stderr or done.stdout).strip().splitlines()
-    return "" if done.returncode == 0 else (said[-1] if said else f"status {done.returncode}")
+    text = (done.stderr or done.stdout).strip().splitlines()
+    return "" if done.returncode == 0 else (text[-1] if text else f"status {done.returncode}")

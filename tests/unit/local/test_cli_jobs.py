@@ -13,7 +13,7 @@ from indexmill.contracts.http_jobs import JobList
 from indexmill.contracts.job import Job, JobError, JobStatus, Progress, Waiting
 from indexmill.orchestrator.pipeline import STAGES
 from local.cli import jobs
-from local.cli.invoke import _left_over
+from local.cli.invoke import _unhandled
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 
@@ -72,13 +72,13 @@ def test_a_row_says_why_a_job_failed_or_waits() -> None:
 def test_an_event_without_records_was_not_handled() -> None:
     fine = '{"batchItemFailures": []}'
     for event in (b"{}", b'{"Records": []}', b"[]"):
-        told = _left_over("ScraperWorker", event, fine)
+        told = _unhandled("ScraperWorker", event, fine)
         assert told.startswith("nothing was handled")
         assert told.endswith("indexmill events sqs-scrape")
-    assert _left_over("ScraperWorker", b'{"Records": [{}]}', fine) == ""
-    assert _left_over("OrchestratorSweeper", b"{}", '{"relayed": 0}') == ""
+    assert _unhandled("ScraperWorker", b'{"Records": [{}]}', fine) == ""
+    assert _unhandled("OrchestratorSweeper", b"{}", '{"relayed": 0}') == ""
 
 
 def test_messages_that_would_come_again_are_counted() -> None:
     failed = '{"batchItemFailures": [{"itemIdentifier": "m"}]}'
-    assert _left_over("ScraperWorker", b'{"Records": [{}, {}]}', failed).startswith("1 of 2 messages")
+    assert _unhandled("ScraperWorker", b'{"Records": [{}, {}]}', failed).startswith("1 of 2 messages")
