@@ -96,10 +96,10 @@ class Membership:
     def _welcome(self, claims: dict[str, Any]) -> web.Response:
         if self._phase == 1:
             return web.Response(status=self._valid)
-        told = {"caller_type": "user", **claims}
+        answer = {"caller_type": "user", **claims}
         if self._phase in _FIELDS_BY_PHASE:
-            told = {name: value for name, value in told.items() if name in _FIELDS_BY_PHASE[self._phase]}
-        return web.json_response(told, status=self._valid)
+            answer = {name: value for name, value in answer.items() if name in _FIELDS_BY_PHASE[self._phase]}
+        return web.json_response(answer, status=self._valid)
 
     def _misbehave(self) -> web.Response:
         match self._mode:
@@ -121,17 +121,17 @@ class Membership:
         return web.json_response({**state, "calls": self._calls})
 
     async def _control(self, request: web.Request) -> web.Response:
-        wish = await request.json()
+        body = await request.json()
         mode, phase, codes = (
-            wish.get("mode", self._mode),
-            wish.get("phase", self._phase),
-            wish.get("codes", self._codes),
+            body.get("mode", self._mode),
+            body.get("phase", self._phase),
+            body.get("codes", self._codes),
         )
         if mode not in MODES or phase not in PHASES or codes not in _CODES:
             choices = {"mode": MODES, "phase": PHASES, "codes": tuple(_CODES)}
             return web.json_response({"detail": "no such choice", "choices": choices}, status=400)
         self._mode, self._phase, self._codes = mode, phase, codes
-        self._delay_s = float(wish.get("delay", _SLOW_S if mode == "slow" else 0.0))
+        self._delay_s = float(body.get("delay", _SLOW_S if mode == "slow" else 0.0))
         return await self._state(request)
 
 

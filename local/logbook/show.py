@@ -53,8 +53,8 @@ def _message(record: Record) -> Iterator[Part]:
     level = str(record.fields.get("level", "INFO"))
     style = _LEVELS.get(level, "")
     yield f"{level} ", style or "dim"
-    said = record.fields["message"]
-    yield said if isinstance(said, str) else json.dumps(said, ensure_ascii=False), style or "bold"
+    message = record.fields["message"]
+    yield message if isinstance(message, str) else json.dumps(message, ensure_ascii=False), style or "bold"
     rest = {name: value for name, value in record.fields.items() if name not in _USUAL}
     trace = rest.pop("exception", None)
     if rest:

@@ -49,10 +49,10 @@ class ControlApi:
             text = await self._telemetry.exposition()
             return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
         if request.method == "POST" and request.path.startswith(_SCHEDULES):
-            return await self._wish(request, request.path.removeprefix(_SCHEDULES))
+            return await self._update_schedule(request, request.path.removeprefix(_SCHEDULES))
         return web.Response(status=404)
 
-    async def _wish(self, request: web.BaseRequest, name: str) -> web.Response:
+    async def _update_schedule(self, request: web.BaseRequest, name: str) -> web.Response:
         schedule = self.schedules.get(name)
         if schedule is None:
             return _answer({"detail": f"schedules are: {', '.join(self.schedules) or 'none'}"}, 404)
@@ -60,10 +60,10 @@ class ControlApi:
         if request.content_type != "application/json":
             return _answer({"detail": "application/json is wanted"}, 415)
         try:
-            wish = await request.json()
-            fire = wish.pop("fire", False)
-            if wish:
-                schedule.set_fault_mode(FaultMode(**wish))
+            body = await request.json()
+            fire = body.pop("fire", False)
+            if body:
+                schedule.set_fault_mode(FaultMode(**body))
         except (AttributeError, TypeError, ValueError) as error:
             return _answer({"detail": f"{error}; there are mode, times, delay and fire"}, 400)
         if fire:

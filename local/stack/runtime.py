@@ -134,9 +134,9 @@ class Runtime:
     async def stop(self) -> None:
         """Stop in order: event sources first, the host last."""
         front = [self._front.stop()] if self._front is not None else []
-        bringers: list[Awaitable[None]] = [source.stop(_TRIGGER_GRACE_S) for source in self._sources]
-        bringers += [schedule.stop() for schedule in self.schedules.values()]
-        await asyncio.gather(*front, *bringers, return_exceptions=True)
+        triggers: list[Awaitable[None]] = [source.stop(_TRIGGER_GRACE_S) for source in self._sources]
+        triggers += [schedule.stop() for schedule in self.schedules.values()]
+        await asyncio.gather(*front, *triggers, return_exceptions=True)
         await self._invoke_api.stop()
         if self._proxies is not None:
             await self._proxies.stop()

@@ -73,7 +73,7 @@ def timeline(records: JobRecords, log: Sequence[Record], stack: StackStatus | No
         *(_state(row) for row in records.history),
         *(event for row in records.messages for event in _message(row)),
         *(event for run in invocations for event in _run(run, records.read_at, stack)),
-        *(_said(record) for record in log if _speaks(record)),
+        *(_log_event(record) for record in log if _is_shown(record)),
         *(_dead(row) for row in records.dead_letters),
     ]
     events.sort(key=lambda event: (event.at, _ORDER[event.kind]))
@@ -94,7 +94,7 @@ def timeline(records: JobRecords, log: Sequence[Record], stack: StackStatus | No
 def _state(row: Row) -> Event:
     again = f", attempt {row['attempt']}" if row["attempt"] > 1 else ""
     before = f"{row['from_status']} → " if row["from_status"] else "accepted: "
-    detail = f": {row['detail']['code']}, {row['detail']['message']}" if _tells(row["detail"]) else ""
+    detail = f": {row['detail']['code']}, {row['detail']['message']}" if _has_code(row["detail"]) else ""
     text = f"{before}{row['to_status']} ({row['cause'] or 'no cause'}{again}){detail}"
     return Event(row["at"], "state", text, row["to_status"] == "failed")
 
@@ -135,17 +135,17 @@ def _asked_for(run: Run, messages: Sequence[Row]) -> bool:
     )
 
 
-def _speaks(record: Record) -> bool:
-    said = record.message.strip()
-    return record.stream != "platform" and not record.is_metrics and bool(said) and _ADVICE not in said
+def _is_shown(record: Record) -> bool:
+    text = record.message.strip()
+    return record.stream != "platform" and not record.is_metrics and bool(text) and _ADVICE not in text
 
 
-def _said(record: Record) -> Event:
+def _log_event(record: Record) -> Event:
     fields = record.fields
     failed = fields.get("level") in ("ERROR", "CRITICAL")
     if "message" not in fields:
-        said = record.message.strip().replace("\n", "\n" + _INDENT)
-        return Event(moment(record.at), "log", f"{record.function}: {said}", failed)
+        text = record.message.strip().replace("\n", "\n" + _INDENT)
+        return Event(moment(record.at), "log", f"{record.function}: {text}", failed)
     rest = values({name: value for name, value in fields.items() if name not in _HIDDEN})
     return Event(moment(record.at), "log", f"{record.function}: {fields['message']} {rest}".rstrip(), failed)
 
@@ -175,7 +175,7 @@ def _failure(row: Row) -> str | None:
     """Return the error code with which this change failed its job; None for any other change."""
     if row["to_status"] != "failed":
         return None
-    return str(row["detail"]["code"]) if _tells(row["detail"]) else "failed"
+    return str(row["detail"]["code"]) if _has_code(row["detail"]) else "failed"
 
 
 def _parts(
@@ -200,5 +200,5 @@ def _work(invocations: Sequence[Run], began: datetime, ended: datetime) -> Run |
     return within[-1] if within else None
 
 
-def _tells(detail: Any) -> bool:
+def _has_code(detail: Any) -> bool:
     return isinstance(detail, dict) and {"code", "message"} <= detail.keys()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import cast
 from urllib.parse import urlsplit
 
-LAST_WORDS_S = 0.5
+CLOSE_LIMIT_S = 0.5
 """How long a cancelled request waits for the server to close its side too."""
 
 
@@ -84,7 +84,7 @@ class _Connection(asyncio.Protocol):
         try:
             result = await answer
         except asyncio.CancelledError:
-            if (late := await self._last_words(answer)) is not None:
+            if (late := await self._read_rest(answer)) is not None:
                 return late
             raise
         self.used = True
@@ -94,7 +94,7 @@ class _Connection(asyncio.Protocol):
         self.usable = False
         self._transport.abort()
 
-    async def _last_words(self, answer: asyncio.Future[tuple[int, bytes]]) -> tuple[int, bytes] | None:
+    async def _read_rest(self, answer: asyncio.Future[tuple[int, bytes]]) -> tuple[int, bytes] | None:
         """Close our side of the connection and return the rest of the response, if any."""
         self.usable = False
         if answer.cancelled():
@@ -102,7 +102,7 @@ class _Connection(asyncio.Protocol):
             if not self._transport.is_closing():
                 self._transport.write_eof()
         try:
-            async with asyncio.timeout(LAST_WORDS_S):
+            async with asyncio.timeout(CLOSE_LIMIT_S):
                 return await answer
         except (ConnectionError, TimeoutError):
             return None

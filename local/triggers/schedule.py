@@ -19,7 +19,7 @@ from local.template.spec import Invoker, InvokeResult, ScheduleSpec, Throttled
 log = logging.getLogger(__name__)
 
 MODES: Final = ("ok", "twice", "late", "missed")
-_LOOK_S: Final = 30.0
+_POLL_S: Final = 30.0
 """Polling interval of the wall clock: it may be set, and a sleeping laptop's timers stop."""
 
 
@@ -145,7 +145,7 @@ class Schedule:
         self._due = times.after(begin)
         while self._due is not None:
             while (left := (self._due - self._clock.now()).total_seconds()) > 0:
-                await self._clock.sleep(min(left, _LOOK_S))
+                await self._clock.sleep(min(left, _POLL_S))
             if self.enabled and not self._busy.locked():
                 self.fire(self._due)
             # Times that passed meanwhile are skipped.

@@ -20,11 +20,11 @@ from local.template.spec import Invoker, InvokeResult, SqsSourceSpec, Throttled
 from local.triggers.sqs_client import MAX_PER_CALL, SqsClient, SqsError
 from local.triggers.sqs_deletes import Deletes
 from local.triggers.sqs_events import Message, events, failed_ids
-from local.triggers.sqs_pace import Concurrency, LongPollPace, Pace, ShortPollPace
+from local.triggers.sqs_polling import Concurrency, LongPolling, Polling, ShortPolling
 
 log = logging.getLogger(__name__)
 
-WINDOW_LOOK_S = 0.1
+WINDOW_POLL_S = 0.1
 """Polling interval of a batch that is being gathered."""
 RECEIVE_BACKOFF_S = (0.1, 2.0)
 THROTTLE_BACKOFF_S = (0.1, 5.0)
@@ -73,7 +73,7 @@ class SqsEventSource:
         region: str,
         function_timeout_s: float,
         prompt_long_polls: bool = False,
-        pace: Pace | None = None,
+        polling: Polling | None = None,
         client: SqsClient | None = None,
     ) -> None:
         self.spec = spec
@@ -83,7 +83,7 @@ class SqsEventSource:
         self._function_timeout_s = function_timeout_s
         self._client = client or SqsClient(endpoint, queue_url, region=region)
         self._deletes = Deletes(self._client)
-        self._pace: Pace = pace or (LongPollPace() if prompt_long_polls else ShortPollPace())
+        self._polling: Polling = polling or (LongPolling() if prompt_long_polls else ShortPolling())
         self._concurrency = Concurrency(spec.maximum_concurrency)
         self._stats = SourceStats()
         self._enabled = spec.enabled
@@ -144,8 +144,8 @@ class SqsEventSource:
 
     def nudge(self) -> None:
         """Announce that a message is likely to arrive soon; cheap and idempotent."""
-        self._pace.nudged()
-        if not self._pace.wait_s:
+        self._polling.nudged()
+        if not self._polling.wait_s:
             self._changed.set()
 
     def stats(self) -> SourceStats:
@@ -175,7 +175,7 @@ class SqsEventSource:
             if not self._taking or len(self._deliveries) >= self._concurrency.allowed:
                 await self._pause(None)
                 continue
-            if (pause := self._pace.pause_s()) > 0:
+            if (pause := self._polling.pause_s()) > 0:
                 await self._pause(pause)
                 continue
             try:
@@ -189,15 +189,15 @@ class SqsEventSource:
             backoff = RECEIVE_BACKOFF_S[0]
             self._concurrency.batch(len(batch), self.spec.batch_size)
             if batch and self._taking:
-                self._hand_over(batch)
+                self._start_delivery(batch)
             elif batch:
                 await self._give_back(batch)
 
     async def _gather(self) -> list[Message]:
         """Return one batch, possibly empty."""
         size = self.spec.batch_size
-        batch = await self._receive(size, self._pace.wait_s)
-        self._pace.received(len(batch), min(size, MAX_PER_CALL))
+        batch = await self._receive(size, self._polling.wait_s)
+        self._polling.received(len(batch), min(size, MAX_PER_CALL))
         closes = time.monotonic() + self.spec.window_s
         more = len(batch) == MAX_PER_CALL or bool(batch and self.spec.window_s)
         while more and len(batch) < size and self._taking:
@@ -211,7 +211,7 @@ class SqsEventSource:
             full = len(found) == MAX_PER_CALL
             more = full or left > 0
             if more and not full and len(batch) < size:
-                await self._pause(min(left, WINDOW_LOOK_S))
+                await self._pause(min(left, WINDOW_POLL_S))
         return batch
 
     async def _receive(self, limit: int, wait_s: int) -> list[Message]:
@@ -229,7 +229,7 @@ class SqsEventSource:
         self._stats.empty_receives += not found
         return found
 
-    def _hand_over(self, batch: list[Message]) -> None:
+    def _start_delivery(self, batch: list[Message]) -> None:
         delivery = asyncio.create_task(self._deliver(batch))
         self._deliveries.add(delivery)
         delivery.add_done_callback(self._delivered)

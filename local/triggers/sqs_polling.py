@@ -11,7 +11,7 @@ START_CONCURRENCY = 5
 """Lambda's initial number of concurrent invocations, and the default limit on the laptop."""
 
 
-class Pace(Protocol):
+class Polling(Protocol):
     """Chooses the pause before the next receive, and how long that receive waits at the queue."""
 
     wait_s: int
@@ -26,7 +26,7 @@ class Pace(Protocol):
         """Return seconds until the next receive should start."""
 
 
-class LongPollPace:
+class LongPolling:
     """For a queue that answers waiting receives at once: always wait there, let batches fill when it is busy.
 
     A message after an idle time is received immediately. When receives follow each other closely and return
@@ -57,7 +57,7 @@ class LongPollPace:
         return self._next - self._clock()
 
 
-class ShortPollPace:
+class ShortPolling:
     """For a queue whose waiting receives notice a message late: poll often while busy, seldom when idle."""
 
     wait_s = 0

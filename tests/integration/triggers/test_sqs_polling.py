@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from local.triggers.sqs_pace import Concurrency, LongPollPace, ShortPollPace
+from local.triggers.sqs_polling import Concurrency, LongPolling, ShortPolling
 
 
 class Clock:
@@ -16,49 +16,49 @@ class Clock:
 
 def test_long_polls_follow_at_once_after_a_lone_message_or_a_full_batch() -> None:
     clock = Clock()
-    pace = LongPollPace(0.02, clock)
-    pace.received(1, 10)
-    assert pace.pause_s() <= 0
+    polling = LongPolling(0.02, clock)
+    polling.received(1, 10)
+    assert polling.pause_s() <= 0
     clock.now += 0.01
-    pace.received(10, 10)
-    assert pace.pause_s() <= 0
+    polling.received(10, 10)
+    assert polling.pause_s() <= 0
 
 
 def test_long_polls_linger_when_small_batches_follow_closely() -> None:
     clock = Clock()
-    pace = LongPollPace(0.02, clock)
-    pace.received(1, 10)
+    polling = LongPolling(0.02, clock)
+    polling.received(1, 10)
     clock.now += 0.01
-    pace.received(2, 10)
-    assert pace.pause_s() == pytest.approx(0.02)
+    polling.received(2, 10)
+    assert polling.pause_s() == pytest.approx(0.02)
     clock.now += 0.015
-    assert pace.pause_s() == pytest.approx(0.005)
+    assert polling.pause_s() == pytest.approx(0.005)
     clock.now += 1
-    pace.received(1, 10)
-    assert pace.pause_s() <= 0
+    polling.received(1, 10)
+    assert polling.pause_s() <= 0
 
 
 def test_short_polls_are_close_together_only_after_traffic_or_a_nudge() -> None:
     clock = Clock()
-    pace = ShortPollPace(busy_s=0.01, idle_s=0.1, busy_for_s=2.0, clock=clock)
-    pace.received(0, 10)
-    assert pace.pause_s() == pytest.approx(0.1)
-    pace.nudged()
-    assert pace.pause_s() == pytest.approx(0.01)
+    polling = ShortPolling(busy_s=0.01, idle_s=0.1, busy_for_s=2.0, clock=clock)
+    polling.received(0, 10)
+    assert polling.pause_s() == pytest.approx(0.1)
+    polling.nudged()
+    assert polling.pause_s() == pytest.approx(0.01)
     clock.now += 1.5
-    pace.received(1, 10)
+    polling.received(1, 10)
     clock.now += 1.9
-    pace.received(0, 10)
-    assert pace.pause_s() == pytest.approx(0.01)
+    polling.received(0, 10)
+    assert polling.pause_s() == pytest.approx(0.01)
     clock.now += 0.2
-    pace.received(0, 10)
-    assert pace.pause_s() == pytest.approx(0.1)
+    polling.received(0, 10)
+    assert polling.pause_s() == pytest.approx(0.1)
 
 
 def test_a_full_batch_is_followed_by_another_short_poll_at_once() -> None:
-    pace = ShortPollPace(clock=Clock())
-    pace.received(10, 10)
-    assert pace.pause_s() == 0
+    polling = ShortPolling(clock=Clock())
+    polling.received(10, 10)
+    assert polling.pause_s() == 0
 
 
 def test_concurrency_follows_load_and_errors_between_its_bounds() -> None:
