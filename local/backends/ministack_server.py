@@ -29,7 +29,7 @@ from typing import Any
 Handler = Callable[[dict[str, Any], str], Any]
 Receive = Callable[[], Awaitable[Any]]
 
-LOOK_AGAIN_S = 0.25
+POLL_S = 0.25
 """Polling interval of a waiting receive: messages that other services put into a queue do not wake it."""
 AGE_ATTRIBUTE = "Local.AgeOfOldestMessage"
 """Seconds. SQS itself has no such attribute, only CloudWatch a metric."""
@@ -38,7 +38,7 @@ _RECEIPT = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]
 _client: contextvars.ContextVar[Receive | None] = contextvars.ContextVar("client", default=None)
 
 
-class PromptReceives:
+class WaitingReceives:
     """ReceiveMessage with a wait that ends when a message becomes visible or the client hangs up."""
 
     def __init__(self, sqs: ModuleType) -> None:
@@ -46,7 +46,7 @@ class PromptReceives:
         self._receive: Handler = sqs._HANDLERS["ReceiveMessage"]
         self._waiting: dict[int, set[asyncio.Future[None]]] = {}
 
-    def waking(self, handler: Handler) -> Handler:
+    def notifying(self, handler: Handler) -> Handler:
         """Wrap `handler`, which makes messages visible, to wake the receives that wait on its queue."""
 
         def handle(data: dict[str, Any], url: str) -> Any:
@@ -75,32 +75,32 @@ class PromptReceives:
                 if result or now >= deadline:
                     return result
             # A visible message that is not returned waits for others of its group.
-            look_again = next_visible - now if next_visible > now else LOOK_AGAIN_S
-            if not await self._woken(queue, min(look_again, deadline - now, LOOK_AGAIN_S)):
+            poll = next_visible - now if next_visible > now else POLL_S
+            if not await self._wait_for_message(queue, min(poll, deadline - now, POLL_S)):
                 return {}
 
-    async def _woken(self, queue: dict[str, Any], seconds: float) -> bool:
+    async def _wait_for_message(self, queue: dict[str, Any], seconds: float) -> bool:
         """Wait for a wake-up or `seconds`; False when the client hung up."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiters = self._waiting.setdefault(id(queue), set())
         waiters.add(waiter)
         client = _client.get()
         ends: set[asyncio.Future[Any]] = {waiter}
-        gone = asyncio.ensure_future(client()) if client else None
-        if gone:
-            ends.add(gone)
+        disconnected = asyncio.ensure_future(client()) if client else None
+        if disconnected:
+            ends.add(disconnected)
         try:
             await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            return gone is None or not gone.done()
+            return disconnected is None or not disconnected.done()
         finally:
             waiters.discard(waiter)
             if not waiters:
                 self._waiting.pop(id(queue), None)
-            if gone:
-                gone.cancel()
+            if disconnected:
+                disconnected.cancel()
 
 
-def _forgiving(delete: Handler) -> Handler:
+def _tolerant_delete(delete: Handler) -> Handler:
     """Wrap DeleteMessageBatch: as on AWS, it succeeds for messages that are gone or were received again."""
 
     def handle(data: dict[str, Any], url: str) -> Any:
@@ -114,7 +114,7 @@ def _forgiving(delete: Handler) -> Handler:
     return handle
 
 
-class Ages:
+class MessageAges:
     """Age of the oldest message of each queue, as CloudWatch's ApproximateAgeOfOldestMessage counts it.
 
     A message that was received three times or more goes to the back of a standard queue and does not count;
@@ -135,7 +135,7 @@ class Ages:
                 if message["sys"].get("DeadLetterQueueSourceArn"):
                     message.setdefault("moved", [time.time(), message["receive_count"]])
 
-    def telling(self, handler: Handler) -> Handler:
+    def with_age(self, handler: Handler) -> Handler:
         """Wrap GetQueueAttributes with one more attribute, returned only when it is asked for by name."""
 
         def handle(data: dict[str, Any], url: str) -> Any:
@@ -158,22 +158,22 @@ class Ages:
         return now - oldest
 
 
-def _improve(sqs: ModuleType) -> bool:
+def _install_wrappers(sqs: ModuleType) -> bool:
     """Install the wrappers. Return False, with nothing changed, when this MiniStack is built differently."""
     handlers = getattr(sqs, "_HANDLERS", {})
-    waking = ("SendMessage", "SendMessageBatch", "ChangeMessageVisibility", "ChangeMessageVisibilityBatch")
-    needed = (*waking, "ReceiveMessage", "DeleteMessageBatch", "GetQueueAttributes")
+    senders = ("SendMessage", "SendMessageBatch", "ChangeMessageVisibility", "ChangeMessageVisibilityBatch")
+    needed = (*senders, "ReceiveMessage", "DeleteMessageBatch", "GetQueueAttributes")
     parts = ("_ensure_msg_fields", "_get_q", "_queue_by_arn", "_dlq_sweep")
     if any(name not in handlers for name in needed) or any(not hasattr(sqs, name) for name in parts):
         return False
     complete = sqs._ensure_msg_fields
-    prompt = PromptReceives(sqs)
-    for name in waking:
-        handlers[name] = prompt.waking(handlers[name])
+    prompt = WaitingReceives(sqs)
+    for name in senders:
+        handlers[name] = prompt.notifying(handlers[name])
     handlers["ReceiveMessage"] = prompt.receive
-    handlers["DeleteMessageBatch"] = _forgiving(handlers["DeleteMessageBatch"])
-    ages = Ages(sqs)
-    handlers["GetQueueAttributes"] = ages.telling(handlers["GetQueueAttributes"])
+    handlers["DeleteMessageBatch"] = _tolerant_delete(handlers["DeleteMessageBatch"])
+    ages = MessageAges(sqs)
+    handlers["GetQueueAttributes"] = ages.with_age(handlers["GetQueueAttributes"])
     sqs._dlq_sweep = ages.sweep  # type: ignore[attr-defined]
 
     def complete_once(message: dict[str, Any]) -> None:
@@ -204,7 +204,7 @@ def main(ready_file: Path, port: int) -> None:
     os.environ["GATEWAY_PORT"] = str(port)  # before the import: MiniStack reads it there
     uvicorn: Any = importlib.import_module("uvicorn")
     application = importlib.import_module("ministack.app").app
-    prompt = _improve(importlib.import_module("ministack.services.sqs"))
+    prompt = _install_wrappers(importlib.import_module("ministack.services.sqs"))
 
     async def serve_request(scope: MutableMapping[str, Any], receive: Receive, send: Any) -> None:
         _client.set(receive)

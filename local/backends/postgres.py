@@ -127,7 +127,7 @@ class EmbeddedPostgres:
         if not (self.data_dir / "PG_VERSION").exists():
             postgres_template.fill(self.data_dir, self._programs, self._account, self._cache)
         deadline = time.monotonic() + timeout_s
-        while not self._came_up(deadline):
+        while not self._try_start(deadline):
             time.sleep(_RETRY_S)
         self._stopping = False
         threading.Thread(
@@ -171,7 +171,7 @@ class EmbeddedPostgres:
             )
         return process
 
-    def _came_up(self, deadline: float) -> bool:
+    def _try_start(self, deadline: float) -> bool:
         """Start the program once. Return False after a transient failure; raises for any other."""
         self._port = self._port or _free_port()
         self._process = self._spawn()

@@ -39,7 +39,7 @@ class Account:
         """Return the keyword arguments that make `subprocess` start a program as this account."""
         return {"user": self.uid, "group": self.gid, "extra_groups": []} if self.switch else {}
 
-    def give(self, folder: Path) -> None:
+    def take_ownership(self, folder: Path) -> None:
         """Change the owner of `folder` and everything below it to the account."""
         if not self.switch:
             return

@@ -36,7 +36,7 @@ def fill(data_dir: Path, programs: Path, account: Account, cache: Path) -> None:
     """
     template = _template(programs, account, cache)
     shutil.copytree(template, data_dir, dirs_exist_ok=True, copy_function=shutil.copyfile)
-    account.give(data_dir)
+    account.take_ownership(data_dir)
     data_dir.chmod(0o700)
 
 

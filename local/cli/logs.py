@@ -129,18 +129,18 @@ def _print_all(logs: LogFolder, found: _Found, state: Path, *, follow: bool) -> 
 
 def _missing(found: _Found, known: Sequence[str], state: Path) -> str:
     """Return a sentence on what was not found and where it may be; empty when nothing is missing."""
-    from local.logbook import nothing
+    from local.logbook import no_match
 
     if found.job or found.request:
         if found.lines:
             return ""
         if found.elsewhere:
-            return nothing.not_of(found.functions, found.elsewhere)
+            return no_match.not_of(found.functions, found.elsewhere)
         if found.request:
-            return nothing.no_request(found.request, state / "logs" / "access.jsonl")
-        return nothing.no_job(found.job or "")
+            return no_match.no_request(found.request, state / "logs" / "access.jsonl")
+        return no_match.no_job(found.job or "")
     if silent := found.functions - set(known):
-        return nothing.not_run(silent)
+        return no_match.not_run(silent)
     return "" if known else "no function has run yet"
 
 

@@ -194,7 +194,7 @@ class FunctionPool:
         self._remove(environment)
         self._run(self._stop_environment(environment))
 
-    def _forget(self, environment: ExecutionEnvironment) -> None:
+    def _remove(self, environment: ExecutionEnvironment) -> None:
         self._environments.discard(environment)
         if environment in self._idle:
             self._idle.remove(environment)

@@ -70,7 +70,7 @@ class EnvironmentProcess:
         self._cpu_s = 0.0
 
     async def start(self, spec: FunctionSpec, port: RuntimePort) -> None:
-        """Open the port and start the process. Raises OSError or `SupervisorLost` and leaves nothing behind."""
+        """Open the port and start the process. Raises OSError or `SupervisorLost`, after cleaning up."""
         try:
             self._scratch = self._context.make_folder(self._name)
             for name in ("stdout", "stderr"):

@@ -25,7 +25,7 @@ _MODULES: Final = (
 )
 _NO_AWS: Final = "no stack starts: its queues, bucket and table have no server"
 _NO_DATABASE: Final = "no stack starts: jobs and the index have no database"
-_PATIENCE_S: Final = 20.0
+_TIMEOUT_S: Final = 20.0
 _RUNTIME: Final = re.compile(r"^\s*Runtime:\s*python(\d+\.\d+)\s*$", re.MULTILINE)
 
 
@@ -116,7 +116,7 @@ def _run(command: list[str], cwd: Path | None = None, **options: object) -> str:
             env={"PATH": os.environ.get("PATH", "")},
             capture_output=True,
             text=True,
-            timeout=_PATIENCE_S,
+            timeout=_TIMEOUT_S,
             check=False,
             **options,
         )

@@ -56,7 +56,7 @@ class Deployment:
 def deploy(options: Options) -> Deployment:
     """Build, deploy, place the layers in the functions' path, and migrate. Raises EmulatorFailed."""
     emulator = Emulator(options.endpoint.rstrip("/"), options.region)
-    parameters = {"DatabaseUrlSecretArn": emulator.keep_secret(SECRET, options.database_url)}
+    parameters = {"DatabaseUrlSecretArn": emulator.put_secret(SECRET, options.database_url)}
     host: HostRuntime | None = None
     template = options.folder / "template.yaml"
     if not options.unchanged:
@@ -69,7 +69,7 @@ def deploy(options: Options) -> Deployment:
     resources = emulator.resources(options.stack)
     if host is not None:
         _mount_layers(emulator, resources, host)
-        emulator.restate_concurrency()
+        emulator.reset_concurrency()
     migrated = emulator.invoke(resources["Migrator"], {})
     return Deployment(
         api_url=emulator.api_url(resources["Api"], parameters.get("Stage", "dev")),

@@ -29,7 +29,7 @@ class Emulator:
             aws_access_key_id="test", aws_secret_access_key="test", region_name=region
         )
 
-    def keep_secret(self, name: str, value: str) -> str:
+    def put_secret(self, name: str, value: str) -> str:
         """Create or update the secret `name`; returns its ARN."""
         secrets = self._client("secretsmanager")
         try:
@@ -51,7 +51,7 @@ class Emulator:
         found = self._client("lambda").get_function_configuration(FunctionName=function)
         return [layer["Arn"] for layer in found.get("Layers", ())]
 
-    def restate_concurrency(self) -> None:
+    def reset_concurrency(self) -> None:
         """Set each queue's event source mapping's MaximumConcurrency again, as a number.
 
         CloudFormation passes a Number parameter on as text. AWS converts it to a number, MiniStack 1.5.33

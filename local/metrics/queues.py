@@ -10,7 +10,7 @@ from typing import Final
 
 from local.triggers.sqs_client import SqsClient, SqsError
 
-_PATIENCE_S: Final = 2.0
+_TIMEOUT_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,6 @@ class Queues:
 
     async def _depth(self, client: SqsClient) -> QueueDepth | None:
         with contextlib.suppress(SqsError, OSError, KeyError, ValueError, TimeoutError):
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(_TIMEOUT_S):
                 return QueueDepth(*await client.depths())
         return None

@@ -58,7 +58,7 @@ class Registry:
             series.total += float(amount)
             series.count += 1
 
-    def show(self, name: str, labels: Iterable[tuple[str, str]], value: float, text: str = "") -> None:
+    def set_gauge(self, name: str, labels: Iterable[tuple[str, str]], value: float, text: str = "") -> None:
         """Set a gauge."""
         if (series := self._series(name, "gauge", labels, text)) is not None:
             series.total = float(value)

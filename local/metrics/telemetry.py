@@ -81,11 +81,11 @@ class Telemetry:
             for field, (metric, text) in _COUNTERS.items():
                 self._registry.set_total(metric, label, getattr(stats, field), text)
             for field, (metric, text) in _GAUGES.items():
-                self._registry.show(metric, label, getattr(stats, field), text)
+                self._registry.set_gauge(metric, label, getattr(stats, field), text)
         for queue, depth in (await self._depths()).items():
             for field, (metric, text) in _DEPTHS.items():
                 if (value := getattr(depth, field)) is not None:
-                    self._registry.show(metric, (("queue", queue),), value, text)
+                    self._registry.set_gauge(metric, (("queue", queue),), value, text)
         dropped = "Values left out because there are too many series."
         self._registry.set_total("local_metrics_dropped_total", (), self._registry.dropped, dropped)
         return expose(self._registry.families())
@@ -109,7 +109,9 @@ class Telemetry:
         if report.init_ms is not None:
             text = "Initialisations as in REPORT lines."
             self._registry.observe("lambda_init_duration_seconds", label, [report.init_ms / 1e3], text)
-        self._registry.show("lambda_memory_megabytes", label, report.memory_mb, "Most memory that was used.")
+        self._registry.set_gauge(
+            "lambda_memory_megabytes", label, report.memory_mb, "Most memory that was used."
+        )
 
     def _duration(self, function: str, last: float) -> dict[str, float]:
         series = self._registry.find(_DURATION, (("function", function),))

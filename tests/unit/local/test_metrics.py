@@ -77,7 +77,7 @@ def test_there_is_an_end_to_new_series(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_names_and_values_are_made_legal() -> None:
     made = Registry()
     made.add("2nd.rate-total", (("the key", 'a "quoted"\\\nvalue'),), 1)
-    made.show("share", (), float("inf"))
+    made.set_gauge("share", (), float("inf"))
     assert expose(made.families()) == (
         '# TYPE _2nd_rate_total counter\n_2nd_rate_total{the_key="a \\"quoted\\"\\\\\\nvalue"} 1\n'
         "# TYPE share gauge\nshare +Inf\n"
