@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from local.cli.samples import Surroundings, sample
+from local.cli.samples import SampleContext, sample
 from local.compute.event_ids import event_ids
 
 
@@ -32,7 +32,7 @@ def test_looking_at_a_job_is_not_work_for_it() -> None:
 
 
 def test_the_gateways_request_is_known_by_its_own_id() -> None:
-    event = sample("api", Surroundings())
+    event = sample("api", SampleContext())
     found = event_ids(encoded(event), None)
     assert found == {"gateway_request_id": event["requestContext"]["requestId"]}
 
