@@ -16,6 +16,8 @@ SAM = mkdir -p .venv-sam/state && AWS_DEFAULT_REGION=$${AWS_DEFAULT_REGION:-eu-w
 	__SAM_CLI_APP_DIR="$(CURDIR)/.venv-sam/state" $(BIN)/python -m tools.uv_environment .venv-sam/bin/sam
 ARGS ?=
 URL ?=
+# auto: one worker more than there are cores, none for a file or two; 0 runs all in one process.
+WORKERS ?= auto
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -30,8 +32,9 @@ up: setup ## Start the whole cloud on this machine and keep it running (ARGS="--
 demo: setup ## Index a little web site on a cloud of its own, then search it (URL=https://… for another)
 	$(BIN)/indexmill demo $(if $(URL),"$(URL)") $(ARGS)
 
-test: setup-all ## Run all tests (ARGS="tests/unit -k name" for some)
-	$(BIN)/python -m pytest $(ARGS)
+# Bytecode is kept whatever the environment says: without it each worker compiles all tests again.
+test: setup-all ## Run all tests, in parallel (ARGS="tests/unit -k name" for some; WORKERS=0 for one process)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 test-long: setup-all ## Run what takes minutes: the large soaks and models, with their figures (ARGS="tests/faults")
 	$(BIN)/python -m pytest -m long -o log_cli=true -o log_cli_level=INFO $(ARGS)

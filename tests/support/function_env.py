@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ _PLACEHOLDERS = {
 }
 
 
+@cache
 def template() -> dict[str, Any]:
-    """Return template.yaml with its short intrinsics as their long forms."""
+    """Return template.yaml with its short intrinsics as their long forms; read-only, it is parsed once."""
     with (ROOT / "template.yaml").open() as stream:
         parsed: dict[str, Any] = yaml_parse(stream)
     return parsed

@@ -178,7 +178,9 @@ async def test_broken_http_is_a_broken_connection(site: Site, fetcher: HttpFetch
     assert (type(error), error.code) == (TransientError, "connection_error")
 
 
-@pytest.mark.parametrize("data", [gzip.compress(HTML.encode())[:-4], b"not packed"])
+@pytest.mark.parametrize(
+    "data", [gzip.compress(HTML.encode())[:-4], b"not packed"], ids=["cut", "not packed"]
+)
 async def test_a_damaged_packing_is_tried_again(site: Site, fetcher: HttpFetcher, data: bytes) -> None:
     error = await failed(fetcher, site.page("/", data, content_encoding="gzip"))
     assert (type(error), error.code) == (TransientError, "parse_error")

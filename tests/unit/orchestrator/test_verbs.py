@@ -38,7 +38,7 @@ def finish(mill: Mill, job_id: str, text: str = "# Title\n\nSome words.", digest
     mill.deliver(embedded(job_id))
 
 
-@pytest.mark.parametrize("job_id", ["x", "", str(uuid.uuid4())])
+@pytest.mark.parametrize("job_id", ["x", "", str(uuid.uuid4())], ids=["short", "empty", "unknown"])
 def test_what_is_no_job_of_the_caller_is_not_found(job_id: str) -> None:
     mill = Mill()
     calls: list[Callable[[], object]] = [

@@ -81,7 +81,9 @@ def test_a_swarm_of_empty_members_is_a_bomb() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [gzip.compress(TEXT)[:-9], b"not packed at all", gzip.compress(TEXT)[:20] + b"\xff" * 50]
+    "data",
+    [gzip.compress(TEXT)[:-9], b"not packed at all", gzip.compress(TEXT)[:20] + b"\xff" * 50],
+    ids=["cut", "not packed", "overwritten"],
 )
 def test_a_damaged_body_is_worth_another_try(data: bytes) -> None:
     with pytest.raises(TransientError) as caught:

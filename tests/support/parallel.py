@@ -1,0 +1,92 @@
+"""Parallel test runs (pytest-xdist): which tests share a worker, which start first, how many workers run.
+
+A file runs on one worker, so that its module fixtures are made once. Files that use the same running stack
+are one group, so that it is started once.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+_MOST_WORKERS: Final = 6
+"""Each worker may run a Postgres, a MiniStack and a stack; the groups below bound the whole from there on."""
+
+_OWN_GROUP: Final = frozenset(
+    (
+        "tests/e2e/test_second_emulator.py",
+        "tests/faults/test_model.py",
+        "tests/faults/test_passing_time.py",
+        "tests/faults/test_promises.py",
+        "tests/faults/test_proxy.py",
+        "tests/faults/test_rules.py",
+    )
+)
+"""Files of a shared folder that do not use its stack."""
+_SHARED: Final = ("tests/faults/", "tests/e2e/")
+"""Folders whose other files share one stack."""
+
+_FIRST: Final = (
+    *_SHARED,
+    "tests/faults/test_model.py",
+    "tests/unit/orchestrator/test_sweep.py",
+    "tests/contract/test_layers.py",
+    "tests/e2e/test_second_emulator.py",
+    "tests/unit/rules/test_queue_rules.py",
+    "tests/integration/triggers/test_worker_crashes.py",
+    "tests/unit/tools/test_bootstrap.py",
+    "tests/unit/rules/test_permission_rules.py",
+    "tests/integration/orchestrator/test_lost_messages.py",
+    "tests/faults/test_promises.py",
+    "tests/unit/chunking/test_split.py",
+)
+"""The slowest groups, slowest first: begun last, one of them would run on alone at the end."""
+
+
+def group_of(nodeid: str) -> str:
+    """Return the group whose tests run on one worker: a folder with a shared stack, else the test's file."""
+    path = nodeid.partition("::")[0]
+    if path in _OWN_GROUP:
+        return path
+    return next((folder for folder in _SHARED if path.startswith(folder)), path)
+
+
+class GroupScheduling(LoadScopeScheduling):
+    """Hands out whole groups, in the order in which they were collected."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupScheduling:
+    config.option.loadscopereorder = False
+    return GroupScheduling(config, log)
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Return the workers for `-n auto`: one more than there are cores, since most tests mostly wait.
+
+    None for a few files, for `-k` and for `-s`, since each worker imports all tests and shows no output; and
+    none for a path that does not exist, which only pytest itself reports.
+    """
+    if config.option.keyword or config.option.capture == "no":
+        return 0
+    paths = [config.invocation_params.dir / str(each).partition("::")[0] for each in config.args]
+    if not all(path.exists() for path in paths) or (len(paths) <= 2 and all(map(Path.is_file, paths))):
+        return 0
+    return min(_cores() + 1, _MOST_WORKERS)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the slowest groups first where groups are handed out."""
+    if hasattr(config, "workerinput"):
+        places = {name: place for place, name in enumerate(_FIRST)}
+        items.sort(key=lambda item: places.get(group_of(item.nodeid), len(places)))
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
