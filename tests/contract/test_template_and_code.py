@@ -109,16 +109,32 @@ def test_the_sql_check_is_the_state_machine_is_the_pipeline() -> None:
 
 @pytest.mark.fault("F31")
 def test_the_postgres_functions_fit_its_connections() -> None:
-    """Queue consumers are bounded by MaximumConcurrency; the REST functions share what is left."""
+    """All but the REST functions are bounded; these share what is left, and each finds at least one."""
     defaults = {name: found.get("Default") for name, found in template()["Parameters"].items()}
-    total = 0
-    for found in functions().values():
+
+    def number(value: Any) -> int:
+        return int(defaults[value["Ref"]] if isinstance(value, dict) else value)
+
+    consumers, others, rest = 0, 0, 0
+    for name, found in functions().items():
         if "DATABASE_URL_SECRET_ARN" not in found["Environment"]["Variables"]:
             continue
-        for event in found.get("Events", {}).values():
-            limit = event["Properties"].get("ScalingConfig", {}).get("MaximumConcurrency")
-            total += int(defaults[limit["Ref"]] if isinstance(limit, dict) else limit or 0)
-    assert 0 < total < POSTGRES_CONNECTIONS // 2
+        events = list(found.get("Events", {}).values())
+        kinds = {event["Type"] for event in events}
+        if kinds == {"SQS"}:
+            limits = [event["Properties"]["ScalingConfig"]["MaximumConcurrency"] for event in events]
+            consumers += sum(number(limit) for limit in limits)
+        elif "STREAM_WINDOWS" in variables(name):
+            others += number(variables(name)["STREAM_WINDOWS"])
+        elif kinds == {"Api"}:
+            rest += 1
+        else:
+            # One run at a time, by a schedule or by a deployment.
+            assert kinds <= {"Schedule"}, f"nothing bounds {name}"
+            others += 1
+    assert 0 < consumers < POSTGRES_CONNECTIONS // 2
+    assert rest > 0
+    assert consumers + others + rest <= POSTGRES_CONNECTIONS
 
 
 @pytest.mark.fault("F77")

@@ -51,6 +51,31 @@ def test_a_fault_happens_and_the_job_survives_it(kept: Arena, fault: str) -> Non
 
 @pytest.mark.fault("F13")
 def test_a_stale_attempt_changes_nothing(kept: Arena) -> None:
+    # Both attempts' messages are lost: what the job is told comes from here alone.
+    kept.control.arm([parse("OrchestratorApi/sqs.SendMessageBatch@ScrapeQueue:losex2")])
+    job = kept.submit(kept.page(kept.token("attempt")))
+    stale.late_failures(kept.cloud, job.job_id, attempt=1)
+    eventually(lambda: kept.statuses([job])[job.job_id] == "failed", "the first attempt fails")
+    with kept.stack.http() as caller, kept.cloud.database() as database:
+        retried = caller.post(f"/orchestrator/jobs/{job.job_id}/retry")
+        assert (retried.status_code, retried.json()["attempt"]) == (202, 2)
+        before = stale.remember(database, job.job_id)
+        assert (before[0]["status"], before[0]["attempt"]) == ("scraping", 2)
+        sent = stale.late_failures(kept.cloud, job.job_id, attempt=1)
+        eventually(lambda: stale.all_counted(database, sent), "the stale results were looked at")
+        assert stale.changed(database, job.job_id, before) == []
+    assert len(kept.control.fired()) >= 2
+    kept.control.arm()
+
+    def is_over() -> bool:
+        kept.cloud.pass_time()
+        kept.cloud.sweep()
+        return kept.ended([job])
+
+    eventually(is_over, "the second attempt ends")
+
+
+def test_a_result_that_comes_after_the_end_changes_nothing(kept: Arena) -> None:
     job = kept.submit(kept.page(kept.token("stale")))
     eventually(lambda: kept.ended([job]), "the job ends")
     eventually(lambda: not any(kept.cloud.depths().values()), "everything is quiet")

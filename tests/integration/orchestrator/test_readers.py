@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -15,7 +16,8 @@ from indexmill.orchestrator.adapters.postgres_verbs import PostgresVerbs
 from indexmill.orchestrator.results import Decider
 from indexmill.platform.postgres.database import Database
 from indexmill.testing.clock import FrozenClock
-from tests.support.jobs import CALLER, new_job, scraped
+from local.backends.postgres import create_database, drop_database
+from tests.support.jobs import CALLER, failed, new_job, scraped
 
 pytestmark = pytest.mark.integration
 
@@ -42,21 +44,40 @@ def writer(database_url: str) -> Iterator[Database]:
 
 
 @pytest.fixture
-def reader(database_url: str) -> Iterator[Database]:
-    """Yield sessions as a replica has them: they read, and cannot lock or write."""
-    database = Database(database_url, options="-c default_transaction_read_only=on")
-    yield database
-    database.close()
+def replicate(postgres_server: str, database_url: str, writer: Database) -> Iterator[Callable[[], Database]]:
+    """Make a replica that stays as the database is now; its sessions read, and cannot lock or write."""
+    name = f"replica_of_{urlsplit(database_url).path[1:]}"
+
+    def replicate() -> Database:
+        writer.close()  # a database is copied while nobody is connected to it
+        url = create_database(postgres_server, name, template=urlsplit(database_url).path[1:])
+        replicas.append(Database(url, options="-c default_transaction_read_only=on"))
+        return replicas[-1]
+
+    replicas: list[Database] = []
+    yield replicate
+    for each in replicas:
+        each.close()
+    drop_database(postgres_server, name)
 
 
 @pytest.mark.fault("F34")
+@pytest.mark.parametrize("missing", ["nothing", "its failure", "the job"])
 @pytest.mark.parametrize("guarded", GUARDED.values(), ids=GUARDED)
-def test_no_change_is_decided_by_a_reader(writer: Database, reader: Database, guarded: Guarded) -> None:
+def test_no_change_is_decided_by_a_replica(
+    writer: Database, replicate: Callable[[], Database], guarded: Guarded, missing: str
+) -> None:
     job = new_job()
-    PostgresJobs(writer).submit([job])
-    before = PostgresJobs(writer).get(CALLER.caller_id, job.job_id)
+    jobs = PostgresJobs(writer)
+    replica = replicate() if missing == "the job" else None
+    jobs.submit([job])
+    replica = replicate() if missing == "its failure" else replica
+    jobs.apply([failed(job.job_id)], Decider(FrozenClock()))
+    replica = replica or replicate()
+    before, stale = (PostgresJobs(each).get(CALLER.caller_id, job.job_id) for each in (writer, replica))
+    assert (stale and stale.status) == {"nothing": "failed", "its failure": "scraping"}.get(missing)
     with pytest.raises(TransientError) as refused:
-        guarded(reader, job.job_id)
+        guarded(replica, job.job_id)
     assert refused.value.code == "database_unavailable"
-    assert PostgresJobs(writer).get(CALLER.caller_id, job.job_id) == before
-    assert PostgresJobs(reader).get(CALLER.caller_id, job.job_id) == before, "it may be read there"
+    assert jobs.get(CALLER.caller_id, job.job_id) == before
+    assert PostgresJobs(replica).get(CALLER.caller_id, job.job_id) == stale, "it may be read there"
