@@ -52,6 +52,8 @@ _EFFECTS: Final[dict[str, Effect]] = {
 }
 """By the name of the adapter's method."""
 
+MOST_CRASHES: Final = 3
+"""Of workers that had the same message: then it is poison."""
 ChunkFault = Literal["none", "crash", "lost"]
 PlanChunk = Callable[[str], ChunkFault]
 """Job id → what goes wrong at this try of its chunk work. Counts the try."""
