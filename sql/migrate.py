@@ -1,10 +1,10 @@
 """Apply the numbered migrations: Lambda handler and command line.
 
-Each file `NNNN_name.sql` beside this one runs once, in order, in a transaction of its own, under an advisory
-lock so that two deployments never migrate at once. Its digest is kept: a changed file is refused.
+Each file `NNNN_name.sql` in this folder runs once, in order, in a transaction of its own, under an advisory
+lock so that two deployments never migrate concurrently. Its digest is kept: a changed file is refused.
 
-The service goes on meanwhile. A change of a table that is in use waits for it two seconds at most, for
-whoever comes after it waits too; then it lets them all through and is tried again.
+The service keeps running. A migration waits for a lock on a table in use for at most two seconds, since
+statements behind it wait too; then it rolls back and is tried again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ChangedMigrationError(Exception):
 def migrate(url: str, folder: Path = _FOLDER, *, lock_wait_s: float = _LOCK_WAIT_S) -> list[str]:
     """Bring the database at `url` up to date and return the names of the files that were applied.
 
-    `lock_wait_s` is how long a file waits for a table in use each time, and how long it stands back then.
+    `lock_wait_s` is how long a file waits each time for a table in use, and its pause between two times.
     Raises ChangedMigrationError, and psycopg's errors for a migration that fails (it is rolled back whole).
     """
     with psycopg.connect(url, autocommit=True) as connection:

@@ -1,7 +1,7 @@
 """Make a virtual environment with hash-checked packages; runs on a bare Python 3.11 or newer.
 
-pip brings uv into the environment, uv installs the rest in seconds. Where uv cannot reach the index as it is
-told to, it tries again with the system's certificates, and after that pip installs the same files.
+pip brings uv into the environment, uv installs the rest in seconds. Where uv cannot reach the index as
+configured, it tries again with the system's certificates, and after that pip installs the same files.
 
     python -m tools.bootstrap ENVIRONMENT FILE... [--uv FILE] [--project]
 """
@@ -31,7 +31,7 @@ def make_environment(folder: Path) -> Path:
         answer = subprocess.run([str(python), "-c", version], capture_output=True, text=True, check=False)
         if answer.stdout.strip() == ours:
             return python
-    # What stands there is cleared only if it is an environment.
+    # The folder is cleared only if it is an environment.
     broken = (folder / "pyvenv.cfg").is_file()
     if folder.exists() and not broken and any(folder.iterdir()):
         sys.exit(f"{folder} is there and is no virtual environment: move it away first")
@@ -40,7 +40,7 @@ def make_environment(folder: Path) -> Path:
 
 
 def run(command: Sequence[str], variables: Mapping[str, str]) -> bool:
-    """Run `command` and say whether it succeeded; what a failed one said is shown."""
+    """Run `command` and return whether it succeeded; the output of a failed one is printed."""
     done = subprocess.run(command, cwd=ROOT, env=dict(variables), capture_output=True, text=True, check=False)
     if done.returncode:
         print((done.stdout + done.stderr).strip(), file=sys.stderr)

@@ -56,7 +56,7 @@ def uv_variables(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def environment(python: str = sys.executable, own: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the environment to run uv in: this process's own, and below it what `python`'s pip is told."""
+    """Return the environment to run uv in: this process's own over the settings of `python`'s pip."""
     listing = subprocess.run(
         [python, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
     )

@@ -11,5 +11,5 @@ _bury = build_dead_letters(OrchestratorDeadLettersSettings.from_environment())
 
 
 def handler(event: dict[str, Any], _context: Any) -> dict[str, Any]:
-    """Keep the letters and tell their jobs."""
+    """Store the dead letters and fail their jobs."""
     return _bury(event)

@@ -1,4 +1,4 @@
-"""Runs every minute: relays leftovers, finds lost messages, sets switches, throws old rows away."""
+"""Sweeper, run every minute: relays unsent messages, redispatches lost ones, deletes old rows."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ LAMBDA_TIMEOUT = 3  # seconds, where neither the function nor Globals says anyth
 
 @dataclass(frozen=True)
 class SqsSource:
-    """A queue that wakes a function: where it stands, both logical ids, and the properties."""
+    """A queue that triggers a function: its path in the template, both logical ids, the properties."""
 
     path: Path
     function: str

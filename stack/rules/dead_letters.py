@@ -1,4 +1,4 @@
-"""E9002: what cannot be worked on must be kept, and long enough for somebody to look."""
+"""E9002: every work queue has a dead-letter queue with enough retention for an operator to react."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def _search(value: Any, path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 
 def listed(value: Any) -> list[Any]:
-    """Return a value that may stand alone or in a list as a list."""
+    """Return a value that may be single or a list as a list."""
     return value if isinstance(value, list) else [] if value is None else [value]
 
 

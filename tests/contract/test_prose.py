@@ -10,16 +10,16 @@ from tools.prose import AREAS, Count, Idioms, Passage, count, markdown_passages,
 
 # Idioms and module docstrings that begin with a wh-clause. Lower a number with the change that removes them.
 CEILINGS = {
-    "layers": (357, 50),
-    "functions": (4, 0),
-    "sql": (14, 0),
+    "layers": (336, 45),
+    "functions": (2, 0),
+    "sql": (0, 0),
     "local": (1, 0),
-    "stack": (3, 0),
-    "tools": (4, 0),
-    "tests": (198, 66),
-    "docs": (135, 0),
-    "examples": (1, 0),
-    "root": (9, 0),
+    "stack": (0, 0),
+    "tools": (0, 0),
+    "tests": (197, 66),
+    "docs": (6, 0),
+    "examples": (0, 0),
+    "root": (0, 0),
 }
 
 
