@@ -141,7 +141,8 @@ async def test_a_drip_feed_meets_the_deadline(site: Site, fetcher: HttpFetcher) 
     started = time.monotonic()
     error = await failed(fetcher, site.route("/", drip), within_s=0.5)
     assert (type(error), error.code) == (TransientError, "deadline_exceeded")
-    assert 0.4 < time.monotonic() - started < 2.0
+    # Without the deadline it takes 5 s.
+    assert 0.4 < time.monotonic() - started < 4.0
 
 
 async def test_a_silent_site_is_left(site: Site, fetcher: HttpFetcher) -> None:
@@ -248,15 +249,16 @@ async def test_a_pause_that_says_nothing_is_none(site: Site, fetcher: HttpFetche
 
 
 async def test_pages_load_side_by_side(site: Site) -> None:
+    all_asked = asyncio.Barrier(10)
+
     async def slow(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(0.2)
+        async with asyncio.timeout(20):
+            await all_asked.wait()
         writer.write(answer(HTML, connection="close"))
         await writer.drain()
 
     url = site.route("/slow", slow)
     fetcher = HttpFetcher(user_agent="x", allowed_hosts=frozenset({site.host}), limits=FetchLimits())
-    started = time.monotonic()
     pages = await asyncio.gather(*(get(fetcher, url) for _ in range(10)))
     await fetcher.close()
-    assert len(pages) == 10
-    assert time.monotonic() - started < 1.0
+    assert [page.body for page in pages] == [HTML.encode()] * 10

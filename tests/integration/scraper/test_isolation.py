@@ -47,7 +47,8 @@ def outcome(isolation: ProcessIsolation, text: str, timeout_s: float) -> Indexmi
     started = time.monotonic()
     with pytest.raises(IndexmillError) as caught:
         isolation.extract(html(text), timeout_s=timeout_s)
-    assert time.monotonic() - started < 4.0
+    # Below every limit of 20 s here: what stopped it is the lower one.
+    assert time.monotonic() - started < 15.0
     return caught.value
 
 

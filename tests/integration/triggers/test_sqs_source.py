@@ -57,7 +57,8 @@ async def test_the_visibility_that_a_function_sets_is_kept(queue: MakeQueue, sta
     await until(lambda: len(invoker.batches) == 1)
     first = time.monotonic()
     await until(lambda: len(invoker.batches) == 2)
-    assert 0.8 < time.monotonic() - first < 1.5
+    # The queue hides it for 30 s.
+    assert 0.8 < time.monotonic() - first < 10
     await until(q.is_empty)
 
 
@@ -94,10 +95,10 @@ async def test_concurrency_grows_while_batches_are_full(queue: MakeQueue, start_
 
 async def test_a_window_gathers_messages_that_come_one_by_one(queue: MakeQueue, start_source: Start) -> None:
     q, invoker = queue(), Recorder()
-    await start_source(q, invoker, batch_size=4, window_s=2.0)
+    await start_source(q, invoker, batch_size=4, window_s=20.0)
     for body in "abcd":
         await q.send(body)
-    await until(lambda: invoker.batches, limit_s=1.5)  # full before the window closes
+    await until(lambda: invoker.batches, limit_s=10)  # full before the window closes
     assert invoker.bodies == ["a", "b", "c", "d"]
 
 
@@ -107,7 +108,7 @@ async def test_a_window_that_closes_delivers_what_came(queue: MakeQueue, start_s
     await start_source(q, invoker, batch_size=10, window_s=0.4)
     start = time.monotonic()
     await until(lambda: invoker.batches)
-    assert 0.3 < time.monotonic() - start < 1.0
+    assert 0.3 < time.monotonic() - start < 5.0
     assert sorted(invoker.bodies) == ["a", "b"]
 
 
