@@ -18,7 +18,7 @@ from local.cli.terminal import (
 
 def run(
     job_id: Annotated[str, typer.Argument(metavar="JOB_ID", help="Whole id of the job.")],
-    reason: Annotated[str, typer.Option(help="Why; kept with the job.")] = "canceled by hand",
+    reason: Annotated[str, typer.Option(help="Reason, stored with the job.")] = "canceled by hand",
     as_json: JsonOption = False,
     state: StateOption = DEFAULT_STATE,
 ) -> None:

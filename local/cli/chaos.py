@@ -20,10 +20,10 @@ _PRINT_EVERY_S = 5.0
 
 
 def run(
-    jobs: Annotated[int, typer.Option(min=1, help="Jobs to accept at least.")] = 200,
-    kills: Annotated[int, typer.Option(min=0, help="Processes of functions to kill at least.")] = 40,
-    minutes: Annotated[float, typer.Option(min=0.1, help="Break things no longer than this.")] = 10.0,
-    seed: Annotated[int, typer.Option(help="Of what chance decides here.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Least number of jobs to submit.")] = 200,
+    kills: Annotated[int, typer.Option(min=0, help="Least number of function processes to kill.")] = 40,
+    minutes: Annotated[float, typer.Option(min=0.1, help="Longest time of fault injection, minutes.")] = 10.0,
+    seed: Annotated[int, typer.Option(help="Seed of all random choices.")] = 1,
 ) -> None:
     """Inject faults into a stack of its own under load, then check every guarantee.
 
@@ -64,7 +64,7 @@ def _outcome(screen: Console, plan: Plan) -> Outcome:
         stack = start_detached(options, bound=True)
     except StartFailed as error:
         raise Failure(f"the stack did not start: {error}") from error
-    screen.print(f"[green]the cloud is ready[/]: {stack.info['gateway']}; breaking it now")
+    screen.print(f"[green]the cloud is ready[/]: {stack.info['gateway']}; injecting faults")
     try:
         cloud = Cloud(stack.info)
         return Soak(cloud, site, plan, _Progress(screen, plan)).run()

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 def run(
     urls: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[URL]…", help="What to index in place of the little web site."),
+        typer.Argument(metavar="[URL]…", help="URLs to index instead of the built-in web site."),
     ] = None,
-    corpus: Annotated[str | None, typer.Option(help="Corpus to put it in.")] = None,
+    corpus: Annotated[str | None, typer.Option(help="Corpus to index into.")] = None,
     state: Annotated[
         Path | None, typer.Option("--state", metavar="DIR", help="Use, and keep, this state folder.")
     ] = None,
@@ -92,7 +92,7 @@ def _print_next_steps(screen: Console, info: dict[str, Any]) -> None:
     """Print commands to try, and wait for Ctrl-C."""
     head = f"-H 'X-API-Key: {info['api_key']}' -H 'Content-Type: application/json'"
     screen.print(
-        f"\n[bold]try it[/] (Ctrl-C ends it)\n  gateway  {info['gateway']}\n  site     {info['site']}"
+        f"\n[bold]try it[/] (stop with Ctrl-C)\n  gateway  {info['gateway']}\n  site     {info['site']}"
     )
     screen.print(f"  key      {info['api_key']}\n  ops key  {info['ops_key']}")
     screen.print(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def run(
     name: Annotated[
         str | None,
-        typer.Argument(help="Which event to print; lists them when not given.", autocompletion=sample_names),
+        typer.Argument(help="Event to print; without it, all are listed.", autocompletion=sample_names),
     ] = None,
     as_json: JsonOption = False,
     state: StateOption = DEFAULT_STATE,

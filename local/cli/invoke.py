@@ -106,10 +106,12 @@ def _unhandled(function: str, event: bytes, result: str) -> str:
         from local.cli.samples import SAMPLES
 
         name = next((f" {name}" for name, each in SAMPLES.items() if each.function == function), "")
-        return f"nothing was handled: the event has no Records; one to start from: indexmill events{name}"
+        return (
+            f"no message was processed: the event has no Records; one to start from: indexmill events{name}"
+        )
     failed = len(answer["batchItemFailures"])
     if failed:
-        return f"{failed} of {len(records)} messages were not handled; a queue would deliver them again"
+        return f"{failed} of {len(records)} messages failed; a queue would redeliver them"
     return ""
 
 

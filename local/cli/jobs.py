@@ -31,10 +31,10 @@ _PAGE: Final = 200
 
 
 def run(
-    status: Annotated[Status | None, typer.Option(help="Only those that stand so.")] = None,
-    corpus: Annotated[str | None, typer.Option(help="Only of this corpus.")] = None,
-    failed_stage: Annotated[Stage | None, typer.Option(help="Only those that failed in this stage.")] = None,
-    limit: Annotated[int, typer.Option(help="How many, newest first.", min=1)] = 20,
+    status: Annotated[Status | None, typer.Option(help="Only jobs with this status.")] = None,
+    corpus: Annotated[str | None, typer.Option(help="Only jobs of this corpus.")] = None,
+    failed_stage: Annotated[Stage | None, typer.Option(help="Only jobs that failed in this stage.")] = None,
+    limit: Annotated[int, typer.Option(help="Most jobs to list, newest first.", min=1)] = 20,
     as_json: JsonOption = False,
     state: StateOption = DEFAULT_STATE,
 ) -> None:
@@ -61,7 +61,7 @@ def run(
     if shown:
         console().print(_table(shown))
     else:
-        console().print("no jobs" if not any(filters.values()) else "no such jobs")
+        console().print("no jobs" if not any(filters.values()) else "no matching jobs")
     if len(found) > limit:
         note(f"there are more; show them with --limit {limit * 5}")
 

@@ -41,8 +41,8 @@ def run(
             autocompletion=function_names,
         ),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on printing until Ctrl-C.")] = False,
-    job: Annotated[str | None, typer.Option(metavar="ID", help="Only what was done for this job.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow new lines until Ctrl-C.")] = False,
+    job: Annotated[str | None, typer.Option(metavar="ID", help="Only lines about this job.")] = None,
     request: Annotated[
         str | None,
         typer.Option(metavar="ID", help="Only one request: its X-Request-Id, or an invocation's id."),
@@ -120,7 +120,7 @@ def _print_all(logs: LogFolder, found: _Found, state: Path, *, follow: bool) -> 
             _print(screen, record)
         sys.stdout.flush()
         if first and (missing := _missing(found, logs.known(), state)):
-            note(f"{missing}; waiting, Ctrl-C ends it" if follow else missing)
+            note(f"{missing}; waiting, stop with Ctrl-C" if follow else missing)
         first = False
         if not follow:
             return

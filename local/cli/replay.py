@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 def run(
     job_id: Annotated[str, typer.Argument(metavar="JOB_ID", help="Whole id of a job that has ended.")],
     stored: Annotated[
-        bool, typer.Option("--stored", help="Read the raw content that was fetched then, not the site.")
+        bool, typer.Option("--stored", help="Use the stored raw content instead of fetching it again.")
     ] = False,
-    timeout: Annotated[float, typer.Option(help="How long to wait, seconds.", min=0)] = 300.0,
+    timeout: Annotated[float, typer.Option(help="Longest wait, seconds.", min=0)] = 300.0,
     as_json: JsonOption = False,
     state: StateOption = DEFAULT_STATE,
 ) -> None:

@@ -45,7 +45,7 @@ def run(
     filters = {"corpus_name": corpus, "failed_stage": stage, "code": code, "batch_id": batch}
     given = {name: value for name, value in filters.items() if value is not None}
     if bool(job_ids) == bool(given):
-        raise Failure("name jobs, or say which ones by an option", EXIT_USAGE)
+        raise Failure("give job ids or a filter option", EXIT_USAGE)
     with api_client(state, "retrying") as api:
         report = _by_name(api, job_ids) if job_ids else api.retry_all(**given).model_dump()
     if as_json:
@@ -58,9 +58,9 @@ def run(
     if not report["retried"] and not report["skipped"]:
         note("no failed job matches")
     elif not report["retried"] and code is None:
-        note("to retry those that another try cannot help, name their --code")
+        note("to retry permanent failures too, give their --code")
     if report["more"]:
-        again = "run it again" if report["retried"] else "choose them by another option"
+        again = "run it again" if report["retried"] else "narrow them by another option"
         note(f"there are more: {again}")
 
 

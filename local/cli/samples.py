@@ -196,10 +196,10 @@ def _caller(context: SampleContext) -> str:
 SAMPLES: Final[Mapping[str, Sample]] = {
     "api": Sample("OrchestratorApi", "a POST of the gateway: submits a page", _api),
     "authorizer": Sample("Authorizer", "the gateway asks whether a key is valid", _authorizer),
-    "sqs-scrape": Sample("ScraperWorker", "a page to scrape, for nobody's job", _scrape),
+    "sqs-scrape": Sample("ScraperWorker", "a page to scrape, without a job", _scrape),
     "sqs-embed": Sample("EmbeddingWorker", f"a chunk to put into the corpus {_CORPUS}", _embed),
-    "sqs-callbacks": Sample("OrchestratorResults", "a stage failed, of a job that is not there", _callbacks),
-    "schedule": Sample("OrchestratorSweeper", "the minute's tick", _schedule),
+    "sqs-callbacks": Sample("OrchestratorResults", "a stage failed, of an unknown job", _callbacks),
+    "schedule": Sample("OrchestratorSweeper", "the sweeper's schedule", _schedule),
     "chunk-call": Sample("ChunkingApi", "the Orchestrator has a text split", _chunk_call),
 }
 NAMES: Final = tuple(SAMPLES)

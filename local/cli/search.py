@@ -17,11 +17,11 @@ from local.cli.terminal import (
 
 
 def run(
-    text: Annotated[str, typer.Argument(help="What to look for, in plain words.")],
+    text: Annotated[str, typer.Argument(help="Query text.")],
     corpus: Annotated[
         str | None, typer.Option(help="Corpus to search; the default one when not given.")
     ] = None,
-    top_k: Annotated[int, typer.Option(help="How many results.", min=1, max=100)] = 5,
+    top_k: Annotated[int, typer.Option(help="Number of results.", min=1, max=100)] = 5,
     as_json: JsonOption = False,
     state: StateOption = DEFAULT_STATE,
 ) -> None:

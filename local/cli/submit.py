@@ -27,12 +27,12 @@ _BATCH = 100
 
 
 def run(
-    urls: Annotated[list[str], typer.Argument(metavar="URL…", help="What to index.")],
+    urls: Annotated[list[str], typer.Argument(metavar="URL…", help="URLs to index.")],
     corpus: Annotated[
-        str | None, typer.Option(help="Corpus to put it in; the default one when not given.")
+        str | None, typer.Option(help="Corpus to index into; without it, the default one.")
     ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until all are done or failed.")] = True,
-    timeout: Annotated[float, typer.Option(help="How long to wait, seconds.", min=0)] = 300.0,
+    timeout: Annotated[float, typer.Option(help="Longest wait, seconds.", min=0)] = 300.0,
     as_json: JsonOption = False,
     state: StateOption = DEFAULT_STATE,
 ) -> None:

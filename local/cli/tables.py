@@ -70,7 +70,7 @@ def queues(found: Found) -> Table:
         shown = f"[red]{waiting}[/]" if waiting not in ("0", "?") else waiting
         source = sources.get(name, {})
         state = (
-            "[yellow]source is off[/]"
+            "[yellow]source is disabled[/]"
             if not source.get("enabled", True)
             else hidden_reason(found, depth, source)
         )
@@ -87,11 +87,11 @@ def hidden_reason(found: Found, depth: Mapping[str, int], source: Mapping[str, A
     if not depth["in_flight"] or not source or source.get("in_flight"):
         return ""
     if source.get("item_failures") and not source.get("function_errors"):
-        return "[yellow]given back, each for its own time[/]"
+        return "[yellow]returned for a retry, each with its own delay[/]"
     # Messages received before this stack started have been hidden since then at the latest.
     since = found.get("durations", {}).get(source["function"], {}).get("last_s", found.get("up_s", 0.0))
     left = max(0.0, source["visibility_s"] - since)
-    return f"[yellow]left by a failure, hidden for {age(left)} at most[/]"
+    return f"[yellow]failed, hidden for {age(left)} at most[/]"
 
 
 def metrics(found: Found) -> Table:

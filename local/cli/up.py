@@ -28,7 +28,9 @@ def run(
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Return when it is ready.")] = False,
     as_json: JsonOption = False,
     state: StateOption = DEFAULT_STATE,
-    port: Annotated[int, typer.Option(help="Of the gateway; 0 takes that of the last time, if free.")] = 0,
+    port: Annotated[
+        int, typer.Option(help="Port of the gateway; 0 takes that of the last start, if free.")
+    ] = 0,
     parameter: Annotated[
         list[str] | None,
         typer.Option(
@@ -84,13 +86,13 @@ def _detached(options: StackOptions, *, as_json: bool) -> None:
         code = EXIT_USAGE if error.usage else EXIT_FAILED
         raise Failure(f"the stack did not start: {error}", code) from error
     except KeyboardInterrupt:
-        raise Failure("interrupted; what was started is stopped again") from None
+        raise Failure("interrupted; stopping what was started") from None
     if as_json:
         print_json(stack.info)
         return
     show(stack.info)
     where = "" if options.state == DEFAULT_STATE else f" --state {options.state}"
-    console().print(f"It runs on its own; end it with: [bold]indexmill down[/]{where}")
+    console().print(f"It runs in the background; stop it with: [bold]indexmill down[/]{where}")
 
 
 def _foreground(options: StackOptions, *, as_json: bool) -> None:
@@ -109,7 +111,7 @@ def _foreground(options: StackOptions, *, as_json: bool) -> None:
             print_json(info)
             return
         show(info)
-        screen.print("Ctrl-C ends it.")
+        screen.print("Stop it with Ctrl-C.")
 
     line.start()
     try:

@@ -32,4 +32,4 @@ def examine(repository: Path, state: Path) -> Iterator[Finding]:
             yield from check()
         except Exception as error:  # noqa: BLE001 - a check that breaks is a finding, and the others continue
             text = f"could not be checked: {type(error).__name__}: {error}"
-            yield wrong(about, text, "what else is wrong with it stays unknown", "make setup")
+            yield wrong(about, text, "its other problems stay unknown", "make setup")

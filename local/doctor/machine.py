@@ -27,7 +27,7 @@ def ports() -> Iterator[Finding]:
             with socket.create_connection(("127.0.0.1", port), timeout=2.0):
                 pass
     except OSError as error:
-        mend = "let programs listen on 127.0.0.1: look at the sandbox, the container or the firewall"
+        mend = "let programs listen on 127.0.0.1: check the sandbox, the container or the firewall"
         affects = "no part of a stack can reach another, so none starts"
         yield wrong("loopback", f"127.0.0.1 cannot be used: {error}", affects, mend)
         return
@@ -45,7 +45,7 @@ def disk(state: Path) -> Iterator[Finding]:
             affects = f"a stack needs {NEEDED_MB} MB to start"
             yield wrong(about, text, affects, "free some space, or choose another --state")
         elif free < COMFORTABLE_MB:
-            yield note(about, text, "large corpora and long logs may fill it", "free some space some time")
+            yield note(about, text, "large corpora and long logs may fill it", "free some space")
         else:
             yield ok(about, text)
 
@@ -70,7 +70,7 @@ def stacks(state: Path) -> Iterator[Finding]:
         mend = f"indexmill down --state {state}"
         yield wrong(about, f"a killed stack on {state} left processes: {named}", affects, mend)
     elif (state / "stack.json").exists():
-        affects = "nothing: the next start goes on with its data"
+        affects = "nothing: the next start continues with its data"
         yield note(about, f"the one on {state} was killed", affects, f"indexmill up --state {state}")
     else:
         yield ok(about, "none runs")

@@ -43,8 +43,8 @@ def python(template: Path, version: tuple[int, int] = sys.version_info[:2]) -> I
         yield note(
             "Lambda runtime",
             f"functions run on Python {ours} here and on {runtime} on AWS",
-            "what only one of them has works in one place only",
-            f"keep to what both have, or make PYTHON=python{runtime} setup",
+            "features of only one of these versions fail on the other",
+            f"use features of both only, or make PYTHON=python{runtime} setup",
         )
 
 
@@ -58,7 +58,7 @@ def environment(repository: Path) -> Iterator[Finding]:
     stamp = repository / ".venv" / ".ready"
     wanted = [file for file in (repository / "requirements").glob("*.txt") if "tools" not in file.name]
     if stamp.exists() and any(file.stat().st_mtime > stamp.stat().st_mtime for file in wanted):
-        affects = "what was added is missing, what was raised is old"
+        affects = "added packages are missing, upgraded ones are outdated"
         yield note(".venv", "the requirements changed after it was made", affects, "make setup")
     else:
         yield ok(".venv", "complete")
@@ -100,7 +100,7 @@ def postgres() -> Iterator[Finding]:
         options = account.popen_options()
         problem = _run([str(programs / program), "--version"], cwd=programs, **options)
         if problem:
-            mend = f"install what is missing, or name a folder of programs in {BIN_ENV}"
+            mend = f"install the missing parts, or name a folder of programs in {BIN_ENV}"
             text = f"{programs / program} does not run as user {account.uid}: {problem}"
             yield wrong(about, text, _NO_DATABASE, mend)
             return

@@ -29,7 +29,7 @@ def template(path: Path) -> Iterator[Finding]:
     try:
         made.check_visibility()
     except TemplateError as error:
-        affects = "no stack starts; on AWS a message would be delivered again while it is worked on"
+        affects = "no stack starts; on AWS a message would be redelivered while it is processed"
         yield wrong("queues", str(error), affects, f"edit {path}")
         return
     yield ok("queues", "visibility time-outs are long enough")

@@ -11,7 +11,7 @@ from typing import Any
 def no_job(job: str) -> str:
     """Return the text for a job without log lines."""
     return (
-        f"no function logged anything for job {job}; what the database knows of it: indexmill trace {job}; "
+        f"no function logged anything for job {job}; its database records: indexmill trace {job}; "
         "all jobs: indexmill jobs"
     )
 

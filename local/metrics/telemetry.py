@@ -23,13 +23,13 @@ _COUNTERS: Final = {
 }
 _GAUGES: Final = {
     "environments": ("lambda_environments", "Execution environments now."),
-    "busy": ("lambda_busy_environments", "Execution environments that work now."),
+    "busy": ("lambda_busy_environments", "Execution environments with an invocation."),
     "waiting": ("lambda_waiting_invocations", "Invocations that wait for an environment."),
 }
 _DEPTHS: Final = {
-    "visible": ("sqs_messages_visible", "Messages that wait in a queue."),
-    "in_flight": ("sqs_messages_in_flight", "Messages that somebody has received."),
-    "delayed": ("sqs_messages_delayed", "Messages that are held back."),
+    "visible": ("sqs_messages_visible", "Visible messages."),
+    "in_flight": ("sqs_messages_in_flight", "Messages in flight."),
+    "delayed": ("sqs_messages_delayed", "Delayed messages."),
     "oldest_s": ("sqs_oldest_message_age_seconds", "Age of the oldest message that is not poison."),
 }
 
@@ -109,9 +109,7 @@ class Telemetry:
         if report.init_ms is not None:
             text = "Initialisations as in REPORT lines."
             self._registry.observe("lambda_init_duration_seconds", label, [report.init_ms / 1e3], text)
-        self._registry.set_gauge(
-            "lambda_memory_megabytes", label, report.memory_mb, "Most memory that was used."
-        )
+        self._registry.set_gauge("lambda_memory_megabytes", label, report.memory_mb, "Peak memory.")
 
     def _duration(self, function: str, last: float) -> dict[str, float]:
         series = self._registry.find(_DURATION, (("function", function),))

@@ -58,14 +58,14 @@ class ControlApi:
             return _answer({"detail": f"schedules are: {', '.join(self.schedules) or 'none'}"}, 404)
         # A web page may send a form to any port of this machine, but no JSON.
         if request.content_type != "application/json":
-            return _answer({"detail": "application/json is wanted"}, 415)
+            return _answer({"detail": "application/json is required"}, 415)
         try:
             body = await request.json()
             fire = body.pop("fire", False)
             if body:
                 schedule.set_fault_mode(FaultMode(**body))
         except (AttributeError, TypeError, ValueError) as error:
-            return _answer({"detail": f"{error}; there are mode, times, delay and fire"}, 400)
+            return _answer({"detail": f"{error}; the fields are mode, times, delay and fire"}, 400)
         if fire:
             schedule.fire()
         return _answer(schedule.stats())

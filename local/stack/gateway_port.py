@@ -22,7 +22,7 @@ class GatewayPort:
         self._state = state
         if asked and free_port(asked) != asked:
             raise PortTaken(
-                f"port {asked} cannot be had for the gateway, another program uses it or it is reserved; "
+                f"port {asked} is not available for the gateway, another program uses it or it is reserved; "
                 "choose another: indexmill up --port N"
             )
         last = state.last_port(_NAME)
@@ -31,7 +31,7 @@ class GatewayPort:
         """Sentences for clients that rely on the port."""
         if last and not asked and self.number != last:
             self.warnings.append(
-                f"the gateway could not have its last port {last}, which another program uses; "
+                f"the gateway's last port {last} is used by another program; "
                 "scripts that name it reach that program (up --port N chooses another)"
             )
 

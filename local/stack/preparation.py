@@ -92,11 +92,11 @@ class Preparation:
         async with self._turn:
             process = self._process
             if process is None or process.stdin is None or process.stdout is None:
-                raise PreparationFailed("the preparing process does not run")
+                raise PreparationFailed("the preparation process does not run")
             process.stdin.write(json.dumps({"do": step, **arguments}).encode() + b"\n")
             reply = await process.stdout.readline()
         if not reply:
-            raise PreparationFailed(f"the preparing process ended; see {self._log_path}")
+            raise PreparationFailed(f"the preparation process ended; see {self._log_path}")
         answer = json.loads(reply)
         if "error" in answer:
             raise (WrongUsage if answer["usage"] else PreparationFailed)(answer["error"])

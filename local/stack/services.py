@@ -191,12 +191,12 @@ class ServiceMonitor:
                     raise RestartLimitReached(
                         f"{problem}; given up after {MOST_RESTARTS} restarts in {WITHIN_S:g} s"
                     )
-                self._report(f"{problem}; starting it again")
+                self._report(f"{problem}; restarting it")
                 await asyncio.sleep(_BACKOFF_S[len(recent)])
                 recent.append(time.monotonic())
                 problem = await self._start_again(service, after_restart)
             self.down.discard(service.name)
-            self._report(f"{service.name} is back")
+            self._report(f"{service.name} is running again")
 
     async def _start_again(
         self, service: Service, after_restart: Callable[[], Awaitable[None]] | None

@@ -142,7 +142,7 @@ class Stack:
                 await self._control.stop()
                 await asyncio.gather(*(service.stop() for service in self._services), return_exceptions=True)
         except TimeoutError:
-            self._report("something did not end in time and is killed")
+            self._report("some processes did not end in time and are killed")
         if not self._options.keep_data and self._postgres is not None:
             await self._postgres.delete()
         await asyncio.to_thread(self._state.reap)

@@ -133,7 +133,7 @@ def _by_date(text: str) -> _DaysOf:
         wanted = _DATES.value(text, near[1])
         return lambda year, month: _nearest_workday(year, month, wanted)
     if re.search("[LW]", text, re.IGNORECASE):
-        raise _DATES.refusal(text, "L, LW and a day with W (3W) stand alone")
+        raise _DATES.refusal(text, "L, LW and a day with W (3W) are used alone")
     values = _DATES.values(text)
     return lambda year, month: [day for day in values if day <= _last(year, month)]
 
@@ -147,7 +147,9 @@ def _by_weekday(text: str) -> _DaysOf:
     day, mark, number = text.partition("#")
     if mark:
         if number not in ("1", "2", "3", "4", "5"):
-            raise _WEEKDAYS.refusal(text, "# stands alone, between a day and 1-5 (3#2 is the second Tuesday)")
+            raise _WEEKDAYS.refusal(
+                text, "# is used alone, between a day and 1-5 (3#2 is the second Tuesday)"
+            )
         weekday, nth = _WEEKDAYS.value(text, day), int(number)
         return lambda year, month: _on(year, month, [weekday])[nth - 1 : nth]
     values = _WEEKDAYS.values(text)

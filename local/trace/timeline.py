@@ -114,7 +114,7 @@ def _run(run: Run, now: datetime, stack: StackStatus) -> Iterator[Event]:
     more = f", {run.jobs} jobs at once" if run.jobs > 1 else ""
     yield Event(run.began, "run", f"{run.function} started ({run.request_id[:8]}{more})")
     if stack.ended_with(run):
-        yield Event(run.began, "end", f"{run.function} was cut off when its stack ended", failed=True)
+        yield Event(run.began, "end", f"{run.function} was killed when its stack ended", failed=True)
     elif run.ended is None or run.report is None:
         yield Event(now, "end", f"{run.function} has been running for {seconds(now - run.began)}")
     elif run.failure is not None:

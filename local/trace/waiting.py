@@ -52,18 +52,18 @@ def waits(records: JobRecords, recent: Sequence[Run], stack: StackStatus) -> Ite
         why = (
             f": {job['blocked_by']}"
             if job.get("blocked_by")
-            else "; indexmill jobs --status pending tells why"
+            else "; indexmill jobs --status pending shows why"
         )
         yield f"it was accepted and has not been started{why}"
         return
     message = _current_message(records)
     last = _last(recent, coordinator=False)
     if last is not None and last.ended is None and not stack.ended_with(last):
-        yield f"{last.function} has been working on it for {seconds(records.read_at - last.began)}"
+        yield f"{last.function} has been processing it for {seconds(records.read_at - last.began)}"
     elif message is not None and message["sent_at"] is None:
         yield _unsent(message)
     elif last is None:
-        yield f"no function has taken its {job['status']} message yet"
+        yield f"no function has received its {job['status']} message yet"
         yield from _off(stack.source_of(_WORKERS.get(job["status"], "")))
     else:
         yield from _after(last, recent, records, stack)
@@ -80,14 +80,14 @@ def _after(last: Run, recent: Sequence[Run], records: JobRecords, stack: StackSt
         after_s, why = last.given_back
         again = last.ended + timedelta(seconds=after_s)
     if again is not None:
-        tries = f"try {job['tries']} failed" if job["tries"] else "it was given back"
+        tries = f"try {job['tries']} failed" if job["tries"] else "it was returned to the queue"
         yield f"{tries} ({why}); the next try is {_at(again, now)}"
         return
     applying = _last([run for run in recent if run.began >= last.began], coordinator=True)
     if applying is not None and (applying.failure is not None or stack.ended_with(applying)):
         yield from _hidden(applying, stack, now)
     else:
-        yield f"{last.function} is done with it, and its report has not been applied yet"
+        yield f"{last.function} has finished, and its result has not been applied yet"
 
 
 def _last(recent: Sequence[Run], *, coordinator: bool) -> Run | None:
@@ -106,7 +106,7 @@ def _current_message(records: JobRecords) -> Row | None:
 
 
 def _unsent(message: Row) -> str:
-    what = f"its {message['stage']} {'message' if message['kind'] == 'queue' else 'call'} is not out yet"
+    what = f"its {message['stage']} {'message' if message['kind'] == 'queue' else 'call'} is not sent yet"
     if not message["tries"]:
         return f"{what} ({message['last_error']}); {_SWEEPER}" if message["last_error"] else what
     return f"{what}: {message['tries']} tries failed, the last by {message['last_error']}; " + _SWEEPER
@@ -123,8 +123,8 @@ def _hidden(last: Run, stack: StackStatus, now: datetime) -> Iterator[str]:
     yield f"{last.function} failed: {reason}"
     if visible_at > now:
         yield (
-            f"its message is in flight in {source['queue']}, which hides what was taken for "
-            f"{source['visibility_s']} s: it is tried again {_at(visible_at, now)} at the latest"
+            f"its message is in flight in {source['queue']}, with a visibility timeout of "
+            f"{source['visibility_s']} s: it is redelivered {_at(visible_at, now)} at the latest"
         )
         parameter = source.get("visibility_parameter")
         timeout_s, short_s = _SHORT.get(parameter or "", _SHORT_OTHERS)
@@ -137,7 +137,7 @@ def _hidden(last: Run, stack: StackStatus, now: datetime) -> Iterator[str]:
 
 def _off(source: Mapping[str, Any]) -> Iterator[str]:
     if not source.get("enabled", True):
-        yield f"nothing takes messages from {source['queue']} now: its source is off"
+        yield f"nothing consumes {source['queue']} now: its source is disabled"
 
 
 def _at(moment: datetime, now: datetime) -> str:

@@ -150,7 +150,7 @@ class Schedule:
                 self.fire(self._due)
             # Times that passed meanwhile are skipped.
             self._due = times.after(max(self._due, self._clock.now()))
-        log.warning("%s is never due again", self.spec.logical_id)
+        log.warning("%s has no further due times", self.spec.logical_id)
 
     def _next_fault_mode(self) -> FaultMode:
         fault = self._fault_mode

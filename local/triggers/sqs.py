@@ -238,7 +238,7 @@ class SqsEventSource:
         self._deliveries.discard(delivery)
         self._changed.set()
         if not delivery.cancelled() and (error := delivery.exception()):
-            log.error("%s lost a delivery", self.spec.logical_id, exc_info=error)
+            log.error("%s: a delivery failed", self.spec.logical_id, exc_info=error)
 
     async def _deliver(self, batch: list[Message]) -> None:
         received = time.monotonic()

@@ -179,7 +179,7 @@ def test_jobs_are_listed_newest_first_with_filters(stack: RunningStack, done: Jo
 def test_an_event_without_records_is_no_success(stack: RunningStack) -> None:
     empty = piped(stack, "{}", "invoke", "ScraperWorker", "-", "--no-tail")
     assert (empty.returncode, json.loads(empty.stdout)) == (1, {"batchItemFailures": []})
-    assert "nothing was handled" in empty.stderr
+    assert "no message was processed" in empty.stderr
 
 
 def test_logs_of_a_request_are_found_by_what_its_caller_was_told(

@@ -73,7 +73,7 @@ def test_an_event_without_records_was_not_handled() -> None:
     fine = '{"batchItemFailures": []}'
     for event in (b"{}", b'{"Records": []}', b"[]"):
         told = _unhandled("ScraperWorker", event, fine)
-        assert told.startswith("nothing was handled")
+        assert told.startswith("no message was processed")
         assert told.endswith("indexmill events sqs-scrape")
     assert _unhandled("ScraperWorker", b'{"Records": [{}]}', fine) == ""
     assert _unhandled("OrchestratorSweeper", b"{}", '{"relayed": 0}') == ""

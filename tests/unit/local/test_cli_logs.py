@@ -83,4 +83,4 @@ def test_following_waits_for_what_is_not_there_yet(state: Path, monkeypatch: pyt
     monkeypatch.setattr(command.time, "sleep", interrupt)
     found = logs(state, "--follow", "--job", "job-2")
     assert (found.exit_code, found.stdout) == (0, "")
-    assert "waiting, Ctrl-C ends it" in found.stderr
+    assert "waiting, stop with Ctrl-C" in found.stderr

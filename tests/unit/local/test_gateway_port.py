@@ -32,7 +32,7 @@ def test_a_port_that_is_taken_is_replaced_and_told(state: StateFolder) -> None:
         chosen = GatewayPort(state, 0)
     assert chosen.number not in (0, port)
     (warning,) = chosen.warnings
-    assert f"could not have its last port {port}" in warning
+    assert f"last port {port} is used by another program" in warning
 
 
 def test_a_port_that_was_asked_for_is_never_replaced(state: StateFolder) -> None:

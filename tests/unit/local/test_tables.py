@@ -41,7 +41,7 @@ def test_dead_letters_stand_beside_their_queue() -> None:
     source = {"queue": "ScrapeQueue", "enabled": False, "messages": 9, "in_flight": 1}
     shown = text(tables.queues(found(queues=queues, sources={"s": source}))).splitlines()
     assert len(shown) == 2
-    assert " ".join(shown[1].split()) == "ScrapeQueue 4 1 0 1 min 1 s 3 9 source is off"
+    assert " ".join(shown[1].split()) == "ScrapeQueue 4 1 0 1 min 1 s 3 9 source is disabled"
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,8 @@ def test_messages_that_a_failure_left_are_explained() -> None:
         table = tables.queues(found(queues=depth, sources={"s": source | more}, durations=took))
         return text(table).splitlines()[1]
 
-    assert "left by a failure, hidden for 5 min 10 s at most" in shown()
-    assert "given back, each for its own time" in shown(function_errors=0)
+    assert "failed, hidden for 5 min 10 s at most" in shown()
+    assert "returned for a retry, each with its own delay" in shown(function_errors=0)
     assert "hidden" not in shown(in_flight=1)
 
 

@@ -43,7 +43,7 @@ def test_a_stage_that_runs_is_shown_with_its_time_so_far() -> None:
     assert found.stages[-1] == Stage("scraping", 1, 1000.0, wait_ms=200.0, work_ms=800.0, running=True)
     assert list(stage_lines(found))[-2].endswith("running")
     assert found.events[-1].text == "Worker has been running for 0.8 s"
-    assert found.waiting == ["Worker has been working on it for 0.8 s"]
+    assert found.waiting == ["Worker has been processing it for 0.8 s"]
     assert found.total_ms == 1000
 
 
@@ -54,13 +54,13 @@ def test_a_failed_call_is_failed_with_its_reason_and_its_message_hidden() -> Non
     failed, hidden, shorter = found.waiting
     assert failed == "Worker failed: ValueError: no"
     assert "in flight in ScrapeQueue" in hidden
-    assert "tried again at 12:06:00 UTC (in 350 s) at the latest" in hidden
+    assert "redelivered at 12:06:00 UTC (in 350 s) at the latest" in hidden
     assert "--parameter ScrapeTimeout=5 --parameter ScrapeVisibility=30" in shorter
 
 
 def test_a_call_that_nobody_takes_says_so() -> None:
     left = [message(0, None, stage="scraping", kind="call", tries=0, last_error="chunking_unavailable")]
-    told = "its scraping call is not out yet (chunking_unavailable); OrchestratorSweeper tries again"
+    told = "its scraping call is not sent yet (chunking_unavailable); OrchestratorSweeper tries again"
     assert made([], messages=left).waiting == [told]
 
 
@@ -85,7 +85,9 @@ def test_a_message_that_was_given_back_says_when_it_comes_again() -> None:
     )
     start, report = run(200, 100, "Worker")
     found = made([start, log(250, "Worker", said, "stdout"), report])
-    assert found.waiting == ["it was given back (dns_error); the next try is at 12:00:07 UTC (in 6.8 s)"]
+    assert found.waiting == [
+        "it was returned to the queue (dns_error); the next try is at 12:00:07 UTC (in 6.8 s)"
+    ]
 
 
 def test_a_wait_that_the_job_knows_is_told() -> None:
@@ -97,7 +99,7 @@ def test_a_wait_that_the_job_knows_is_told() -> None:
 def test_a_run_of_a_stack_that_ended_was_cut_off() -> None:
     found = made([log(200, "Worker", "START RequestId: r")], up_since=at(500))
     assert [event.text for event in found.events if event.failed] == [
-        "Worker was cut off when its stack ended"
+        "Worker was killed when its stack ended"
     ]
     assert found.waiting[0] == "Worker failed: the stack ended meanwhile"
 
@@ -106,11 +108,11 @@ def test_a_report_that_cannot_be_applied_is_the_coordinators_failure() -> None:
     logged = [*run(0, 10, "Worker"), *failing(20, 5, function="OrchestratorResults")]
     assert made(logged).waiting[0] == "OrchestratorResults failed: ValueError: no"
     (applied,) = made(run(0, 10, "Worker")).waiting
-    assert "report has not been applied yet" in applied
+    assert "result has not been applied yet" in applied
 
 
 def test_before_any_work_the_message_is_what_it_waits_for() -> None:
-    assert made([]).waiting == ["no function has taken its scraping message yet"]
+    assert made([]).waiting == ["no function has received its scraping message yet"]
     unsent = message(0, None, tries=2, last_error="queue_unavailable")
     (told,) = made([], messages=[unsent]).waiting
     assert "2 tries failed, the last by queue_unavailable" in told
@@ -122,7 +124,7 @@ def test_a_source_that_is_off_is_told_before_any_work_too() -> None:
     records = JobRecords(JOB | {"status": "scraping"}, SCRAPING, [message(0, 5)], [], at(1000))
     off = QUEUE | {"function": "ScraperWorker", "enabled": False}
     told = timeline(records, [], StackStatus(None, {"s": off})).waiting
-    assert told[-1] == "nothing takes messages from ScrapeQueue now: its source is off"
+    assert told[-1] == "nothing consumes ScrapeQueue now: its source is disabled"
 
 
 def test_a_job_at_its_end_waits_for_nothing() -> None:
