@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from indexmill.platform.aws.dynamodb_breakers import DynamoDbBreakers
-from indexmill.platform.breakers import NAMES, BreakerState, BreakerStates, StatesAway
+from indexmill.platform.breaker_states import NAMES, BreakerState, BreakerStates, StatesAway
 from indexmill.testing.breakers import InMemoryBreakers
 from indexmill.testing.clock import FrozenClock
 from local.backends.ministack import MiniStack

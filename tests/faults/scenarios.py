@@ -12,7 +12,7 @@ from typing import Final
 
 import httpx
 
-from indexmill.platform.breakers import NAMES
+from indexmill.platform.breaker_states import NAMES
 from local.faults.pages import Page
 from local.faults.promises.violation import Accepted
 from local.faults.rules import Rule

@@ -22,7 +22,8 @@ import sys
 
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.platform.aws.dynamodb_breakers import DynamoDbBreakers
-from indexmill.platform.breakers import EMBEDDING, Breaker, BreakerOpen
+from indexmill.platform.breaker_states import EMBEDDING, BreakerOpen
+from indexmill.platform.breakers import Breaker
 from indexmill.testing.clock import FrozenClock
 from tests.support.state_table import client_at
 

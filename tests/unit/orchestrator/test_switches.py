@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from indexmill.platform.breakers import OPEN_S, BreakerState
+from indexmill.platform.breaker_states import OPEN_S, BreakerState
 from tests.support.sweeper import Sweeping
 
 

@@ -1,11 +1,12 @@
-"""Three failures, thirty seconds of peace, one probe; seen by every process."""
+"""Breakers open after 3 consecutive failures for 30 s, then admit one half-open probe, in all processes."""
 
 from __future__ import annotations
 
 import pytest
 
 from indexmill.contracts.errors import ErrorCode, PermanentError, TransientError
-from indexmill.platform.breakers import EMBEDDING, NAMES, Breaker, BreakerOpen, BreakerState
+from indexmill.platform.breaker_states import EMBEDDING, NAMES, BreakerOpen, BreakerState
+from indexmill.platform.breakers import Breaker
 from indexmill.testing.breakers import InMemoryBreakers
 from indexmill.testing.clock import FrozenClock
 
@@ -175,6 +176,21 @@ def test_a_late_success_closes_nothing_that_others_opened(harness: Harness) -> N
 
     harness.two.breaker.call(slow)
     assert harness.phase() == "open"
+
+
+def test_seeing_it_closed_again_resets_no_failures_of_others(harness: Harness) -> None:
+    harness.open()
+    assert harness.two.call() == "open 30"
+    harness.clock.tick(30)
+    assert [harness.one.call(), harness.one.call(AWAY), harness.one.call(AWAY)] == ["ok", "error", "error"]
+    assert harness.two.call(AWAY) == "open 30"
+
+
+def test_a_defect_says_nothing_about_the_dependency(harness: Harness) -> None:
+    assert harness.one.call(AWAY) == "error"
+    with pytest.raises(ZeroDivisionError):
+        harness.one.call(ZeroDivisionError())
+    assert [harness.one.call(AWAY), harness.one.call(AWAY)] == ["error", "open 30"]
 
 
 def test_a_pause_that_was_asked_for_is_kept(harness: Harness) -> None:

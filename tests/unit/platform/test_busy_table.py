@@ -10,7 +10,7 @@ from botocore.stub import Stubber
 
 from indexmill.platform.aws.dynamodb_breakers import DynamoDbBreakers
 from indexmill.platform.aws.dynamodb_delivery_log import DynamoDbReleases
-from indexmill.platform.breakers import StatesAway
+from indexmill.platform.breaker_states import StatesAway
 from indexmill.platform.consumer.delivery_log import ReleaseNote
 from indexmill.testing.clock import FrozenClock
 

@@ -9,7 +9,7 @@ from typing import Final
 from indexmill.contracts.errors import TransientError
 from indexmill.orchestrator.incidents import tell_incidents
 from indexmill.orchestrator.ports_sweep import SweepStore, Switch
-from indexmill.platform.breakers import EMBEDDING, INDEX, BreakerStates, StatesAway
+from indexmill.platform.breaker_states import EMBEDDING, INDEX, BreakerStates, StatesAway
 from indexmill.platform.observability import Observability
 from indexmill.platform.time.clock import Clock
 

@@ -18,7 +18,7 @@ from indexmill.orchestrator.switches import SetSwitches
 from indexmill.orchestrator.wiring import Parts, assemble, build_database, build_parts
 from indexmill.platform.aws.dynamodb_breakers import DynamoDbBreakers
 from indexmill.platform.aws.sqs_backlog import SqsBacklog
-from indexmill.platform.breakers import BreakerStates
+from indexmill.platform.breaker_states import BreakerStates
 from indexmill.platform.time.clock import Clock, SystemClock
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from indexmill.platform.breakers import NAMES, BreakerState, StatesAway
+from indexmill.platform.breaker_states import NAMES, BreakerState, StatesAway
 
 
 class InMemoryBreakers:

@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, Literal, TypeVar
 
 from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError
 from indexmill.contracts.messages import Message, Retrying, StageFailure, StageResult, write
-from indexmill.platform.breakers import BreakerOpen
+from indexmill.platform.breaker_states import BreakerOpen
 from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome, Poison, Retry, Wait
 from indexmill.platform.consumer.settling import SourceQueue
 from indexmill.platform.ids import worker_id
