@@ -364,7 +364,7 @@ class Client:
 
 
 def _api_error(status: int, reason: str, body: str) -> ApiError:
-    """Return the error of an envelope; upstream_error for a body that is none (a proxy, the gateway)."""
+    """Return the error of an envelope; upstream_error for another body (a proxy's, the gateway's)."""
     try:
         envelope = json.loads(body)["error"]
         code, message = str(envelope["code"]), str(envelope["message"])

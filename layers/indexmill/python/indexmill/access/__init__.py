@@ -1,1 +1,1 @@
-"""Who is calling: API keys checked with Membership."""
+"""Authentication of callers: API keys checked with Membership."""

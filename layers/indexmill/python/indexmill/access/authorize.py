@@ -29,7 +29,8 @@ class Authorize:
     def __call__(self, event: dict[str, Any], _context: object = None) -> dict[str, Any]:
         """Return the policy for the event's key.
 
-        Raises Unauthorized (401); TransientError when Membership is away, which the gateway answers with 503.
+        Raises Unauthorized (401); TransientError while Membership is unavailable, which the gateway answers
+        with 503.
         """
         key = api_key_of(event)
         try:

@@ -26,8 +26,8 @@ class AuthorizeStream:
     def __call__(self, event: dict[str, Any], _context: object = None) -> dict[str, Any]:
         """Return the policy for the event's key or token.
 
-        Raises Unauthorized (401) for neither, and for a token that is over, changed, or another job's;
-        TransientError when Membership is away.
+        Raises Unauthorized (401) for neither, and for a token that has expired, was changed, or is another
+        job's; TransientError while Membership is unavailable.
         """
         if api_key_of(event):
             return self.by_key(event)

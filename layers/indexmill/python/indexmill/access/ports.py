@@ -1,4 +1,4 @@
-"""What Access needs from outside: the Membership service."""
+"""Port of Access: the Membership service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the authorizer reads from its environment."""
+"""Settings of the authorizers."""
 
 from __future__ import annotations
 

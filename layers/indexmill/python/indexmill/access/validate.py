@@ -1,4 +1,4 @@
-"""Who is behind an API key."""
+"""Validation of API keys."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class ValidateApiKey:
     def __call__(self, api_key: str) -> CallerContext:
         """Return the caller of `api_key`.
 
-        Raises InvalidKey, or TransientError(auth_unavailable) when Membership is away or talks nonsense.
+        Raises InvalidKey, or TransientError(auth_unavailable) when Membership is unavailable or its answer
+        invalid.
         """
         key = api_key.strip()
         if not key or len(key) > _MAX_KEY or not key.isascii() or not key.isprintable():

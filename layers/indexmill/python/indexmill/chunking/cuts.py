@@ -34,7 +34,7 @@ class Cuts:
             return limit
         cut = self._preferred(start, covered, limit)
         cut = self._before_bare_heading(start, covered, cut)
-        # What is preferred lies at a mark or next to white space; a mark is never inside a token.
+        # A preferred cut is at a mark or next to white space; a mark is never inside a token.
         return self._mark_at_or_before(cut, covered)
 
     def overlap_start(self, start: int, end: int, overlap: int) -> int:
@@ -75,7 +75,7 @@ class Cuts:
         return (sentences[-1] if sentences else 0) or line or self._text.rfind(" ", half, limit) + 1 or limit
 
     def _before_bare_heading(self, start: int, covered: int, cut: int) -> int:
-        """Move the cut up so that no heading stands at the end of a piece without its text."""
+        """Move the cut up so that no piece ends with a heading without its text."""
         for heading in reversed(self._outline.headings_between(max(start, covered) + 1, cut - 1)):
             if self._text[heading.end : cut].strip():
                 break

@@ -21,7 +21,7 @@ _TITLE_CHARS: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """One heading line; `above` are the titles of the headings that it stands under, outermost first."""
+    """One heading line; `above` are the titles of its parent headings, outermost first."""
 
     start: int
     end: int
@@ -55,7 +55,7 @@ class Outline:
         return (*last.above, last.title) if last.title else last.above
 
     def is_heading(self, position: int) -> bool:
-        """Say whether a heading begins at `position`."""
+        """Return whether a heading begins at `position`."""
         at = bisect_left(self.heading_starts, position)
         return at < len(self.heading_starts) and self.heading_starts[at] == position
 

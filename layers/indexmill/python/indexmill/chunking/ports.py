@@ -1,4 +1,4 @@
-"""What Chunking needs from outside: the model's tokenizer."""
+"""Port of Chunking: the model's tokenizer."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """Where a text may be cut without cutting a token, and how many tokens lie before each place.
+    """Offsets at which a text may be cut without cutting a token, and the number of tokens before each.
 
-    `ends` are character offsets, strictly ascending, the last is the text's length; `tokens` lies beside it
-    and never decreases. Both are empty for an empty text.
+    `ends` are character offsets, strictly ascending, the last is the text's length; `tokens` is parallel to
+    it and never decreases. Both are empty for an empty text.
     """
 
     ends: Sequence[int]

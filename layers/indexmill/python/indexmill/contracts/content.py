@@ -1,4 +1,4 @@
-"""Documents and chunks on their way from stage to stage."""
+"""Documents and chunks, as stages pass them on."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Document(BaseModel):
     content_type: str
     """Media type of the raw content, without parameters."""
     charset: str | None = None
-    """As the site told it."""
+    """As the site sent it."""
     language: str | None = None
     text: str | None = None
     """Markdown."""

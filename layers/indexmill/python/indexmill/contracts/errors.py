@@ -19,7 +19,7 @@ _HTTP_CODE: Final = re.compile(r"http_[1-5]\d\d")
 
 
 class ErrorCode(StrEnum):
-    """Every code that can stand in an error envelope, a job's error or a metric dimension."""
+    """Every code of an error envelope, a job's error or a metric dimension."""
 
     MALFORMED_JSON = "malformed_json"
     INVALID_ENCODING = "invalid_encoding"
@@ -130,7 +130,7 @@ def http_code(status: int) -> str:
 
 
 def is_known_code(code: str) -> bool:
-    """Say whether `code` belongs to the bounded set."""
+    """Return whether `code` belongs to the bounded set."""
     return code in ErrorCode.__members__.values() or _HTTP_CODE.fullmatch(code) is not None
 
 
@@ -170,7 +170,7 @@ class CallerError(IndexmillError):
 
 
 class TransientError(IndexmillError):
-    """It may work later; `retry_after` says when, if the other side told."""
+    """It may succeed later; `retry_after` is the wait in seconds, if the other side sent one."""
 
     default_status = 502
     retryable = True

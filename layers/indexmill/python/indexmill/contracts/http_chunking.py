@@ -28,9 +28,9 @@ class ChunkRequest(BaseModel):
 
     text: str = Field(min_length=1)
     title: str | None = Field(default=None, max_length=1000)
-    """Stands above every chunk's headings."""
+    """Precedes every chunk's headings."""
     job_id: str | None = Field(default=None, max_length=100)
-    """Comes back in the answer; nobody is called back."""
+    """Echoed in the answer; no result is sent."""
     settings: RequestedSettings = RequestedSettings()
 
 

@@ -35,7 +35,7 @@ class EmbedRequest(BaseModel):
     url: str | None = Field(default=None, min_length=1, max_length=_URL_LENGTH)
     title: str | None = Field(default=None, max_length=_TITLE_LENGTH)
     job_id: str | None = Field(default=None, max_length=100)
-    """Comes back in the answer; nobody is called back."""
+    """Echoed in the answer; no result is sent."""
 
 
 class EmbedResponse(BaseModel):
@@ -79,7 +79,7 @@ class EnqueueRequest(BaseModel):
     url: str = Field(min_length=1, max_length=_URL_LENGTH)
     title: str | None = Field(default=None, max_length=_TITLE_LENGTH)
     job_id: str | None = Field(default=None, min_length=1, max_length=100)
-    """Whom to report to; internal callers only. Without it the work is done and nobody is called back."""
+    """Job that receives the result; internal callers only. Without it no result is sent."""
     attempt: int = Field(default=1, ge=1)
     """Of the job that `job_id` names."""
 

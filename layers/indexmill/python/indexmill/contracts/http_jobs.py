@@ -29,7 +29,7 @@ class SubmitRequest(BaseModel):
     depends_on: list[str] = Field(default_factory=list, max_length=MAX_DEPENDENCIES)
     """The caller's own jobs that must be done before these start; they fail when one of them fails."""
     force: bool = False
-    """Start jobs of their own even where others are at work on the same documents."""
+    """Start new jobs even when other jobs of the same documents are in flight."""
 
     @model_validator(mode="after")
     def _one_of(self) -> Self:
@@ -49,7 +49,7 @@ class SubmitResponse(BaseModel):
     """Beside `urls`, in order; null for a single `url`."""
     batch_id: str | None = None
     deduplicated: bool = False
-    """Whether a job that was at work on the same document already stands for one of the URLs."""
+    """Whether a job in flight was returned for one of the URLs instead of a new one."""
     deduplicated_job_ids: list[str] | None = None
     """Which of `job_ids` those are; they keep the batch, the priority and the dependencies they had."""
     expected_by: datetime | None = None

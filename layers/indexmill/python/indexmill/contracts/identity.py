@@ -1,4 +1,4 @@
-"""Who is calling, and which keys follow from it."""
+"""Callers, and the keys derived from them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CORPUS_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 @dataclass(frozen=True, slots=True)
 class CallerContext:
-    """What Membership tells of a caller. There is no tenant: the caller is the owner of jobs and corpora."""
+    """A caller, as Membership describes it. There is no tenant: the caller owns jobs and corpora."""
 
     caller_id: str
     """sha256(api_key)[:16] until Membership's claims carry a stable one."""
@@ -32,14 +32,14 @@ class CallerContext:
 
 
 def tier_of(told: str | None) -> str:
-    """Return the tier that Membership's word means; one that nobody knows, or none, is free."""
+    """Return the tier for Membership's name of it; an unknown or missing one is free."""
     name = (told or FREE).lower()
     name = _TIER_ALIASES.get(name, name)
     return name if name in TIERS else FREE
 
 
 def key_hash(api_key: str) -> str:
-    """Return the 16 hex digits that stand for a key; the raw key is never stored or logged."""
+    """Return the 16 hex digits that identify a key; the raw key is never stored or logged."""
     return hashlib.sha256(api_key.encode()).hexdigest()[:16]
 
 

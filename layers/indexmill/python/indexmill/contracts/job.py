@@ -1,4 +1,4 @@
-"""The job as everybody outside sees it: one object for GET, list and events."""
+"""The job as callers see it: one object for GET, list and events."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Waiting(BaseModel):
     position: int | None = None
     """Its turn among the caller's pending jobs; 1 is next. Null while it waits for other jobs."""
     next_eligible_at: datetime | None = None
-    """About when it starts; null when that cannot be told."""
+    """Estimate of when it starts; null when there is none."""
     blocked_by: list[str] | None = None
     """The jobs that have to be done first."""
 

@@ -1,4 +1,4 @@
-"""What travels through queues and direct invokes: versioned JSON, never pickles.
+"""Messages of queues and direct invokes: versioned JSON, never pickles.
 
 A reader accepts its own version and the one before; a newer version stays in the queue for newer code.
 """
@@ -42,7 +42,7 @@ class Target(BaseModel):
 
 
 class Stored(BaseModel):
-    """Raw content that was fetched before, and what its site told about it."""
+    """Raw content that was fetched before, with its site's headers."""
 
     ref: BlobRef
     content_type: str

@@ -62,8 +62,8 @@ _term_of_word: Final[dict[str, int]] = {}
 def analyze(text: str, language: str = DEFAULT_LANGUAGE) -> list[str]:
     """Return the terms of `text` in order, with repetitions.
 
-    All languages share one analysis for now: a question's language cannot be told from two words, and both
-    sides must agree. `language` is what a chunk says of itself.
+    All languages share one analysis for now: a query's language cannot be detected from two words, and both
+    sides must agree. `language` is the chunk's own attribute.
     """
     del language
     kept = [word for word in _words(text) if word not in STOP_WORDS]

@@ -1,4 +1,4 @@
-"""What can go wrong with an embed stage, and whether another try may help: one table."""
+"""Table of the errors of the embed stage: which are transient, which count for a breaker."""
 
 from __future__ import annotations
 
@@ -71,6 +71,6 @@ def status_failure(status: int, *, too_long: bool, retry_after: int | None) -> I
 
 
 def is_of_one_document(error: IndexmillError) -> bool:
-    """Say whether one document of a batch may be to blame."""
+    """Return whether one document of a batch may be to blame."""
     row = _FAILURES.get(error.code)
     return not error.retryable if row is None else row.of_document

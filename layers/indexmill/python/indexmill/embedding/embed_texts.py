@@ -15,7 +15,7 @@ from indexmill.embedding.vectors import vectors_of
 
 @dataclass(frozen=True, slots=True)
 class EmbedTexts:
-    """The synchronous use case. Never calls anybody back."""
+    """The synchronous use case. Sends no result to a job."""
 
     embedder: Embedder
     index: VectorIndex

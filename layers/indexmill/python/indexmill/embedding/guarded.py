@@ -20,7 +20,7 @@ from indexmill.platform.breakers import Breaker
 
 @dataclass(frozen=True, slots=True)
 class GuardedEmbedder:
-    """An `Embedder` that raises BreakerOpen while the endpoint is left in peace."""
+    """An `Embedder` that raises BreakerOpen while the endpoint's breaker is open."""
 
     embedder: Embedder
     breaker: Breaker
@@ -37,7 +37,7 @@ class GuardedEmbedder:
 
 @dataclass(frozen=True, slots=True)
 class GuardedIndex:
-    """A `VectorIndex` whose writer's calls raise BreakerOpen while it is left in peace."""
+    """A `VectorIndex` whose write calls raise BreakerOpen while the index's breaker is open."""
 
     index: VectorIndex
     breaker: Breaker
@@ -51,7 +51,7 @@ class GuardedIndex:
         return self.breaker.call(lambda: self.index.publish(versions))
 
     def corpus_exists(self, corpus_key: str) -> bool:
-        """Say whether the corpus was ever submitted to."""
+        """Return whether the corpus was ever submitted to."""
         return self.index.corpus_exists(corpus_key)
 
     def search(self, query: SearchQuery) -> list[Hit]:

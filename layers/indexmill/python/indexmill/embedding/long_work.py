@@ -1,4 +1,4 @@
-"""How far the long documents of a group are, told while they are embedded."""
+"""Progress of a group's long documents, reported while they are embedded."""
 
 from __future__ import annotations
 

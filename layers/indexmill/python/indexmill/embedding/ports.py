@@ -1,4 +1,4 @@
-"""What Embedding needs from outside: a model, and an index that keeps and finds chunks."""
+"""Ports of Embedding: a model, and an index that stores and finds chunks."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class VectorIndex(Protocol):
         ...
 
     def corpus_exists(self, corpus_key: str) -> bool:
-        """Say whether the corpus was ever submitted to."""
+        """Return whether the corpus was ever submitted to."""
         ...
 
     def search(self, query: SearchQuery) -> list[Hit]:

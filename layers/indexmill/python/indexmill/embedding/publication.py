@@ -1,4 +1,4 @@
-"""What must hold before a document's version is kept, whatever keeps it."""
+"""Preconditions of publishing a document's version, the same for every index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which document a caller's own write means, and the generation it gets."""
+"""Target document and generation of a caller's direct write."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from indexmill.contracts.messages import Target
 CanonicalUrl = Callable[[str], str]
 """Returns the one spelling of a URL, or raises CallerError."""
 _GAP = 2
-"""Texts of one document count as if a blank line stood between them."""
+"""Texts of one document are counted as if separated by a blank line."""
 
 
 class Generations(Protocol):

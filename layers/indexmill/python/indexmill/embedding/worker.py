@@ -111,7 +111,7 @@ class EmbedBatch:
             seen = self.index.publish([work.version(space, vectors) for work in works])
         except IndexmillError as error:
             if len(works) > 1 and is_of_one_document(error):
-                # One document spoils the batch: each by itself, so that its neighbours go through.
+                # One document fails the batch: embed each by itself, so that the others succeed.
                 for work in works:
                     self._publish([work], vectors, stored, reporter)
                 return
@@ -150,7 +150,7 @@ class EmbedBatch:
         why: IndexmillError,
         reporter: Reporter,
     ) -> None:
-        """Keep what a long document has got so far: nobody pays twice for it."""
+        """Store the vectors of an unfinished long document, so that its next delivery does not pay again."""
         for work in works:
             own = {key: vectors[key] for key in work.ids if key in vectors}
             if why.retryable and len(own) >= SLICE:

@@ -17,7 +17,7 @@ NAMESPACE = "Indexmill"
 
 
 class Observability:
-    """What a function tells about itself."""
+    """Logs, metrics and audit events of a function."""
 
     def __init__(self, service: str, *, level: str = "INFO") -> None:
         """`service` is the log key and metric dimension."""

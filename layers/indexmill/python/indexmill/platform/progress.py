@@ -1,4 +1,4 @@
-"""How far the work inside a stage is: told by workers, shown to people, no ground for any decision."""
+"""Progress inside a stage: written by workers, shown to people, never used for a decision."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LONG_CHUNKS: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class WorkProgress:
-    """Where one attempt of one job stands."""
+    """Progress of one attempt of one job."""
 
     attempt: int
     chunks_total: int
@@ -21,12 +21,12 @@ class WorkProgress:
 
 
 class ProgressBoard(Protocol):
-    """Keeps each job's progress for a day. Neither call raises: a board that is away shows nothing."""
+    """Keeps each job's progress for a day. Neither call raises: an unavailable board shows nothing."""
 
     def put(self, job_id: str, progress: WorkProgress) -> None:
         """Show `progress` in place of what was there."""
         ...
 
     def get(self, job_id: str) -> WorkProgress | None:
-        """Return what was shown last, None when there is nothing or the board is away."""
+        """Return what was shown last, None when there is nothing or the board is unavailable."""
         ...

@@ -1,4 +1,4 @@
-"""What can go wrong with a page, and whether another try may help: one table."""
+"""Table of the errors of a page: code, and whether they are transient."""
 
 from __future__ import annotations
 
@@ -70,5 +70,5 @@ def status_failure(status: int, retry_after: int | None = None) -> IndexmillErro
 
 
 def is_transient_status(status: int) -> bool:
-    """Say whether the same request may get another answer later."""
+    """Return whether the same request may get another answer later."""
     return status in _TRANSIENT_STATUS or status >= 500

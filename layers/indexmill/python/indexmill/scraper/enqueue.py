@@ -13,7 +13,7 @@ from indexmill.platform.security.urls import AllowedHosts, canonical_url
 
 
 class Enqueue:
-    """Sends a ScrapeTask. Without a job nobody is told of its result."""
+    """Sends a ScrapeTask. Without a job no result is sent."""
 
     def __init__(
         self, queue: Queue, *, allowed_hosts: AllowedHosts = frozenset(), make_id: Callable[[], str] = new_id

@@ -9,7 +9,7 @@ from indexmill.contracts.errors import ErrorCode
 from indexmill.scraper.classify import DAMAGED, failure
 
 _BOMB_RATIO: Final = 100
-"""Text packs 3 to 20 times; nobody sends 100 times by accident."""
+"""Text compresses 3 to 20 times; 100 times is an attack."""
 _MAX_MEMBERS: Final = 16
 _GZIP: Final = 31
 _MAGIC: Final = b"\x1f\x8b"
@@ -81,7 +81,7 @@ class Body:
         raise failure(ErrorCode.CONTENT_BOMB if self._is_bomb() else ErrorCode.CONTENT_TOO_LARGE)
 
     def _is_bomb(self) -> bool:
-        """Say whether what came out is out of proportion to what was read for it."""
+        """Return whether what came out is out of proportion to what was read for it."""
         if self._inflater is None:
             return False
         return self._size > _BOMB_RATIO * (self._received - len(self._inflater.unconsumed_tail))

@@ -1,4 +1,4 @@
-"""What the Scraper needs from outside: pages, known robots rules, and a safe place to parse."""
+"""Ports of the Scraper: fetcher, robots.txt cache, isolated parser."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Fetched:
     """Canonical; where redirects ended."""
     status: int
     content_type: str
-    """Media type in lower case without parameters; "" when the site told none."""
+    """Media type in lower case without parameters; "" when the site sent none."""
     charset: str | None
     body: bytes
     """Without content encoding."""

@@ -73,7 +73,7 @@ class Robots:
     """Answers for one user agent. The rules of the last origins stay in memory, before the shared cache."""
 
     def __init__(self, fetcher: Fetcher, cache: RobotsCache, clock: Clock, *, user_agent: str) -> None:
-        """`user_agent` is the header; what stands before its "/" is the name that sites address."""
+        """`user_agent` is the header; the part before its "/" is the name that rules address."""
         self._fetcher = fetcher
         self._cache = cache
         self._clock = clock

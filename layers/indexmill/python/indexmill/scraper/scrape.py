@@ -97,7 +97,7 @@ async def _extract(content: RawContent, parts: ScrapeParts, deadline: float) -> 
 
 
 async def _store(body: bytes, kind: str, markdown: str, parts: ScrapeParts) -> tuple[BlobRef, BlobRef | None]:
-    """Store in threads, so that other pages go on loading meanwhile."""
+    """Store in threads, so that other pages continue to load."""
     raw = asyncio.to_thread(parts.blobs.put, body, kind="raw", content_type=kind)
     if not _is_long(markdown, parts.inline_text_bytes):
         return await raw, None
@@ -109,7 +109,7 @@ async def _store(body: bytes, kind: str, markdown: str, parts: ScrapeParts) -> t
 
 
 def _is_long(markdown: str, limit: int) -> bool:
-    """Say whether `markdown` as JSON has more than `limit` bytes; its length alone mostly tells."""
+    """Return whether `markdown` as JSON has more than `limit` bytes; mostly decided by its length alone."""
     if len(markdown) > limit:
         return True
     if len(markdown) * 6 <= limit:

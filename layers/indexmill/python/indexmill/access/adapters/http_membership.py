@@ -30,7 +30,7 @@ class HttpMembership:
         """`base_url` has no path of its own."""
         self._url = f"{base_url.rstrip('/')}/auth"
         self._http = http or httpx.Client(timeout=_TIMEOUT_S, trust_env=False)
-        # A refused key is an answer, not a failure: three of them must not lock everybody out.
+        # A refused key is an answer, not a failure: three of them must not open the breaker.
         self._breaker = pybreaker.CircuitBreaker(
             fail_max=_FAILURES_TO_OPEN,
             reset_timeout=_OPEN_S,

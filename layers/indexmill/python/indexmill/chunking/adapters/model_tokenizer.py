@@ -77,7 +77,7 @@ class ModelTokenizer:
 
 
 def words_are_independent(config: dict[str, Any]) -> bool:
-    """Say whether the tokens of a word, its leading blanks included, are the same beside any neighbours.
+    """Return whether the tokens of a word, leading blanks included, are the same in any context.
 
     True for WordPiece as BERT does it, which splits at white space first, and for SentencePiece's byte-pair
     models with blanks written as U+2581, if no token continues across such a sign or a newline.

@@ -13,7 +13,7 @@ _SLICES: Final = 8
 _SLICE_LIMIT: Final = 64
 
 # A term's frequency is counted in eight equal ranges of the corpus's rows, up to 64 postings in each; a range
-# with more is extrapolated from how densely they lie. Exact for rare terms, within a few percent for common
+# with more is extrapolated from their density. Exact for rare terms, within a few percent for common
 # ones, and the cost has a bound; a table of frequencies would add a third to what a document costs to write.
 _FREQUENCIES: Final = f"""
 SELECT q.term, sum(CASE WHEN s.found < {_SLICE_LIMIT} THEN s.found

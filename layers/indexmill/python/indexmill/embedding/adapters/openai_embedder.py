@@ -93,7 +93,7 @@ class OpenAIEmbedder:
             received += part
             if len(received) > limit:
                 raise failure(ErrorCode.EMBEDDING_BAD_RESPONSE, "The embedding answer is too large.")
-            # The client's time limit is per read; an answer that drips would go on for ever.
+            # The client's time limit is per read; a slow, endless answer would never reach it.
             if self._clock.monotonic() > deadline:
                 raise _too_slow()
         return bytes(received)

@@ -1,4 +1,4 @@
-"""What the `openai` client's exceptions mean for us."""
+"""Translation of the `openai` client's exceptions into the library's errors."""
 
 from __future__ import annotations
 

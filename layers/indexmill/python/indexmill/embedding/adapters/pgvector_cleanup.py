@@ -33,7 +33,7 @@ _DROP_POSTINGS = """
 DELETE FROM postings AS p USING unnest(%s::int4[], %s::int4[], %s::int4[]) AS v (corpus, term, chunk)
 WHERE p.corpus = v.corpus AND p.term = v.term AND p.chunk = v.chunk
 """
-# Reads the whole corpus: only for chunks whose words can no longer be told from their text.
+# Reads the whole corpus: only for chunks whose terms can no longer be derived from their text.
 _DROP_POSTINGS_SLOWLY = "DELETE FROM postings WHERE corpus = ANY(%s) AND chunk = ANY(%s)"
 
 
@@ -74,7 +74,7 @@ def drop_superseded(connection: Connection, plans: Sequence[Plan], totals: Total
 
 
 def _drop_chunks(connection: Connection, gone: list[int], totals: Totals) -> None:
-    """Drop chunks with their postings. Their terms are found by analyzing their text once more."""
+    """Drop chunks with their postings. Their terms are found by analyzing their text again."""
     keys: list[tuple[int, int, int]] = []
     expected = 0
     dropped = connection.execute(_DROP_CHUNKS, (gone,)).fetchall()

@@ -76,7 +76,7 @@ class PgVectorIndex:
         return outcomes(versions, published)
 
     def corpus_exists(self, corpus_key: str) -> bool:
-        """Say whether the corpus was ever submitted to."""
+        """Return whether the corpus was ever submitted to."""
         if corpus_key not in self._names.corpora:
             self._read(lambda connection: self._names.find_corpora(connection, [corpus_key]))
         return corpus_key in self._names.corpora

@@ -1,4 +1,4 @@
-"""Numbers that stand for corpora and embedding spaces in the index's tables, remembered per process."""
+"""Numbers of corpora and embedding spaces in the index's tables, cached per process."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Names:
         self.spaces.clear()
 
     def ensure(self, connection: Connection, targets: Collection[Target], spaces: Collection[Space]) -> None:
-        """Give a number to each corpus and space that has none.
+        """Assign a number to each corpus and space that has none.
 
-        Runs outside of any transaction, so that nobody waits for the one who came first.
+        Runs outside of any transaction, so that concurrent writers do not wait for each other's commit.
         """
         if len(self.corpora) > _REMEMBERED:
             self.corpora.clear()

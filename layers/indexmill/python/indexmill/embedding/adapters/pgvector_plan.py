@@ -1,4 +1,4 @@
-"""What publishing one version of a document changes in the tables, worked out before anything is written."""
+"""Plan of the row changes that publish one version of a document, computed before anything is written."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Held:
 
 @dataclass(slots=True)
 class Plan:
-    """One version, on its way."""
+    """Row changes for one version."""
 
     version: DocumentVersion
     document: int

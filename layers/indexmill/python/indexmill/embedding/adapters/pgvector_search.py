@@ -22,7 +22,7 @@ FROM corpora AS c LEFT JOIN corpus_totals AS t ON t.corpus = c.id
 WHERE c.corpus_key = %(key)s
 GROUP BY c.id
 """
-# One statement, one snapshot: whatever comes back belongs to versions that are published at this very moment.
+# One statement, one snapshot: all rows belong to versions that are published at that time.
 _ROWS: Final = """
 SELECT c.id, encode(c.chunk_id, 'hex'), c.text, d.url, d.title, d.document_id, m.ordinal, c.context,
        m.start_at, m.end_at

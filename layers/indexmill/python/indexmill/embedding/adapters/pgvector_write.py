@@ -66,7 +66,7 @@ class RowIds:
     last_block: int = 0
 
     def take(self, connection: Connection, count: int) -> list[int]:
-        """Return `count` ids that nobody else gets."""
+        """Return `count` ids that no other process gets."""
         lacking = count - len(self.free)
         if lacking > 0:
             statement = "SELECT nextval('chunk_blocks')::int4 FROM generate_series(1, %s)"

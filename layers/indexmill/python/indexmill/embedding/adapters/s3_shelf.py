@@ -21,7 +21,7 @@ class S3Shelf:
     """Objects below `progress/`, which the bucket deletes after days; ids are hex digests of 32 bytes."""
 
     def __init__(self, bucket: str, s3: Any | None = None) -> None:
-        """The client is made on first use: most documents never need the shelf."""
+        """The client is made on first use: most documents store no vectors."""
         self._bucket = bucket
         self._s3 = s3 or LazyClient("s3")
 

@@ -3,7 +3,7 @@
 An exact search reads every vector of its corpus (about 0.4 ms per 1,000 of 256 numbers), needs no index and
 costs a writer nothing. Once a corpus has EXACT_LIMIT chunks, its space gets an IVFFlat index: built in a
 fraction of a second, cheap to insert into (an HNSW index would cost a writer more than all the rest), and
-built anew when the space has grown fourfold.
+rebuilt when the space has grown fourfold.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def nearest(
 def build_index_when_due(connection: Connection, space: int) -> bool:
     """Build the space's approximate index when a corpus has outgrown exact search, or the index its build.
 
-    Writers of vectors wait for the build, readers do not; whoever finds another one building goes on without.
+    Writers of vectors wait for the build, readers do not; a process that finds another one building skips it.
     Returns whether an index was built. A failure is logged: search stays exact.
     """
     largest, total, indexed, dimension = _sizes(connection, space)

@@ -18,7 +18,7 @@ _NEW: Final = "attribute_not_exists(pk) OR expires_at <= :now OR version = :vers
 
 
 class DynamoDbBreakers:
-    """Items `pk` = "breaker#<name>"; an item that nobody touched for a day says nothing any more."""
+    """Items `pk` = "breaker#<name>"; an item that was not changed for a day expires."""
 
     def __init__(self, table: str, clock: Clock, dynamodb: Any | None = None) -> None:
         """`dynamodb` is a low-level client; one is made on first use when it is missing."""
@@ -33,7 +33,7 @@ class DynamoDbBreakers:
         try:
             answer = self._dynamodb.batch_get_item(RequestItems=asked)
             if answer.get("UnprocessedKeys"):
-                raise StatesAway  # a breaker that was not told is not a closed one
+                raise StatesAway  # a breaker that was not read is not a closed one
             items = {item["pk"]["S"]: item for item in answer["Responses"].get(self._table, [])}
             found = {name: items.get(_key(name)["pk"]["S"]) for name in NAMES}
             return {

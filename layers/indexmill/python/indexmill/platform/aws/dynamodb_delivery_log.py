@@ -22,7 +22,7 @@ class DynamoDbReleases:
     """Items `pk` = "release#<message id>"; the table's TTL attribute is `expires_at`.
 
     Notes that cannot be read or written are lost, which costs messages more tries and no job: so every error
-    is logged and work goes on.
+    is logged and ignored.
     """
 
     def __init__(self, table: str, clock: Clock, dynamodb: Any | None = None) -> None:
@@ -47,7 +47,7 @@ class DynamoDbReleases:
         return found
 
     def _items(self, asked: dict[str, Any]) -> list[dict[str, Any]]:
-        """Return the items; those that the table had no time for are asked for once more."""
+        """Return the items; unprocessed keys are requested one more time."""
         answer = self._dynamodb.batch_get_item(RequestItems=asked)
         items: list[dict[str, Any]] = answer["Responses"].get(self._table, [])
         if answer.get("UnprocessedKeys"):

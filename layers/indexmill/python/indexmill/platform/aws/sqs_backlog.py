@@ -1,4 +1,4 @@
-"""How many messages lie in SQS queues."""
+"""Backlog of SQS queues: visible, in flight and delayed messages."""
 
 from __future__ import annotations
 

@@ -21,13 +21,13 @@ class Delivery(Generic[M]):
 
     message: M
     receive_count: int
-    """How often the queue has handed it out, this time included; says nothing about tries."""
+    """How often the queue has delivered it, this time included; not the number of tries."""
     deadline: float
     """Monotonic second at which the invocation must be finished."""
     tries: int = 1
-    """Real tries, this one included; waits and ends without order are none."""
+    """Real tries, this one included; waits and crashes are not counted."""
     crashes: int = 0
-    """How many invocations that had it ended without order."""
+    """How many invocations that had it crashed or timed out."""
     last_error: str | None = None
     """Code of the last try that failed."""
     receipt: str = ""
@@ -37,12 +37,12 @@ class Delivery(Generic[M]):
 
     @property
     def is_suspect(self) -> bool:
-        """Say whether it may take its process along."""
+        """Return whether it may crash its process."""
         return 0 < self.crashes < MOST_CRASHES
 
     @property
     def is_poison(self) -> bool:
-        """Say whether it must not be tried any more: it takes its process along."""
+        """Return whether it must not be tried any more: it crashes its process."""
         return self.crashes >= MOST_CRASHES
 
     def wait(self, seconds: float) -> float:

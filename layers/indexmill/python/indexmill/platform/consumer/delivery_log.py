@@ -1,14 +1,15 @@
-"""What is remembered of a message between two deliveries: how it was given back, and what that says.
+"""Delivery records: tries and crashes of a message, kept between two deliveries.
 
 A queue counts receives, and receives are neither tries nor crashes: a message is also received when a
-function is throttled, when a deploy is broken, when it waits. So a note is written whenever a message is
-given back in order, and before a *suspect* is tried, and a crash is counted when
+function is throttled, when a deploy is broken, when it waits. So a record is written whenever a message is
+returned to the queue, and before a *suspect* is tried, and a crash is counted when
 
-* an invocation that had noted that it tries the message alone did not end in order: certain, each counts;
-* receives are missing between two notes: perhaps only a throttled function. It makes a suspect, counted once.
+* an invocation recorded that it tries the message alone, and did not return it: certain, each counts;
+* receives are missing between two records: perhaps only a throttled function. It makes a suspect, counted
+  once.
 
-Three crashes are thus at least two that nothing else explains. Losing every note loses no job: messages are
-tried more often then, and what still takes its process along becomes a dead letter after `maxReceiveCount`.
+So of three crashes at least two have no other explanation. Losing every record loses no job: messages are
+tried more often then, and one that still crashes its process becomes a dead letter after `maxReceiveCount`.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class ReleaseNotes(Protocol):
 
 
 class LastWords:
-    """Around one suspect's try. Whoever ends the process in here leaves a note that says so."""
+    """Context of one suspect's try: a time-out inside it is recorded before the process ends."""
 
     def __init__(
         self, write: Callable[[str, ReleaseNote], None], message_id: str, note: ReleaseNote, *, after_s: float
@@ -102,5 +103,5 @@ class LastWords:
 
 
 def _crash_free(error: str | None) -> str | None:
-    """Forget a time-out: whether the coming try ends by one is told anew."""
+    """Drop a time-out: the coming try records its own."""
     return None if error == ErrorCode.TIMED_OUT else error

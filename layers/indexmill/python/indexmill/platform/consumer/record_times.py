@@ -1,4 +1,4 @@
-"""How long a record takes, as far as this process knows."""
+"""Durations of records, as measured in this process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class RecordTimes:
     """Says whether there is time for another record, by the last hundred that this process saw."""
 
     def __init__(self, guess_s: float) -> None:
-        """`guess_s` stands as long as nothing was measured, and is the least afterwards."""
+        """`guess_s` is used until a record was measured, and is the minimum afterwards."""
         self._guess_s = guess_s
         self._seconds: deque[float] = deque(maxlen=_REMEMBERED)
         self._whole_s = 0.0
@@ -27,10 +27,10 @@ class RecordTimes:
         self._seconds.append(seconds)
 
     def suffices(self, left_s: float) -> bool:
-        """Say whether a record that begins now is almost certainly finished in `left_s` seconds.
+        """Return whether a record that begins now is almost certainly finished in `left_s` seconds.
 
-        The longest of a hundred stands for the 99th percentile. Half an invocation always suffices: else
-        records as long as an invocation would be put off for ever.
+        The longest of a hundred approximates the 99th percentile. Half an invocation always suffices: else
+        records as long as an invocation would never be started.
         """
         longest = max(self._guess_s, *self._seconds) if self._seconds else self._guess_s
         return left_s >= min(longest, _SHARE * self._whole_s)

@@ -158,7 +158,7 @@ class BatchReporter(Generic[M]):
                 self._outcomes[at] = Wait(wait_s, ErrorCode.QUEUE_UNAVAILABLE)
 
     def _retrying(self, position: int, outcome: Retry | Wait) -> None:
-        """Return the message to the queue; a job is told when the wait is long."""
+        """Return the message to the queue; a long wait is reported to its job."""
         delivery = self.deliveries[position]
         task = delivery.message
         if outcome.after_s <= _REPORTED_WAIT_S or task.job_id is None:

@@ -1,4 +1,4 @@
-"""What becomes of received messages: they are given back, set aside or deleted, and noted."""
+"""Settlement of received messages: returned to the queue, dead-lettered or deleted, and recorded."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Settling:
     ) -> set[int]:
         """Apply `outcomes`, by position, and return the positions of the messages that stay in the queue.
 
-        Those that leave it are deleted by whoever called the function, or here and now with `delete`.
+        Those that leave it are deleted by the event source, or at once with `delete`.
         """
         staying: set[int] = set()
         back: dict[int, Retry | Wait] = {}
@@ -162,11 +162,11 @@ class Settling:
             log.warning("message.give_back_failed", exc_info=True)
 
     def delete(self, receipts: Sequence[str]) -> None:
-        """Delete received messages here and now; what cannot be deleted comes again."""
+        """Delete received messages at once; those that cannot be deleted are redelivered."""
         try:
             self.source.delete(receipts)
         except TransientError:
-            # They are deleted with the answer, or come again: their results are known by then.
+            # They are deleted with the answer, or redelivered: their results are known by then.
             self.observability.log.warning("message.delete_failed", exc_info=True)
 
     def _set_aside(self, record: Received, outcome: Poison) -> bool:

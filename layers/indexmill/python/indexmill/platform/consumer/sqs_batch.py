@@ -27,11 +27,11 @@ _SUSPECTS_APART_S = 1.0
 class SqsBatch(Generic[M]):
     """A Lambda handler for one queue.
 
-    Each record is parsed by itself: an unreadable one goes to the dead letters at once and never takes its
-    neighbours along, one of a newer version waits for newer code. The rest is handled as one batch.
+    Each record is parsed by itself: an unparsable one goes to the dead-letter queue at once and does not
+    affect the others, one of a newer version waits for newer code. The rest is handled as one batch.
 
-    With `notes`, a message that was there when an invocation ended without order is a suspect. At most one is
-    handled per invocation, last and alone, after everything else has left or was given back.
+    With `notes`, a message of an invocation that crashed or timed out is a suspect. At most one suspect is
+    handled per invocation, last and alone, after all others were deleted or returned.
     """
 
     def __init__(  # noqa: PLR0913 - everything around one queue
@@ -86,7 +86,7 @@ class SqsBatch(Generic[M]):
         return {"batchItemFailures": [{"itemIdentifier": records[at].message_id} for at in sorted(staying)]}
 
     def _end_if_exhausted(self, leaving: Sequence[str]) -> None:
-        """End an environment that failed for want of descriptors or disk; `leaving` would be deleted."""
+        """End an environment without file descriptors or disk; `leaving` would be deleted."""
         missing = self._vitals.failing()
         if missing is None:
             return
@@ -96,7 +96,7 @@ class SqsBatch(Generic[M]):
         self._vitals.end()
 
     def _known(self, records: Sequence[Received]) -> dict[int, ReleaseNote]:
-        """Return the notes of messages that come again, as they read now. The first time costs nothing."""
+        """Return the records of redelivered messages, with this receive. A first delivery costs nothing."""
         if self._notes is None:
             return {}
         again = {at: record for at, record in enumerate(records) if record.receives > 1}

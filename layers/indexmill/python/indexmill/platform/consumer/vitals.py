@@ -23,7 +23,7 @@ class Vitals(Protocol):
         ...
 
     def end(self) -> None:
-        """End the environment, now; whatever it was given comes again elsewhere."""
+        """End the environment at once; its messages are redelivered to another one."""
         ...
 
 

@@ -219,7 +219,7 @@ def tagged(content: bytes, if_none_match: str | None, headers: dict[str, str]) -
 
 
 Caller = Annotated[CallerContext, Depends(_caller)]
-"""The validated caller, as the gateway's authorizer told it."""
+"""The validated caller, from the gateway's authorizer."""
 RequestId = Annotated[str, Depends(_own_id)]
 """Id of this request, for messages and logs."""
 BaseUrl = Annotated[str, Depends(_base_url)]

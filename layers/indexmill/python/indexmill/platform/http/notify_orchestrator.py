@@ -1,8 +1,8 @@
-"""Report a stage to the Orchestrator over HTTP, for callers outside the queues.
+"""Client that reports a stage's result to the Orchestrator over HTTP, for stages that run elsewhere.
 
-The workers use the callback queue, which keeps a report until it is applied. Whoever runs a stage elsewhere
-and holds an internal key may use this instead: it tries HTTP with back-off and, when the Orchestrator stays
-away, leaves the report in the callback queue, so that no report is lost while its sender lives.
+The workers use the callback queue, which keeps a result until it is applied. A stage that runs elsewhere
+with an internal key may use this instead: it tries HTTP with back-off and, while the Orchestrator stays
+unavailable, falls back to the callback queue, so that no result is lost while its sender runs.
 """
 
 from __future__ import annotations

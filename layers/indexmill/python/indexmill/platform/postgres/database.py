@@ -23,7 +23,7 @@ _CONNECT_TIMEOUT_S = 3
 _TRANSACTION_RETRIES = 3
 # Raised again after a fresh start the same work may well succeed: deadlock, serialization, lock time-out.
 _CONTENTION = (errors.DeadlockDetected, errors.SerializationFailure, errors.LockNotAvailable)
-# The connection is of no more use: the server went away, or is no longer the one that takes writes.
+# The connection cannot be used any more: the server closed it, or no longer accepts writes.
 _LOST = (
     errors.OperationalError,
     errors.InterfaceError,
@@ -32,13 +32,13 @@ _LOST = (
 )
 _OPTIONS: Final = "-c lock_timeout=5000 -c idle_in_transaction_session_timeout=30000"
 ANSWER_S: Final = 20.0
-"""What a statement may take when nobody waits for it."""
+"""Time limit of a statement in seconds when no caller waits for it."""
 _ON_ITS_WAY_S: Final = 0.5
-"""A server that gave a statement up in time is heard of that much later."""
+"""Seconds after the limit in which the error of a statement that the server canceled arrives."""
 
 
 class NoAnswer(psycopg.OperationalError):
-    """The server took a statement and said nothing any more: nobody knows whether it was done."""
+    """The server accepted a statement and did not answer: it is unknown whether it was executed."""
 
 
 class _Connection(psycopg.Connection[tuple[Any, ...]]):
@@ -68,8 +68,8 @@ class Database:
     def __init__(self, url: str, *, answer_s: float = ANSWER_S, options: str = _OPTIONS) -> None:
         """`url` is a libpq connection string; nothing is opened yet.
 
-        A statement has `answer_s` to be answered: the server gives it up then, and a server that is not
-        heard of half a second later is left.
+        A statement has `answer_s` to be answered: the server cancels it then, and the connection to a server
+        that does not answer half a second later is dropped.
         """
         self._url = url
         self._options = f"-c statement_timeout={round(answer_s * 1000)} {options}"
@@ -91,7 +91,7 @@ class Database:
         The transaction is run again from its top when its connection is lost (once; the server restarted, or
         this environment was frozen) and on contention (three times); not when it took too long. Work must be
         safe to repeat after a commit whose answer was lost all the same: ids are made beforehand.
-        Raises TransientError(database_unavailable) when the database is away or takes too long.
+        Raises TransientError(database_unavailable) when the database is unavailable or takes too long.
         """
         return self._repeating(lambda connection: _in_transaction(connection, work))
 

@@ -1,6 +1,6 @@
-"""Which addresses on the internet are public.
+"""Classification of public internet addresses.
 
-`ipaddress.is_global` is not the question asked here: it calls multicast, 6to4, NAT64 and IPv4-compatible
+`ipaddress.is_global` is not the question here: it calls multicast, 6to4, NAT64 and IPv4-compatible
 addresses global, and the answer changes between Python releases. So the rule is written down: every
 special-purpose IPv4 block is listed, and of IPv6 only the global unicast block counts, less the parts that
 lead elsewhere.
@@ -47,7 +47,7 @@ Address = IPv4Address | IPv6Address
 
 
 def is_public(ip: str | Address) -> bool:
-    """Say whether `ip` is an ordinary public address; False for anything that is no address at all.
+    """Return whether `ip` is an ordinary public address; False for anything that is no address at all.
 
     An IPv6 address that carries an IPv4 address inside (mapped, NAT64, 6to4) or a zone is never public.
     """

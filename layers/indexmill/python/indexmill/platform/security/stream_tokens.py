@@ -39,7 +39,7 @@ def sign(secret: str, grant: StreamGrant) -> str:
 
 
 def verify(secret: str, token: str, now: datetime) -> StreamGrant | None:
-    """Return what `token` grants, or None when it is not ours, was changed, or is over at `now`."""
+    """Return what `token` grants, or None when it is not ours, was changed, or has expired at `now`."""
     body, mac = _parts(token)
     # Compared in constant time and before anything in it is read.
     if not hmac.compare_digest(mac, _mac(secret, body)):

@@ -1,4 +1,4 @@
-"""Our own time limit of a synchronous request, told before the gateway's."""
+"""The service's own time limit of a synchronous request, shorter than the gateway's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often and how far apart a stage is tried again."""
+"""Retry policy of a stage: number of tries and back-off."""
 
 from __future__ import annotations
 

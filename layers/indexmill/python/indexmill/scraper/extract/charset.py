@@ -36,9 +36,9 @@ _SINGLE_BYTE: Final = re.compile(r"iso8859|cp(125|866|874)|koi8|mac|tis")
 def decode(body: bytes, declared: str | None, *, markup: bool = False) -> str:
     """Return `body` as text: by byte order mark, by `declared`, by the page's own meta, or by its bytes.
 
-    A charset that does not fit the bytes is a lie and gives way to UTF-8 when that fits. So does every
-    single-byte charset, which fits anything: text in one is never UTF-8 by accident. What still does not
-    decode becomes U+FFFD. `markup` lets a meta element speak. Raises nothing.
+    A declared charset that cannot decode the bytes is replaced by UTF-8 when that can. So is every
+    single-byte charset, which decodes anything: text in one is never valid UTF-8 by accident. Undecodable
+    bytes become U+FFFD. With `markup` a meta element counts. Raises nothing.
     """
     for bom, wide in _BOMS:
         if body.startswith(bom):

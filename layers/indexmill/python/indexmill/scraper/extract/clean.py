@@ -1,4 +1,4 @@
-"""Text without what nobody can see. Every pass is linear in the length."""
+"""Removal of invisible characters from text. Every pass is linear in the length."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Extracted:
 
 
 def is_risky(content: RawContent) -> bool:
-    """Say whether reading `content` in this process could stop or kill it."""
+    """Return whether reading `content` in this process could stop or kill it."""
     if content.kind is Kind.PDF:
         return True
     return content.kind is Kind.HTML and content.body.count(b"<") > MAX_TAGS_IN_PROCESS

@@ -1,4 +1,4 @@
-"""What a body really is: what the site says, checked against the first bytes."""
+"""Detection of a body's type: the site's header, checked against the first bytes."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _undeclared(content_type: str, looks_html: bool, suffix: Kind | None) -> Kin
 
 
 def _is_wide(start: bytes) -> bool:
-    """Say whether this can be UTF-16: a byte order mark, or a markup start with a zero beside each letter."""
+    """Return whether this can be UTF-16: a byte order mark, or a markup start in 16-bit units."""
     return start.startswith(_WIDE_BOM) or start[:4] in (b"<\0!\0", b"<\0h\0", b"\0<\0!", b"\0<\0h")
 
 

@@ -1,4 +1,4 @@
-"""HTML that costs a parser far more than its size, told by cheap counts before it is parsed.
+"""Detection, by cheap counts before parsing, of HTML that costs a parser far more than its size.
 
 An HTML5 parser is quadratic twice over. Each start tag may look through all open elements: 200,000 nested
 divs took 182 s. And each block reopens all formatting elements that were left open, unless they are alike:
