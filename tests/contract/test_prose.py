@@ -10,13 +10,13 @@ from tools.prose import AREAS, Count, Idioms, Passage, count, markdown_passages,
 
 # Idioms and module docstrings that begin with a wh-clause. Lower a number with the change that removes them.
 CEILINGS = {
-    "layers": (336, 45),
+    "layers": (211, 21),
     "functions": (2, 0),
     "sql": (0, 0),
     "local": (1, 0),
     "stack": (0, 0),
     "tools": (0, 0),
-    "tests": (197, 66),
+    "tests": (196, 66),
     "docs": (6, 0),
     "examples": (0, 0),
     "root": (0, 0),

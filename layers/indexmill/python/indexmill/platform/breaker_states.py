@@ -36,7 +36,7 @@ class BreakerState:
     """Raised by every change."""
 
     def phase(self, now: float) -> Phase:
-        """Say what it is at `now`. Half open, it needs a probe: what was paused must go on then."""
+        """Return the phase at `now`. Half-open, it needs a probe: a paused stage must resume then."""
         if not self.opened_at:
             return "closed"
         return "open" if now < self.open_until else "half_open"
@@ -69,7 +69,7 @@ class BreakerStates(Protocol):
         ...
 
     def replace(self, name: str, old: BreakerState, new: BreakerState) -> bool:
-        """Write `new` if the state still is `old`, and say whether it was."""
+        """Write `new` if the state still is `old`, and return whether it was."""
         ...
 
 
@@ -78,7 +78,7 @@ class StatesAway(Exception):
 
 
 class BreakerOpen(TransientError):
-    """Nothing was tried, or what was tried showed that nobody needs to try: work waits `wait_s` seconds."""
+    """The breaker is open, or the failure of this call opened it: work waits `wait_s` seconds."""
 
     def __init__(self, code: str, wait_s: float) -> None:
         """`code` is that of the errors which opened it."""
