@@ -64,7 +64,7 @@ class Breaker:
             raise BreakerOpen(error.code, max(self._storage.wait_s(), error.retry_after or 0)) from error
 
     def _is_answer(self, error: BaseException) -> bool:
-        """Return whether the dependency answered; a defect of this code is raised, since it is no evidence."""
+        """Return whether the dependency answered; a defect of this code is raised, as no evidence."""
         if not isinstance(error, IndexmillError):
             raise error
         return error.code not in self._outages or not error.retryable
