@@ -18,7 +18,7 @@ _RESET: Final = struct.pack("ii", 1, 0)
 Choose = Callable[[], Toxic | None]
 """Returns the active toxic."""
 Tell = Callable[[Toxic], None]
-"""Called for each connection that a toxic with a limit on `times` hit."""
+"""Called once for each connection that a toxic hit."""
 
 
 class FaultProxy:
@@ -62,12 +62,17 @@ class FaultProxy:
         if toxic.times is not None and self._hits >= toxic.times:
             return False
         self._hits += 1
-        self._tell(toxic)
+        self.tell(toxic)
         return True
+
+    def tell(self, toxic: Toxic) -> None:
+        """Report that a toxic hit one more connection."""
+        self._tell(toxic)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         toxic = self.now()
         if toxic is not None and toxic.effect in ("down", "reset"):
+            self.tell(toxic)
             _abort(writer)
             return
         try:
@@ -90,6 +95,7 @@ class FaultProxy:
             toxic = self.now()
             if toxic is not None and toxic.effect in ("down", "reset"):
                 for connection in list(self._open):
+                    connection.note(toxic)
                     connection.cut()
             await asyncio.sleep(_LOOK_S)
 
@@ -102,6 +108,7 @@ class _Connection:
         self._writers = (near, far)
         self._swallow: Toxic | None = None
         self._left: int | None = None
+        self._noted: Toxic | None = None
 
     async def ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Forward from the client."""
@@ -120,6 +127,7 @@ class _Connection:
                 self.cut()
                 return
             if toxic is not None and toxic.effect == "slicer":
+                self.note(toxic)
                 for at in range(0, len(piece), toxic.size):
                     writer.write(piece[at : at + toxic.size])
                     await writer.drain()
@@ -141,6 +149,8 @@ class _Connection:
         return self._left < 0
 
     async def _pass(self, toxic: Toxic | None, writer: asyncio.StreamWriter, piece: bytes) -> None:
+        if toxic is not None and toxic.effect in ("blackhole", "latency"):
+            self.note(toxic)
         if toxic is not None and toxic.effect == "blackhole":
             # Buffered, not lost: the bytes arrive once the toxic is removed.
             while (now := self._proxy.now()) is not None and now.effect == "blackhole":
@@ -149,6 +159,12 @@ class _Connection:
             await asyncio.sleep(toxic.seconds)
         writer.write(piece)
         await writer.drain()
+
+    def note(self, toxic: Toxic) -> None:
+        """Report a toxic without a limit on `times` when it first hits this connection."""
+        if toxic != self._noted:
+            self._noted = toxic
+            self._proxy.tell(toxic)
 
     def cut(self) -> None:
         """Reset both sides."""

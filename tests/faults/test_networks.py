@@ -59,8 +59,12 @@ def test_a_lost_answer_of_the_database_loses_no_job(kept: Arena, toxic: Toxic) -
 )
 def test_a_bad_line_to_the_model_loses_no_job(kept: Arena, toxic: Toxic) -> None:
     page = kept.page(kept.token("line"))
+    before = len(kept.control.fired())
     kept.control.ail(embeddings=toxic)
     ends(kept, kept.submit(page))
+    hits = [each["rule"] for each in kept.control.fired()[before:]]
+    assert set(hits) == {f"embeddings {toxic.effect}"}
+    assert toxic.times in (None, len(hits))
 
 
 @pytest.mark.fault("F30")
@@ -127,10 +131,19 @@ def test_chunking_that_is_away_for_many_sweeps_fails_no_job(kept: Arena) -> None
 
 def test_connections_that_are_cut_again_and_again_lose_no_job(kept: Arena) -> None:
     jobs = []
-    for _ in range(5):
+
+    def cut(line: str, since: int) -> bool:
+        return f"{line} reset" in {each["rule"] for each in kept.control.fired()[since:]}
+
+    for number in range(5):
         jobs.append(kept.submit(kept.page(kept.token("cut"))))
+        before = len(kept.control.fired())
         kept.control.ail(postgres=Toxic("reset"), embeddings=Toxic("reset"))
-        eventually(lambda: kept.statuses(jobs), "a moment passes")
+        eventually(lambda since=before: cut("postgres", since), "connections to Postgres are cut")
+        if number == 0:
+            # Without Postgres no job gets as far as the model.
+            kept.control.ail(embeddings=Toxic("reset"))
+            eventually(lambda since=before: cut("embeddings", since), "connections to the model are cut")
         kept.control.ail()
     for job in jobs:
         ends(kept, job)

@@ -23,6 +23,7 @@ class Ail:
     def __init__(self) -> None:
         self.toxic: Toxic | None = None
         self.port = 0
+        self.told: list[str] = []
 
     async def ask(self, line: bytes, within_s: float = 2.0) -> bytes:
         """Send a line on a connection of its own and return all that comes back."""
@@ -53,7 +54,12 @@ async def ail(asked: list[bytes]) -> AsyncIterator[Ail]:
 
     server = await asyncio.start_server(echo, "127.0.0.1", 0)
     made = Ail()
-    proxy = FaultProxy("127.0.0.1", server.sockets[0].getsockname()[1], lambda: made.toxic)
+    proxy = FaultProxy(
+        "127.0.0.1",
+        server.sockets[0].getsockname()[1],
+        lambda: made.toxic,
+        lambda toxic: made.told.append(toxic.effect),
+    )
     made.port = await proxy.start()
     yield made
     await proxy.stop()
@@ -70,6 +76,7 @@ async def test_latency(ail: Ail) -> None:
     began = time.monotonic()
     assert await ail.ask(b"hello") == b"hello"
     assert time.monotonic() - began >= 0.2
+    assert ail.told == ["latency"], "once for each connection"
 
 
 @pytest.mark.parametrize("effect", ["reset", "down"])
@@ -85,6 +92,7 @@ async def test_open_and_new_connections_are_cut(ail: Ail, effect: str) -> None:
         await ail.ask(b"y")
     ail.toxic = None
     assert await ail.ask(b"z") == b"z"
+    assert ail.told == [effect] * 2
 
 
 async def test_in_a_blackhole_nothing_passes_until_it_is_gone(ail: Ail, asked: list[bytes]) -> None:
@@ -102,6 +110,7 @@ async def test_an_answer_ends_early(ail: Ail, asked: list[bytes]) -> None:
     assert await ail.ask(b"hello") == b"hel"
     assert asked == [b"hello"]
     assert await ail.ask(b"hello") == b"hello"
+    assert ail.told == ["limit_data"]
 
 
 async def test_an_answer_drips(ail: Ail) -> None:
@@ -109,6 +118,7 @@ async def test_an_answer_drips(ail: Ail) -> None:
     began = time.monotonic()
     assert await ail.ask(b"hello") == b"hello"
     assert time.monotonic() - began >= 0.12
+    assert ail.told == ["slicer"]
 
 
 async def test_the_answer_to_a_request_is_lost_and_the_request_is_not(ail: Ail, asked: list[bytes]) -> None:
