@@ -115,12 +115,14 @@ def test_an_index_that_is_away_is_left_in_peace_and_the_model_is_not_paid_for_it
 
 
 @pytest.mark.fault("F44")
-def test_a_pause_that_was_asked_for_is_waited_for_and_told(harness: Harness) -> None:
-    harness.embedder.fail_on = {"text": TransientError(ErrorCode.OPENAI_RATE_LIMIT, "slow", retry_after=3600)}
-    first = harness.run(embed_task("a"))
-    assert first == [Retry(3600, "openai_rate_limit")]
+@pytest.mark.parametrize("code", ["openai_rate_limit", "embedding_unavailable"])
+@pytest.mark.parametrize("tries", [1, 6])
+def test_a_pause_that_the_endpoint_asks_for_counts_no_try(harness: Harness, code: str, tries: int) -> None:
+    harness.embedder.fail_on = {"text": TransientError(code, "slow", retry_after=3600)}
+    assert harness.run(embed_task("a"), tries=tries) == [Wait(3600, code)]
     assert '"status":"retrying"' in harness.callbacks.bodies[0]
-    assert '"message_id":"m-a:retrying:1"' in harness.callbacks.bodies[0]
+    assert f'"tries":{tries - 1},' in harness.callbacks.bodies[0]
+    assert f'"message_id":"m-a:retrying:{tries}"' in harness.callbacks.bodies[0]
 
 
 def test_success_costs_no_look_at_the_shared_state(harness: Harness) -> None:

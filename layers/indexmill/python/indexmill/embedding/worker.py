@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from indexmill.contracts.errors import IndexmillError
+from indexmill.contracts.errors import ErrorCode, IndexmillError
 from indexmill.contracts.messages import Embedded, EmbedTask
 from indexmill.embedding.classify import is_of_one_document
 from indexmill.embedding.documents import Work, groups, resolve
@@ -27,6 +27,7 @@ _STAGE: Final = WorkerStage(
     "embedding",
     RetryPolicy(max_retries=5),
     "Embedding did not survive this document",
+    pauses=frozenset((ErrorCode.OPENAI_RATE_LIMIT, ErrorCode.EMBEDDING_UNAVAILABLE)),
     keeps_jobless_failures=True,
 )
 _LEAST_TIME_S: Final = 5.0

@@ -36,6 +36,8 @@ class WorkerStage:
     policy: RetryPolicy
     crash_message: str
     """Failure message of a task whose worker crashed on every try."""
+    pauses: frozenset[str] = frozenset()
+    """Codes of a dependency that says by `retry_after` when to come back: that wait counts no try."""
     keeps_jobless_failures: bool = False
     """Send a failed task without a job to the dead-letter queue; otherwise it is deleted."""
 
@@ -89,6 +91,8 @@ class BatchReporter(Generic[M]):
         what = f"{self._stage.name.capitalize()} failed"
         if isinstance(error, BreakerOpen):
             self._retrying(position, Wait(delivery.wait(error.wait_s), error.code))
+        elif error.retry_after and error.code in self._stage.pauses:
+            self._retrying(position, Wait(delivery.wait(float(error.retry_after)), error.code))
         elif not error.retryable:
             self.failure(position, StageFailure(code=error.code, message=error.message, tries=tries))
         elif tries < policy.max_tries:
