@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 
 from indexmill.client import Client
-from indexmill.orchestrator.adapters.job_sql import CLAIM_S
+from indexmill.orchestrator.ports import CLAIM_S
 from local.faults.control import FaultControl
 from local.faults.switch import control_folder
 
@@ -31,7 +31,7 @@ _DEPTHS: Final = (
 )
 _CLAIMS_END: Final = """
     UPDATE outbox SET claimed_until = now()
-    WHERE sent_at IS NULL AND parked_at IS NULL AND claimed_until > now() AND claimed_until < 'infinity'
+    WHERE sent_at IS NULL AND parked_at IS NULL AND claimed_until > now() AND NOT awaiting_admission
       AND (claimed_until <= now() + make_interval(secs => %s)
            OR claimed_until > now() + make_interval(secs => %s))
 """

@@ -1,4 +1,4 @@
-"""Who may start when, over every job store."""
+"""Admission on Postgres: which jobs start when."""
 
 from __future__ import annotations
 
@@ -10,14 +10,24 @@ import pytest
 
 from indexmill.contracts.errors import CallerError
 from indexmill.contracts.job import Job, Waiting
-from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
-from indexmill.orchestrator.ports import JobFilter, JobStore, NewJob, Submission
-from indexmill.orchestrator.quotas import INTERNAL, Limits, Quota
-from indexmill.orchestrator.results import Decider
+from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
+from indexmill.orchestrator.admission.admit import admit_all
+from indexmill.orchestrator.admission.quotas import INTERNAL, Limits, Quota
+from indexmill.orchestrator.job_store import JobStore
+from indexmill.orchestrator.ports import JobFilter, NewJob, OutboxRow
+from indexmill.orchestrator.submission.submit import Accepted
 from indexmill.platform.postgres.database import Database
-from indexmill.testing.clock import FrozenClock
-from indexmill.testing.job_store import InMemoryJobs
-from tests.support.jobs import chunked, embedded, failed, new_job, scraped
+from tests.support.jobs import (
+    applied,
+    chunked,
+    embedded,
+    failed,
+    found_jobs,
+    new_job,
+    scraped,
+    stored_job,
+    submitted,
+)
 
 QUOTAS = {
     "free": Quota(max_active=2, max_per_hour=5),
@@ -46,33 +56,34 @@ class Harness:
         self, count: int, caller: str = "ann", tier: str = "enterprise", priority: int = 50
     ) -> list[str]:
         """Submit jobs and return their ids."""
-        return [each.job_id for each in self.submission(count, caller, tier, priority).accepted]
+        accepted, _ = self.submission(count, caller, tier, priority)
+        return [each.job_id for each in accepted]
 
     def submission(
         self, count: int, caller: str = "ann", tier: str = "enterprise", priority: int = 50
-    ) -> Submission:
-        """Submit jobs."""
-        return self.store.submit(self.jobs(count, caller, tier, priority))
+    ) -> tuple[list[Accepted], list[OutboxRow]]:
+        """Submit jobs; return the result for each, and the messages of those that were admitted."""
+        return submitted(self.store, *self.jobs(count, caller, tier, priority))
 
     def end(self, *job_ids: str) -> list[str]:
         """Let jobs fail; returns whose messages follow."""
-        changes = self.store.apply([failed(job_id) for job_id in job_ids], Decider(FrozenClock()))
+        changes = applied(self.store, *(failed(job_id) for job_id in job_ids))
         return [row.job_id for change in changes for row in change.outbox]
 
     def succeed(self, job_id: str, chunks: int) -> None:
         """Take a job through all stages."""
         for result in (scraped(job_id), chunked(job_id), embedded(job_id, chunk_count=chunks)):
-            self.store.apply([result], Decider(FrozenClock()))
+            applied(self.store, result)
 
     def job(self, job_id: str, caller: str = "ann") -> Job:
         """Return a job."""
-        found = self.store.get(caller, job_id)
+        found = stored_job(self.store, caller, job_id)
         assert found is not None
         return found
 
     def active(self, caller: str = "ann") -> set[str]:
         """Return the caller's jobs at work."""
-        found = self.store.find(JobFilter(caller, limit=200))
+        found = found_jobs(self.store, JobFilter(caller, limit=200))
         return {job.job_id for job in found if not job.status.terminal and job.status != "pending"}
 
     def waiting(self, job_id: str, caller: str = "ann") -> Waiting:
@@ -82,19 +93,10 @@ class Harness:
         return found
 
 
-@pytest.fixture(params=["twin", "postgres"])
-def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
+@pytest.fixture
+def harness(database_url: str) -> Iterator[Harness]:
     """Yield a store with `LIMITS`."""
-    if request.param == "twin":
-        clock = FrozenClock()
-        twin = InMemoryJobs(clock, limits=LIMITS)
-
-        def pause(wanted: bool) -> None:
-            twin.paused = wanted
-
-        yield Harness(twin, clock.tick, pause)
-        return
-    database = Database(request.getfixturevalue("database_url"))
+    database = Database(database_url)
 
     def age(seconds: int) -> None:
         for column in ("created_at", "updated_at", "admitted_at", "ended_at"):
@@ -110,15 +112,15 @@ def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
 
 
 def test_what_is_beyond_the_quota_waits_in_its_turn(harness: Harness) -> None:
-    submission = harness.submission(6)
-    ids = [each.job_id for each in submission.accepted]
-    assert {row.job_id for row in submission.outbox} == harness.active()
+    accepted, messages = harness.submission(6)
+    ids = [each.job_id for each in accepted]
+    assert {row.job_id for row in messages} == harness.active()
     assert len(harness.active()) == 3
     waiting = [harness.waiting(job_id) for job_id in ids if job_id not in harness.active()]
     assert {each.reason for each in waiting} == {"quota_active"}
     assert sorted(each.position or 0 for each in waiting) == [1, 2, 3]
     assert harness.job(next(iter(harness.active()))).waiting is None
-    listed = {job.job_id: job.waiting for job in harness.store.find(JobFilter("ann")) if job.waiting}
+    listed = {job.job_id: job.waiting for job in found_jobs(harness.store, JobFilter("ann")) if job.waiting}
     assert {job_id: harness.waiting(job_id).position for job_id in listed} == {
         job_id: told.position for job_id, told in listed.items()
     }
@@ -134,7 +136,7 @@ def test_a_job_that_ends_lets_the_next_one_start_and_its_message_follows(harness
 def test_a_message_is_held_until_its_job_starts(harness: Harness) -> None:
     harness.submit(4)
     harness.age(3600)
-    held = {job.job_id for job in harness.store.find(JobFilter("ann", status="pending"))}
+    held = {job.job_id for job in found_jobs(harness.store, JobFilter("ann", status="pending"))}
     assert len(held) == 1
     assert held.isdisjoint(row.job_id for row in harness.store.claim(10))
 
@@ -159,9 +161,9 @@ def test_the_hourly_quota_opens_as_the_hour_passes(harness: Harness) -> None:
     assert told.reason == "quota_hourly"
     assert told.next_eligible_at is not None
     harness.age(3500)
-    assert harness.store.admit_all() == []
+    assert admit_all(harness.store) == []
     harness.age(101)
-    assert [row.job_id for row in harness.store.admit_all()] == [waits]
+    assert [row.job_id for row in admit_all(harness.store)] == [waits]
     assert harness.active("bob") == {waits}
 
 
@@ -171,7 +173,7 @@ def test_a_burst_is_spread_over_minutes(harness: Harness) -> None:
     waits = min(set(ids) - harness.active("eve"))
     assert harness.waiting(waits, "eve").reason == "quota_hourly"
     harness.age(61)
-    assert len(harness.store.admit_all()) == 2
+    assert len(admit_all(harness.store)) == 2
 
 
 def test_chunks_of_the_day_are_counted_and_the_next_day_is_a_new_one(harness: Harness) -> None:
@@ -222,9 +224,9 @@ def test_a_paused_stage_holds_everything_back_and_then_nothing(harness: Harness)
     (job_id,) = harness.submit(1)
     assert harness.waiting(job_id) == Waiting(reason="paused", position=1)
     assert harness.job(job_id).expected_by is None
-    assert harness.store.admit_all() == []
+    assert admit_all(harness.store) == []
     harness.pause(False)
-    assert [row.job_id for row in harness.store.admit_all()] == [job_id]
+    assert [row.job_id for row in admit_all(harness.store)] == [job_id]
 
 
 def test_too_many_pending_jobs_are_refused_all_together(harness: Harness) -> None:
@@ -234,20 +236,20 @@ def test_too_many_pending_jobs_are_refused_all_together(harness: Harness) -> Non
         harness.submit(2)
     assert (caught.value.code, caught.value.http_status) == ("quota_exceeded", 429)
     assert caught.value.retry_after is not None
-    assert len(harness.store.find(JobFilter("ann", limit=200))) == 22
+    assert len(found_jobs(harness.store, JobFilter("ann", limit=200))) == 22
     harness.submit(1)
     harness.submit(1, "zoe")
 
 
 def test_a_promise_is_kept_with_the_job_and_grows_with_the_line(harness: Harness) -> None:
-    submission = harness.submission(10)
-    jobs = [harness.job(each.job_id) for each in submission.accepted]
+    accepted, _ = harness.submission(10)
+    jobs = [harness.job(each.job_id) for each in accepted]
+    assert [each.expected_by for each in accepted] == [job.expected_by for job in jobs]
     started = [job.expected_by for job in jobs if job.waiting is None and job.expected_by]
     waiting = {job.waiting.position: job.expected_by for job in jobs if job.waiting and job.expected_by}
     assert (len(started), len(waiting)) == (3, 7)
     in_turn = [*sorted(started), *(waiting[position] for position in sorted(waiting, key=lambda at: at or 0))]
     assert in_turn == sorted(in_turn)
-    assert submission.expected_by == in_turn[-1]
     assert jobs[0].created_at < in_turn[0]
     assert in_turn[-1] - in_turn[0] > timedelta(seconds=1)
 
@@ -263,7 +265,8 @@ def test_a_new_tier_lifts_the_whole_line(harness: Harness) -> None:
 def test_a_job_that_waits_for_another_says_for_which_and_takes_no_turn(harness: Harness) -> None:
     (first,) = harness.submit(1)
     (waits,) = (replace(job, depends_on=(first,)) for job in harness.jobs(1, "ann", "enterprise"))
-    assert harness.store.submit([waits]).expected_by is None
+    ((accepted,), _) = submitted(harness.store, waits)
+    assert accepted.expected_by is None
     assert harness.job(waits.job_id).expected_by is None
     assert harness.waiting(waits.job_id) == Waiting(reason="dependency", blocked_by=[first])
     harness.succeed(first, chunks=1)

@@ -10,12 +10,10 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
-from indexmill.orchestrator.quotas import Limits, Quota
-from indexmill.orchestrator.results import Decider
+from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
+from indexmill.orchestrator.admission.quotas import Limits, Quota
 from indexmill.platform.postgres.database import Database
-from indexmill.testing.clock import FrozenClock
-from tests.support.jobs import failed, new_job
+from tests.support.jobs import applied, failed, new_job, submitted
 
 pytestmark = pytest.mark.integration
 
@@ -80,11 +78,11 @@ def window(database_url: str) -> Iterator[Many]:
 
 def submit(store: PostgresJobs, caller: str, count: int, mark: object) -> None:
     urls = [f"https://example.com/{caller}/{mark}/{at}" for at in range(count)]
-    store.submit([replace(new_job(url, caller_id=caller), tier="pro") for url in urls])
+    submitted(store, *(replace(new_job(url, caller_id=caller), tier="pro") for url in urls))
 
 
 def end(store: PostgresJobs, job_ids: Sequence[str]) -> None:
-    store.apply([failed(job_id) for job_id in job_ids], Decider(FrozenClock()))
+    applied(store, *(failed(job_id) for job_id in job_ids))
 
 
 def test_a_quota_is_never_exceeded_however_many_submit(quota: Many) -> None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import LiteralString
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
 
-from indexmill.orchestrator.adapters import job_sql
-from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
-from indexmill.orchestrator.results import Decider
+from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
+from indexmill.orchestrator.adapters.postgres.reads import SQL
 from indexmill.platform.postgres.database import Connection, Database
-from indexmill.testing.clock import FrozenClock
-from tests.support.jobs import failed, new_job, scraped
+from tests.support.jobs import applied, failed, new_job, scraped, submitted
 
 BROKEN = """
 SELECT seq FROM (
@@ -29,8 +27,8 @@ def connection(database_url: str) -> Iterator[Connection]:
     store = PostgresJobs(database)
     for _ in range(2):
         job = new_job(url="https://example.com/" + "x" * 3)
-        store.submit([job])
-        store.apply([scraped(job.job_id), failed(job.job_id, "chunking")], Decider(FrozenClock()))
+        submitted(store, job)
+        applied(store, scraped(job.job_id), failed(job.job_id, "chunking"))
     yield database.connection()
     database.close()
 
@@ -70,13 +68,13 @@ LOOKS = {
         "INSERT INTO job_history (job_id, attempt, to_status) VALUES (%s, 1, %s)",
         ("new", "pending"),
     ),
-    "what happened to a job": (job_sql.EVENTS_AFTER, (0, "old", "somebody")),
+    "what happened to a job": (SQL["job_events"], {"seq": 0, "job_id": "old", "caller_id": "somebody"}),
 }
 
 
 @pytest.mark.parametrize("statement", LOOKS.values(), ids=LOOKS)
 def test_nobody_looks_through_the_history_of_all_jobs(
-    database_url: str, statement: tuple[LiteralString, tuple[object, ...]]
+    database_url: str, statement: tuple[LiteralString, Any]
 ) -> None:
     """Also while nothing is known of the table: it was filled, or restored, a moment ago."""
     with psycopg.connect(database_url) as session:

@@ -1,56 +1,45 @@
-"""One suite for every history store."""
+"""History of a job on Postgres, where its hash chain is checked."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from indexmill.contracts.errors import CallerError
-from indexmill.orchestrator.adapters.postgres_history import PostgresHistory
-from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
-from indexmill.orchestrator.history import HistoryStore, ReadHistory
-from indexmill.orchestrator.ports import JobStore
-from indexmill.orchestrator.results import Decider
+from indexmill.contracts.http_history import JobHistory
+from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
+from indexmill.orchestrator.job_store import JobStore
+from indexmill.orchestrator.queries.history import ReadHistory
 from indexmill.platform.postgres.database import Database
-from indexmill.testing.clock import FrozenClock
-from indexmill.testing.history import InMemoryHistory
-from indexmill.testing.job_store import InMemoryJobs
-from tests.support.jobs import CALLER, failed, new_job, scraped
+from tests.support.jobs import CALLER, applied, failed, new_job, scraped, submitted
 
 
-@dataclass
-class Harness:
-    jobs: JobStore
-    store: HistoryStore
-
-
-@pytest.fixture(params=["twin", "postgres"])
-def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
-    if request.param == "twin":
-        jobs = InMemoryJobs(FrozenClock())
-        yield Harness(jobs, InMemoryHistory(jobs))
-        return
-    database = Database(request.getfixturevalue("database_url"))
-    yield Harness(PostgresJobs(database), PostgresHistory(database))
+@pytest.fixture
+def jobs(database_url: str) -> Iterator[JobStore]:
+    database = Database(database_url)
+    yield PostgresJobs(database)
     database.close()
+
+
+def history(jobs: JobStore, caller_id: str, job_id: str) -> JobHistory | None:
+    return jobs.read(lambda tx: tx.history(caller_id, job_id))
 
 
 def a_job_that_failed(jobs: JobStore) -> str:
     job = new_job()
-    jobs.submit([job, new_job("https://example.com/other")])
+    submitted(jobs, job, new_job("https://example.com/other"))
     told: Any = {"tries": 2, "worker": "worker-1", "elapsed_ms": 40}
     results = [scraped(job.job_id).model_copy(update=told), failed(job.job_id, "chunking", "empty_content")]
-    jobs.apply(results, Decider(FrozenClock()))
+    applied(jobs, *results)
     return job.job_id
 
 
-def test_every_transition_is_told_in_order_and_sealed(harness: Harness) -> None:
-    job_id = a_job_that_failed(harness.jobs)
-    found = harness.store.history(CALLER.caller_id, job_id)
+def test_every_transition_is_told_in_order_and_sealed(jobs: JobStore) -> None:
+    job_id = a_job_that_failed(jobs)
+    found = history(jobs, CALLER.caller_id, job_id)
     assert found is not None
     assert [(each.from_status, each.to_status, each.attempt) for each in found.entries] == [
         (None, "pending", 1),
@@ -62,13 +51,13 @@ def test_every_transition_is_told_in_order_and_sealed(harness: Harness) -> None:
     assert found.intact
 
 
-def test_a_history_is_its_owners_only(harness: Harness) -> None:
-    job_id = a_job_that_failed(harness.jobs)
-    assert harness.store.history("somebody-else", job_id) is None
-    assert harness.store.history(CALLER.caller_id, "no-such-job") is None
+def test_a_history_is_its_owners_only(jobs: JobStore) -> None:
+    job_id = a_job_that_failed(jobs)
+    assert history(jobs, "somebody-else", job_id) is None
+    assert history(jobs, CALLER.caller_id, "no-such-job") is None
     for unknown in ("no-such-job", "00000000-0000-4000-8000-000000000000", "\0"):
         with pytest.raises(CallerError) as refused:
-            ReadHistory(harness.store)(CALLER, unknown)
+            ReadHistory(jobs)(CALLER, unknown)
         assert refused.value.code == "not_found"
 
 
@@ -81,7 +70,7 @@ def real(database_url: str) -> Iterator[tuple[Database, str]]:
 
 def test_an_entry_says_who_did_what_for_how_long(real: tuple[Database, str]) -> None:
     database, job_id = real
-    found = PostgresHistory(database).history(CALLER.caller_id, job_id)
+    found = history(PostgresJobs(database), CALLER.caller_id, job_id)
     assert found is not None
     entry = found.entries[2]
     assert (entry.cause, entry.tries, entry.worker, entry.elapsed_ms) == (
@@ -109,6 +98,6 @@ def test_a_change_behind_the_databases_back_is_told(real: tuple[Database, str], 
     connection = database.connection()
     connection.execute("ALTER TABLE job_history DISABLE TRIGGER append_only")
     assert connection.execute(change.encode(), (job_id,)).rowcount == 1
-    found = PostgresHistory(database).history(CALLER.caller_id, job_id)
+    found = history(PostgresJobs(database), CALLER.caller_id, job_id)
     assert found is not None
     assert not found.intact

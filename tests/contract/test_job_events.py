@@ -6,13 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
+from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.orchestrator.ports import JobNews
-from indexmill.orchestrator.results import Decider
 from indexmill.platform.postgres.database import Database
 from indexmill.testing.clock import FrozenClock
-from indexmill.testing.job_store import InMemoryJobs
-from tests.support.jobs import CALLER, failed, new_job, scraped
+from indexmill.testing.jobs import InMemoryJobs
+from tests.support.jobs import CALLER, applied, failed, new_job, scraped, stored_job, submitted
 
 Store = InMemoryJobs | PostgresJobs
 
@@ -27,14 +26,14 @@ def store(request: pytest.FixtureRequest) -> Iterator[Store]:
     database.close()
 
 
-def submitted(store: Store, page: str = "a") -> str:
+def submit(store: Store, page: str = "a") -> str:
     job = new_job(f"https://example.com/{page}")
-    store.submit([job])
+    submitted(store, job)
     return job.job_id
 
 
 def news(store: Store, job_id: str, seq: int = 0) -> JobNews:
-    found = store.events_after(CALLER.caller_id, job_id, seq)
+    found = store.read(lambda tx: tx.job_events(CALLER.caller_id, job_id, seq))
     assert found is not None
     return found
 
@@ -44,11 +43,11 @@ def statuses(found: JobNews) -> list[tuple[int, str]]:
 
 
 def test_a_jobs_events_are_told_oldest_first_with_the_job_as_they_left_it(store: Store) -> None:
-    other, job_id = submitted(store, "b"), submitted(store)
+    other, job_id = submit(store, "b"), submit(store)
     found = news(store, job_id)
     assert statuses(found) == [(1, "pending"), (1, "scraping")]
-    assert found.job == store.get(CALLER.caller_id, job_id)
-    store.apply([scraped(other), scraped(job_id)], Decider(FrozenClock()))
+    assert found.job == stored_job(store, CALLER.caller_id, job_id)
+    applied(store, scraped(other), scraped(job_id))
     found = news(store, job_id)
     assert statuses(found) == [(1, "pending"), (1, "scraping"), (1, "chunking")]
     assert found.job.status == "chunking"
@@ -58,11 +57,11 @@ def test_a_jobs_events_are_told_oldest_first_with_the_job_as_they_left_it(store:
 
 
 def test_only_what_came_after_is_told(store: Store) -> None:
-    job_id = submitted(store)
+    job_id = submit(store)
     seen = news(store, job_id).newest
     assert (news(store, job_id, seen).newest, news(store, job_id, seen).events) == (seen, [])
-    submitted(store, "b")
-    store.apply([scraped(job_id)], Decider(FrozenClock()))
+    submit(store, "b")
+    applied(store, scraped(job_id))
     found = news(store, job_id, seen)
     assert statuses(found) == [(1, "chunking")]
     assert found.newest == found.events[-1].seq > seen
@@ -70,8 +69,8 @@ def test_only_what_came_after_is_told(store: Store) -> None:
 
 
 def test_a_failure_comes_with_its_error(store: Store) -> None:
-    job_id = submitted(store)
-    store.apply([failed(job_id, code="http_404")], Decider(FrozenClock()))
+    job_id = submit(store)
+    applied(store, failed(job_id, code="http_404"))
     found = news(store, job_id)
     assert found.events[-1].to_status == "failed"
     assert found.events[-1].error == found.job.error
@@ -80,6 +79,6 @@ def test_a_failure_comes_with_its_error(store: Store) -> None:
 
 
 def test_nobody_elses_and_no_unknown_job_is_told_of(store: Store) -> None:
-    job_id = submitted(store)
-    assert store.events_after("somebody-else", job_id, 0) is None
-    assert store.events_after(CALLER.caller_id, "nobody", 0) is None
+    job_id = submit(store)
+    assert store.read(lambda tx: tx.job_events("somebody-else", job_id, 0)) is None
+    assert store.read(lambda tx: tx.job_events(CALLER.caller_id, "nobody", 0)) is None

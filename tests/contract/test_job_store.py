@@ -9,14 +9,25 @@ from datetime import timedelta
 import pytest
 
 from indexmill.contracts.messages import Retrying, StageResult
-from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
-from indexmill.orchestrator.ports import DeadLetter, JobFilter, JobStore
-from indexmill.orchestrator.results import Decider
+from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
+from indexmill.orchestrator.job_store import JobStore
+from indexmill.orchestrator.ports import DeadLetter, JobFilter
 from indexmill.orchestrator.state_machine import Verdict
 from indexmill.platform.postgres.database import Database
 from indexmill.testing.clock import FrozenClock
-from indexmill.testing.job_store import InMemoryJobs
-from tests.support.jobs import CALLER, chunked, embedded, failed, new_job, scraped
+from indexmill.testing.jobs import InMemoryJobs
+from tests.support.jobs import (
+    CALLER,
+    applied,
+    chunked,
+    embedded,
+    failed,
+    found_jobs,
+    new_job,
+    scraped,
+    stored_job,
+    submitted,
+)
 
 Age = Callable[[int], None]
 
@@ -44,28 +55,36 @@ def store(store_and_age: tuple[JobStore, Age]) -> JobStore:
     return store_and_age[0]
 
 
+@pytest.fixture
+def real(database_url: str) -> Iterator[JobStore]:
+    """Yield jobs on Postgres, for what the twin leaves out."""
+    database = Database(database_url)
+    yield PostgresJobs(database)
+    database.close()
+
+
 def apply(store: JobStore, *results: StageResult) -> list[Verdict]:
-    changes = store.apply(results, Decider(FrozenClock()))
+    changes = applied(store, *results)
     return [change.decision.verdict for change in changes]
 
 
 def test_a_submitted_job_is_there_for_its_caller_only(store: JobStore) -> None:
     job = new_job()
-    store.submit([job])
-    found = store.get(CALLER.caller_id, job.job_id)
+    submitted(store, job)
+    found = stored_job(store, CALLER.caller_id, job.job_id)
     assert found is not None
     assert (found.status, found.url, found.corpus_name) == ("scraping", job.submitted_url, "docs")
     assert found.created_at.tzinfo is not None
-    assert store.get("somebody-else", job.job_id) is None
-    assert store.get(CALLER.caller_id, "no-such-job") is None
+    assert stored_job(store, "somebody-else", job.job_id) is None
+    assert stored_job(store, CALLER.caller_id, "no-such-job") is None
 
 
 def test_submitting_the_same_ids_again_changes_nothing(store: JobStore) -> None:
     job = new_job()
-    store.submit([job])
+    submitted(store, job)
     apply(store, failed(job.job_id))
-    store.submit([job])
-    found = store.get(CALLER.caller_id, job.job_id)
+    submitted(store, job)
+    found = stored_job(store, CALLER.caller_id, job.job_id)
     assert found is not None
     assert found.status == "failed"
 
@@ -75,7 +94,7 @@ def test_a_submitters_message_is_claimed_until_it_is_sent_or_times_out(
 ) -> None:
     store, age = store_and_age
     job = new_job()
-    store.submit([job])
+    submitted(store, job)
     assert store.claim(10) == []
     age(31)
     assert [row.id for row in store.claim(10)] == [job.first.id]
@@ -88,7 +107,7 @@ def test_a_submitters_message_is_claimed_until_it_is_sent_or_times_out(
 @pytest.mark.fault("F27")
 def test_a_failed_send_is_counted_and_parked_in_the_end(store_and_age: tuple[JobStore, Age]) -> None:
     store, age = store_and_age
-    store.submit([new_job()])
+    submitted(store, new_job())
     for tries in range(10):
         age(31)
         (row,) = store.claim(10)
@@ -102,7 +121,7 @@ def test_messages_are_taken_over_from_whoever_holds_them(store_and_age: tuple[Jo
     store, age = store_and_age
     jobs = [new_job(f"https://example.com/{at}") for at in range(4)]
     for job in jobs:
-        store.submit([job])
+        submitted(store, job)
     held, sent, parked, other = (job.first.id for job in jobs)
     store.mark_sent([sent])
     for _ in range(10):
@@ -116,16 +135,16 @@ def test_messages_are_taken_over_from_whoever_holds_them(store_and_age: tuple[Jo
     assert store.claim(10) == []
 
 
-def test_a_message_of_a_job_that_is_not_admitted_is_not_taken_over(store: JobStore) -> None:
+def test_a_message_of_a_job_that_is_not_admitted_is_not_taken_over(real: JobStore) -> None:
     first, after = new_job(), new_job("https://example.com/after")
-    store.submit([first])
-    store.submit([replace(after, depends_on=(first.job_id,))])
-    assert store.take_over([after.first.id]) == []
+    submitted(real, first)
+    submitted(real, replace(after, depends_on=(first.job_id,)))
+    assert real.take_over([after.first.id]) == []
 
 
 def test_a_queue_that_is_away_parks_nothing(store_and_age: tuple[JobStore, Age]) -> None:
     store, age = store_and_age
-    store.submit([new_job()])
+    submitted(store, new_job())
     for _ in range(15):
         age(31)
         (row,) = store.claim(10)
@@ -137,24 +156,24 @@ def test_a_queue_that_is_away_parks_nothing(store_and_age: tuple[JobStore, Age])
 def test_a_call_that_waits_is_told_by_its_job(store_and_age: tuple[JobStore, Age], away: bool) -> None:
     store, age = store_and_age
     job, other = new_job(), new_job("https://example.com/b")
-    store.submit([job])
-    store.submit([other])
+    submitted(store, job)
+    submitted(store, other)
     apply(store, scraped(job.job_id), scraped(other.job_id))
     for tries in range(1, 13):
         age(31)
         calls = {row.job_id: row for row in store.claim(10) if row.kind == "call"}
         assert calls[job.job_id].tries == (0 if away else tries - 1)
         store.mark_failed([calls[job.job_id].id], "chunking_unavailable", away=away)
-        found = store.get(CALLER.caller_id, job.job_id)
+        found = stored_job(store, CALLER.caller_id, job.job_id)
         assert found is not None
         assert found.attempts == (None if away else tries)
         assert found.next_retry_at is not None
         assert timedelta(seconds=9) < found.next_retry_at - found.updated_at < timedelta(seconds=11)
-    still = store.get(CALLER.caller_id, other.job_id)
+    still = stored_job(store, CALLER.caller_id, other.job_id)
     assert still is not None
     assert still.next_retry_at is None
     apply(store, chunked(job.job_id))
-    found = store.get(CALLER.caller_id, job.job_id)
+    found = stored_job(store, CALLER.caller_id, job.job_id)
     assert found is not None
     assert (found.status, found.attempts, found.next_retry_at) == ("embedding", None, None)
 
@@ -162,17 +181,17 @@ def test_a_call_that_waits_is_told_by_its_job(store_and_age: tuple[JobStore, Age
 @pytest.mark.fault("F64")
 def test_a_failure_is_of_the_stores_time_whatever_a_process_thinks(store: JobStore) -> None:
     job, wrong = new_job(), FrozenClock()
-    store.submit([job])
+    submitted(store, job)
     wrong.tick(-600)
-    (change,) = store.apply([failed(job.job_id)], Decider(wrong))
-    found = store.get(CALLER.caller_id, job.job_id)
+    (change,) = applied(store, failed(job.job_id), clock=wrong)
+    found = stored_job(store, CALLER.caller_id, job.job_id)
     assert found is not None
     assert found.error is not None
     assert change.error is not None
     assert (found.error.at, found.error.code) == (found.updated_at, "http_403")
     assert found.error.at != change.error.at
     assert isinstance(store, InMemoryJobs | PostgresJobs)
-    news = store.events_after(CALLER.caller_id, job.job_id, 0)
+    news = store.read(lambda tx: tx.job_events(CALLER.caller_id, job.job_id, 0))
     assert news is not None
     assert news.events[-1].error == found.error
 
@@ -183,12 +202,12 @@ def test_the_next_try_is_of_the_stores_time(
     store: JobStore, retry_in_s: float | None, waits: float | None
 ) -> None:
     job = new_job()
-    store.submit([job])
+    submitted(store, job)
     by_its_clock = FrozenClock().now()
     note = Retrying(tries=2, next_retry_at=by_its_clock, cause="http_503", retry_in_s=retry_in_s)
     report = scraped(job.job_id).model_copy(update={"status": "retrying", "document": None, "retrying": note})
     assert apply(store, report) == [Verdict.WAIT]
-    found = store.get(CALLER.caller_id, job.job_id)
+    found = stored_job(store, CALLER.caller_id, job.job_id)
     assert found is not None
     assert found.next_retry_at is not None
     if waits is None:
@@ -200,14 +219,14 @@ def test_the_next_try_is_of_the_stores_time(
 def test_results_move_the_job_and_leave_the_next_message(store_and_age: tuple[JobStore, Age]) -> None:
     store, age = store_and_age
     job = new_job()
-    store.submit([job])
+    submitted(store, job)
     store.mark_sent([job.first.id])
-    changes = store.apply([scraped(job.job_id)], Decider(FrozenClock()))
+    changes = applied(store, scraped(job.job_id))
     (row,) = changes[0].outbox
     assert (row.kind, row.stage, row.job_id) == ("call", "chunking", job.job_id)
     age(31)
     assert [(found.id, found.payload) for found in store.claim(10)] == [(row.id, row.payload)]
-    found = store.get(CALLER.caller_id, job.job_id)
+    found = stored_job(store, CALLER.caller_id, job.job_id)
     assert found is not None
     assert (found.status, found.title) == ("chunking", "Title")
 
@@ -215,7 +234,7 @@ def test_results_move_the_job_and_leave_the_next_message(store_and_age: tuple[Jo
 @pytest.mark.fault("F11")
 def test_a_result_counts_once_also_within_one_batch(store: JobStore) -> None:
     job = new_job()
-    store.submit([job])
+    submitted(store, job)
     result = scraped(job.job_id)
     assert apply(store, result, result) == [Verdict.ADVANCE, Verdict.LATE]
     assert apply(store, result) == [Verdict.LATE]
@@ -223,7 +242,7 @@ def test_a_result_counts_once_also_within_one_batch(store: JobStore) -> None:
 
 def test_two_stages_of_one_job_may_come_in_one_batch(store: JobStore) -> None:
     job = new_job()
-    store.submit([job])
+    submitted(store, job)
     late = failed(job.job_id, stage="scraping")
     assert apply(store, scraped(job.job_id), late) == [Verdict.ADVANCE, Verdict.LATE]
 
@@ -231,7 +250,7 @@ def test_two_stages_of_one_job_may_come_in_one_batch(store: JobStore) -> None:
 @pytest.mark.fault("F12")
 def test_an_early_result_may_count_later(store: JobStore) -> None:
     job = new_job()
-    store.submit([job])
+    submitted(store, job)
     early = embedded(job.job_id)
     assert apply(store, early) == [Verdict.EARLY]
     assert apply(store, early) == [Verdict.EARLY]
@@ -240,9 +259,9 @@ def test_an_early_result_may_count_later(store: JobStore) -> None:
 @pytest.mark.fault("F14")
 def test_a_failure_is_kept_with_its_error(store: JobStore) -> None:
     job = new_job()
-    store.submit([job])
+    submitted(store, job)
     assert apply(store, failed(job.job_id, code="http_404")) == [Verdict.FAIL]
-    found = store.get(CALLER.caller_id, job.job_id)
+    found = stored_job(store, CALLER.caller_id, job.job_id)
     assert found is not None
     assert found.error is not None
     assert (found.status, found.failed_stage, found.error.code) == ("failed", "scraping", "http_404")
@@ -251,35 +270,35 @@ def test_a_failure_is_kept_with_its_error(store: JobStore) -> None:
 
 def test_an_older_attempt_and_an_unknown_job_change_nothing(store: JobStore) -> None:
     job = new_job()
-    store.submit([job])
+    submitted(store, job)
     assert apply(store, scraped(job.job_id, attempt=2), scraped("nobody")) == [Verdict.EARLY, Verdict.LATE]
 
 
-def test_the_list_is_the_callers_own_newest_first_and_filtered(store: JobStore) -> None:
+def test_the_list_is_the_callers_own_newest_first_and_filtered(real: JobStore) -> None:
     jobs = [new_job(f"https://example.com/{n}") for n in range(5)]
     for job in jobs:
-        store.submit([job])
-    store.submit([new_job(caller_id="somebody-else")])
-    apply(store, failed(jobs[0].job_id))
-    everything = store.find(JobFilter(CALLER.caller_id))
+        submitted(real, job)
+    submitted(real, new_job(caller_id="somebody-else"))
+    apply(real, failed(jobs[0].job_id))
+    everything = found_jobs(real, JobFilter(CALLER.caller_id))
     assert {job.job_id for job in everything} == {job.job_id for job in jobs}
     order = [(job.created_at, job.job_id) for job in everything]
     assert order == sorted(order, reverse=True)
-    rest = store.find(JobFilter(CALLER.caller_id, before=order[1], limit=2))
+    rest = found_jobs(real, JobFilter(CALLER.caller_id, before=order[1], limit=2))
     assert [(job.created_at, job.job_id) for job in rest] == order[2:4]
-    only_failed = store.find(JobFilter(CALLER.caller_id, status="failed", failed_stage="scraping"))
+    only_failed = found_jobs(real, JobFilter(CALLER.caller_id, status="failed", failed_stage="scraping"))
     assert [job.job_id for job in only_failed] == [jobs[0].job_id]
-    assert store.find(JobFilter(CALLER.caller_id, corpus_name="other")) == []
-    assert len(store.find(JobFilter(CALLER.caller_id, url="https://example.com/3"))) == 1
+    assert found_jobs(real, JobFilter(CALLER.caller_id, corpus_name="other")) == []
+    assert len(found_jobs(real, JobFilter(CALLER.caller_id, url="https://example.com/3"))) == 1
 
 
 def test_a_jobs_state_is_read_without_a_caller(store: JobStore) -> None:
     job = new_job()
-    store.submit([job])
-    state = store.state(job.job_id)
+    submitted(store, job)
+    state = store.read(lambda tx: tx.state(job.job_id))
     assert state is not None
     assert (state.attempt, state.target.document_id) == (1, job.target.document_id)
-    assert store.state("nobody") is None
+    assert store.read(lambda tx: tx.state("nobody")) is None
 
 
 def test_a_dead_letter_with_odd_characters_is_kept_once(store: JobStore) -> None:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from datetime import UTC, datetime
 
 import pytest
 
 from indexmill.contracts.errors import CallerError
+from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import Job
 from indexmill.contracts.messages import ScrapeTask, read
 from indexmill.orchestrator.state_machine import Verdict
+from indexmill.testing.clock import FrozenClock
 from tests.support.job_stores import Jobs, embed_task, postgres_jobs, twin_jobs
 from tests.support.jobs import CALLER, chunked, embedded, failed, new_job, scraped
 
-AT = datetime(2026, 3, 14, 12, tzinfo=UTC)
+AT = FrozenClock().now()
 
 
 @pytest.fixture(params=["twin", "postgres"])
@@ -28,7 +29,7 @@ def jobs(request: pytest.FixtureRequest) -> Iterator[Jobs]:
 
 
 def cancel(jobs: Jobs, job_id: str, caller_id: str = CALLER.caller_id) -> Job:
-    return jobs.verbs.cancel(caller_id, job_id, "no longer wanted", AT).job
+    return jobs.cancel(job_id, "no longer wanted", CallerContext(caller_id=caller_id))
 
 
 def refusal(call: object, *arguments: object) -> str:
@@ -42,7 +43,7 @@ def code_of(job: Job) -> str | None:
 
 
 def retry(jobs: Jobs, job_id: str) -> Job:
-    return jobs.verbs.retry(CALLER.caller_id, job_id, str(uuid.uuid4())).job
+    return jobs.retry(job_id).job
 
 
 def test_a_canceled_job_is_failed_and_says_why(jobs: Jobs) -> None:
@@ -69,7 +70,7 @@ def test_only_the_owner_cancels_and_only_what_has_not_ended(jobs: Jobs) -> None:
     assert refusal(cancel, jobs, job_id, "somebody-else") == "not_found"
     assert refusal(cancel, jobs, str(uuid.uuid4())) == "not_found"
     cancel(jobs, job_id)
-    assert refusal(jobs.verbs.cancel, CALLER.caller_id, job_id, "again", AT) == "invalid_transition"
+    assert refusal(jobs.cancel, job_id, "again") == "invalid_transition"
     done, _ = jobs.up_to_embedding(new_job("https://example.com/done"))
     jobs.apply(embedded(done))
     assert refusal(cancel, jobs, done) == "invalid_transition"
@@ -138,7 +139,7 @@ def test_a_retry_goes_on_from_the_stage_that_failed(jobs: Jobs) -> None:
     job_id, first = jobs.up_to_embedding(new_job())
     jobs.apply(failed(job_id, "embedding", "max_retries_exceeded"))
     message_id = str(uuid.uuid4())
-    outcome = jobs.verbs.retry(CALLER.caller_id, job_id, message_id)
+    outcome = jobs.retry(job_id, message_id)
     again = embed_task(outcome.outbox)
     assert (again.message_id, again.attempt, again.chunks) == (message_id, 2, first.chunks)
     job = jobs.job(job_id)
@@ -153,14 +154,14 @@ def test_a_retry_goes_on_from_the_stage_that_failed(jobs: Jobs) -> None:
 def test_a_retry_of_a_call_stage_and_of_the_first_stage(jobs: Jobs) -> None:
     job_id = jobs.submit(new_job())
     jobs.apply(scraped(job_id), failed(job_id, "chunking", "max_retries_exceeded"))
-    outcome = jobs.verbs.retry(CALLER.caller_id, job_id, str(uuid.uuid4()))
+    outcome = jobs.retry(job_id)
     assert [(row.stage, row.kind, row.attempt) for row in outcome.outbox] == [("chunking", "call", 2)]
     cancel(jobs, job_id)
     assert jobs.job(job_id).failed_stage == "chunking"
     other = jobs.submit(new_job("https://example.com/b"))
     jobs.apply(failed(other, code="http_404"))
     assert not jobs.job(other).retryable
-    (row,) = jobs.verbs.retry(CALLER.caller_id, other, "m-2").outbox
+    (row,) = jobs.retry(other, "m-2").outbox
     task = read(ScrapeTask, row.payload)
     assert (task.message_id, task.attempt, task.url) == ("m-2", 2, "https://example.com/b")
 
@@ -209,7 +210,7 @@ def test_only_a_failed_job_is_retried_and_only_when_it_is_alone(jobs: Jobs) -> N
 def test_the_same_retry_whose_answer_was_lost_is_the_same_retry(jobs: Jobs) -> None:
     job_id = jobs.submit(new_job())
     jobs.apply(failed(job_id))
-    first = jobs.verbs.retry(CALLER.caller_id, job_id, "m-2")
-    second = jobs.verbs.retry(CALLER.caller_id, job_id, "m-2")
+    first = jobs.retry(job_id, "m-2")
+    second = jobs.retry(job_id, "m-2")
     assert (len(first.outbox), len(second.outbox)) == (1, 0)
     assert second.job.attempt == 2

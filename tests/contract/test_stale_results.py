@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 
 import pytest
 
 from indexmill.orchestrator.state_machine import Verdict
 from tests.support.job_stores import Jobs, postgres_jobs, twin_jobs
-from tests.support.jobs import CALLER, chunked, embedded, failed, new_job, scraped
+from tests.support.jobs import chunked, embedded, failed, new_job, scraped
 
 STAGES = ("scraping", "chunking", "embedding")
 
@@ -26,7 +25,7 @@ def jobs(request: pytest.FixtureRequest) -> Iterator[Jobs]:
 def second_attempt(jobs: Jobs) -> str:
     job_id = jobs.submit(new_job())
     jobs.apply(failed(job_id))
-    jobs.verbs.retry(CALLER.caller_id, job_id, str(uuid.uuid4()))
+    jobs.retry(job_id)
     return job_id
 
 
@@ -58,5 +57,5 @@ def test_a_report_of_an_attempt_that_is_still_to_come_is_kept_for_later(jobs: Jo
     assert jobs.apply(ahead) == [Verdict.EARLY]
     jobs.apply(failed(job_id))
     assert jobs.apply(ahead) == [Verdict.EARLY]
-    jobs.verbs.retry(CALLER.caller_id, job_id, str(uuid.uuid4()))
+    jobs.retry(job_id)
     assert jobs.apply(ahead) == [Verdict.ADVANCE]

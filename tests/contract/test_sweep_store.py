@@ -9,16 +9,16 @@ from datetime import timedelta
 import pytest
 
 from indexmill.contracts.messages import Retrying, StageResult
-from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
+from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.orchestrator.adapters.postgres_sweep import PostgresSweep
-from indexmill.orchestrator.ports import JobStore, NewJob
+from indexmill.orchestrator.job_store import JobStore
+from indexmill.orchestrator.ports import NewJob
 from indexmill.orchestrator.ports_sweep import Count, Retention, Silent, SweepStore
-from indexmill.orchestrator.results import Decider
 from indexmill.platform.postgres.database import Database
 from indexmill.testing.clock import FrozenClock
-from indexmill.testing.job_store import InMemoryJobs
+from indexmill.testing.jobs import InMemoryJobs
 from indexmill.testing.sweep_store import InMemorySweep
-from tests.support.jobs import failed, new_job, scraped
+from tests.support.jobs import applied, failed, new_job, scraped, submitted
 
 Age = Callable[[float], None]
 MINUTE, HOUR = 60.0, 3600.0
@@ -37,12 +37,12 @@ class Bench:
         """Submit a job whose message is sent."""
         job = new_job(f"https://example.com/{id(object())}/{self.clock.monotonic()}", caller_id)
         self.clock.tick(0.001)
-        self.jobs.submit([job])
+        submitted(self.jobs, job)
         self.jobs.mark_sent([job.first.id])
         return job
 
     def apply(self, *results: StageResult) -> None:
-        self.jobs.apply(results, Decider(self.clock))
+        applied(self.jobs, *results)
 
     def silent(self, passed: bool = False, stage: str = "scraping") -> list[str]:
         before = self.view.now() - timedelta(seconds=60)
@@ -80,7 +80,7 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
 
 def test_a_job_is_outside_when_its_message_was_sent_a_while_ago(bench: Bench) -> None:
     held = new_job()
-    bench.jobs.submit([held])
+    submitted(bench.jobs, held)
     bench.submit()
     bench.age(59)
     assert bench.outside() == {}
@@ -111,7 +111,7 @@ def claimed(bench: Bench) -> list[Silent]:
 
 def test_a_parked_message_is_nowhere(bench: Bench) -> None:
     job = new_job()
-    bench.jobs.submit([job])
+    submitted(bench.jobs, job)
     for _ in range(10):
         bench.jobs.mark_failed([job.first.id], "bad")
     assert bench.view.parked() == 1
@@ -123,7 +123,7 @@ def test_a_parked_message_is_nowhere(bench: Bench) -> None:
 
 def test_a_message_that_nobody_waits_for_any_more_is_not_told_as_parked(bench: Bench) -> None:
     job = new_job()
-    bench.jobs.submit([job])
+    submitted(bench.jobs, job)
     for _ in range(10):
         bench.jobs.mark_failed([job.first.id], "bad")
     bench.apply(failed(job.job_id))
@@ -272,7 +272,7 @@ def test_behind_a_long_queue_only_who_was_passed_is_stuck(bench: Bench) -> None:
 
 
 def test_a_job_whose_message_is_still_to_be_sent_is_not_stuck(bench: Bench) -> None:
-    bench.jobs.submit([new_job()])
+    submitted(bench.jobs, new_job())
     bench.age(HOUR)
     assert stuck(bench) == []
 

@@ -13,7 +13,7 @@ from indexmill.contracts.messages import EmbedTask, read
 from indexmill.embedding.adapters.pgvector_index import PgVectorIndex
 from indexmill.embedding.documents import Work
 from indexmill.embedding.ports import Visibility
-from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
+from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.platform.postgres.database import Database
 from local.faults.promises import index, jobs, letters, secrets, stale
 from local.faults.promises.violation import Accepted, Violation

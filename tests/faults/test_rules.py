@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from indexmill.embedding.adapters import pgvector_cleanup, pgvector_write
-from indexmill.orchestrator.adapters import job_sql
+from indexmill.orchestrator.adapters.postgres.reads import SQL
 from local.faults import places
 from local.faults.control import FaultControl
 from local.faults.rules import Rule, WrongRule, matches, parse
@@ -80,11 +80,11 @@ def test_an_aws_call_is_named_for_what_it_touches(
 @pytest.mark.parametrize(
     ("statement", "place", "write"),
     [
-        (job_sql.LOCK, "read", False),
-        (job_sql.GET, "read", False),
-        (job_sql.FORGET, "delete-inbox", True),
-        (job_sql.APPLY, "update-jobs,insert-job_history-outbox", True),
-        (job_sql.CLAIM, "update-outbox", True),
+        (SQL["lock_jobs"], "read", False),
+        (SQL["job"], "read", False),
+        (SQL["forget"], "delete-inbox", True),
+        (SQL["save_results"], "update-jobs,insert-job_history-outbox", True),
+        (SQL["claim"], "update-outbox", True),
         (pgvector_write._CLAIM, "insert-documents", True),
         (pgvector_cleanup._DROP_CHUNKS, "delete-chunks", True),
         (b"COPY vectors FROM STDIN (FORMAT binary)", "copy-vectors", True),

@@ -12,18 +12,16 @@ from psycopg.errors import InsufficientPrivilege
 
 from indexmill.embedding.adapters.pgvector_index import PgVectorIndex
 from indexmill.embedding.adapters.vector_sql import build_index_when_due
-from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
+from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.orchestrator.adapters.postgres_sweep import PostgresSweep
 from indexmill.orchestrator.ports_sweep import Retention
-from indexmill.orchestrator.results import Decider
 from indexmill.platform.postgres.database import Connection, Database
 from indexmill.platform.postgres.generations import PostgresGenerations
-from indexmill.testing.clock import FrozenClock
 from local.backends.postgres import create_database, drop_database
 from local.backends.postgres_logins import create_logins, login_url, secret_parameters
 from sql.migrate import migrate
 from tests.support.index_builders import version
-from tests.support.jobs import new_job, scraped
+from tests.support.jobs import applied, new_job, scraped, submitted
 
 pytestmark = pytest.mark.integration
 
@@ -129,8 +127,8 @@ def test_embedding_publishes_searches_and_builds_its_index(
 def test_the_orchestrator_does_its_work(orchestrator: Database) -> None:
     store, view = PostgresJobs(orchestrator), PostgresSweep(orchestrator)
     job = new_job()
-    store.submit([job])
-    store.apply([scraped(job.job_id)], Decider(FrozenClock()))
+    submitted(store, job)
+    applied(store, scraped(job.job_id))
     store.mark_sent([job.first.id])
     assert view.outside(view.now()) == {}
     for statement in OLD_ROWS:

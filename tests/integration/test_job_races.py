@@ -4,35 +4,30 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, TypeVar, cast
 
 import pytest
 
 from indexmill.contracts.errors import CallerError
+from indexmill.contracts.http_jobs import SubmitRequest, SubmitResponse
 from indexmill.contracts.messages import EmbedTask
 from indexmill.embedding.adapters.pgvector_index import PgVectorIndex
 from indexmill.embedding.ports import DocumentVersion, Space, Visibility
-from indexmill.orchestrator.adapters import postgres_submission, submission_sql
-from indexmill.orchestrator.adapters.postgres_forecast import Forecasts
-from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
-from indexmill.orchestrator.adapters.postgres_verbs import PostgresVerbs
-from indexmill.orchestrator.admission import Limits
-from indexmill.orchestrator.ports import Accepted, JobFilter, Once, Submission
-from indexmill.orchestrator.results import Decider
-from indexmill.platform.postgres.database import Connection, Database
-from indexmill.testing.clock import FrozenClock
-from tests.support.job_stores import Jobs, postgres_jobs
-from tests.support.jobs import CALLER, chunked, embedded, failed, new_job, scraped
+from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
+from indexmill.orchestrator.adapters.postgres.transaction import PostgresTx
+from indexmill.orchestrator.ports import InFlight
+from indexmill.orchestrator.submission.submit import SubmitJobs
+from indexmill.platform.postgres.database import Database
+from tests.support.job_stores import Jobs, Sent, canceled, postgres_jobs, retried
+from tests.support.jobs import CALLER, applied, chunked, embedded, failed, new_job, scraped, submitted
 
 pytestmark = pytest.mark.integration
 
 T = TypeVar("T")
 ROUNDS, MOST_ROUNDS = 12, 120
 HEAD_START_S = 0.02
-AT = datetime(2026, 3, 14, 12, tzinfo=UTC)
 SPACE = Space("m", 2)
 
 
@@ -77,50 +72,48 @@ def later(seconds: float, call: Callable[[], T]) -> T:
     return call()
 
 
-def ids(accepted: Sequence[Accepted], _expected_by: datetime | None = None) -> str:
-    return '{"id": "' + accepted[0].job_id + '"}'
-
-
 def url() -> str:
     return f"https://example.com/{uuid.uuid4()}"
 
 
 def test_one_key_sent_twice_at_once_is_one_job(jobs: Jobs, pair: list[Database]) -> None:
     for number in range(ROUNDS):
-        key = Once(f"key-{number}", "d", ids)
-        calls = [partial(PostgresJobs(database).submit, [new_job(url())], key) for database in pair]
-        first, second = cast("list[Submission]", at_once(*calls))
-        answers = {one.answer or ids(one.accepted) for one in (first, second)}
-        assert len(answers) == 1
-    assert len(jobs.store.find(JobFilter(CALLER.caller_id, limit=100))) == ROUNDS
+        body = SubmitRequest(url=url(), corpus_name="docs")
+        calls = [
+            partial(SubmitJobs(PostgresJobs(database), Sent()), CALLER, body, "req-1", f"key-{number}")
+            for database in pair
+        ]
+        first, second = cast("list[SubmitResponse]", at_once(*calls))
+        assert first == second
+    assert len(jobs.find()) == ROUNDS
 
 
 def test_one_url_sent_twice_at_once_is_one_job(jobs: Jobs, pair: list[Database]) -> None:
     for _ in range(ROUNDS):
         same = url()
-        calls = [partial(PostgresJobs(database).submit, [new_job(same), new_job(url())]) for database in pair]
-        first, second = cast("list[Submission]", at_once(*calls))
-        assert first.accepted[0].job_id == second.accepted[0].job_id
-        assert [first.accepted[0].deduplicated, second.accepted[0].deduplicated].count(True) == 1
+        calls = [
+            partial(submitted, PostgresJobs(database), new_job(same), new_job(url())) for database in pair
+        ]
+        ((first, _), _), ((second, _), _) = cast("list[Any]", at_once(*calls))
+        assert first.job_id == second.job_id
+        assert [first.deduplicated, second.deduplicated].count(True) == 1
 
 
 def test_a_duplicate_whose_job_ends_at_that_moment_is_a_job_of_its_own(
-    jobs: Jobs, pair: list[Database]
+    jobs: Jobs, pair: list[Database], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = jobs.submit(new_job())
-    database = pair[0]
+    look = PostgresTx.jobs_in_flight
 
-    class Ending:
-        """A connection for which the job at work ends just before the look at it."""
+    def too_late(self: PostgresTx, *given: Any) -> list[InFlight]:
+        """Look, just after the job in flight ended."""
+        jobs.apply(failed(first))
+        return look(self, *given)
 
-        def execute(self, query: Any, parameters: Any = None) -> Any:
-            if query == submission_sql.IN_FLIGHT:
-                jobs.apply(failed(first))
-            return database.connection().execute(query, parameters)
-
+    monkeypatch.setattr(PostgresTx, "jobs_in_flight", too_late)
     second = new_job()
-    submission = postgres_submission.submit(cast("Connection", Ending()), [second], Forecasts.of(Limits()))
-    assert submission.accepted[0].job_id == second.job_id
+    ((accepted,), _) = submitted(PostgresJobs(pair[0]), second)
+    assert accepted.job_id == second.job_id
     assert jobs.job(second.job_id).status == "scraping"
 
 
@@ -132,7 +125,7 @@ def test_two_last_dependencies_that_end_at_once_start_the_job_once(jobs: Jobs, p
         for job_id in wanted:
             jobs.apply(scraped(job_id), chunked(job_id))
         calls = [
-            partial(PostgresJobs(database).apply, [embedded(job_id)], Decider(FrozenClock()))
+            partial(applied, PostgresJobs(database), embedded(job_id))
             for database, job_id in zip(pair, wanted, strict=True)
         ]
         at_once(*calls)
@@ -148,8 +141,8 @@ def test_a_dependency_that_ends_while_a_job_is_told_to_wait_for_it_is_noticed(
         jobs.apply(scraped(first), chunked(first))
         follower = new_job(url(), depends_on=(first,))
         at_once(
-            partial(stores[0].apply, [embedded(first)], Decider(FrozenClock())),
-            partial(stores[1].submit, [follower]),
+            partial(applied, stores[0], embedded(first)),
+            partial(submitted, stores[1], follower),
         )
         assert jobs.job(follower.job_id).status == "scraping"
 
@@ -171,23 +164,23 @@ def version(task: EmbedTask) -> DocumentVersion:
 
 @pytest.mark.fault("F15")
 def test_of_a_cancel_and_a_publish_at_once_one_wins(jobs: Jobs, pair: list[Database]) -> None:
-    index, verbs = PgVectorIndex(pair[0]), PostgresVerbs(pair[1])
+    index, store = PgVectorIndex(pair[0]), PostgresJobs(pair[1])
     outcomes: set[bool] = set()
     for number in range(MOST_ROUNDS):
         if number >= ROUNDS and len(outcomes) == 2:
             break
         job_id, task = jobs.up_to_embedding(new_job(url()))
         made = version(task)
-        seen, canceled = at_once(
+        seen, outcome = at_once(
             cast("Any", partial(later, (0.0, HEAD_START_S, 0.0)[number % 3], partial(index.publish, [made]))),
             partial(
                 later,
                 (0.0, 0.0, HEAD_START_S)[number % 3],
-                partial(verbs.cancel, CALLER.caller_id, job_id, "r", AT),
+                partial(canceled, store, job_id),
             ),
         )
         published = seen == [Visibility.PUBLISHED]
-        assert published is isinstance(canceled, CallerError)
+        assert published is isinstance(outcome, CallerError)
         assert jobs.job(job_id).status == ("embedding" if published else "failed")
         outcomes.add(published)
     assert outcomes == {True, False}, "each of them won some"
@@ -197,27 +190,24 @@ def test_of_two_retries_at_once_one_counts(jobs: Jobs, pair: list[Database]) -> 
     for _ in range(ROUNDS):
         job_id = jobs.submit(new_job(url()))
         jobs.apply(failed(job_id))
-        calls = [
-            partial(PostgresVerbs(database).retry, CALLER.caller_id, job_id, str(uuid.uuid4()))
-            for database in pair
-        ]
+        calls = [partial(retried, PostgresJobs(database), job_id) for database in pair]
         refused = [one for one in at_once(*calls) if isinstance(one, CallerError)]
         assert [one.code for one in refused] == ["invalid_transition"]
         assert jobs.job(job_id).attempt == 2
 
 
 def test_of_a_retry_and_a_new_job_at_once_one_is_at_work(jobs: Jobs, pair: list[Database]) -> None:
-    verbs, store = PostgresVerbs(pair[0]), PostgresJobs(pair[1])
+    retrying, submitting = PostgresJobs(pair[0]), PostgresJobs(pair[1])
     for _ in range(ROUNDS):
         same = url()
         job_id = jobs.submit(new_job(same))
         jobs.apply(failed(job_id))
         fresh = new_job(same)
-        retried, submitted = at_once(
-            cast("Any", partial(verbs.retry, CALLER.caller_id, job_id, str(uuid.uuid4()))),
-            partial(store.submit, [fresh]),
+        again, ((accepted,), _) = cast(
+            "Any",
+            at_once(cast("Any", partial(retried, retrying, job_id)), partial(submitted, submitting, fresh)),
         )
-        if isinstance(retried, CallerError):
-            assert submitted.accepted[0].job_id == fresh.job_id
+        if isinstance(again, CallerError):
+            assert accepted.job_id == fresh.job_id
         else:
-            assert submitted.accepted == [Accepted(job_id, submitted.accepted[0].status, deduplicated=True)]
+            assert (accepted.job_id, accepted.deduplicated) == (job_id, True)

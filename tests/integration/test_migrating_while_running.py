@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
+from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.platform.postgres.database import Database
 from sql.migrate import migrate
 from tests.support.jobs import Pipeline, embedded, scraped

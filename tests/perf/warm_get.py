@@ -34,34 +34,34 @@ def measure_in_own_process() -> dict[str, float]:
 
 def main() -> None:
     """Print the figures as one JSON line."""
+
     from indexmill.orchestrator.routes import routes
     from indexmill.orchestrator.settings import OrchestratorApiSettings
     from indexmill.orchestrator.wiring import ApiParts, build_api
     from indexmill.platform.http.app import create_app, lambda_handler
     from indexmill.platform.observability import Observability
     from indexmill.testing.clock import FrozenClock
-    from indexmill.testing.job_store import InMemoryJobs
-    from indexmill.testing.job_verbs import InMemoryVerbs
+    from indexmill.testing.jobs import InMemoryJobs
     from indexmill.testing.queues import InMemoryQueue
     from indexmill.testing.successor import InMemorySuccessor
     from tests.support.events import FakeContext, api_event, caller_claims
     from tests.support.function_env import environment
-    from tests.support.jobs import new_job
+    from tests.support.jobs import new_job, stored_job, submitted
 
     observability = Observability("orchestrator")
     store, job = InMemoryJobs(FrozenClock()), new_job()
-    store.submit([job])
+    submitted(store, job)
     queues = {"scraping": InMemoryQueue(), "embedding": InMemoryQueue()}
     settings = OrchestratorApiSettings.from_environment(environment("OrchestratorApi"))
     successor = InMemorySuccessor()
-    api = build_api(settings, ApiParts(store, InMemoryVerbs(store), dict(queues), successor, observability))
+    api = build_api(settings, ApiParts(store, dict(queues), successor, observability))
     app = create_app("Indexmill Orchestrator", [routes(api)], observability)
     handler = lambda_handler(app, observability)
     event = api_event("GET", f"/orchestrator/jobs/{job.job_id}", caller=caller_claims())
     reply = handler(event, FakeContext())
     if reply["statusCode"] != 200:
         raise SystemExit(f"the handler answered {reply}")
-    store_us = _cpu_us(lambda: store.get(job.target.caller_id, job.job_id))
+    store_us = _cpu_us(lambda: stored_job(store, job.target.caller_id, job.job_id))
     print(json.dumps({"get_job": _cpu_us(lambda: handler(event, FakeContext())), "store_alone": store_us}))
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from indexmill.orchestrator.admission import (
+from indexmill.orchestrator.admission.choose import (
     MOST,
     NEGLECTED,
     SECONDS_PER_POINT,
@@ -20,7 +20,7 @@ from indexmill.orchestrator.admission import (
     choose,
     standing,
 )
-from indexmill.orchestrator.quotas import MULTIPLIERS, Limits, Quota
+from indexmill.orchestrator.admission.quotas import MULTIPLIERS, Limits, Quota
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 QUOTAS = {"free": Quota(max_active=1), "pro": Quota(max_active=3), "enterprise": Quota(max_active=20)}

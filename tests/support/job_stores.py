@@ -1,33 +1,65 @@
-"""Job stores with their verbs, for suites that run over the twin and over Postgres alike."""
+"""Job stores with the acts on jobs, for suites that run over the twin and over Postgres."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from indexmill.contracts.http_jobs import SubmitRequest, SubmitResponse
+from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import Job
 from indexmill.contracts.messages import EmbedTask, StageResult, read
-from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
-from indexmill.orchestrator.adapters.postgres_verbs import PostgresVerbs
-from indexmill.orchestrator.ports import Change, JobStore, NewJob, OutboxRow
-from indexmill.orchestrator.results import Decider
+from indexmill.orchestrator.actions.cancel import CancelJob
+from indexmill.orchestrator.actions.retry import RetryJobs
+from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
+from indexmill.orchestrator.job_store import JobStore
+from indexmill.orchestrator.ports import Change, JobFilter, NewJob, OutboxRow
 from indexmill.orchestrator.state_machine import Verdict
-from indexmill.orchestrator.verb_ports import JobVerbs
+from indexmill.orchestrator.submission.submit import SubmitJobs
 from indexmill.platform.postgres.database import Database
 from indexmill.testing.clock import FrozenClock
-from indexmill.testing.job_records import CatalogueRow
-from indexmill.testing.job_store import InMemoryJobs
-from indexmill.testing.job_verbs import InMemoryVerbs
-from tests.support.jobs import CALLER, chunked, scraped
+from indexmill.testing.jobs import InMemoryJobs
+from tests.support.jobs import CALLER, applied, chunked, found_jobs, scraped, stored_job, submitted
+
+
+@dataclass
+class Sent:
+    """A relay that keeps what it is given."""
+
+    rows: list[OutboxRow] = field(default_factory=list)
+
+    def send(self, rows: Sequence[OutboxRow]) -> None:
+        """Keep the rows."""
+        self.rows.extend(rows)
+
+
+def canceled(store: JobStore, job_id: str, reason: str = "not wanted", ctx: CallerContext = CALLER) -> Job:
+    """Cancel a job at `FrozenClock`'s first moment."""
+    return CancelJob(store, Sent(), FrozenClock())(ctx, job_id, reason)
+
+
+def retried(store: JobStore, job_id: str, message_id: str | None = None) -> Outcome:
+    """Retry a job of the usual caller."""
+    sent = Sent()
+    use_case = RetryJobs(store, sent, lambda: message_id or str(uuid.uuid4()))
+    return Outcome(use_case.one(CALLER, job_id), sent.rows)
+
+
+@dataclass
+class Outcome:
+    """A job after an action, and the messages that were sent for it."""
+
+    job: Job
+    outbox: list[OutboxRow]
 
 
 @dataclass
 class Jobs:
-    """A store, its verbs, and a look behind both."""
+    """A store, and a look behind it."""
 
     store: JobStore
-    verbs: JobVerbs
     publish: Callable[[str, int], bool]
     """Publishes a generation of a document as the embed worker does; says whether it became visible."""
     history: Callable[[str], list[tuple[int, str | None, str]]]
@@ -39,14 +71,31 @@ class Jobs:
 
     def job(self, job_id: str) -> Job:
         """Return a job of the usual caller."""
-        job = self.store.get(CALLER.caller_id, job_id)
+        job = stored_job(self.store, CALLER.caller_id, job_id)
         assert job is not None
         return job
 
+    def find(self, caller_id: str = CALLER.caller_id, **wanted: str) -> list[Job]:
+        """Return a caller's jobs that match, newest first."""
+        return found_jobs(self.store, JobFilter(caller_id, limit=100, **wanted))  # type: ignore[arg-type]
+
     def submit(self, new: NewJob) -> str:
         """Submit one job and return its id."""
-        (accepted,) = self.store.submit([new]).accepted
+        ((accepted,), _) = submitted(self.store, new)
         return accepted.job_id
+
+    def send(self, key: str | None = None, ctx: CallerContext = CALLER, **request: object) -> SubmitResponse:
+        """Submit a request as it comes over HTTP."""
+        body = SubmitRequest.model_validate({"corpus_name": "docs", **request})
+        return SubmitJobs(self.store, Sent())(ctx, body, "req-1", key)
+
+    def cancel(self, job_id: str, reason: str = "not wanted", ctx: CallerContext = CALLER) -> Job:
+        """Cancel a job at `FrozenClock`'s first moment."""
+        return canceled(self.store, job_id, reason, ctx)
+
+    def retry(self, job_id: str, message_id: str | None = None) -> Outcome:
+        """Retry a job of the usual caller."""
+        return retried(self.store, job_id, message_id)
 
     def apply(self, *results: StageResult) -> list[Verdict]:
         """Apply results and return their verdicts."""
@@ -54,7 +103,7 @@ class Jobs:
 
     def changes(self, *results: StageResult) -> list[Change]:
         """Apply results and return what they changed."""
-        return self.store.apply(results, Decider(FrozenClock()))
+        return applied(self.store, *results)
 
     def up_to_embedding(self, new: NewJob) -> tuple[str, EmbedTask]:
         """Submit a job and bring it to its embed message."""
@@ -72,28 +121,29 @@ def embed_task(rows: Sequence[OutboxRow]) -> EmbedTask:
 
 
 def twin_jobs() -> Jobs:
-    """Return jobs in memory."""
+    """Return jobs in memory, which know no idempotency keys."""
     clock = FrozenClock()
     store = InMemoryJobs(clock)
 
     def publish(document_id: str, generation: int) -> bool:
-        row = store.catalogue.setdefault(document_id, CatalogueRow())
+        row = store.document(document_id)
         clock.tick(1)
-        row.updated_at = clock.now()
-        if (row.published or 0) >= generation or row.min_generation > generation:
+        row["updated_at"] = clock.now()
+        if (row["published"] or 0) >= generation or row["min_generation"] > generation:
             return False
-        row.published = generation
+        row["published"] = generation
         return True
 
     def history(job_id: str) -> list[tuple[int, str | None, str]]:
-        return [(attempt, before, to) for one, attempt, before, to in store.history if one == job_id]
+        own = (row for row in store.job_history.values() if row["job_id"] == job_id)
+        return [(row["attempt"], row["from_status"], row["to_status"]) for row in own]
 
     def forget(job_id: str, stage: str) -> None:
-        for key, row in list(store.rows.items()):
-            if (row.row.job_id, row.row.stage) == (job_id, stage):
-                del store.rows[key]
+        for key, row in list(store.outbox.items()):
+            if (row["job_id"], row["stage"]) == (job_id, stage):
+                del store.outbox[key]
 
-    return Jobs(store, InMemoryVerbs(store), publish, history, forget, lambda: clock.tick(86_401))
+    return Jobs(store, publish, history, forget, lambda: None)
 
 
 @contextmanager
@@ -126,6 +176,6 @@ def postgres_jobs(url: str) -> Iterator[Jobs]:
     def age() -> None:
         other.connection().execute("UPDATE idempotency_keys SET created_at = now() - interval '24 hours 1 s'")
 
-    yield Jobs(PostgresJobs(database), PostgresVerbs(database), publish, history, forget, age)
+    yield Jobs(PostgresJobs(database), publish, history, forget, age)
     database.close()
     other.close()

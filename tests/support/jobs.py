@@ -10,6 +10,7 @@ from indexmill.contracts.content import Chunk, Document
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.contracts.identity import CallerContext, corpus_key, document_id
+from indexmill.contracts.job import Job
 from indexmill.contracts.messages import (
     ChunkCall,
     Chunked,
@@ -21,16 +22,21 @@ from indexmill.contracts.messages import (
     Target,
     write,
 )
+from indexmill.orchestrator.admission.admit import admit
+from indexmill.orchestrator.changes import apply_results
 from indexmill.orchestrator.hand_over import HandOver, TakeOver
-from indexmill.orchestrator.ports import JobStore, NewJob, OutboxRow
+from indexmill.orchestrator.job_store import JobStore, JobsTx
+from indexmill.orchestrator.ports import Change, JobFilter, JobState, NewJob, OutboxRow
 from indexmill.orchestrator.ports_chunking import ChunkerAway
+from indexmill.orchestrator.queries.jobs import with_waiting
 from indexmill.orchestrator.relay import CallRelay, Relay
 from indexmill.orchestrator.results import Decider, Recorder, ResultBatch
-from indexmill.orchestrator.submit import SubmitJobs
+from indexmill.orchestrator.submission.submit import Accepted, SubmitJobs, accept_jobs
 from indexmill.platform.consumer.deliveries import Delivery, Outcome
 from indexmill.platform.observability import Observability
+from indexmill.platform.time.clock import Clock
 from indexmill.testing.clock import FrozenClock
-from indexmill.testing.job_store import InMemoryJobs
+from indexmill.testing.jobs import InMemoryJobs
 from indexmill.testing.queues import InMemoryQueue
 from indexmill.testing.successor import InMemorySuccessor
 
@@ -119,6 +125,40 @@ def failed(job_id: str, stage: str = "scraping", code: str = "http_403", attempt
     )
 
 
+def submitted(store: JobStore, *jobs: NewJob) -> tuple[list[Accepted], list[OutboxRow]]:
+    """Submit jobs of one caller; return the result for each, and the messages of those that were admitted."""
+
+    def work(tx: JobsTx) -> tuple[list[Accepted], list[OutboxRow]]:
+        return accept_jobs(tx, jobs), admit(tx, [jobs[0].target.caller_id])
+
+    return store.transaction(work)
+
+
+def applied(store: JobStore, *results: StageResult, clock: Clock | None = None) -> list[Change]:
+    """Apply results and return what they changed."""
+    return store.transaction(lambda tx: apply_results(tx, results, Decider(clock or FrozenClock())))
+
+
+def found_jobs(store: JobStore, wanted: JobFilter) -> list[Job]:
+    """Return the jobs that match, with what the pending ones wait for."""
+    return store.read(lambda tx: with_waiting(tx, wanted.caller_id, tx.find_jobs(wanted)))
+
+
+def state_of(store: JobStore, job_id: str) -> JobState | None:
+    """Return any caller's job as decisions see it."""
+    return store.read(lambda tx: tx.state(job_id))
+
+
+def stored_job(store: JobStore, caller_id: str, job_id: str) -> Job | None:
+    """Return a caller's job, or None."""
+
+    def work(tx: JobsTx) -> Job | None:
+        job = tx.job(caller_id, job_id)
+        return with_waiting(tx, caller_id, [job])[0] if job else None
+
+    return store.read(work)
+
+
 @dataclass
 class TwinChunker:
     """Splits at blank lines; `away` makes it unreachable, `dies_of` is a text that ends it."""
@@ -180,6 +220,6 @@ class Pipeline:
 
     def status(self, job_id: str, ctx: CallerContext = CALLER) -> str:
         """Return the job's status."""
-        job = self.store.get(ctx.caller_id, job_id)
+        job = stored_job(self.store, ctx.caller_id, job_id)
         assert job is not None
         return job.status.value

@@ -10,7 +10,7 @@ from indexmill.orchestrator.sweep import SweepJobs
 from indexmill.orchestrator.wiring import Parts
 from indexmill.orchestrator.wiring_sweep import SweepParts, assemble_sweeper
 from indexmill.testing.breakers import InMemoryBreakers
-from indexmill.testing.job_store import InMemoryJobs
+from indexmill.testing.jobs import InMemoryJobs
 from indexmill.testing.queues import InMemoryQueue
 from indexmill.testing.sweep_store import InMemorySweep
 from tests.support.jobs import Pipeline
@@ -85,10 +85,10 @@ class Sweeping(Pipeline):
 
     def told(self, job_id: str) -> Silent:
         """Return what the sweeper sees of a job."""
-        record = self.jobs.records[job_id]
+        stage = self.jobs.jobs[job_id]["status"]
         (found,) = [
             each
-            for each in self.view.silent(record.job.status.value, 1_000, self.clock.now(), passed=False)
+            for each in self.view.silent(stage, 1_000, self.clock.now(), passed=False)
             if each.job_id == job_id
         ]
         return found

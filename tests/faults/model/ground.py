@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from indexmill.embedding.ports import VectorIndex
-from indexmill.orchestrator.ports import JobStore
-from indexmill.orchestrator.verb_ports import JobVerbs
+from indexmill.orchestrator.job_store import JobStore
 from indexmill.testing.clock import FrozenClock
 from tests.faults.model.ends import History
 from tests.faults.model.line import Line
@@ -20,7 +19,6 @@ class Ground:
     """What differs between the twins and Postgres. What is asked for is asked for one caller."""
 
     store: JobStore
-    verbs: JobVerbs
     view: Any
     """The sweeper's, who admits everybody as well."""
     index: VectorIndex

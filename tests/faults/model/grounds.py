@@ -6,15 +6,13 @@ from collections.abc import Sequence
 
 from indexmill.embedding.adapters.pgvector_index import PgVectorIndex
 from indexmill.embedding.ports import DocumentVersion, Visibility
-from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
+from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.orchestrator.adapters.postgres_sweep import PostgresSweep
-from indexmill.orchestrator.adapters.postgres_verbs import PostgresVerbs
+from indexmill.orchestrator.pipeline import BY_NAME
 from indexmill.orchestrator.ports import OutboxRow
 from indexmill.platform.postgres.database import Database
 from indexmill.testing.clock import FrozenClock
-from indexmill.testing.job_records import CatalogueRow
-from indexmill.testing.job_store import InMemoryJobs
-from indexmill.testing.job_verbs import InMemoryVerbs
+from indexmill.testing.jobs import InMemoryJobs, Row
 from indexmill.testing.sweep_store import InMemorySweep
 from indexmill.testing.vector_index import InMemoryVectorIndex
 from tests.faults.model.ends import History
@@ -64,14 +62,13 @@ class SharedCatalogue(InMemoryVectorIndex):
 
     def publish(self, versions: Sequence[DocumentVersion]) -> list[Visibility]:
         """Publish what the catalogue allows, and note it there."""
-        rows = self._store.catalogue
-        for document_id, row in rows.items():
-            self.fence(document_id, row.min_generation)
+        for document_id, row in self._store.documents.items():
+            self.fence(document_id, row["min_generation"])
         seen = super().publish(versions)
         for version, one in zip(versions, seen, strict=True):
             if one is Visibility.PUBLISHED:
-                row = rows.setdefault(version.target.document_id, CatalogueRow())
-                row.published, row.updated_at = version.generation, self._store.clock.now()
+                row = self._store.document(version.target.document_id)
+                row.update(published=version.generation, updated_at=self._store.clock.now())
         return seen
 
 
@@ -80,29 +77,25 @@ def twins() -> Ground:
     clock = FrozenClock()
     store = InMemoryJobs(clock)
 
+    def own(caller_id: str) -> list[Row]:
+        return [row for row in store.jobs.values() if row["caller_id"] == caller_id]
+
     def jobs(caller_id: str) -> dict[str, str]:
-        return {
-            job_id: record.job.status.value
-            for job_id, record in store.records.items()
-            if record.caller_id == caller_id
-        }
+        return {row["id"]: row["status"] for row in own(caller_id)}
 
     def history(caller_id: str) -> History:
-        own = jobs(caller_id)
-        return [entry for entry in store.history if entry[0] in own]
+        ids, columns = jobs(caller_id), ("job_id", "attempt", "from_status", "to_status")
+        found = [row for row in store.job_history.values() if row["job_id"] in ids]
+        return [tuple(row[name] for name in columns) for row in found]
 
     def outside(caller_id: str) -> set[Work]:
-        at_work = {
-            (job_id, record.job.status.value, record.job.attempt)
-            for job_id, record in store.records.items()
-            if record.caller_id == caller_id and record.active
-        }
-        unsent = (row.row for row in store.rows.values() if not row.sent and not row.parked)
-        return at_work - {(row.job_id, row.stage, row.attempt) for row in unsent}
+        at_work = {(row["id"], row["status"], row["attempt"]) for row in own(caller_id)}
+        unsent = (row for row in store.outbox.values() if not row["sent_at"] and not row["parked_at"])
+        inside = {(row["job_id"], row["stage"], row["attempt"]) for row in unsent}
+        return {work for work in at_work - inside if work[1] in BY_NAME}
 
-    index, verbs = SharedCatalogue(store), InMemoryVerbs(store)
-    view = InMemorySweep(store)
-    return Ground(store, verbs, view, index, clock, lambda _: None, jobs, history, outside, lambda: None)
+    index, view = SharedCatalogue(store), InMemorySweep(store)
+    return Ground(store, view, index, clock, lambda _: None, jobs, history, outside, lambda: None)
 
 
 def postgres(database: Database) -> Ground:
@@ -133,6 +126,5 @@ def postgres(database: Database) -> Ground:
         database.connection().execute("UPDATE outbox SET sent_at = now() WHERE sent_at IS NULL")
 
     index = PgVectorIndex(database)
-    verbs, view = PostgresVerbs(database), PostgresSweep(database)
-    store, clock = OrderedJobs(database), FrozenClock()
-    return Ground(store, verbs, view, index, clock, age, jobs, history, outside, close)
+    store, view, clock = OrderedJobs(database), PostgresSweep(database), FrozenClock()
+    return Ground(store, view, index, clock, age, jobs, history, outside, close)

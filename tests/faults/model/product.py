@@ -16,16 +16,16 @@ from indexmill.contracts.messages import EmbedTask, ScrapeTask, StageResult
 from indexmill.embedding.ports import Hit, SearchQuery
 from indexmill.embedding.worker import EmbedBatch
 from indexmill.orchestrator.accounting import CountMessages
-from indexmill.orchestrator.cancel import CancelJob
+from indexmill.orchestrator.actions.cancel import CancelJob
+from indexmill.orchestrator.actions.replay import ReplayJobs
+from indexmill.orchestrator.actions.retry import RetryJobs
 from indexmill.orchestrator.dead_letters import BuryDeadLetters
 from indexmill.orchestrator.hand_over import HandOver, TakeOver
 from indexmill.orchestrator.housekeeping import Purge
 from indexmill.orchestrator.relay import CallRelay, Relay
-from indexmill.orchestrator.replay import ReplayJobs
 from indexmill.orchestrator.rescue import Rescue
 from indexmill.orchestrator.results import Decider, Recorder, ResultBatch
-from indexmill.orchestrator.retry import RetryJobs
-from indexmill.orchestrator.submit import SubmitJobs
+from indexmill.orchestrator.submission.submit import SubmitJobs
 from indexmill.orchestrator.sweep import Stores, SweepJobs
 from indexmill.orchestrator.switches import SetSwitches
 from indexmill.platform.consumer.sqs_batch import SqsBatch
@@ -46,15 +46,13 @@ from tests.faults.model.line import Line, Message
 from tests.faults.model.places import STAGES, Work, on_the_way, work_of
 from tests.faults.model.site import Site
 from tests.faults.model.system import Kind, dead_line
-from tests.faults.model.watch import Watch, WatchedIndex, WatchedStore
+from tests.faults.model.watch import Watch, WatchedIndex, WatchedRecorder, WatchedStore
 from tests.support.events import FakeContext
-from tests.support.jobs import TwinChunker
+from tests.support.jobs import TwinChunker, state_of, stored_job
 
 CORPUS: Final = "model"
 _STORE_EFFECTS: Final = (
-    "submit",
-    "admit_all",
-    "apply",
+    "transaction",
     "claim",
     "take_over",
     "mark_sent",
@@ -101,15 +99,14 @@ class Product:
         }
         store: Any = Fused(WatchedStore(ground.store, self.watch), self.fuse, *_STORE_EFFECTS)
         relay = Relay(store, {"scraping": self._queues["scrape"], "embedding": self._queues["embed"]})
-        record = Recorder(store, Decider(ground.clock, self._next_id), _QUIET)
+        record: Any = WatchedRecorder(store, Decider(ground.clock, self._next_id), self.watch, _QUIET)
         chunker: Any = Fused(TwinChunker(), self.fuse, "chunk")
         calls = CallRelay(relay, chunker, record, 50_000)
-        verbs: Any = Fused(ground.verbs, self.fuse, "cancel", "retry")
         heir: Any = Fused(Heir(TakeOver(store, calls)), self.fuse, "go_on")
         send = HandOver(relay, heir)
-        self._cancel = CancelJob(verbs, send, ground.clock)
-        self._retry = RetryJobs(store, verbs, send, self._next_id)
-        self._replay = ReplayJobs(store, verbs, send, self._next_id)
+        self._cancel = CancelJob(store, send, ground.clock)
+        self._retry = RetryJobs(store, send, self._next_id)
+        self._replay = ReplayJobs(store, send, self._next_id)
         self._submit = SubmitJobs(store, send, make_id=self._next_id)
         self._sweep = self._sweeper(store, record, calls)
         self._notes: Any = Fused(InMemoryReleases(ground.clock), self.fuse, "write")
@@ -245,11 +242,11 @@ class Product:
 
     def wrongs(self) -> list[str]:
         """Check what was seen on the way, the history's path, and that done means found by its sentence."""
-        found = [self.ground.store.get(self.caller.caller_id, job_id) for job_id in self.jobs()]
+        found = [stored_job(self.ground.store, self.caller.caller_id, job_id) for job_id in self.jobs()]
         jobs = [job for job in found if job is not None]
         for job in jobs:
             self.watch.note(f"end: {job.status.value}")
-        states = [self.ground.store.state(job.job_id) for job in jobs]
+        states = [state_of(self.ground.store, job.job_id) for job in jobs]
         issued = {state.job_id: state.issued for state in states if state is not None}
         ends = wrong_ends(jobs, issued, self._site.texts, self.watch.shown, self._find)
         return [*self.watch.wrong, *illegal(self.ground.history(self.caller.caller_id)), *ends]

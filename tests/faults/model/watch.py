@@ -10,8 +10,12 @@ from typing import Any
 from indexmill.contracts.job import JobStatus
 from indexmill.contracts.messages import StageResult
 from indexmill.embedding.ports import DocumentVersion, VectorIndex, Visibility
-from indexmill.orchestrator.ports import Change, DeadLetter, Decide, JobState, JobStore, OutboxRow
+from indexmill.orchestrator.job_store import JobStore
+from indexmill.orchestrator.ports import Change, DeadLetter, JobState, OutboxRow
+from indexmill.orchestrator.results import Decider, Recorder
 from indexmill.orchestrator.state_machine import Verdict
+from indexmill.platform.observability import Observability
+from tests.support.jobs import state_of
 
 _EFFECTIVE = (Verdict.ADVANCE, Verdict.FAIL, Verdict.AGAIN, Verdict.WAIT)
 
@@ -61,20 +65,47 @@ class _Watched:
 
 
 class WatchedStore(_Watched):
-    """A job store whose verdicts are counted."""
+    """A job store whose dead letters and swept messages are counted."""
 
     _inner: JobStore
 
-    def apply(self, results: Sequence[StageResult], decide: Decide) -> list[Change]:
-        """Apply, and note what became of each report."""
-        states: dict[str, JobState | None] = {}
+    def claim(self, limit: int) -> list[OutboxRow]:
+        """Claim, and note what nobody had brought to its end."""
+        rows = self._inner.claim(limit)
+        for row in rows:
+            self._watch.note(f"swept: {row.kind} of {row.stage}")
+        return rows
+
+    def record_dead_letter(self, letter: DeadLetter) -> None:
+        """Keep the letter, and note what it was."""
+        self._inner.record_dead_letter(letter)
+        self._watch.note(f"dead: {letter.cause}")
+
+
+class WatchedRecorder:
+    """The recorder of results, whose verdicts are counted."""
+
+    def __init__(self, store: JobStore, decide: Decider, watch: Watch, observability: Observability) -> None:
+        """`watch` gets the verdicts."""
+        self.store, self.observability = store, observability
+        self._watch = watch
+        self._states: dict[str, JobState | None] = {}
 
         def decided(state: JobState | None, result: StageResult) -> Change:
-            states[result.message_id] = state
+            self._states[result.message_id] = state
             return decide(state, result)
 
-        changes = self._inner.apply(results, decided)
-        first: set[str] = set()
+        self._inner = Recorder(store, decided, observability)
+
+    def __call__(self, results: Sequence[StageResult]) -> list[OutboxRow]:
+        """Apply, and return the messages that follow."""
+        return [row for change in self.changes(results) for row in change.outbox]
+
+    def changes(self, results: Sequence[StageResult]) -> list[Change]:
+        """Apply, and note what became of each report."""
+        self._states.clear()
+        changes = self._inner.changes(results)
+        states, first = dict(self._states), set[str]()
         for result, change in zip(results, changes, strict=True):
             copy = result.message_id not in states or result.message_id in first
             first.add(result.message_id)
@@ -99,18 +130,6 @@ class WatchedStore(_Watched):
         if result.embedded is not None and verdict is Verdict.ADVANCE:
             watch.note("done: superseded", result.embedded.superseded)
             watch.note("done: unchanged", result.embedded.published and not result.embedded.embedded)
-
-    def claim(self, limit: int) -> list[OutboxRow]:
-        """Claim, and note what nobody had brought to its end."""
-        rows = self._inner.claim(limit)
-        for row in rows:
-            self._watch.note(f"swept: {row.kind} of {row.stage}")
-        return rows
-
-    def record_dead_letter(self, letter: DeadLetter) -> None:
-        """Keep the letter, and note what it was."""
-        self._inner.record_dead_letter(letter)
-        self._watch.note(f"dead: {letter.cause}")
 
 
 def _outcome(state: JobState | None, result: StageResult, change: Change) -> str:
@@ -145,7 +164,7 @@ class WatchedIndex(_Watched):
             job_id = version.job_id or ""
             new = Shown(version.target.url, job_id, version.generation, text, one)
             if new.visible:
-                self._check(new, self._store.state(job_id))
+                self._check(new, state_of(self._store, job_id))
             self._watch.shown.append(new)
         return seen
 

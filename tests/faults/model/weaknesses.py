@@ -22,7 +22,7 @@ from indexmill.orchestrator.rescue import Rescue
 from indexmill.orchestrator.results import Decider
 from indexmill.orchestrator.state_machine import Decision, advance
 from indexmill.orchestrator.sweep import SweepJobs
-from indexmill.testing.job_store import InMemoryJobs
+from indexmill.testing.jobs import InMemoryJobs
 from indexmill.testing.sweep_store import InMemorySweep
 from indexmill.testing.vector_index import InMemoryVectorIndex
 
@@ -43,7 +43,7 @@ def copies_count(patch: pytest.MonkeyPatch) -> None:
     take = Ledger.take
 
     def forgetful(self: Ledger, result: StageResult) -> Change:
-        self.fresh.add(result.message_id)
+        self.received.add(result.message_id)
         return take(self, result)
 
     patch.setattr(Ledger, "take", forgetful)
@@ -88,9 +88,9 @@ def what_is_lost_begins_a_new_attempt(patch: pytest.MonkeyPatch) -> None:
 
     def renumbered(self: InMemorySweep, jobs: Sequence[Silent]) -> int:
         for job in jobs:
-            row = self.jobs.rows[job.message_id or ""]
-            payload = row.row.payload.replace('"attempt":', '"attempt":1')
-            row.row = replace(row.row, payload=payload, attempt=row.row.attempt + 10)
+            row = self.jobs.outbox[job.message_id or ""]
+            row["payload"] = row["payload"].replace('"attempt":', '"attempt":1')
+            row["attempt"] += 10
         return send_again(self, jobs)
 
     patch.setattr(InMemorySweep, "send_again", renumbered)
@@ -120,15 +120,15 @@ def the_older_publish(patch: pytest.MonkeyPatch) -> None:
 
 def verbs_fence_nothing(patch: pytest.MonkeyPatch) -> None:
     """Cancel and retry leave what was issued free to publish."""
-    fence, apply = InMemoryJobs.fence, InMemoryJobs.apply
+    raise_fences, apply = InMemoryJobs.raise_fences, results.apply_results
 
-    def applied(self: InMemoryJobs, *given: Any) -> list[Change]:
+    def applied(*given: Any) -> list[Change]:
         with pytest.MonkeyPatch.context() as within:
-            within.setattr(InMemoryJobs, "fence", fence)
-            return apply(self, *given)
+            within.setattr(InMemoryJobs, "raise_fences", raise_fences)
+            return apply(*given)
 
-    patch.setattr(InMemoryJobs, "fence", lambda *_: None)
-    patch.setattr(InMemoryJobs, "apply", applied)
+    patch.setattr(InMemoryJobs, "raise_fences", lambda *_: None)
+    patch.setattr(results, "apply_results", applied)
 
 
 def failures_fence_nothing(patch: pytest.MonkeyPatch) -> None:

@@ -11,15 +11,13 @@ import psycopg
 import pytest
 
 from indexmill.embedding.adapters.pgvector_index import PgVectorIndex
-from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
+from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.orchestrator.adapters.postgres_sweep import PostgresSweep
 from indexmill.orchestrator.ports import DeadLetter, NewJob
 from indexmill.orchestrator.ports_sweep import Retention
-from indexmill.orchestrator.results import Decider
 from indexmill.platform.postgres.database import Connection, Database
-from indexmill.testing.clock import FrozenClock
 from tests.support.index_builders import version
-from tests.support.jobs import chunked, failed, new_job, scraped
+from tests.support.jobs import applied, chunked, failed, new_job, scraped, submitted
 
 pytestmark = pytest.mark.integration
 
@@ -58,13 +56,13 @@ class Bench:
     def embedding(self, name: str) -> NewJob:
         """Bring a new job to its embed stage."""
         job = new_job(URL + name)
-        self.jobs.submit([job])
+        submitted(self.jobs, job)
         self.apply(scraped(job.job_id), chunked(job.job_id))
         return job
 
     def apply(self, *results: Any) -> None:
         for result in results:
-            self.jobs.apply([result], Decider(FrozenClock()))
+            applied(self.jobs, result)
 
 
 @pytest.fixture
@@ -88,7 +86,7 @@ def test_dead_letters_are_kept_as_long_as_their_queue_would_have_kept_them(bench
 
 def test_a_letter_stays_while_its_job_is_at_work_or_can_be_tried_again(bench: Bench) -> None:
     job = new_job(URL)
-    bench.jobs.submit([job])
+    submitted(bench.jobs, job)
     bench.letter(job.job_id)
     bench.age(30)
     assert bench.purged("dead_letters") == 0

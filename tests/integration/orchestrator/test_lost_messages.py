@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from indexmill.contracts.http_jobs import SubmitRequest
-from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
+from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.orchestrator.adapters.postgres_sweep import PostgresSweep
-from indexmill.orchestrator.submit import SubmitJobs
+from indexmill.orchestrator.submission.submit import SubmitJobs
 from indexmill.orchestrator.sweep import SweepJobs
 from indexmill.orchestrator.wiring import Parts
 from indexmill.orchestrator.wiring_sweep import SweepParts, assemble_sweeper
@@ -69,13 +69,13 @@ class RealSweeping(Pipeline):
         """Do `most` scrape messages and every embed message."""
         taken, self.scrape.bodies[:] = self.scrape.bodies[:most], self.scrape.bodies[most:]
         for start in range(0, len(taken), AT_ONCE):
-            self.deliver(*(scraped(job_of(body)) for body in taken[start : start + AT_ONCE]))
+            self.deliver(*(scraped(stored_job(body)) for body in taken[start : start + AT_ONCE]))
         tasks, self.embed.bodies[:] = list(self.embed.bodies), []
         for start in range(0, len(tasks), AT_ONCE):
-            self.deliver(*(embedded(job_of(body)) for body in tasks[start : start + AT_ONCE]))
+            self.deliver(*(embedded(stored_job(body)) for body in tasks[start : start + AT_ONCE]))
 
 
-def job_of(body: str) -> str:
+def stored_job(body: str) -> str:
     return str(json.loads(body)["job_id"])
 
 

@@ -10,14 +10,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
+from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.orchestrator.adapters.postgres_sweep import PostgresSweep
 from indexmill.orchestrator.ports import DeadLetter
 from indexmill.orchestrator.ports_sweep import Count, Retention
-from indexmill.orchestrator.results import Decider
 from indexmill.platform.postgres.database import Connection, Database
-from indexmill.testing.clock import FrozenClock
-from tests.support.jobs import new_job, scraped
+from tests.support.jobs import applied, new_job, scraped, submitted
 from tests.support.lines import Line, line_to
 
 pytestmark = pytest.mark.integration
@@ -48,9 +46,8 @@ def bench(database_url: str) -> Iterator[Bench]:
 def test_a_submit_is_accepted_once(bench: Bench) -> None:
     job = new_job()
     bench.line.lose_reply_to("COMMIT")
-    done = bench.jobs.submit([job])
-    assert [each.job_id for each in done.accepted] == [job.job_id]
-    assert not done.accepted[0].deduplicated
+    ((accepted,), _) = submitted(bench.jobs, job)
+    assert (accepted.job_id, accepted.deduplicated) == (job.job_id, False)
     assert bench.rows("SELECT id, status FROM jobs") == [(job.job_id, "scraping")]
     assert bench.rows("SELECT id FROM outbox") == [(job.first.id,)]
     assert bench.rows("SELECT to_status FROM job_history ORDER BY seq") == [("pending",), ("scraping",)]
@@ -59,7 +56,7 @@ def test_a_submit_is_accepted_once(bench: Bench) -> None:
 def test_a_first_submit_of_a_new_process_is_no_different(bench: Bench) -> None:
     job, database = new_job(), Database(bench.line.url)
     bench.line.lose_reply_to("COMMIT")
-    PostgresJobs(database).submit([job])
+    submitted(PostgresJobs(database), job)
     assert bench.rows("SELECT count(*) FROM jobs") == [(1,)]
     database.close()
 
@@ -67,10 +64,10 @@ def test_a_first_submit_of_a_new_process_is_no_different(bench: Bench) -> None:
 @pytest.mark.fault("F5")
 def test_a_result_counts_once_and_its_next_message_is_kept(bench: Bench) -> None:
     job = new_job()
-    bench.jobs.submit([job])
+    submitted(bench.jobs, job)
     bench.jobs.mark_sent([job.first.id])
     bench.line.lose_reply_to("COMMIT")
-    bench.jobs.apply([scraped(job.job_id)], Decider(FrozenClock()))
+    applied(bench.jobs, scraped(job.job_id))
     assert bench.rows("SELECT status FROM jobs") == [("chunking",)]
     assert bench.rows("SELECT count(*) FROM outbox WHERE stage = 'chunking' AND sent_at IS NULL") == [(1,)]
     bench.truth.execute("UPDATE outbox SET claimed_until = now() - interval '1 second'")
@@ -79,7 +76,7 @@ def test_a_result_counts_once_and_its_next_message_is_kept(bench: Bench) -> None
 
 def test_a_claim_that_nobody_heard_of_runs_out(bench: Bench) -> None:
     job = new_job()
-    bench.jobs.submit([job])
+    submitted(bench.jobs, job)
     bench.truth.execute("UPDATE outbox SET claimed_until = now() - interval '1 second'")
     bench.line.lose_reply_to("SET claimed_until")
     assert bench.jobs.claim(10) == []
@@ -90,7 +87,7 @@ def test_a_claim_that_nobody_heard_of_runs_out(bench: Bench) -> None:
 @pytest.mark.fault("F5")
 def test_what_was_sent_is_marked_as_sent(bench: Bench) -> None:
     job = new_job()
-    bench.jobs.submit([job])
+    submitted(bench.jobs, job)
     bench.line.lose_reply_to("SET sent_at")
     bench.jobs.mark_sent([job.first.id])
     assert bench.rows("SELECT count(*) FROM outbox WHERE sent_at IS NOT NULL") == [(1,)]
@@ -99,7 +96,7 @@ def test_what_was_sent_is_marked_as_sent(bench: Bench) -> None:
 @pytest.mark.fault("F5")
 def test_a_lost_message_is_sent_again_once(bench: Bench) -> None:
     job = new_job()
-    bench.jobs.submit([job])
+    submitted(bench.jobs, job)
     bench.jobs.mark_sent([job.first.id])
     found = bench.view.silent("scraping", 10, bench.view.now(), passed=False)
     bench.line.lose_reply_to("rescues = rescues + 1")

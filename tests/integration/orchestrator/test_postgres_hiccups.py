@@ -15,20 +15,18 @@ import psycopg
 import pytest
 
 from indexmill.contracts.errors import TransientError
-from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
+from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.orchestrator.adapters.postgres_sweep import PostgresSweep
-from indexmill.orchestrator.results import Decider
 from indexmill.orchestrator.routes import routes
 from indexmill.orchestrator.settings import OrchestratorApiSettings
 from indexmill.orchestrator.wiring import build_api
 from indexmill.platform.http.app import create_app, lambda_handler
 from indexmill.platform.postgres.database import Connection, Database
-from indexmill.testing.clock import FrozenClock
 from local.backends.postgres import EmbeddedPostgres, create_database
 from sql.migrate import migrate
 from tests.support.events import FakeContext, api_event, caller_claims
 from tests.support.function_env import environment
-from tests.support.jobs import failed, new_job, scraped
+from tests.support.jobs import applied, failed, new_job, scraped, submitted
 from tests.support.stack import eventually
 
 pytestmark = pytest.mark.integration
@@ -64,8 +62,8 @@ def database(database_url: str) -> Iterator[Database]:
 @pytest.mark.fault("F29")
 def test_a_submit_that_is_cut_off_is_done_again(database_url: str, database: Database) -> None:
     job, store = new_job(), PostgresJobs(database)
-    done = cut_off_while_waiting(database_url, lambda: store.submit([job]))
-    assert [row.id for row in done.outbox] == [job.first.id]
+    _, messages = cut_off_while_waiting(database_url, lambda: submitted(store, job))
+    assert [row.id for row in messages] == [job.first.id]
     rows = database.connection().execute("SELECT count(*) FROM job_history").fetchall()
     assert rows == [(2,)]
 
@@ -73,9 +71,8 @@ def test_a_submit_that_is_cut_off_is_done_again(database_url: str, database: Dat
 @pytest.mark.fault("F29")
 def test_a_result_that_is_cut_off_is_applied_once(database_url: str, database: Database) -> None:
     job, store = new_job(), PostgresJobs(database)
-    store.submit([job])
-    decide = Decider(FrozenClock())
-    (change,) = cut_off_while_waiting(database_url, lambda: store.apply([scraped(job.job_id)], decide))
+    submitted(store, job)
+    (change,) = cut_off_while_waiting(database_url, lambda: applied(store, scraped(job.job_id)))
     assert change.status == "chunking"
     assert len(change.outbox) == 1
 
@@ -83,7 +80,7 @@ def test_a_result_that_is_cut_off_is_applied_once(database_url: str, database: D
 @pytest.mark.fault("F29")
 def test_a_sweep_that_is_cut_off_is_done_again(database_url: str, database: Database) -> None:
     job, store, view = new_job(), PostgresJobs(database), PostgresSweep(database)
-    store.submit([job])
+    submitted(store, job)
     store.mark_sent([job.first.id])
     found = view.silent("scraping", 10, view.now(), passed=False)
     assert cut_off_while_waiting(database_url, lambda: view.send_again(found)) == 1
@@ -94,7 +91,12 @@ def test_a_session_that_ended_while_the_process_was_frozen_is_replaced(
     database_url: str, database: Database
 ) -> None:
     store = PostgresJobs(database)
-    for use in (lambda: store.submit([new_job()]), lambda: store.claim(1), lambda: store.state("none")):
+    uses: list[Callable[[], object]] = [
+        lambda: submitted(store, new_job()),
+        lambda: store.claim(1),
+        lambda: store.read(lambda tx: tx.state("none")),
+    ]
+    for use in uses:
         pid = database.connection().info.backend_pid
         with psycopg.connect(database_url, autocommit=True) as watcher:
             watcher.execute("SELECT pg_terminate_backend(%s)", (pid,))
@@ -150,14 +152,14 @@ def test_batches_that_share_jobs_never_deadlock(database_url: str) -> None:
     stores = [PostgresJobs(each) for each in databases]
     jobs = [new_job(f"https://example.com/{number}") for number in range(20)]
     for job in jobs:
-        stores[0].submit([job])
+        submitted(stores[0], job)
     problems: list[Exception] = []
 
     def apply_all(store: PostgresJobs, turn: int) -> None:
         try:
             for at in range(20):
                 order = jobs[at:] + jobs[:at] if turn % 2 else jobs[at::-1]
-                store.apply([failed(job.job_id) for job in order], Decider(FrozenClock()))
+                applied(store, *(failed(job.job_id) for job in order))
         except Exception as error:  # noqa: BLE001 - told by the test
             problems.append(error)
 
@@ -189,16 +191,16 @@ def test_a_restart_costs_a_moment_and_nothing_else(server: tuple[EmbeddedPostgre
     postgres, url = server
     database = Database(url)
     store, job = PostgresJobs(database), new_job()
-    store.submit([job])
+    submitted(store, job)
     postgres.stop()
     began = time.monotonic()
-    for use in (lambda: store.submit([new_job("https://example.com/b")]), lambda: store.claim(1)):
+    for use in (lambda: submitted(store, new_job("https://example.com/b")), lambda: store.claim(1)):
         with pytest.raises(TransientError) as away:
             use()
         assert away.value.code == "database_unavailable"
     assert time.monotonic() - began < 2
     postgres.start()
-    assert store.apply([scraped(job.job_id)], Decider(FrozenClock()))[0].status == "chunking"
+    assert applied(store, scraped(job.job_id))[0].status == "chunking"
     database.close()
 
 

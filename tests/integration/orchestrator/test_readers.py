@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from indexmill.contracts.errors import TransientError
-from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
-from indexmill.orchestrator.adapters.postgres_verbs import PostgresVerbs
-from indexmill.orchestrator.results import Decider
+from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.platform.postgres.database import Database
-from indexmill.testing.clock import FrozenClock
 from local.backends.postgres import create_database, drop_database
-from tests.support.jobs import CALLER, failed, new_job, scraped
+from tests.support.job_stores import canceled, retried
+from tests.support.jobs import CALLER, applied, failed, new_job, scraped, stored_job, submitted
 
 pytestmark = pytest.mark.integration
 
-AT = datetime(2026, 3, 14, 12, tzinfo=UTC)
 Guarded = Callable[[Database, str], Any]
 GUARDED: dict[str, Guarded] = {
-    "accepting a job": lambda database, _: PostgresJobs(database).submit([new_job("https://example.com/b")]),
-    "applying a report": lambda database, job_id: PostgresJobs(database).apply(
-        [scraped(job_id)], Decider(FrozenClock())
+    "accepting a job": lambda database, _: submitted(
+        PostgresJobs(database), new_job("https://example.com/b")
     ),
+    "applying a report": lambda database, job_id: applied(PostgresJobs(database), scraped(job_id)),
     "taking unsent messages": lambda database, _: PostgresJobs(database).claim(1),
-    "canceling": lambda database, job_id: PostgresVerbs(database).cancel(CALLER.caller_id, job_id, "", AT),
-    "retrying": lambda database, job_id: PostgresVerbs(database).retry(
-        CALLER.caller_id, job_id, str(uuid.uuid4())
-    ),
+    "canceling": lambda database, job_id: canceled(PostgresJobs(database), job_id),
+    "retrying": lambda database, job_id: retried(PostgresJobs(database), job_id),
 }
 
 
@@ -70,14 +63,16 @@ def test_no_change_is_decided_by_a_replica(
     job = new_job()
     jobs = PostgresJobs(writer)
     replica = replicate() if missing == "the job" else None
-    jobs.submit([job])
+    submitted(jobs, job)
     replica = replicate() if missing == "its failure" else replica
-    jobs.apply([failed(job.job_id)], Decider(FrozenClock()))
+    applied(jobs, failed(job.job_id))
     replica = replica or replicate()
-    before, stale = (PostgresJobs(each).get(CALLER.caller_id, job.job_id) for each in (writer, replica))
+    before, stale = (
+        stored_job(PostgresJobs(each), CALLER.caller_id, job.job_id) for each in (writer, replica)
+    )
     assert (stale and stale.status) == {"nothing": "failed", "its failure": "scraping"}.get(missing)
     with pytest.raises(TransientError) as refused:
         guarded(replica, job.job_id)
     assert refused.value.code == "database_unavailable"
-    assert jobs.get(CALLER.caller_id, job.job_id) == before
-    assert PostgresJobs(replica).get(CALLER.caller_id, job.job_id) == stale, "it may be read there"
+    assert stored_job(jobs, CALLER.caller_id, job.job_id) == before
+    assert stored_job(PostgresJobs(replica), CALLER.caller_id, job.job_id) == stale, "it may be read there"

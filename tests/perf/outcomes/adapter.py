@@ -127,7 +127,9 @@ class System:
 
     def job(self, job_id: str) -> dict[str, Any]:
         """Return the job as GET answers."""
-        found = self._product.ground.store.get(self.caller_id, job_id)
+        store = self._product.ground.store
+        stored_job = getattr(support, "stored_job", None)
+        found = stored_job(store, self.caller_id, job_id) if stored_job else store.get(self.caller_id, job_id)
         dumped: dict[str, Any] = found.model_dump(mode="json")
         return dumped
 

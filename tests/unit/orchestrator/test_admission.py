@@ -7,9 +7,18 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from indexmill.contracts.errors import CallerError
-from indexmill.orchestrator.admission import Candidate, Floor, Line, Usage, choose, hold, standing
-from indexmill.orchestrator.forecast import Pace, check_room, eligible_at, expected_by
-from indexmill.orchestrator.quotas import Limits, Quota
+from indexmill.orchestrator.admission.choose import (
+    Candidate,
+    Floor,
+    Line,
+    Pace,
+    Usage,
+    choose,
+    hold,
+    standing,
+)
+from indexmill.orchestrator.admission.forecast import check_room, eligible_at, expected_by
+from indexmill.orchestrator.admission.quotas import Limits, Quota
 
 NOW = datetime(2026, 3, 1, 22, 30, tzinfo=UTC)
 FLOOR = Floor(NOW)

@@ -7,14 +7,14 @@ import pytest
 from indexmill.contracts.job import Job
 from indexmill.contracts.messages import ChunkCall, ChunkReply
 from indexmill.orchestrator.chunk_calls import CALLING_S
-from tests.support.jobs import CALLER, TwinChunker, scraped
+from tests.support.jobs import CALLER, TwinChunker, scraped, stored_job
 from tests.support.sweeper import Sweeping
 
 POISON = "poison"
 
 
-def job_of(p: Sweeping, job_id: str) -> Job:
-    job = p.store.get(CALLER.caller_id, job_id)
+def waiting_job(p: Sweeping, job_id: str) -> Job:
+    job = stored_job(p.store, CALLER.caller_id, job_id)
     assert job is not None
     return job
 
@@ -35,7 +35,7 @@ def test_an_outage_of_an_hour_fails_no_job(outage: dict[str, object]) -> None:
     jobs = waiting_for_chunking(p, "one", "two")
     p.tick(60)
     assert {p.status(job_id) for job_id in jobs} == {"chunking"}
-    assert {row.tries for row in p.jobs.rows.values()} == {0}
+    assert {row["tries"] for row in p.jobs.outbox.values()} == {0}
     p.chunker.away, p.chunker.dies_of = False, None
     p.tick()
     assert {p.status(job_id) for job_id in jobs} == {"embedding"}
@@ -49,13 +49,13 @@ def test_a_job_tells_that_it_waits_for_chunking_and_an_incident_does_too() -> No
     (job_id,) = waiting_for_chunking(p, "text")
     for _ in range(3):
         p.tick()
-        job = job_of(p, job_id)
-        assert (job.attempts, job.next_retry_at) == (None, p.jobs.rows[list(p.jobs.rows)[-1]].claimed_until)
+        job = waiting_job(p, job_id)
+        assert (job.attempts, job.next_retry_at) == (None, list(p.jobs.outbox.values())[-1]["claimed_until"])
         found = p.view.open_incidents["stage_away"]
         assert found == {"chunking": {"reason": "chunking_unavailable", "waiting": 1}}
     p.chunker.away = False
     p.tick()
-    assert job_of(p, job_id).next_retry_at is None
+    assert waiting_job(p, job_id).next_retry_at is None
     assert p.view.open_incidents["stage_away"] == {}
 
 
@@ -81,9 +81,9 @@ def test_a_document_that_ends_its_calls_fails_alone() -> None:
     first, bad, last = waiting_for_chunking(p, "one", POISON, "three")
     p.tick()
     assert [p.status(job_id) for job_id in (first, bad, last)] == ["embedding", "chunking", "embedding"]
-    assert job_of(p, bad).attempts == 2
+    assert waiting_job(p, bad).attempts == 2
     p.tick(2)
-    job = job_of(p, bad)
+    job = waiting_job(p, bad)
     assert job.error is not None
     assert (job.failed_stage, job.error.code, job.error.cause, job.error.attempts) == (
         *("chunking", "max_retries_exceeded", "chunking_unavailable"),
@@ -111,4 +111,4 @@ def test_no_call_is_begun_that_could_outlast_the_sweep() -> None:
     jobs = waiting_for_chunking(p, *(POISON for _ in range(3)))
     p.clock.tick(60)
     p.calls.run(p.store.claim(100))
-    assert sorted(job_of(p, job_id).attempts or 0 for job_id in jobs) == [1, 1, 2]
+    assert sorted(waiting_job(p, job_id).attempts or 0 for job_id in jobs) == [1, 1, 2]

@@ -6,12 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from indexmill.contracts.job import JobError, JobStatus
-from indexmill.orchestrator.compare import compare
-from indexmill.orchestrator.dependencies import reaches_itself, waiting_for
+from indexmill.orchestrator.actions.compare import compare
 from indexmill.orchestrator.resend import stage_to_resume
 from indexmill.orchestrator.retryable import retryable
 
@@ -97,22 +94,3 @@ def test_what_was_not_noted_is_unknown() -> None:
 )
 def test_a_retry_goes_on_where_a_payload_is_kept(failed: str, kept: str, outdated: bool, stage: str) -> None:
     assert stage_to_resume(failed, dict.fromkeys(kept.split(), "{}"), None, outdated=outdated) == stage
-
-
-def test_a_circle_is_seen() -> None:
-    assert reaches_itself({"a": ["b"], "b": ["c"], "c": ["a"]}, "a")
-    assert reaches_itself({"a": ["a"]}, "a")
-    assert not reaches_itself({"a": ["b"], "b": ["c"], "c": ["b"]}, "a")
-
-
-@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=40))
-def test_edges_to_older_jobs_make_no_circle_and_everybody_behind_is_found(
-    pairs: list[tuple[int, int]],
-) -> None:
-    edges: dict[str, list[str]] = {}
-    for newer, older in ((max(pair), min(pair)) for pair in pairs if pair[0] != pair[1]):
-        edges.setdefault(f"{newer:02}", []).append(f"{older:02}")
-    assert not any(reaches_itself(edges, job) for job in edges)
-    behind = set(waiting_for(edges, ["00"]))
-    for job, wanted in edges.items():
-        assert (job in behind) == any(each == "00" or each in behind for each in wanted)

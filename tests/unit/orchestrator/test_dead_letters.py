@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,10 +11,11 @@ import pytest
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.messages import StageResult, write
 from indexmill.orchestrator.dead_letters import BuryDeadLetters
+from indexmill.orchestrator.job_store import JobsTx, T
 from indexmill.orchestrator.ports import DeadLetter
 from indexmill.testing.blobs import InMemoryBlobs
-from indexmill.testing.job_store import InMemoryJobs
-from tests.support.jobs import Pipeline, embedded, scraped
+from indexmill.testing.jobs import InMemoryJobs
+from tests.support.jobs import Pipeline, embedded, scraped, stored_job
 
 
 class Graveyard(Pipeline):
@@ -45,7 +47,7 @@ def dead(body: str, message_id: str = "m", receives: int = 1) -> dict[str, Any]:
 
 
 def error_code(p: Graveyard, job_id: str) -> str | None:
-    job = p.store.get("0123456789abcdef", job_id)
+    job = stored_job(p.store, "0123456789abcdef", job_id)
     return job.error.code if job and job.error else None
 
 
@@ -165,12 +167,12 @@ class Away(InMemoryJobs):
             raise TransientError(ErrorCode.DATABASE_UNAVAILABLE, "away")
         super().record_dead_letter(letter)
 
-    def apply(self, results: Any, decide: Any) -> Any:
+    def transaction(self, work: Callable[[JobsTx], T]) -> T:
         if self.refuse == "results":
             raise TransientError(ErrorCode.DATABASE_UNAVAILABLE, "away")
         if self.refuse == "defect":
             raise RuntimeError("a defect")
-        return super().apply(results, decide)
+        return super().transaction(work)
 
 
 @pytest.mark.parametrize("refuse", ["letters", "results", "defect"])

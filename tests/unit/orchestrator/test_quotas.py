@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from indexmill.contracts.identity import CallerContext
-from indexmill.orchestrator.quotas import INTERNAL, Limits, Quota, admission_tier
+from indexmill.orchestrator.admission.quotas import INTERNAL, Limits, Quota, admission_tier
 from indexmill.orchestrator.settings import OrchestratorSweeperSettings
 from tests.support.function_env import environment
 

@@ -7,11 +7,11 @@ from datetime import timedelta
 import pytest
 
 from indexmill.contracts.job import Job
-from indexmill.orchestrator.read import ReadJobs, poll_after_s
+from indexmill.orchestrator.queries.jobs import ReadJobs, poll_after_s
 from indexmill.platform.http.app import tagged
 from indexmill.platform.progress import LONG_CHUNKS, WorkProgress
 from indexmill.testing.progress import InMemoryProgress
-from tests.support.jobs import CALLER, Pipeline, embedded, failed, scraped
+from tests.support.jobs import CALLER, Pipeline, embedded, failed, scraped, stored_job
 
 TEXT = "\n\n".join(f"part {at}" for at in range(LONG_CHUNKS + 1))
 WORK = WorkProgress(attempt=1, chunks_total=257, chunks_done=256, bytes=2_000)
@@ -66,7 +66,7 @@ def test_short_work_costs_no_look_at_the_board() -> None:
 
 
 def some_job(pipeline: Pipeline) -> Job:
-    job = pipeline.store.get(CALLER.caller_id, pipeline.submit())
+    job = stored_job(pipeline.store, CALLER.caller_id, pipeline.submit())
     assert job is not None
     return job
 
@@ -84,7 +84,7 @@ def test_a_job_that_is_over_needs_no_more_looks() -> None:
     pipeline = Pipeline()
     job_id = pipeline.submit()
     pipeline.deliver(failed(job_id))
-    job = pipeline.store.get(CALLER.caller_id, job_id)
+    job = stored_job(pipeline.store, CALLER.caller_id, job_id)
     assert job is not None
     assert poll_after_s(job, job.updated_at) is None
 

@@ -12,7 +12,7 @@ from indexmill.contracts.messages import ScrapeTask, read
 from indexmill.orchestrator.ports import OutboxRow
 from indexmill.platform.queues import MESSAGE_BYTES
 from indexmill.testing.queues import InMemoryQueue
-from tests.support.jobs import new_job, scraped
+from tests.support.jobs import new_job, scraped, stored_job, submitted
 from tests.support.sweeper import Sweeping
 
 
@@ -64,11 +64,11 @@ def test_a_message_that_is_never_taken_fails_its_job_in_the_end() -> None:
     for _ in range(60):
         p.tick()
     assert p.status(job_id) == "failed"
-    job = p.store.get("0123456789abcdef", job_id)
+    job = stored_job(p.store, "0123456789abcdef", job_id)
     assert job is not None
     assert job.error is not None
     assert job.error.code == "stuck_timeout"
-    assert sum(row.rescues for row in p.jobs.rows.values()) == 3
+    assert sum(row["rescues"] for row in p.jobs.outbox.values()) == 3
 
 
 @pytest.mark.fault("F26")
@@ -78,13 +78,13 @@ def test_a_message_that_is_too_large_fails_its_job_at_once() -> None:
     p.calls = type(p.calls)(p.relay, p.chunker, p.record, inline_limit=10**9)
     p.results = type(p.results)(p.record, p.calls)
     p.deliver(scraped(job_id, text="x" * (MESSAGE_BYTES + 1)), scraped(other))
-    job = p.store.get("0123456789abcdef", job_id)
+    job = stored_job(p.store, "0123456789abcdef", job_id)
     assert job is not None
     assert job.error is not None
     assert (job.failed_stage, job.error.code) == ("embedding", "message_too_large")
     assert p.status(other) == "embedding"
     assert len(p.embed.bodies) == 1
-    assert all(row.sent for row in p.jobs.rows.values())
+    assert all(row["sent_at"] for row in p.jobs.outbox.values())
 
 
 @pytest.mark.fault("F26")
@@ -92,7 +92,7 @@ def test_submit_leaves_a_message_that_is_too_large_to_the_sweeper() -> None:
     p = Sweeping()
     job = new_job()
     huge = OutboxRow(job.first.id, job.job_id, 1, "scraping", "queue", "x" * (MESSAGE_BYTES + 1))
-    (row,) = p.store.submit([type(job)(job.job_id, job.target, job.submitted_url, None, huge)]).outbox
+    (row,) = submitted(p.store, type(job)(job.job_id, job.target, job.submitted_url, None, huge))[1]
     p.relay.send([row])
     assert (p.scrape.bodies, p.status(job.job_id)) == ([], "scraping")
     p.clock.tick(31)

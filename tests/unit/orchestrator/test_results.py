@@ -7,18 +7,18 @@ import pytest
 from indexmill.contracts.job import Job
 from indexmill.contracts.messages import EmbedTask, ScrapeTask, read
 from indexmill.platform.consumer.deliveries import Done, Retry
-from tests.support.jobs import CALLER, Pipeline, embedded, failed, scraped
+from tests.support.jobs import CALLER, Pipeline, embedded, failed, scraped, stored_job
 from tests.support.sweeper import Sweeping
 
 
-def job_of(p: Pipeline, job_id: str) -> Job:
-    job = p.store.get(CALLER.caller_id, job_id)
+def job_in(p: Pipeline, job_id: str) -> Job:
+    job = stored_job(p.store, CALLER.caller_id, job_id)
     assert job is not None
     return job
 
 
 def error_of(p: Pipeline, job_id: str) -> tuple[str | None, str, str | None]:
-    job = job_of(p, job_id)
+    job = job_in(p, job_id)
     assert job.error is not None
     return job.failed_stage, job.error.code, job.error.cause
 
@@ -35,7 +35,7 @@ def test_a_job_travels_from_submit_to_done() -> None:
     assert task.title == "Title"
     assert [chunk.text for chunk in task.chunks or []] == ["# Title", "Some words."]
     assert p.deliver(embedded(job_id, chunk_count=2)) == [Done()]
-    job = job_of(p, job_id)
+    job = job_in(p, job_id)
     assert (job.status, job.chunk_count, job.title) == ("done", 2, "Title")
 
 
@@ -64,7 +64,7 @@ def test_a_failure_keeps_its_stage_code_and_time() -> None:
     job_id = p.submit()
     p.deliver(failed(job_id))
     assert error_of(p, job_id) == ("scraping", "http_403", None)
-    job = job_of(p, job_id)
+    job = job_in(p, job_id)
     assert job.error is not None
     assert job.error.at == p.clock.now()
     p.deliver(scraped(job_id))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from indexmill.contracts.errors import ErrorCode, TransientError
-from indexmill.contracts.messages import StageResult
-from indexmill.orchestrator.ports import Change, Decide
+from indexmill.orchestrator.job_store import JobsTx, T
+from indexmill.orchestrator.ports import JobState
 from indexmill.platform.consumer.deliveries import Done, Retry
 from indexmill.testing.clock import FrozenClock
-from indexmill.testing.job_store import InMemoryJobs
+from indexmill.testing.jobs import InMemoryJobs
 from tests.support.jobs import Pipeline, scraped
 
 
@@ -22,10 +21,10 @@ class Leaving(InMemoryJobs):
     def leaves(self, name: str, after: int = 0) -> None:
         self.lost, self.after = name, after
 
-    def apply(self, *arguments: Any) -> Any:
-        """Apply, unless it is away."""
-        self._meet("apply")
-        return super().apply(*arguments)
+    def transaction(self, work: Callable[[JobsTx], T]) -> T:
+        """Run, unless it is away."""
+        self._meet("transaction")
+        return super().transaction(work)
 
     def mark_sent(self, ids: Sequence[str]) -> None:
         """Note, unless it is away."""
@@ -45,7 +44,7 @@ def cut_short() -> tuple[Pipeline, Leaving, str]:
     store = Leaving(FrozenClock())
     p = Pipeline(store)
     job_id = p.submit()
-    store.leaves("apply", after=1)
+    store.leaves("transaction", after=1)
     (outcome,) = p.deliver(scraped(job_id))
     assert isinstance(outcome, Retry)
     assert p.status(job_id) == "chunking"
@@ -111,11 +110,11 @@ class Spoiled(InMemoryJobs):
 
     spoils = ""
 
-    def apply(self, results: Sequence[StageResult], decide: Decide) -> list[Change]:
-        """Apply, unless one of `results` is of that job."""
-        if any(result.job_id == self.spoils for result in results):
+    def lock_jobs(self, job_ids: Sequence[str]) -> dict[str, JobState]:
+        """Lock, unless that job is one of them."""
+        if self.spoils in job_ids:
             raise RuntimeError("surprise")
-        return super().apply(results, decide)
+        return super().lock_jobs(job_ids)
 
 
 def test_a_result_that_cannot_be_applied_leaves_its_neighbours_alone() -> None:

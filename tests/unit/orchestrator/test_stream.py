@@ -15,14 +15,15 @@ from indexmill.client import StreamReader
 from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.messages import Retrying, StageResult
-from indexmill.orchestrator.ports import JobNews
+from indexmill.orchestrator.job_store import JobsTx, T
+from indexmill.orchestrator.queries.jobs import ReadJobs
 from indexmill.orchestrator.stream import StreamJob
 from indexmill.orchestrator.wiring_stream import window_s
 from indexmill.platform.progress import LONG_CHUNKS, WorkProgress
-from indexmill.testing.job_store import InMemoryJobs
+from indexmill.testing.jobs import InMemoryJobs
 from indexmill.testing.progress import InMemoryProgress
 from indexmill.testing.windows import InMemoryWindows
-from tests.support.jobs import CALLER, URL, Pipeline, embedded, failed, scraped
+from tests.support.jobs import CALLER, URL, Pipeline, embedded, failed, scraped, stored_job
 
 LONG_TEXT = "# Title\n\n" + "\n\n".join(f"part {at}" for at in range(LONG_CHUNKS + 4))
 
@@ -55,7 +56,7 @@ class Following:
         self.store = store
         self.board = InMemoryProgress(clock)
         self.windows = InMemoryWindows(self.limit, clock)
-        self.stream = StreamJob(store, self.board, self.windows, clock, self._pause)
+        self.stream = StreamJob(ReadJobs(store, self.board), self.windows, clock, self._pause)
 
     async def _pause(self, seconds: float) -> None:
         self.waited.append(seconds)
@@ -82,7 +83,7 @@ def test_who_saw_nothing_is_told_at_once_how_the_job_stands() -> None:
     following = Following()
     job_id = following.pipeline.submit()
     told = following.told(job_id)
-    job = following.store.get(CALLER.caller_id, job_id)
+    job = stored_job(following.store, CALLER.caller_id, job_id)
     assert job is not None
     assert told.events == [job.model_dump(mode="json")]
     assert (following.waited, told.retry_s) == ([], 0.2)
@@ -226,13 +227,13 @@ def test_an_outage_of_the_database_lets_the_client_come_back() -> None:
     job_id = following.pipeline.submit()
     first = following.told(job_id)
 
-    class Away:
-        def events_after(self, caller_id: str, job_id: str, seq: int) -> JobNews | None:
-            raise TransientError(ErrorCode.DATABASE_UNAVAILABLE, "Away.")
+    class Unavailable(InMemoryJobs):
+        def read(self, work: Callable[[JobsTx], T]) -> T:
+            raise TransientError(ErrorCode.DATABASE_UNAVAILABLE, "Unavailable.")
 
-    following.stream = StreamJob(
-        Away(), following.board, following.windows, following.pipeline.clock, following._pause
-    )
+    clock = following.pipeline.clock
+    read = ReadJobs(Unavailable(clock), following.board)
+    following.stream = StreamJob(read, following.windows, clock, following._pause)
     told = following.told(job_id, first.last_id)
     assert (told.events, told.last_id, told.retry_s) == ([], first.last_id, 5.0)
 

@@ -8,14 +8,12 @@ from pydantic import ValidationError
 from indexmill.contracts.errors import CallerError
 from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.contracts.messages import ScrapeTask, read
-from indexmill.testing.job_store import InMemoryJobs
 from tests.unit.orchestrator.verbs import Mill
 
 A, B = "https://example.com/a", "https://example.com/b"
 
 
-def test_a_duplicate_names_the_job_at_work_and_is_not_sent_again() -> None:
-    mill = Mill()
+def test_a_duplicate_names_the_job_at_work_and_is_not_sent_again(mill: Mill) -> None:
     first = mill.send(url=A)
     second = mill.send(url="HTTPS://Example.com:443/a#part")
     assert (first.deduplicated, second.deduplicated) == (False, True)
@@ -26,8 +24,7 @@ def test_a_duplicate_names_the_job_at_work_and_is_not_sent_again() -> None:
     assert mill.send(url=A, force=True).job_id != first.job_id
 
 
-def test_a_batch_names_which_of_its_jobs_were_there_already() -> None:
-    mill = Mill()
+def test_a_batch_names_which_of_its_jobs_were_there_already(mill: Mill) -> None:
     known = mill.send(url=A).job_id
     batch = mill.send(urls=[B, A, B])
     assert batch.job_ids is not None
@@ -35,8 +32,7 @@ def test_a_batch_names_which_of_its_jobs_were_there_already() -> None:
     assert (batch.deduplicated, batch.deduplicated_job_ids) == (True, [known, batch.job_ids[0]])
 
 
-def test_the_urls_of_a_batch_start_in_their_order() -> None:
-    mill = Mill()
+def test_the_urls_of_a_batch_start_in_their_order(mill: Mill) -> None:
     urls = [f"https://example.com/{number}" for number in range(12)]
     batch = mill.send(urls=urls)
     started = [read(ScrapeTask, body) for body in mill.scrape.bodies]
@@ -45,16 +41,14 @@ def test_the_urls_of_a_batch_start_in_their_order() -> None:
     assert [task.job_id for task in started] == (batch.job_ids or [])[: len(started)]
 
 
-def test_a_key_makes_two_submits_one() -> None:
-    mill = Mill()
+def test_a_key_makes_two_submits_one(mill: Mill) -> None:
     first = mill.send("key", urls=[A, B])
     mill.cancel(first.job_id)
     assert mill.send("key", urls=[A, B]) == first
     assert len(mill.scrape.bodies) == 2
 
 
-def test_a_key_for_another_request_is_a_conflict() -> None:
-    mill = Mill()
+def test_a_key_for_another_request_is_a_conflict(mill: Mill) -> None:
     mill.send("key", url=A)
     with pytest.raises(CallerError) as refused:
         mill.send("key", url=A, priority=51)
@@ -62,25 +56,23 @@ def test_a_key_for_another_request_is_a_conflict() -> None:
 
 
 @pytest.mark.parametrize("key", ["", " ", "a b", "é", "x" * 256, "tab\t", "line\n"])
-def test_a_key_that_cannot_be_one_is_refused(key: str) -> None:
-    mill = Mill()
+def test_a_key_that_cannot_be_one_is_refused(mill: Mill, key: str) -> None:
     with pytest.raises(CallerError) as refused:
         mill.send(key, url=A)
     assert (refused.value.code, refused.value.http_status) == ("invalid_header", 400)
     assert mill.scrape.bodies == []
 
 
-def test_the_longest_key_is_taken() -> None:
-    assert Mill().send("~" * 255, url=A).url_count == 1
+def test_the_longest_key_is_taken(mill: Mill) -> None:
+    assert mill.send("~" * 255, url=A).url_count == 1
 
 
-def test_a_job_remembers_what_it_was_asked_for() -> None:
-    mill = Mill()
-    assert isinstance(mill.store, InMemoryJobs)
+def test_a_job_remembers_what_it_was_asked_for(mill: Mill) -> None:
     plain = mill.send(url=A, priority=9).job_id
     other = mill.send(url=A, priority=9, force=True, corpus_name="default").job_id
     third = mill.send(url=B, priority=9).job_id
-    digests = [mill.store.records[job_id].payload_digest for job_id in (plain, other, third)]
+    kept = [mill.original(job_id) for job_id in (plain, other, third)]
+    digests = [original.payload_digest for original in kept]
     assert digests[0] == digests[1] != digests[2]
     assert (len(digests[0] or ""), mill.job(plain).priority) == (64, 9)
 
@@ -102,8 +94,7 @@ def test_a_request_with_a_wrong_option_is_refused(wrong: dict[str, object]) -> N
         SubmitRequest.model_validate({"url": A, **wrong})
 
 
-def test_a_job_that_waits_for_another_is_not_sent() -> None:
-    mill = Mill()
+def test_a_job_that_waits_for_another_is_not_sent(mill: Mill) -> None:
     first = mill.send(url=A).job_id
     second = mill.send(urls=[B], depends_on=[first, first]).job_id
     assert [read(ScrapeTask, body).job_id for body in mill.scrape.bodies] == [first]

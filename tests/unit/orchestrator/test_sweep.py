@@ -9,13 +9,13 @@ import pytest
 from indexmill.contracts.messages import ScrapeTask, read
 from indexmill.orchestrator.ports_sweep import Silent
 from indexmill.testing.sweep_store import InMemorySweep
-from tests.support.jobs import embedded, failed, scraped
+from tests.support.jobs import embedded, failed, scraped, stored_job
 from tests.support.sweeper import Sweeping
 
 
 def sent_twice(p: Sweeping) -> int:
     """Return how many messages were sent again."""
-    return sum(row.rescues for row in p.jobs.rows.values())
+    return sum(row["rescues"] for row in p.jobs.outbox.values())
 
 
 def drain(p: Sweeping, most: int = 100_000) -> None:
@@ -127,8 +127,8 @@ def test_a_call_that_vanished_is_made_again() -> None:
     p.deliver(scraped(job_id))
     p.chunker.away = False
     p.scrape.bodies.clear()
-    for row in p.jobs.rows.values():
-        row.sent_at = p.clock.now()
+    for row in p.jobs.outbox.values():
+        row["sent_at"] = p.clock.now()
     p.tick(4)
     assert p.status(job_id) == "embedding"
 
@@ -180,7 +180,7 @@ def test_a_message_that_never_gets_through_fails_its_job_in_the_end() -> None:
     for _ in range(12):
         p.scrape.bodies.clear()
         p.tick()
-    job = p.store.get("0123456789abcdef", job_id)
+    job = stored_job(p.store, "0123456789abcdef", job_id)
     assert job is not None
     assert job.error is not None
     assert (job.failed_stage, job.error.code, job.error.attempts) == ("scraping", "stuck_timeout", 4)
@@ -204,7 +204,7 @@ def test_a_job_without_a_kept_message_fails_after_half_an_hour() -> None:
     p = Sweeping()
     job_id = p.submit()
     p.scrape.bodies.clear()
-    p.jobs.rows.clear()
+    p.jobs.outbox.clear()
     p.tick(29)
     assert p.status(job_id) == "scraping"
     p.tick(2)
@@ -214,7 +214,7 @@ def test_a_job_without_a_kept_message_fails_after_half_an_hour() -> None:
 def test_a_stage_that_is_held_back_wakes_nobody() -> None:
     p = Sweeping()
     p.submit()
-    p.view.paused["scraping"] = "maintenance"
+    p.jobs.pauses["scraping"] = "maintenance"
     assert {tick["rescued"] for tick in p.tick(60)} == {0}
 
 
@@ -226,4 +226,4 @@ def test_waiting_jobs_are_admitted_and_old_rows_deleted() -> None:
     p.clock.tick(8 * 86_400)
     (tick,) = p.tick()
     assert (tick["purged"], tick["admitted"]) == (1, 0)
-    assert p.jobs.rows == {}
+    assert p.jobs.outbox == {}

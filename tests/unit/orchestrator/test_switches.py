@@ -43,10 +43,10 @@ def test_what_was_switched_off_by_hand_is_switched_on_again() -> None:
 )
 def test_a_pause_holds_back_its_stage(paused: str, expected: dict[str, bool]) -> None:
     p = Sweeping()
-    p.view.paused[paused] = "a reason"
+    p.jobs.pauses[paused] = "a reason"
     assert on(p) == expected
     assert p.view.open_incidents["paused"] == {paused: {"reason": "a reason"}}
-    p.view.paused.clear()
+    p.jobs.pauses.clear()
     assert on(p) == BOTH
     assert p.view.open_incidents["paused"] == {}
 
@@ -75,7 +75,7 @@ def test_an_outage_is_over_when_a_probe_succeeded_not_when_one_is_due(name: str)
 
 def test_a_pause_outlasts_a_breaker() -> None:
     p = Sweeping()
-    p.view.paused["embedding"] = "maintenance"
+    p.jobs.pauses["embedding"] = "maintenance"
     break_(p, "index")
     assert not on(p)["embedding"]
     assert not on(p)["embedding"]
@@ -99,6 +99,6 @@ def test_an_outage_is_not_over_because_nobody_can_look() -> None:
 
 def test_one_switch_that_cannot_be_turned_leaves_the_other() -> None:
     p = Sweeping()
-    p.view.paused["*"] = "a reason"
+    p.jobs.pauses["*"] = "a reason"
     p.switches["scraping"].broken = True
     assert on(p) == {"scraping": True, "embedding": False}

@@ -39,20 +39,18 @@ def finish(mill: Mill, job_id: str, text: str = "# Title\n\nSome words.", digest
 
 
 @pytest.mark.parametrize("job_id", ["x", "", str(uuid.uuid4())], ids=["short", "empty", "unknown"])
-def test_what_is_no_job_of_the_caller_is_not_found(job_id: str) -> None:
-    mill = Mill()
+def test_what_is_no_job_of_the_caller_is_not_found(mill: Mill, job_id: str) -> None:
     calls: list[Callable[[], object]] = [
         lambda: mill.cancel(job_id),
         lambda: mill.retry_jobs.one(CALLER, job_id),
         lambda: mill.replay(job_id),
         lambda: mill.replays.diff(CALLER, job_id),
-        lambda: mill.read_batch(CALLER, job_id),
+        lambda: mill.read.batch(CALLER, job_id),
     ]
     assert {refusal(call) for call in calls} == {("not_found", 404)}
 
 
-def test_somebody_elses_job_is_not_found() -> None:
-    mill = Mill()
+def test_somebody_elses_job_is_not_found(mill: Mill) -> None:
     job_id = mill.submit()
     mill.deliver(failed(job_id))
     calls: list[Callable[[], object]] = [
@@ -75,8 +73,7 @@ def test_a_cancel_without_a_reason_is_refused(reason: str) -> None:
         CancelRequest(reason=reason)
 
 
-def test_a_retried_job_sends_its_stages_message_again() -> None:
-    mill = Mill()
+def test_a_retried_job_sends_its_stages_message_again(mill: Mill) -> None:
     job_id = mill.submit()
     mill.deliver(scraped(job_id))
     mill.deliver(failed(job_id, "embedding", "max_retries_exceeded"))
@@ -85,8 +82,7 @@ def test_a_retried_job_sends_its_stages_message_again() -> None:
     assert (again.attempt, again.chunks, again.generation > first.generation) == (2, first.chunks, True)
 
 
-def test_a_retried_chunking_is_called_again() -> None:
-    mill = Mill()
+def test_a_retried_chunking_is_called_again(mill: Mill) -> None:
     job_id = mill.submit()
     mill.chunker.away = True
     mill.deliver(scraped(job_id))
@@ -96,8 +92,7 @@ def test_a_retried_chunking_is_called_again() -> None:
     assert mill.status(job_id) == "embedding"
 
 
-def test_a_bulk_retry_gets_past_what_another_try_cannot_help() -> None:
-    mill = Mill()
+def test_a_bulk_retry_gets_past_what_another_try_cannot_help(mill: Mill) -> None:
     helped = mill.submit(f"{URL}/0")
     mill.cancel(helped)
     lost = []
@@ -110,8 +105,7 @@ def test_a_bulk_retry_gets_past_what_another_try_cannot_help() -> None:
     assert [job.job_id for job in report.skipped] == lost[::-1]
 
 
-def test_a_bulk_retry_takes_what_matches_and_what_can_be_helped() -> None:
-    mill = Mill()
+def test_a_bulk_retry_takes_what_matches_and_what_can_be_helped(mill: Mill) -> None:
     transient, permanent, stopped, busy = (mill.submit(f"{URL}/{at}") for at in range(4))
     mill.deliver(failed(transient, code="max_retries_exceeded"), failed(permanent, code="http_404"))
     mill.cancel(stopped)
@@ -125,8 +119,7 @@ def test_a_bulk_retry_takes_what_matches_and_what_can_be_helped() -> None:
     assert mill.retry_all(batch_id="none").retried == []
 
 
-def test_a_bulk_retry_says_when_there_is_more() -> None:
-    mill = Mill()
+def test_a_bulk_retry_says_when_there_is_more(mill: Mill) -> None:
     for job_id in [mill.submit() for _ in range(3)]:
         mill.cancel(job_id)
         mill.clock.tick(1)
@@ -135,8 +128,7 @@ def test_a_bulk_retry_says_when_there_is_more() -> None:
     assert mill.retry_all().more is False
 
 
-def test_a_bulk_retry_takes_what_depends_on_each_other_in_one_go() -> None:
-    mill = Mill()
+def test_a_bulk_retry_takes_what_depends_on_each_other_in_one_go(mill: Mill) -> None:
     first = mill.submit(f"{URL}/1")
     mill.clock.tick(1)
     second = mill.send(url=f"{URL}/2", depends_on=[first]).job_id
@@ -147,8 +139,7 @@ def test_a_bulk_retry_takes_what_depends_on_each_other_in_one_go() -> None:
     assert mill.retry_all().retried == [first, second, third]
 
 
-def test_a_replay_is_a_job_of_its_own_in_front() -> None:
-    mill = Mill()
+def test_a_replay_is_a_job_of_its_own_in_front(mill: Mill) -> None:
     job_id = mill.submit(URL)
     assert refusal(lambda: mill.replay(job_id)) == ("invalid_transition", 409)
     finish(mill, job_id)
@@ -160,8 +151,7 @@ def test_a_replay_is_a_job_of_its_own_in_front() -> None:
     assert mill.replay(job_id).job_id != again.job_id
 
 
-def test_a_replay_of_stored_content_names_it() -> None:
-    mill = Mill()
+def test_a_replay_of_stored_content_names_it(mill: Mill) -> None:
     job_id = mill.submit(URL)
     finish(mill, job_id)
     again = mill.replay(job_id, source="stored")
@@ -173,16 +163,14 @@ def test_a_replay_of_stored_content_names_it() -> None:
     assert read(ScrapeTask, mill.scrape.bodies[-1]).stored == stored
 
 
-def test_a_replay_of_content_that_was_not_kept_is_refused() -> None:
-    mill = Mill()
+def test_a_replay_of_content_that_was_not_kept_is_refused(mill: Mill) -> None:
     job_id = mill.submit(URL)
     mill.deliver(failed(job_id))
     assert refusal(lambda: mill.replay(job_id, source="stored")) == ("invalid_transition", 409)
     assert mill.replay(job_id).replay_of == job_id
 
 
-def test_a_replay_is_compared_with_its_original() -> None:
-    mill = Mill()
+def test_a_replay_is_compared_with_its_original(mill: Mill) -> None:
     job_id = mill.submit(URL)
     finish(mill, job_id)
     same = mill.replay(job_id).job_id
@@ -205,19 +193,18 @@ def test_a_replay_is_compared_with_its_original() -> None:
     assert refusal(lambda: mill.replays.diff(CALLER, job_id)) == ("invalid_transition", 409)
 
 
-def test_a_batch_is_counted() -> None:
-    mill = Mill()
+def test_a_batch_is_counted(mill: Mill) -> None:
     batch = mill.send(urls=[f"{URL}/{at}" for at in range(3)], corpus_name="docs")
     assert batch.job_ids is not None
     assert batch.batch_id is not None
     finish(mill, batch.job_ids[0])
     mill.deliver(failed(batch.job_ids[1], code="http_404"))
-    found = mill.read_batch(CALLER, batch.batch_id)
+    found = mill.read.batch(CALLER, batch.batch_id)
     assert (found.total, found.done, found.failed, found.finished) == (3, 1, 1, False)
     assert found.by_status == {
         "pending": 0, "scraping": 1, "chunking": 0, "embedding": 0, "done": 1, "failed": 1,
     }  # fmt: skip
     assert found.failed_codes == {"http_404": 1}
     mill.cancel(batch.job_ids[2])
-    assert mill.read_batch(CALLER, batch.batch_id).finished
-    assert refusal(lambda: mill.read_batch(OTHER, batch.batch_id or "")) == ("not_found", 404)
+    assert mill.read.batch(CALLER, batch.batch_id).finished
+    assert refusal(lambda: mill.read.batch(OTHER, batch.batch_id or "")) == ("not_found", 404)

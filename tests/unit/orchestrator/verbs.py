@@ -8,29 +8,28 @@ from indexmill.contracts.http_jobs import SubmitRequest, SubmitResponse
 from indexmill.contracts.http_verbs import ReplayRequest, RetryReport, RetryRequest
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import Job
-from indexmill.orchestrator.batches import ReadBatch
-from indexmill.orchestrator.cancel import CancelJob
-from indexmill.orchestrator.replay import ReplayJobs
-from indexmill.orchestrator.retry import RetryJobs
-from indexmill.orchestrator.submit import SubmitJobs
-from indexmill.testing.job_store import InMemoryJobs
-from indexmill.testing.job_verbs import InMemoryVerbs
-from tests.support.jobs import CALLER, Pipeline
+from indexmill.orchestrator.actions.cancel import CancelJob
+from indexmill.orchestrator.actions.replay import ReplayJobs
+from indexmill.orchestrator.actions.retry import RetryJobs
+from indexmill.orchestrator.job_store import JobStore
+from indexmill.orchestrator.ports import Original
+from indexmill.orchestrator.queries.jobs import ReadJobs
+from indexmill.orchestrator.submission.submit import SubmitJobs
+from indexmill.testing.progress import InMemoryProgress
+from tests.support.jobs import CALLER, Pipeline, stored_job
 
 
 class Mill(Pipeline):
     """The pipeline with its callers' verbs."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: JobStore | None = None) -> None:
         """Everything reachable, nothing submitted."""
-        super().__init__()
-        assert isinstance(self.store, InMemoryJobs)
-        self.verbs = InMemoryVerbs(self.store)
+        super().__init__(store)
         self.accept = SubmitJobs(self.store, self.hand_over)
-        self.cancel_job = CancelJob(self.verbs, self.hand_over, self.clock)
-        self.retry_jobs = RetryJobs(self.store, self.verbs, self.hand_over)
-        self.replays = ReplayJobs(self.store, self.verbs, self.hand_over)
-        self.read_batch = ReadBatch(self.verbs)
+        self.cancel_job = CancelJob(self.store, self.hand_over, self.clock)
+        self.retry_jobs = RetryJobs(self.store, self.hand_over)
+        self.replays = ReplayJobs(self.store, self.hand_over)
+        self.read = ReadJobs(self.store, InMemoryProgress(self.clock))
 
     def send(self, key: str | None = None, ctx: CallerContext = CALLER, **request: Any) -> SubmitResponse:
         """Submit a request as it comes over HTTP."""
@@ -38,9 +37,15 @@ class Mill(Pipeline):
 
     def job(self, job_id: str, ctx: CallerContext = CALLER) -> Job:
         """Return a job."""
-        job = self.store.get(ctx.caller_id, job_id)
+        job = stored_job(self.store, ctx.caller_id, job_id)
         assert job is not None
         return job
+
+    def original(self, job_id: str) -> Original:
+        """Return a job with what a replay needs."""
+        found = self.store.read(lambda tx: tx.original(CALLER.caller_id, job_id))
+        assert found is not None
+        return found
 
     def cancel(self, job_id: str, ctx: CallerContext = CALLER) -> Job:
         """Cancel a job."""

@@ -37,7 +37,7 @@ class CompleteStage:
         """
         if not ctx.internal:
             raise CallerError(ErrorCode.FORBIDDEN, "Internal service key required")
-        current = self.record.store.state(job_id)
+        current = self.record.store.read(lambda tx: tx.state(job_id))
         if current is None:
             raise CallerError(ErrorCode.NOT_FOUND, "No such job.")
         (change,) = self.record.changes([_as_result(current, payload)])

@@ -19,7 +19,8 @@ from indexmill.contracts.messages import (
     UnreadableMessage,
     read,
 )
-from indexmill.orchestrator.ports import DeadLetter, JobStore
+from indexmill.orchestrator.job_store import JobStore
+from indexmill.orchestrator.ports import DeadLetter
 from indexmill.orchestrator.relay import CallRelay
 from indexmill.orchestrator.results import Recorder
 from indexmill.orchestrator.state_machine import Verdict

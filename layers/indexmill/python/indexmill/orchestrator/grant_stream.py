@@ -9,7 +9,7 @@ from typing import Final
 
 from indexmill.contracts.http_jobs import StreamToken
 from indexmill.contracts.identity import CallerContext
-from indexmill.orchestrator.read import ReadJobs
+from indexmill.orchestrator.queries.jobs import ReadJobs
 from indexmill.platform.security.stream_tokens import StreamGrant, sign
 from indexmill.platform.time.clock import Clock
 

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from indexmill.contracts.errors import TransientError
-from indexmill.orchestrator.ports import JobStore, OutboxRow
+from indexmill.orchestrator.job_store import JobStore
+from indexmill.orchestrator.ports import OutboxRow
 from indexmill.orchestrator.relay import CallRelay, Relay, too_large
-from indexmill.orchestrator.verb_ports import Successor
+
+
+class Successor(Protocol):
+    """Another function, which has the time to go on with messages that this process holds."""
+
+    def go_on(self, message_ids: Sequence[str]) -> None:
+        """Have them run; returns before they are. Raises TransientError(queue_unavailable)."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,23 @@
-"""What the Orchestrator needs from outside: a store of jobs; Chunking has a module of its own."""
+"""Rows of the Orchestrator as its use cases see them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal, Protocol
 
 from indexmill.contracts.content import BlobRef
 from indexmill.contracts.job import Job, JobError, JobStatus
-from indexmill.contracts.messages import Retrying, StageResult, Stored, Target
+from indexmill.contracts.messages import Retrying, Stored, Target
 from indexmill.orchestrator.state_machine import Decision
+
+CLAIM_S: Final = 30
+"""Seconds for which a process has claimed the messages that it committed or took."""
+LEFT_AFTER: Final = timedelta(seconds=3)
+"""Who committed a message and did not get it out by then was cut short, or is at a long call."""
+PARK_AFTER: Final = 10
+"""Failed sends after which a message is parked, so that it never blocks the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,45 +58,14 @@ class NewJob:
     replay_of: str | None = None
 
 
-LEFT_AFTER: Final = timedelta(seconds=3)
-"""Who committed a message and did not get it out by then was cut short, or is at a long call."""
-
-
 @dataclass(frozen=True, slots=True)
-class Accepted:
-    """What a submit gave for one job."""
+class InFlight:
+    """A job that has not ended, by its document."""
 
+    document_id: str
     job_id: str
     status: JobStatus
-    deduplicated: bool = False
-    """Whether this is a job that was at work on the document already."""
-    expected_by: datetime | None = field(default=None, compare=False)
-    """What the job itself was promised."""
-
-
-@dataclass(frozen=True, slots=True)
-class Submission:
-    """What a submit committed."""
-
-    accepted: list[Accepted]
-    """Beside the jobs, in order."""
-    outbox: list[OutboxRow]
-    """Messages of every job that was admitted by it; claimed by us."""
-    expected_by: datetime | None = None
-    """By when all of the jobs will most likely have ended."""
-    answer: str | None = None
-    """What the first submit under the same key answered; then this one changed nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Once:
-    """A submit that may be sent again within a day and is then the same one."""
-
-    key: str
-    digest: str
-    """Of what the request says."""
-    answer: Callable[[Sequence[Accepted], datetime | None], str]
-    """Returns the answer to keep, as JSON: for these jobs, expected by then."""
+    expected_by: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +85,40 @@ class JobState:
     """Whether other jobs wait for this one."""
     visible: bool = False
     """Whether search sees what that message published, or something newer; known where it matters."""
+
+
+@dataclass(frozen=True, slots=True)
+class LockedJob:
+    """A caller's own job, locked for a job action."""
+
+    state: JobState
+    error: JobError | None
+    failed_stage: str | None
+    resume_stage: str | None
+    forced: bool
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """A job with what a replay or a comparison needs."""
+
+    job: Job
+    target: Target
+    stored: Stored | None = None
+    """Its raw content, when that was kept."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """Digests of what went into its result."""
+    payload_digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLine:
+    """Number of a batch's jobs with one status and error code."""
+
+    status: JobStatus
+    code: str | None
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +151,35 @@ class Change:
     """The job's status afterwards; None for an unknown job."""
 
 
-Decide = Callable[[JobState | None, StageResult], Change]
-"""Decides about one result; the state is None when there is no such job. Must not do I/O."""
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One transition of a job that a stage's result caused, for the history."""
+
+    job_id: str
+    attempt: int
+    from_status: JobStatus
+    to_status: JobStatus
+    cause: str
+    error: JobError | None
+    tries: int | None
+    worker: str | None
+    elapsed_ms: int | None
+    outbox: tuple[OutboxRow, ...]
+    """Messages that follow from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobUpdate:
+    """A job's columns after a batch of results; None and {} keep what is there."""
+
+    job_id: str
+    status: JobStatus
+    error: JobError | None = None
+    title: str | None = None
+    chunk_count: int | None = None
+    generation: int | None = None
+    stored: Stored | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,14 +248,6 @@ class JobNews:
     """Oldest first; the last one led to `job` as it is."""
 
 
-class JobEvents(Protocol):
-    """Tells what happens to a job, by short reads. Raises TransientError(database_unavailable)."""
-
-    def events_after(self, caller_id: str, job_id: str, seq: int) -> JobNews | None:
-        """Return the caller's job with its events after `seq`; None when it is unknown or somebody else's."""
-        ...
-
-
 class Windows(Protocol):
     """Counts the streams that wait for something to happen, in all processes together."""
 
@@ -228,67 +257,4 @@ class Windows(Protocol):
 
     def leave(self, place: str) -> None:
         """Give the place back. Never raises: a place that is not given back is free after its seconds."""
-        ...
-
-
-class JobStore(Protocol):
-    """The only writer of job state. All calls raise TransientError(database_unavailable)."""
-
-    def submit(self, jobs: Sequence[NewJob], once: Once | None = None) -> Submission:
-        """Accept jobs of one caller and corpus in one transaction: job, history, outbox, and their admission.
-
-        A job whose document another one is at work on is that one (`deduplicated`), unless it is forced.
-        Raises CallerError: validation_error for an unknown dependency, idempotency_conflict,
-        quota_exceeded when too many jobs of the caller are pending.
-        """
-        ...
-
-    def get(self, caller_id: str, job_id: str) -> Job | None:
-        """Return the caller's job, or None when it is unknown or somebody else's."""
-        ...
-
-    def state(self, job_id: str) -> JobState | None:
-        """Return any caller's job as decisions see it, without a lock."""
-        ...
-
-    def find(self, wanted: JobFilter) -> list[Job]:
-        """Return the jobs that match, newest first."""
-        ...
-
-    def apply(self, results: Sequence[StageResult], decide: Decide) -> list[Change]:
-        """Lock the results' jobs, decide about each in order, and commit every change at once.
-
-        A result whose id was already counted is late. New outbox rows count as claimed by us.
-        """
-        ...
-
-    def admit_all(self) -> list[OutboxRow]:
-        """Let every pending job start that may, whoever's it is; the messages are claimed by us."""
-        ...
-
-    def claim(self, limit: int) -> list[OutboxRow]:
-        """Take unsent messages that nobody else holds."""
-        ...
-
-    def take_over(self, ids: Sequence[str]) -> list[OutboxRow]:
-        """Take these messages from whoever holds them, less those that are out, parked or not admitted."""
-        ...
-
-    def left_behind(self, job_ids: Sequence[str]) -> list[OutboxRow]:
-        """Take what was committed for these jobs some seconds ago (LEFT_AFTER) and never tried to be sent."""
-        ...
-
-    def mark_sent(self, ids: Sequence[str]) -> None:
-        """Note that these messages are out."""
-        ...
-
-    def mark_failed(self, ids: Sequence[str], error: str, *, away: bool = False) -> None:
-        """Give claimed messages back after a failed try; one that failed too often is parked.
-
-        `away`: nothing could be sent at all, which says nothing about these messages and does not count.
-        """
-        ...
-
-    def record_dead_letter(self, letter: DeadLetter) -> None:
-        """Keep a message that could not be handled; one that is kept already stays as it is."""
         ...

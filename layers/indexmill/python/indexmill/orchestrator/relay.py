@@ -10,8 +10,9 @@ from typing import Literal, Protocol, cast
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.messages import ChunkCall, Chunked, StageFailure, StageResult
 from indexmill.orchestrator.chunk_calls import CALLING_S, Turn, as_item, as_result, exhausted, grouped
+from indexmill.orchestrator.job_store import JobStore
 from indexmill.orchestrator.pipeline import BY_NAME
-from indexmill.orchestrator.ports import JobStore, OutboxRow
+from indexmill.orchestrator.ports import OutboxRow
 from indexmill.orchestrator.ports_chunking import Chunker, ChunkerAway
 from indexmill.platform.queues import MESSAGE_BYTES, Queue
 from indexmill.platform.time.clock import Clock, SystemClock

@@ -9,9 +9,11 @@ from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import JobError, JobStatus
 from indexmill.contracts.messages import Chunked, ChunkItem, EmbedTask, StageFailure, StageResult, write
+from indexmill.orchestrator.changes import Decide, apply_results
 from indexmill.orchestrator.determinism import facts, stored
+from indexmill.orchestrator.job_store import JobStore
 from indexmill.orchestrator.pipeline import BY_NAME
-from indexmill.orchestrator.ports import Again, Change, JobState, JobStore, OutboxRow
+from indexmill.orchestrator.ports import Again, Change, JobState, OutboxRow
 from indexmill.orchestrator.relay import CallRelay
 from indexmill.orchestrator.state_machine import Decision, Verdict, advance
 from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome, Retry
@@ -144,7 +146,7 @@ class Recorder:
     """Applies results to the store and tells about it; returns the messages that follow."""
 
     store: JobStore
-    decide: Decider
+    decide: Decide
     observability: Observability
 
     def __call__(self, results: Sequence[StageResult]) -> list[OutboxRow]:
@@ -153,7 +155,7 @@ class Recorder:
 
     def changes(self, results: Sequence[StageResult]) -> list[Change]:
         """Apply and return the change of each result, in order."""
-        changes = self.store.apply(results, self.decide)
+        changes = self.store.transaction(lambda tx: apply_results(tx, results, self.decide))
         for result, change in zip(results, changes, strict=True):
             self._tell(result, change)
         return changes

@@ -20,7 +20,7 @@ from indexmill.contracts.http_jobs import (
 from indexmill.contracts.identity import corpus_name as valid_corpus_name
 from indexmill.contracts.job import Job, JobStatus
 from indexmill.orchestrator.ports import JobFilter
-from indexmill.orchestrator.read import poll_after_s
+from indexmill.orchestrator.queries.jobs import poll_after_s
 from indexmill.orchestrator.wiring import Api
 from indexmill.platform.http.app import BaseUrl, Caller, RequestId, json_route, tagged
 

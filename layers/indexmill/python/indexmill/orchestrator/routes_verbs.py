@@ -62,6 +62,6 @@ def routes(api: Api) -> APIRouter:
     @router.get("/batches/{batch_id}", summary="How a batch stands")
     async def batch(batch_id: str, ctx: Caller) -> BatchSummary:
         """Count the jobs that were submitted together."""
-        return api.batch(ctx, batch_id)
+        return api.read.batch(ctx, batch_id)
 
     return router

@@ -10,14 +10,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
+from indexmill.contracts.errors import TransientError
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import Job, JobStatus
 from indexmill.orchestrator.event_stream import Frame, Position, silence, written
 from indexmill.orchestrator.pipeline import progress, user_message
-from indexmill.orchestrator.ports import JobEvent, JobEvents, JobNews, Windows
-from indexmill.orchestrator.read import is_job_id, with_work
-from indexmill.platform.progress import ProgressBoard
+from indexmill.orchestrator.ports import JobEvent, JobNews, Windows
+from indexmill.orchestrator.queries.jobs import ReadJobs
 from indexmill.platform.time.clock import Clock
 
 LONGEST_WINDOW_S: Final = 25.0
@@ -37,8 +36,7 @@ _AWAY_MS: Final = 5_000
 class StreamJob:
     """One window of one job's stream."""
 
-    events: JobEvents
-    board: ProgressBoard
+    read: ReadJobs
     windows: Windows
     clock: Clock
     pause: Callable[[float], Awaitable[None]]
@@ -83,11 +81,7 @@ class StreamJob:
         return silence("nothing new", retry_ms=_SOON_MS)
 
     def _news(self, ctx: CallerContext, job_id: str, seen: Position | None) -> JobNews:
-        after = seen.seq if seen else 0
-        news = self.events.events_after(ctx.caller_id, job_id, after) if is_job_id(job_id) else None
-        if news is None:
-            raise CallerError(ErrorCode.NOT_FOUND, "No such job.")
-        return JobNews(with_work(news.job, self.board), news.newest, news.events)
+        return self.read.events_after(ctx, job_id, seen.seq if seen else 0)
 
 
 def _frames(news: JobNews, seen: Position | None) -> list[Frame]:

@@ -9,10 +9,11 @@ from typing import Final, TypeVar
 
 from indexmill.contracts.errors import TransientError
 from indexmill.orchestrator.accounting import CountMessages
+from indexmill.orchestrator.admission.admit import admit_all
 from indexmill.orchestrator.chunk_calls import Turn
 from indexmill.orchestrator.housekeeping import Purge
 from indexmill.orchestrator.incidents import tell_incidents
-from indexmill.orchestrator.ports import JobStore
+from indexmill.orchestrator.job_store import JobStore
 from indexmill.orchestrator.ports_sweep import SweepStore
 from indexmill.orchestrator.relay import CallRelay
 from indexmill.orchestrator.rescue import Rescue
@@ -82,7 +83,7 @@ class SweepJobs:
         return sent
 
     def _admit(self, turn: Turn) -> int:
-        rows = self.stores.jobs.admit_all()
+        rows = admit_all(self.stores.jobs)
         self.relay.run(rows, turn)
         return len(rows)
 

@@ -7,25 +7,22 @@ from functools import partial
 
 from indexmill.contracts.content import INLINE_LIMIT_BYTES
 from indexmill.contracts.messages import StageResult
+from indexmill.orchestrator.actions.cancel import CancelJob
+from indexmill.orchestrator.actions.replay import ReplayJobs
+from indexmill.orchestrator.actions.retry import RetryJobs
 from indexmill.orchestrator.adapters.lambda_chunker import LambdaChunker
 from indexmill.orchestrator.adapters.lambda_successor import LambdaSuccessor
-from indexmill.orchestrator.adapters.postgres_history import PostgresHistory
-from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
-from indexmill.orchestrator.adapters.postgres_verbs import PostgresVerbs
-from indexmill.orchestrator.batches import ReadBatch
-from indexmill.orchestrator.cancel import CancelJob
+from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.orchestrator.complete import CompleteStage
 from indexmill.orchestrator.dead_letters import BuryDeadLetters
 from indexmill.orchestrator.grant_stream import GrantStream
-from indexmill.orchestrator.hand_over import HandOver, TakeOver
-from indexmill.orchestrator.history import ReadHistory
-from indexmill.orchestrator.ports import JobStore
+from indexmill.orchestrator.hand_over import HandOver, Successor, TakeOver
+from indexmill.orchestrator.job_store import JobStore
 from indexmill.orchestrator.ports_chunking import Chunker
-from indexmill.orchestrator.read import ReadJobs
+from indexmill.orchestrator.queries.history import ReadHistory
+from indexmill.orchestrator.queries.jobs import ReadJobs
 from indexmill.orchestrator.relay import CallRelay, Relay
-from indexmill.orchestrator.replay import ReplayJobs
 from indexmill.orchestrator.results import Decider, Recorder, ResultBatch
-from indexmill.orchestrator.retry import RetryJobs
 from indexmill.orchestrator.settings import (
     ChunkingCallerSettings,
     OrchestratorApiSettings,
@@ -33,8 +30,7 @@ from indexmill.orchestrator.settings import (
     OrchestratorResultsSettings,
     OrchestratorSettings,
 )
-from indexmill.orchestrator.submit import SubmitJobs
-from indexmill.orchestrator.verb_ports import JobVerbs, Successor
+from indexmill.orchestrator.submission.submit import SubmitJobs
 from indexmill.platform.aws.dynamodb_progress import DynamoDbProgress
 from indexmill.platform.aws.s3_blobs import S3Blobs
 from indexmill.platform.aws.secrets import resolve
@@ -67,7 +63,6 @@ class ApiParts:
     """The same for the HTTP functions, which wait for nobody."""
 
     store: JobStore
-    verbs: JobVerbs
     queues: dict[str, Queue]
     successor: Successor
     observability: Observability
@@ -112,7 +107,6 @@ def build_parts(settings: ChunkingCallerSettings, database: Database | None = No
 def _api_parts(settings: OrchestratorApiSettings, database: Database) -> ApiParts:
     return ApiParts(
         store=PostgresJobs(database, settings.limits),
-        verbs=PostgresVerbs(database, settings.limits),
         queues=_queues(settings),
         successor=LambdaSuccessor(settings.results_function),
         observability=Observability("orchestrator", level=settings.log_level),
@@ -138,7 +132,6 @@ class Api:
     cancel: CancelJob
     retry: RetryJobs
     replays: ReplayJobs
-    batch: ReadBatch
     clock: Clock
     observability: Observability
 
@@ -149,20 +142,19 @@ def build_api(settings: OrchestratorApiSettings, parts: ApiParts | None = None) 
     parts = parts or _api_parts(settings, database)
     allowed = parse_allowed_hosts(settings.allowed_private_hosts)
     clock = SystemClock()
-    store, verbs = parts.store, parts.verbs
+    store = parts.store
     send = HandOver(Relay(store, parts.queues), parts.successor)
     read = ReadJobs(store, DynamoDbProgress(settings.state_table, clock))
     secret = partial(resolve, settings.stream_token_key, settings.stream_token_key_secret_arn)
     return Api(
         SubmitJobs(store, send, allowed),
         read,
-        ReadHistory(PostgresHistory(database)),
+        ReadHistory(store),
         CompleteStage(Recorder(store, Decider(clock), parts.observability), send),
         GrantStream(read, clock, secret),
-        CancelJob(verbs, send, clock),
-        RetryJobs(store, verbs, send),
-        ReplayJobs(store, verbs, send),
-        ReadBatch(verbs),
+        CancelJob(store, send, clock),
+        RetryJobs(store, send),
+        ReplayJobs(store, send),
         clock,
         parts.observability,
     )

@@ -6,7 +6,8 @@ import asyncio
 from dataclasses import dataclass
 
 from indexmill.orchestrator.adapters.dynamodb_windows import DynamoDbWindows
-from indexmill.orchestrator.adapters.postgres_jobs import PostgresJobs
+from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
+from indexmill.orchestrator.queries.jobs import ReadJobs
 from indexmill.orchestrator.settings import OrchestratorStreamSettings
 from indexmill.orchestrator.stream import LONGEST_WINDOW_S, StreamJob
 from indexmill.platform.aws.dynamodb_progress import DynamoDbProgress
@@ -33,9 +34,9 @@ def build_stream(settings: OrchestratorStreamSettings) -> Stream:
     clock = SystemClock()
     url = resolve(settings.database_url, settings.database_url_secret_arn)
     database = Database(url, answer_s=settings.database_answer_seconds)
+    store = PostgresJobs(database, settings.limits)
     follow = StreamJob(
-        events=PostgresJobs(database, settings.limits),
-        board=DynamoDbProgress(settings.state_table, clock),
+        read=ReadJobs(store, DynamoDbProgress(settings.state_table, clock)),
         windows=DynamoDbWindows(settings.state_table, settings.stream_windows, clock),
         clock=clock,
         pause=asyncio.sleep,

@@ -7,12 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from indexmill.contracts.job import Job
 from indexmill.orchestrator.accounting import agree
 from indexmill.orchestrator.pipeline import BY_NAME
 from indexmill.orchestrator.ports_sweep import MOST_RESCUES, PASSED_FOR, Count, Retention, Silent
-from indexmill.testing.job_records import Record, Row
-from indexmill.testing.job_store import InMemoryJobs
+from indexmill.testing.jobs import InMemoryJobs, Row
 
 _STUCK = timedelta(minutes=30)
 _SLACK = timedelta(seconds=60)
@@ -24,7 +22,6 @@ class InMemorySweep:
 
     jobs: InMemoryJobs
     counts: dict[str, Count] = field(default_factory=dict)
-    paused: dict[str, str] = field(default_factory=dict)
     open_incidents: dict[str, dict[str, Mapping[str, object]]] = field(default_factory=dict)
 
     def now(self) -> datetime:
@@ -34,9 +31,8 @@ class InMemorySweep:
     def outside(self, before: datetime) -> Mapping[str, int]:
         """Return, by stage, how many of its jobs have no message in the outbox."""
         found: Counter[str] = Counter()
-        for record, row in self._waiting():
-            inside = row is not None and not row.parked and (row.sent_at is None or row.sent_at > before)
-            found[record.job.status.value] += not inside
+        for job, row in self._waiting():
+            found[job["status"]] += not (row and not row["parked_at"] and not _sent_by(row, before))
         return {stage: number for stage, number in found.items() if number}
 
     def confirm(self, counts: Mapping[str, Count]) -> Mapping[str, int]:
@@ -47,81 +43,71 @@ class InMemorySweep:
 
     def silent(self, stage: str, limit: int, before: datetime, *, passed: bool) -> list[Silent]:
         """Return jobs of `stage` whose message is out: longest without an event first."""
-        found, reached = [], self._reached()
-        for record, row in self._waiting():
-            if record.job.status.value != stage or row is None:
+        found, reached, old = [], self._reached(), self.now() - _STUCK
+        for job, row in self._waiting():
+            if job["status"] != stage or row is None:
                 continue
-            out = row.parked or (row.sent_at is not None and row.sent_at <= before)
-            old = record.job.updated_at < self.now() - _STUCK
-            if out and (not passed or row.parked or old or _passed(record, row, reached)):
-                found.append((self._rank(record, row), record, row))
-        found.sort(key=lambda each: each[0])
-        return [self._silent(record, row) for _, record, row in found[:limit]]
+            lately = passed and not row["parked_at"] and job["updated_at"] >= old
+            if (row["parked_at"] or _sent_by(row, before)) and not (lately and not _passed(row, reached)):
+                rank = (
+                    not row["parked_at"],
+                    row["rescues"] >= MOST_RESCUES,
+                    self._waits(job),
+                    job["updated_at"],
+                )
+                found.append(((*rank, job["id"]), self._silent(job, row)))
+        return [each for _, each in sorted(found, key=lambda one: one[0])[:limit]]
 
     def passed(self, before: datetime) -> Mapping[str, int]:
         """Return, by stage, how many of its jobs were passed by others that moved just now."""
-        found: Counter[str] = Counter()
         since = self.now() - PASSED_FOR
-        reached = self._reached(since)
-        for record, row in self._waiting():
-            job = record.job
-            waits = job.next_retry_at is not None and job.next_retry_at > self.now()
-            if row is None or row.parked or row.sent_at is None or waits:
-                continue
-            old = row.sent_at <= before and job.updated_at < since
-            found[job.status.value] += old and _passed(record, row, reached)
+        found, reached = Counter[str](), self._reached(since)
+        for job, row in self._waiting():
+            if row and not row["parked_at"] and not self._waits(job) and job["updated_at"] < since:
+                found[job["status"]] += _sent_by(row, before) and _passed(row, reached)
         return {stage: number for stage, number in found.items() if number}
 
     def stuck(self, empty: Sequence[str], busy: Sequence[str], limit: int) -> list[Silent]:
         """Return jobs without an event for 30 minutes, less those that wait for a known reason."""
-        found, reached = [], self._reached()
-        for record, row in self._waiting():
-            stage, job = record.job.status.value, record.job
-            if job.updated_at >= self.now() - _STUCK or stage not in (*empty, *busy):
+        found, reached, old = [], self._reached(), self.now() - _STUCK
+        for job, row in self._waiting():
+            stage, retry_at = job["status"], job["next_retry_at"]
+            known = (retry_at and retry_at >= old) or (row and not row["sent_at"] and not row["parked_at"])
+            if known or job["updated_at"] >= old or stage not in (*empty, *busy):
                 continue
-            recent = job.next_retry_at is not None and job.next_retry_at >= self.now() - _STUCK
-            unsent = row is not None and not row.sent and not row.parked
-            if recent or unsent:
-                continue
-            if stage in empty or row is None or row.parked or _passed(record, row, reached):
-                found.append(self._silent(record, row))
+            if stage in empty or row is None or row["parked_at"] or _passed(row, reached):
+                found.append(self._silent(job, row))
         return sorted(found, key=lambda each: each.updated_at)[:limit]
 
     def send_again(self, jobs: Sequence[Silent]) -> int:
         """Hand kept messages to the relay, unless something happened to their job meanwhile."""
         done = 0
         for each in jobs:
-            record = self.jobs.records[each.job_id]
-            row = self.jobs.rows.get(each.message_id or "")
-            if row is None or record.job.updated_at != each.updated_at or record.job.status.terminal:
-                continue
-            row.sent_at, row.parked, row.tries, row.claimed_until = None, False, 0, self.now()
-            row.rescues += 1
-            record.job = record.job.model_copy(update={"updated_at": self.now()})
-            done += 1
+            job, row = self.jobs.jobs[each.job_id], self.jobs.outbox.get(each.message_id or "")
+            if row and job["updated_at"] == each.updated_at and job["status"] in BY_NAME:
+                row.update(sent_at=None, parked_at=None, tries=0, claimed_until=self.now())
+                row["rescues"] += 1
+                job["updated_at"] = self.now()
+                done += 1
         return done
 
     def parked(self) -> int:
         """Return how many messages were set aside that their jobs still wait for."""
-        return sum(row is not None and row.parked for _, row in self._waiting())
+        return sum(row is not None and row["parked_at"] is not None for _, row in self._waiting())
 
     def purge(self, keep: Retention, limit: int) -> Mapping[str, int]:
         """Delete messages of jobs that ended long ago; the rest has no age here."""
-        ended = {
-            record.job.job_id
-            for record in self.jobs.records.values()
-            if record.job.status.terminal and record.job.updated_at < self.now() - keep.payloads
-        }
-        old = [
-            key for key, row in self.jobs.rows.items() if row.row.job_id in ended and (row.sent or row.parked)
-        ][:limit]
-        for key in old:
-            del self.jobs.rows[key]
+        since, jobs = self.now() - keep.payloads, self.jobs.jobs
+        ended = {each for each, job in jobs.items() if job["ended_at"] and job["ended_at"] < since}
+        done = [row for row in self.jobs.outbox.values() if row["sent_at"] or row["parked_at"]]
+        old = [row["id"] for row in done if row["job_id"] in ended][:limit]
+        for message_id in old:
+            del self.jobs.outbox[message_id]
         return {"outbox": len(old)}
 
     def pauses(self) -> Mapping[str, str]:
         """Return why a stage is held back."""
-        return dict(self.paused)
+        return dict(self.jobs.pauses)
 
     def incidents(
         self, kind: str, current: Mapping[str, Mapping[str, object]]
@@ -133,15 +119,12 @@ class InMemorySweep:
         self.open_incidents[kind] = {**current, **{key: before[key] for key in before if key in current}}
         return opened, closed
 
-    def _waiting(self) -> Iterator[tuple[Record, Row | None]]:
+    def _waiting(self) -> Iterator[tuple[Row, Row | None]]:
         """Jobs that wait for a stage, with the newest message of that stage and attempt."""
-        newest: dict[tuple[str, str, int], Row] = {}
-        for row in self.jobs.rows.values():
-            newest[row.row.job_id, row.row.stage, row.row.attempt] = row
-        for record in self.jobs.records.values():
-            job = record.job
-            if job.status.value in BY_NAME:
-                yield record, newest.get((job.job_id, job.status.value, job.attempt))
+        newest = {_work(row, row["job_id"], row["stage"]): row for row in self.jobs.outbox.values()}
+        for job in self.jobs.jobs.values():
+            if job["status"] in BY_NAME:
+                yield job, newest.get(_work(job, job["id"], job["status"]))
 
     def _reached(self, since: datetime | None = None) -> dict[tuple[str, str], datetime]:
         """How far each caller has got in each stage: when the newest message was sent that is done.
@@ -149,39 +132,37 @@ class InMemorySweep:
         With `since` only by jobs that something happened to after that.
         """
         found: dict[tuple[str, str], datetime] = {}
-        for row in self.jobs.rows.values():
-            owner = self.jobs.records[row.row.job_id]
-            lately = since is None or owner.job.updated_at > since
-            if row.sent_at is not None and lately and not _of(row, owner.job):
-                key = row.row.stage, owner.caller_id
-                found[key] = max(row.sent_at, found.get(key, row.sent_at))
+        for row in self.jobs.outbox.values():
+            job, key = self.jobs.jobs[row["job_id"]], (row["stage"], row["caller_id"])
+            moved = _work(row, row["job_id"], row["stage"]) != _work(job, job["id"], job["status"])
+            if row["sent_at"] and moved and (since is None or job["updated_at"] > since):
+                found[key] = max(row["sent_at"], found.get(key, row["sent_at"]))
         return found
 
-    def _rank(self, record: Record, row: Row) -> tuple[bool, bool, bool, datetime, str]:
-        job = record.job
-        waits = job.next_retry_at is not None and job.next_retry_at > self.now()
-        return not row.parked, row.rescues >= MOST_RESCUES, waits, job.updated_at, job.job_id
+    def _waits(self, job: Row) -> bool:
+        return job["next_retry_at"] is not None and job["next_retry_at"] > self.now()
 
-    def _silent(self, record: Record, row: Row | None) -> Silent:
-        job = record.job
+    def _silent(self, job: Row, row: Row | None) -> Silent:
+        columns = ("caller_id", "attempt", "url", "updated_at")
         return Silent(
-            job_id=job.job_id,
-            caller_id=record.caller_id,
-            stage=job.status.value,
-            attempt=job.attempt,
-            url=job.url,
-            updated_at=job.updated_at,
-            stuck_for=self.now() - job.updated_at,
-            message_id=row.row.id if row else None,
-            rescues=row.rescues if row else 0,
-            parked=row.parked if row else False,
+            job_id=job["id"],
+            stage=job["status"],
+            stuck_for=self.now() - job["updated_at"],
+            message_id=row["id"] if row else None,
+            rescues=row["rescues"] if row else 0,
+            parked=bool(row and row["parked_at"]),
+            **{name: job[name] for name in columns},
         )
 
 
-def _passed(record: Record, row: Row, reached: Mapping[tuple[str, str], datetime]) -> bool:
-    until = reached.get((record.job.status.value, record.caller_id))
-    return until is not None and row.sent_at is not None and row.sent_at < until - _SLACK
+def _work(row: Row, job_id: str, stage: str) -> tuple[str, str, int]:
+    return job_id, stage, row["attempt"]
 
 
-def _of(row: Row, job: Job) -> bool:
-    return (row.row.job_id, row.row.stage, row.row.attempt) == (job.job_id, job.status.value, job.attempt)
+def _sent_by(row: Row, before: datetime) -> bool:
+    return row["sent_at"] is not None and row["sent_at"] <= before
+
+
+def _passed(row: Row, reached: Mapping[tuple[str, str], datetime]) -> bool:
+    until = reached.get((row["stage"], row["caller_id"]))
+    return until is not None and row["sent_at"] is not None and row["sent_at"] < until - _SLACK

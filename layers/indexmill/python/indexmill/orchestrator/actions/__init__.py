@@ -1,0 +1,1 @@
+"""Job actions: cancel, retry, replay."""

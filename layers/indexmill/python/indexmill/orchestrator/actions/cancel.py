@@ -1,0 +1,81 @@
+"""Cancel: fail a job at its caller's request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from indexmill.contracts.errors import CallerError, ErrorCode
+from indexmill.contracts.identity import CallerContext
+from indexmill.contracts.job import Job, JobError, JobStatus
+from indexmill.orchestrator.admission.admit import admit
+from indexmill.orchestrator.admission.dependencies import settle_dependents
+from indexmill.orchestrator.changes import with_visibility
+from indexmill.orchestrator.job_store import JobStore, JobsTx
+from indexmill.orchestrator.pipeline import FIRST
+from indexmill.orchestrator.ports import LockedJob, OutboxRow
+from indexmill.orchestrator.queries.jobs import is_job_id, read_job, unknown_job
+from indexmill.orchestrator.relay import Sender
+from indexmill.platform.time.clock import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class CancelJob:
+    """The cancel use case."""
+
+    store: JobStore
+    relay: Sender
+    clock: Clock
+
+    def __call__(self, ctx: CallerContext, job_id: str, reason: str) -> Job:
+        """Return the job, failed with code `canceled`; later results of it change nothing.
+
+        Raises CallerError: not_found, or invalid_transition for a job that ended or is published already.
+        """
+        if not is_job_id(job_id):
+            raise unknown_job()
+        at = self.clock.now()
+
+        def work(tx: JobsTx) -> tuple[Job, list[OutboxRow]]:
+            locked = tx.lock_job(ctx.caller_id, job_id)
+            if locked is None:
+                raise unknown_job()
+            if _is_done_before(locked, reason, at):
+                return read_job(tx, ctx.caller_id, job_id), []
+            if locked.state.status.terminal:
+                raise _refused(f"The job has ended: it is {locked.state.status.value}.")
+            (state,) = with_visibility(tx, [locked.state])
+            if state.visible:
+                raise _refused("The document is published already.", "The job will be done in a moment.")
+            tx.cancel_job(job_id, state.status, _error(locked, reason, at))
+            if state.issued is not None:
+                tx.raise_fences({state.target.document_id: state.issued})
+            if state.has_dependents:
+                settle_dependents(tx, [job_id])
+            messages = admit(tx, [ctx.caller_id])
+            return read_job(tx, ctx.caller_id, job_id), messages
+
+        job, messages = self.store.transaction(work)
+        self.relay.send(messages)
+        return job
+
+
+def _is_done_before(locked: LockedJob, reason: str, at: datetime) -> bool:
+    """Say whether this very call canceled the job in a first run, whose commit's answer was lost."""
+    error = locked.error
+    return (
+        locked.state.status is JobStatus.FAILED
+        and error is not None
+        and (error.code, error.message, error.at) == (ErrorCode.CANCELED, reason, at)
+    )
+
+
+def _refused(message: str, hint: str | None = None) -> CallerError:
+    return CallerError(ErrorCode.INVALID_TRANSITION, message, hint=hint)
+
+
+def _error(locked: LockedJob, reason: str, at: datetime) -> JobError:
+    """Return the canceled job's error; a pending job counts for the stage it would start with."""
+    status = locked.state.status
+    stage = locked.resume_stage or FIRST if status is JobStatus.PENDING else status.value
+    return JobError(stage=stage, code=ErrorCode.CANCELED, message=reason, at=at)

@@ -1,0 +1,106 @@
+"""Replay: repeat a job as a new one, and compare the two results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from indexmill.contracts.errors import CallerError, ErrorCode
+from indexmill.contracts.http_verbs import JobDiff, ReplayRequest
+from indexmill.contracts.identity import CallerContext
+from indexmill.contracts.job import Job
+from indexmill.contracts.messages import ScrapeTask, Stored, write
+from indexmill.orchestrator.actions.compare import compare
+from indexmill.orchestrator.admission.admit import admit
+from indexmill.orchestrator.admission.quotas import admission_tier
+from indexmill.orchestrator.job_store import JobStore, JobsTx
+from indexmill.orchestrator.pipeline import FIRST
+from indexmill.orchestrator.ports import NewJob, Original, OutboxRow
+from indexmill.orchestrator.queries.jobs import is_job_id, read_job, unknown_job
+from indexmill.orchestrator.relay import Sender
+from indexmill.orchestrator.submission.submit import accept_jobs
+from indexmill.platform.ids import new_id
+
+PRIORITY = 100
+"""A replay starts before what is submitted the usual way."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayJobs:
+    """The replay use cases."""
+
+    store: JobStore
+    relay: Sender
+    make_id: Callable[[], str] = new_id
+
+    def replay(self, ctx: CallerContext, job_id: str, request: ReplayRequest, request_id: str) -> Job:
+        """Return the new job, which repeats the one named.
+
+        Raises CallerError: not_found, invalid_transition for a job that has not ended and, with source
+        `stored`, for one of which no raw content was kept.
+        """
+        original = self._original(ctx, job_id)
+        if not original.job.status.terminal:
+            raise CallerError(ErrorCode.INVALID_TRANSITION, "Only a job that has ended can be replayed.")
+        stored = original.stored if request.source == "stored" else None
+        if request.source == "stored" and stored is None:
+            raise CallerError(
+                ErrorCode.INVALID_TRANSITION, "The raw content was not kept.", hint='Use "source": "fetch".'
+            )
+        new = self._new_job(ctx, original, stored, request_id)
+
+        def work(tx: JobsTx) -> list[OutboxRow]:
+            accept_jobs(tx, [new])
+            return admit(tx, [ctx.caller_id])
+
+        self.relay.send(self.store.transaction(work))
+        return self.store.read(lambda tx: read_job(tx, ctx.caller_id, new.job_id))
+
+    def diff(self, ctx: CallerContext, job_id: str) -> JobDiff:
+        """Return the replay beside its original; raises CallerError: not_found, invalid_transition."""
+        replay = self._original(ctx, job_id)
+        if replay.job.replay_of is None:
+            raise CallerError(ErrorCode.INVALID_TRANSITION, "This job repeats no other.")
+        original = self._original(ctx, replay.job.replay_of)
+        parts = compare(original.facts, replay.facts)
+        verdicts = {part.verdict for part in parts}
+        return JobDiff(
+            job_id=job_id,
+            status=replay.job.status.value,
+            replay_of=original.job.job_id,
+            original_status=original.job.status.value,
+            same=False if "changed" in verdicts else None if "unknown" in verdicts else True,
+            parts=parts,
+        )
+
+    def _original(self, ctx: CallerContext, job_id: str) -> Original:
+        found = self.store.read(lambda tx: tx.original(ctx.caller_id, job_id)) if is_job_id(job_id) else None
+        if found is None:
+            raise unknown_job()
+        return found
+
+    def _new_job(
+        self, ctx: CallerContext, original: Original, stored: Stored | None, request_id: str
+    ) -> NewJob:
+        new, message_id = self.make_id(), self.make_id()
+        task = ScrapeTask(
+            message_id=message_id,
+            job_id=new,
+            request_id=request_id or None,
+            url=original.target.url,
+            stored=stored,
+        )
+        return NewJob(
+            new,
+            original.target,
+            original.job.url,
+            None,
+            OutboxRow(message_id, new, 1, FIRST, "queue", write(task)),
+            tier=admission_tier(ctx),
+            job_type=original.job.job_type,
+            priority=PRIORITY,
+            # A job of its own, whatever else is in flight for the document.
+            forced=True,
+            payload_digest=original.payload_digest,
+            replay_of=original.job.job_id,
+        )

@@ -1,0 +1,144 @@
+"""Retry: another attempt for failed jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from indexmill.contracts.errors import CallerError, ErrorCode
+from indexmill.contracts.http_verbs import RetryReport, RetryRequest, SkippedJob
+from indexmill.contracts.identity import CallerContext, corpus_name
+from indexmill.contracts.job import Job, JobStatus
+from indexmill.orchestrator.admission.admit import admit
+from indexmill.orchestrator.admission.dependencies import is_blocked
+from indexmill.orchestrator.job_store import JobStore, JobsTx
+from indexmill.orchestrator.ports import JobFilter, LockedJob, OutboxRow
+from indexmill.orchestrator.queries.jobs import is_job_id, read_job, unknown_job
+from indexmill.orchestrator.relay import Sender
+from indexmill.orchestrator.resend import Renewal, renewed, stage_to_resume
+from indexmill.platform.ids import new_id
+
+_LOOKED_AT: Final = 1000
+"""Jobs that one call looks at, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryJobs:
+    """The retry use cases: one job, or all that match a filter."""
+
+    store: JobStore
+    relay: Sender
+    make_id: Callable[[], str] = new_id
+
+    def one(self, ctx: CallerContext, job_id: str) -> Job:
+        """Return the job, pending or in flight again from the stage that failed.
+
+        Raises CallerError: not_found, or invalid_transition when it did not fail or another job is in flight
+        for its document.
+        """
+        if not is_job_id(job_id):
+            raise unknown_job()
+        job, messages = self._retry(ctx.caller_id, job_id)
+        self.relay.send(messages)
+        return job
+
+    def every(self, ctx: CallerContext, request: RetryRequest) -> RetryReport:
+        """Retry the newest failed jobs that match; one that cannot be retried does not keep the rest back.
+
+        Jobs that another attempt cannot help take no place of others: older ones are looked at instead.
+        The oldest of them goes first: a dependency is older, and has to be retried before its dependents.
+        """
+        report = RetryReport(retried=[], skipped=[], more=False)
+        chosen: list[Job] = []
+        for job in self._newest(_filter(ctx, request)):
+            if len(chosen) == request.limit or len(chosen) + len(report.skipped) == _LOOKED_AT:
+                report.more = True
+                break
+            if job.retryable or request.include_permanent or request.code is not None:
+                chosen.append(job)
+            else:
+                report.skipped.append(SkippedJob(job_id=job.job_id, reason="Another try cannot help."))
+        rows: list[OutboxRow] = []
+        for job in reversed(chosen):
+            try:
+                _, messages = self._retry(ctx.caller_id, job.job_id)
+            except CallerError as error:
+                report.skipped.append(SkippedJob(job_id=job.job_id, reason=error.message))
+            else:
+                report.retried.append(job.job_id)
+                rows.extend(messages)
+        self.relay.send(rows)
+        return report
+
+    def _retry(self, caller_id: str, job_id: str) -> tuple[Job, list[OutboxRow]]:
+        message_id = self.make_id()
+
+        def work(tx: JobsTx) -> tuple[Job, list[OutboxRow]]:
+            locked = tx.lock_job(caller_id, job_id)
+            if locked is None:
+                raise unknown_job()
+            state = locked.state
+            if tx.has_message(job_id, message_id):
+                # The first run of this very call was committed and its answer lost.
+                return read_job(tx, caller_id, job_id), []
+            if state.status is not JobStatus.FAILED:
+                raise _refused(f"Only a failed job can be retried; this one is {state.status.value}.")
+            blocked = is_blocked(tx, job_id)
+            if not locked.forced:
+                _check_alone(tx, state.target.document_id)
+            row = _first_message(tx, locked, message_id)
+            if state.issued is not None:
+                tx.raise_fences({state.target.document_id: state.issued})
+            generation = state.generation if row.stage == "embedding" else None
+            tx.restart_job(row, generation, blocked=blocked)
+            messages = admit(tx, [caller_id])
+            return read_job(tx, caller_id, job_id), messages
+
+        return self.store.transaction(work)
+
+    def _newest(self, wanted: JobFilter) -> Iterator[Job]:
+        """Yield all jobs that match, newest first."""
+        while page := self.store.read(partial(_find, wanted=wanted)):
+            yield from page
+            wanted = replace(wanted, before=(page[-1].created_at, page[-1].job_id))
+
+
+def _find(tx: JobsTx, wanted: JobFilter) -> list[Job]:
+    return tx.find_jobs(wanted)
+
+
+def _check_alone(tx: JobsTx, document_id: str) -> None:
+    """Refuse a retry while another job is in flight for the document; the unique index makes that safe."""
+    others = tx.jobs_in_flight([document_id])
+    if others:
+        raise _refused(
+            f"Job {others[0].job_id} is at work on this document.", "Wait for it, or cancel it first."
+        )
+
+
+def _first_message(tx: JobsTx, locked: LockedJob, message_id: str) -> OutboxRow:
+    """Return the message of the stage with which the next attempt starts."""
+    state = locked.state
+    kept = tx.kept_payloads(state.job_id)
+    # An older attempt's content must not replace a newer version of the document.
+    outdated = locked.ended_at is not None and tx.published_since(state.target.document_id, locked.ended_at)
+    stage = stage_to_resume(locked.failed_stage or "", kept, locked.error, outdated=outdated)
+    return renewed(state, stage, kept.get(stage), Renewal(message_id, state.attempt + 1, state.generation))
+
+
+def _refused(message: str, hint: str | None = None) -> CallerError:
+    return CallerError(ErrorCode.INVALID_TRANSITION, message, hint=hint)
+
+
+def _filter(ctx: CallerContext, request: RetryRequest) -> JobFilter:
+    return JobFilter(
+        caller_id=ctx.caller_id,
+        corpus_name=corpus_name(request.corpus_name) if request.corpus_name is not None else None,
+        status=JobStatus.FAILED.value,
+        failed_stage=request.failed_stage,
+        code=request.code,
+        batch_id=request.batch_id,
+        limit=request.limit + 1,
+    )

@@ -1,0 +1,1 @@
+"""The Orchestrator's tables in Postgres."""

@@ -1,0 +1,179 @@
+"""Reads of the job store on Postgres, by named statements."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from psycopg.rows import class_row, dict_row
+
+from indexmill.contracts.http_history import JobHistory
+from indexmill.contracts.job import Job, JobStatus
+from indexmill.orchestrator.adapters.postgres import rows
+from indexmill.orchestrator.admission.choose import REMEMBERED, Floor, Pace, Usage
+from indexmill.orchestrator.admission.forecast import LAST
+from indexmill.orchestrator.admission.quotas import Limits, Quota
+from indexmill.orchestrator.ports import (
+    CLAIM_S,
+    PARK_AFTER,
+    BatchLine,
+    JobFilter,
+    JobNews,
+    JobState,
+    Original,
+    OutboxRow,
+)
+from indexmill.platform.postgres.database import Connection
+from indexmill.platform.postgres.statements import load
+
+SQL: Final = load(Path(__file__).parent, {"claim_s": CLAIM_S, "park_after": PARK_AFTER})
+"""Every statement of this folder, by name."""
+_PACE_KNOWN_S: Final = 1.0
+
+
+@dataclass(slots=True)
+class PaceCache:
+    """The pace that was read last."""
+
+    pace: Pace = field(default_factory=Pace)
+    until_s: float = 0.0
+    """On the monotonic clock."""
+
+
+class PostgresReads:
+    """Reads on one connection, inside its transaction when there is one."""
+
+    def __init__(self, connection: Connection, limits: Limits, paces: PaceCache) -> None:
+        """`paces` outlives the transaction."""
+        self._connection, self._limits, self._paces = connection, limits, paces
+
+    @property
+    def limits(self) -> Limits:
+        """The configured quotas and bounds."""
+        return self._limits
+
+    def job(self, caller_id: str, job_id: str) -> Job | None:
+        """Return the caller's job."""
+        row = self._one("job", caller_id=caller_id, job_id=job_id)
+        return rows.as_job(row) if row else None
+
+    def job_events(self, caller_id: str, job_id: str, seq: int) -> JobNews | None:
+        """Return the caller's job with its events after `seq`, read by one statement."""
+        row = self._one("job_events", caller_id=caller_id, job_id=job_id, seq=seq)
+        if row is None:
+            return None
+        return JobNews(rows.as_job(row), row["newest"], [rows.as_event(event) for event in row["events"]])
+
+    def find_jobs(self, wanted: JobFilter) -> list[Job]:
+        """Return the jobs that match, newest first."""
+        at, job_id = wanted.before or (None, None)
+        found = self._all(
+            "find_jobs",
+            caller_id=wanted.caller_id,
+            corpus_name=wanted.corpus_name,
+            status=wanted.status,
+            failed_stage=wanted.failed_stage,
+            url=wanted.url,
+            code=wanted.code,
+            batch_id=wanted.batch_id,
+            created_after=wanted.created_after,
+            created_before=wanted.created_before,
+            before_at=at,
+            before_id=job_id,
+            limit=wanted.limit,
+        )
+        return [rows.as_job(row) for row in found]
+
+    def original(self, caller_id: str, job_id: str) -> Original | None:
+        """Return the caller's job with what a replay needs."""
+        row = self._one("original", caller_id=caller_id, job_id=job_id)
+        return rows.as_original(row) if row else None
+
+    def history(self, caller_id: str, job_id: str) -> JobHistory | None:
+        """Return the transitions of the caller's job; the chain is checked where it is kept."""
+        return rows.as_history(job_id, self._all("history", caller_id=caller_id, job_id=job_id))
+
+    def count_batch(self, caller_id: str, batch_id: str) -> list[BatchLine]:
+        """Count the batch's jobs by status and error code."""
+        found = self._all("count_batch", caller_id=caller_id, batch_id=batch_id)
+        return [BatchLine(JobStatus(row["status"]), row["code"], row["count"]) for row in found]
+
+    def state(self, job_id: str) -> JobState | None:
+        """Return any caller's job as decisions see it, without a lock."""
+        row = self._one("state", job_id=job_id)
+        return rows.as_state(row) if row else None
+
+    def usage(self, caller_id: str, tier: str) -> tuple[Usage, Floor, int]:
+        """Return the caller's usage, everybody's, and the caller's pending jobs; counts end at the limits."""
+        quota = self._limits.of(tier)
+        row = self._one(
+            "usage",
+            caller_id=caller_id,
+            tier=tier,
+            max_active=quota.max_active,
+            remembered=remembered(quota),
+            window=self._limits.window,
+            most=self._limits.max_pending + 1,
+        )
+        if row is None:
+            raise LookupError(tier)
+        return *rows.as_usage(row), row["pending"]
+
+    def pace(self) -> Pace:
+        """Return how fast jobs went lately, read at most once a second."""
+        now_s = time.monotonic()
+        if now_s >= self._paces.until_s:
+            row = self._one("pace", last=LAST)
+            self._paces.pace = Pace(**row) if row else Pace()
+            self._paces.until_s = now_s + _PACE_KNOWN_S
+        return self._paces.pace
+
+    def positions(self, caller_id: str, job_ids: Sequence[str]) -> dict[str, tuple[int, str]]:
+        """Return position and tier of those of the jobs that are in the caller's queue."""
+        # Many positions are one walk along the queue, one is a count.
+        name = "positions" if len(job_ids) > 1 else "position"
+        found = self._all(name, caller_id=caller_id, job_ids=list(job_ids))
+        return {row["id"]: (row["position"], row["tier"]) for row in found}
+
+    def blockers(self, job_ids: Sequence[str]) -> dict[str, list[str]]:
+        """Return, by job, the dependencies that are not done."""
+        return {row["job_id"]: row["blocked_by"] for row in self._all("blockers", job_ids=list(job_ids))}
+
+    def waiting_callers(self) -> list[str]:
+        """Return the callers with a pending job that no dependency blocks."""
+        return [row["caller_id"] for row in self._all("waiting_callers")]
+
+    def kept_payloads(self, job_id: str) -> dict[str, str]:
+        """Return the newest payload of each stage."""
+        return {row["stage"]: row["payload"] for row in self._all("kept_payloads", job_id=job_id)}
+
+    def has_message(self, job_id: str, message_id: str) -> bool:
+        """Say whether the job has that message."""
+        return self._found("has_message", job_id=job_id, message_id=message_id)
+
+    def published_since(self, document_id: str, at: datetime) -> bool:
+        """Say whether the document is published and was written to after `at`."""
+        return self._found("published_since", document_id=document_id, at=at)
+
+    def messages(self, name: str, **values: Any) -> list[OutboxRow]:
+        """Return the messages that the named statement claims."""
+        return self._connection.cursor(row_factory=class_row(OutboxRow)).execute(SQL[name], values).fetchall()
+
+    def _all(self, name: str, **values: Any) -> list[dict[str, Any]]:
+        return self._connection.cursor(row_factory=dict_row).execute(SQL[name], values).fetchall()
+
+    def _one(self, name: str, **values: Any) -> dict[str, Any] | None:
+        return self._connection.cursor(row_factory=dict_row).execute(SQL[name], values).fetchone()
+
+    def _found(self, name: str, **values: Any) -> bool:
+        row = self._one(name, **values)
+        return bool(row and row["found"])
+
+
+def remembered(quota: Quota) -> int:
+    """Return how many starts of the last hour are counted."""
+    return max(REMEMBERED, quota.max_per_hour or 0, quota.burst or 0)

@@ -1,0 +1,170 @@
+"""Who may start when. Pure: stores count, this decides.
+
+Within a caller jobs start in their turn: a point of priority is worth half a minute of waiting. Among callers
+the head of a line with the highest standing starts first, in steps; within a step that of the caller with the
+fewest jobs at work. A caller of whom nothing started for a minute goes before all others: every line moves.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, Literal
+
+from indexmill.orchestrator.admission.quotas import MULTIPLIERS, Limits, Quota
+
+Reason = Literal["quota_active", "quota_hourly", "quota_chunks", "dependency", "paused", "capacity"]
+
+MOST: Final = 200
+"""Jobs of one caller that start in one transaction."""
+REMEMBERED: Final = 15
+"""Started jobs of the last hour beyond which the usage penalty does not grow."""
+NEGLECTED: Final = timedelta(minutes=1)
+SECONDS_PER_POINT: Final = 30
+"""What a point of priority is worth within a caller, in waiting; the column `turn` says the same."""
+_STEP: Final = 20
+_TOP: Final = 100
+_MOST_PENALTY: Final = 30
+_MOST_BONUS: Final = 20
+_HOUR: Final = timedelta(hours=1)
+_MINUTE: Final = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What one caller has at work and had lately."""
+
+    caller_id: str
+    tier: str
+    active: int = 0
+    in_hour: int = 0
+    """Jobs started in the last hour, counted up to the tier's limit or `REMEMBERED`."""
+    in_minute: int = 0
+    hour_since: datetime | None = None
+    """When the first of `in_hour` started."""
+    minute_since: datetime | None = None
+    newest: datetime | None = None
+    """When a job of the caller started last, within the hour."""
+    chunks_today: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A pending job."""
+
+    job_id: str
+    priority: int
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A caller's pending jobs in their turn; the first ones at least."""
+
+    usage: Usage
+    jobs: Sequence[Candidate]
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """What all callers together have at work."""
+
+    now: datetime
+    active: int = 0
+    callers: int = 0
+    """Callers that have something at work."""
+    paused: bool = False
+    """Whether an operator holds the first stage back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast jobs went lately."""
+
+    duration_s: float | None = None
+    """From start to end; three of four jobs were faster. None when no job was done yet."""
+    abreast: float = 1.0
+    """Jobs at work together, on average over the time of each: by them the duration has to be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What starts, and who would if there were room."""
+
+    start: list[str]
+    """Job ids in the order in which they start."""
+    held: list[str]
+    """The next job of each caller whose own quota has room."""
+
+
+def choose(lines: Iterable[Line], limits: Limits, floor: Floor) -> Choice:
+    """Choose the jobs to start now."""
+    if floor.paused:
+        return Choice([], [])
+    queue = []
+    for line in lines:
+        own_room = room(line.usage, limits.of(line.usage.tier))
+        jobs = line.jobs[:own_room]
+        if jobs:
+            queue.append((_place(line.usage, jobs[0], 0, floor.now), 0, line.usage, jobs))
+    # Ids of jobs are unique, so no two places are equal and nothing behind them is compared.
+    heapq.heapify(queue)
+    start: list[str] = []
+    free = limits.window - floor.active
+    while queue and len(start) < free:
+        _, at, usage, jobs = heapq.heappop(queue)
+        start.append(jobs[at].job_id)
+        if at + 1 < len(jobs):
+            place = _place(usage, jobs[at + 1], at + 1, floor.now)
+            heapq.heappush(queue, (place, at + 1, usage, jobs))
+    return Choice(start, [jobs[at].job_id for _, at, _, jobs in queue])
+
+
+def standing(priority: int, tier: str, in_hour: int, waited: timedelta) -> int:
+    """Return a pending job's effective priority, 0 to 100, at this moment.
+
+    The tier multiplies; a job that started in the last hour costs two points, 30 at most; a minute of waiting
+    gives two back, 20 at most.
+    """
+    base = priority * MULTIPLIERS.get(tier, 1)
+    penalty = min(_MOST_PENALTY, 2 * in_hour)
+    bonus = min(_MOST_BONUS, int(2 * (waited / _MINUTE)))
+    return max(0, min(_TOP, base - penalty + bonus))
+
+
+def room(usage: Usage, quota: Quota) -> int:
+    """Return how many further jobs the caller's own quota lets start."""
+    if quota.chunks_per_day is not None and usage.chunks_today >= quota.chunks_per_day:
+        return 0
+    limited = (
+        (quota.max_active, usage.active),
+        (quota.max_per_hour, usage.in_hour),
+        (quota.burst, usage.in_minute),
+    )
+    return max(0, min((most - used for most, used in limited if most is not None), default=MOST))
+
+
+def hold(usage: Usage, quota: Quota, floor: Floor) -> tuple[Reason, datetime | None]:
+    """Return what the caller's pending jobs wait for, and until when if the clock alone decides it."""
+    if floor.paused:
+        return "paused", None
+    if quota.chunks_per_day is not None and usage.chunks_today >= quota.chunks_per_day:
+        midnight = floor.now.replace(hour=0, minute=0, second=0, microsecond=0)
+        return "quota_chunks", midnight + timedelta(days=1)
+    if quota.max_per_hour is not None and usage.in_hour >= quota.max_per_hour:
+        return "quota_hourly", (usage.hour_since or floor.now) + _HOUR
+    if quota.burst is not None and usage.in_minute >= quota.burst:
+        return "quota_hourly", (usage.minute_since or floor.now) + _MINUTE
+    if quota.max_active is not None and usage.active >= quota.max_active:
+        return "quota_active", None
+    return "capacity", None
+
+
+def _place(usage: Usage, job: Candidate, ahead: int, now: datetime) -> tuple[bool, int, int, datetime, str]:
+    """Where a job stands when `ahead` others of its line start now; the least goes first."""
+    waited = now - job.since
+    neglected = ahead == 0 and now - max(usage.newest or job.since, job.since) >= NEGLECTED
+    step = min(standing(job.priority, usage.tier, usage.in_hour + ahead, waited), _TOP - 1) // _STEP
+    return not neglected, -step, usage.active + ahead, job.since, job.job_id

@@ -1,0 +1,243 @@
+"""Submission: one job for each URL, committed with its first message."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from pydantic import BaseModel
+
+from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
+from indexmill.contracts.http_jobs import SubmitRequest, SubmitResponse
+from indexmill.contracts.identity import CallerContext, corpus_key, corpus_name, document_id
+from indexmill.contracts.messages import ScrapeTask, Target, write
+from indexmill.orchestrator.admission.admit import admit
+from indexmill.orchestrator.admission.dependencies import wait_for
+from indexmill.orchestrator.admission.forecast import expectations, last_of
+from indexmill.orchestrator.admission.quotas import admission_tier
+from indexmill.orchestrator.job_store import JobStore, JobsTx
+from indexmill.orchestrator.pipeline import FIRST
+from indexmill.orchestrator.ports import NewJob, OutboxRow
+from indexmill.orchestrator.relay import Sender
+from indexmill.platform.ids import new_id
+from indexmill.platform.security.urls import AllowedHosts, canonical_url
+
+_KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
+_INSERTS: Final = 3
+"""Tries to insert a job while others of its document end at just that moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """Result of a submit for one URL."""
+
+    job_id: str
+    deduplicated: bool = False
+    """Whether this is a job that was in flight for the document before."""
+    expected_by: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """Fields that the jobs of one request share."""
+
+    caller_id: str
+    corpus: str
+    batch_id: str | None
+    request_id: str | None
+    request: SubmitRequest
+    tier: str
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitJobs:
+    """The submit use case."""
+
+    store: JobStore
+    relay: Sender
+    allowed_private_hosts: AllowedHosts = frozenset()
+    make_id: Callable[[], str] = new_id
+
+    def __call__(
+        self,
+        ctx: CallerContext,
+        request: SubmitRequest,
+        request_id: str,
+        idempotency_key: str | None = None,
+    ) -> SubmitResponse:
+        """Accept the request's URLs; when this returns, every job is committed with its first message.
+
+        The same request under the same `idempotency_key` within a day gets the first one's answer.
+        Raises CallerError for a bad corpus name, URL, dependency or key, and then accepts none of them.
+        """
+        key = _checked_key(idempotency_key) if idempotency_key is not None else None
+        urls = [request.url] if request.url is not None else list(request.urls or ())
+        batch_id = self.make_id() if request.urls is not None else None
+        corpus, tier = corpus_name(request.corpus_name), admission_tier(ctx)
+        shared = _Shared(ctx.caller_id, corpus, batch_id, request_id or None, request, tier)
+        # Of jobs with equal priority the one with the lesser id starts first: the one that was named first.
+        ids = sorted(self.make_id() for _ in urls)
+        jobs = [self._new_job(shared, ids[position], url, position) for position, url in enumerate(urls)]
+
+        def work(tx: JobsTx) -> tuple[SubmitResponse, list[OutboxRow]]:
+            if key is not None and not tx.take_key(ctx.caller_id, key, _digest(request)):
+                return _kept_answer(tx, ctx.caller_id, key, _digest(request)), []
+            response = _response(accept_jobs(tx, jobs), batch_id)
+            if key is not None:
+                tx.keep_answer(ctx.caller_id, key, response.model_dump_json())
+            return response, admit(tx, [ctx.caller_id])
+
+        response, messages = self.store.transaction(work)
+        self.relay.send(messages)
+        return response
+
+    def _new_job(self, shared: _Shared, job_id: str, url: str, position: int) -> NewJob:
+        request = shared.request
+        canonical = self._canonical(url, f"body.urls.{position}" if shared.batch_id else "body.url")
+        key = corpus_key(shared.caller_id, shared.corpus)
+        message_id = self.make_id()
+        target = Target(
+            caller_id=shared.caller_id,
+            corpus_name=shared.corpus,
+            corpus_key=key,
+            document_id=document_id(key, canonical),
+            url=canonical,
+        )
+        task = ScrapeTask(message_id=message_id, job_id=job_id, url=canonical, request_id=shared.request_id)
+        return NewJob(
+            job_id,
+            target,
+            url,
+            shared.batch_id,
+            OutboxRow(message_id, job_id, 1, FIRST, "queue", write(task), caller_id=shared.caller_id),
+            tier=shared.tier,
+            job_type=request.job_type,
+            priority=request.priority,
+            forced=request.force,
+            payload_digest=_payload_digest(request, shared.corpus, canonical),
+            depends_on=tuple(dict.fromkeys(request.depends_on)),
+        )
+
+    def _canonical(self, url: str, field: str) -> str:
+        try:
+            return canonical_url(url, allowed_hosts=self.allowed_private_hosts)
+        except CallerError as error:
+            error.field = field
+            raise
+
+
+def accept_jobs(tx: JobsTx, jobs: Sequence[NewJob]) -> list[Accepted]:
+    """Insert pending jobs of one caller and corpus; return the result for each, in order.
+
+    A job whose document another one is in flight for becomes that one, unless it is forced. Raises
+    CallerError: quota_exceeded for too many pending jobs, validation_error for a wrong dependency.
+    """
+    caller_id, depends_on = jobs[0].target.caller_id, jobs[0].depends_on
+    usage, everybody, pending = tx.usage(caller_id, jobs[0].tier)
+    expected = expectations(pending, jobs, usage, tx.limits, everybody, tx.pace())
+    accepted, inserted = _insert(tx, jobs, expected)
+    if depends_on:
+        wait_for(tx, caller_id, inserted, depends_on)
+    return accepted
+
+
+def _insert(
+    tx: JobsTx, jobs: Sequence[NewJob], expected: Mapping[str, datetime | None]
+) -> tuple[list[Accepted], list[str]]:
+    """Return the result for each job, and the ids of those that were inserted."""
+    found: dict[str, Accepted] = {}
+    inserted: list[str] = []
+    for _ in range(_INSERTS):
+        left = [job for job in jobs if job.job_id not in found]
+        if not left:
+            break
+        new = tx.insert_jobs(left, expected)
+        inserted += new
+        found |= {job_id: Accepted(job_id, expected_by=expected[job_id]) for job_id in new}
+        # What is not found now was in flight when we inserted and has ended since: it is inserted next time.
+        found |= _duplicates(tx, [job for job in left if job.job_id not in new])
+    if any(job.job_id not in found for job in jobs):
+        raise TransientError(
+            ErrorCode.DATABASE_UNAVAILABLE, "The jobs of these documents change too fast.", retry_after=1
+        )
+    return [found[job.job_id] for job in jobs], inserted
+
+
+def _duplicates(tx: JobsTx, refused: Sequence[NewJob]) -> dict[str, Accepted]:
+    """Return the jobs in flight for the refused ones' documents, by the refused one's id."""
+    if not refused:
+        return {}
+    own = {job.job_id for job in refused}
+    by_document: dict[str, Accepted] = {}
+    found: dict[str, Accepted] = {}
+    for job in tx.jobs_in_flight([job.target.document_id for job in refused], list(own)):
+        # A job of its own was inserted by a commit whose answer was lost.
+        known = Accepted(job.job_id, job.job_id not in own, job.expected_by)
+        if job.job_id in own:
+            found[job.job_id] = known
+        else:
+            by_document[job.document_id] = known
+    for new in refused:
+        if new.job_id not in found and new.target.document_id in by_document:
+            found[new.job_id] = by_document[new.target.document_id]
+    return found
+
+
+def _kept_answer(tx: JobsTx, caller_id: str, key: str, digest: str) -> SubmitResponse:
+    """Return the first answer under the key; raises CallerError(idempotency_conflict) for another request."""
+    kept = tx.kept_answer(caller_id, key)
+    if kept is None or kept[0] != digest:
+        raise CallerError(
+            ErrorCode.IDEMPOTENCY_CONFLICT,
+            "This Idempotency-Key was used for another request within the last 24 hours.",
+            hint="Send the same body, or another key.",
+        )
+    return SubmitResponse.model_validate_json(kept[1])
+
+
+def _response(accepted: Sequence[Accepted], batch_id: str | None) -> SubmitResponse:
+    ids = [one.job_id for one in accepted]
+    known = list(dict.fromkeys(one.job_id for one in accepted if one.deduplicated))
+    return SubmitResponse(
+        job_id=ids[0],
+        url_count=len(ids),
+        job_ids=ids if batch_id else None,
+        batch_id=batch_id,
+        deduplicated=bool(known),
+        deduplicated_job_ids=known if batch_id else None,
+        expected_by=last_of(one.expected_by for one in accepted),
+    )
+
+
+def _checked_key(key: str) -> str:
+    """Return `key`; raises CallerError(invalid_header) unless it is 1 to 255 visible ASCII characters."""
+    if _KEY.fullmatch(key) is None:
+        raise CallerError(
+            ErrorCode.INVALID_HEADER,
+            "Idempotency-Key has 1 to 255 visible ASCII characters.",
+            field="header.Idempotency-Key",
+        )
+    return key
+
+
+def _digest(request: BaseModel) -> str:
+    """Return the digest of the request's content, independent of its formatting."""
+    return hashlib.sha256(request.model_dump_json().encode()).hexdigest()
+
+
+def _payload_digest(request: SubmitRequest, corpus: str, canonical: str) -> str:
+    """Return the digest of one job's request, as canonical JSON."""
+    payload = {
+        "job_type": request.job_type,
+        "url": canonical,
+        "corpus_name": corpus,
+        "priority": request.priority,
+        "depends_on": sorted(set(request.depends_on)),
+    }
+    text = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,377 @@
+"""JobStore in memory: one dict per table and row, keyed by the columns of Postgres.
+
+It is for the use cases that bring a job through the pipeline, thousands of times. Idempotency keys,
+dependencies, lists, batches, and quotas by time are left out: what needs them runs on Postgres, and a row
+operation that is not here raises AttributeError. Docstrings are the port's.
+"""
+# ruff: noqa: D102
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final, cast
+
+from indexmill.contracts.job import Job, JobError, JobStatus
+from indexmill.contracts.messages import Retrying, Target
+from indexmill.orchestrator.adapters.postgres import rows
+from indexmill.orchestrator.admission.choose import (
+    SECONDS_PER_POINT,
+    Candidate,
+    Floor,
+    Line,
+    Pace,
+    Usage,
+)
+from indexmill.orchestrator.admission.quotas import Limits
+from indexmill.orchestrator.job_store import JobsTx, T
+from indexmill.orchestrator.pipeline import BY_NAME, FIRST
+from indexmill.orchestrator.ports import (
+    CLAIM_S,
+    LEFT_AFTER,
+    PARK_AFTER,
+    DeadLetter,
+    InFlight,
+    JobNews,
+    JobState,
+    JobUpdate,
+    LockedJob,
+    NewJob,
+    Original,
+    OutboxRow,
+    Transition,
+)
+from indexmill.platform.time.clock import Clock
+
+Row = dict[str, Any]
+
+_CLAIM: Final = timedelta(seconds=CLAIM_S)
+_AFTER_FAILURE: Final = timedelta(seconds=10)
+_ENDED: Final = ("done", "failed")
+_MESSAGE: Final = ("id", "job_id", "attempt", "stage", "kind", "payload", "tries", "caller_id")
+_NO_RETRY: Final[Row] = {"tries": 0, "next_retry_at": None, "retry_cause": None}
+_NEW: Final[Row] = {
+    **dict.fromkeys(
+        ("failed_stage", "error", "title", "chunk_count", "generation", "raw_ref", "determinism")
+    ),
+    **dict.fromkeys(("resume_stage", "blocked_by", "admitted_at", "ended_at")),
+    **_NO_RETRY,
+    "status": "pending",
+    "attempt": 1,
+    "has_dependents": False,
+}
+
+
+@dataclass
+class InMemoryJobs:
+    """Tables, and the transactions over them."""
+
+    clock: Clock
+    limits: Limits = field(default_factory=Limits)
+    jobs: dict[str, Row] = field(default_factory=dict)
+    outbox: dict[str, Row] = field(default_factory=dict)
+    job_history: dict[int, Row] = field(default_factory=dict)
+    """By `seq`."""
+    inbox: dict[str, Row] = field(default_factory=dict)
+    documents: dict[str, Row] = field(default_factory=dict)
+    pauses: dict[str, str] = field(default_factory=dict)
+    """Reason by stage."""
+    letters: list[DeadLetter] = field(default_factory=list)
+    _generation: int = 0
+
+    def transaction(self, work: Callable[[JobsTx], T]) -> T:
+        """Run `work`; the tables are as before when it raises."""
+        tables = ("jobs", "outbox", "job_history", "inbox", "documents")
+        before = {name: {key: dict(row) for key, row in getattr(self, name).items()} for name in tables}
+        try:
+            return work(cast("JobsTx", self))
+        except BaseException:
+            vars(self).update(before)
+            raise
+
+    def read(self, work: Callable[[JobsTx], T]) -> T:
+        """Run reads."""
+        return work(cast("JobsTx", self))
+
+    # A submit
+
+    def insert_jobs(self, jobs: Sequence[NewJob], expected: Mapping[str, datetime | None]) -> set[str]:
+        inserted = set()
+        for new in jobs:
+            if new.job_id in self.jobs or (not new.forced and self.jobs_in_flight([new.target.document_id])):
+                continue
+            now, target = self.clock.now(), new.target
+            columns = ("batch_id", "tier", "job_type", "priority", "forced", "payload_digest", "replay_of")
+            row = self.jobs[new.job_id] = {
+                **_NEW,
+                **target.model_dump(exclude={"url"}),
+                **{name: getattr(new, name) for name in columns},
+                **{"id": new.job_id, "url": new.submitted_url, "canonical_url": target.url},
+                **{"created_at": now, "updated_at": now, "expected_by": expected[new.job_id]},
+            }
+            self._note(row, None)
+            self._keep(new.first, claimed_until=None)
+            inserted.add(new.job_id)
+        return inserted
+
+    def jobs_in_flight(self, document_ids: Sequence[str], job_ids: Sequence[str] = ()) -> list[InFlight]:
+        return [
+            InFlight(row["document_id"], row["id"], JobStatus(row["status"]), row["expected_by"])
+            for row in self.jobs.values()
+            if row["document_id"] in document_ids
+            and (row["id"] in job_ids or (row["status"] not in _ENDED and not row["forced"]))
+        ]
+
+    def unmet_dependencies(self, job_id: str) -> dict[str, JobStatus]:
+        return {}
+
+    # Admission
+
+    def usage(self, caller_id: str, tier: str) -> tuple[Usage, Floor, int]:
+        active = [row["caller_id"] for row in self.jobs.values() if row["status"] in BY_NAME]
+        pending = [r for r in self.jobs.values() if (r["caller_id"], r["status"]) == (caller_id, "pending")]
+        paused = not self.pauses.keys().isdisjoint(("*", FIRST))
+        everybody = Floor(self.clock.now(), len(active), len(set(active)), paused)
+        return Usage(caller_id, tier, active=active.count(caller_id)), everybody, len(pending)
+
+    def pace(self) -> Pace:
+        return Pace()
+
+    def queues_to_admit(self, callers: Sequence[str], done: Sequence[str]) -> tuple[list[Line], Floor] | None:
+        queues = []
+        for caller_id in self.waiting_callers():
+            own = self._queue(caller_id)
+            usage, everybody, _ = self.usage(caller_id, own[-1]["tier"])
+            jobs = [Candidate(row["id"], row["priority"], row["created_at"]) for row in own]
+            queues.append(Line(usage, jobs))
+        return (queues, everybody) if queues else None
+
+    def start_jobs(self, job_ids: Sequence[str]) -> list[OutboxRow]:
+        started = []
+        for job_id in job_ids:
+            row, now = self.jobs[job_id], self.clock.now()
+            self._move(row, row["resume_stage"] or FIRST, admitted_at=now, blocked_by=None)
+            held = [
+                each for each in self.outbox.values() if _keeps(each, row) and each["claimed_until"] is None
+            ]
+            started += self._claimed(held)
+        return started
+
+    def waiting_callers(self) -> list[str]:
+        return sorted({row["caller_id"] for row in self.jobs.values() if _in_queue(row)})
+
+    # Reads
+
+    def job(self, caller_id: str, job_id: str) -> Job | None:
+        return rows.as_job(self.jobs[job_id]) if self._own(caller_id, job_id) else None
+
+    def job_events(self, caller_id: str, job_id: str, seq: int) -> JobNews | None:
+        job = self.job(caller_id, job_id)
+        own = [row for row in self.job_history.values() if row["job_id"] == job_id]
+        events = [rows.as_event(row) for row in own if row["seq"] > seq]
+        return JobNews(job, own[-1]["seq"], events) if job else None
+
+    def original(self, caller_id: str, job_id: str) -> Original | None:
+        return rows.as_original(self.jobs[job_id]) if self._own(caller_id, job_id) else None
+
+    def state(self, job_id: str) -> JobState | None:
+        row = self.jobs.get(job_id)
+        return rows.as_state({**row, "next_generation": 0}) if row else None
+
+    # Job actions
+
+    def lock_job(self, caller_id: str, job_id: str) -> LockedJob | None:
+        return rows.as_locked_job(self._locked(job_id)) if self._own(caller_id, job_id) else None
+
+    def cancel_job(self, job_id: str, from_status: JobStatus, error: JobError) -> None:
+        self._fail(self.jobs[job_id], error)
+
+    def has_message(self, job_id: str, message_id: str) -> bool:
+        return message_id in self.outbox
+
+    def published_since(self, document_id: str, at: datetime) -> bool:
+        row = self.documents.get(document_id)
+        return row is not None and row["published"] is not None and row["updated_at"] > at
+
+    def kept_payloads(self, job_id: str) -> dict[str, str]:
+        return {row["stage"]: row["payload"] for row in self.outbox.values() if row["job_id"] == job_id}
+
+    def restart_job(self, row: OutboxRow, generation: int | None, *, blocked: bool) -> None:
+        job = self.jobs[row.job_id]
+        job["generation"] = generation or job["generation"]
+        self._park(row.job_id)
+        self._keep(row, claimed_until=None)
+        cleared = dict.fromkeys(("failed_stage", "error", "admitted_at", "ended_at", "expected_by"))
+        columns = {"resume_stage": row.stage, "blocked_by": "dependency" if blocked else None}
+        self._move(job, "pending", attempt=row.attempt, **cleared, **columns, **_NO_RETRY)
+
+    # Results
+
+    def lock_jobs(self, job_ids: Sequence[str]) -> dict[str, JobState]:
+        return {each: rows.as_state(self._locked(each)) for each in job_ids if each in self.jobs}
+
+    def receive(self, message_ids: Sequence[str]) -> set[str]:
+        new = set(message_ids) - self.inbox.keys()
+        self.inbox |= {each: {} for each in new}
+        return new
+
+    def forget(self, message_ids: Sequence[str]) -> None:
+        for each in message_ids:
+            self.inbox.pop(each, None)
+
+    def save_results(self, updates: Sequence[JobUpdate], transitions: Sequence[Transition]) -> None:
+        for each in transitions:
+            row = self.jobs[each.job_id]
+            columns = {"status": each.to_status.value, "error": self._timed(each.error)}
+            self._note({**row, **columns}, each.from_status.value)
+            for message in each.outbox:
+                self._keep(message, claimed_until=self.clock.now() + _CLAIM)
+        for update in updates:
+            row, now, error = self.jobs[update.job_id], self.clock.now(), self._timed(update.error)
+            stage = update.error.stage if update.error else None
+            kept: Row = {name: getattr(update, name) for name in ("title", "chunk_count", "generation")}
+            kept["raw_ref"] = update.stored.model_dump(mode="json") if update.stored else None
+            row.update({name: value for name, value in kept.items() if value is not None}, **_NO_RETRY)
+            row.update(status=update.status.value, error=error, failed_stage=stage)
+            row.update(updated_at=now, ended_at=now if update.status.terminal else None)
+            row["determinism"] = {**(row["determinism"] or {}), **update.facts}
+
+    def save_retries(self, notes: Mapping[str, Retrying]) -> None:
+        for job_id, note in notes.items():
+            now, wait_s = self.clock.now(), note.retry_in_s
+            again = note.next_retry_at if wait_s is None else now + timedelta(seconds=wait_s)
+            self.jobs[job_id].update(tries=note.tries, next_retry_at=again, updated_at=now)
+
+    def redispatch(self, row: OutboxRow, generation: int) -> None:
+        self._keep(row, claimed_until=self.clock.now() + _CLAIM)
+        self.jobs[row.job_id].update(generation=generation, updated_at=self.clock.now())
+
+    def lock_documents(self, targets: Sequence[Target]) -> dict[str, int | None]:
+        return {each.document_id: self.document(each.document_id)["published"] for each in targets}
+
+    def raise_fences(self, generations: Mapping[str, int]) -> None:
+        for document_id, generation in generations.items():
+            row = self.document(document_id)
+            row["min_generation"] = max(row["min_generation"], generation + 1)
+
+    # The outbox
+
+    def claim(self, limit: int) -> list[OutboxRow]:
+        now = self.clock.now()
+        free = [
+            r for r in self.outbox.values() if _unsent(r) and r["claimed_until"] and r["claimed_until"] <= now
+        ]
+        return self._claimed(free[:limit])
+
+    def take_over(self, ids: Sequence[str]) -> list[OutboxRow]:
+        return self._claimed([row for row in self._dispatchable() if row["id"] in ids])
+
+    def left_behind(self, job_ids: Sequence[str]) -> list[OutboxRow]:
+        before = self.clock.now() + _CLAIM - LEFT_AFTER
+        theirs = [row for row in self._dispatchable() if row["job_id"] in job_ids and not row["last_error"]]
+        return self._claimed([row for row in theirs if row["claimed_until"] < before])
+
+    def mark_sent(self, ids: Sequence[str]) -> None:
+        for each in ids:
+            self.outbox[each]["sent_at"] = self.clock.now()
+
+    def mark_failed(self, ids: Sequence[str], error: str, *, away: bool = False) -> None:
+        for row in (self.outbox[each] for each in ids):
+            now, job = self.clock.now(), self.jobs[row["job_id"]]
+            row.update(tries=row["tries"] + (not away), last_error=error, claimed_until=now + _AFTER_FAILURE)
+            row["parked_at"] = now if row["tries"] >= PARK_AFTER and row["kind"] == "queue" else None
+            if row["kind"] == "call" and _keeps(row, job):
+                job.update(tries=row["tries"], next_retry_at=row["claimed_until"], updated_at=now)
+
+    def record_dead_letter(self, letter: DeadLetter) -> None:
+        known = {(kept.queue, kept.source_id) for kept in self.letters if kept.source_id is not None}
+        if (letter.queue, letter.source_id) not in known:
+            self.letters.append(letter)
+
+    # Rows
+
+    def document(self, document_id: str) -> Row:
+        """Return the catalogue's row of a document, which is made when there is none."""
+        new = {"published": None, "min_generation": 0, "updated_at": None}
+        return self.documents.setdefault(document_id, new)
+
+    def _own(self, caller_id: str, job_id: str) -> bool:
+        return job_id in self.jobs and self.jobs[job_id]["caller_id"] == caller_id
+
+    def _locked(self, job_id: str) -> Row:
+        self._generation += 1
+        return {**self.jobs[job_id], "next_generation": self._generation}
+
+    def _queue(self, caller_id: str) -> list[Row]:
+        own = (row for row in self.jobs.values() if row["caller_id"] == caller_id and _in_queue(row))
+        return sorted(own, key=lambda row: (_turn(row), row["id"]))
+
+    def _timed(self, error: JobError | None) -> Row | None:
+        at = {"at": self.clock.now().isoformat()}
+        return {**error.model_dump(mode="json", exclude_none=True), **at} if error else None
+
+    def _note(self, job: Row, before: str | None) -> None:
+        row = {
+            "job_id": job["id"],
+            "attempt": job["attempt"],
+            "from_status": before,
+            "to_status": job["status"],
+        }
+        seq = len(self.job_history) + 1
+        self.job_history[seq] = {
+            **row,
+            "seq": seq,
+            "detail": job["error"],
+            "at": self.clock.now().isoformat(),
+        }
+
+    def _move(self, job: Row, to: str, **columns: Any) -> None:
+        before = job["status"]
+        job.update(status=to, updated_at=self.clock.now(), **columns)
+        self._note(job, before)
+
+    def _fail(self, job: Row, error: JobError) -> None:
+        self._park(job["id"])
+        columns = {"error": error.model_dump(mode="json", exclude_none=True), "failed_stage": error.stage}
+        self._move(job, "failed", ended_at=self.clock.now(), blocked_by=None, **columns, **_NO_RETRY)
+
+    def _keep(self, row: OutboxRow, *, claimed_until: datetime | None) -> None:
+        """Keep a message; None: it waits for its job's admission."""
+        states = dict.fromkeys(("sent_at", "parked_at", "last_error"))
+        columns = {name: getattr(row, name) for name in _MESSAGE}
+        columns["caller_id"] = self.jobs[row.job_id]["caller_id"]
+        self.outbox[row.id] = {**columns, **states, "rescues": 0, "claimed_until": claimed_until}
+
+    def _park(self, job_id: str) -> None:
+        for row in self.outbox.values():
+            if row["job_id"] == job_id and _unsent(row):
+                row["parked_at"] = self.clock.now()
+
+    def _awaiting(self) -> list[Row]:
+        return [row for row in self.outbox.values() if row["claimed_until"] is None]
+
+    def _dispatchable(self) -> list[Row]:
+        return [row for row in self.outbox.values() if _unsent(row) and row["claimed_until"] is not None]
+
+    def _claimed(self, messages: Sequence[Row]) -> list[OutboxRow]:
+        for row in messages:
+            row["claimed_until"] = self.clock.now() + _CLAIM
+        return [OutboxRow(**{name: row[name] for name in _MESSAGE}) for row in messages]
+
+
+def _unsent(row: Row) -> bool:
+    return row["sent_at"] is None and row["parked_at"] is None
+
+
+def _keeps(row: Row, job: Row) -> bool:
+    """Say whether a message is that of the job's current stage and attempt."""
+    return (row["job_id"], row["stage"], row["attempt"]) == (job["id"], job["status"], job["attempt"])
+
+
+def _in_queue(job: Row) -> bool:
+    return bool(job["status"] == "pending" and job["blocked_by"] != "dependency")
+
+
+def _turn(job: Row) -> float:
+    return float(job["created_at"].timestamp() - SECONDS_PER_POINT * job["priority"])
