@@ -1,4 +1,4 @@
-"""What no file of this repository says or does."""
+"""Text and calls that no file of this repository contains."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CLOCKS = ("platform/time/clock.py", "client.py")
 
 
 def occurrences(patterns: list[str]) -> list[str]:
-    """Return where one of the `patterns` stands: file, line and what was found."""
+    """Return each match of one of the `patterns`: file, line and text."""
     pattern = re.compile("|".join(patterns))
     return [
         f"{inside(path)}:{number}: {match[0]}"

@@ -1,7 +1,7 @@
 """While a deployment is under way old code meets new messages, and new code old ones: both are read.
 
 `messages/before.json` is how the release before wrote its messages and what it made of those it got. It is
-written anew with each release: `WRITE_MESSAGES=1 .venv/bin/python -m pytest tests/contract -k old_and_new`.
+written again with each release: `WRITE_MESSAGES=1 .venv/bin/python -m pytest tests/contract -k old_and_new`.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _within(part: Any, whole: Any) -> bool:
 
 def _with_additions(value: Any) -> Any:
     if isinstance(value, dict):
-        # How text is split is a request's too, and a request is refused for what nobody knows.
+        # Chunk settings are also part of a request, and a request is refused for unknown fields.
         more = {} if "overlap_tokens" in value else {"later": {"code": ["knows", 1]}}
         return {**{key: _with_additions(each) for key, each in value.items()}, **more}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""What is tested is what ships: one version of a package in the layers, the sets and this environment."""
+"""The tested packages are the shipped ones: one version in the layers, the sets and this environment."""
 
 from __future__ import annotations
 

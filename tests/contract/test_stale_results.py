@@ -1,4 +1,4 @@
-"""What is reported for an attempt that is over changes nothing of the one after it."""
+"""Results of an earlier attempt change nothing of the current one."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def test_every_function_with_settings_is_in_the_template() -> None:
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: settings.function)
 def test_the_template_sets_what_the_settings_read(settings: type[FunctionSettings]) -> None:
-    """Required fields are set, nothing is set that nobody reads, and no literal of a secret is set."""
+    """Required fields are set, nothing is set that is not read, and no literal of a secret is set."""
     names = set(variables(settings.function)) - FOREIGN
     fields = {name.upper(): field for name, field in settings.model_fields.items()}
     assert names <= set(fields)

@@ -1,4 +1,4 @@
-"""What every vector index promises: the same cases over the twin in memory and over a real Postgres."""
+"""Conformance of every vector index: the same cases over the twin in memory and over a real Postgres."""
 
 from __future__ import annotations
 

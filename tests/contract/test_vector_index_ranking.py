@@ -1,4 +1,4 @@
-"""How every vector index ranks: the same cases over the twin in memory and over a real Postgres."""
+"""Ranking of every vector index: the same cases over the twin in memory and over a real Postgres."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def stack() -> Iterator[RunningStack]:
 
 @pytest.fixture(scope="session")
 def rough_stack() -> Iterator[RunningStack]:
-    """Yield a stack beside it: short of time, and things are broken on it; each test mends its own."""
+    """Yield a second stack with short time limits; tests inject faults into it and remove their own."""
     with running_stack("IntegrationTimeoutSeconds=3") as running:
         yield running
 

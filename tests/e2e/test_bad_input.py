@@ -27,7 +27,7 @@ EVERY = pytest.mark.parametrize("path", BODIES)
 
 @pytest.fixture(scope="module")
 def caller(ops: httpx.Client) -> httpx.Client:
-    """Return an internal caller: nobody gets further, so every check is reached."""
+    """Return an internal caller: no other is allowed more, so every check is reached."""
     return ops
 
 
@@ -38,7 +38,7 @@ def test_every_endpoint_with_a_body_is_here() -> None:
 
 
 def with_member(path: str, member: str) -> bytes:
-    """Return the endpoint's sound body with one more member, as it stands."""
+    """Return the endpoint's valid body with one more member, verbatim."""
     return f"{json.dumps(BODIES[path])[:-1]}, {member}}}".encode()
 
 

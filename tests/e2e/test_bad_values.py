@@ -24,7 +24,7 @@ CHUNK, EMBED, EMBED_LATER, SEARCH = (
 
 @pytest.fixture(scope="module")
 def caller(ops: httpx.Client) -> httpx.Client:
-    """Return an internal caller: nobody gets further, so every check is reached."""
+    """Return an internal caller: no other is allowed more, so every check is reached."""
     return ops
 
 

@@ -27,7 +27,7 @@ ADDRESSES = ("gateway", "control", "site", "membership", "embeddings", "database
 
 @pytest.fixture
 def open_path() -> Iterator[Path]:
-    """Yield a folder that others may enter: the database server may run as somebody else."""
+    """Yield a folder that others may enter: the database server may run as another user."""
     with open_folder() as opened:
         yield opened
 

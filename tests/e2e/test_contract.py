@@ -1,4 +1,4 @@
-"""The API that MLWorkbench was written against, field by field, and what stands beside it by now."""
+"""The API that MLWorkbench was written against, field by field, and what was added to it since."""
 
 from __future__ import annotations
 

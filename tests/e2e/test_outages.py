@@ -1,4 +1,4 @@
-"""What breaks comes back, and nothing that was accepted is lost."""
+"""Killed parts are restarted, and no accepted job is lost."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def rough_client(rough_stack: RunningStack) -> Iterator[Client]:
 
 
 def accepted(caller: httpx.Client, url: str) -> str | None:
-    """Return the id of a submitted job, None while the service says that it is away."""
+    """Return the id of a submitted job, None while the service answers that it is unavailable."""
     answer = caller.post("/orchestrator/jobs", json={"url": url, "corpus_name": CORPUS})
     assert answer.status_code in (202, 503), answer.text
     assert openapi.problems("/orchestrator/jobs", answer) == []
@@ -55,7 +55,7 @@ def kill(stack: RunningStack, service: str) -> None:
 
 
 def swept(stack: RunningStack, client: Client, job_id: str) -> Job | None:
-    """Return the job if it ends. Whether a breaker opened is chance; then the next sweep lets work go on."""
+    """Return the job if it ends. A breaker may have opened by chance; then the next sweep resumes work."""
     stack.disturb("OrchestratorSweeperEveryMinute", fire=True)
     try:
         return client.wait([job_id], 5)[0]

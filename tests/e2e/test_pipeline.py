@@ -30,7 +30,7 @@ UNHAPPY = {
 
 @pytest.fixture(scope="module")
 def other(stack: RunningStack) -> Iterator[Client]:
-    """Yield somebody else."""
+    """Yield another caller's client."""
     with stack.second_client() as opened:
         yield opened
 

@@ -1,4 +1,4 @@
-"""The built template runs in an emulator that nobody here wrote, by that emulator's own means.
+"""The built template runs in an emulator that this project did not write, with that emulator's own functions.
 
 `sam deploy` puts it into the stock MiniStack, whose Lambda, queues, event source mappings, REST API with its
 authorizer, Secrets Manager, S3 and DynamoDB then do everything that AWS's do. What is not as on AWS, and
@@ -9,8 +9,8 @@ nothing else:
 2. The layers are built for this machine.
 3. The bootstrap puts the layers on the path: MiniStack gives a custom runtime none. They are the archives
    that were deployed, fetched from MiniStack by the API. There being no /opt, TokenizerFile says where it is.
-4. Each event source mapping is told its own MaximumConcurrency again: MiniStack keeps a number that comes
-   from a parameter as text, and its poller then compares a number with a text, for ever, for all queues.
+4. The MaximumConcurrency of each event source mapping is set again: MiniStack keeps a number that comes
+   from a parameter as text, and its poller then fails comparing a number with a text, for all queues.
 
 Postgres, the embedding endpoint, Membership and the site are outside, as for AWS, and named by parameters.
 """

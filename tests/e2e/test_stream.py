@@ -28,7 +28,7 @@ LONG_TEXT = "\n\n".join(f"# Part {at}\n\n" + "a b " * 100 for at in range(560))
 
 @pytest.fixture(scope="module")
 def done(stack: RunningStack, client: Client) -> Job:
-    """Return a job that is over."""
+    """Return a job that has ended."""
     return index(client, f"{stack.site}/collections/telescopes.html", CORPUS)
 
 
@@ -103,7 +103,7 @@ def test_a_client_sees_every_step_of_a_job_once(stack: RunningStack, client: Cli
 
 @pytest.mark.fault("F72")
 def test_neither_a_poller_nor_a_stream_sees_a_job_go_back(stack: RunningStack, client: Client) -> None:
-    """F72, with both looking at the same jobs: what a stream told, no later GET takes back."""
+    """F72, with both reading the same jobs: no GET shows an earlier status than the stream did before."""
     paths = (
         "/handbook.html",
         "/notes/winter-log.txt",

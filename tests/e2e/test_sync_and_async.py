@@ -1,4 +1,4 @@
-"""Each service alone: while the caller waits, or queued; and who is told of the result."""
+"""Each service alone: synchronous, or queued; and which job gets the result."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OF_ONE_JOB = 2
 """Messages in the callback queue for one job: scraped, embedded."""
 
 
-# Pages of these jobs report late, so whoever counts reports comes first; and each keeps a worker busy.
+# Pages of these jobs are slow, so the test that counts results runs before them; each keeps a worker busy.
 @pytest.fixture
 def scraping(stack: RunningStack, client: Client) -> Job:
     """Return a job that stays in its first stage for some seconds; a worker has its page alone."""

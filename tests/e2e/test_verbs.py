@@ -1,4 +1,4 @@
-"""What callers do with their own jobs, on a running stack."""
+"""Job actions of callers, on a running stack."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAGE = "/workshops/bindery.html"
 
 
 def slow(stack: RunningStack, seconds: int = 2) -> str:
-    """Return the URL of a page that takes its time and that nobody else has."""
+    """Return the URL of a slow page that no other test has."""
     return f"{stack.site}/slow?seconds={seconds}&id={uuid.uuid4()}"
 
 

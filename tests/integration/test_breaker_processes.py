@@ -16,7 +16,7 @@ from tests.support.state_table import dynamodb, new_table
 pytestmark = pytest.mark.integration
 
 RACERS = 4
-# Does what it reads, a line at a time, and says what came of it. Its clock moves when it is told to.
+# Executes the commands that it reads, a line each, and prints the outcome. A command advances its clock.
 PROGRAM = """
 import sys
 
@@ -107,7 +107,7 @@ def processes(ministack: MiniStack) -> Iterator[list[Process]]:
 
 
 def at_once(processes: list[Process], how: str) -> list[str]:
-    """Return the answers to what all are told in one moment, each its own first one."""
+    """Return the answers to one command sent to all at once, each process's first one."""
     for each in processes:
         each.tell(how)
     with ThreadPoolExecutor(len(processes)) as pool:
@@ -139,7 +139,7 @@ def test_of_all_that_would_probe_at_once_one_does(processes: list[Process]) -> N
     open_it(processes[0])
     for _ in range(3):
         for each in processes:
-            # By then nobody relies any more on what it saw last.
+            # By then no process relies any more on the state it read last.
             each.tell(61)
         told = at_once(processes, "hold")
         assert sorted(told) == ["holds", *["open 5"] * (RACERS - 1)]

@@ -1,4 +1,4 @@
-"""What two requests do to one job at the same moment, on a real Postgres."""
+"""Concurrent requests for one job, on a real Postgres."""
 
 from __future__ import annotations
 

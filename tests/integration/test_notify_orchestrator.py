@@ -1,4 +1,4 @@
-"""Reports over HTTP: tried again, told once, and left in the queue when nobody answers."""
+"""Results over HTTP: retried, counted once, and sent to the queue when no answer comes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.integration
 
 @dataclass
 class Orchestrator:
-    """A server that answers what it is told to answer, the last answer for ever."""
+    """A server with configured answers, the last of them repeatedly."""
 
     answers: list[tuple[int, dict[str, str]]] = field(default_factory=lambda: [(200, {})])
     asked: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)

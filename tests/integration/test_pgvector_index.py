@@ -1,4 +1,4 @@
-"""What only a real Postgres can show: writers at once, a crash, exact clean-up, the approximate index."""
+"""Behaviour of a real Postgres only: concurrent writers, a crash, exact clean-up, the approximate index."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""CPU and memory of a running stack by component, from /proc: what a job costs is asked of the kernel.
+"""CPU and memory of a running stack by component, from /proc.
 
 CPU is user + system, children that ended included. Components: `host` (gateway, triggers, the Lambda host),
-`supervisor` (starts the functions' processes), `function:NAME`, `aws` (MiniStack), `postgres`; and apart from
-them `stand-in:NAME`, which stands for somebody else's servers.
+`supervisor` (starts the functions' processes), `function:NAME`, `aws` (MiniStack), `postgres`; and separately
+`stand-in:NAME`, which replaces an external service.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _ticks(pid: int, first: int) -> float:
 
 
 def _machine_busy() -> float:
-    """CPU seconds of the whole machine, whoever used them: user, nice, system, irq, softirq."""
+    """Return the CPU seconds of the whole machine, all processes: user, nice, system, irq, softirq."""
     user, nice, system, _, _, irq, softirq = (
         int(value) for value in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:8]
     )

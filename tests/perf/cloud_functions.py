@@ -21,7 +21,7 @@ def functions_of(info: Mapping[str, Any]) -> list[FunctionSpec]:
     translated, parameters = translate(source, {}, info["parameters"], region)
     template = Template(translated, parameters, folder=REPOSITORY, region=region, account_id=account)
     ids: dict[str, str] = info["resources"]
-    # What a function is told of a resource is its id; the kind in an ARN is nobody's business here.
+    # Functions get ids of resources; the kind in an ARN does not matter here.
     arns = {name: f"arn:aws:sqs:{region}:{account}:{value.rpartition('/')[2]}" for name, value in ids.items()}
     around = {
         "AWS_ENDPOINT_URL": info["aws_endpoint"],

@@ -1,4 +1,4 @@
-"""How far one caller's backlog holds back another's job, and whether promises of when a job ends are kept.
+"""Benchmark of fairness: delay of a job by another caller's backlog, and accuracy of `expected_by`.
 
     python -m tests.perf.fairness [--parameter KEY=VALUE]
 

@@ -1,4 +1,4 @@
-"""What a queue between two functions costs: the time of a hop, idle and busy, and what it costs to wait.
+"""Benchmark of a queue between two functions: latency of a hop, idle and busy, and CPU while waiting.
 
     python -m tests.perf.hops
 

@@ -1,4 +1,4 @@
-"""How long each function takes from the start of an interpreter until it asks for its first event."""
+"""Benchmark of initialisation: time from the start of an interpreter until it requests its first event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job costs from URL to searchable chunks: start the stack, drive it, ask the kernel.
+"""Benchmark of a job from URL to searchable chunks: throughput, latency, CPU by component.
 
     python -m tests.perf.pipeline --pages DIR [--jobs 2000] [--low 60] [--batch 100] [--output FILE]
 
@@ -85,7 +85,7 @@ async def _measure(started: StartedStack, pages: Sequence[str], chosen: argparse
 
 
 async def _idle(accountant: Accountant) -> dict[str, Any]:
-    """What the stack uses when nobody asks for anything."""
+    """Return what the idle stack uses."""
     before = accountant.snapshot()
     await asyncio.sleep(_IDLE_S)
     figures = difference(before, accountant.snapshot(), 1)

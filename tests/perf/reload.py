@@ -1,9 +1,9 @@
-"""How soon changed code is served: edits of a function's own file and of the layer that all functions share.
+"""Benchmark of reload: time until changed code of a function or of the shared layer is served.
 
     python -m tests.perf.reload --edits 20
 
 Each edit is timed from the moment that the file is written until an invocation answers with the new code.
-Calls follow each other closely, as when somebody saves a file and tries again at once.
+Calls follow each other closely, as when a developer saves a file and tries again at once.
 """
 
 from __future__ import annotations

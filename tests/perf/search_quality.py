@@ -1,4 +1,4 @@
-"""How good and how fast search is, on a real Postgres.
+"""Benchmark of search: quality and latency on a real Postgres.
 
     python tests/perf/search_quality.py --collections DIR --names cranfield cisi
     python tests/perf/search_quality.py --latency 20000

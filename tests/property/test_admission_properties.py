@@ -31,7 +31,7 @@ PRIORITIES = st.integers(0, 100)
 
 @dataclass
 class AdmissionSimulation:
-    """Jobs of many callers; each step one of those at work ends."""
+    """Jobs of many callers; at each step one in flight ends."""
 
     window: int
     now: datetime = START

@@ -1,4 +1,4 @@
-"""What holds for every URL there is."""
+"""Properties of every URL."""
 # ruff: noqa: RUF001 - the look-alikes are the point
 
 from __future__ import annotations

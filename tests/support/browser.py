@@ -1,4 +1,4 @@
-"""Where JavaScript runs: Node, and a headless Chromium that is spoken to by its debugging protocol."""
+"""JavaScript engines: Node, and a headless Chromium driven by its debugging protocol."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def node() -> str | None:
 
 
 def node_has_event_source() -> bool:
-    """Say whether Node knows `EventSource`; versions before 20.18 and 22.3 do not."""
+    """Return whether Node has `EventSource`; versions before 20.18 and 22.3 do not."""
     found = node()
     if found is None:
         return False

@@ -36,7 +36,7 @@ def document(*items: Any) -> web.Response:
 
 
 class Endpoint:
-    """Answers as told, and remembers the requests."""
+    """Gives the configured answer, and records the requests."""
 
     def __init__(self) -> None:
         self.requests: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""Which tests are marked with which faults, read from the files: no test is imported for it."""
+"""Fault marks of the tests, read from the files without importing them."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def scraped(job_id: str, attempt: int = 1, text: str = "# Title\n\nSome words.")
 
 
 def chunked(job_id: str, attempt: int = 1, text: str = "Some words.", *, chunk_count: int = 1) -> StageResult:
-    """Return a successful chunking; more chunks than one are told of and not there."""
+    """Return a successful chunking; with more chunks than one only the count is given."""
     chunk = Chunk(ordinal=0, text=text, start=0, end=len(text), tokens=2)
     return StageResult(
         message_id=str(uuid.uuid4()),

@@ -1,4 +1,4 @@
-"""A database behind a line that fails when it is told to."""
+"""A database behind a connection that fails on request."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from local.faults.toxics import Toxic
 
 @dataclass
 class Line:
-    """Where the database is found, and what ails the line to it."""
+    """URL of the database through a proxy, and the faults injected there."""
 
     url: str = ""
     toxic: Toxic | None = None
     fired: list[object] = field(default_factory=list)
-    """What befell it."""
+    """Faults that occurred."""
 
     def lose_reply_to(self, pattern: str) -> None:
         """Let the next statement with `pattern` in it be done, and its answer be lost."""

@@ -82,7 +82,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the slowest groups first where groups are handed out."""
+    """Put the slowest groups first where groups are distributed."""
     if hasattr(config, "workerinput"):
         places = {name: place for place, name in enumerate(_FIRST)}
         items.sort(key=lambda item: places.get(group_of(item.nodeid), len(places)))

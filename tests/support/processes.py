@@ -1,4 +1,4 @@
-"""Which processes and ports are still there."""
+"""Running processes and open ports."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def mentioning(text: str) -> list[int]:
 
 
 def listening(urls: Iterable[str]) -> list[str]:
-    """Return the URLs at whose port somebody listens."""
+    """Return the URLs whose port is open."""
     return [url for url in urls if _answers(url)]
 
 

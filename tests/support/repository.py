@@ -1,4 +1,4 @@
-"""What belongs to this repository: the files that git tracks or would track."""
+"""Files of this repository: those that git tracks or would track."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def python_files() -> list[Path]:
 
 
 def text_files() -> dict[Path, str]:
-    """Return every file that is text, with what stands in it."""
+    """Return every text file with its content."""
     texts = {}
     for path in files():
         data = path.read_bytes()

@@ -124,7 +124,7 @@ def start(state: Path, *parameters: str, faults: str = "", site_root: Path | Non
 
 @contextlib.contextmanager
 def open_folder() -> Iterator[Path]:
-    """Make a folder that others may enter, as whoever runs the database server has to when that is not us.
+    """Make a folder that others may enter, for a database server that runs as another user.
 
     Not one of pytest's: the next pytest of the same user closes the folder above them again.
     """
@@ -159,7 +159,7 @@ def eventually(look: Callable[[], T | None], what: str, within_s: float = 30.0) 
 
 
 def drained(stack: RunningStack) -> None:
-    """Return when no queue holds a message: what jobs that are over left behind is worked off and deleted."""
+    """Return when no queue holds a message: the remaining messages of ended jobs are processed and deleted."""
     counted = ("visible", "in_flight", "delayed")
     eventually(
         lambda: not any(queue[each] for queue in stack.status()["queues"].values() for each in counted),

@@ -48,7 +48,7 @@ class TwinSwitch:
 
 
 class Sweeping(Pipeline):
-    """The pipeline on twins, its sweeper, and a callback queue that nobody takes from."""
+    """The pipeline on twins, its sweeper, and a callback queue without a consumer."""
 
     def __init__(self) -> None:
         """Nothing paused, nothing lost."""

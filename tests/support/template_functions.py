@@ -13,7 +13,7 @@ from tests.support.repository import ROOT
 
 @dataclass(frozen=True)
 class TemplateFunction:
-    """One function: where its code lies, its handler, its layers' logical ids and its environment."""
+    """One function: its code folder, its handler, its layers' logical ids and its environment."""
 
     name: str
     folder: Path

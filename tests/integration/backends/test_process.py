@@ -44,7 +44,7 @@ async def make(tmp_path: Path) -> AsyncIterator[Make]:
 
 
 def running(pid: int) -> bool:
-    """Whether a process lives; one that has ended and that nobody asked about yet does not."""
+    """Return whether a process runs; a zombie does not."""
     shown = subprocess.run(["ps", "-p", str(pid), "-o", "stat="], capture_output=True, text=True, check=False)
     return shown.stdout.strip() != "" and not shown.stdout.strip().startswith("Z")
 

@@ -36,7 +36,7 @@ async def until(condition: Callable[[], Any], limit_s: float = 8.0) -> None:
 
 
 def alive(pid: int) -> bool:
-    """Whether the process runs; one that ended and that nobody has waited for does not."""
+    """Return whether the process runs; a zombie does not."""
     try:
         os.kill(pid, 0)
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

@@ -1,4 +1,4 @@
-"""How many processes a function gets, and who waits or is refused."""
+"""Concurrency of a function: its processes, and which invocations wait or are throttled."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Door:
         await until(lambda: self._standing() == (len(self.held) - waiting, waiting))
 
     async def open(self) -> list[Any]:
-        """Let them go on; what they returned."""
+        """Release them and return their results."""
         self._file.touch()
         return [value(result) for result in await asyncio.gather(*self.held)]
 

@@ -1,4 +1,4 @@
-"""What a caller gets when the code cannot be loaded; mended code works at the next call."""
+"""Answers when the code cannot be loaded; fixed code works at the next call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a caller gets when an invocation goes wrong; and the next one works."""
+"""Answers when an invocation fails; the next one works."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ async def test_what_a_caller_gave_up_does_not_disturb_the_next(forking: Lab) -> 
 
 
 async def test_an_answer_to_no_open_request_is_refused_and_counts_for_nothing(lab: Lab) -> None:
-    """As from a process that finishes after its time, with the id of an invocation that is over."""
+    """As from a process that finishes after its time, with the id of an invocation that has ended."""
     code = """
         import http.client
         import os

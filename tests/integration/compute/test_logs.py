@@ -1,4 +1,4 @@
-"""Which lines a function's log holds, and whose they are."""
+"""Lines of a function's log, and the invocations they belong to."""
 
 from __future__ import annotations
 

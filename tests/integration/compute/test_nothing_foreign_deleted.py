@@ -1,4 +1,4 @@
-"""What the local cloud did not make it does not delete, wherever it runs and however it is called."""
+"""The local cloud deletes only what it made, in any folder and with any arguments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.integration.compute.harness import REGION, Lab, answer, call, fault
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory, with somebody's files in it."""
+    """The working directory, with a user's files in it."""
     folder = tmp_path / "somebodys"
     (folder / "00001").mkdir(parents=True)
     (folder / "precious.txt").write_text("the only copy")

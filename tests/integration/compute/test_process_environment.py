@@ -1,4 +1,4 @@
-"""What a function's process sees: its own variables, folders and modules, and nothing of the host's."""
+"""Environment of a function's process: its own variables, folders and modules, and nothing of the host's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What AWS's runtime client and the host promise each other, where only one side could break it."""
+"""Contract between AWS's runtime client and the host, where only one side could break it."""
 
 from __future__ import annotations
 

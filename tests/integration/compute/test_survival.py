@@ -1,4 +1,4 @@
-"""Killed processes on every level: the host goes on, and whatever ends leaves nothing behind."""
+"""Killed processes on every level: the host continues, and ended processes leave nothing behind."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Functions:
 
 @dataclass
 class Clock:
-    """Time that stands still until told otherwise."""
+    """A clock that moves only when a test advances it."""
 
     now: float = 1000.0
 
@@ -101,7 +101,7 @@ class Served:
 
 @dataclass
 class Answer:
-    """A response as it stood on the wire."""
+    """A response as it was on the wire."""
 
     status: int
     headers: list[tuple[str, str]]

@@ -1,4 +1,4 @@
-"""Clients that lie about their request, never finish it, or hope that two readers disagree about it."""
+"""Clients that misdeclare their request, never finish it, or make two parsers disagree about it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def wire(*headers: str, method: str = "POST", target: str = "/jobs", body: bytes
 
 @pytest_asyncio.fixture
 async def served(serve: ServeFront) -> Served:
-    """Routes behind an authorizer that would let everybody in."""
+    """Routes behind an authorizer that allows every caller."""
     return await serve(
         *(route(method, "/jobs", authorizer="Key") for method in ("GET", "POST")),
         route("GET", "/jobs/{job_id}", authorizer="Key"),

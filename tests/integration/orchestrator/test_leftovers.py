@@ -1,4 +1,4 @@
-"""What failed jobs leave behind is thrown away when nothing can come back to it, and not before."""
+"""Remains of failed jobs are deleted when nothing can refer to them any more, and not before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was committed although nobody was told: every statement may be run again and reads the truth."""
+"""Commits whose answer is lost: every statement may be repeated and reads the committed state."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_count_counts_once(bench: Bench) -> None:
     before = bench.view.now() - timedelta(minutes=1)
     bench.view.confirm({"scraping": Count(3, before)})
     bench.line.lose_reply_to("COMMIT")
-    # The answer was "3 are missing"; nobody heard it, and the next tick counts anew.
+    # The answer was "3 are missing"; it was lost, and the next tick counts again.
     assert bench.view.confirm({"scraping": Count(3, bench.view.now())}) == {}
     assert bench.rows("SELECT missing FROM sweep_state") == [(3,)]
 

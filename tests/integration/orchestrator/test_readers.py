@@ -42,7 +42,7 @@ def replicate(postgres_server: str, database_url: str, writer: Database) -> Iter
     name = f"replica_of_{urlsplit(database_url).path[1:]}"
 
     def replicate() -> Database:
-        writer.close()  # a database is copied while nobody is connected to it
+        writer.close()  # a database is copied while it has no connection
         url = create_database(postgres_server, name, template=urlsplit(database_url).path[1:])
         replicas.append(Database(url, options="-c default_transaction_read_only=on"))
         return replicas[-1]

@@ -1,4 +1,4 @@
-"""Counting what lies in real queues."""
+"""Backlog of real queues."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def site() -> Iterator[Site]:
 
 @pytest.fixture
 def canary() -> Iterator[Site]:
-    """A private service on the same machine that nobody may reach."""
+    """A private service on the same machine that must not be reached."""
     with running_site() as running:
         running.page("/", "secret")
         yield running

@@ -1,4 +1,4 @@
-"""A web site that behaves as badly as it is told to, on a free loopback port."""
+"""A web site with configurable misbehaviour, on a free loopback port."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Recorder(httpcore.AsyncNetworkBackend):
 
 
 class Names:
-    """A name server; each list of answers is given once, the last for ever."""
+    """A name server; each list of answers is given once, the last repeatedly."""
 
     def __init__(self, *answers: list[str] | Exception) -> None:
         self.answers = list(answers)

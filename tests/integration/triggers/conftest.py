@@ -21,7 +21,7 @@ def endpoint(ministack: MiniStack) -> str:
 
 @pytest.fixture
 def queue(endpoint: str) -> Callable[..., Queue]:
-    """Make a queue; visibility 30 s unless told."""
+    """Make a queue; visibility timeout 30 s by default."""
 
     def make(visibility_s: int = 30, **attributes: str) -> Queue:
         return Queue(endpoint, VisibilityTimeout=str(visibility_s), **attributes)

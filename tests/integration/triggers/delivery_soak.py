@@ -42,7 +42,7 @@ class Size:
 
 
 class Deaths:
-    """An invoker over a host that keeps the ledger: what was handed over, and how that ended."""
+    """An invoker over a host that records deliveries and their outcomes in the ledger."""
 
     def __init__(self, host: LambdaHost, ledger: Ledger) -> None:
         self._host = host
@@ -78,7 +78,7 @@ class Soak:
     chance: random.Random = field(default_factory=lambda: random.Random(20))
 
     async def run(self, limit_s: float) -> Figures:
-        """Send everything, kill workers meanwhile, and return when all is settled or `limit_s` is over."""
+        """Send everything, kill workers meanwhile, and return when all is settled or after `limit_s`."""
         code = self.folder / "code"
         code.mkdir()
         shutil.copy(soak_worker.__file__, code / "app.py")

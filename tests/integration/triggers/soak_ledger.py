@@ -1,4 +1,4 @@
-"""What happened to each message of a delivery soak: the poller's side, the workers' side, and the verdict."""
+"""Ledger of a delivery soak: each message on the poller's side, on the workers' side, and the verdict."""
 
 from __future__ import annotations
 

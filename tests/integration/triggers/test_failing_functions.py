@@ -1,4 +1,4 @@
-"""Real functions that fail, end or take too long, behind a queue: no message is lost, and work goes on."""
+"""Real functions that fail, end or take too long, behind a queue: no message is lost, and others are processed."""
 
 from __future__ import annotations
 

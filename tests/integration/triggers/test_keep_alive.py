@@ -1,4 +1,4 @@
-"""The HTTP client, against servers that hang up, dawdle or talk nonsense."""
+"""The HTTP client, against servers that close connections, respond slowly or invalidly."""
 
 from __future__ import annotations
 

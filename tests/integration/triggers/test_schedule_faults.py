@@ -1,4 +1,4 @@
-"""What EventBridge may do to a schedule, had on purpose: twice, late, not at all; from outside too."""
+"""Injected EventBridge faults of a schedule: twice, late, not at all; also from outside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reply does to a batch, and what the function is given."""
+"""Batches: the event that a function receives, and the effect of its reply."""
 
 from __future__ import annotations
 

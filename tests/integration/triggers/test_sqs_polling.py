@@ -1,4 +1,4 @@
-"""When a source asks again, on a clock of the test's own."""
+"""Polling intervals of a source, on the test's own clock."""
 
 from __future__ import annotations
 

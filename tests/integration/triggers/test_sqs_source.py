@@ -220,7 +220,7 @@ async def test_throttling_past_the_visibility_burns_receives(queue: MakeQueue, s
     await until(lambda: invoker.batches[-1:] and _receive_count(invoker) == 2)
     assert source.stats().allowed == 1
     await source.stop()
-    assert await q.counts() == (1, 0)  # handed to nobody, so given back
+    assert await q.counts() == (1, 0)  # delivered to no function, so returned
 
 
 def _receive_count(invoker: Recorder) -> int:

@@ -20,7 +20,7 @@ ARN = "arn:aws:execute-api:eu-west-1:000000000000:api/dev/GET/orchestrator/jobs"
 
 
 class Membership:
-    """Answers what it is told to, and counts."""
+    """Gives the configured answer, and counts."""
 
     def __init__(self) -> None:
         self.answer: tuple[int, bytes] = (200, b"")

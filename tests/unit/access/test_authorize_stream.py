@@ -1,4 +1,4 @@
-"""Who may follow a job: a key as everywhere, or a token for this very job."""
+"""Authorization of a job's stream: a key as everywhere, or a token for this job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How text becomes index terms."""
+"""Analysis of text into index terms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An open breaker makes embed work wait; no try is counted, and a probe lets it go on."""
+"""An open breaker makes embed work wait; no try is counted, and a successful probe resumes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a long document is, told while it is embedded; short ones cost nothing."""
+"""Progress of a long document, reported while it is embedded; short ones cost nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands are made of, without a stack."""
+"""Parts of the commands, without a stack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the logs command says when there is nothing to print."""
+"""Messages of the logs command when there is nothing to print."""
 
 from __future__ import annotations
 

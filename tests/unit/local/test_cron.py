@@ -50,7 +50,7 @@ def times(expression: str, count: int, at: datetime = FRIDAY) -> list[str]:
         ("0 0 L * ? *", ["Sun 31 Jan 2027 00:00", "Sun 28 Feb 2027 00:00", "Wed 31 Mar 2027 00:00"]),
         ("0 0 ? * L *", ["Sat 02 Jan 2027 00:00", "Sat 09 Jan 2027 00:00"]),
         ("0 0 ? * 1,7 *", ["Sat 02 Jan 2027 00:00", "Sun 03 Jan 2027 00:00", "Sat 09 Jan 2027 00:00"]),
-        # Corners: no other month for W, no day that a month lacks, no year that is over.
+        # Corners: no other month for W, no day that a month lacks, no past year.
         ("0 0 1W * ? *", ["Mon 01 Feb 2027 00:00", "Mon 01 Mar 2027 00:00", "Thu 01 Apr 2027 00:00"]),
         ("0 0 1W 5 ? *", ["Mon 03 May 2027 00:00"]),
         ("0 0 31W * ? *", ["Fri 29 Jan 2027 00:00", "Wed 31 Mar 2027 00:00", "Mon 31 May 2027 00:00"]),

@@ -1,4 +1,4 @@
-"""What doctor finds on a machine where something is wrong."""
+"""Findings of doctor on a machine with problems."""
 
 from __future__ import annotations
 

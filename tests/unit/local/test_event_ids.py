@@ -1,4 +1,4 @@
-"""What an invocation is for, as its event tells."""
+"""Job and request of an invocation, derived from its event."""
 
 from __future__ import annotations
 

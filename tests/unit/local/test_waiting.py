@@ -1,4 +1,4 @@
-"""Why a job stands where it stands, and the stage that it is in."""
+"""Reasons for which a job waits, and its current stage."""
 
 from __future__ import annotations
 

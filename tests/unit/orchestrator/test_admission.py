@@ -1,4 +1,4 @@
-"""What jobs wait for, and what they are told about it."""
+"""Wait reasons of pending jobs, and the estimates shown with them."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_the_start_is_estimated_by_turn_quota_and_clock() -> None:
     busy = Usage("a", "pro", active=4)
     assert seconds(eligible_at(1, busy, limits, Floor(NOW, 4, 1), PACE)) == 0.5
     assert seconds(eligible_at(10, busy, limits, Floor(NOW, 4, 1), PACE)) == 5.0
-    # Twenty callers share forty places, and what the others have at work slows these two down.
+    # Twenty callers share forty slots, and the jobs that the others have in flight slow these two down.
     assert 10.0 < seconds(eligible_at(10, busy, limits, Floor(NOW, 40, 20), PACE)) < 20.0
     spent = Usage("a", "pro", in_hour=60, hour_since=NOW - timedelta(minutes=50))
     assert seconds(eligible_at(1, spent, LIMITS, FLOOR, PACE)) == 600

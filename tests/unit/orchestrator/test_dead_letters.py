@@ -1,4 +1,4 @@
-"""What ends in a dead-letter queue: kept once, applied where it makes sense, never in a neighbour's way."""
+"""Dead letters: stored once, results applied again, stage messages fail their jobs."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_a_second_delivery_of_a_letter_is_kept_once() -> None:
 
 
 class Away(InMemoryJobs):
-    """A store that is away when it is asked to `refuse`."""
+    """A store that is unavailable while `refuse` is set."""
 
     refuse = ""
 

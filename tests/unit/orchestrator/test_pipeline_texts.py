@@ -1,4 +1,4 @@
-"""What a person reads, word for word as the product promises."""
+"""Texts for people, verbatim as the product documents them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What GET adds to a job: how far long work is, when to look again, and whether it changed at all."""
+"""Additions of GET to a job: progress of long work, Retry-After, ETag."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One job through the Orchestrator's use cases, and everything that may go wrong on its way."""
+"""One job through the Orchestrator's use cases, with every fault in between."""
 
 from __future__ import annotations
 

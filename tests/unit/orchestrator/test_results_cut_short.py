@@ -1,4 +1,4 @@
-"""Postgres goes away after results were committed, and before what follows from them was done."""
+"""Postgres becomes unavailable after results were committed, and before their next messages were sent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.jobs import Pipeline, scraped
 
 
 class Leaving(InMemoryJobs):
-    """Goes away before a call of `lost`, once `after` others of that name were done."""
+    """Becomes unavailable before a call of `lost`, once `after` others of that name were done."""
 
     lost, after = "", 0
 
@@ -27,7 +27,7 @@ class Leaving(InMemoryJobs):
         return super().transaction(work)
 
     def mark_sent(self, ids: Sequence[str]) -> None:
-        """Note, unless it is away."""
+        """Mark as sent, unless unavailable."""
         self._meet("mark_sent")
         super().mark_sent(ids)
 
@@ -106,7 +106,7 @@ def test_a_call_that_cannot_be_noted_as_done_goes_on() -> None:
 
 
 class Spoiled(InMemoryJobs):
-    """Cannot take the results of one job, for a reason that nobody thought of."""
+    """Fails on the results of one job with an unexpected error."""
 
     spoils = ""
 

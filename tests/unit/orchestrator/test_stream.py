@@ -264,7 +264,7 @@ def test_progress_never_goes_back_within_a_stream() -> None:
     job_id = long_job(following)
     following.board.put(job_id, WorkProgress(1, 260, 256, 4_000))
     told = following.told(job_id)
-    # A worker that died is followed by one that begins anew.
+    # A crashed worker is followed by one that starts again.
     following.board.put(job_id, WorkProgress(1, 260, 10, 100))
     assert following.told(job_id, told.last_id).events == []
 

@@ -1,4 +1,4 @@
-"""What a submit answers: duplicates, keys, and what each job is remembered to have been asked for."""
+"""Answers of a submit: duplicates, idempotency keys, and the stored request of each job."""
 
 from __future__ import annotations
 

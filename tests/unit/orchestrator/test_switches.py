@@ -1,4 +1,4 @@
-"""Which stages get messages: all, unless somebody or something says no."""
+"""Switches of the stages: on, unless an operator paused the stage or a breaker is open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the Orchestrator's logs say of jobs, so that a job's lines are found by its id."""
+"""Log lines of the Orchestrator about jobs: each has the job's id."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ GOOD = write(ScrapeTask(message_id="1", job_id="j", url="https://example.com/"))
 
 
 class Scripted:
-    """A use case that answers as it was told and keeps what it saw."""
+    """A use case with configured outcomes that records its deliveries."""
 
     def __init__(self, *outcomes: Outcome) -> None:
         self.outcomes = outcomes

@@ -1,4 +1,4 @@
-"""What SQS does not take of a batch is told by its position, across batches."""
+"""Messages of a batch that SQS refuses are reported by position, across batches."""
 
 from __future__ import annotations
 

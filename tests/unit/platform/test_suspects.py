@@ -1,4 +1,4 @@
-"""What becomes of messages that come again, and of those that may take their process along."""
+"""Redelivered messages, and suspects that may crash their process."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ GOOD = write(ScrapeTask(message_id="1", url="/a"))
 
 
 class Killed(BaseException):
-    """Stands for the end of the process: nothing after it runs."""
+    """Represents the end of the process: nothing after it runs."""
 
 
 class Worker:
-    """A batch with its twins; `outcomes` answers by path, Done unless told, and /kill ends the process."""
+    """A batch with its twins; `outcomes` are by path, Done by default, and /kill ends the process."""
 
     def __init__(self) -> None:
         self.source, self.dead = InMemoryQueue(), InMemoryQueue()

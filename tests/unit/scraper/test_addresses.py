@@ -1,4 +1,4 @@
-"""Which addresses are public."""
+"""Classification of public addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is tried again and what is not."""
+"""Transient and permanent errors of a page."""
 
 from __future__ import annotations
 

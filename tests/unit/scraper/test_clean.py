@@ -1,4 +1,4 @@
-"""Text without what nobody can see."""
+"""Removal of invisible characters."""
 # ruff: noqa: RUF001 - the look-alikes are the point
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a body really is."""
+"""Detection of a body's type."""
 
 from __future__ import annotations
 

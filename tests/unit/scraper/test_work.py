@@ -1,4 +1,4 @@
-"""What the worker says about each delivery, and to whom it reports."""
+"""Outcome of each delivery to the worker, and the job that gets the result."""
 
 from __future__ import annotations
 

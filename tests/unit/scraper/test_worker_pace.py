@@ -1,4 +1,4 @@
-"""Finished pages leave while slow ones load, waits are told, and what has no time is not tried."""
+"""Finished pages are reported while slow ones load, waits are reported, pages without time are not tried."""
 
 from __future__ import annotations
 

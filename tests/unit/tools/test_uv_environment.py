@@ -1,4 +1,4 @@
-"""uv is told what pip knows."""
+"""pip's settings, passed on to uv."""
 
 from __future__ import annotations
 
