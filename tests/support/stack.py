@@ -159,7 +159,7 @@ def eventually(look: Callable[[], T | None], what: str, within_s: float = 30.0) 
 
 
 def drained(stack: RunningStack) -> None:
-    """Return when no queue holds a message: the remaining messages of ended jobs are processed and deleted."""
+    """Return when no queue holds a message: those of ended jobs are processed and deleted."""
     counted = ("visible", "in_flight", "delayed")
     eventually(
         lambda: not any(queue[each] for queue in stack.status()["queues"].values() for each in counted),

@@ -1,4 +1,4 @@
-"""Postgres restarts, ends sessions, is full or busy: work is repeated from its start, or answered with 503."""
+"""Postgres restarts, ends sessions, is full or busy: work is repeated from its start, or a 503."""
 
 from __future__ import annotations
 

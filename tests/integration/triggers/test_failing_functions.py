@@ -1,4 +1,4 @@
-"""Real functions that fail, end or take too long, behind a queue: no message is lost, and others are processed."""
+"""Real functions that fail, end or take too long, behind a queue: no message is lost or delayed by others."""
 
 from __future__ import annotations
 
