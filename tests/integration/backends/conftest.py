@@ -36,7 +36,7 @@ KEYS = {
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[EmbeddedPostgres]:
-    """One server for the tests that only need databases."""
+    """Yield one server for the tests that only need databases."""
     with tempfile.TemporaryDirectory() as folder:
         server = EmbeddedPostgres(Path(folder))
         server.start()
@@ -46,7 +46,7 @@ def postgres() -> Iterator[EmbeddedPostgres]:
 
 @pytest.fixture
 def make_server(tmp_path: Path) -> Iterator[StartServer]:
-    """Make servers of the test's own, by state folder; their data is deleted after it."""
+    """Yield a factory of servers by state folder; their data is deleted after the test."""
     with ExitStack() as stack:
 
         def make(state_dir: Path | None = None, **options: Any) -> EmbeddedPostgres:
@@ -66,7 +66,7 @@ async def _start(name: str, log_path: Path, *options: str) -> tuple[Backend, htt
 
 @pytest_asyncio.fixture(loop_scope="session", scope="session")
 async def embeddings_url(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
-    """The embedding endpoint, one process for all tests."""
+    """Yield the URL of the embedding endpoint, one process for all tests."""
     backend, client = await _start("embeddings", tmp_path_factory.mktemp("embeddings") / "log")
     await client.aclose()
     yield str(client.base_url)
@@ -75,7 +75,7 @@ async def embeddings_url(tmp_path_factory: pytest.TempPathFactory) -> AsyncItera
 
 @pytest_asyncio.fixture
 async def embeddings(embeddings_url: str) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of the embedding endpoint, which behaves well at first."""
+    """Yield a client of the embedding endpoint, with its fault mode reset."""
     async with httpx.AsyncClient(base_url=embeddings_url, timeout=10) as client:
         await client.post("/control", json={"mode": "ok"})
         yield client
@@ -114,7 +114,7 @@ class Membership:
 
 @pytest_asyncio.fixture(loop_scope="session", scope="session")
 async def shared_membership(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[str, Path]]:
-    """One process for the tests that do not ask for options of their own."""
+    """Yield one process for the tests that need no options of their own."""
     folder = tmp_path_factory.mktemp("membership")
     keys_file = folder / "keys.json"
     keys_file.write_text(json.dumps(KEYS))
@@ -126,7 +126,7 @@ async def shared_membership(tmp_path_factory: pytest.TempPathFactory) -> AsyncIt
 
 @pytest_asyncio.fixture
 async def membership(shared_membership: tuple[str, Path]) -> AsyncIterator[Membership]:
-    """The stand-in with KEYS, in its last phase, with the repaired codes, and well."""
+    """Yield the stand-in with KEYS, in its last phase, with the repaired codes and no fault mode."""
     url, keys_file = shared_membership
     keys_file.write_text(json.dumps(KEYS))
     async with httpx.AsyncClient(base_url=url, timeout=10) as client:
@@ -137,7 +137,7 @@ async def membership(shared_membership: tuple[str, Path]) -> AsyncIterator[Membe
 
 @pytest_asyncio.fixture
 async def start_membership(tmp_path: Path) -> AsyncIterator[StartMembership]:
-    """Start one with options of the test's own."""
+    """Yield a factory for stand-ins with other options."""
     async with AsyncExitStack() as stack:
 
         async def start(*options: str) -> Membership:
@@ -153,7 +153,7 @@ async def start_membership(tmp_path: Path) -> AsyncIterator[StartMembership]:
 
 @pytest_asyncio.fixture(loop_scope="session", scope="session")
 async def site_url(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
-    """The built-in site, one process for all tests."""
+    """Yield the URL of the built-in site, one process for all tests."""
     backend, client = await _start("site", tmp_path_factory.mktemp("site") / "log")
     await client.aclose()
     yield str(client.base_url)
@@ -168,7 +168,7 @@ async def site(site_url: str) -> AsyncIterator[httpx.AsyncClient]:
 
 @pytest_asyncio.fixture
 async def folder_site(tmp_path: Path) -> AsyncIterator[tuple[httpx.AsyncClient, Path]]:
-    """A site of a folder of the test's own."""
+    """Yield a factory for sites of a test's own folder."""
     root = tmp_path / "root"
     root.mkdir()
     backend, client = await _start("site", tmp_path / "log", "--root", str(root))

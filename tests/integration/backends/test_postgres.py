@@ -160,7 +160,7 @@ def test_a_server_left_running_on_the_same_data_is_replaced(make_server: StartSe
 def test_a_stale_pid_file_that_names_another_process_harms_nobody(postgres: EmbeddedPostgres) -> None:
     postgres.stop()
     stale = postgres.data_dir / "postmaster.pid"
-    stale.write_text(f"{os.getpid()}\n{postgres.data_dir}\n")  # signalled, this process would end
+    stale.write_text(f"{os.getpid()}\n{postgres.data_dir}\n")  # with a signal, this process would end
     postgres.start()
     assert stale.read_text().split()[0] == str(postgres.pid)
 

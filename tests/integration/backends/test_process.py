@@ -31,7 +31,7 @@ PARENT = """
 
 @pytest_asyncio.fixture
 async def make(tmp_path: Path) -> AsyncIterator[Make]:
-    """A backend that runs Python source; stopped after the test."""
+    """Return a backend that runs Python source; stopped after the test."""
     async with AsyncExitStack() as stack:
 
         def build(source: str, **options: Any) -> Backend:
@@ -44,7 +44,7 @@ async def make(tmp_path: Path) -> AsyncIterator[Make]:
 
 
 def running(pid: int) -> bool:
-    """Return whether a process runs; a zombie does not."""
+    """Return whether a process lives; a zombie does not."""
     shown = subprocess.run(["ps", "-p", str(pid), "-o", "stat="], capture_output=True, text=True, check=False)
     return shown.stdout.strip() != "" and not shown.stdout.strip().startswith("Z")
 
@@ -151,7 +151,7 @@ async def test_waiting_for_what_was_never_started_fails_and_stopping_it_does_not
 
 
 async def test_ready_means_that_the_url_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)  # wherever we were started
+    monkeypatch.chdir(tmp_path)  # independent of the working folder
     port = free_port()
     url = f"http://127.0.0.1:{port}/health"
     assert not await answers(url)

@@ -125,7 +125,7 @@ def file_of(page: Page) -> Path:
 
 
 def text_of(path: Path) -> str:
-    """A page's words, by type."""
+    """Return a page's words, by type."""
     if path.suffix == ".pdf":
         document = pypdfium2.PdfDocument(path)
         try:

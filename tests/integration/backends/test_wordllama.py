@@ -48,7 +48,7 @@ def test_tokens_are_the_tokenizers_own(texts: list[str]) -> None:
     "text", ["", " ", "  ", "a ", " a", "a  b", "\n", "▁", "<s>a b</s>", " <unk> ", "a\u00a0b"]
 )
 def test_tokens_at_the_edges_are_the_tokenizers_own(text: str) -> None:
-    for _ in range(2):  # met for the first time, and remembered
+    for _ in range(2):  # first seen, then cached
         assert MODEL.tokenize([text])[0].tolist() == own_ids(text)
 
 

@@ -14,7 +14,7 @@ from tests.integration.compute.harness import Lab
 
 @pytest_asyncio.fixture(params=["fork", "exec"])
 async def lab(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Lab]:
-    """Once with each way of starting a process. No process is left at the end."""
+    """Yield a lab, once with each way of starting a process. No process is left at the end."""
     mode: LaunchMode = request.param
     made = Lab(tmp_path, mode)
     yield made
@@ -23,7 +23,7 @@ async def lab(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[L
 
 @pytest_asyncio.fixture
 async def forking(tmp_path: Path) -> AsyncIterator[Lab]:
-    """For what does not depend on how processes start."""
+    """Yield a lab for tests that do not depend on how processes start."""
     made = Lab(tmp_path)
     yield made
     await made.close()

@@ -1,4 +1,4 @@
-"""A Lambda host on functions that a test writes, and what tests look at around it."""
+"""Lambda host on functions that a test writes, with views of its processes and logs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def handler(event, context):
 
 
 async def until(condition: Callable[[], Any], limit_s: float = 8.0) -> None:
-    """Wait until `condition` holds; AssertionError after `limit_s`."""
+    """Wait until `condition` is true. Raises AssertionError after `limit_s`."""
     deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come true in time"
@@ -48,7 +48,7 @@ def alive(pid: int) -> bool:
 
 
 def processes_in(folder: Path) -> list[int]:
-    """The processes that have their working directory in `folder`."""
+    """Return the processes that have their working directory in `folder`."""
     found = []
     for link in Path("/proc").glob("[0-9]*/cwd"):
         try:
@@ -61,13 +61,13 @@ def processes_in(folder: Path) -> list[int]:
 
 
 def value(result: InvokeResult) -> Any:
-    """What a handler returned; AssertionError when it did not."""
+    """Return the handler's result. Raises AssertionError for a function error."""
     assert result.function_error is None, result.payload.decode()
     return json.loads(result.payload)
 
 
 def fault(result: InvokeResult) -> tuple[str, str]:
-    """The error's type and its message, without the request id that the platform's errors start with."""
+    """Return the error's type and its message, without the request id of the platform's errors."""
     assert result.function_error == "Unhandled", result.payload[:200]
     document = json.loads(result.payload)
     message = document["errorMessage"].removeprefix(f"RequestId: {result.request_id} Error: ")
@@ -76,7 +76,7 @@ def fault(result: InvokeResult) -> tuple[str, str]:
 
 @dataclass
 class Lab:
-    """Writes functions and starts hosts on them; `close` ends whatever a test left running."""
+    """Writes functions and starts hosts on them; `close` ends what a test left running."""
 
     folder: Path
     launcher: LaunchMode = "fork"
@@ -91,7 +91,7 @@ class Lab:
         return file
 
     def function(self, code: str = ECHO, name: str = "fn", **spec: Any) -> FunctionSpec:
-        """A function with `code` in its `app.py`; other arguments as in `FunctionSpec`."""
+        """Return a function with `code` in its `app.py`; other arguments as in `FunctionSpec`."""
         self.write(f"code/{name}/app.py", code)
         arguments: dict[str, Any] = {
             "handler": "app.handler",
@@ -107,7 +107,7 @@ class Lab:
     def host(
         self, *functions: FunctionSpec, extra: dict[str, str] | None = None, **options: Any
     ) -> LambdaHost:
-        """A host that was not started; `options` as in `HostOptions`, without preloading unless text."""
+        """Return a host that was not started; `options` as in `HostOptions`, `preload` empty by default."""
         chosen = {"launcher": self.launcher, "preload": (), "on_log": self.records.append} | options
         host = LambdaHost(
             functions,
@@ -121,18 +121,18 @@ class Lab:
         return host
 
     async def start(self, *functions: FunctionSpec, **options: Any) -> LambdaHost:
-        """A running host."""
+        """Start and return a host."""
         host = self.host(*functions, **options)
         await host.start()
         return host
 
     def lines(self, stream: str, request_id: str | None = "any") -> list[str]:
-        """The logged messages of one stream, of one request if it is given."""
+        """Return the logged messages of one stream, of one request if it is given."""
         wanted = [record for record in self.records if record.stream == stream]
         return [record.message for record in wanted if request_id in ("any", record.request_id)]
 
     async def close(self) -> None:
-        """Stop every host; AssertionError when a process of a function is left."""
+        """Stop every host. Raises AssertionError when a process of a function is left."""
         await asyncio.gather(*(host.stop() for host in self.hosts))
         assert [host.supervisor_pid for host in self.hosts] == [0] * len(self.hosts)
         assert processes_in(self.folder) == []
@@ -144,12 +144,12 @@ async def call(host: LambdaHost, event: Any = None, function: str = "fn") -> Inv
 
 
 async def answer(host: LambdaHost, event: Any = None, function: str = "fn") -> Any:
-    """Invoke with an event; the handler's result."""
+    """Invoke with an event; return the handler's result."""
     return value(await call(host, event, function))
 
 
 def noted_pid(file: Path) -> int:
-    """The process id that a handler wrote into `file`; 0 before it did."""
+    """Return the process id that a handler wrote into `file`; 0 before it did."""
     try:
         return int(file.read_text() or 0)
     except FileNotFoundError:

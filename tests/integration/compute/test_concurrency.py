@@ -1,4 +1,4 @@
-"""Concurrency of a function: its processes, and which invocations wait or are throttled."""
+"""Processes per function, and invocations that wait or are throttled."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def handler(event, context):
 
 
 class Door:
-    """Holds invocations until it is opened."""
+    """Blocks invocations until it is opened."""
 
     def __init__(self, lab: Lab, host: LambdaHost) -> None:
         self._file: Path = lab.folder / "door"
@@ -44,7 +44,7 @@ class Door:
         await until(lambda: self._standing() == (len(self.held) - waiting, waiting))
 
     async def open(self) -> list[Any]:
-        """Release them and return their results."""
+        """Unblock them; return their results."""
         self._file.touch()
         return [value(result) for result in await asyncio.gather(*self.held)]
 

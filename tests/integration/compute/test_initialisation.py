@@ -1,4 +1,4 @@
-"""Answers when the code cannot be loaded; fixed code works at the next call."""
+"""Errors of code that cannot be loaded; fixed code works at the next call."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MENDED_WITHIN_S = 8.0
 async def check_works_once_mended(lab: Lab, host: LambdaHost) -> None:
     lab.write("code/fn/app.py", ECHO)
     deadline = asyncio.get_running_loop().time() + MENDED_WITHIN_S
-    # The watch looks at most once in 100 ms.
+    # The watch checks at most once in 100 ms.
     while (result := await call(host, "mended")).function_error is not None:
         assert asyncio.get_running_loop().time() < deadline, result.payload
         await asyncio.sleep(0.02)
@@ -130,7 +130,7 @@ async def test_the_time_of_initialisation_is_not_the_invocations(forking: Lab) -
 
 
 async def test_only_the_invocation_that_asked_for_a_process_fails_with_it(forking: Lab) -> None:
-    """Of two at once, each gets the error of its own process."""
+    """Each of two concurrent invocations gets the error of its own process."""
     host = await forking.start(forking.function("raise ValueError('no')\n"))
     results = await asyncio.gather(*(call(host) for _ in range(4)))
     assert [fault(result)[0] for result in results] == ["ValueError"] * 4

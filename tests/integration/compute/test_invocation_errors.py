@@ -1,4 +1,4 @@
-"""Answers when an invocation fails; the next one works."""
+"""Results of failed invocations; the next one works."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ EXITED = "Runtime exited with error: "
 
 
 async def check_works(host: LambdaHost, pid: int | None = None, *, same: bool = False) -> None:
-    """The next call works, in the same process or in a new one."""
+    """Check that the next call works, in the same process or in a new one."""
     found = (await answer(host, {"do": "work"}))["pid"]
     if pid is not None:
         assert (found == pid) is same
@@ -209,7 +209,9 @@ async def test_what_a_caller_gave_up_does_not_disturb_the_next(forking: Lab) -> 
 
 
 async def test_an_answer_to_no_open_request_is_refused_and_counts_for_nothing(lab: Lab) -> None:
-    """As from a process that finishes after its time, with the id of an invocation that has ended."""
+    """Such a response comes from a process that finishes after its time-out, with the id of a past
+    invocation.
+    """
     code = """
         import http.client
         import os

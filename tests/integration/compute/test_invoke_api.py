@@ -45,12 +45,12 @@ def handler(event, context):
 
 @functools.cache
 def _session() -> boto3.Session:
-    """One for all tests: reading the service's description is what takes time."""
+    """Return one session for all tests: reading the service's description is slow."""
     return boto3.Session(aws_access_key_id="x", aws_secret_access_key="y", region_name=REGION)
 
 
 class Caller:
-    """boto3's client, off the event loop's thread; no retries, so that each refusal is seen."""
+    """boto3's client, off the event loop's thread; no retries, so that each error is seen."""
 
     def __init__(self, host: LambdaHost, url: str) -> None:
         self.host = host
@@ -58,7 +58,7 @@ class Caller:
         self._client: LambdaClient = _session().client("lambda", endpoint_url=url, config=config)
 
     async def invoke(self, event: Any = None, name: str = "fn", **arguments: Any) -> dict[str, Any]:
-        """The answer, with the payload read."""
+        """Return the response, with the payload read."""
         payload = event if isinstance(event, bytes) else json.dumps(event or {}).encode()
 
         def send() -> dict[str, Any]:
@@ -68,7 +68,7 @@ class Caller:
         return await asyncio.to_thread(send)
 
     async def refused(self, event: Any = None, name: str = "fn", **arguments: Any) -> tuple[int, str, str]:
-        """The status, code and message of an error."""
+        """Return the status, code and message of an error."""
         with pytest.raises(ClientError) as caught:
             await self.invoke(event, name, **arguments)
         found = caught.value.response
@@ -83,7 +83,7 @@ Connect = Callable[..., Awaitable[Caller]]
 
 @pytest_asyncio.fixture
 async def connect(forking: Lab) -> AsyncIterator[Connect]:
-    """Start a host and the API before it; the API ends before the host."""
+    """Start a host and the API in front of it; the API ends before the host."""
     apis: list[InvokeApi] = []
     callers: list[Caller] = []
 

@@ -37,7 +37,7 @@ def _session() -> boto3.Session:
 
 
 class StillSource:
-    """A source that takes nothing: what the API asks and tells it is all there is."""
+    """Event source that polls nothing: only its configuration is used by the API."""
 
     def __init__(self, function: str, queue: str, **spec: Any) -> None:
         self.spec = SqsSourceSpec(f"{function}{queue}", function, queue, **spec)
@@ -50,7 +50,7 @@ class StillSource:
 
 
 class Api:
-    """The client, off the event loop's thread; no retries, so that each refusal is seen."""
+    """The client, off the event loop's thread; no retries, so that each error is seen."""
 
     def __init__(self, host: LambdaHost, mappings: EventSourceMappings, url: str) -> None:
         self.host = host
@@ -82,7 +82,7 @@ class Api:
 
 @pytest_asyncio.fixture
 async def api(forking: Lab) -> AsyncIterator[Api]:
-    """Three functions; the first has settings of its own."""
+    """Yield an API with three functions; the first has settings of its own."""
     layer = forking.folder / "layers" / "tools"
     forking.write("layers/tools/python/tool.py", "")
     host = await forking.start(

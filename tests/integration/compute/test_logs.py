@@ -1,4 +1,4 @@
-"""Lines of a function's log, and the invocations they belong to."""
+"""Lines of a function's log, and their attribution to requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The local cloud deletes only what it made, in any folder and with any arguments."""
+"""The local cloud deletes only what it created, in any working folder and at any call."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.integration.compute.harness import REGION, Lab, answer, call, fault
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory, with a user's files in it."""
+    """Change to a working directory with a user's files in it."""
     folder = tmp_path / "somebodys"
     (folder / "00001").mkdir(parents=True)
     (folder / "precious.txt").write_text("the only copy")
@@ -33,7 +33,7 @@ def listing(folder: Path) -> dict[str, str]:
 
 
 def never_started(lab: Lab, home: Path) -> LambdaHost:
-    """A host that the lab does not stop: by then the working directory is another."""
+    """Return a host that the lab does not stop: by then the working directory has changed."""
     host = lab.host()
     lab.hosts.remove(host)
     assert Path.cwd() == home
@@ -110,7 +110,7 @@ def test_a_state_folder_that_was_never_acquired_is_not_deleted(home: Path) -> No
 @pytest.mark.parametrize("made", [False, True])
 def test_a_state_folder_that_was_new_is_deleted(tmp_path: Path, made: bool) -> None:
     folder = tmp_path / "state"
-    if made:  # as by the parent of a detached stack
+    if made:  # as the parent of a detached stack does
         (folder / "logs").mkdir(parents=True)
         (folder / "logs" / "stack.log").touch()
     state = StateFolder(folder)
@@ -129,6 +129,6 @@ def test_a_data_folder_that_is_none_of_postgres_is_not_deleted(tmp_path: Path, h
     (home / "postgres").mkdir()
     (home / "postgres" / "notes.txt").write_text("about the elephant")
     server = EmbeddedPostgres(Path(), bin_dir=programs, cache_dir=tmp_path)
-    server.data_dir = home / "postgres"  # also where the server's account has no access to it
+    server.data_dir = home / "postgres"  # also where the server's account has no access
     server.delete()
     assert (home / "postgres" / "notes.txt").read_text() == "about the elephant"

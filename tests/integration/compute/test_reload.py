@@ -18,7 +18,7 @@ def handler(event, context):
 
 
 async def changes_to(read: Callable[[], Awaitable[Any]], expected: object) -> None:
-    """Invoke until the answer is the expected one; code is looked at no more than once in 100 ms."""
+    """Invoke until the result is the expected one; code is checked at most once in 100 ms."""
     deadline = asyncio.get_running_loop().time() + 4.0
     while (found := await read()) != expected:
         assert asyncio.get_running_loop().time() < deadline, found
@@ -36,7 +36,7 @@ async def test_a_changed_file_of_the_function_is_served(lab: Lab) -> None:
     async def read() -> Any:
         return (await answer(host))[0]
 
-    # Same length, and within a second of the last: bytecode caches would take it for the same.
+    # Same length, and within a second of the last: bytecode caches would not notice the change.
     for number in (2, 3, 4):
         lab.write("code/fn/part.py", f"VERSION = {number}\n")
         await changes_to(read, number)

@@ -1,4 +1,4 @@
-"""Killed processes on every level: the host continues, and ended processes leave nothing behind."""
+"""Killed processes on every level: the host continues, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ REPOSITORY = Path(__file__).parents[3]
 
 
 async def hold(lab: Lab, host: LambdaHost, name: str = "held") -> tuple[asyncio.Future[InvokeResult], int]:
-    """An invocation that does not end by itself, and its process."""
+    """Start an invocation that does not end by itself; return it and its process."""
     note = lab.folder / name
     running = asyncio.ensure_future(call(host, str(note)))
     await until(lambda: noted_pid(note))
@@ -64,7 +64,9 @@ async def test_a_process_killed_while_idle_is_replaced(lab: Lab) -> None:
 
 
 async def test_an_invocation_beside_the_kill_of_an_idle_process_ends_well_or_as_an_exit(lab: Lab) -> None:
-    """The host may not know yet: then the invocation, if it was sent, has AWS's error, and never hangs."""
+    """The host may not know of the kill yet: an invocation that was sent then fails with AWS's error, and
+    never hangs.
+    """
     host = await lab.start(lab.function(HOLD))
     for _ in range(5):
         os.kill(await answer(host), signal.SIGKILL)
@@ -107,7 +109,7 @@ async def test_a_supervisor_killed_again_and_again_is_always_replaced(lab: Lab) 
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
-    """A program that runs a host with a busy and an idle process, and never stops it."""
+    """Return a program that runs a host with a busy and an idle process, and never stops it."""
     file = tmp_path / "program.py"
     file.write_text(
         "import asyncio, sys\n"

@@ -1,4 +1,4 @@
-"""Functions in this process behind a front on a real socket, and HTTP by hand where clients would tidy up."""
+"""Functions in this process behind a front on a real socket, and raw HTTP where clients would correct it."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ Handler = Callable[[dict[str, Any]], Any]
 
 
 def echo(event: dict[str, Any]) -> dict[str, Any]:
-    """Answers with the event itself."""
+    """Return the event itself."""
     return {"statusCode": 200, "headers": {"Content-Type": "application/json"}, "body": json.dumps(event)}
 
 
 def error_result(message: str, kind: str = "Exception") -> InvokeResult:
-    """What the Lambda host gives back for a handler that raised."""
+    """Return the Lambda host's result for a handler that raised."""
     document = {"errorMessage": message, "errorType": kind, "stackTrace": []}
     return InvokeResult(json.dumps(document).encode(), function_error="Unhandled", request_id="failed")
 
 
 @dataclass
 class Functions:
-    """Functions by logical id. A handler's answer goes out as JSON; an InvokeResult goes out as it is."""
+    """Functions by logical id. A handler's result is sent as JSON; an InvokeResult unchanged."""
 
     handlers: dict[str, Handler] = field(default_factory=lambda: {"Echo": echo})
     events: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
@@ -53,17 +53,17 @@ class Functions:
 
     @property
     def calls(self) -> Counter[str]:
-        """How often each function was called."""
+        """Number of calls by function."""
         return Counter(function for function, _ in self.events)
 
     def last(self, function: str = "Echo") -> dict[str, Any]:
-        """The last event that `function` got."""
+        """Return the last event of `function`."""
         return next(event for name, event in reversed(self.events) if name == function)
 
 
 @dataclass
 class Clock:
-    """A clock that moves only when a test advances it."""
+    """Clock that only moves when it is set."""
 
     now: float = 1000.0
 
@@ -73,7 +73,7 @@ class Clock:
 
 @dataclass
 class Served:
-    """A front that listens."""
+    """A listening front."""
 
     front: RestFront
     functions: Functions
@@ -86,11 +86,11 @@ class Served:
         return port
 
     async def raw(self, request: bytes, *, deadline_s: float = 5.0) -> Answer:
-        """Sends bytes as they are and reads until the front closes."""
+        """Send bytes unchanged and read until the front closes."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             async with asyncio.timeout(deadline_s):
-                # A refusal may come, and the connection go, while we still send.
+                # A refusal may arrive, and the connection close, while bytes are still being sent.
                 with contextlib.suppress(ConnectionError):
                     writer.write(request)
                     await writer.drain()
@@ -128,7 +128,7 @@ def route(method: str, path: str, function: str = "Echo", **rest: Any) -> RouteS
 def request_bytes(
     target: str, *headers: str, method: str = "GET", body: bytes = b"", host: str = "api.example.test"
 ) -> bytes:
-    """A request that asks for the connection to be closed."""
+    """Return a request with `Connection: close`."""
     lines = [f"{method} {target} HTTP/1.1", f"Host: {host}", "Connection: close", *headers]
     return "\r\n".join([*lines, "", ""]).encode() + body
 
@@ -145,7 +145,7 @@ def policy(
     principal: object = "someone",
     **statement: Any,
 ) -> dict[str, Any]:
-    """An authorizer's answer."""
+    """Return an authorizer's response."""
     one: Mapping[str, Any] = {
         "Action": "execute-api:Invoke",
         "Effect": effect,

@@ -30,7 +30,7 @@ NULLS = (
 
 
 def context_of(event: dict[str, Any], api_id: str) -> dict[str, Any]:
-    """The whole requestContext that is expected, with the ids as they came."""
+    """Return the whole expected requestContext, with the ids as they came."""
     came = event["requestContext"]
     assert UUID.fullmatch(came["requestId"])
     assert len(base64.b64decode(came["extendedRequestId"])) == 11

@@ -1,4 +1,4 @@
-"""Clients that misdeclare their request, never finish it, or make two parsers disagree about it."""
+"""Malformed, unfinished and ambiguous requests (request smuggling)."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ BODY_LIMIT_S = 0.3
 
 
 def wire(*headers: str, method: str = "POST", target: str = "/jobs", body: bytes = b"") -> bytes:
-    """A request on a connection that the client would keep."""
+    """Return a request on a connection that the client would keep open."""
     lines = [f"{method} {target} HTTP/1.1", "Host: api.example.test", *headers]
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
 
 
 @pytest_asyncio.fixture
 async def served(serve: ServeFront) -> Served:
-    """Routes behind an authorizer that allows every caller."""
+    """Yield routes behind an authorizer that would allow every request."""
     return await serve(
         *(route(method, "/jobs", authorizer="Key") for method in ("GET", "POST")),
         route("GET", "/jobs/{job_id}", authorizer="Key"),
@@ -45,7 +45,7 @@ async def is_alive_afterwards(served: Served) -> AsyncIterator[None]:
 
 
 async def refused_and_closed(served: Served, request: bytes) -> Answer:
-    """The only answer on a connection; no function and no authorizer was asked."""
+    """Return the only response on a connection; no function and no authorizer was called."""
     answer = await served.raw(request, deadline_s=3.0)
     assert not served.functions.events
     assert answer.body.count(b"HTTP/1.") == 0, "something was answered twice"
@@ -105,7 +105,7 @@ async def test_a_body_that_trickles_gets_no_more_time_than_any_other(served: Ser
     loop = asyncio.get_running_loop()
     began = loop.time()
     answer = b""
-    # A socket, since a StreamReader forgets what it has when the connection is reset after the answer.
+    # A socket, since a StreamReader drops its buffer when the connection is reset after the response.
     with socket.create_connection(("127.0.0.1", served.port)) as client:
         client.setblocking(False)
         await loop.sock_sendall(client, wire("X-API-Key: k", "Content-Length: 1000"))
@@ -255,7 +255,7 @@ async def test_a_path_that_finds_a_route_finds_its_authorizer_too(served: Served
     answer = await served.raw(request)
     assert answer.status == 200
     assert served.functions.calls == {"Authorize": 1, "Echo": 1}
-    # Nothing was decoded or tidied up on the way.
+    # Nothing was decoded or normalised.
     assert answer.json()["path"] == target.removeprefix("/v1")
 
 

@@ -21,7 +21,7 @@ def endpoint(ministack: MiniStack) -> str:
 
 @pytest.fixture
 def queue(endpoint: str) -> Callable[..., Queue]:
-    """Make a queue; visibility timeout 30 s by default."""
+    """Yield a factory of queues; visibility timeout 30 s by default."""
 
     def make(visibility_s: int = 30, **attributes: str) -> Queue:
         return Queue(endpoint, VisibilityTimeout=str(visibility_s), **attributes)
@@ -31,7 +31,7 @@ def queue(endpoint: str) -> Callable[..., Queue]:
 
 @pytest_asyncio.fixture
 async def connect() -> AsyncIterator[Callable[[str, str], SqsClient]]:
-    """Make a raw client for an endpoint and a queue URL; closed after the test."""
+    """Yield a factory of raw clients for an endpoint and a queue URL; closed after the test."""
     clients: list[SqsClient] = []
 
     def make(endpoint: str, queue_url: str) -> SqsClient:
@@ -48,7 +48,7 @@ StartSource = Callable[..., Awaitable[SqsEventSource]]
 
 @pytest_asyncio.fixture
 async def start_source() -> AsyncIterator[StartSource]:
-    """Start a source on a queue; stopped after the test."""
+    """Yield a factory of sources on a queue; stopped after the test."""
     started: list[SqsEventSource] = []
 
     async def start(queue: Queue, invoker: Recorder, **options: Any) -> SqsEventSource:

@@ -1,4 +1,4 @@
-"""Many messages through the real poller, Lambda host and SQS endpoint while workers die; see `soak`."""
+"""Soak of the real poller, Lambda host and SQS endpoint while workers die; see `soak`."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from tests.integration.triggers.soak_ledger import Delivery, Figures, Ledger
 
 TIMEOUT_S = 1
 AHEAD = 500
-"""Messages that were sent and are not settled yet, at most: the endpoint looks at each at every receive."""
+"""Most messages that are sent and not processed: the endpoint scans each at every receive."""
 FATES = {"kill": 40, "exit": 40, "segfault": 40, "raise": 5, "report": 20, "hang": 1}
-"""How often each end of a delivery is dealt, relative to the others."""
+"""Relative frequency of each end of a delivery."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much a soak does."""
+    """Size of a soak."""
 
     messages: int
     ill_fated: float
-    """The share of messages that end their first delivery; a third of these end the next one too."""
+    """Share of messages that crash their first delivery; a third of these crash the next one too."""
     kills_each_s: float
-    """Workers that are killed from outside while they hold records, per second."""
+    """Workers that are killed from outside while they process records, per second."""
     visibility_s: int = 3
-    """Above the function's time-out, as AWS demands, and short: each failed delivery waits for its end."""
+    """Above the function's timeout, as AWS demands, and short: each failed delivery waits for it."""
     environments: int = 8
 
 
 class Deaths:
-    """An invoker over a host that records deliveries and their outcomes in the ledger."""
+    """Invoker over a host that records deliveries and their results."""
 
     def __init__(self, host: LambdaHost, ledger: Ledger) -> None:
         self._host = host
@@ -78,7 +78,7 @@ class Soak:
     chance: random.Random = field(default_factory=lambda: random.Random(20))
 
     async def run(self, limit_s: float) -> Figures:
-        """Send everything, kill workers meanwhile, and return when all is settled or after `limit_s`."""
+        """Send everything, kill workers meanwhile, and return when all is processed or after `limit_s`."""
         code = self.folder / "code"
         code.mkdir()
         shutil.copy(soak_worker.__file__, code / "app.py")
@@ -96,8 +96,8 @@ class Soak:
         killer = asyncio.create_task(self._kill(ledger, code))
         try:
             await self._send(ledger, began + limit_s)
-            killer.cancel()  # else the last few would be killed each time they come
-            with contextlib.suppress(AssertionError):  # what is missing is counted below
+            killer.cancel()  # else the last few would be killed at each delivery
+            with contextlib.suppress(AssertionError):  # missing ones are counted below
                 await until(lambda: ledger.settled >= self.size.messages, began + limit_s - time.monotonic())
                 await until(self.queue.is_empty)
         finally:
@@ -139,7 +139,7 @@ class Soak:
                 return
 
     async def _kill(self, ledger: Ledger, code: Path) -> None:
-        """Kill working processes at random moments; only ours, which work in `code`."""
+        """Kill working processes at random moments; only those that work in `code`."""
         due = time.monotonic()
         while True:
             await asyncio.sleep(0.02)

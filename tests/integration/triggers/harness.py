@@ -1,4 +1,4 @@
-"""Queues on a running MiniStack and invokers that record what they are given."""
+"""Queues on a running MiniStack and invokers that record their events."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Handler = Callable[[list[Record]], Awaitable[InvokeResult]]
 
 
 async def until(condition: Callable[[], Any], limit_s: float = 8.0) -> None:
-    """Wait until `condition` holds; AssertionError after `limit_s`."""
+    """Wait until `condition` is true. Raises AssertionError after `limit_s`."""
     deadline = time.monotonic() + limit_s
     while True:
         held = condition()
@@ -63,7 +63,7 @@ class Queue:
             assert not answer.get("Failed")
 
     async def counts(self) -> tuple[int, int]:
-        """Messages that are visible, and that are hidden."""
+        """Return the numbers of visible and of hidden messages."""
         answer = await asyncio.to_thread(
             self._sqs.get_queue_attributes, QueueUrl=self.url, AttributeNames=["All"]
         )
@@ -90,7 +90,7 @@ class Queue:
         )
 
     async def take(self) -> list[Any]:
-        """What a plain receive of ten gets at once."""
+        """Return the messages of one plain receive of ten."""
         answer = await asyncio.to_thread(
             self._sqs.receive_message,
             QueueUrl=self.url,
@@ -101,7 +101,7 @@ class Queue:
         return list(answer.get("Messages", []))
 
     def source(self, invoker: Recorder, **spec: Any) -> SqsEventSource:
-        """An event source on this queue; arguments of the source or of its spec."""
+        """Return an event source on this queue; arguments of the source or of its spec."""
         own = ("prompt_long_polls", "polling", "function_timeout_s")
         arguments = {"prompt_long_polls": True, "function_timeout_s": 1.0}
         arguments |= {k: spec.pop(k) for k in own if k in spec}
@@ -122,7 +122,7 @@ async def succeed(_records: list[Record]) -> InvokeResult:
 
 
 class Recorder:
-    """An invoker that keeps every batch and watches how many run at once and whether a message runs twice."""
+    """Invoker that records batches, concurrent invocations, and messages in two of them at once."""
 
     def __init__(self, handler: Handler = succeed) -> None:
         self.handler = handler
@@ -156,7 +156,7 @@ class Recorder:
 
 
 class Timer:
-    """An invoker that notes when it is called, takes `seconds`, then raises `error` if there is one."""
+    """Invoker that records the times of its calls, takes `seconds`, then raises `error` if there is one."""
 
     def __init__(self, seconds: float = 0.0, error: Exception | None = None) -> None:
         self.seconds = seconds
@@ -180,6 +180,6 @@ class Timer:
 
 
 def failures(identifiers: Sequence[Any]) -> InvokeResult:
-    """A partial batch reply."""
+    """Return a partial batch reply."""
     items = [{"itemIdentifier": identifier} for identifier in identifiers]
     return InvokeResult(json.dumps({"batchItemFailures": items}).encode())

@@ -1,4 +1,4 @@
-"""Ledger of a delivery soak: each message on the poller's side, on the workers' side, and the verdict."""
+"""Ledger of a delivery soak: the history of each message as poller and workers saw it, and the verdict."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Delivery:
 
 @dataclass(slots=True)
 class Life:
-    """What a worker noted about one message: when it began, and when it ended or died."""
+    """A worker's record of one message: start, and end or crash."""
 
     began: float
     pid: int
@@ -37,7 +37,7 @@ class Life:
 
 @dataclass
 class Figures:
-    """What a soak found; `str` is for people."""
+    """Figures of a soak; `str` formats them."""
 
     messages: int
     deaths: Counter[str]
@@ -49,7 +49,7 @@ class Figures:
     settled_twice: list[int]
     wrong_counts: list[tuple[int, list[int]]]
     overlaps: list[tuple[int, float]]
-    """Messages that two workers held at once, and for how many seconds."""
+    """Messages that two workers processed at once, and for how many seconds."""
     wall_s: float
 
     def __str__(self) -> str:
@@ -65,20 +65,20 @@ class Figures:
 
 @dataclass
 class Ledger:
-    """Deliveries as the poller made them; `lives` as the workers noted them in the journal."""
+    """Deliveries as the poller made them; `lives` as the workers recorded them in the journal."""
 
     journal: Path
     deliveries: dict[int, list[Delivery]] = field(default_factory=lambda: defaultdict(list))
     lives: dict[Key, list[Life]] = field(default_factory=lambda: defaultdict(list))
     busy: dict[int, list[Key]] = field(default_factory=dict)
-    """Records that each working process holds, as far as the journal was read."""
+    """Records in each working process, as far as the journal was read."""
     pids: set[int] = field(default_factory=set)
     deaths: Counter[str] = field(default_factory=Counter)
     settled: int = 0
     _read: int = 0
 
     def close(self, open_deliveries: Iterable[Delivery], failed: set[int], result: InvokeResult) -> None:
-        """An invocation came back: `failed` are the numbers that it did not settle."""
+        """Record the end of an invocation: `failed` are the numbers that it reported as failed."""
         if result.function_error is not None:
             error = str(json.loads(result.payload)["errorType"])
             self.deaths.update([error] if error in ("Runtime.ExitError", "Sandbox.Timedout") else [])
@@ -87,7 +87,7 @@ class Ledger:
             self.settled += each.settled
 
     def read_journal(self) -> None:
-        """Take in what the workers have noted since the last time."""
+        """Read what the workers have recorded since the last call."""
         if not self.journal.exists():
             return
         with self.journal.open("rb") as file:
@@ -112,13 +112,13 @@ class Ledger:
                 life.ended = at if life.pid == pid else life.ended
 
     def killed(self, pid: int, at: float) -> None:
-        """A process was killed from outside, which it cannot note itself."""
+        """Record that a process was killed from outside, which it cannot record itself."""
         for key in self.busy.pop(pid, ()):
             for life in self.lives[key]:
                 life.ended = at if life.pid == pid and life.ended is None else life.ended
 
     def figures(self, messages: int, wall_s: float) -> Figures:
-        """The verdict on messages numbered from 0."""
+        """Return the verdict on messages numbered from 0."""
         self.read_journal()
         by_number = {number: sorted(found, key=_began) for number, found in self.deliveries.items()}
         everything = range(messages)
@@ -145,7 +145,7 @@ class Ledger:
         )
 
     def _overlaps(self, by_number: dict[int, list[Delivery]]) -> list[tuple[int, float]]:
-        """Two lives of one message that share a moment.
+        """Yield two lives of one message that overlap.
 
         A worker that noted no end was ended by the host; it lived until its invocation came back at most.
         """
@@ -162,7 +162,7 @@ class Ledger:
         return found
 
     def _at_once(self) -> int:
-        """How many processes worked at the same moment, at most; those without an end are not counted."""
+        """Return the most processes that worked at once; those without an end are not counted."""
         spans = {(each.began, each.ended) for lives in self.lives.values() for each in lives if each.ended}
         changes = sorted(change for began, ended in spans for change in ((began, 1), (ended or 0.0, -1)))
         return max(accumulate((change for _, change in changes), initial=0))

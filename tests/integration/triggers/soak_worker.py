@@ -1,4 +1,4 @@
-"""The function of the delivery soak: notes what it does in a journal and meets the fate its messages name.
+"""Function of the delivery soak: records its work in a journal and ends as its messages say.
 
 It is run as a Lambda function, from a copy, with nothing but the standard library.
 """
@@ -19,7 +19,7 @@ _work = threading.Event().wait
 
 
 def _note(kind: str, deliveries: list[list[int]]) -> None:
-    # One write to a file opened for appending is never torn by those of other processes.
+    # A single write to a file opened for appending is atomic.
     line = json.dumps([kind, os.getpid(), time.monotonic(), deliveries]) + "\n"
     file = os.open(os.environ["JOURNAL"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.write(file, line.encode())
@@ -41,7 +41,7 @@ def _meet(fate: str, deliveries: list[list[int]]) -> None:
 
 
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
-    """Work for a moment; a message's fates say by its receive count how this delivery of it ends."""
+    """Work for a moment; a message lists by receive count how each of its deliveries ends."""
     deliveries, fates, reported = [], [], []
     for record in event["Records"]:
         body = json.loads(record["body"])

@@ -1,4 +1,4 @@
-"""Workers die with records in hand, again and again: nothing is lost, shared or counted wrongly."""
+"""Workers crash repeatedly while they process records: nothing is lost, shared or counted wrongly."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def test_nothing_is_lost_or_shared_while_workers_die(
     queue: Callable[..., Queue], tmp_path: Path
 ) -> None:
     size = Size(messages=800, ill_fated=0.04, kills_each_s=4, visibility_s=2)
-    # Eight work at once here too, unless other tests have the cores.
+    # Eight run at once here too, unless other tests use the cores.
     verdict(await Soak(size, queue(size.visibility_s), tmp_path).run(limit_s=60), 20, 5)
 
 

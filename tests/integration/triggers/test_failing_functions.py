@@ -1,4 +1,4 @@
-"""Real functions that fail, end or take too long, behind a queue: no message is lost or delayed by others."""
+"""Real functions that fail, crash or time out, behind a queue: no message is lost, and delivery continues."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.integration.triggers.harness import ACCOUNT, REGION, Queue, Record, R
 Start = Callable[..., Awaitable[SqsEventSource]]
 MakeQueue = Callable[..., Queue]
 
-# Fails in the way that the first line of each message names, when it comes for the first time.
+# Fails as the first line of each message says, at its first delivery.
 HANDLER = """
 import ctypes
 import json
@@ -58,12 +58,12 @@ def handler(event, context):
 
 @pytest_asyncio.fixture
 async def host(tmp_path: Path) -> AsyncIterator[LambdaHost]:
-    """Runs one function whose time limit is 1 s."""
+    """Yield a host with one function with a timeout of 1 s."""
     code = tmp_path / "code"
     code.mkdir()
     (code / "app.py").write_text(HANDLER)
     spec = FunctionSpec("Function", "function", "app.handler", code, (), 1, 256, {})
-    # What the function notes down beside its code is no change of it.
+    # The journal beside the code is no change of the code.
     options = HostOptions(preload=(), hot_reload=False)
     made = LambdaHost([spec], region=REGION, log_dir=tmp_path / "logs", account_id=ACCOUNT, options=options)
     await made.start()
@@ -72,7 +72,7 @@ async def host(tmp_path: Path) -> AsyncIterator[LambdaHost]:
 
 
 def seen(host: LambdaHost) -> list[list[Any]]:
-    """Body, receive count and process of each record that the function was given."""
+    """Return body, receive count and process of each record that the function was given."""
     file = host.spec("function").code_dir / "seen.jsonl"
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
@@ -93,7 +93,7 @@ async def test_a_batch_whose_invocation_fails_comes_again_whole_and_then_goes_we
     )
     first, second = seen(host)[0][2], seen(host)[-1][2]
     assert (first == second) == (how == "raise"), "a process that ended is replaced, a raise keeps it"
-    # The queue knows of the last delete before its answer is here.
+    # The queue applies the last delete before its response arrives here.
     await until(lambda: source.stats().deleted == 2)
     assert source.stats().function_errors == 1
 
@@ -135,7 +135,7 @@ async def test_a_message_whose_visibility_ends_while_it_is_worked_on_runs_a_seco
     counts = [batch[0]["attributes"]["ApproximateReceiveCount"] for batch in invoker.batches]
     assert counts == ["1", "2"]
     await until(q.is_empty)
-    # The late one succeeds too: what it deletes is gone already, and that is no error.
+    # The late one succeeds too: its messages are already deleted, which is no error.
     go.set()
     await until(lambda: source.stats().in_flight == 0)
     assert (await q.counts(), source.stats().function_errors) == ((0, 0), 0)

@@ -1,4 +1,4 @@
-"""The HTTP client, against servers that close connections, respond slowly or invalidly."""
+"""The HTTP client, against servers that hang up, respond slowly or send invalid responses."""
 
 from __future__ import annotations
 

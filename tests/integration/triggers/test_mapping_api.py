@@ -1,4 +1,4 @@
-"""Event source mappings that run, switched and changed through the lambda client of the AWS SDK."""
+"""Running event source mappings, enabled and changed through the lambda client of the AWS SDK."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Change = Callable[..., Awaitable[dict[str, Any]]]
 
 @pytest_asyncio.fixture
 async def mappings(tmp_path: Path) -> EventSourceMappings:
-    """Over a host that knows the function and runs nothing: batches go to recorders."""
+    """Yield mappings over a host that knows the function and runs nothing: batches go to recorders."""
     spec = FunctionSpec("Function", "function", "app.handler", tmp_path, (), 1, 128, {})
     host = LambdaHost(
         [], region=REGION, log_dir=tmp_path, account_id=ACCOUNT, options=HostOptions(preload=())
@@ -35,7 +35,7 @@ async def mappings(tmp_path: Path) -> EventSourceMappings:
 
 @pytest_asyncio.fixture
 async def update(mappings: EventSourceMappings) -> AsyncIterator[Change]:
-    """Change the only mapping, by its UUID as the API lists it; returns what it is then."""
+    """Change the only mapping, by its UUID as the API lists it; return its new configuration."""
     api = InvokeApi(mappings._host, mappings)
     session = boto3.Session(aws_access_key_id="x", aws_secret_access_key="y", region_name=REGION)
     client: Any = session.client("lambda", endpoint_url=await api.start())
@@ -63,7 +63,7 @@ async def test_a_disabled_mapping_delivers_nothing_until_it_is_enabled(
     await update(Enabled=False)
     await until_state(update, "Disabled")
     await q.send("while it is off")
-    await asyncio.sleep(0.5)  # a source that is on takes a message within 50 ms
+    await asyncio.sleep(0.5)  # an enabled source receives a message within 50 ms
     assert invoker.bodies == ["before"]
     assert await q.counts() == (1, 0)
     assert (await update(Enabled=True))["State"] == "Enabled"

@@ -1,4 +1,4 @@
-"""MiniStack as a child process, the resources in it, and what our server adds to it."""
+"""MiniStack as a child process, its resources, and the additions of our server."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ async def test_a_waiting_receive_is_answered_at_once(queue: Callable[..., Queue]
         sent = time.monotonic()
         assert [m["Body"] for m in await waiting] == ["now"]
         delays.append(time.monotonic() - sent)
-    # By itself MiniStack looks every 100 ms: 70 ms after it was sent.
+    # MiniStack itself polls every 100 ms: 70 ms after it was sent.
     assert min(delays) < 0.04
 
 

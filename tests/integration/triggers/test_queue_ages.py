@@ -105,7 +105,7 @@ async def test_the_attribute_is_told_only_to_who_asks_by_name(queue: MakeQueue, 
 
 @pytest_asyncio.fixture
 async def other_endpoint() -> AsyncIterator[str]:
-    """An SQS endpoint that does not know the attribute, and leaves it out as MiniStack itself does."""
+    """Yield an SQS endpoint without the attribute, as MiniStack itself."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")

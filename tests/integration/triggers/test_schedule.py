@@ -1,4 +1,4 @@
-"""Schedules by rate, and what every schedule sends."""
+"""Schedules by rate, and the events of all schedules."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ SPEED = 600
 
 
 class FastClock(Clock):
-    """Begins at `start`; `jump` sets it forward, as a laptop's is when it wakes up."""
+    """Starts at `start`; `jump` sets it forward, as waking up does to a laptop's."""
 
     def __init__(self, start: datetime) -> None:
         self._start = start

@@ -1,4 +1,4 @@
-"""Injected EventBridge faults of a schedule: twice, late, not at all; also from outside."""
+"""Fault modes of a schedule: twice, late, not at all; also over the control port."""
 
 from __future__ import annotations
 

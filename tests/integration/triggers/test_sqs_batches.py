@@ -1,4 +1,4 @@
-"""Batches: the event that a function receives, and the effect of its reply."""
+"""Effect of a reply on a batch, and the function's event."""
 
 from __future__ import annotations
 

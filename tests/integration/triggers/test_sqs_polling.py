@@ -1,4 +1,4 @@
-"""Polling intervals of a source, on the test's own clock."""
+"""Polling intervals, on a clock of the test's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Polling, concurrency, back-off, dead letters and the life of a source."""
+"""Polling, concurrency, back-off, dead letters and the lifecycle of a source."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ async def test_throttling_past_the_visibility_burns_receives(queue: MakeQueue, s
     await until(lambda: invoker.batches[-1:] and _receive_count(invoker) == 2)
     assert source.stats().allowed == 1
     await source.stop()
-    assert await q.counts() == (1, 0)  # delivered to no function, so returned
+    assert await q.counts() == (1, 0)  # not delivered, so made visible again
 
 
 def _receive_count(invoker: Recorder) -> int:
@@ -276,7 +276,7 @@ async def test_batches_fill_when_messages_come_quickly(queue: MakeQueue, start_s
     source = await start_source(q, invoker)
     await asyncio.gather(*(q.send(str(i)) for i in range(100)))
     await until(q.is_empty)
-    # The queue knows of a delete a moment before its answer reaches the source.
+    # The queue applies a delete a moment before its response reaches the source.
     await until(lambda: source.stats().deleted >= 100)
     stats = source.stats()
     assert (stats.messages, stats.deleted) == (100, 100)

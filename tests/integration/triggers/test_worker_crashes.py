@@ -1,4 +1,4 @@
-"""The Scraper's worker behind a real queue, in real processes that its pages end."""
+"""The Scraper's worker behind a real queue, in real processes that pages crash."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Start = Callable[..., Awaitable[SqsEventSource]]
 MakeQueue = Callable[..., Queue]
 VISIBILITY_S = 3
 
-# The worker as it is wired, but for the internet: pages come from here, some of them deadly.
+# The worker as it is wired, but for the internet: pages come from here, some of them crash it.
 HANDLER = """
 import asyncio
 import os
@@ -126,7 +126,7 @@ class Worker:
         await self.tasks.send(*map(write, tasks))
 
     async def ended(self) -> dict[str, StageResult]:
-        """Return all reports so far, by job."""
+        """Return all results so far, by job."""
         for message in await self.callbacks.take():
             result = StageResult.model_validate_json(message["Body"])
             assert result.job_id is not None
@@ -204,7 +204,9 @@ async def test_a_page_that_ends_its_process_fails_alone(
 async def test_a_time_out_in_the_middle_of_a_batch_repeats_hardly_anything(
     worker: Worker, start_source: Start, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One page in twenty takes longer than its function may; the others of its batch are finished by then."""
+    """One page in twenty takes longer than the function's timeout; the others of its batch are finished by
+    then.
+    """
     pages = [f"stall{at}" if at % 20 == 7 else f"page{at}" for at in range(100)]
     await worker.submit(*pages)
     source = await start_source(
@@ -230,7 +232,7 @@ async def test_a_time_out_in_the_middle_of_a_batch_repeats_hardly_anything(
 async def test_a_function_with_too_little_concurrency_loses_no_message(
     worker: Worker, start_source: Start
 ) -> None:
-    """Its event source takes four batches at a time, it runs one: the others are received for nothing."""
+    """Its event source delivers four batches at a time, the function runs one: the others are throttled."""
     pages = [f"slow{at}" for at in range(40)]
     await worker.submit(*pages)
     source = await start_source(
@@ -273,7 +275,7 @@ async def test_a_thousand_messages_get_through_two_workers_while_every_tenth_wai
 async def test_a_process_that_can_open_nothing_more_ends_and_no_page_does(
     worker: Worker, start_source: Start
 ) -> None:
-    """Its reports find no connection; kept warm, it would get the same messages again and again."""
+    """Its results cannot be sent; kept warm, it would get the same messages again and again."""
     pages = [*(f"page{at}" for at in range(4)), "leak"]
     await worker.submit(*pages)
     await start_source(worker.tasks, worker.host, report_batch_item_failures=True)

@@ -44,7 +44,7 @@ def job(path: str, status: str = "done", *, code: str = "", cause: str | None = 
 
 
 def as_told() -> dict[str, Job]:
-    """Return the jobs of the built-in site as its catalogue tells them."""
+    """Return the jobs of the built-in site as its catalogue lists them."""
     return {
         page.path: job(page.path, title=page.title)
         if page.outcome == DONE
@@ -116,7 +116,7 @@ def test_stages_are_counted_by_how_far_documents_are() -> None:
 
 
 class Recorded(Client):
-    """A client that only counts what it would submit."""
+    """Client that only counts the submitted URLs."""
 
     def __init__(self) -> None:
         super().__init__("http://nowhere", "key")

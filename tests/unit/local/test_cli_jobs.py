@@ -1,4 +1,4 @@
-"""Listing jobs, and what is said of an event that nothing was done for."""
+"""The job list, and the note on an event without records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def job(number: int, status: str = "done", **more: Any) -> Job:
 
 
 class Paged(Client):
-    """A client of a service that has five jobs and tells two at a time."""
+    """Client of a service with five jobs and pages of two."""
 
     def __init__(self) -> None:
         super().__init__("http://nowhere", "key")

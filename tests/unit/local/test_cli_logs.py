@@ -1,4 +1,4 @@
-"""Messages of the logs command when there is nothing to print."""
+"""Notes of the logs command when no line matches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EventBridge's cron dialect, by the examples of AWS's documentation and at its corners."""
+"""EventBridge's cron dialect: the examples of AWS's documentation, and edge cases."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def times(expression: str, count: int, at: datetime = FRIDAY) -> list[str]:
         ("0/5 8-17 ? * MON-FRI *", ["Fri 01 Jan 2027 08:00", "Fri 01 Jan 2027 08:05"]),
         ("0 9 ? * 2#1 *", ["Mon 04 Jan 2027 09:00", "Mon 01 Feb 2027 09:00"]),
         ("15 10 ? * 6L 2027-2028", ["Fri 29 Jan 2027 10:15", "Fri 26 Feb 2027 10:15"]),
-        # What the wildcards are said to do.
+        # The wildcards as documented.
         ("1/10 0 1 * ? *", ["Fri 01 Jan 2027 00:01", "Fri 01 Jan 2027 00:11", "Fri 01 Jan 2027 00:21"]),
         (
             "0 0 1 jan,FEB,Mar ? *",
@@ -50,7 +50,7 @@ def times(expression: str, count: int, at: datetime = FRIDAY) -> list[str]:
         ("0 0 L * ? *", ["Sun 31 Jan 2027 00:00", "Sun 28 Feb 2027 00:00", "Wed 31 Mar 2027 00:00"]),
         ("0 0 ? * L *", ["Sat 02 Jan 2027 00:00", "Sat 09 Jan 2027 00:00"]),
         ("0 0 ? * 1,7 *", ["Sat 02 Jan 2027 00:00", "Sun 03 Jan 2027 00:00", "Sat 09 Jan 2027 00:00"]),
-        # Corners: no other month for W, no day that a month lacks, no past year.
+        # Edge cases: no other month for W, no day that a month lacks, no past year.
         ("0 0 1W * ? *", ["Mon 01 Feb 2027 00:00", "Mon 01 Mar 2027 00:00", "Thu 01 Apr 2027 00:00"]),
         ("0 0 1W 5 ? *", ["Mon 03 May 2027 00:00"]),
         ("0 0 31W * ? *", ["Fri 29 Jan 2027 00:00", "Wed 31 Mar 2027 00:00", "Mon 31 May 2027 00:00"]),

@@ -1,4 +1,4 @@
-"""Job and request of an invocation, derived from its event."""
+"""Correlation ids of an invocation's event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gateway's port from one start to the next."""
+"""The gateway's port across starts."""
 
 from __future__ import annotations
 

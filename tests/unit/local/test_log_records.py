@@ -1,4 +1,4 @@
-"""Reading, choosing and showing what functions logged."""
+"""Reading, selecting and formatting function logs."""
 
 from __future__ import annotations
 

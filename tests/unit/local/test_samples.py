@@ -1,4 +1,4 @@
-"""Sample events are what the functions' own contracts take."""
+"""Sample events match the functions' contracts."""
 
 from __future__ import annotations
 

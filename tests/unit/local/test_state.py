@@ -1,4 +1,4 @@
-"""The state folder, ports that stay, and where a database may live."""
+"""The state folder, ports that are kept, and possible folders of a database."""
 
 from __future__ import annotations
 

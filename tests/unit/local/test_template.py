@@ -73,7 +73,7 @@ def test_a_function_has_its_code_layers_and_environment(whole: CloudSpec) -> Non
     assert (worker.name, worker.handler, worker.runtime) == ("ScraperWorker", "worker.handler", "python3.13")
     assert (worker.timeout_s, worker.reserved_concurrency) == (60, None)
     assert worker.code_dir == ROOT / "functions" / "scraper"
-    # The other layers are built; here their packages are those that we run in.
+    # The other layers are built; here their packages are those of this environment.
     assert worker.layer_dirs == (ROOT / "layers" / "indexmill",)
     environment = dict(worker.environment)
     assert environment["SCRAPE_QUEUE_URL"] == "http://sqs/ScrapeQueue"

@@ -1,4 +1,4 @@
-"""A job's events in order, and where its time went."""
+"""A job's events in order, and the time spent in each stage."""
 
 from __future__ import annotations
 

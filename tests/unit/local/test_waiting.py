@@ -1,4 +1,4 @@
-"""Reasons for which a job waits, and its current stage."""
+"""Reasons for a job's state, and the stage that it is in."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def made(
     up_since: datetime | None = None,
     **job: Any,
 ) -> Timeline:
-    """Return the timeline of a job that is being scraped."""
+    """Return the timeline of a job in scraping."""
     told = [message(0, 5)] if messages is None else messages
     records = JobRecords(JOB | {"status": "scraping"} | job, SCRAPING, told, [], at(now_ms))
     results = {"queue": "CallbacksQueue", "function": "OrchestratorResults", "visibility_s": 60}
