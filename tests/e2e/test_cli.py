@@ -66,7 +66,7 @@ def test_a_folder_has_one_stack(stack: RunningStack) -> None:
     assert stack.status()["pid"] == stack.pid
 
 
-def test_status_tells_what_runs(stack: RunningStack) -> None:
+def test_status_lists_what_runs(stack: RunningStack) -> None:
     shown = on(stack, "status")
     assert (shown.returncode, shown.stderr) == (0, "")
     assert f"process {stack.pid}" in shown.stdout
@@ -91,7 +91,7 @@ def test_a_page_is_submitted_and_found(stack: RunningStack) -> None:
     assert page in shown.stdout
 
 
-def test_a_page_that_fails_is_told_and_fails_the_command(stack: RunningStack) -> None:
+def test_a_page_that_fails_is_listed_and_fails_the_command(stack: RunningStack) -> None:
     shown = on(stack, "submit", f"{stack.site}/lost.html", "--corpus", CORPUS)
     assert shown.returncode == 1
     assert "http_404  There is no page at this URL." in shown.stdout
@@ -142,13 +142,13 @@ def test_a_wrong_parameter_is_wrong_usage(folder: Path, parameter: str, told: st
 @pytest.mark.parametrize(
     "command", [["status"], ["search", "words"], ["submit", "https://a.example/"], ["down"]]
 )
-def test_without_a_stack_a_command_says_so(tmp_path: Path, command: list[str]) -> None:
+def test_without_a_stack_a_command_fails_with_a_note(tmp_path: Path, command: list[str]) -> None:
     refused = indexmill(*command, "--state", str(tmp_path / "none"))
     assert (refused.returncode, refused.stdout) == (NO_STACK, "")
     assert f"no stack is running on {tmp_path / 'none'}" in refused.stderr
 
 
-def test_a_killed_stack_goes_on_where_it_was_and_down_leaves_nothing(folder: Path) -> None:
+def test_a_killed_stack_continues_and_down_leaves_no_process(folder: Path) -> None:
     first = start(folder)
     with first.client() as client:
         page = f"{first.site}/collections/bookboat.html"

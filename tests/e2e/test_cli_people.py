@@ -107,7 +107,7 @@ def test_a_trace_for_programs_adds_up(stack: RunningStack, done: Job) -> None:
     assert found["total_ms"] == pytest.approx(lasted, abs=1)
 
 
-def test_a_trace_tells_why_a_job_failed(stack: RunningStack, failed: Job) -> None:
+def test_a_trace_shows_why_a_job_failed(stack: RunningStack, failed: Job) -> None:
     shown = on(stack, "trace", failed.job_id)
     assert shown.returncode == 0
     assert "scraping → failed (scraping failed): http_404" in shown.stdout
@@ -146,7 +146,7 @@ def test_logs_of_a_failed_job_say_why_and_leave_its_neighbours_out(
     assert not any(other.job_id in line for other in others for line in lines)
 
 
-def test_logs_that_are_not_there_are_told(stack: RunningStack, http: httpx.Client) -> None:
+def test_missing_logs_are_reported(stack: RunningStack, http: httpx.Client) -> None:
     none = on(stack, "logs", "--job", "no-such-job")
     assert (none.returncode, none.stdout) == (1, "")
     assert "indexmill trace no-such-job" in none.stderr
@@ -182,7 +182,7 @@ def test_an_event_without_records_is_no_success(stack: RunningStack) -> None:
     assert "no message was processed" in empty.stderr
 
 
-def test_logs_of_a_request_are_found_by_what_its_caller_was_told(
+def test_logs_of_a_request_are_found_by_the_ids_of_its_response(
     stack: RunningStack, http: httpx.Client
 ) -> None:
     answer = http.get("/orchestrator/jobs/no-such-job")
@@ -229,7 +229,7 @@ def test_a_function_that_fails_fails_the_command(stack: RunningStack) -> None:
         (("events", "no-such-event"), "sqs-scrape"),
     ],
 )
-def test_wrong_usage_is_told(stack: RunningStack, arguments: tuple[str, ...], told: str) -> None:
+def test_wrong_usage_is_reported(stack: RunningStack, arguments: tuple[str, ...], told: str) -> None:
     refused = on(stack, *arguments)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert told in refused.stderr

@@ -104,8 +104,8 @@ class Membership:
     async def auth(self, key: str) -> httpx.Response:
         return await self.client.post("/auth", json={"api_key": key})
 
-    async def control(self, **wish: Any) -> None:
-        (await self.client.post("/control", json=wish)).raise_for_status()
+    async def control(self, **body: Any) -> None:
+        (await self.client.post("/control", json=body)).raise_for_status()
 
     async def state(self) -> dict[str, Any]:
         state: dict[str, Any] = (await self.client.get("/control")).json()

@@ -222,7 +222,7 @@ async def test_control_counts_the_work_and_refuses_what_there_is_not(
     tokens = sum(len(ids) for ids in model.tokenize(GIVEN))
     assert done == {"requests": 2, "inputs": len(GIVEN), "tokens": tokens}
     assert after["cpu_seconds"] >= before["cpu_seconds"] > 0
-    wishes: list[object] = [{"mode": "sulking"}, {"mood": "ok"}, [], "ok"]
-    for wish in wishes:
-        assert (await embeddings.post("/control", json=wish)).status_code == 400
+    bodies: list[object] = [{"mode": "sulking"}, {"mood": "ok"}, [], "ok"]
+    for body in bodies:
+        assert (await embeddings.post("/control", json=body)).status_code == 400
     assert (await embeddings.get("/control")).json()["mode"] == "ok"

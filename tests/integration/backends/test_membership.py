@@ -21,16 +21,16 @@ async def test_the_codes_are_the_old_or_the_repaired_ones(
     assert (refused.status_code, refused.json()) == (invalid, {"detail": "Invalid API key"})
 
 
-async def test_each_phase_tells_more_of_a_valid_key(membership: Membership) -> None:
+async def test_each_phase_returns_more_claims_of_a_valid_key(membership: Membership) -> None:
     ann = KEYS[ANN]
     assert ann is not None
-    told = {}
+    answers = {}
     for phase in (1, 2, 3, 4):
         await membership.control(phase=phase)
         answer = await membership.auth(ANN)
         assert answer.status_code == 200
-        told[phase] = json.loads(answer.content or b"null")
-    assert told == {
+        answers[phase] = json.loads(answer.content or b"null")
+    assert answers == {
         1: None,
         2: {"caller_type": "service"},
         3: {name: ann[name] for name in ("caller_type", "tier", "rate_limits")},
@@ -85,14 +85,14 @@ async def test_answers_that_are_no_use(membership: Membership) -> None:
 
 
 async def test_a_slow_answer_is_late_but_right(membership: Membership) -> None:
-    for wish in ({"mode": "slow", "delay": 0.2}, {"mode": "ok", "delay": 0.2}):
-        await membership.control(**wish)
+    for body in ({"mode": "slow", "delay": 0.2}, {"mode": "ok", "delay": 0.2}):
+        await membership.control(**body)
         began = time.monotonic()
         assert (await membership.auth(NOBODY)).status_code == 401
         assert time.monotonic() - began >= 0.2
 
 
-async def test_slow_is_seconds_unless_told(membership: Membership) -> None:
+async def test_slow_is_seconds_by_default(membership: Membership) -> None:
     await membership.control(mode="slow")
     assert (await membership.state())["delay"] >= 1
 
@@ -108,10 +108,10 @@ async def test_phase_and_codes_may_be_set_at_the_start_and_later(start_membershi
     assert await membership.state() == {**expected, "codes": "fixed"}
 
 
-@pytest.mark.parametrize("wish", [{"mode": "sulking"}, {"phase": 5}, {"phase": "1"}, {"codes": "new"}])
-async def test_control_refuses_what_there_is_not(membership: Membership, wish: dict[str, object]) -> None:
+@pytest.mark.parametrize("body", [{"mode": "sulking"}, {"phase": 5}, {"phase": "1"}, {"codes": "new"}])
+async def test_control_refuses_what_there_is_not(membership: Membership, body: dict[str, object]) -> None:
     before = await membership.state()
-    refused = await membership.client.post("/control", json={"mode": "down", **wish})
+    refused = await membership.client.post("/control", json={"mode": "down", **body})
     assert refused.status_code == 400
     assert refused.json()["choices"]["phase"] == [1, 2, 3, 4]
     assert await membership.state() == before

@@ -123,12 +123,12 @@ def test_a_stop_does_not_wait_for_open_sessions(postgres: EmbeddedPostgres) -> N
     assert values(postgres.start(), "SELECT to_regclass('unfinished')") == [(None,)], "it is rolled back"
 
 
-def test_a_crash_is_told_and_the_data_survives_it(make_server: StartServer) -> None:
-    told, statuses = threading.Event(), []
+def test_a_crash_is_reported_and_the_data_survives_it(make_server: StartServer) -> None:
+    reported, statuses = threading.Event(), []
 
     def crashed(status: int) -> None:
         statuses.append(status)
-        told.set()
+        reported.set()
 
     server = make_server(on_exit=crashed)
     url = server.start()
@@ -136,7 +136,7 @@ def test_a_crash_is_told_and_the_data_survives_it(make_server: StartServer) -> N
     values(url, "CHECKPOINT")
     assert server.pid is not None
     os.kill(server.pid, signal.SIGKILL)
-    assert told.wait(10)
+    assert reported.wait(10)
     assert statuses == [-signal.SIGKILL]
     assert server.pid is None
     assert server.start() == url
@@ -157,7 +157,7 @@ def test_a_server_left_running_on_the_same_data_is_replaced(make_server: StartSe
     assert values(url, "SELECT n FROM t") == [(7,)]
 
 
-def test_a_stale_pid_file_that_names_another_process_harms_nobody(postgres: EmbeddedPostgres) -> None:
+def test_a_stale_pid_file_that_names_another_process_is_ignored(postgres: EmbeddedPostgres) -> None:
     postgres.stop()
     stale = postgres.data_dir / "postmaster.pid"
     stale.write_text(f"{os.getpid()}\n{postgres.data_dir}\n")  # with a signal, this process would end
@@ -235,7 +235,7 @@ def test_a_server_that_cannot_start_shows_why(make_server: StartServer) -> None:
     assert server.pid is None
 
 
-def test_a_given_port_that_is_taken_is_told(make_server: StartServer) -> None:
+def test_a_given_port_in_use_is_reported(make_server: StartServer) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         server = make_server(port=taken.getsockname()[1])
         with pytest.raises(PostgresUnavailable, match="could not bind"):

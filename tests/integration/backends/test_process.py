@@ -77,7 +77,7 @@ async def test_a_restart_is_a_new_process_and_counted(make: Make) -> None:
     assert backend.restarts == 1
 
 
-async def test_an_end_that_nobody_asked_for_is_told(make: Make) -> None:
+async def test_an_unrequested_end_is_reported(make: Make) -> None:
     exits: list[int] = []
     backend = make(SLEEP, on_exit=exits.append)
     await backend.start()
@@ -166,7 +166,7 @@ async def test_ready_means_that_the_url_answers(tmp_path: Path, monkeypatch: pyt
     assert await backend.wait() == 0, "SIGTERM is an orderly end"
 
 
-async def test_an_address_in_use_is_told(tmp_path: Path) -> None:
+async def test_an_address_in_use_is_reported(tmp_path: Path) -> None:
     port = free_port()
     first = stand_in("site", port, log_path=tmp_path / "first.log")
     await first.start()
@@ -179,7 +179,7 @@ async def test_an_address_in_use_is_told(tmp_path: Path) -> None:
         await first.stop()
 
 
-async def test_a_stand_in_ends_when_whoever_started_it_is_gone(tmp_path: Path) -> None:
+async def test_a_stand_in_ends_with_its_parent(tmp_path: Path) -> None:
     port = free_port()
     source = f"""
         import asyncio, pathlib, os

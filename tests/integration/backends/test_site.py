@@ -71,8 +71,8 @@ async def test_a_slow_page_takes_its_time(site: httpx.AsyncClient) -> None:
 async def test_any_status_may_be_asked_for(site: httpx.AsyncClient, code: int) -> None:
     plain = await site.get(f"/status/{code}")
     assert (plain.status_code, plain.headers.get("Retry-After")) == (code, None)
-    told = await site.get(f"/status/{code}", params={"retry_after": "7"})
-    assert (told.status_code, told.headers["Retry-After"]) == (code, "7")
+    answer = await site.get(f"/status/{code}", params={"retry_after": "7"})
+    assert (answer.status_code, answer.headers["Retry-After"]) == (code, "7")
 
 
 async def test_a_flaky_page_gets_better(site: httpx.AsyncClient) -> None:
@@ -142,7 +142,7 @@ def text_of(path: Path) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.path)
-async def test_every_page_of_the_catalogue_exists_as_it_is_told(site: httpx.AsyncClient, page: Page) -> None:
+async def test_every_page_of_the_catalogue_exists(site: httpx.AsyncClient, page: Page) -> None:
     answer = await site.get(page.path, follow_redirects=True)
     assert answer.status_code == (404 if page.outcome == "http_404" else 200)
     if page.outcome == "robots_disallowed":

@@ -29,11 +29,11 @@ def handler(event, context):
 """
 
 
-class Door:
+class Gate:
     """Blocks invocations until it is opened."""
 
     def __init__(self, lab: Lab, host: LambdaHost) -> None:
-        self._file: Path = lab.folder / "door"
+        self._file: Path = lab.folder / "gate"
         self._host = host
         self.held: list[asyncio.Future[InvokeResult]] = []
 
@@ -82,20 +82,20 @@ async def test_many_invocations_at_once_all_get_their_own_answer(forking: Lab) -
 async def test_functions_do_not_share_processes_or_wait_for_each_other(forking: Lab) -> None:
     limits = PoolLimits(environments=1)
     host = await forking.start(forking.function(MEET), forking.function(MEET, "other"), limits=limits)
-    door = Door(forking, host)
-    await door.hold(1)
+    gate = Gate(forking, host)
+    await gate.hold(1)
     other = await answer(host, function="other")
-    assert other not in await door.open()
+    assert other not in await gate.open()
 
 
 async def test_reserved_concurrency_throttles_what_is_over_it(forking: Lab) -> None:
     host = await forking.start(forking.function(MEET, reserved_concurrency=2))
-    door = Door(forking, host)
-    await door.hold(2)
+    gate = Gate(forking, host)
+    await gate.hold(2)
     for _ in range(3):
         with pytest.raises(Throttled):
             await call(host)
-    assert len(set(await door.open())) == 2
+    assert len(set(await gate.open())) == 2
     assert host.stats()["fn"].throttles == 3
     await answer(host)
 
@@ -117,30 +117,30 @@ async def test_a_reserved_concurrency_of_none_at_all_switches_a_function_off(for
 
 async def test_beyond_the_hosts_own_limit_some_wait_and_the_rest_is_throttled(forking: Lab) -> None:
     host = await forking.start(forking.function(MEET), limits=PoolLimits(environments=2, waiting=3))
-    door = Door(forking, host)
-    await door.hold(2)
-    await door.hold(3, waiting=3)
+    gate = Gate(forking, host)
+    await gate.hold(2)
+    await gate.hold(3, waiting=3)
     with pytest.raises(Throttled):
         await call(host)
-    assert len(set(await door.open())) == 2
+    assert len(set(await gate.open())) == 2
 
 
 async def test_what_waits_can_be_withdrawn(forking: Lab) -> None:
     host = await forking.start(forking.function(MEET), limits=PoolLimits(environments=1))
-    door = Door(forking, host)
-    await door.hold(2, waiting=1)
-    door.held.pop().cancel()
+    gate = Gate(forking, host)
+    await gate.hold(2, waiting=1)
+    gate.held.pop().cancel()
     await until(lambda: host.stats()["fn"].waiting == 0)
-    await door.open()
+    await gate.open()
     await answer(host)
     assert host.stats()["fn"].invocations == 2
 
 
 async def test_the_warmest_process_works_and_the_others_end_after_a_while(forking: Lab) -> None:
     host = await forking.start(forking.function(MEET), limits=PoolLimits(idle_s=0.3))
-    door = Door(forking, host)
-    await door.hold(3)
-    pids = await door.open()
+    gate = Gate(forking, host)
+    await gate.hold(3)
+    pids = await gate.open()
     kept = await answer(host)
     assert kept in pids
     for _ in range(5):

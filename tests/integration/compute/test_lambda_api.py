@@ -36,7 +36,7 @@ def _session() -> boto3.Session:
     return boto3.Session(aws_access_key_id="x", aws_secret_access_key="y", region_name=REGION)
 
 
-class StillSource:
+class IdleSource:
     """Event source that polls nothing: only its configuration is used by the API."""
 
     def __init__(self, function: str, queue: str, **spec: Any) -> None:
@@ -131,7 +131,7 @@ async def test_a_functions_configuration_is_the_templates(forking: Lab, api: Api
     assert whole["Concurrency"] == {"ReservedConcurrentExecutions": 7}
 
 
-async def test_reserved_concurrency_is_told_only_where_there_is_one(api: Api) -> None:
+async def test_reserved_concurrency_is_listed_only_where_there_is_one(api: Api) -> None:
     assert await api.ask("get_function_concurrency", FunctionName="one") == {
         "ReservedConcurrentExecutions": 7
     }
@@ -152,7 +152,7 @@ async def test_an_unknown_function_is_404(api: Api, operation: str) -> None:
 
 
 async def test_mappings_are_found_by_function_and_by_queue(api: Api) -> None:
-    sources = [StillSource("one", "a"), StillSource("one", "b"), StillSource("TwoFunction", "a")]
+    sources = [IdleSource("one", "a"), IdleSource("one", "b"), IdleSource("TwoFunction", "a")]
     ids = [api.mappings.add(source) for source in sources]
     assert len(set(ids)) == 3
     assert [str(uuid.UUID(each)) for each in ids] == ids
@@ -175,7 +175,7 @@ async def test_mappings_are_found_by_function_and_by_queue(api: Api) -> None:
 
 
 async def test_a_mapping_is_shown_as_it_is_set_up(api: Api) -> None:
-    source = StillSource(
+    source = IdleSource(
         "one", "a", batch_size=7, window_s=2, maximum_concurrency=3, report_batch_item_failures=True
     )
     mapping_id = api.mappings.add(source)
@@ -197,12 +197,12 @@ async def test_a_mapping_is_shown_as_it_is_set_up(api: Api) -> None:
 
 
 async def test_a_mapping_has_the_same_uuid_after_a_restart(api: Api) -> None:
-    first = api.mappings.add(StillSource("one", "a"))
-    assert EventSourceMappings(api.host).add(StillSource("one", "a", batch_size=2)) == first
+    first = api.mappings.add(IdleSource("one", "a"))
+    assert EventSourceMappings(api.host).add(IdleSource("one", "a", batch_size=2)) == first
 
 
 async def test_a_mapping_that_is_switched_off_is_disabling_while_it_is_busy(api: Api) -> None:
-    source = StillSource("one", "a")
+    source = IdleSource("one", "a")
     mapping_id = api.mappings.add(source)
     source.busy = True
     found = await api.ask("update_event_source_mapping", UUID=mapping_id, Enabled=False)
@@ -215,7 +215,7 @@ async def test_a_mapping_that_is_switched_off_is_disabling_while_it_is_busy(api:
 
 
 async def test_batches_and_concurrency_are_changed_and_the_rest_stays(api: Api) -> None:
-    source = StillSource("one", "a", report_batch_item_failures=True)
+    source = IdleSource("one", "a", report_batch_item_failures=True)
     mapping_id, before = api.mappings.add(source), source.spec
     await api.ask(
         "update_event_source_mapping",
@@ -243,7 +243,7 @@ async def test_batches_and_concurrency_are_changed_and_the_rest_stays(api: Api) 
 async def test_a_change_that_cannot_be_made_is_refused_and_changes_nothing(
     api: Api, change: dict[str, Any]
 ) -> None:
-    source = StillSource("one", "a")
+    source = IdleSource("one", "a")
     mapping_id, before = api.mappings.add(source), source.spec
     refused = await api.refused("update_event_source_mapping", UUID=mapping_id, Enabled=False, **change)
     assert refused == (400, "InvalidParameterValueException")
@@ -265,7 +265,7 @@ async def test_what_the_template_decides_cannot_be_done_by_the_api(api: Api) -> 
     assert json.loads((await api.host.invoke("one", b"{}")).payload)["event"] == {}
 
 
-def test_a_python_other_than_the_templates_is_told(forking: Lab) -> None:
+def test_a_python_other_than_the_templates_is_reported(forking: Lab) -> None:
     specs = [forking.function(name=name, runtime="python3.13") for name in ("one", "two")]
     assert python_differences(specs, "3.11") == ["functions run on Python 3.11 here, python3.13 on AWS"]
     assert python_differences(specs, "3.13") == []

@@ -167,7 +167,7 @@ async def test_stopping_ends_the_idle_and_the_busy_and_removes_the_scratch_folde
     assert (lab.folder / "logs" / "fn.jsonl").exists()
 
 
-async def test_what_waits_when_the_host_stops_is_told_so_and_nothing_is_taken_after(forking: Lab) -> None:
+async def test_waiting_invocations_fail_when_the_host_stops_and_later_ones_too(forking: Lab) -> None:
     host = await forking.start(forking.function("import signal\nsignal.pause()\n"))
     waiting = asyncio.ensure_future(call(host))
     await until(lambda: host.stats()["fn"].waiting)

@@ -69,7 +69,7 @@ async def test_every_identity_header_must_be_there(serve: ServeFront) -> None:
     assert served.functions.calls == {"Authorize": 1, "Echo": 1}
 
 
-async def test_an_open_route_asks_nobody(serve: ServeFront) -> None:
+async def test_an_open_route_calls_no_authorizer(serve: ServeFront) -> None:
     served = await guarded(serve, lambda event: policy("Deny"))
     assert (await served.client.get("/open")).status_code == 200
     assert served.functions.calls == {"Echo": 1}

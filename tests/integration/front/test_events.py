@@ -181,7 +181,7 @@ async def test_path_parameters_are_decoded_only_when_asked(serve: ServeFront, de
         ("IMAGE/PNG; q=1", b"text after all", True),
     ],
 )
-async def test_a_body_is_base64_when_its_type_says_so_or_it_is_no_text(
+async def test_a_body_is_base64_for_binary_media_types_or_when_it_is_no_text(
     serve: ServeFront, content_type: str, body: bytes, is_base64: bool
 ) -> None:
     served = await serve(route("POST", "/"), options=FrontOptions(binary_media_types=("image/png",)))

@@ -128,7 +128,7 @@ async def test_a_body_that_trickles_gets_no_more_time_than_any_other(served: Ser
     assert served.functions.calls == {"Authorize": 1}
 
 
-async def test_slow_bodies_hold_up_nobody_else(served: Served) -> None:
+async def test_slow_bodies_delay_no_other_client(served: Served) -> None:
     writers = []
     for _ in range(50):
         _, writer = await asyncio.open_connection("127.0.0.1", served.port)
@@ -200,7 +200,7 @@ async def test_an_absurd_method_is_400(served: Served, method: str) -> None:
     ("method", "target"),
     [("TRACE", "/jobs"), ("CONNECT", "a:443"), ("HEAD", "/jobs"), ("OPTIONS", "*"), ("PATCH", "/jobs")],
 )
-async def test_a_method_that_no_route_has_is_refused_before_anybody_is_asked(
+async def test_a_method_that_no_route_has_is_refused_before_the_authorizer(
     served: Served, method: str, target: str
 ) -> None:
     request = wire("X-API-Key: k", "Connection: close", method=method, target=target)

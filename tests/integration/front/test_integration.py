@@ -168,7 +168,7 @@ async def test_past_the_time_limit_the_client_gets_504_while_the_function_runs_o
     await asyncio.wait_for(finished.wait(), 5)
 
 
-async def test_a_failure_after_the_time_limit_is_nobodys(serve: ServeFront) -> None:
+async def test_a_failure_after_the_time_limit_is_ignored(serve: ServeFront) -> None:
     go, failed = asyncio.Event(), asyncio.Event()
 
     async def slow(event: dict[str, Any]) -> dict[str, Any]:

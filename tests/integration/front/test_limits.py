@@ -113,7 +113,7 @@ async def test_a_client_that_leaves_in_its_body_calls_nothing(serve: ServeFront)
     assert served.functions.calls == {"Echo": 1}
 
 
-async def test_a_client_that_waits_for_continue_is_told_to_go_on(serve: ServeFront) -> None:
+async def test_a_client_that_expects_100_continue_gets_it(serve: ServeFront) -> None:
     served = await serve(route("POST", "/"))
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     headers = ("Expect: 100-continue", "Content-Length: 4")

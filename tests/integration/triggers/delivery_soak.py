@@ -41,7 +41,7 @@ class Size:
     environments: int = 8
 
 
-class Deaths:
+class RecordingInvoker:
     """Invoker over a host that records deliveries and their results."""
 
     def __init__(self, host: LambdaHost, ledger: Ledger) -> None:
@@ -85,7 +85,7 @@ class Soak:
         ledger = Ledger(self.folder / "journal")
         host = self._host(code, ledger.journal)
         source = self.queue.source(
-            Deaths(host, ledger),
+            RecordingInvoker(host, ledger),
             maximum_concurrency=self.size.environments,
             report_batch_item_failures=True,
             function_timeout_s=float(TIMEOUT_S),

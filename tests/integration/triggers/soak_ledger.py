@@ -27,7 +27,7 @@ class Delivery:
 
 
 @dataclass(slots=True)
-class Life:
+class WorkerRecord:
     """A worker's record of one message: start, and end or crash."""
 
     began: float
@@ -69,7 +69,7 @@ class Ledger:
 
     journal: Path
     deliveries: dict[int, list[Delivery]] = field(default_factory=lambda: defaultdict(list))
-    lives: dict[Key, list[Life]] = field(default_factory=lambda: defaultdict(list))
+    lives: dict[Key, list[WorkerRecord]] = field(default_factory=lambda: defaultdict(list))
     busy: dict[int, list[Key]] = field(default_factory=dict)
     """Records in each working process, as far as the journal was read."""
     pids: set[int] = field(default_factory=set)
@@ -104,7 +104,7 @@ class Ledger:
             self.pids.add(pid)
             self.busy[pid] = keys
             for key in keys:
-                self.lives[key].append(Life(at, pid))
+                self.lives[key].append(WorkerRecord(at, pid))
             return
         self.busy.pop(pid, None)
         for key in keys:

@@ -80,7 +80,7 @@ def seen(host: LambdaHost) -> list[list[Any]]:
 @pytest.mark.fault("F22")
 @pytest.mark.parametrize("report_failures", [True, False])
 @pytest.mark.parametrize("how", ["raise", "exit", "leave", "segfault", "memory", "loop"])
-async def test_a_batch_whose_invocation_fails_comes_again_whole_and_then_goes_well(
+async def test_a_batch_whose_invocation_fails_is_redelivered_whole(
     how: str, report_failures: bool, host: LambdaHost, queue: MakeQueue, start_source: Start
 ) -> None:
     q = queue(visibility_s=2)

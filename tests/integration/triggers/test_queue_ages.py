@@ -95,7 +95,7 @@ async def test_a_dead_letters_age_begins_when_it_was_moved(queue: MakeQueue, age
     watched.close()
 
 
-async def test_the_attribute_is_told_only_to_who_asks_by_name(queue: MakeQueue, endpoint: str) -> None:
+async def test_the_attribute_is_returned_only_when_asked_for_by_name(queue: MakeQueue, endpoint: str) -> None:
     q = queue()
     session = boto3.Session(aws_access_key_id="x", aws_secret_access_key="y", region_name=REGION)
     client = session.client("sqs", endpoint_url=endpoint)

@@ -37,7 +37,7 @@ async def test_a_duplicate_is_the_same_event_at_the_same_time() -> None:
     assert schedule.fired == 3, "once was asked for"
 
 
-async def test_a_late_event_comes_late_and_tells_when_it_was_due() -> None:
+async def test_a_late_event_arrives_late_and_names_its_due_time() -> None:
     invoker = Timer()
     schedule = make(invoker)
     schedule.set_fault_mode(FaultMode("late", delay=0.3))
@@ -70,47 +70,47 @@ async def test_a_late_event_is_forgotten_when_the_schedule_stops() -> None:
 
 
 @dataclass
-class Outside:
+class ControlPort:
     """A control port with one schedule."""
 
     http: httpx.AsyncClient
     invoker: Timer
     schedule: Schedule
 
-    async def wish(self, **wish: Any) -> dict[str, Any]:
-        answer = await self.http.post("/schedules/EachMinute", json=wish)
+    async def post(self, **body: Any) -> dict[str, Any]:
+        answer = await self.http.post("/schedules/EachMinute", json=body)
         assert answer.status_code == 200, answer.text
         found: dict[str, Any] = answer.json()
         return found
 
 
 @pytest_asyncio.fixture
-async def outside() -> AsyncIterator[Outside]:
+async def control() -> AsyncIterator[ControlPort]:
     invoker = Timer()
     control = ControlApi(dict, Telemetry())
     schedule = make(invoker)
     control.schedules = {"EachMinute": schedule}
     base = await control.start()
     async with httpx.AsyncClient(base_url=base) as http:
-        yield Outside(http, invoker, schedule)
+        yield ControlPort(http, invoker, schedule)
     await schedule.stop()
     await control.stop()
 
 
-async def test_a_schedule_is_fired_and_disturbed_from_outside(outside: Outside) -> None:
-    assert (await outside.wish(mode="twice", times=1))["mode"] == "twice"
-    assert outside.invoker.starts == [], "a fault mode alone fires nothing"
-    await outside.wish(fire=True)
-    await until(lambda: outside.schedule.fired == 2)
-    assert (await outside.wish())["mode"] == "ok"
-    missed = await outside.wish(mode="missed", fire=True)
+async def test_a_schedule_is_fired_and_disturbed_from_outside(control: ControlPort) -> None:
+    assert (await control.post(mode="twice", times=1))["mode"] == "twice"
+    assert control.invoker.starts == [], "a fault mode alone fires nothing"
+    await control.post(fire=True)
+    await until(lambda: control.schedule.fired == 2)
+    assert (await control.post())["mode"] == "ok"
+    missed = await control.post(mode="missed", fire=True)
     assert missed["mode"] == "missed"
-    await until(lambda: outside.schedule.missed == 1)
-    assert outside.schedule.fired == 2
+    await until(lambda: control.schedule.missed == 1)
+    assert control.schedule.fired == 2
 
 
 @pytest.mark.parametrize(
-    ("wish", "told"),
+    ("body", "expected"),
     [
         ({"mode": "sulking"}, "mode is one of ok, twice, late, missed"),
         ({"mood": "ok"}, "unexpected keyword argument"),
@@ -119,20 +119,22 @@ async def test_a_schedule_is_fired_and_disturbed_from_outside(outside: Outside) 
         ([], "fire"),
     ],
 )
-async def test_what_is_no_wish_is_refused_and_changes_nothing(outside: Outside, wish: Any, told: str) -> None:
-    answer = await outside.http.post("/schedules/EachMinute", json=wish)
+async def test_an_invalid_body_is_refused_and_changes_nothing(
+    control: ControlPort, body: Any, expected: str
+) -> None:
+    answer = await control.http.post("/schedules/EachMinute", json=body)
     assert answer.status_code == 400
-    assert told in answer.json()["detail"]
-    assert outside.schedule.stats()["mode"] == "ok"
-    assert outside.invoker.starts == []
+    assert expected in answer.json()["detail"]
+    assert control.schedule.stats()["mode"] == "ok"
+    assert control.invoker.starts == []
 
 
-async def test_an_unknown_schedule_is_told_with_those_there_are(outside: Outside) -> None:
-    answer = await outside.http.post("/schedules/Nightly", json={"fire": True})
+async def test_an_unknown_schedule_is_answered_with_the_known_ones(control: ControlPort) -> None:
+    answer = await control.http.post("/schedules/Nightly", json={"fire": True})
     assert (answer.status_code, answer.json()) == (404, {"detail": "schedules are: EachMinute"})
 
 
-async def test_a_form_of_a_web_page_fires_nothing(outside: Outside) -> None:
-    answer = await outside.http.post("/schedules/EachMinute", content=b'{"fire": true}')
+async def test_a_form_of_a_web_page_fires_nothing(control: ControlPort) -> None:
+    answer = await control.http.post("/schedules/EachMinute", content=b'{"fire": true}')
     assert answer.status_code == 415
-    assert (await outside.wish())["fired"] == 0
+    assert (await control.post())["fired"] == 0

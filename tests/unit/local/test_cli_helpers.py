@@ -43,7 +43,7 @@ def job(path: str, status: str = "done", *, code: str = "", cause: str | None = 
     )
 
 
-def as_told() -> dict[str, Job]:
+def as_listed() -> dict[str, Job]:
     """Return the jobs of the built-in site as its catalogue lists them."""
     return {
         page.path: job(page.path, title=page.title)
@@ -78,12 +78,12 @@ def test_the_precise_cause_is_the_outcome() -> None:
     assert outcome(job("/a", "failed", code="max_retries_exceeded", cause="dns_error")) == "dns_error"
 
 
-def test_a_site_that_came_out_as_told_differs_in_nothing() -> None:
-    assert differences(SITE, as_told().values()) == []
+def test_a_site_indexed_as_the_catalogue_lists_it_has_no_differences() -> None:
+    assert differences(SITE, as_listed().values()) == []
 
 
 @pytest.mark.parametrize(
-    ("path", "instead", "told"),
+    ("path", "instead", "expected"),
     [
         ("/lost.html", None, "/lost.html has no job"),
         ("/lost.html", job("/lost.html"), "/lost.html ended as done, expected http_404"),
@@ -96,11 +96,11 @@ def test_a_site_that_came_out_as_told_differs_in_nothing() -> None:
         ("/index.html", job("/index.html", "embedding"), "ended as embedding, expected done"),
     ],
 )
-def test_what_differs_is_told(path: str, instead: Job | None, told: str) -> None:
-    jobs = as_told()
+def test_differences_are_listed(path: str, instead: Job | None, expected: str) -> None:
+    jobs = as_listed()
     del jobs[path]
     (problem,) = differences(SITE, [*jobs.values(), *([instead] if instead else [])])
-    assert told in problem
+    assert expected in problem
 
 
 def test_the_first_result_decides_about_a_ranking() -> None:
@@ -115,7 +115,7 @@ def test_stages_are_counted_by_how_far_documents_are() -> None:
     assert set(stages_passed([]).values()) == {0}
 
 
-class Recorded(Client):
+class RecordingClient(Client):
     """Client that only counts the submitted URLs."""
 
     def __init__(self) -> None:
@@ -129,7 +129,7 @@ class Recorded(Client):
 
 def test_any_number_of_urls_goes_out_in_batches_of_a_hundred() -> None:
     urls = [f"u{at}" for at in range(250)]
-    with Recorded() as client:
+    with RecordingClient() as client:
         assert submit_all(client, urls, None) == urls
     assert [len(batch) for batch in client.batches] == [100, 100, 50]
 
@@ -165,13 +165,13 @@ def test_options_of_up_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("parameters", "root", "told"),
+    ("parameters", "root", "expected"),
     [(["A"], None, "--parameter"), ([], Path("/no/such/folder"), "--site-root /no/such/folder is no folder")],
 )
 def test_wrong_options_of_up_are_wrong_usage(
-    tmp_path: Path, parameters: list[str], root: Path | None, told: str
+    tmp_path: Path, parameters: list[str], root: Path | None, expected: str
 ) -> None:
-    with pytest.raises(Failure, match=told) as failure:
+    with pytest.raises(Failure, match=expected) as failure:
         _options(tmp_path, 0, parameters, root, 0.0)
     assert failure.value.exit_code == EXIT_USAGE
 

@@ -72,9 +72,9 @@ def test_a_row_says_why_a_job_failed_or_waits() -> None:
 def test_an_event_without_records_was_not_handled() -> None:
     fine = '{"batchItemFailures": []}'
     for event in (b"{}", b'{"Records": []}', b"[]"):
-        told = _unhandled("ScraperWorker", event, fine)
-        assert told.startswith("no message was processed")
-        assert told.endswith("indexmill events sqs-scrape")
+        message = _unhandled("ScraperWorker", event, fine)
+        assert message.startswith("no message was processed")
+        assert message.endswith("indexmill events sqs-scrape")
     assert _unhandled("ScraperWorker", b'{"Records": [{}]}', fine) == ""
     assert _unhandled("OrchestratorSweeper", b"{}", '{"relayed": 0}') == ""
 

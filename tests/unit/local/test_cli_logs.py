@@ -39,7 +39,7 @@ def test_what_is_there_is_printed_and_nothing_else_said(state: Path) -> None:
         assert "START RequestId: r1" in found.stdout
 
 
-def test_a_job_without_lines_fails_and_says_where_to_look(state: Path) -> None:
+def test_a_job_without_lines_fails_and_names_the_trace(state: Path) -> None:
     found = logs(state, "--job", "job-2")
     assert (found.exit_code, found.stdout) == (EXIT_FAILED, "")
     assert "no function logged anything for job job-2" in found.stderr
@@ -70,7 +70,7 @@ def test_a_function_that_has_not_run_is_no_error_and_an_unknown_one_is(state: Pa
     assert "ChunkingApi" in str(unknown.exception)
 
 
-def test_a_folder_without_any_stack_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_any_stack_is_reported(tmp_path: Path) -> None:
     found = logs(tmp_path / "none")
     assert isinstance(found.exception, Failure)
     assert found.exception.exit_code == EXIT_NO_STACK

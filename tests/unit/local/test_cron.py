@@ -69,7 +69,7 @@ def test_an_expression_is_due_when_aws_says(expression: str, due: list[str]) -> 
     assert due or times(expression, 1) == []
 
 
-def test_hours_may_go_on_after_midnight_as_in_awss_example() -> None:
+def test_hours_may_wrap_after_midnight_as_in_awss_example() -> None:
     found = times("0/30 20-2 ? * MON-FRI *", 14)
     assert found[:6] == [f"Fri 01 Jan 2027 0{time}" for time in ("0:30", "1:00", "1:30", "2:00", "2:30")] + [
         "Fri 01 Jan 2027 20:00"
@@ -78,7 +78,7 @@ def test_hours_may_go_on_after_midnight_as_in_awss_example() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expression", "told"),
+    ("expression", "expected"),
     [
         ("0 10 * * ?", "has 5 fields; AWS wants six: minutes hours day-of-month"),
         ("0 0 10 * * ? *", "has 7 fields"),
@@ -107,10 +107,10 @@ def test_hours_may_go_on_after_midnight_as_in_awss_example() -> None:
         ("", "has 0 fields"),
     ],
 )
-def test_what_aws_refuses_is_refused_in_a_sentence(expression: str, told: str) -> None:
+def test_what_aws_refuses_is_refused_in_a_sentence(expression: str, expected: str) -> None:
     with pytest.raises(CronError) as caught:
         parse_cron(expression)
-    assert told in str(caught.value)
+    assert expected in str(caught.value)
 
 
 def test_times_are_utc_whatever_zone_one_asks_in() -> None:

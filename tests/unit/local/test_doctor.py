@@ -62,7 +62,7 @@ def test_a_full_disk_is_wrong_and_a_fuller_one_a_note(
     assert seen == [["wrong"] * 2, ["note"] * 2, ["ok"] * 2]
 
 
-def test_what_a_killed_stack_left_is_wrong_and_how_to_end_it_is_told(tmp_path: Path) -> None:
+def test_processes_of_a_killed_stack_are_a_problem_with_a_remedy(tmp_path: Path) -> None:
     assert verdicts(list(machine.stacks(tmp_path))) == ["ok"]
     (tmp_path / "stack.json").write_text("{}")
     assert verdicts(list(machine.stacks(tmp_path))) == ["note"]
@@ -85,7 +85,7 @@ def test_a_template_that_cannot_be_used_is_wrong(tmp_path: Path) -> None:
     assert verdicts(list(template(copy))) == ["ok", "wrong"]
 
 
-def test_what_is_wrong_is_said_before_what_it_affects_and_how_to_mend_it(
+def test_a_problem_is_printed_before_its_effect_and_its_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad = [*programs.python(TEMPLATE, (3, 10)), *programs.ministack(tmp_path / "python")]

@@ -25,7 +25,7 @@ def test_the_first_start_takes_any_port_and_the_next_one_the_same(state: StateFo
     assert (again.number, again.warnings) == (port, [])
 
 
-def test_a_port_that_is_taken_is_replaced_and_told(state: StateFolder) -> None:
+def test_a_port_in_use_is_replaced_and_reported(state: StateFolder) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         state.keep_port("gateway", port)

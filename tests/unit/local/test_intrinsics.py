@@ -58,7 +58,7 @@ def test_no_value_leaves_the_property_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("node", "told"),
+    ("node", "expected"),
     [
         ({"Ref": "Nobody"}, "Ref of Nobody has no value"),
         ({"Fn::GetAtt": ["Queue", "Nothing"]}, "Fn::GetAtt of Queue.Nothing"),
@@ -68,8 +68,8 @@ def test_no_value_leaves_the_property_out() -> None:
         ({"Fn::Cidr": ["10.0.0.0/8"]}, "Fn::Cidr is not known"),
     ],
 )
-def test_what_has_no_value_is_named(node: Any, told: str) -> None:
-    with pytest.raises(TemplateError, match=told):
+def test_what_has_no_value_is_named(node: Any, expected: str) -> None:
+    with pytest.raises(TemplateError, match=expected):
         RESOLVER.resolve(node)
 
 

@@ -23,7 +23,7 @@ def test_an_override_wins() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "expected"),
     [
         ("Workrs", "3", "no parameter Workrs; it has Workers"),
         ("Nothing", "3", "no parameter Nothing; it has Level, Stage, Subnets, Workers"),
@@ -35,8 +35,8 @@ def test_an_override_wins() -> None:
         ("Workers", "21", "outside 2 to 20"),
     ],
 )
-def test_a_wrong_override_is_refused_by_name(name: str, value: str, told: str) -> None:
-    with pytest.raises(ParameterError, match=told):
+def test_a_wrong_override_is_refused_by_name(name: str, value: str, expected: str) -> None:
+    with pytest.raises(ParameterError, match=expected):
         parameter_values(DECLARED, {name: value})
 
 

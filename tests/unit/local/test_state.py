@@ -48,7 +48,7 @@ def test_keys_are_made_once_and_readable_by_their_owner_only(tmp_path: Path) -> 
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
 
 
-def test_keys_that_somebody_added_stay_valid(tmp_path: Path) -> None:
+def test_added_keys_stay_valid(tmp_path: Path) -> None:
     StateFolder(tmp_path).keys()
     file = tmp_path / "membership-keys.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "my-own": None}))

@@ -72,7 +72,7 @@ def test_messages_that_a_failure_left_are_explained() -> None:
     assert "hidden" not in shown(in_flight=1)
 
 
-def test_queues_that_do_not_answer_are_told() -> None:
+def test_queues_that_do_not_answer_are_reported() -> None:
     assert "does not answer" in text(tables.queues(found()))
 
 

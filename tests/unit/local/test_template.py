@@ -159,8 +159,8 @@ def test_the_sweeper_runs_each_minute(whole: CloudSpec) -> None:
 def test_a_visibility_below_six_time_outs_is_refused() -> None:
     read().check_visibility()
     read(ScrapeTimeout="10", ScrapeVisibility="60").check_visibility()
-    told = "ScrapeQueue hides messages for 59 s.* raise ScrapeVisibility to 60"
-    with pytest.raises(TemplateError, match=told):
+    message = "ScrapeQueue hides messages for 59 s.* raise ScrapeVisibility to 60"
+    with pytest.raises(TemplateError, match=message):
         read(ScrapeTimeout="10", ScrapeVisibility="59").check_visibility()
 
 
@@ -200,7 +200,7 @@ def test_conditions_decide_what_exists(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("- a list", "it has no Resources"),
         ("Resources: {A: [", "is not a template"),
@@ -210,8 +210,8 @@ def test_conditions_decide_what_exists(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_no_template_is_refused_in_a_sentence(tmp_path: Path, text: str, told: str) -> None:
-    with pytest.raises(TemplateError, match=told):
+def test_what_is_no_template_is_refused_in_a_sentence(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(TemplateError, match=message):
         small(tmp_path, text)
 
 
@@ -235,7 +235,7 @@ def test_rates_are_seconds_and_calendars_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("expression", "told"),
+    ("expression", "message"),
     [
         ("rate(1 hours)", "AWS takes 1 hour, 2 hours"),
         ("rate(5 minute)", "AWS takes 1 minute, 2 minutes"),
@@ -245,6 +245,6 @@ def test_rates_are_seconds_and_calendars_are_read(tmp_path: Path) -> None:
         ('"cron(0 12 * * * *)"', r"one of day-of-month and day-of-week must be \?"),
     ],
 )
-def test_a_schedule_that_aws_would_refuse_is_refused(tmp_path: Path, expression: str, told: str) -> None:
-    with pytest.raises(TemplateError, match=f"is scheduled by.*{told}"):
+def test_a_schedule_that_aws_would_refuse_is_refused(tmp_path: Path, expression: str, message: str) -> None:
+    with pytest.raises(TemplateError, match=f"is scheduled by.*{message}"):
         schedule(tmp_path, expression)

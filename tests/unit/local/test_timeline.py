@@ -90,7 +90,7 @@ def test_the_coordinators_own_work_is_no_stages() -> None:
     assert made(history, [], run(10, 5, "OrchestratorResults")).stages == [Stage("scraping", 1, 100.0)]
 
 
-def test_the_time_between_failure_and_retry_is_nobodys() -> None:
+def test_the_time_between_failure_and_retry_belongs_to_no_stage() -> None:
     failed = {"code": "http_404", "message": "gone"}
     history = [
         state(0, None, "scraping"),

@@ -27,8 +27,8 @@ def made(
     **job: Any,
 ) -> Timeline:
     """Return the timeline of a job in scraping."""
-    told = [message(0, 5)] if messages is None else messages
-    records = JobRecords(JOB | {"status": "scraping"} | job, SCRAPING, told, [], at(now_ms))
+    sent = [message(0, 5)] if messages is None else messages
+    records = JobRecords(JOB | {"status": "scraping"} | job, SCRAPING, sent, [], at(now_ms))
     results = {"queue": "CallbacksQueue", "function": "OrchestratorResults", "visibility_s": 60}
     return timeline(records, log_, StackStatus(up_since, {"s": QUEUE, "r": results}))
 
@@ -58,10 +58,10 @@ def test_a_failed_call_is_failed_with_its_reason_and_its_message_hidden() -> Non
     assert "--parameter ScrapeTimeout=5 --parameter ScrapeVisibility=30" in shorter
 
 
-def test_a_call_that_nobody_takes_says_so() -> None:
+def test_an_unsent_call_is_the_reason() -> None:
     left = [message(0, None, stage="scraping", kind="call", tries=0, last_error="chunking_unavailable")]
-    told = "its scraping call is not sent yet (chunking_unavailable); OrchestratorSweeper tries again"
-    assert made([], messages=left).waiting == [told]
+    expected = "its scraping call is not sent yet (chunking_unavailable); OrchestratorSweeper tries again"
+    assert made([], messages=left).waiting == [expected]
 
 
 def test_times_that_are_short_already_are_not_to_be_shortened() -> None:
@@ -69,8 +69,8 @@ def test_times_that_are_short_already_are_not_to_be_shortened() -> None:
     records = JobRecords(JOB | {"status": "scraping"}, SCRAPING, [message(0, 5)], [], at(1000))
     assert len(timeline(records, failing(200, 50), short).waiting) == 2
     embed = StackStatus(sources={"s": QUEUE | {"visibility_parameter": "EmbedVisibility"}})
-    told = timeline(records, failing(200, 50), embed).waiting[-1]
-    assert told.endswith("--parameter EmbedTimeout=10 --parameter EmbedVisibility=60")
+    reason = timeline(records, failing(200, 50), embed).waiting[-1]
+    assert reason.endswith("--parameter EmbedTimeout=10 --parameter EmbedVisibility=60")
 
 
 def test_a_status_of_the_platform_is_a_failure_too() -> None:
@@ -90,7 +90,7 @@ def test_a_message_that_was_given_back_says_when_it_comes_again() -> None:
     ]
 
 
-def test_a_wait_that_the_job_knows_is_told() -> None:
+def test_a_recorded_wait_is_the_reason() -> None:
     later = at(1000) + timedelta(seconds=60)
     found = made(run(0, 9, "Worker"), next_retry_at=later, retry_cause="http_503", tries=2)
     assert found.waiting == ["try 2 failed (http_503); the next try is at 12:01:01 UTC (in 60 s)"]
@@ -114,17 +114,17 @@ def test_a_report_that_cannot_be_applied_is_the_coordinators_failure() -> None:
 def test_before_any_work_the_message_is_what_it_waits_for() -> None:
     assert made([]).waiting == ["no function has received its scraping message yet"]
     unsent = message(0, None, tries=2, last_error="queue_unavailable")
-    (told,) = made([], messages=[unsent]).waiting
-    assert "2 tries failed, the last by queue_unavailable" in told
+    (reason,) = made([], messages=[unsent]).waiting
+    assert "2 tries failed, the last by queue_unavailable" in reason
     (pending,) = made([], status="pending", blocked_by="dependency").waiting
     assert pending == "it was accepted and has not been started: dependency"
 
 
-def test_a_source_that_is_off_is_told_before_any_work_too() -> None:
+def test_a_disabled_source_is_the_reason_before_any_work_too() -> None:
     records = JobRecords(JOB | {"status": "scraping"}, SCRAPING, [message(0, 5)], [], at(1000))
     off = QUEUE | {"function": "ScraperWorker", "enabled": False}
-    told = timeline(records, [], StackStatus(None, {"s": off})).waiting
-    assert told[-1] == "nothing consumes ScrapeQueue now: its source is disabled"
+    reasons = timeline(records, [], StackStatus(None, {"s": off})).waiting
+    assert reasons[-1] == "nothing consumes ScrapeQueue now: its source is disabled"
 
 
 def test_a_job_at_its_end_waits_for_nothing() -> None:
