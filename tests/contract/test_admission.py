@@ -82,7 +82,7 @@ class Harness:
         return found
 
     def active(self, caller: str = "ann") -> set[str]:
-        """Return the caller's jobs at work."""
+        """Return the caller's jobs in flight."""
         found = found_jobs(self.store, JobFilter(caller, limit=200))
         return {job.job_id for job in found if not job.status.terminal and job.status != "pending"}
 

@@ -18,7 +18,7 @@ from local.faults.promises.violation import Accepted
 from tests.support.stack import RunningStack, eventually
 
 VISIBILITY_S: Final = 4
-"""How long a message is away after its worker was killed; a worker's cold start is shorter."""
+"""Visibility timeout of a message whose worker was killed; a worker's cold start is shorter."""
 
 
 @dataclass

@@ -22,7 +22,7 @@ def arena() -> Iterator[Arena]:
 
 @pytest.fixture
 def kept(arena: Arena) -> Iterator[Arena]:
-    """Yield the stack with messages that come back soon; when the test is over, every promise was kept."""
+    """Yield the stack with short visibility timeouts; after the test, every invariant is checked."""
     arena.cloud.set_visibility(VISIBILITY_S)
     before = len(arena.accepted)
     yield arena

@@ -23,8 +23,8 @@ _AT_ONCE: Final = 48
 _WAVE_S: Final = 180.0
 """How long a wave of jobs may take on the slowest machine; what is stuck then is named in the end."""
 _AT_WORK_S: Final = 3.0
-"""How long a function may take with what it committed before the sweeper does it: a call, a cold start. Less
-than the visibility, so that nobody waits for those who were killed."""
+"""How long a function may take to send what it committed before the sweeper does: a call, a cold start. Less
+than the visibility timeout, so that messages of killed processes are not waited for."""
 _ALONE_S: Final = 120.0
 """How long a job alone may take: a breaker that it opened stays open for half a minute."""
 _UNHURRIED_S: Final = 360
@@ -77,7 +77,7 @@ def traced(arena: Arena, scenario: Scenario) -> list[str]:
     arena.cloud.set_visibility(_UNHURRIED_S)
     arena.cloud.set_batch_size(10)
     settle(arena.cloud, 30)
-    _sweep(arena)  # what an earlier scenario gave to tell is told before this one's writes are counted
+    _sweep(arena)  # incidents of an earlier scenario are recorded before this one's writes are counted
     before = len(control.traced())
     # The sweeper's event names no job: its runs are known by their ids.
     control.arm(scenario.setup(token), trace=True, only="" if scenario.sweeps else token)

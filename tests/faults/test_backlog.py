@@ -1,7 +1,7 @@
-"""Fifty messages vanish out of a real queue with thousands in it: found in minutes, and no others sent again.
+"""Fifty messages are lost from a real queue with thousands: found in minutes, and no others sent again.
 
-Nothing hurries: every time-out, visibility and schedule is the template's own. Only admission differs, since
-by default one caller has 20 jobs at work and all callers together 400: then no queue is ever that long.
+Every time-out, visibility timeout and schedule is the template's own. Only admission differs, since
+by default one caller has 20 jobs in flight and all callers together 400: then no queue is that long.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Run:
         self.hold()
 
     def take_away(self) -> set[str]:
-        """Delete messages out of the queue behind everybody's back; return their jobs."""
+        """Delete messages from the queue without any notice; return their jobs."""
         url = self.stack.resources["ScrapeQueue"]
         gone: set[str] = set()
         while len(gone) < LOST:
@@ -86,7 +86,7 @@ class Run:
         return gone
 
     def go_on(self) -> None:
-        """Let the stage go on with the next sweep of the schedule."""
+        """Let the next sweep of the schedule resume the stage."""
         self.database.execute("DELETE FROM pauses")
 
     def one(self, statement: LiteralString) -> Any:

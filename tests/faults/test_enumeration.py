@@ -38,7 +38,7 @@ def calm(arena: Arena) -> Arena:
 
 @pytest.fixture
 def rough(calm: Arena) -> Iterator[Arena]:
-    """Yield the stack with messages that come back soon, one at a time: a kill befalls one job only."""
+    """Yield the stack with short visibility timeouts and batches of one: a kill affects one job only."""
     calm.cloud.set_visibility(VISIBILITY_S)
     calm.cloud.set_batch_size(1)
     yield calm

@@ -1,4 +1,4 @@
-"""Faults befall running functions, and only as told."""
+"""Faults hit running functions, and only as configured."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_fault_happens_and_the_job_survives_it(kept: Arena, fault: str) -> Non
 
 @pytest.mark.fault("F13")
 def test_a_stale_attempt_changes_nothing(kept: Arena) -> None:
-    # Both attempts' messages are lost: what the job is told comes from here alone.
+    # Both attempts' messages are lost: the job gets results from this test alone.
     kept.control.arm([parse("OrchestratorApi/sqs.SendMessageBatch@ScrapeQueue:losex2")])
     job = kept.submit(kept.page(kept.token("attempt")))
     stale.late_failures(kept.cloud, job.job_id, attempt=1)

@@ -1,4 +1,4 @@
-"""A fault that chance kept away is tried again, and one that cannot happen is named."""
+"""A fault that did not hit is tried again, and one that cannot hit is named."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ALWAYS, LATER, NEVER = (Shot(place, 1, "kill_before") for place in ("A/sqs.b", "
 
 
 class Chance:
-    """Befalls what it is told to, as luck has it; `tries` counts by place."""
+    """Faults that hit with a given probability; `tries` counts by place."""
 
     def __init__(self) -> None:
         self.tries: Counter[str] = Counter()

@@ -49,7 +49,7 @@ class Ended:
 def ended(arena: Arena) -> Ended:
     """Return what came of a job for each place, all promises kept."""
     arena.cloud.set_visibility(VISIBILITY_S)
-    # One message at a time: a kill befalls one job only.
+    # One message at a time: a kill affects one job only.
     arena.cloud.set_batch_size(1)
     tokens = {place: arena.token("killed") for place in PLACES}
     arena.control.arm([parse(f"{fault}~{tokens[place]}") for place, fault in PLACES.items()])

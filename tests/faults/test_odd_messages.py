@@ -1,4 +1,4 @@
-"""Messages in real queues that no sound sender sends: none is tried for ever, none harms its neighbours."""
+"""Invalid messages in real queues: none is tried without end, none affects other messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sweeper is made to believe that time passed, but not that those who are at work are dead."""
+"""Time passes for the sweeper, but leases of running processes do not expire."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AGED = "UPDATE outbox SET claimed_until = claimed_until - interval '3 seconds'"
 
 @pytest.fixture
 def rows(database_url: str) -> Iterator[psycopg.Connection[tuple[bool]]]:
-    """Yield a connection to a database with a message that somebody was just given to send."""
+    """Yield a connection to a database with a message whose lease was just taken."""
     database = Database(database_url)
     submitted(PostgresJobs(database), new_job())
     with psycopg.connect(database_url, autocommit=True) as connection:

@@ -1,4 +1,4 @@
-"""Processes that are told to end in the middle of a batch."""
+"""Processes that get SIGTERM in the middle of a batch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.e2e
 
 
 def befallen(arena: Arena, rule: Rule) -> int | None:
-    """Return the process that the fault befell, once it did."""
+    """Return the process that the fault hit, once it did."""
     pids = [each["pid"] for each in arena.control.fired() if each["rule"] == rule.text]
     return int(pids[-1]) if pids else None
 

@@ -43,7 +43,7 @@ class Harness:
         ]
 
     def damage(self, statements: str) -> None:
-        """Run `statements`, in which {done}, {broken} and {work} stand for the jobs' ids."""
+        """Run `statements`, in which {done}, {broken} and {work} are replaced by the jobs' ids."""
         names = {"done": self.ids[DONE], "broken": self.ids[BROKEN], "work": self.ids[AT_WORK]}
         self.rows.execute("ALTER TABLE job_history DISABLE TRIGGER append_only")
         self.rows.execute(statements.format(**names).encode())

@@ -18,7 +18,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Ail:
-    """What ails connections, changed by tests."""
+    """Toxics of the connections, changed by tests."""
 
     def __init__(self) -> None:
         self.toxic: Toxic | None = None

@@ -1,4 +1,4 @@
-"""A process's clock is as wrong as it is told to be, and its stopwatch is not."""
+"""A process's wall clock is skewed as configured, and its monotonic clock is not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sweeps that come twice, late, not at all, or end halfway: what lies there is sent, and once is enough."""
+"""Sweeps that run twice, late, not at all, or end halfway: unsent messages are sent once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SEND = "OrchestratorSweeper/sqs.SendMessageBatch@ScrapeQueue"
 
 
 def unsent(arena: Arena, count: int, *rules: Rule) -> list[Accepted]:
-    """Submit jobs whose messages no queue takes, and let nobody hold them any more."""
+    """Submit jobs whose messages no queue accepts, and let their leases expire."""
     failing = Rule("OrchestratorApi/sqs.SendMessageBatch@ScrapeQueue", "error", times=count)
     arena.control.arm([failing, *rules], trace=True)
     jobs = [arena.submit(arena.page(arena.token("swept"))) for _ in range(count)]

@@ -67,7 +67,7 @@ def keep(cloud: Cloud, key: str, value: str) -> None:
 
 
 def found(cloud: Cloud) -> set[tuple[str, str]]:
-    """Return what stands where it must not."""
+    """Return secrets found where they must not be."""
     told = list(stores.told(cloud, cloud.depths()))
     texts = [
         (each.name, place)

@@ -130,7 +130,7 @@ def test_every_job_starts_in_bounded_time_whatever_others_submit(
     job_id = world.submit("ann", tier, priority)
     own_lead = timedelta(seconds=SECONDS_PER_POINT * (100 - priority))
     submitted = world.now
-    # Each job of ours takes its minute of neglect, and then at most a turn of everybody who is neglected too.
+    # Each own job waits its minute of neglect, and then at most a turn of all other neglected callers.
     turns = 1 + before + int(own_lead / NEGLECTED) + 1
     bound = turns * (NEGLECTED + (len(rivals) + window + 1) * STEP) + own_lead
     while job_id not in world.step():

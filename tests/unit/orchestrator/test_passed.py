@@ -1,4 +1,4 @@
-"""What is lost in the midst of thousands: what just moves hides it from the count, but others pass it."""
+"""Messages lost among thousands: moving messages hide the loss from the count, but others overtake it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Stream(Sweeping):
     """Every minute as much comes as is done, and always more is under way than was lost."""
 
     def minute(self, jobs: int = EACH_MINUTE) -> dict[str, int]:
-        """A minute later: submit, work off all but what is under way, and sweep in the midst of it."""
+        """Advance a minute: submit, process all but what is under way, and sweep meanwhile."""
         self.clock.tick(TICK_S)
         for _ in range(jobs):
             self.submit()

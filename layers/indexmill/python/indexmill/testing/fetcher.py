@@ -26,7 +26,7 @@ class InMemoryFetcher:
         max_bytes: int | None = None,
         truncate: bool = False,
     ) -> Fetched:
-        """Return the page, or raise what stands for it."""
+        """Return the page, or raise the error configured for it."""
         self.requested.append(url)
         page = self.pages.get(url)
         if page is None:

@@ -1,4 +1,4 @@
-"""A vector shelf in memory."""
+"""The vector cache in memory."""
 
 from __future__ import annotations
 

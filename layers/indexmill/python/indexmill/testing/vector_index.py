@@ -90,7 +90,7 @@ class InMemoryVectorIndex:
         return outcomes(versions, published)
 
     def corpus_exists(self, corpus_key: str) -> bool:
-        """Say whether the corpus was ever submitted to."""
+        """Return whether the corpus was ever submitted to."""
         return corpus_key in self._corpora
 
     def search(self, query: SearchQuery) -> list[Hit]:
