@@ -1,9 +1,9 @@
 """JobsTx on Postgres: every row operation is one named statement.
 
-Lock order: idempotency key; jobs, in the order of ids; inbox; documents, in the order of ids; dependents of ended
-jobs, in the order of ids; last the advisory locks of callers, in the order of ids. After those a row of a job is
-taken only if no other transaction locked it. Only chains of dependencies can break the order: then one of two
-transactions is the victim of a deadlock, and is run again.
+Lock order: idempotency key; jobs, in the order of ids; inbox; documents, in the order of ids; dependents of
+ended jobs, in the order of ids; last the advisory locks of callers, in the order of ids. After those a row
+of a job is taken only if no other transaction locked it. Only chains of dependencies can break the order:
+then one of two transactions is the victim of a deadlock, and is run again.
 """
 
 from __future__ import annotations
