@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from indexmill.contracts.errors import ErrorCode, PermanentError, TransientError
-from indexmill.embedding.adapters.pgvector_index import PgVectorIndex
+from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.embedding.ports import SearchQuery, Space, VectorIndex, Visibility
 from indexmill.platform.postgres.database import Database
 from indexmill.testing.vector_index import InMemoryVectorIndex

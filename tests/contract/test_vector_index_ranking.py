@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from indexmill.contracts.errors import PermanentError
-from indexmill.embedding.adapters.pgvector_index import PgVectorIndex
+from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.embedding.ports import Hit, SearchQuery, VectorIndex
 from indexmill.platform.postgres.database import Database
 from indexmill.testing.vector_index import InMemoryVectorIndex

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from indexmill.contracts.messages import EmbedTask, read
-from indexmill.embedding.adapters.pgvector_index import PgVectorIndex
+from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.embedding.documents import Work
 from indexmill.embedding.ports import Visibility
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs

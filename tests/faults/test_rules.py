@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from indexmill.embedding.adapters import pgvector_cleanup, pgvector_write
+from indexmill.embedding.adapters.pgvector.statements import SQL as INDEX_SQL
 from indexmill.orchestrator.adapters.postgres.reads import SQL
 from local.faults import places
 from local.faults.control import FaultControl
@@ -85,8 +85,8 @@ def test_an_aws_call_is_named_for_what_it_touches(
         (SQL["forget"], "delete-inbox", True),
         (SQL["save_results"], "update-jobs,insert-job_history-outbox", True),
         (SQL["claim"], "update-outbox", True),
-        (pgvector_write._CLAIM, "insert-documents", True),
-        (pgvector_cleanup._DROP_CHUNKS, "delete-chunks", True),
+        (INDEX_SQL["claim_documents"], "insert-documents", True),
+        (INDEX_SQL["drop_chunks"], "delete-chunks", True),
         (b"COPY vectors FROM STDIN (FORMAT binary)", "copy-vectors", True),
     ],
 )

@@ -10,13 +10,13 @@ import psycopg
 import pytest
 from psycopg.errors import InsufficientPrivilege
 
-from indexmill.embedding.adapters.pgvector_index import PgVectorIndex
-from indexmill.embedding.adapters.vector_sql import build_index_when_due
+from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
+from indexmill.embedding.adapters.pgvector.names import PostgresGenerations
+from indexmill.embedding.adapters.pgvector.vectors import build_index_when_due
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.orchestrator.adapters.postgres_sweep import PostgresSweep
 from indexmill.orchestrator.ports_sweep import Retention
 from indexmill.platform.postgres.database import Connection, Database
-from indexmill.platform.postgres.generations import PostgresGenerations
 from local.backends.postgres import create_database, drop_database
 from local.backends.postgres_logins import create_logins, login_url, secret_parameters
 from sql.migrate import migrate
@@ -116,7 +116,7 @@ def test_embedding_publishes_searches_and_builds_its_index(
     index = PgVectorIndex(database)
     published = version(["one text", "another"], generation=PostgresGenerations(database).next())
     index.publish([published])
-    monkeypatch.setattr("indexmill.embedding.adapters.vector_sql.EXACT_LIMIT", 1)
+    monkeypatch.setattr("indexmill.embedding.adapters.pgvector.vectors.EXACT_LIMIT", 1)
     (space,) = embedding.execute("SELECT id FROM spaces").fetchone() or (0,)
     assert build_index_when_due(embedding, space)
     (rows,) = embedding.execute("SELECT indexed_rows FROM spaces").fetchone() or (0,)

@@ -12,8 +12,8 @@ import psycopg
 import pytest
 
 from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError
-from indexmill.embedding.adapters import pgvector_write, vector_sql
-from indexmill.embedding.adapters.pgvector_index import PgVectorIndex
+from indexmill.embedding.adapters.pgvector import publish, vectors
+from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.embedding.analyzer import count_terms
 from indexmill.embedding.ports import SearchQuery, Space, Visibility
 from indexmill.platform.postgres.database import Database
@@ -91,7 +91,7 @@ def test_a_crash_before_the_commit_leaves_the_previous_version(
         raise SystemExit
 
     with monkeypatch.context() as patch:
-        patch.setattr(pgvector_write, "_add_totals", crash)
+        patch.setattr(publish, "_add_totals", crash)
         with opened(database_url) as crashing, pytest.raises(SystemExit):
             crashing.publish([version(["third"], 2)])
     assert find(index, "first second third") == ["first", "second"]
@@ -201,7 +201,7 @@ def test_a_deleted_corpus_is_created_again(database: Database, rows: Rows) -> No
 def test_a_large_corpus_is_searched_through_an_index(
     database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vector_sql, "EXACT_LIMIT", 1_500)
+    monkeypatch.setattr(vectors, "EXACT_LIMIT", 1_500)
     index = PgVectorIndex(database)
     for at in range(25):
         texts = [f"text {at} {number}" for number in range(100)]

@@ -32,7 +32,7 @@ from indexmill.contracts.content import Chunk, chunk_ids  # noqa: E402
 from indexmill.contracts.identity import corpus_key, document_id  # noqa: E402
 from indexmill.contracts.messages import Target  # noqa: E402
 from indexmill.embedding import bm25  # noqa: E402
-from indexmill.embedding.adapters.pgvector_index import PgVectorIndex  # noqa: E402
+from indexmill.embedding.adapters.pgvector.index import PgVectorIndex  # noqa: E402
 from indexmill.embedding.analyzer import analyze  # noqa: E402
 from indexmill.embedding.ports import DocumentVersion, SearchQuery, Space  # noqa: E402
 from indexmill.platform.postgres.database import Database  # noqa: E402

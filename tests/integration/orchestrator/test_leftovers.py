@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from indexmill.embedding.adapters.pgvector_index import PgVectorIndex
+from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.orchestrator.adapters.postgres_sweep import PostgresSweep
 from indexmill.orchestrator.ports import DeadLetter, NewJob

@@ -57,10 +57,10 @@ def build_write_use_cases(
     generations: Generations | None = None,
 ) -> WriteApi:
     """Build what the write routes call."""
+    from indexmill.embedding.adapters.pgvector.names import PostgresGenerations
     from indexmill.embedding.api import WriteApi
     from indexmill.embedding.embed_texts import EmbedTexts
     from indexmill.embedding.enqueue import EnqueueEmbed
-    from indexmill.platform.postgres.generations import PostgresGenerations
 
     canonical = partial(canonical_url, allowed_hosts=parse_allowed_hosts(settings.allowed_private_hosts))
     database = _database(settings, settings.database_answer_seconds)
@@ -165,7 +165,7 @@ def _database(settings: EmbeddingSettings, answer_s: float = ANSWER_S) -> Databa
 
 
 def _index(database: Database) -> VectorIndex:
-    from indexmill.embedding.adapters.pgvector_index import PgVectorIndex
+    from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 
     return PgVectorIndex(database)
 

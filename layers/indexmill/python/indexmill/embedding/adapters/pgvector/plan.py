@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from indexmill.contracts.content import Chunk
-from indexmill.embedding.adapters.pgvector_rows import NewChunk
+from indexmill.embedding.adapters.pgvector.binary_copy import NewChunk
 from indexmill.embedding.analyzer import ANALYZER_VERSION, DEFAULT_LANGUAGE, count_terms
 from indexmill.embedding.ports import DocumentVersion, Vector
 from indexmill.embedding.publication import missing_vectors, unit

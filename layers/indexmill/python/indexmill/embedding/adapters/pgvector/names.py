@@ -1,27 +1,18 @@
-"""Numbers of corpora and embedding spaces in the index's tables, cached per process."""
+"""Numbers of corpora and embedding spaces in the index's tables, cached per process, and of generations."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import asdict
+
+from psycopg.rows import scalar_row
 
 from indexmill.contracts.messages import Target
+from indexmill.embedding.adapters.pgvector.statements import SQL
 from indexmill.embedding.ports import Space
-from indexmill.platform.postgres.database import Connection
+from indexmill.platform.postgres.database import Connection, Database
 
 _REMEMBERED = 10_000
-
-_ADD_CORPORA = """
-INSERT INTO corpora (corpus_key, caller_id, name)
-SELECT * FROM unnest(%s::text[], %s::text[], %s::text[]) AS added (corpus_key, caller_id, name)
-WHERE NOT EXISTS (SELECT FROM corpora AS c WHERE c.corpus_key = added.corpus_key)
-ORDER BY corpus_key
-ON CONFLICT DO NOTHING
-"""
-_ADD_SPACE = """
-INSERT INTO spaces (model, dimension) SELECT %(model)s, %(dimension)s
-WHERE NOT EXISTS (SELECT FROM spaces WHERE model = %(model)s AND dimension = %(dimension)s)
-ON CONFLICT DO NOTHING
-"""
 
 
 class Names:
@@ -46,26 +37,46 @@ class Names:
             self.corpora.clear()
         unknown = {target.corpus_key: target for target in targets if target.corpus_key not in self.corpora}
         if unknown:
-            columns = [(key, target.caller_id, target.corpus_name) for key, target in unknown.items()]
-            connection.execute(_ADD_CORPORA, tuple(map(list, zip(*columns, strict=True))))
+            columns = {
+                "keys": list(unknown),
+                "callers": [target.caller_id for target in unknown.values()],
+                "names": [target.corpus_name for target in unknown.values()],
+            }
+            connection.execute(SQL["add_corpora"], columns)
             self.find_corpora(connection, unknown)
         for space in spaces:
             if space not in self.spaces:
-                values = {"model": space.model, "dimension": space.dimension}
-                connection.execute(_ADD_SPACE, values)
+                connection.execute(SQL["add_space"], asdict(space))
                 self.find_space(connection, space)
 
     def find_corpora(self, connection: Connection, keys: Collection[str]) -> None:
         """Remember those of the corpora that exist."""
-        statement = "SELECT corpus_key, id FROM corpora WHERE corpus_key = ANY(%s)"
-        self.corpora.update(connection.execute(statement, (list(keys),)).fetchall())
+        self.corpora.update(connection.execute(SQL["find_corpora"], {"keys": list(keys)}).fetchall())
 
     def find_space(self, connection: Connection, space: Space) -> int | None:
         """Return the space's number, None when nothing was ever kept in it."""
         if space not in self.spaces:
-            statement = "SELECT id FROM spaces WHERE model = %s AND dimension = %s"
-            row = connection.execute(statement, (space.model, space.dimension)).fetchone()
+            row = (
+                connection.cursor(row_factory=scalar_row).execute(SQL["find_space"], asdict(space)).fetchone()
+            )
             if row is None:
                 return None
-            self.spaces[space] = int(row[0])
+            self.spaces[space] = int(row)
         return self.spaces[space]
+
+
+class PostgresGenerations:
+    """Hands out generation numbers, which only grow; gaps are harmless."""
+
+    def __init__(self, database: Database) -> None:
+        """Nothing is read yet."""
+        self._database = database
+
+    def next(self) -> int:
+        """Return a number larger than every one before."""
+
+        def work(connection: Connection) -> int:
+            row = connection.cursor(row_factory=scalar_row).execute(SQL["next_generation"]).fetchone()
+            return int(row or 0)
+
+        return self._database.read(work)

@@ -7,11 +7,13 @@ from functools import partial
 from typing import Final, TypeVar
 
 import psycopg
+from psycopg.rows import scalar_row
 
 from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError
-from indexmill.embedding.adapters import pgvector_search, pgvector_write, vector_sql
-from indexmill.embedding.adapters.pgvector_names import Names
-from indexmill.embedding.adapters.pgvector_write import RowIds
+from indexmill.embedding.adapters.pgvector import publish, search, vectors
+from indexmill.embedding.adapters.pgvector.names import Names
+from indexmill.embedding.adapters.pgvector.publish import RowIds
+from indexmill.embedding.adapters.pgvector.statements import SQL
 from indexmill.embedding.classify import failure
 from indexmill.embedding.ports import DocumentVersion, Hit, SearchQuery, Space, Visibility
 from indexmill.embedding.publication import check, newest, outcomes
@@ -21,12 +23,6 @@ T = TypeVar("T")
 
 _CHECK_EVERY_BLOCKS: Final = 32
 """Writers look whether an index is due each time this many blocks of chunk ids are used up, together."""
-
-_STORED: Final = """
-SELECT encode(c.chunk_id, 'hex') FROM chunks AS c
-JOIN vectors AS e ON e.corpus = c.corpus AND e.space = %s AND e.chunk = c.id
-WHERE c.chunk_id = ANY(%s)
-"""
 
 
 class PgVectorIndex:
@@ -46,7 +42,9 @@ class PgVectorIndex:
             number = self._names.find_space(connection, space)
             if number is None:
                 return set()
-            return {row[0] for row in connection.execute(_STORED, (number, keys)).fetchall()}
+            values = {"space": number, "chunk_ids": keys}
+            rows = connection.cursor(row_factory=scalar_row).execute(SQL["stored_chunks"], values)
+            return set(rows.fetchall())
 
         return self._read(work) if keys else set()
 
@@ -66,13 +64,13 @@ class PgVectorIndex:
         self._read(lambda connection: self._names.ensure(connection, targets, spaces))
         published = self._guarded(
             lambda: self._database.run(
-                lambda connection: pgvector_write.publish(connection, chosen, self._names, self._row_ids)
+                lambda connection: publish.publish(connection, chosen, self._names, self._row_ids)
             )
         )
         if before // _CHECK_EVERY_BLOCKS != self._row_ids.last_block // _CHECK_EVERY_BLOCKS:
             for space in spaces:
                 number = self._names.spaces[space]
-                self._read(partial(vector_sql.build_index_when_due, space=number))
+                self._read(partial(vectors.build_index_when_due, space=number))
         return outcomes(versions, published)
 
     def corpus_exists(self, corpus_key: str) -> bool:
@@ -88,7 +86,7 @@ class PgVectorIndex:
         BM25's share of what no chunk can exceed; with a vector alone the cosine similarity (below 0 counts as
         almost 0).
         """
-        return self._read(lambda connection: pgvector_search.search(connection, query))
+        return self._read(lambda connection: search.search(connection, query))
 
     def _read(self, work: Callable[[Connection], T]) -> T:
         return self._guarded(lambda: self._database.read(work))

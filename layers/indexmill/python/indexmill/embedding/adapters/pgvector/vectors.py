@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import psycopg
+from psycopg.rows import class_row, scalar_row
 
+from indexmill.embedding.adapters.pgvector.statements import SQL
 from indexmill.embedding.ports import Vector
 from indexmill.platform.postgres.database import Connection
 
@@ -27,21 +29,15 @@ _MIN_PROBES: Final = 16
 
 _logger = logging.getLogger(__name__)
 
-_EXACT: Final = """
-SELECT e.chunk, -(e.embedding <#> %(vector)s::halfvec) AS similarity
-FROM vectors AS e WHERE e.corpus = %(corpus)s AND e.space = %(space)s
-ORDER BY e.embedding <#> %(vector)s::halfvec LIMIT %(depth)s
-"""
-_APPROXIMATE: Final = """
-SELECT e.chunk, -(e.embedding::halfvec({dimension}) <#> %(vector)s::halfvec({dimension})) AS similarity
-FROM vectors AS e WHERE e.corpus = %(corpus)s AND e.space = {space}
-ORDER BY e.embedding::halfvec({dimension}) <#> %(vector)s::halfvec({dimension}) LIMIT %(depth)s
-"""
-_SIZES: Final = """
-SELECT coalesce(max(n), 0)::int8, coalesce(sum(n), 0)::int8,
-       (SELECT indexed_rows FROM spaces WHERE id = %s), (SELECT dimension FROM spaces WHERE id = %s)
-FROM (SELECT sum(chunks) AS n FROM corpus_totals GROUP BY corpus) AS sizes
-"""
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """Chunks of the largest corpus, of all, and in the space's index; numbers per vector."""
+
+    largest: int
+    total: int
+    indexed: int
+    dimension: int
 
 
 def nearest(
@@ -56,8 +52,10 @@ def nearest(
     literal = f"[{','.join(map(repr, map(float, vector)))}]"
     values = {"vector": literal, "corpus": corpus, "space": space, "depth": depth}
     if not indexed_rows:
-        return connection.execute(_EXACT, values).fetchall()
-    statement = _APPROXIMATE.format(dimension=len(vector), space=space)
+        return connection.execute(SQL["nearest_exact"], values).fetchall()
+    statement = (
+        SQL["nearest_approximate"].replace(":dimension", str(len(vector))).replace(":space", str(space))
+    )
     with connection.transaction():
         probes = max(_MIN_PROBES, _lists(indexed_rows) // _MIN_PROBES)
         settings = f"SET LOCAL ivfflat.iterative_scan = relaxed_order; SET LOCAL ivfflat.probes = {probes}"
@@ -72,24 +70,26 @@ def build_index_when_due(connection: Connection, space: int) -> bool:
     Writers of vectors wait for the build, readers do not; a process that finds another one building skips it.
     Returns whether an index was built. A failure is logged: search stays exact.
     """
-    largest, total, indexed, dimension = _sizes(connection, space)
-    if largest < EXACT_LIMIT or total < _GROWTH * indexed or dimension > _INDEXABLE_DIMENSIONS:
+    sizes = _sizes(connection, space)
+    if sizes.largest < EXACT_LIMIT or sizes.total < _GROWTH * sizes.indexed:
+        return False
+    if sizes.dimension > _INDEXABLE_DIMENSIONS:
         return False
     try:
         with connection.transaction():
-            return _build(connection, space, total)
+            return _build(connection, space, sizes.total)
     except psycopg.Error:
         _logger.warning("The vector index of space %d could not be built.", space, exc_info=True)
         return False
 
 
 def _build(connection: Connection, space: int, rows: int) -> bool:
-    connection.execute("SET LOCAL statement_timeout = '60s'; SET LOCAL lock_timeout = '5s'")
-    got = connection.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", (_LOCK, space)).fetchone()
-    if got is None or not got[0] or _sizes(connection, space)[2] * _GROWTH > rows:
+    connection.execute(SQL["limit_build"])
+    values = {"lock": _LOCK, "space": space}
+    locked = connection.cursor(row_factory=scalar_row).execute(SQL["lock_build"], values).fetchone()
+    if not locked or _sizes(connection, space).indexed * _GROWTH > rows:
         return False
-    # Only its owner may make an index of a table; the function is theirs and may be called by us.
-    connection.execute("SELECT build_vector_index(%s, %s, %s)", (space, _lists(rows), rows))
+    connection.execute(SQL["build_index"], {"space": space, "lists": _lists(rows), "rows": rows})
     return True
 
 
@@ -97,5 +97,6 @@ def _lists(rows: int) -> int:
     return min(_MAX_LISTS, max(_MIN_PROBES, math.isqrt(rows)))
 
 
-def _sizes(connection: Connection, space: int) -> Sequence[int]:
-    return connection.execute(_SIZES, (space, space)).fetchall()[0]
+def _sizes(connection: Connection, space: int) -> _Sizes:
+    cursor = connection.cursor(row_factory=class_row(_Sizes))
+    return cursor.execute(SQL["space_sizes"], {"space": space}).fetchall()[0]

@@ -1,0 +1,222 @@
+"""Publishing: one transaction makes a batch of document versions what search sees.
+
+Order of locks, the same in every writer: the documents by id, then, last and briefly, the totals of their
+corpora. Nothing else is shared: chunk ids come from blocks of a sequence, document frequencies are read off
+the postings.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from psycopg.rows import class_row, dict_row, scalar_row
+
+from indexmill.embedding.adapters.pgvector import binary_copy
+from indexmill.embedding.adapters.pgvector.names import Names
+from indexmill.embedding.adapters.pgvector.plan import Held, Plan
+from indexmill.embedding.adapters.pgvector.statements import SQL
+from indexmill.embedding.analyzer import ANALYZER_VERSION, count_terms
+from indexmill.embedding.ports import DocumentVersion
+from indexmill.embedding.publication import missing_vectors
+from indexmill.platform.postgres.database import Connection
+from indexmill.platform.postgres.stored_text import storable
+
+BLOCK = 64
+"""Chunk rows per number of the sequence `chunk_blocks`."""
+
+
+@dataclass(slots=True)
+class Totals:
+    """By corpus: chunks and words more (or fewer), and the lowest and highest row touched."""
+
+    changes: dict[int, tuple[int, int, int, int]] = field(default_factory=dict)
+
+    def count(self, corpus: int, chunks: int, words: int, row_id: int) -> None:
+        """Add `chunks` (may be negative) with `words` in all to the corpus."""
+        n, w, first, last = self.changes.get(corpus, (0, 0, row_id, row_id))
+        self.changes[corpus] = (n + chunks, w + words, min(first, row_id), max(last, row_id))
+
+
+@dataclass(slots=True)
+class RowIds:
+    """Hands out chunk row ids from blocks that this process took; what is left is used by the next batch."""
+
+    free: list[int] = field(default_factory=list)
+    last_block: int = 0
+
+    def take(self, connection: Connection, count: int) -> list[int]:
+        """Return `count` ids that no other process gets."""
+        lacking = count - len(self.free)
+        if lacking > 0:
+            values = {"count": -(-lacking // BLOCK)}
+            cursor = connection.cursor(row_factory=scalar_row)
+            for block in cursor.execute(SQL["take_row_blocks"], values).fetchall():
+                self.free += range(block * BLOCK, (block + 1) * BLOCK)
+                self.last_block = block
+        taken, self.free = self.free[:count], self.free[count:]
+        return taken
+
+
+@dataclass(frozen=True, slots=True)
+class _Claimed:
+    """A locked document."""
+
+    document_id: str
+    id: int
+    published: int | None
+    min_generation: int
+
+    def admits(self, generation: int) -> bool:
+        """Say whether `generation` is newer than the published one and not fenced."""
+        return (self.published is None or self.published < generation) and self.min_generation <= generation
+
+
+def publish(
+    connection: Connection, versions: Sequence[DocumentVersion], names: Names, row_ids: RowIds
+) -> dict[str, int]:
+    """Publish `versions` (one per document, by document id) inside the open transaction.
+
+    Returns the generation that is published afterwards, by document id.
+    Raises TransientError(embedding_incomplete) when a chunk has no vector.
+    """
+    published, plans = _claim(connection, versions, names)
+    if not plans:
+        return published
+    fresh = iter(row_ids.take(connection, sum(plan.lacking for plan in plans)))
+    for plan in plans:
+        plan.fill(fresh)
+    _write(connection, plans)
+    _make_visible(connection, plans)
+    totals = _added(plans)
+    _drop_superseded(connection, plans, totals)
+    _add_totals(connection, totals)
+    return published | {plan.version.target.document_id: plan.version.generation for plan in plans}
+
+
+def _claim(
+    connection: Connection, versions: Sequence[DocumentVersion], names: Names
+) -> tuple[dict[str, int], list[Plan]]:
+    """Lock the documents; return what is published so far, and a plan for each version that may go ahead."""
+    ids = [version.target.document_id for version in versions]
+    corpora = [names.corpora[version.target.corpus_key] for version in versions]
+    urls = [storable(version.target.url) for version in versions]
+    values = {"ids": ids, "corpora": corpora, "urls": urls}
+    rows = connection.cursor(row_factory=class_row(_Claimed)).execute(SQL["claim_documents"], values)
+    state = {row.document_id: row for row in rows.fetchall()}
+    published = {key: row.published for key, row in state.items() if row.published is not None}
+    going = [version for version in versions if state[version.target.document_id].admits(version.generation)]
+    known = [state[v.target.document_id].id for v in going if v.target.document_id in published]
+    held = _kept_chunks(connection, known)
+    plans = []
+    for version in going:
+        row = state[version.target.document_id].id
+        corpus, space = names.corpora[version.target.corpus_key], names.spaces[version.space]
+        plans.append(Plan(version, row, corpus, space, held.get(row, {})))
+    return published, plans
+
+
+def _write(connection: Connection, plans: Sequence[Plan]) -> None:
+    new = [chunk for plan in plans for chunk in plan.chunks]
+    table = f"chunks ({binary_copy.CHUNK_COLUMNS})"
+    binary_copy.copy(connection, table, map(binary_copy.chunk_row, new))
+    binary_copy.copy(connection, "postings", binary_copy.posting_rows(new))
+    vectors = (
+        binary_copy.vector_row(plan.corpus, plan.space, row, vector)
+        for plan in plans
+        for row, vector in plan.vectors
+    )
+    binary_copy.copy(connection, "vectors", vectors)
+    members = (
+        binary_copy.membership_row(plan.document, plan.version.generation, row, place)
+        for plan in plans
+        for row, place in plan.places
+    )
+    binary_copy.copy(connection, "memberships", members)
+
+
+def _make_visible(connection: Connection, plans: Sequence[Plan]) -> None:
+    versions = [plan.version for plan in plans]
+    values = {
+        "documents": [plan.document for plan in plans],
+        "generations": [version.generation for version in versions],
+        "chunks": [len(plan.places) for plan in plans],
+        "spaces": [plan.space for plan in plans],
+        "urls": [storable(version.target.url) for version in versions],
+        "titles": [storable(version.title) for version in versions],
+        "digests": [version.content_sha256 for version in versions],
+        "jobs": [version.job_id for version in versions],
+        "models": [version.space.model for version in versions],
+        "dimensions": [version.space.dimension for version in versions],
+    }
+    done = connection.execute(SQL["make_visible"], values)
+    if done.rowcount != len(plans):
+        raise missing_vectors(len(plans) - done.rowcount)
+
+
+def _added(plans: Sequence[Plan]) -> Totals:
+    totals = Totals()
+    for plan in plans:
+        for chunk in plan.chunks:
+            totals.count(plan.corpus, 1, chunk.words, chunk.row_id)
+    return totals
+
+
+def _add_totals(connection: Connection, totals: Totals) -> None:
+    rows = [(corpus, *change) for corpus, change in totals.changes.items()]
+    if rows:
+        names = ("corpora", "chunks", "words", "first_rows", "last_rows")
+        connection.execute(SQL["add_totals"], _columns(names, rows))
+
+
+def _kept_chunks(connection: Connection, documents: Sequence[int]) -> dict[int, dict[str, Held]]:
+    """Return what the documents' published versions have, by document and chunk id."""
+    found: dict[int, dict[str, Held]] = defaultdict(dict)
+    if documents:
+        cursor = connection.cursor(row_factory=dict_row)
+        for row in cursor.execute(SQL["kept_chunks"], {"documents": list(documents)}).fetchall():
+            found[row["document"]][row["chunk_id"]] = Held(row["row_id"], frozenset(row["spaces"]))
+    return found
+
+
+def _drop_superseded(connection: Connection, plans: Sequence[Plan], totals: Totals) -> None:
+    """Drop older generations of the plans' documents, and take what goes off the totals."""
+    replaced = [plan for plan in plans if plan.held]
+    if not replaced:
+        return
+    documents = [plan.document for plan in replaced]
+    generations = [plan.version.generation for plan in replaced]
+    connection.execute(SQL["drop_memberships"], {"documents": documents, "generations": generations})
+    vectors = [(plan.corpus, space, row) for plan in replaced for row, space in plan.stale_vectors]
+    if vectors:
+        connection.execute(SQL["drop_vectors"], _columns(("corpora", "spaces", "rows"), vectors))
+    gone = [row for plan in replaced for row in plan.gone]
+    if gone:
+        _drop_chunks(connection, gone, totals)
+
+
+def _drop_chunks(connection: Connection, gone: list[int], totals: Totals) -> None:
+    """Drop chunks with their postings. Their terms are found by analyzing their text again."""
+    keys: list[tuple[int, int, int]] = []
+    expected = 0
+    cursor = connection.cursor(row_factory=dict_row)
+    dropped = cursor.execute(SQL["drop_chunks"], {"rows": gone}).fetchall()
+    for row in dropped:
+        totals.count(row["corpus"], -1, -row["words"], row["row_id"])
+        expected += row["terms"]
+        if row["analyzer_version"] == ANALYZER_VERSION:
+            context, text = row["context"], row["text"]
+            whole = f"{context}\n\n{text}" if context else text
+            keys += [(row["corpus"], term, row["row_id"]) for term in count_terms(whole, row["language"])]
+    done = 0
+    if keys:
+        done = connection.execute(SQL["drop_postings"], _columns(("corpora", "terms", "rows"), keys)).rowcount
+    if done != expected:
+        corpora = list({row["corpus"] for row in dropped})
+        connection.execute(SQL["drop_postings_by_scan"], {"corpora": corpora, "rows": gone})
+
+
+def _columns(names: Sequence[str], rows: Sequence[tuple[int, ...]]) -> dict[str, list[int]]:
+    """Return `rows` as one array per column."""
+    return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))

@@ -1,0 +1,113 @@
+"""Searching: a keyword list and a vector list, fused by rank; then the rows of the best."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from psycopg.rows import class_row, dict_row
+
+from indexmill.embedding.adapters.pgvector import vectors
+from indexmill.embedding.adapters.pgvector.statements import ROW_RANGES, SQL
+from indexmill.embedding.analyzer import count_terms
+from indexmill.embedding.bm25 import K1, B, weights
+from indexmill.embedding.fusion import DEPTH, fuse, similarity_score
+from indexmill.embedding.ports import Hit, SearchQuery
+from indexmill.embedding.publication import unit
+from indexmill.platform.postgres.database import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusTotals:
+    """Sizes of a corpus and the rows that its chunks lie between."""
+
+    corpus: int
+    chunks: int
+    words: int
+    first_row: int
+    last_row: int
+    space: int | None
+    """Number of the query's embedding space; None when no vector was ever kept in it."""
+    indexed_rows: int | None
+    """Vectors in that space's approximate index."""
+
+
+def search(connection: Connection, query: SearchQuery) -> list[Hit]:
+    """Return the best chunks of the corpus, as `VectorIndex.search` says."""
+    space = query.space
+    values = {"key": query.corpus_key, "model": space.model, "dimension": space.dimension}
+    cursor = connection.cursor(row_factory=class_row(CorpusTotals))
+    totals = cursor.execute(SQL["corpus_totals"], values).fetchone()
+    if totals is None:
+        return []
+    return _hits(connection, _ranked(connection, query, totals), totals.corpus, query.top_k)
+
+
+def _ranked(connection: Connection, query: SearchQuery, totals: CorpusTotals) -> list[tuple[int, float]]:
+    depth = max(DEPTH, query.top_k)
+    keyword: list[tuple[int, float]] = []
+    vector: list[tuple[int, float]] = []
+    if query.text is not None:
+        keyword = rank(connection, totals, count_terms(query.text), depth)
+    if query.vector is not None:
+        direction = unit(query.vector, query.space)
+        if totals.space is not None:
+            usable = (totals.indexed_rows or 0) if totals.chunks >= vectors.EXACT_LIMIT else 0
+            place = (totals.corpus, totals.space)
+            vector = vectors.nearest(connection, place, direction, depth, indexed_rows=usable)
+    if query.text is None:
+        return [(row, similarity_score(cosine)) for row, cosine in vector]
+    if query.vector is None:
+        return keyword
+    return fuse([row for row, _ in keyword], [row for row, _ in vector])
+
+
+def _hits(connection: Connection, ranked: Sequence[tuple[int, float]], corpus: int, top_k: int) -> list[Hit]:
+    """Return the first `top_k` that are still there: a re-index may have dropped some just now."""
+    hits: list[Hit] = []
+    at = 0
+    while len(hits) < top_k and at < len(ranked):
+        part = ranked[at : at + top_k]
+        at += len(part)
+        values = {"rows": [row for row, _ in part], "corpus": corpus}
+        rows = connection.cursor(row_factory=dict_row).execute(SQL["hits"], values).fetchall()
+        found = {row.pop("row_id"): row for row in rows}
+        hits += [Hit(score=score, **found[row]) for row, score in part if row in found]
+    return hits[:top_k]
+
+
+def rank(
+    connection: Connection, totals: CorpusTotals, query: Mapping[int, int], depth: int
+) -> list[tuple[int, float]]:
+    """Return the rows of the best `depth` chunks with their scores, best first.
+
+    `query` counts the question's terms. A score is the share, below 1, of what no chunk can exceed.
+    """
+    if totals.chunks <= 0 or not query:
+        return []
+    weight = weights(query, _frequencies(connection, totals, list(query)), totals.chunks)
+    if not weight:
+        return []
+    values = {
+        "base": K1 * (1 - B),
+        "slope": K1 * B * totals.chunks / max(totals.words, 1),
+        "terms": list(weight),
+        "weights": list(weight.values()),
+        "corpus": totals.corpus,
+        "depth": depth,
+    }
+    ceiling = sum(weight.values())
+    return [
+        (row, score / ceiling) for row, score in connection.execute(SQL["rank_by_words"], values).fetchall()
+    ]
+
+
+def _frequencies(connection: Connection, totals: CorpusTotals, terms: list[int]) -> dict[int, float]:
+    values = {
+        "terms": terms,
+        "corpus": totals.corpus,
+        "first": totals.first_row,
+        "last": totals.last_row,
+        "width": (totals.last_row - totals.first_row) // ROW_RANGES + 1,
+    }
+    return dict(connection.execute(SQL["term_frequencies"], values).fetchall())

@@ -1,0 +1,77 @@
+-- name: stored_chunks
+SELECT encode(c.chunk_id, 'hex') AS chunk_id FROM chunks AS c
+JOIN vectors AS e ON e.corpus = c.corpus AND e.space = %(space)s AND e.chunk = c.id
+WHERE c.chunk_id = ANY(%(chunk_ids)s)
+
+-- name: corpus_totals
+SELECT c.id AS corpus, coalesce(sum(t.chunks), 0)::int8 AS chunks, coalesce(sum(t.words), 0)::int8 AS words,
+    coalesce(min(t.first_chunk), 0) AS first_row, coalesce(max(t.last_chunk), 0) AS last_row,
+    (SELECT s.id FROM spaces AS s WHERE s.model = %(model)s AND s.dimension = %(dimension)s) AS space,
+    (SELECT s.indexed_rows FROM spaces AS s WHERE s.model = %(model)s AND s.dimension = %(dimension)s)
+        AS indexed_rows
+FROM corpora AS c LEFT JOIN corpus_totals AS t ON t.corpus = c.id
+WHERE c.corpus_key = %(key)s
+GROUP BY c.id
+
+-- One statement, one snapshot: all rows belong to versions that are published at that time.
+-- name: hits
+SELECT c.id AS row_id, encode(c.chunk_id, 'hex') AS chunk_id, c.text, d.url AS source_url, d.title,
+    d.document_id, m.ordinal, c.context, m.start_at AS start, m.end_at AS "end"
+FROM chunks AS c
+JOIN documents AS d ON d.id = c.document
+JOIN memberships AS m ON m.document = d.id AND m.generation = d.published AND m.chunk = c.id
+WHERE c.id = ANY(%(rows)s) AND d.corpus_id = %(corpus)s
+
+-- A term's frequency is counted in eight equal ranges of the corpus's rows, up to 64 postings in each; a range
+-- with more is extrapolated from their density. Exact for rare terms, within a few percent for common
+-- ones, and the cost has a bound; a table of frequencies would add a third to what a document costs to write.
+-- name: term_frequencies
+SELECT q.term, sum(CASE WHEN s.found < {{range_limit}} THEN s.found
+                        ELSE s.found * %(width)s::float8 / (s.last - r.low + 1) END)::float8 AS frequency
+FROM unnest(%(terms)s::int4[]) AS q (term)
+CROSS JOIN generate_series(%(first)s::int4, %(last)s::int4, %(width)s::int4) AS r (low)
+CROSS JOIN LATERAL (
+    SELECT count(*) AS found, max(chunk) AS last
+    FROM (SELECT p.chunk FROM postings AS p
+          WHERE p.corpus = %(corpus)s AND p.term = q.term AND p.chunk >= r.low AND p.chunk < r.low + %(width)s
+          ORDER BY p.chunk LIMIT {{range_limit}}) AS seen
+) AS s
+WHERE s.found > 0
+GROUP BY q.term
+
+-- name: rank_by_words
+SELECT p.chunk AS row_id,
+    sum(q.weight * p.tf / (p.tf + %(base)s::float8 + %(slope)s::float8 * p.dl)) AS score
+FROM unnest(%(terms)s::int4[], %(weights)s::float8[]) AS q (term, weight)
+JOIN postings AS p ON p.corpus = %(corpus)s AND p.term = q.term
+GROUP BY p.chunk
+ORDER BY score DESC, p.chunk
+LIMIT %(depth)s
+
+-- name: nearest_exact
+SELECT e.chunk AS row_id, -(e.embedding <#> %(vector)s::halfvec) AS similarity
+FROM vectors AS e WHERE e.corpus = %(corpus)s AND e.space = %(space)s
+ORDER BY e.embedding <#> %(vector)s::halfvec LIMIT %(depth)s
+
+-- The space and its dimension are literals, as in the partial index that this has to match.
+-- name: nearest_approximate
+SELECT e.chunk AS row_id,
+    -(e.embedding::halfvec(:dimension) <#> %(vector)s::halfvec(:dimension)) AS similarity
+FROM vectors AS e WHERE e.corpus = %(corpus)s AND e.space = :space
+ORDER BY e.embedding::halfvec(:dimension) <#> %(vector)s::halfvec(:dimension) LIMIT %(depth)s
+
+-- name: space_sizes
+SELECT coalesce(max(n), 0)::int8 AS largest, coalesce(sum(n), 0)::int8 AS total,
+    (SELECT indexed_rows FROM spaces WHERE id = %(space)s) AS indexed,
+    (SELECT dimension FROM spaces WHERE id = %(space)s) AS dimension
+FROM (SELECT sum(chunks) AS n FROM corpus_totals GROUP BY corpus) AS sizes
+
+-- name: limit_build
+SET LOCAL statement_timeout = '60s'; SET LOCAL lock_timeout = '5s'
+
+-- name: lock_build
+SELECT pg_try_advisory_xact_lock(%(lock)s, %(space)s) AS locked
+
+-- Only its owner may make an index of a table; the function is theirs and may be called by us.
+-- name: build_index
+SELECT build_vector_index(%(space)s, %(lists)s, %(rows)s)

@@ -1,0 +1,13 @@
+"""SQL statements of the vector index, from the .sql files of this folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from indexmill.platform.postgres.statements import load
+
+ROW_RANGES: Final = 8
+_STRIPES: Final = 16
+
+SQL: Final = load(Path(__file__).parent, {"stripes": _STRIPES, "range_limit": 64})
