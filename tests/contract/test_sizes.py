@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 
 from tests.support.repository import inside, python_files
 
@@ -11,6 +12,7 @@ FUNCTION_LINES = 60
 MOST_FUNCTIONS = 40  # lines, of 95 in 100 functions
 
 
+@cache
 def function_lengths() -> dict[str, int]:
     """Return the lines of every function from its `def` to its end."""
     return {
