@@ -8,7 +8,7 @@ from typing import Any
 
 from indexmill.contracts.content import Chunk, Document
 from indexmill.contracts.errors import ErrorCode, TransientError
-from indexmill.contracts.http_jobs import SubmitRequest
+from indexmill.contracts.http_jobs import MAX_URLS, SubmitRequest
 from indexmill.contracts.identity import CallerContext, corpus_key, document_id
 from indexmill.contracts.job import Job
 from indexmill.contracts.messages import (
@@ -213,6 +213,14 @@ class Pipeline:
         use_case = SubmitJobs(self.store, self.relay)
         url = url or f"{URL}/{uuid.uuid4()}"
         return use_case(ctx, SubmitRequest(url=url, corpus_name="docs"), "req-1").job_id
+
+    def submit_many(self, count: int, ctx: CallerContext = CALLER) -> list[str]:
+        """Submit that many URLs, as many at once as a request takes, and return their jobs' ids."""
+        use_case, ids = SubmitJobs(self.store, self.relay), list[str]()
+        while len(ids) < count:
+            urls = [f"{URL}/{uuid.uuid4()}" for _ in range(min(count - len(ids), MAX_URLS))]
+            ids += use_case(ctx, SubmitRequest(urls=urls, corpus_name="docs"), "req-1").job_ids
+        return ids
 
     def deliver(self, *results: StageResult, receive_count: int = 1) -> list[Outcome]:
         """Deliver results as the callback queue would."""

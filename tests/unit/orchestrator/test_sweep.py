@@ -47,7 +47,7 @@ def test_one_lost_message_is_sent_again_within_five_minutes() -> None:
 @pytest.mark.parametrize("chosen", ["first", "last", "anywhere"])
 def test_fifty_messages_lost_out_of_a_thousand_are_found_and_no_other_is_sent_again(chosen: str) -> None:
     p = Sweeping()
-    jobs = [p.submit() for _ in range(1_000)]
+    jobs = p.submit_many(1_000)
     at = {
         "first": range(50),
         "last": range(950, 1_000),
@@ -71,7 +71,7 @@ def test_fifty_messages_lost_out_of_a_thousand_are_found_and_no_other_is_sent_ag
 
 def test_a_whole_queue_that_was_purged_is_filled_again() -> None:
     p = Sweeping()
-    jobs = [p.submit() for _ in range(300)]
+    jobs = p.submit_many(300)
     p.scrape.bodies.clear()
     p.tick(4)
     assert len(p.scrape.bodies) == 300
