@@ -13,6 +13,7 @@ import pytest
 
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.platform.postgres.database import Database
+from local.backends.postgres import create_database, drop_database
 from sql.migrate import migrate
 from tests.support.jobs import Pipeline, embedded, scraped
 from tests.support.repository import ROOT
@@ -22,6 +23,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.fault("F70")]
 
 WAIT_S = 0.3
 NEXT = "9000_next.sql"
+AWAITING_ADMISSION = "0012_awaiting_admission.sql"
 EXPAND = """
 ALTER TABLE jobs ADD COLUMN colour TEXT NOT NULL DEFAULT 'none';
 ALTER TABLE job_history ADD COLUMN colour TEXT;
@@ -111,3 +113,26 @@ def test_a_migration_that_fails_leaves_nothing(database_url: str, folder: Path, 
     run_a_job(pipeline)
     (folder / NEXT).write_text(EXPAND)
     assert migrate(database_url, folder) == [NEXT]
+
+
+def test_messages_that_wait_for_admission_are_taken_over(postgres_server: str, tmp_path: Path) -> None:
+    """The previous release knew them by claimed_until = 'infinity'."""
+    older = tmp_path / "sql"
+    older.mkdir()
+    for file in (ROOT / "sql").glob("*.sql"):
+        if file.name < AWAITING_ADMISSION:
+            shutil.copy(file, older)
+    url = create_database(postgres_server, "older_schema")
+    try:
+        migrate(url, older)
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(
+                "INSERT INTO outbox (id, job_id, caller_id, attempt, stage, kind, payload, claimed_until) VALUES"
+                " ('waits', 'a', 'somebody', 1, 'scraping', 'queue', '{}', 'infinity'),"
+                " ('claimed', 'b', 'somebody', 1, 'scraping', 'queue', '{}', now() + interval '30 seconds')"
+            )
+            migrate(url)
+            found = connection.execute("SELECT id, awaiting_admission FROM outbox").fetchall()
+        assert dict(found) == {"waits": True, "claimed": False}
+    finally:
+        drop_database(postgres_server, "older_schema")
