@@ -252,6 +252,56 @@ def test_a_job_may_change_the_release_at_every_step(world: World) -> None:
     assert world.rows("SELECT stage FROM outbox WHERE sent_at IS NULL") == []
 
 
+def test_old_code_loses_no_message_that_it_cannot_send(world: World) -> None:
+    world.deploy(world.new, CHUNK_QUEUE_URL=AWAY, CHUNKING_FUNCTION="away")
+    (job_id,) = world.submit(world.new, *names())
+    world.queues.drain(by(world.new))
+    assert world.messages(job_id, sent=False) == [("chunking", 1)]
+    for _ in range(2):
+        world.expire_claims()
+        world.old.invoke_unchecked("OrchestratorSweeper", {})
+    world.deploy(world.new)
+    world.sweep(world.new)
+    world.queues.drain(by(world.new))
+    assert world.life(job_id) == WHOLE_LIFE
+
+
+@pytest.mark.parametrize("stage", ["scraping", "chunking", "embedding"])
+def test_old_code_retries_what_new_code_kept(world: World, stage: str) -> None:
+    world.deploy(world.new, CHUNK_QUEUE_URL=AWAY, CHUNKING_FUNCTION="away")
+    (job_id,) = world.submit(world.new, *names())
+    if stage != "scraping":
+        world.queues.drain(by(world.new))
+    world.deploy(world.new)
+    if stage == "embedding":
+        world.sweep(world.new)
+        while world.statuses(job_id) != [stage]:
+            assert world.queues.deliver(by(world.new), "ChunkQueue", "CallbacksQueue")
+    assert world.statuses(job_id) == [stage]
+    world.act(world.old, job_id, "cancel", {"reason": "a test"})
+    world.act(world.old, job_id, "retry")
+    world.queues.drain(by(world.new))
+    world.sweep(world.new)
+    world.queues.drain(by(world.new))
+    at = WHOLE_LIFE.index(stage)
+    assert world.life(job_id) == [*WHOLE_LIFE[: at + 1], "failed", "pending", *WHOLE_LIFE[at:]]
+
+
+def test_direct_invokes_of_old_code_that_reach_new_code_fail_no_job(world: World) -> None:
+    world.deploy(world.old, AWS_ENDPOINT_URL_LAMBDA=world.new.lambda_endpoint)
+    called, reported = world.submit(world.old, *names(2))
+    report = {"stage": "scraping", "status": "success", "result": {"text": "Some words.", "title": "Title"}}
+    world.act(world.old, reported, "complete", report, caller=INTERNAL)
+    world.queues.drain(by(world.old))
+    for _ in range(5):
+        world.expire_claims()
+        world.old.invoke_unchecked("OrchestratorSweeper", {})
+    assert "failed" not in world.statuses(called, reported)
+    world.sweep(world.new)
+    world.queues.drain(by(world.new))
+    assert world.life(called) == world.life(reported) == WHOLE_LIFE
+
+
 # --- this release on what the previous one left
 
 

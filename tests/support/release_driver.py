@@ -2,10 +2,10 @@
 
 The release is the tree whose library is on PYTHONPATH; only its handlers are used, so that any release works.
 `{"deploy": {name: {"file", "attribute", "environment"}}}` sets the functions, which load at their next
-invocation. `{"invoke": name, "event": …}` runs one and is answered `{"result": …}` or `{"error": traceback}`.
+invocation. `{"invoke": name, "event": …}` runs one. The answer is `{"result": …}` or `{"error": traceback}`.
 
-Functions invoke each other through a Lambda endpoint in this process. An asynchronous invocation runs before
-it is answered, and every event source mapping is enabled.
+Functions invoke each other through a Lambda endpoint in this process; its address is the result of a deploy.
+An asynchronous invocation runs before it is answered, and every event source mapping is enabled.
 """
 
 from __future__ import annotations
@@ -125,14 +125,15 @@ def main() -> None:
     server = ThreadingHTTPServer(("127.0.0.1", 0), LambdaEndpoint)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    os.environ["AWS_ENDPOINT_URL_LAMBDA"] = f"http://127.0.0.1:{server.server_port}"
+    endpoint = f"http://127.0.0.1:{server.server_port}"
     asyncio.set_event_loop(asyncio.new_event_loop())  # the main thread has one on Lambda
     for line in sys.stdin:
         command = json.loads(line)
         try:
             if "deploy" in command:
+                os.environ["AWS_ENDPOINT_URL_LAMBDA"] = endpoint
                 functions.deploy(command["deploy"])
-                answer = {"result": None}
+                answer = {"result": endpoint}
             else:
                 answer = {"result": functions.invoke(command["invoke"], command["event"])}
         except Exception:  # noqa: BLE001 - the test that sent the command fails with it

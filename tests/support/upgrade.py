@@ -145,11 +145,15 @@ class World:
         )
         return [(stage, attempt) for stage, attempt in found]
 
-    def sweep(self, release: Release) -> dict[str, int]:
-        """Let all claims expire and run the sweeper once; it must not take anything for lost."""
+    def expire_claims(self) -> None:
+        """Let all claims of unsent messages expire, as half a minute does."""
         self.change(
             "UPDATE outbox SET claimed_until = now() WHERE sent_at IS NULL AND claimed_until < 'infinity'"
         )
+
+    def sweep(self, release: Release) -> dict[str, int]:
+        """Let all claims expire and run the sweeper once; it must not take anything for lost."""
+        self.expire_claims()
         done: dict[str, int] = release.invoke("OrchestratorSweeper", {})
         assert (done["lost"], done["rescued"], done["parked"]) == (0, 0, 0)
         return done
