@@ -8,6 +8,7 @@ are counted up to the 202 and for the whole job; `tools.reading` counts the rest
 from __future__ import annotations
 
 import argparse
+import ast
 import asyncio
 import importlib.util
 import json
@@ -61,8 +62,10 @@ class Functions:
     def call(self, logical_id: str, event: dict[str, Any], leg: str) -> Any:
         """Return the handler's answer; its own file counts although it may have no function."""
         self._trace.add(leg, [_file(self._specs[logical_id]).relative_to(ROOT).as_posix()])
-        with self._trace.leg(leg):
-            return self._handlers[logical_id](event, FakeContext(remaining_ms=300_000))
+        with executed() as statements, self._trace.leg(leg):
+            answer = self._handlers[logical_id](event, FakeContext(remaining_ms=300_000))
+        self._trace.add(leg, executed_sql(ROOT, statements))
+        return answer
 
 
 def _file(spec: FunctionSpec) -> Path:
@@ -111,17 +114,22 @@ class Lambda:
 def executed() -> Iterator[list[str]]:
     """Yield the list to which the text of each executed statement is added."""
     statements: list[str] = []
-    original = psycopg.Cursor.execute
 
-    def execute(self: Any, query: Any, *arguments: Any, **options: Any) -> Any:
-        statements.append(query if isinstance(query, str) else str(query))
-        return original(self, query, *arguments, **options)
+    def recorded(method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(cursor: Any, query: Any, *arguments: Any, **options: Any) -> Any:
+            statements.append(str(query))
+            return method(cursor, query, *arguments, **options)
 
-    psycopg.Cursor.execute = execute  # type: ignore[method-assign]
+        return call
+
+    originals = {name: getattr(psycopg.Cursor, name) for name in ("execute", "executemany", "copy")}
+    for name, method in originals.items():
+        setattr(psycopg.Cursor, name, recorded(method))
     try:
         yield statements
     finally:
-        psycopg.Cursor.execute = original  # type: ignore[method-assign]
+        for name, method in originals.items():
+            setattr(psycopg.Cursor, name, method)
 
 
 async def trace_job(folder: Path) -> Trace:
@@ -186,13 +194,11 @@ class Job:
     def run(self, site: str) -> None:
         """Submit a page of `site` and consume queues until its job is done. Raises TimeoutError."""
         body = {"url": f"{site}/handbook.html", "corpus_name": "reading"}
-        with executed() as statements, self._trace.installed():
+        with self._trace.installed():
             event = api_event("POST", "/orchestrator/jobs", body, caller=caller_claims())
             answer = self._functions.call("OrchestratorApi", event, SUBMIT)
             assert answer["statusCode"] == 202, answer
-            self._trace.add(SUBMIT, executed_sql(ROOT, statements))
             self._consume(json.loads(answer["body"])["job_id"])
-            self._trace.add("SQL of the whole job", executed_sql(ROOT, statements))
 
     def _consume(self, job_id: str) -> None:
         limit = time.monotonic() + LIMIT_S
@@ -234,13 +240,46 @@ class Job:
                 self._sqs.delete_message(QueueUrl=queue, ReceiptHandle=record["receiptHandle"])
 
 
+def new_files(trace: Trace) -> dict[str, list[str]]:
+    """Return the files by leg, each file only in the first leg that runs it."""
+    seen: set[str] = set()
+    found = {}
+    for leg in trace.legs:
+        found[leg] = [name for name in trace.files(leg) if name not in seen]
+        seen.update(found[leg])
+    return found
+
+
+def as_markdown(trace: Trace) -> Iterator[str]:
+    """Yield the lines of the walk: a heading per leg and its new files with their docstrings."""
+    for leg, names in new_files(trace).items():
+        yield from ("", f"### {leg}", "")
+        yield from (f"{number}. `{_short(name)}`: {_summary(name)}" for number, name in enumerate(names, 1))
+
+
+def _short(name: str) -> str:
+    return name.removeprefix("layers/indexmill/python/indexmill/")
+
+
+def _summary(name: str) -> str:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    first = text.split("\n", 1)[0].removeprefix("--").strip() if name.endswith(".sql") else None
+    return first or (ast.get_docstring(ast.parse(text)) or "").split("\n\n")[0].replace("\n", " ")
+
+
 def main() -> None:
     """Print the figures; with `--list` the files and modules behind them."""
     parser = argparse.ArgumentParser(description="Measure what following a job in the code costs.")
     parser.add_argument("--list", action="store_true", help="print files and modules too")
+    parser.add_argument(
+        "--walk", action="store_true", help="print the walk for docs/architecture.md, nothing else"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="indexmill-reading-", ignore_cleanup_errors=True) as folder:
         trace = asyncio.run(trace_job(Path(folder)))
+    if options.walk:
+        print("\n".join(as_markdown(trace)))
+        return
     alone = with_one_importer(ROOT)
     every = len(importers(ROOT))
     prose = count()
