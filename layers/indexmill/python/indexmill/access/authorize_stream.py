@@ -1,4 +1,4 @@
-"""The REQUEST authorizer of a job's stream: a key as everywhere, or a token for this very job.
+"""REQUEST authorizer of a job's stream: a key as everywhere, or a token for this job.
 
 The gateway caches none of its answers: a token in the URL and a key in a header could not share a cache key.
 """

@@ -1,1 +1,1 @@
-"""Splits text into ordered, token-sized chunks. Stateless."""
+"""Chunking service: splits text into ordered, token-sized chunks. Stateless."""

@@ -1,4 +1,4 @@
-"""Chooses where a piece of text ends, and where the next one begins again."""
+"""Cut positions: where a piece of text ends, and where the next one begins."""
 
 from __future__ import annotations
 

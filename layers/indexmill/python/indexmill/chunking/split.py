@@ -1,4 +1,4 @@
-"""Splits a text into ordered pieces of at most so many tokens, along its structure.
+"""Splitter of a text into ordered pieces with a maximum of tokens, along its structure.
 
 Every piece is `text[start:end]` exactly; together they cover every character that is not white space.
 """

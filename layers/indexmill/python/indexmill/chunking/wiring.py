@@ -1,4 +1,4 @@
-"""Builds Chunking out of its adapters."""
+"""Composition root of Chunking: the only place that builds its adapters."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Types that every service shares: no I/O and no import of ours."""
+"""Types that every service shares: no I/O and no import of the library."""

@@ -1,4 +1,4 @@
-"""The history of a job as its owner sees it."""
+"""History of a job as its caller sees it."""
 
 from __future__ import annotations
 

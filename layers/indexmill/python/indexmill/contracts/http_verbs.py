@@ -1,4 +1,4 @@
-"""Requests and answers of what callers do with their own jobs: cancel, retry, replay, compare, batches."""
+"""Requests and answers of job actions: cancel, retry, replay, compare, batches."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Embeds chunks, keeps them, and searches them."""
+"""Embedding service: embeds chunks, stores them, and searches them."""

@@ -1,4 +1,4 @@
-"""Turns text into index terms: one way for chunks and for questions.
+"""Analyzer of text into index terms, the same for chunks and queries.
 
 Lower-cased words without English stop words, reduced to their stems by Snowball; accents are folded; names
 such as `c++`, `c#` and `.net` stay whole; scripts without spaces become overlapping pairs of characters.

@@ -1,4 +1,4 @@
-"""One document's embed work: its chunks, their ids, and the version that is published in the end."""
+"""Embed work of one document: its chunks, their ids, and the version to publish."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Embed a few texts for a caller who waits; with a URL, publish them as that document."""
+"""Synchronous embedding of a few texts; with a URL, they are published as that document."""
 
 from __future__ import annotations
 

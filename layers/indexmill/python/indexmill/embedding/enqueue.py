@@ -1,4 +1,4 @@
-"""Accept a document's chunks for later: one message to the worker."""
+"""Asynchronous embedding of a document's chunks: one message to the worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reciprocal rank fusion: one list out of two that were scored in different units."""
+"""Reciprocal rank fusion of two lists whose scores have different units."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model and the index behind their breakers."""
+"""Embedder and vector index behind their circuit breakers."""
 
 from __future__ import annotations
 

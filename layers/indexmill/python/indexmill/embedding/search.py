@@ -1,4 +1,4 @@
-"""Answer one question to one of the caller's corpora."""
+"""Search in one of the caller's corpora."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vectors for many texts, a request at a time: what was paid for is kept when it cannot be finished."""
+"""Vectors for many texts, a request at a time; unfinished work is stored and resumed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Embed and publish a batch of documents, doing each side effect once for all of them."""
+"""Embed worker: embeds and publishes a batch of documents, each side effect once per batch."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The technical kernel under the services: settings, logs, HTTP, queues, blobs, Postgres, time."""
+"""Platform under the services: settings, logs, HTTP, queues, blobs, Postgres, time."""

@@ -1,4 +1,4 @@
-"""Large things, stored once under the digest of their content."""
+"""Blob store port: large content, stored once under its digest."""
 
 from __future__ import annotations
 

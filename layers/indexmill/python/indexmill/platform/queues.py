@@ -1,4 +1,4 @@
-"""Sending to a queue."""
+"""Queue port: sends messages."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Fetches documents and turns them into Markdown."""
+"""Scraper service: fetches documents and converts them to Markdown."""

@@ -1,4 +1,4 @@
-"""Queue a URL for scraping, without the Orchestrator."""
+"""Asynchronous scraping of a URL without the Orchestrator: one message to the worker."""
 
 from __future__ import annotations
 

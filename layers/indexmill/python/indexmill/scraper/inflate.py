@@ -1,4 +1,4 @@
-"""A body that arrives in pieces, with bounds on what comes in and on what comes out."""
+"""Decompression of a streamed body, with limits on its packed and unpacked size."""
 
 from __future__ import annotations
 

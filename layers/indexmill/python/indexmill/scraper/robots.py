@@ -1,4 +1,4 @@
-"""May we fetch this page? The site's robots.txt decides, and is asked once a day."""
+"""robots.txt: whether a page may be fetched; the rules are cached for a day."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fetch one URL and turn it into a document. The worker and the HTTP route call the same function."""
+"""Scrape of one URL into a document, for the worker and the HTTP route."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Release notes in memory."""
+"""Delivery records in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures texts word by word, for tokenizers whose words do not influence each other."""
+"""Token counter that works word by word, for tokenizers whose words do not influence each other."""
 
 from __future__ import annotations
 

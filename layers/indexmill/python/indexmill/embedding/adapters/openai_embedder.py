@@ -1,4 +1,4 @@
-"""Embedder on the `openai` client, for OpenAI's cloud and everything that speaks its protocol.
+"""Embedder on the `openai` client, for OpenAI's cloud and compatible endpoints.
 
 The client is only the transport: it passes on missing, reordered, NaN and short vectors without a word, so
 the answer is read as bytes and checked here. The library is imported on first use: that takes half a second.

@@ -1,4 +1,4 @@
-"""Reads an embeddings answer as if a stranger had written it."""
+"""Validation of an embeddings answer, which is untrusted input."""
 
 from __future__ import annotations
 

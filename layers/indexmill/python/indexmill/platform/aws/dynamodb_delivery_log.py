@@ -1,4 +1,4 @@
-"""ReleaseNotes in the state table: one item per message that was given back."""
+"""Delivery records in the state table: one item per message that was returned to its queue."""
 
 from __future__ import annotations
 

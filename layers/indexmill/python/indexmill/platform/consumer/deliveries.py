@@ -1,4 +1,4 @@
-"""Messages as a use case gets them from a queue, and what it says about each."""
+"""Deliveries of messages to a use case, and its outcome for each."""
 
 from __future__ import annotations
 

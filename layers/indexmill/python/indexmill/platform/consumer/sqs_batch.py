@@ -1,4 +1,4 @@
-"""From an SQS event to a batch use case and back to AWS's partial batch response."""
+"""Lambda handler of an SQS queue: event to batch use case to AWS's partial batch response."""
 
 from __future__ import annotations
 

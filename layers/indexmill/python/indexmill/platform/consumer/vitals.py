@@ -1,4 +1,4 @@
-"""Whether this execution environment can still work, and its end when it cannot.
+"""Check of the execution environment (file descriptors, disk), and its end when it is exhausted.
 
 What leaks descriptors or fills the disk stays broken for as long as Lambda keeps the environment warm, and a
 warm one gets the next messages too. So one that can open or write nothing more ends: the next has both again.

@@ -1,4 +1,4 @@
-"""Text from anywhere, made such that a database takes it."""
+"""Replacement of characters in text that a database does not accept."""
 
 from __future__ import annotations
 

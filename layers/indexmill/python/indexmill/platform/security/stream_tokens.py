@@ -1,4 +1,4 @@
-"""Tokens that let a browser read one job's stream for a while, without its owner's key.
+"""Signed tokens with which a browser reads one job's stream for a while, without its owner's key.
 
 `EventSource` cannot send a header, so the token travels in the URL: it is worth little, and not for long.
 """

@@ -1,4 +1,4 @@
-"""The one spelling of a URL, and which URLs are ours to fetch at all.
+"""Canonical form of URLs, and the check whether a URL may be fetched.
 
 Two parsers that read the same URL differently are how a guard is walked around. So nothing is guessed here:
 what is not plainly one URL is refused, and what comes out is ASCII with a single reading.

@@ -1,4 +1,4 @@
-"""The only place that asks what time it is."""
+"""Clock port and the system clock: the only place that reads the time."""
 
 from __future__ import annotations
 

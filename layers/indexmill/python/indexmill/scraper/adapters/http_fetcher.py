@@ -1,4 +1,4 @@
-"""Fetcher over httpx: pinned addresses, redirects vetted one by one, bounded in time and size."""
+"""Fetcher over httpx: pinned addresses, each redirect checked, bounded in time and size."""
 
 from __future__ import annotations
 

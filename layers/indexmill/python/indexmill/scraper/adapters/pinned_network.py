@@ -1,4 +1,4 @@
-"""Connections that end where they were vetted: a name is resolved once, and that address is dialled."""
+"""Connections to checked addresses: a name is resolved once, and that address is used."""
 
 from __future__ import annotations
 

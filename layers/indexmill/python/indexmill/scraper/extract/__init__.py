@@ -1,1 +1,1 @@
-"""From the bytes of a page to Markdown."""
+"""Extraction: the bytes of a page to Markdown."""

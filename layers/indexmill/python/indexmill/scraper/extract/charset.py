@@ -1,4 +1,4 @@
-"""From bytes to text, whatever the page says about itself."""
+"""Decoding of bytes to text, with detection of wrong charset declarations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process that reads risky content: bytes on stdin, one JSON object on stdout.
+"""Child process that reads risky content: bytes on stdin, one JSON object on stdout.
 
 It gets its limits as arguments and imposes them on itself before it looks at a byte.
 """

@@ -1,4 +1,4 @@
-"""One call for every kind of content."""
+"""Extraction by kind of content."""
 
 from __future__ import annotations
 

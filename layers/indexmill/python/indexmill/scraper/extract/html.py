@@ -1,4 +1,4 @@
-"""HTML to Markdown: find the main part, drop what is not text, convert."""
+"""HTML to Markdown: finds the main part, drops what is not text, converts."""
 
 from __future__ import annotations
 

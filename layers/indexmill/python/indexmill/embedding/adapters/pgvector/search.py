@@ -1,4 +1,4 @@
-"""Searching: a keyword list and a vector list, fused by rank; then the rows of the best."""
+"""Search: a keyword list and a vector list, fused by rank; then the rows of the best."""
 
 from __future__ import annotations
 
