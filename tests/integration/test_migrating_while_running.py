@@ -127,7 +127,8 @@ def test_messages_that_wait_for_admission_are_taken_over(postgres_server: str, t
         migrate(url, older)
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(
-                "INSERT INTO outbox (id, job_id, caller_id, attempt, stage, kind, payload, claimed_until) VALUES"
+                "INSERT INTO outbox (id, job_id, caller_id, attempt, stage, kind, payload, claimed_until)"
+                " VALUES"
                 " ('waits', 'a', 'somebody', 1, 'scraping', 'queue', '{}', 'infinity'),"
                 " ('claimed', 'b', 'somebody', 1, 'scraping', 'queue', '{}', now() + interval '30 seconds')"
             )

@@ -128,7 +128,7 @@ def _plain_words(text: str) -> list[str]:
 
 
 def _folded(text: str) -> str:
-    """Compatibility forms unified, accents and typographic punctuation dropped, lower case."""
+    """Return compatibility forms unified, accents and typographic punctuation dropped, lower case."""
     text = _PUNCTUATION.sub(" ", text)
     if text.isascii():
         return text

@@ -97,7 +97,7 @@ class LastWords:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """It ended in order; what is noted next comes after anything that the timer wrote."""
+        """End the try; records written from now on follow those of the timer."""
         self._timer.cancel()
         self._timer.join()
 

@@ -19,7 +19,7 @@ class RecordTimes:
         self._whole_s = 0.0
 
     def began(self, left_s: float) -> None:
-        """An invocation begins and has `left_s` seconds."""
+        """Start an invocation with `left_s` seconds left."""
         self._whole_s = max(self._whole_s, left_s)
 
     def add(self, seconds: float) -> None:

@@ -44,6 +44,6 @@ class SystemVitals:
         return None
 
     def end(self) -> NoReturn:
-        """Leave without clean-up, which might need what is not there."""
+        """End the process without clean-up, which might need the exhausted resource."""
         sys.stdout.flush()
         os._exit(1)
