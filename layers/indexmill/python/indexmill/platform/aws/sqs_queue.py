@@ -81,7 +81,7 @@ def _unreachable() -> TransientError:
 
 
 def _group(groups: Sequence[str], position: int) -> dict[str, str]:
-    """Return the message's group, in characters that SQS accepts; standard queues with groups are fair queues."""
+    """Return the message group, in characters that SQS accepts; standard queues use it for fairness."""
     group = groups[position] if groups else ""
     if not group:
         return {}
