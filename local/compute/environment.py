@@ -27,15 +27,15 @@ class Owner(Protocol):
     """Callbacks of an environment to its pool."""
 
     def ready(self, environment: ExecutionEnvironment) -> None:
-        """The initialisation succeeded."""
+        """Handle a successful initialisation."""
 
     def free(self, environment: ExecutionEnvironment) -> None:
-        """The invocation ended and the process lives."""
+        """Handle the end of an invocation whose process lives."""
 
     def ended(
         self, environment: ExecutionEnvironment, init_error: InitError | None, unsent: Invocation | None
     ) -> None:
-        """The environment ended; `init_error` if before it was ready, `unsent` was assigned, not taken."""
+        """Handle its end; `init_error` if before it was ready, `unsent` was assigned, not taken."""
 
     def finished(self, failed: bool) -> None:
         """One invocation ended."""
@@ -120,17 +120,17 @@ class ExecutionEnvironment:
     # RuntimePort:
 
     def connected(self, connection: RuntimeConnection) -> None:
-        """A client connected."""
+        """Handle a new client."""
         self._process.connections.add(connection)
 
     def disconnected(self, connection: RuntimeConnection) -> None:
-        """A client disconnected."""
+        """Handle a disconnect."""
         self._process.connections.discard(connection)
         if self._next is connection:
             self._next = None
 
     def next(self, connection: RuntimeConnection) -> None:
-        """The runtime is ready for an invocation.
+        """Handle a runtime that is ready for an invocation.
 
         A client of an environment that is being ended gets no response, nor does one that still owes a
         response itself.
@@ -232,7 +232,7 @@ class ExecutionEnvironment:
         self._give_up(lambda request_id: error_documents.timed_out(request_id, self._context.init_timeout_s))
 
     def _ended(self, wait_status: int, _cpu_s: float) -> None:
-        """The process and its group have ended."""
+        """Handle the end of the process and its group."""
         if self._current is not None and self._current.sent_at:
             self._abandon(error_documents.exited(self._current.request_id, wait_status), "Runtime.ExitError")
         else:

@@ -186,7 +186,7 @@ class Launcher:
                 pid.set_result(message["pid"])
 
     def _on_supervisor_end(self) -> None:
-        """The supervisor died, and its children with it: start a new one."""
+        """Start a new supervisor after one died, and its children with it."""
         process, self._process = self._process, None
         self._disconnect()
         if process is not None:

@@ -122,7 +122,7 @@ class FunctionPool:
     # Owner:
 
     def ready(self, environment: ExecutionEnvironment) -> None:
-        """A started environment may take an invocation."""
+        """Use a started environment."""
         self._starting.discard(environment)
         self._stats.cold_starts += 1
         self._stats.init_ms_total += environment.init_ms
@@ -130,7 +130,7 @@ class FunctionPool:
         self.free(environment)
 
     def free(self, environment: ExecutionEnvironment) -> None:
-        """An environment may take another invocation, unless its code is outdated."""
+        """Use an environment again, unless its code is outdated."""
         if self._stopped or not environment.usable or environment.code_version != self._version:
             self._retire(environment)
         else:
@@ -141,7 +141,7 @@ class FunctionPool:
     def ended(
         self, environment: ExecutionEnvironment, init_error: InitError | None, unsent: Invocation | None
     ) -> None:
-        """An environment ended by itself."""
+        """Handle an environment that ended by itself."""
         self._remove(environment)
         self._run(self._stop_environment(environment))
         if unsent is not None and self._stopped:

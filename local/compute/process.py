@@ -100,7 +100,7 @@ class EnvironmentProcess:
         self.signal(signal.SIGKILL)
 
     async def stop(self) -> None:
-        """SIGTERM, then SIGKILL; returns when the process is gone."""
+        """Send SIGTERM, then SIGKILL; return when the process has ended."""
         self.signal(signal.SIGTERM)
         if not await self._wait_for_exit(_TERM_GRACE_S):
             self.kill()

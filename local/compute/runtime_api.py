@@ -26,13 +26,13 @@ class RuntimePort(Protocol):
     """
 
     def connected(self, connection: RuntimeConnection) -> None:
-        """A client connected."""
+        """Handle a new client."""
 
     def disconnected(self, connection: RuntimeConnection) -> None:
-        """A client disconnected; an open `next` on that connection is void."""
+        """Handle a disconnect; an open `next` on that connection is void."""
 
     def next(self, connection: RuntimeConnection) -> None:
-        """The runtime is ready: answer on `connection`, now or later, with `send_event`."""
+        """Handle a ready runtime: answer on `connection`, now or later, with `send_event`."""
 
     def respond(self, request_id: str, body: bytes | None) -> bool:
         """Return the handler returned `body`; None when it was over the limit."""

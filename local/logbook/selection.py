@@ -16,7 +16,7 @@ class Selection:
     """
 
     def __init__(self, job: str | None = None, request: str | None = None) -> None:
-        """None means any."""
+        """Select by `job`, `request` or both; None means any."""
         self._job = job
         self._request = request
         self._invocations: set[str] = set()

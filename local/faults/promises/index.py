@@ -63,7 +63,7 @@ SELECT job_id, stage, count(*) FROM outbox GROUP BY job_id, attempt, stage HAVIN
 
 
 def done_is_whole(database: Database, fetch: Fetch) -> list[Violation]:
-    """I4 in the tables: a done job's document has the chunks that it was given, each with a vector."""
+    """Check I4 in the tables: a done job's document has its chunks, each with a vector."""
     done = database.execute(_DONE).fetchall()
     members: dict[int, list[tuple[Any, ...]]] = {}
     for document, rows in groupby(database.execute(_MEMBERS).fetchall(), key=lambda row: row[0]):
