@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 from fastapi import APIRouter, FastAPI
 
-from indexmill.chunking.routes import routes as chunking_routes
+from indexmill.chunking.api import routes as chunking_routes
 from indexmill.contracts.errors import ErrorCode
 from indexmill.embedding.api import read_routes, write_routes
 from indexmill.orchestrator.routes import routes as orchestrator_routes
@@ -37,6 +37,7 @@ _MORE_STATUS = {
     "/scraper/scrape": ("403", "502", "504"),
     "/scraper/enqueue": ("403",),
     "/chunking/chunk": ("504",),
+    "/chunking/enqueue": ("403",),
     "/embedding/embed": ("502", "504"),
     "/embedding/enqueue": ("403",),
     "/embedding/search": ("404", "504"),

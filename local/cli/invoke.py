@@ -74,7 +74,7 @@ def run(
 
       indexmill invoke OrchestratorSweeper
 
-      indexmill invoke ChunkingApi call.json
+      indexmill invoke ChunkingWorker task.json
 
       indexmill events sqs-scrape | indexmill invoke ScraperWorker -
     """

@@ -107,6 +107,15 @@ def _scrape(context: SampleContext) -> Mapping[str, Any]:
     return _queued(context, "ScrapeQueue", ScrapeTask(message_id=str(uuid.uuid4()), url=context.page))
 
 
+def _chunk(context: SampleContext) -> Mapping[str, Any]:
+    from indexmill.contracts.messages import ChunkTask
+
+    message_id = str(uuid.uuid4())
+    key = f"chunks/{message_id}.json"
+    task = ChunkTask(message_id=message_id, text=_TEXT, title="Reading room", result_key=key)
+    return _queued(context, "ChunkQueue", task)
+
+
 def _embed(context: SampleContext) -> Mapping[str, Any]:
     from indexmill.contracts.content import Chunk
     from indexmill.contracts.identity import corpus_key, document_id
@@ -155,15 +164,6 @@ def _schedule(context: SampleContext) -> Mapping[str, Any]:
     return scheduled_event(rule, context.region, context.account_id, datetime.now(UTC))
 
 
-def _chunk_call(_context: SampleContext) -> Mapping[str, Any]:
-    from indexmill.contracts.content import INLINE_LIMIT_BYTES
-    from indexmill.contracts.messages import ChunkCall, ChunkItem
-
-    call = ChunkCall(items=[ChunkItem(text=_TEXT, title="Reading room")], inline_limit=INLINE_LIMIT_BYTES)
-    event: Mapping[str, Any] = call.model_dump(by_alias=True, exclude_none=True)
-    return event
-
-
 def _queued(context: SampleContext, queue: str, message: BaseModel) -> Mapping[str, Any]:
     """Return the message as its event source delivers it."""
     from indexmill.contracts.messages import write
@@ -197,9 +197,9 @@ SAMPLES: Final[Mapping[str, Sample]] = {
     "api": Sample("OrchestratorApi", "a POST of the gateway: submits a page", _api),
     "authorizer": Sample("Authorizer", "the gateway asks whether a key is valid", _authorizer),
     "sqs-scrape": Sample("ScraperWorker", "a page to scrape, without a job", _scrape),
+    "sqs-chunk": Sample("ChunkingWorker", "a text to split, without a job", _chunk),
     "sqs-embed": Sample("EmbeddingWorker", f"a chunk to put into the corpus {_CORPUS}", _embed),
     "sqs-callbacks": Sample("OrchestratorResults", "a stage failed, of an unknown job", _callbacks),
     "schedule": Sample("OrchestratorSweeper", "the sweeper's schedule", _schedule),
-    "chunk-call": Sample("ChunkingApi", "the Orchestrator has a text split", _chunk_call),
 }
 NAMES: Final = tuple(SAMPLES)

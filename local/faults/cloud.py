@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_sqs import SQSClient
 
-WORK_QUEUES: Final = {"scraping": "ScrapeQueue", "embedding": "EmbedQueue"}
-"""By stage. Chunking has none: the Orchestrator calls it."""
+WORK_QUEUES: Final = {"scraping": "ScrapeQueue", "chunking": "ChunkQueue", "embedding": "EmbedQueue"}
+"""By stage."""
 CALLBACKS: Final = "CallbacksQueue"
 _DEPTHS: Final = (
     "ApproximateNumberOfMessages",

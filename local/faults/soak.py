@@ -23,7 +23,7 @@ from local.faults.promises.violation import Accepted, Violation
 from local.faults.rules import Rule
 
 CORPUS: Final = "soak"
-_KILLED: Final = ("Orchestrator*/*", "ScraperWorker/*", "ChunkingApi/*", "EmbeddingWorker/*")
+_KILLED: Final = ("Orchestrator*/*", "ScraperWorker/*", "ChunkingWorker/*", "EmbeddingWorker/*")
 _INJECTED: Final = ("worker_crashed", "timed_out")
 """Error codes that the kills themselves cause."""
 _ENDPOINT_MODES: Final = ("429", "500", "503", "garbage", "wrong_count", "nan", "down")

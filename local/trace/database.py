@@ -21,7 +21,7 @@ _HISTORY: Final = (
     "FROM job_history WHERE job_id = %s ORDER BY seq"
 )
 _MESSAGES: Final = (
-    "SELECT id, attempt, stage, kind, created_at, sent_at, tries, parked_at, last_error, "
+    "SELECT id, attempt, stage, created_at, sent_at, tries, parked_at, last_error, "
     "octet_length(payload) AS size FROM outbox WHERE job_id = %s ORDER BY created_at, id"
 )
 _DEAD: Final = (

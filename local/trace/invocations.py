@@ -21,8 +21,6 @@ class Run:
     began: datetime
     jobs: int
     """Number of jobs in its event: they share its time."""
-    called: bool
-    """Whether another function invoked it without a job in the event: it may be for any of its caller's."""
     ended: datetime | None = None
     report: Report | None = None
     failure: str | None = None
@@ -42,10 +40,7 @@ def runs(records: Iterable[Record]) -> list[Run]:
             continue
         if record.message.startswith("START "):
             began = moment(record.at)
-            called = record.trace is not None and not record.jobs
-            found[record.request_id] = Run(
-                record.function, record.request_id, began, len(record.jobs), called
-            )
+            found[record.request_id] = Run(record.function, record.request_id, began, len(record.jobs))
         elif record.request_id in found and record.failure is not None:
             found[record.request_id].failure = record.failure
         elif record.request_id in found and (report := parse_report(record.message)) is not None:

@@ -68,7 +68,7 @@ class Timeline:
 def timeline(records: JobRecords, log: Sequence[Record], stack: StackStatus | None = None) -> Timeline:
     """Merge everything in order; `log` are the log records of the job, in order of time."""
     stack = stack or StackStatus()
-    invocations = [run for run in runs(log) if not run.called or _asked_for(run, records.messages)]
+    invocations = runs(log)
     events = [
         *(_state(row) for row in records.history),
         *(event for row in records.messages for event in _message(row)),
@@ -100,7 +100,7 @@ def _state(row: Row) -> Event:
 
 
 def _message(row: Row) -> Iterator[Event]:
-    what = f"{row['stage']} {'message' if row['kind'] == 'queue' else 'call'}"
+    what = f"{row['stage']} message"
     yield Event(row["created_at"], "message", f"{what} written, {row['size']} bytes")
     if row["sent_at"] is not None:
         waited = (row["sent_at"] - row["created_at"]).total_seconds() * 1e3
@@ -123,16 +123,6 @@ def _run(run: Run, now: datetime, stack: StackStatus) -> Iterator[Event]:
     else:
         cold = f", after a cold start of {run.report.init_ms:.0f} ms" if run.report.init_ms else ""
         yield Event(run.ended, "end", f"{run.function} ended after {run.report.duration_ms:.0f} ms{cold}")
-
-
-def _asked_for(run: Run, messages: Sequence[Row]) -> bool:
-    """Return whether a call for this job was running when it began."""
-    return any(
-        row["kind"] == "call"
-        and row["created_at"] <= run.began
-        and (row["sent_at"] is None or run.began <= row["sent_at"])
-        for row in messages
-    )
 
 
 def _is_shown(record: Record) -> bool:

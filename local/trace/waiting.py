@@ -13,7 +13,11 @@ from local.trace.invocations import Run
 COORDINATOR: Final = "Orchestrator"
 """Prefix of functions that advance the job; all others do a stage's work."""
 ENDS: Final = frozenset({"done", "failed"})
-_WORKERS: Final = {"scraping": "ScraperWorker", "embedding": "EmbeddingWorker"}
+_WORKERS: Final = {
+    "scraping": "ScraperWorker",
+    "chunking": "ChunkingWorker",
+    "embedding": "EmbeddingWorker",
+}
 """Function that consumes a stage's queue."""
 _SHORT: Final = {"ScrapeVisibility": (5, 30)}
 """Timeout and visibility timeout for a consumer under a debugger, by the parameter of the visibility."""
@@ -106,7 +110,7 @@ def _current_message(records: JobRecords) -> Row | None:
 
 
 def _unsent(message: Row) -> str:
-    what = f"its {message['stage']} {'message' if message['kind'] == 'queue' else 'call'} is not sent yet"
+    what = f"its {message['stage']} message is not sent yet"
     if not message["tries"]:
         return f"{what} ({message['last_error']}); {_SWEEPER}" if message["last_error"] else what
     return f"{what}: {message['tries']} tries failed, the last by {message['last_error']}; " + _SWEEPER

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -19,7 +18,6 @@ from indexmill.testing.jobs import InMemoryJobs
 from tests.support.jobs import (
     CALLER,
     applied,
-    chunked,
     embedded,
     failed,
     found_jobs,
@@ -117,31 +115,6 @@ def test_a_failed_send_is_counted_and_parked_in_the_end(store_and_age: tuple[Job
     assert store.claim(10) == []
 
 
-def test_messages_are_taken_over_from_whoever_holds_them(store_and_age: tuple[JobStore, Age]) -> None:
-    store, age = store_and_age
-    jobs = [new_job(f"https://example.com/{at}") for at in range(4)]
-    for job in jobs:
-        submitted(store, job)
-    held, sent, parked, other = (job.first.id for job in jobs)
-    store.mark_sent([sent])
-    for _ in range(10):
-        store.mark_failed([parked], "queue_unavailable")
-    assert [row.id for row in store.take_over([held, sent, parked, "no-such-row"])] == [held]
-    assert store.left_behind([job.job_id for job in jobs]) == []
-    store.mark_failed([other], "queue_unavailable", away=True)
-    age(31)
-    assert [row.id for row in store.left_behind([job.job_id for job in jobs])] == [held]
-    assert [row.id for row in store.take_over([other])] == [other]
-    assert store.claim(10) == []
-
-
-def test_a_message_of_a_job_that_is_not_admitted_is_not_taken_over(real: JobStore) -> None:
-    first, after = new_job(), new_job("https://example.com/after")
-    submitted(real, first)
-    submitted(real, replace(after, depends_on=(first.job_id,)))
-    assert real.take_over([after.first.id]) == []
-
-
 def test_a_queue_that_is_away_parks_nothing(store_and_age: tuple[JobStore, Age]) -> None:
     store, age = store_and_age
     submitted(store, new_job())
@@ -150,32 +123,6 @@ def test_a_queue_that_is_away_parks_nothing(store_and_age: tuple[JobStore, Age])
         (row,) = store.claim(10)
         assert row.tries == 0
         store.mark_failed([row.id], "queue_unavailable", away=True)
-
-
-@pytest.mark.parametrize("away", [False, True], ids=["tried", "away"])
-def test_a_call_that_waits_is_told_by_its_job(store_and_age: tuple[JobStore, Age], away: bool) -> None:
-    store, age = store_and_age
-    job, other = new_job(), new_job("https://example.com/b")
-    submitted(store, job)
-    submitted(store, other)
-    apply(store, scraped(job.job_id), scraped(other.job_id))
-    for tries in range(1, 13):
-        age(31)
-        calls = {row.job_id: row for row in store.claim(10) if row.kind == "call"}
-        assert calls[job.job_id].tries == (0 if away else tries - 1)
-        store.mark_failed([calls[job.job_id].id], "chunking_unavailable", away=away)
-        found = stored_job(store, CALLER.caller_id, job.job_id)
-        assert found is not None
-        assert found.attempts == (None if away else tries)
-        assert found.next_retry_at is not None
-        assert timedelta(seconds=9) < found.next_retry_at - found.updated_at < timedelta(seconds=11)
-    still = stored_job(store, CALLER.caller_id, other.job_id)
-    assert still is not None
-    assert still.next_retry_at is None
-    apply(store, chunked(job.job_id))
-    found = stored_job(store, CALLER.caller_id, job.job_id)
-    assert found is not None
-    assert (found.status, found.attempts, found.next_retry_at) == ("embedding", None, None)
 
 
 @pytest.mark.fault("F64")
@@ -223,7 +170,7 @@ def test_results_move_the_job_and_leave_the_next_message(store_and_age: tuple[Jo
     store.mark_sent([job.first.id])
     changes = applied(store, scraped(job.job_id))
     (row,) = changes[0].outbox
-    assert (row.kind, row.stage, row.job_id) == ("call", "chunking", job.job_id)
+    assert (row.stage, row.job_id) == ("chunking", job.job_id)
     age(31)
     assert [(found.id, found.payload) for found in store.claim(10)] == [(row.id, row.payload)]
     found = stored_job(store, CALLER.caller_id, job.job_id)

@@ -10,7 +10,7 @@ import pytest
 from indexmill.contracts.errors import CallerError
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import Job
-from indexmill.contracts.messages import ScrapeTask, read
+from indexmill.contracts.messages import ChunkTask, ScrapeTask, read
 from indexmill.orchestrator.state_machine import Verdict
 from indexmill.testing.clock import FrozenClock
 from tests.support.job_stores import Jobs, embed_task, postgres_jobs, twin_jobs
@@ -151,11 +151,16 @@ def test_a_retry_goes_on_from_the_stage_that_failed(jobs: Jobs) -> None:
     assert jobs.apply(embedded(job_id, attempt=2)) == [Verdict.ADVANCE]
 
 
-def test_a_retry_of_a_call_stage_and_of_the_first_stage(jobs: Jobs) -> None:
+def test_a_retry_of_chunking_and_of_the_first_stage(jobs: Jobs) -> None:
     job_id = jobs.submit(new_job())
     jobs.apply(scraped(job_id), failed(job_id, "chunking", "max_retries_exceeded"))
     outcome = jobs.retry(job_id)
-    assert [(row.stage, row.kind, row.attempt) for row in outcome.outbox] == [("chunking", "call", 2)]
+    (row,) = outcome.outbox
+    chunk_task = read(ChunkTask, row.payload)
+    assert (row.stage, chunk_task.message_id, chunk_task.attempt, chunk_task.text) == (
+        *("chunking", row.id, 2),
+        "# Title\n\nSome words.",
+    )
     cancel(jobs, job_id)
     assert jobs.job(job_id).failed_stage == "chunking"
     other = jobs.submit(new_job("https://example.com/b"))

@@ -18,7 +18,6 @@ _CONSUME: Final = {
 }
 _SEND: Final = {"sqs:SendMessage"}
 _COUNT: Final = {"sqs:GetQueueAttributes"}
-_INVOKE: Final = {"lambda:InvokeFunction"}
 _SWITCH: Final = {"lambda:GetEventSourceMapping", "lambda:UpdateEventSourceMapping"}
 _NOTES: Final = {"dynamodb:BatchGetItem", "dynamodb:BatchWriteItem"}
 _WRITE: Final = {"s3:PutObject"}
@@ -32,8 +31,8 @@ USED: Final[dict[str, Permissions]] = {
     "StreamAuthorizer": {},
     "OrchestratorApi": {
         "ScrapeQueue": _SEND,
+        "ChunkQueue": _SEND,
         "EmbedQueue": _SEND,
-        "OrchestratorResults": _INVOKE,
         "StateTable": {"dynamodb:GetItem"},
     },
     "OrchestratorStream": {"StateTable": {"dynamodb:GetItem", "dynamodb:UpdateItem"}},
@@ -41,28 +40,31 @@ USED: Final[dict[str, Permissions]] = {
         "CallbacksQueue": _CONSUME,
         "CallbacksDlq": _SEND,
         "ScrapeQueue": _SEND,
+        "ChunkQueue": _SEND,
         "EmbedQueue": _SEND,
-        "ChunkingApi": _INVOKE,
     },
     "OrchestratorSweeper": {
         "ScrapeQueue": _SEND | _COUNT,
+        "ChunkQueue": _SEND | _COUNT,
         "EmbedQueue": _SEND | _COUNT,
         "CallbacksQueue": _COUNT,
         "ScrapeDlq": _COUNT,
+        "ChunkDlq": _COUNT,
         "EmbedDlq": _COUNT,
         "CallbacksDlq": _COUNT,
-        "ChunkingApi": _INVOKE,
         "ScraperWorkerTasks": _SWITCH,
+        "ChunkingWorkerTasks": _SWITCH,
         "EmbeddingWorkerTasks": _SWITCH,
         "StateTable": {"dynamodb:BatchGetItem"},
     },
     "OrchestratorDeadLetters": {
         "ScrapeDlq": _CONSUME,
+        "ChunkDlq": _CONSUME,
         "EmbedDlq": _CONSUME,
         "CallbacksDlq": _CONSUME,
         "ScrapeQueue": _SEND,
+        "ChunkQueue": _SEND,
         "EmbedQueue": _SEND,
-        "ChunkingApi": _INVOKE,
         "ContentBucket/dead-letters/*": _WRITE,
     },
     "ScraperApi": {
@@ -80,7 +82,16 @@ USED: Final[dict[str, Permissions]] = {
         "ContentBucket/raw/*": _READ,
         "StateTable": {*_NOTES, "dynamodb:GetItem", "dynamodb:PutItem"},
     },
-    "ChunkingApi": {"ContentBucket": _LIST, "ContentBucket/*": _READ | _WRITE},
+    "ChunkingApi": {"ChunkQueue": _SEND, "ContentBucket/text/*": _WRITE},
+    "ChunkingWorker": {
+        "ChunkQueue": _CONSUME,
+        "ChunkDlq": _SEND,
+        "CallbacksQueue": _SEND,
+        "ContentBucket": _LIST,
+        "ContentBucket/text/*": _READ,
+        "ContentBucket/chunks/*": _WRITE,
+        "StateTable": _NOTES,
+    },
     "EmbeddingWriteApi": {"EmbedQueue": _SEND, "ContentBucket/*": _WRITE},
     "EmbeddingReadApi": {},
     "EmbeddingWorker": {

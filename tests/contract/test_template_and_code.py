@@ -10,14 +10,13 @@ import pytest
 import yaml
 
 from indexmill.access.settings import AuthorizerSettings, StreamAuthorizerSettings
-from indexmill.chunking.settings import ChunkingApiSettings
+from indexmill.chunking.settings import ChunkingApiSettings, ChunkingWorkerSettings
 from indexmill.contracts.job import JobStatus
 from indexmill.embedding.settings import (
     EmbeddingReadApiSettings,
     EmbeddingWorkerSettings,
     EmbeddingWriteApiSettings,
 )
-from indexmill.orchestrator.chunk_calls import CALLING_S
 from indexmill.orchestrator.pipeline import STAGES, TRANSITIONS
 from indexmill.orchestrator.settings import (
     OrchestratorApiSettings,
@@ -34,6 +33,7 @@ from tools.openapi import TARGET, rendered, routers
 SETTINGS: list[type[FunctionSettings]] = [
     AuthorizerSettings,
     ChunkingApiSettings,
+    ChunkingWorkerSettings,
     EmbeddingReadApiSettings,
     EmbeddingWorkerSettings,
     EmbeddingWriteApiSettings,
@@ -137,25 +137,15 @@ def test_the_postgres_functions_fit_its_connections() -> None:
     assert consumers + others + rest <= POSTGRES_CONNECTIONS
 
 
-@pytest.mark.fault("F77")
-@pytest.mark.parametrize(
-    "logical_id", ["OrchestratorResults", "OrchestratorDeadLetters", "OrchestratorSweeper"]
-)
-def test_a_call_of_chunking_fails_before_its_callers_time_is_over(logical_id: str) -> None:
-    """Else a document that makes it run into its time-out would end its caller each time, and count never."""
-    defaults = {name: found.get("Default") for name, found in template()["Parameters"].items()}
-    own, chunking = (functions()[name]["Timeout"] for name in (logical_id, "ChunkingApi"))
-    assert chunking == {"Ref": "ChunkTimeout"}
-    limit = defaults[own["Ref"]] if isinstance(own, dict) else own
-    assert CALLING_S + defaults["ChunkTimeout"] < limit
-
-
 def test_each_function_has_a_role_of_its_own() -> None:
     roles = Counter(str(found["Role"]) for found in functions().values())
     assert max(roles.values()) == 1
 
 
-@pytest.mark.parametrize(("logical_id", "stage"), [("ScraperWorker", "Scrape"), ("EmbeddingWorker", "Embed")])
+@pytest.mark.parametrize(
+    ("logical_id", "stage"),
+    [("ScraperWorker", "Scrape"), ("ChunkingWorker", "Chunk"), ("EmbeddingWorker", "Embed")],
+)
 def test_workers_may_only_call_back(logical_id: str, stage: str) -> None:
     """Services never call each other: their roles do not let them."""
     policy = template()["Resources"][f"{logical_id}Role"]["Properties"]["Policies"][0]["PolicyDocument"]

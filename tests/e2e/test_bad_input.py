@@ -19,6 +19,7 @@ KIB = 1024
 GATEWAY_LIMIT = 10 * KIB * KIB
 LIMITS = dict.fromkeys(BODIES, 256 * KIB) | {
     "/chunking/chunk": 4 * KIB * KIB,
+    "/chunking/enqueue": 4 * KIB * KIB,
     "/embedding/embed": KIB * KIB,
     "/embedding/enqueue": KIB * KIB,
 }

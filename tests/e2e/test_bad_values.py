@@ -14,8 +14,9 @@ pytestmark = pytest.mark.e2e
 CANCEL, REPLAY = "/orchestrator/jobs/{job_id}/cancel", "/orchestrator/jobs/{job_id}/replay"
 RETRY = "/orchestrator/jobs/retry"
 JOBS, SCRAPE, ENQUEUE = "/orchestrator/jobs", "/scraper/scrape", "/scraper/enqueue"
-CHUNK, EMBED, EMBED_LATER, SEARCH = (
+CHUNK, CHUNK_LATER, EMBED, EMBED_LATER, SEARCH = (
     "/chunking/chunk",
+    "/chunking/enqueue",
     "/embedding/embed",
     "/embedding/enqueue",
     "/embedding/search",
@@ -55,6 +56,11 @@ WRONG: list[tuple[str, str, list[Any]]] = [
         "settings",
         [{"max_tokens": 64, "overlap_tokens": 32}, {"overlap_tokens": -1}, {"max_tokens": True}],
     ),
+    (CHUNK_LATER, "text", [None, "", 1, ["x"]]),
+    (CHUNK_LATER, "title", [1, "x" * 1001]),
+    (CHUNK_LATER, "job_id", ["", 1, "x" * 101]),
+    (CHUNK_LATER, "attempt", [0, "1"]),
+    (CHUNK_LATER, "settings", [{"max_tokens": 64, "overlap_tokens": 32}, {"size": 1}, []]),
     (EMBED, "texts", [None, [], "x", [1], [""], ["  "], ["x"] * 129, ["x" * 32_001]]),
     (EMBED_LATER, "texts", [[], [""], [None]]),
     (EMBED_LATER, "chunks", [[], [{}], [{"text": ""}], [{"text": "x", "tokens": -1}], ["x"]]),
@@ -199,5 +205,11 @@ def test_an_odd_query_is_only_words(http: httpx.Client, query: str) -> None:
 
 
 def test_wrong_texts_with_nul_are_no_server_error(caller: httpx.Client) -> None:
-    for path, name in ((JOBS, "url"), (CHUNK, "text"), (SEARCH, "query"), (JOBS, "corpus_name")):
+    for path, name in (
+        (JOBS, "url"),
+        (CHUNK, "text"),
+        (CHUNK_LATER, "text"),
+        (SEARCH, "query"),
+        (JOBS, "corpus_name"),
+    ):
         refused(post(caller, path, json={**BODIES[path], name: f"{MARK}\x00"}), 422, "validation_error", path)

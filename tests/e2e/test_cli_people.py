@@ -81,7 +81,7 @@ def test_a_trace_shows_a_jobs_way_in_order(stack: RunningStack, done: Job) -> No
         "pending → scraping",
         "ScraperWorker started",
         "scraping → chunking",
-        "ChunkingApi started",
+        "ChunkingWorker started",
         "chunking → embedding",
         "EmbeddingWorker started",
         "embedding → done",
@@ -111,7 +111,7 @@ def test_a_trace_shows_why_a_job_failed(stack: RunningStack, failed: Job) -> Non
     shown = on(stack, "trace", failed.job_id)
     assert shown.returncode == 0
     assert "scraping → failed (scraping failed): http_404" in shown.stdout
-    assert "ChunkingApi" not in shown.stdout
+    assert "ChunkingWorker" not in shown.stdout
 
 
 def test_an_unknown_job_has_no_trace(stack: RunningStack) -> None:
@@ -123,12 +123,12 @@ def test_an_unknown_job_has_no_trace(stack: RunningStack) -> None:
 def test_logs_of_a_job_are_those_of_all_its_stages(stack: RunningStack, done: Job, failed: Job) -> None:
     lines = on(stack, "logs", "--job", done.job_id).stdout.splitlines()
     functions = {line.split()[1] for line in lines}
-    stages = {"OrchestratorApi", "ScraperWorker", "OrchestratorResults", "ChunkingApi", "EmbeddingWorker"}
+    stages = {"OrchestratorApi", "ScraperWorker", "OrchestratorResults", "ChunkingWorker", "EmbeddingWorker"}
     assert functions == stages
     assert lines == sorted(lines, key=lambda line: line.split()[0])
     assert not any(failed.job_id in line for line in lines)
-    some = on(stack, "logs", "ScraperWorker", "ChunkingApi", "--job", done.job_id).stdout.splitlines()
-    assert {line.split()[1] for line in some} == {"ScraperWorker", "ChunkingApi"}
+    some = on(stack, "logs", "ScraperWorker", "ChunkingWorker", "--job", done.job_id).stdout.splitlines()
+    assert {line.split()[1] for line in some} == {"ScraperWorker", "ChunkingWorker"}
 
 
 def test_logs_of_a_failed_job_say_why_and_leave_its_neighbours_out(
@@ -142,7 +142,7 @@ def test_logs_of_a_failed_job_say_why_and_leave_its_neighbours_out(
     (failed,) = [line for line in lines if "stage.failed" in line]
     assert f"job_id={lost.job_id}" in failed
     assert "code=http_404" in failed
-    assert not any(line.split()[1] == "ChunkingApi" for line in lines)
+    assert not any(line.split()[1] == "ChunkingWorker" for line in lines)
     assert not any(other.job_id in line for other in others for line in lines)
 
 
@@ -291,4 +291,4 @@ def test_a_shell_completes_functions_and_events() -> None:
         return done.stdout.split()
 
     assert completed("indexmill invoke Scraper") == ["ScraperApi", "ScraperWorker"]
-    assert completed("indexmill events sqs-") == ["sqs-scrape", "sqs-embed", "sqs-callbacks"]
+    assert completed("indexmill events sqs-") == ["sqs-scrape", "sqs-chunk", "sqs-embed", "sqs-callbacks"]

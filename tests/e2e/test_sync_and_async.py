@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
+from dataclasses import asdict
 from typing import Any
 
 import httpx
@@ -11,15 +13,17 @@ import pytest
 
 from indexmill.client import Client
 from indexmill.contracts.job import Job
+from local.faults.cloud import Cloud
 from tests.support import openapi
 from tests.support.stack import RunningStack, drained, eventually, index
 
 pytestmark = pytest.mark.e2e
 
 CORPUS = "alone"
+URL = "https://example.com/page"
 PAGE = "/visit/opening-hours.html"
-OF_ONE_JOB = 2
-"""Messages in the callback queue for one job: scraped, embedded."""
+OF_ONE_JOB = 3
+"""Messages in the callback queue for one job: scraped, chunked, embedded."""
 
 
 # Pages of these jobs are slow, so the test that counts results runs before them; each keeps a worker busy.
@@ -147,14 +151,52 @@ def stack_requests(stack: RunningStack, url: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("path", "body"), [("/scraper/enqueue", {}), ("/embedding/enqueue", {"texts": ["words"]})]
+    ("path", "body"),
+    [
+        ("/scraper/enqueue", {"url": URL}),
+        ("/chunking/enqueue", {"text": "words"}),
+        ("/embedding/enqueue", {"url": URL, "texts": ["words"]}),
+    ],
 )
-def test_a_job_may_not_be_named_from_outside(
-    stack: RunningStack, http: httpx.Client, path: str, body: dict[str, Any]
-) -> None:
-    answer = http.post(path, json={"url": stack.site + PAGE, **body, "job_id": str(uuid.uuid4())})
+def test_a_job_may_not_be_named_from_outside(http: httpx.Client, path: str, body: dict[str, Any]) -> None:
+    answer = http.post(path, json={**body, "job_id": str(uuid.uuid4())})
     assert (code(answer), answer.json()["error"]["field"]) == ((403, "forbidden"), "body.job_id")
     assert openapi.problems(path, answer) == []
+
+
+@pytest.mark.parametrize("size", [1, 5_000], ids=["small", "large"])
+def test_a_queued_text_without_a_job_is_split_into_the_object_that_was_named(
+    stack: RunningStack, http: httpx.Client, client: Client, size: int
+) -> None:
+    drained(stack)
+    before = reports(stack)
+    asked = {"text": "All about herons. " * size, "settings": {"max_tokens": 64, "overlap_tokens": 8}}
+    answer = http.post("/chunking/enqueue", json=asked)
+    assert (answer.status_code, openapi.problems("/chunking/enqueue", answer)) == (202, [])
+    assert (answer.json()["status"], answer.json()["job_id"]) == ("queued", None)
+    expected = http.post("/chunking/chunk", json=asked).json()
+    made = eventually(lambda: stored(stack, answer.json()["result_key"]), "its chunks are stored")
+    assert made == {"chunks": expected["chunks"], "chunk_count": expected["chunk_count"]}
+    assert index(client, stack.site + PAGE, CORPUS).status == "done"
+    assert reports(stack) - before == OF_ONE_JOB
+
+
+def test_a_queued_text_that_cannot_be_split_says_so_in_its_object(
+    stack: RunningStack, http: httpx.Client
+) -> None:
+    answer = http.post("/chunking/enqueue", json={"text": "  "})
+    made = eventually(lambda: stored(stack, answer.json()["result_key"]), "its failure is stored")
+    assert made["failure"]["code"] == "empty_content"
+
+
+def stored(stack: RunningStack, key: str) -> Any:
+    """Return a JSON object of the content bucket; None while there is none."""
+    s3 = Cloud(asdict(stack)).s3
+    try:
+        answer = s3.get_object(Bucket=stack.resources["ContentBucket"], Key=key)
+    except s3.exceptions.NoSuchKey:
+        return None
+    return json.loads(answer["Body"].read())
 
 
 def test_queued_chunks_without_a_job_become_searchable(stack: RunningStack, http: httpx.Client) -> None:
@@ -185,6 +227,19 @@ def test_an_internal_caller_names_the_job_that_is_told(
     assert (answer.status_code, answer.json()) == (202, {"job_id": scraping.job_id, "status": "queued"})
     (job,) = client.wait([scraping.job_id], 30)
     assert (job.status, job.title) == ("done", "Opening hours and how to find us")
+
+
+def test_an_internal_callers_chunks_are_reported_to_the_job_it_names(
+    ops: httpx.Client, client: Client, scraping: Job
+) -> None:
+    body = {"text": "Words by hand.", "job_id": scraping.job_id}
+    answer = ops.post("/chunking/enqueue", json=body)
+    assert (answer.status_code, answer.json()) == (
+        202,
+        {"job_id": scraping.job_id, "status": "queued", "result_key": None},
+    )
+    (job,) = client.wait([scraping.job_id], 30)
+    assert (job.status, job.chunk_count) == ("done", 1)
 
 
 def test_an_internal_report_walks_the_job(ops: httpx.Client, client: Client, scraping: Job) -> None:

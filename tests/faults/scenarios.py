@@ -20,10 +20,10 @@ from tests.faults.arena import Arena
 from tests.support.stack import eventually
 
 _API_SEND: Final = "OrchestratorApi/sqs.SendMessageBatch@ScrapeQueue"
-_CHUNK_CALL: Final = "OrchestratorResults/lambda.Invoke@ChunkingApi"
+_CHUNK_SEND: Final = "OrchestratorResults/sqs.SendMessageBatch@ChunkQueue"
 _EMBED_CALL: Final = "EmbeddingWorker/http.post@embeddings"
 _EVERYWHERE: Final = (
-    *("OrchestratorApi", "ScraperWorker", "OrchestratorResults", "ChunkingApi", "EmbeddingWorker"),
+    *("OrchestratorApi", "ScraperWorker", "OrchestratorResults", "ChunkingWorker", "EmbeddingWorker"),
     "poller",
 )
 
@@ -229,10 +229,10 @@ SCENARIOS: Final = (
         sweeps=1,
     ),
     Scenario(
-        "sweep_call",
-        _swept(_CHUNK_CALL),
+        "sweep_chunk",
+        _swept(_CHUNK_SEND),
         ("OrchestratorSweeper",),
-        lambda token: [_once(_CHUNK_CALL, token)],
+        lambda token: [_once(_CHUNK_SEND, token)],
         alone=True,
         sweeps=1,
         beyond="sweep_message",

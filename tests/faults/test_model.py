@@ -48,9 +48,9 @@ REACHED: Final = (
     "rescued: lost",
     "rescued: silent",
     "retried",
-    "swept: call of chunking",
-    "swept: queue of embedding",
-    "swept: queue of scraping",
+    "swept: chunking",
+    "swept: embedding",
+    "swept: scraping",
     "waiting",
 )
 """What some of the orders must come to, or they are no proof of anything."""

@@ -107,26 +107,35 @@ def test_a_database_that_says_nothing_is_told_in_time_and_waited_for(kept: Arena
 
 
 @pytest.mark.fault("F76")
-def test_chunking_that_is_away_for_many_sweeps_fails_no_job(kept: Arena) -> None:
-    kept.control.arm([parse("lambda.Invoke@ChunkingApi:errorx1000")])
+def test_chunking_that_cannot_report_for_many_sweeps_fails_no_job(kept: Arena) -> None:
+    kept.control.arm([parse("ChunkingWorker/sqs.SendMessageBatch@CallbacksQueue:errorx1000")])
     jobs = [kept.submit(kept.page(kept.token("chunk"))) for _ in range(3)]
-    eventually(lambda: set(kept.statuses(jobs).values()) == {"chunking"}, "their calls fail")
+    eventually(lambda: set(kept.statuses(jobs).values()) == {"chunking"}, "their texts are split")
     for _ in range(6):
         kept.cloud.pass_time()
         kept.cloud.sweep()
     assert set(kept.statuses(jobs).values()) == {"chunking"}
-    incidents = "SELECT subject FROM incidents WHERE kind = 'stage_away' AND closed_at IS NULL"
-    with kept.stack.http() as caller, kept.cloud.database() as database:
-        assert database.execute(incidents).fetchall() == [("chunking",)]
-        shown = [caller.get(f"/orchestrator/jobs/{job.job_id}").json() for job in jobs]
-        assert None not in [job["next_retry_at"] for job in shown]
-        tries = "SELECT DISTINCT tries FROM outbox WHERE kind = 'call' AND job_id = ANY(%s)"
-        assert database.execute(tries, ([job.job_id for job in jobs],)).fetchall() == [(0,)]
-        kept.control.arm()
-        for job in jobs:
-            ends(kept, job)
+    kept.control.arm()
+    for job in jobs:
+        ends(kept, job)
+
+
+@pytest.mark.fault("F76")
+def test_a_paused_chunking_stage_fails_no_job_and_goes_on_when_it_is_resumed(kept: Arena) -> None:
+    with kept.cloud.database() as database:
+        database.execute("INSERT INTO pauses (stage, reason, paused_by) VALUES ('chunking', 'test', 'me')")
         kept.cloud.sweep()
-        assert database.execute(incidents).fetchall() == []
+        jobs = [kept.submit(kept.page(kept.token("paused"))) for _ in range(3)]
+        eventually(lambda: set(kept.statuses(jobs).values()) == {"chunking"}, "their texts are queued")
+        for _ in range(6):
+            kept.cloud.pass_time()
+            kept.cloud.sweep()
+        assert set(kept.statuses(jobs).values()) == {"chunking"}
+        assert kept.cloud.depths()["ChunkQueue"] == len(jobs)
+        database.execute("DELETE FROM pauses")
+    kept.cloud.sweep()
+    for job in jobs:
+        ends(kept, job)
 
 
 def test_connections_that_are_cut_again_and_again_lose_no_job(kept: Arena) -> None:

@@ -44,7 +44,7 @@ KILLED_IN: Final = {
     "EmbeddingWorker/http.post@embeddings": "embedding",
     "OrchestratorResults/postgres.commit": "scraping",
 }
-_CHUNKING: Final = "OrchestratorResults/lambda.Invoke@ChunkingApi"
+_CHUNKING: Final = "OrchestratorResults/sqs.SendMessageBatch@ChunkQueue"
 
 
 def now() -> float:

@@ -26,7 +26,7 @@ _LAYER: Final = Path(__file__).resolve().parents[2] / "layers" / "indexmill"
 _EDITED: Final = "indexmill/platform/edited.py"
 # What a function of ours loads: settings, HTTP and the service's use cases.
 _HANDLER: Final = """
-import indexmill.chunking.routes
+import indexmill.chunking.api
 import indexmill.platform.http.app
 import indexmill.platform.edited
 import own

@@ -37,13 +37,12 @@ def main() -> None:
 
     from indexmill.orchestrator.routes import routes
     from indexmill.orchestrator.settings import OrchestratorApiSettings
-    from indexmill.orchestrator.wiring import ApiParts, build_api
+    from indexmill.orchestrator.wiring import Parts, build_api
     from indexmill.platform.http.app import create_app, lambda_handler
     from indexmill.platform.observability import Observability
     from indexmill.testing.clock import FrozenClock
     from indexmill.testing.jobs import InMemoryJobs
     from indexmill.testing.queues import InMemoryQueue
-    from indexmill.testing.successor import InMemorySuccessor
     from tests.support.events import FakeContext, api_event, caller_claims
     from tests.support.function_env import environment
     from tests.support.jobs import new_job, stored_job, submitted
@@ -53,8 +52,7 @@ def main() -> None:
     submitted(store, job)
     queues = {"scraping": InMemoryQueue(), "embedding": InMemoryQueue()}
     settings = OrchestratorApiSettings.from_environment(environment("OrchestratorApi"))
-    successor = InMemorySuccessor()
-    api = build_api(settings, ApiParts(store, dict(queues), successor, observability))
+    api = build_api(settings, Parts(store, dict(queues), observability))
     app = create_app("Indexmill Orchestrator", [routes(api)], observability)
     handler = lambda_handler(app, observability)
     event = api_event("GET", f"/orchestrator/jobs/{job.job_id}", caller=caller_claims())

@@ -3,42 +3,41 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, field
 from typing import Any
 
+from indexmill.chunking.chunk import ChunkDocuments
+from indexmill.chunking.worker import ChunkBatch
 from indexmill.contracts.content import Chunk, Document
-from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.http_jobs import MAX_URLS, SubmitRequest
 from indexmill.contracts.identity import CallerContext, corpus_key, document_id
 from indexmill.contracts.job import Job
 from indexmill.contracts.messages import (
-    ChunkCall,
     Chunked,
-    ChunkReply,
+    ChunkTask,
     Embedded,
     ScrapeTask,
     StageFailure,
     StageResult,
     Target,
+    read,
     write,
 )
 from indexmill.orchestrator.admission.admit import admit
 from indexmill.orchestrator.changes import apply_results
-from indexmill.orchestrator.hand_over import HandOver, TakeOver
 from indexmill.orchestrator.job_store import JobStore, JobsTx
 from indexmill.orchestrator.ports import Change, JobFilter, JobState, NewJob, OutboxRow
-from indexmill.orchestrator.ports_chunking import ChunkerAway
 from indexmill.orchestrator.queries.jobs import with_waiting
-from indexmill.orchestrator.relay import CallRelay, Relay
+from indexmill.orchestrator.relay import Relay
 from indexmill.orchestrator.results import Decider, Recorder, ResultBatch
 from indexmill.orchestrator.submission.submit import Accepted, SubmitJobs, accept_jobs
 from indexmill.platform.consumer.deliveries import Delivery, Outcome
 from indexmill.platform.observability import Observability
 from indexmill.platform.time.clock import Clock
+from indexmill.testing.blobs import InMemoryBlobs
 from indexmill.testing.clock import FrozenClock
 from indexmill.testing.jobs import InMemoryJobs
 from indexmill.testing.queues import InMemoryQueue
-from indexmill.testing.successor import InMemorySuccessor
+from indexmill.testing.tokenizer import WordTokenizer
 
 CALLER = CallerContext(caller_id="0123456789abcdef")
 INTERNAL = CallerContext(caller_id="feedfeedfeedfeed", internal=True)
@@ -52,7 +51,7 @@ def new_job(url: str = URL, caller_id: str = CALLER.caller_id, corpus: str = "do
         caller_id=caller_id, corpus_name=corpus, corpus_key=key, document_id=document_id(key, url), url=url
     )
     task = ScrapeTask(message_id=message_id, job_id=job_id, url=url)
-    row = OutboxRow(message_id, job_id, 1, "scraping", "queue", write(task))
+    row = OutboxRow(message_id, job_id, 1, "scraping", write(task))
     return NewJob(job_id, target, url, more.pop("batch_id", None), row, **more)
 
 
@@ -159,54 +158,22 @@ def stored_job(store: JobStore, caller_id: str, job_id: str) -> Job | None:
     return store.read(work)
 
 
-@dataclass
-class TwinChunker:
-    """Splits at blank lines; `away` makes it unreachable, `dies_of` is a text that ends it."""
-
-    away: bool = False
-    dies_of: str | None = None
-    """The empty text ends every call."""
-    calls: list[ChunkCall] = field(default_factory=list)
-
-    def chunk(self, call: ChunkCall) -> ChunkReply:
-        """Answer like the Chunking service."""
-        self.calls.append(call)
-        if self.away:
-            raise ChunkerAway("cannot be reached")
-        texts = [item.text or "" for item in call.items]
-        if self.dies_of is not None and (not self.dies_of or any(self.dies_of in text for text in texts)):
-            raise TransientError(ErrorCode.CHUNKING_UNAVAILABLE, "The Chunking service failed.")
-        return ChunkReply(items=[_split(text) for text in texts])
-
-
-def _split(text: str) -> Chunked:
-    parts = [part for part in text.split("\n\n") if part.strip()]
-    if not parts:
-        failure = StageFailure(code=ErrorCode.EMPTY_CONTENT, message="There is no text in the document.")
-        return Chunked(failure=failure)
-    chunks = [
-        Chunk(ordinal=at, text=part, start=text.index(part), end=text.index(part) + len(part), tokens=3)
-        for at, part in enumerate(parts)
-    ]
-    return Chunked(chunks=chunks, chunk_count=len(chunks))
-
-
 class Pipeline:
     """The Orchestrator's use cases on twins, or on a real store."""
 
     def __init__(self, store: JobStore | None = None) -> None:
         """Everything reachable, nothing submitted."""
-        self.clock = FrozenClock()
+        clock = store.clock if isinstance(store, InMemoryJobs) else None
+        self.clock = clock if isinstance(clock, FrozenClock) else FrozenClock()
         self.store: JobStore = store or InMemoryJobs(self.clock)
-        self.scrape, self.embed = InMemoryQueue(), InMemoryQueue()
-        self.chunker = TwinChunker()
+        self.scrape, self.chunk, self.embed = InMemoryQueue(), InMemoryQueue(), InMemoryQueue()
         self.observability = Observability("test", level="ERROR")
-        self.relay = Relay(self.store, {"scraping": self.scrape, "embedding": self.embed})
         self.record = Recorder(self.store, Decider(self.clock), self.observability)
-        self.calls = CallRelay(self.relay, self.chunker, self.record, 50_000, self.clock)
-        self.results = ResultBatch(self.record, self.calls)
-        self.successor = InMemorySuccessor(TakeOver(self.store, self.calls))
-        self.hand_over = HandOver(self.relay, self.successor)
+        self.queues = {"scraping": self.scrape, "chunking": self.chunk, "embedding": self.embed}
+        self.relay = Relay(self.store, self.queues, self.record)
+        self.results = ResultBatch(self.record, self.relay)
+        self.chunking_paused = False
+        """Leave messages in the chunk queue."""
 
     def submit(self, url: str | None = None, ctx: CallerContext = CALLER) -> str:
         """Submit one URL, one of its own if none is given, and return its job's id."""
@@ -223,8 +190,19 @@ class Pipeline:
         return ids
 
     def deliver(self, *results: StageResult, receive_count: int = 1) -> list[Outcome]:
-        """Deliver results as the callback queue would."""
-        return self.results([Delivery(result, receive_count, 1e9) for result in results])
+        """Deliver results as the callback queue would, and let the chunk worker empty its queue."""
+        outcomes = self.results([Delivery(result, receive_count, 1e9) for result in results])
+        if not self.chunking_paused:
+            self.chunk_all()
+        return outcomes
+
+    def chunk_all(self) -> None:
+        """Let the chunk worker handle what is in its queue, and apply its results."""
+        bodies, self.chunk.bodies = self.chunk.bodies, []
+        callbacks = InMemoryQueue()
+        worker = ChunkBatch(ChunkDocuments(WordTokenizer(), InMemoryBlobs()), callbacks, self.clock)
+        worker([Delivery(read(ChunkTask, body), 1, 1e9) for body in bodies])
+        self.results([Delivery(read(StageResult, body), 1, 1e9) for body in callbacks.bodies])
 
     def status(self, job_id: str, ctx: CallerContext = CALLER) -> str:
         """Return the job's status."""

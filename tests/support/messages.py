@@ -9,10 +9,8 @@ from pydantic import BaseModel
 
 from indexmill.contracts.content import BlobRef, Chunk, Document
 from indexmill.contracts.messages import (
-    ChunkCall,
     Chunked,
-    ChunkItem,
-    ChunkReply,
+    ChunkTask,
     Embedded,
     EmbedTask,
     Retrying,
@@ -54,20 +52,17 @@ _EMBED: Final[dict[str, Any]] = {
 def samples() -> dict[str, BaseModel]:
     """Return them by what they are, as this code makes them."""
     stored = Stored(ref=_REF, content_type="text/html", charset="utf-8", final_url=_URL)
-    items = [
-        ChunkItem(text="Some words.", title="Title", job_id="j-1", request_id="r-1"),
-        ChunkItem(text_ref=_REF),
-    ]
-    split = [Chunked(chunks=[_CHUNK], chunk_count=1), Chunked(failure=_FAILURE)]
     return {
         "a page to fetch": ScrapeTask(**_ENVELOPE, url=_URL),
         "a page that is stored": ScrapeTask(**_ENVELOPE, url=_URL, stored=stored),
         "chunks to embed": EmbedTask(**_EMBED, chunks=[_CHUNK]),
         "chunks by reference": EmbedTask(**_EMBED, chunks_ref=_REF),
         **_reports(),
-        "texts to split": ChunkCall(items=items, inline_limit=60_000),
-        "texts that were split": ChunkReply(items=split),
-        "chunks too large for an answer": ChunkReply(items=[Chunked(chunks_ref=_REF, chunk_count=900)]),
+        "a text to split": ChunkTask(
+            **_ENVELOPE, text="Some words.", title="Title", result_key="chunks/m-1.json"
+        ),
+        "a stored text to split": ChunkTask(**_ENVELOPE, text_ref=_REF),
+        "a stored result": Chunked(failure=_FAILURE),
     }
 
 
@@ -85,6 +80,9 @@ def _reports() -> dict[str, BaseModel]:
         "a document": report("scraping", "success", document=Document(**_DOCUMENT, text="Some words.")),
         "a large document": report("scraping", "success", document=Document(**_DOCUMENT, text_ref=_REF)),
         "a chunked document": report("chunking", "success", chunked=chunked),
+        "a document of many chunks": report(
+            "chunking", "success", chunked=Chunked(chunks_ref=_REF, chunk_count=900)
+        ),
         "an embedded document": report("embedding", "success", embedded=embedded),
         "a failure": report("embedding", "failed", failure=_FAILURE),
         "a wait": report("scraping", "retrying", retrying=waits),

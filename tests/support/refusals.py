@@ -25,6 +25,7 @@ BODIES: Final[dict[str, Body]] = {
     "/scraper/scrape": {"url": URL},
     "/scraper/enqueue": {"url": URL},
     "/chunking/chunk": {"text": "words"},
+    "/chunking/enqueue": {"text": "words"},
     "/embedding/embed": {"texts": ["words"]},
     "/embedding/enqueue": {"texts": ["words"], "url": URL},
     "/embedding/search": {"query": "words"},

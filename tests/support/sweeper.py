@@ -10,6 +10,7 @@ from indexmill.orchestrator.sweep import SweepJobs
 from indexmill.orchestrator.wiring import Parts
 from indexmill.orchestrator.wiring_sweep import SweepParts, assemble_sweeper
 from indexmill.testing.breakers import InMemoryBreakers
+from indexmill.testing.clock import FrozenClock
 from indexmill.testing.jobs import InMemoryJobs
 from indexmill.testing.queues import InMemoryQueue
 from indexmill.testing.sweep_store import InMemorySweep
@@ -50,29 +51,28 @@ class TwinSwitch:
 class Sweeping(Pipeline):
     """The pipeline on twins, its sweeper, and a callback queue without a consumer."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: type[InMemoryJobs] = InMemoryJobs) -> None:
         """Nothing paused, nothing lost."""
-        super().__init__()
+        super().__init__(store(FrozenClock()))
         assert isinstance(self.store, InMemoryJobs)
         self.jobs = self.store
         self.view = InMemorySweep(self.jobs)
         self.reports = InMemoryQueue()
-        self.switches = {"scraping": TwinSwitch(), "embedding": TwinSwitch()}
+        self.switches = {stage: TwinSwitch() for stage in self.queues}
         self.breakers = InMemoryBreakers()
         self.sweep = self.sweeper(self.view)
 
     def sweeper(self, store: SweepStore) -> SweepJobs:
         """Return a sweeper over `store`."""
-        queues = {"scraping": self.scrape, "embedding": self.embed}
         own = SweepParts(
             store=store,
-            queues={stage: QueueBacklog(queue) for stage, queue in queues.items()},
+            queues={stage: QueueBacklog(queue) for stage, queue in self.queues.items()},
             callbacks=QueueBacklog(self.reports),
             switches=dict(self.switches),
             breakers=self.breakers,
             clock=self.clock,
         )
-        parts = Parts(self.store, dict(queues), self.chunker, self.observability)
+        parts = Parts(self.store, dict(self.queues), self.observability)
         return assemble_sweeper(parts, own)
 
     def tick(self, times: int = 1) -> list[dict[str, int]]:

@@ -70,7 +70,7 @@ def all_accounted_for(database: Database, depths: Mapping[str, int]) -> list[Vio
     unsent: dict[str, int] = dict(database.execute(_UNSENT).fetchall())
     found = []
     for stage in _ACTIVE:
-        queued = depths.get(WORK_QUEUES.get(stage, ""), 0)
+        queued = depths.get(WORK_QUEUES[stage], 0)
         covered = unsent.get(stage, 0) + queued + depths.get(CALLBACKS, 0)
         if active.get(stage, 0) > covered:
             what = f"{active[stage]} jobs at work, {covered} messages unsent, queued or called back"

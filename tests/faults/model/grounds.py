@@ -48,10 +48,6 @@ class OrderedJobs(PostgresJobs):
         """Claim, by id."""
         return sorted(super().claim(limit), key=lambda row: row.id)
 
-    def take_over(self, message_ids: Sequence[str]) -> list[OutboxRow]:
-        """Take over, by id."""
-        return sorted(super().take_over(message_ids), key=lambda row: row.id)
-
 
 class SharedCatalogue(InMemoryVectorIndex):
     """An index whose documents are those of the jobs' catalogue, as in one database."""

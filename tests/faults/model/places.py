@@ -9,7 +9,7 @@ from typing import Final
 from tests.faults.model.line import Line, Message
 from tests.faults.model.system import dead_line
 
-STAGES: Final = {"scrape": "scraping", "embed": "embedding"}
+STAGES: Final = {"scrape": "scraping", "chunk": "chunking", "embed": "embedding"}
 """By the queue that hands the stage its work."""
 _BY_LINE: Final = STAGES | {dead_line(name): stage for name, stage in STAGES.items()}
 

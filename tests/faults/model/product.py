@@ -8,11 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from indexmill.chunking.chunk import ChunkDocuments
+from indexmill.chunking.worker import ChunkBatch
 from indexmill.contracts.errors import CallerError
 from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.contracts.http_verbs import ReplayRequest
 from indexmill.contracts.identity import CallerContext, corpus_key
-from indexmill.contracts.messages import EmbedTask, ScrapeTask, StageResult
+from indexmill.contracts.messages import ChunkTask, EmbedTask, ScrapeTask, StageResult
 from indexmill.embedding.ports import Hit, SearchQuery
 from indexmill.embedding.worker import EmbedBatch
 from indexmill.orchestrator.accounting import CountMessages
@@ -20,9 +22,8 @@ from indexmill.orchestrator.actions.cancel import CancelJob
 from indexmill.orchestrator.actions.replay import ReplayJobs
 from indexmill.orchestrator.actions.retry import RetryJobs
 from indexmill.orchestrator.dead_letters import BuryDeadLetters
-from indexmill.orchestrator.hand_over import HandOver, TakeOver
 from indexmill.orchestrator.housekeeping import Purge
-from indexmill.orchestrator.relay import CallRelay, Relay
+from indexmill.orchestrator.relay import Relay
 from indexmill.orchestrator.rescue import Rescue
 from indexmill.orchestrator.results import Decider, Recorder, ResultBatch
 from indexmill.orchestrator.submission.submit import SubmitJobs
@@ -39,6 +40,7 @@ from indexmill.testing.embedder import HashEmbedder
 from indexmill.testing.fetcher import InlineIsolation, InMemoryRobotsCache
 from indexmill.testing.releases import InMemoryReleases
 from indexmill.testing.shelf import InMemoryShelf
+from indexmill.testing.tokenizer import WordTokenizer
 from tests.faults.model.ends import illegal, wrong_ends
 from tests.faults.model.fuse import Fuse, Fused
 from tests.faults.model.ground import Ground, Pile
@@ -48,13 +50,12 @@ from tests.faults.model.site import Site
 from tests.faults.model.system import Kind, dead_line
 from tests.faults.model.watch import Watch, WatchedIndex, WatchedRecorder, WatchedStore
 from tests.support.events import FakeContext
-from tests.support.jobs import TwinChunker, state_of, stored_job
+from tests.support.jobs import state_of, stored_job
 
 CORPUS: Final = "model"
 _STORE_EFFECTS: Final = (
     "transaction",
     "claim",
-    "take_over",
     "mark_sent",
     "mark_failed",
     "record_dead_letter",
@@ -62,18 +63,6 @@ _STORE_EFFECTS: Final = (
 _SWEEP_EFFECTS: Final = ("confirm", "send_again", "purge")
 _callers = itertools.count(1)
 _QUIET: Final = Observability("model", level="CRITICAL")
-
-
-class Heir:
-    """The process that goes on with what another one handed over: it begins at once, and may die as well."""
-
-    def __init__(self, take_over: TakeOver) -> None:
-        """`take_over` is its use case."""
-        self._take_over = take_over
-
-    def go_on(self, message_ids: Sequence[str]) -> None:
-        """Go on."""
-        self._take_over(message_ids)
 
 
 class Product:
@@ -90,7 +79,7 @@ class Product:
         # Not random: an order that went wrong must go wrong again.
         ids = (str(uuid.UUID(int=number << 64 | each)) for each in itertools.count(1))
         self._next_id = lambda: next(ids)
-        work = ("scrape", "embed", "callbacks")
+        work = (*STAGES, "callbacks")
         self.lines = {name: Line(name) for name in (*work, *map(dead_line, work))}
         self._lost: set[Work | None] = set()
         self._site = Site(f"model{number}")
@@ -98,39 +87,36 @@ class Product:
             name: Fused(line, self.fuse, "send", "give_back", "delete") for name, line in self.lines.items()
         }
         store: Any = Fused(WatchedStore(ground.store, self.watch), self.fuse, *_STORE_EFFECTS)
-        relay = Relay(store, {"scraping": self._queues["scrape"], "embedding": self._queues["embed"]})
         record: Any = WatchedRecorder(store, Decider(ground.clock, self._next_id), self.watch, _QUIET)
-        chunker: Any = Fused(TwinChunker(), self.fuse, "chunk")
-        calls = CallRelay(relay, chunker, record, 50_000)
-        heir: Any = Fused(Heir(TakeOver(store, calls)), self.fuse, "go_on")
-        send = HandOver(relay, heir)
-        self._cancel = CancelJob(store, send, ground.clock)
-        self._retry = RetryJobs(store, send, self._next_id)
-        self._replay = ReplayJobs(store, send, self._next_id)
-        self._submit = SubmitJobs(store, send, make_id=self._next_id)
-        self._sweep = self._sweeper(store, record, calls)
+        relay = Relay(store, {stage: self._queues[name] for name, stage in STAGES.items()}, record)
+        self._cancel = CancelJob(store, relay, ground.clock)
+        self._retry = RetryJobs(store, relay, self._next_id)
+        self._replay = ReplayJobs(store, relay, self._next_id)
+        self._submit = SubmitJobs(store, relay, make_id=self._next_id)
+        self._sweep = self._sweeper(store, record, relay)
         self._notes: Any = Fused(InMemoryReleases(ground.clock), self.fuse, "write")
         given: Any = (self._scrape_parts(), self._queues["callbacks"], self._queues["scrape"])
         self._scraper = ScrapeBatch(*given)
-        bury = BuryDeadLetters(store, record, calls, InMemoryBlobs(), _QUIET)
+        bury = BuryDeadLetters(store, record, relay, InMemoryBlobs(), _QUIET)
         self._handlers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "scrape": self._batch("scrape", ScrapeTask, self._scraper, self._notes),
+            "chunk": self._batch("chunk", ChunkTask, self._chunk(), self._notes),
             "embed": self._batch("embed", EmbedTask, self._embed(), self._notes),
-            "callbacks": self._batch("callbacks", StageResult, ResultBatch(record, calls), None),
+            "callbacks": self._batch("callbacks", StageResult, ResultBatch(record, relay), None),
             **{dead_line(name): bury for name in work},
         }
 
     def _pile(self, name: str) -> Pile:
         return Pile([self.lines[name], self.lines[dead_line(name)]])
 
-    def _sweeper(self, store: Any, record: Recorder, calls: CallRelay) -> SweepJobs:
+    def _sweeper(self, store: Any, record: Recorder, relay: Relay) -> SweepJobs:
         view: Any = Fused(self.ground.view, self.fuse, *_SWEEP_EFFECTS)
         queues = {stage: self._pile(name) for name, stage in STAGES.items()}
         return SweepJobs(
             stores=Stores(store, view),
-            relay=calls,
+            relay=relay,
             count=CountMessages(view, queues, self._pile("callbacks")),
-            rescue=Rescue(view, record, calls, _QUIET),
+            rescue=Rescue(view, record, relay, _QUIET),
             switches=SetSwitches(view, InMemoryBreakers(), {}, _QUIET, self.ground.clock),
             purge=Purge(view),
             observability=_QUIET,
@@ -159,6 +145,10 @@ class Product:
             isolation=InlineIsolation(),
             clock=clock,
         )
+
+    def _chunk(self) -> ChunkBatch:
+        documents = ChunkDocuments(WordTokenizer(), InMemoryBlobs())
+        return ChunkBatch(documents, self._queues["callbacks"], self.ground.clock)
 
     def _embed(self) -> EmbedBatch:
         index: Any = Fused(

@@ -73,7 +73,7 @@ class WatchedStore(_Watched):
         """Claim, and note what nobody had brought to its end."""
         rows = self._inner.claim(limit)
         for row in rows:
-            self._watch.note(f"swept: {row.kind} of {row.stage}")
+            self._watch.note(f"swept: {row.stage}")
         return rows
 
     def record_dead_letter(self, letter: DeadLetter) -> None:

@@ -54,18 +54,7 @@ def messages_are_noted_before_they_are_sent(patch: pytest.MonkeyPatch) -> None:
     send = Relay.send
 
     def hasty(self: Relay, rows: Sequence[OutboxRow]) -> None:
-        self.note_sent([row.id for row in rows if row.kind == "queue"])
-        send(self, rows)
-
-    patch.setattr(Relay, "send", hasty)
-
-
-def calls_are_noted_before_they_are_made(patch: pytest.MonkeyPatch) -> None:
-    """A death in between leaves a document without its chunks."""
-    send = Relay.send
-
-    def hasty(self: Relay, rows: Sequence[OutboxRow]) -> None:
-        self.note_sent([row.id for row in rows if row.kind == "call"])
+        self._mark_sent([row.id for row in rows])
         send(self, rows)
 
     patch.setattr(Relay, "send", hasty)
@@ -160,7 +149,6 @@ WEAKNESSES: Final[tuple[Weaken, ...]] = (
     any_attempt_counts,
     copies_count,
     messages_are_noted_before_they_are_sent,
-    calls_are_noted_before_they_are_made,
     what_is_left_behind_stays,
     what_is_lost_stays_lost,
     what_is_lost_begins_a_new_attempt,

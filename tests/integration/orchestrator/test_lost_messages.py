@@ -33,16 +33,15 @@ class RealSweeping(Pipeline):
         self.database = database
         super().__init__(PostgresJobs(database))
         view = PostgresSweep(database)
-        queues = {"scraping": self.scrape, "embedding": self.embed}
         own = SweepParts(
             store=view,
-            queues={stage: QueueBacklog(queue) for stage, queue in queues.items()},
+            queues={stage: QueueBacklog(queue) for stage, queue in self.queues.items()},
             callbacks=QueueBacklog(InMemoryQueue()),
             switches={},
             breakers=InMemoryBreakers(),
             clock=self.clock,
         )
-        parts = Parts(self.store, dict(queues), self.chunker, self.observability)
+        parts = Parts(self.store, dict(self.queues), self.observability)
         self.sweep: SweepJobs = assemble_sweeper(parts, own)
 
     def rows(self, statement: str) -> list[tuple[object, ...]]:

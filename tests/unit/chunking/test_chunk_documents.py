@@ -3,40 +3,19 @@ from __future__ import annotations
 import pytest
 
 from indexmill.chunking.chunk import CHUNK_LIST, ChunkDocuments
-from indexmill.chunking.settings import ChunkingApiSettings
-from indexmill.chunking.wiring import build_api
 from indexmill.contracts.content import BlobRef, ChunkSettings
-from indexmill.contracts.errors import ErrorCode, PermanentError, TransientError
+from indexmill.contracts.errors import IndexmillError, PermanentError
 from indexmill.contracts.http_chunking import ChunkRequest
-from indexmill.contracts.messages import ChunkCall, ChunkItem
+from indexmill.contracts.messages import ChunkTask
 from indexmill.testing.blobs import InMemoryBlobs
 from indexmill.testing.tokenizer import WordTokenizer
-from local.backends.model_files import tokenizer_path
 
 LONG = "A sentence of six words. " * 400
+MISSING = BlobRef(key="text/00/00", size=1, sha256="0" * 64)
 
 
-class BlobsAway(InMemoryBlobs):
-    def get(self, ref: BlobRef) -> bytes:
-        raise TransientError(ErrorCode.STORAGE_UNAVAILABLE, "away")
-
-
-def call(*items: ChunkItem, inline_limit: int = 60_000) -> ChunkCall:
-    return ChunkCall(items=list(items), inline_limit=inline_limit)
-
-
-def test_items_are_answered_in_order_and_one_failure_harms_no_other() -> None:
-    chunk = ChunkDocuments(WordTokenizer(), InMemoryBlobs())
-    missing = BlobRef(key="text/00/00", size=1, sha256="0" * 64)
-    items = [ChunkItem(text="One."), ChunkItem(text="  "), ChunkItem(text_ref=missing), ChunkItem()]
-
-    reply = chunk.call(call(*items, ChunkItem(text="Two.")))
-
-    assert [item.failure.code if item.failure else None for item in reply.items] == [
-        None, "empty_content", "content_missing", "empty_content", None,
-    ]  # fmt: skip
-    assert [item.chunks[0].text for item in reply.items if item.chunks] == ["One.", "Two."]
-    assert [item.chunk_count for item in reply.items] == [1, 0, 0, 0, 1]
+def task(text: str | None = None, **more: object) -> ChunkTask:
+    return ChunkTask.model_validate({"message_id": "m", "text": text, **more})
 
 
 def test_text_by_reference_gives_the_same_chunks_as_inline() -> None:
@@ -44,10 +23,16 @@ def test_text_by_reference_gives_the_same_chunks_as_inline() -> None:
     chunk = ChunkDocuments(WordTokenizer(), blobs)
     ref = blobs.put(LONG.encode(), kind="text", content_type="text/markdown")
 
-    reply = chunk.call(call(ChunkItem(text=LONG, title="T"), ChunkItem(text_ref=ref, title="T")))
+    inline = chunk.task(task(LONG, title="T"), 10**6)
 
-    assert reply.items[0] == reply.items[1]
-    assert reply.items[0].chunks == chunk.one(LONG, "T", ChunkSettings())
+    assert inline == chunk.task(task(text_ref=ref, title="T"), 10**6)
+    assert inline.chunks == chunk.one(LONG, "T", ChunkSettings())
+
+
+def test_a_task_is_split_with_its_own_settings() -> None:
+    chunk = ChunkDocuments(WordTokenizer(), InMemoryBlobs())
+    settings = ChunkSettings(max_tokens=64, overlap_tokens=0)
+    assert chunk.task(task(LONG, settings=settings), 10**6).chunks == chunk.one(LONG, None, settings)
 
 
 @pytest.mark.fault("F26")
@@ -57,8 +42,8 @@ def test_chunks_beyond_the_inline_limit_come_by_reference() -> None:
     expected = chunk.one(LONG, None, ChunkSettings())
     size = len(CHUNK_LIST.dump_json(expected))
 
-    [inline] = chunk.call(call(ChunkItem(text=LONG), inline_limit=size)).items
-    [packed] = chunk.call(call(ChunkItem(text=LONG), inline_limit=size - 1)).items
+    inline = chunk.task(task(LONG), size)
+    packed = chunk.task(task(LONG), size - 1)
 
     assert inline.chunks == expected
     assert packed.chunks is None
@@ -68,37 +53,38 @@ def test_chunks_beyond_the_inline_limit_come_by_reference() -> None:
     assert CHUNK_LIST.validate_json(blobs.get(packed.chunks_ref)) == expected
 
 
-def test_storage_that_is_away_makes_the_whole_call_worth_another_try() -> None:
-    ref = BlobRef(key="text/00/00", size=1, sha256="0" * 64)
+def test_chunks_for_a_promised_object_are_inline_however_many() -> None:
+    blobs = InMemoryBlobs()
+    made = ChunkDocuments(WordTokenizer(), blobs).task(task(LONG, result_key="chunks/m.json"), 1)
+    assert (len(made.chunks or []), made.chunks_ref, blobs.objects) == (made.chunk_count, None, {})
 
-    with pytest.raises(TransientError):
-        ChunkDocuments(WordTokenizer(), BlobsAway()).call(
-            call(ChunkItem(text="One."), ChunkItem(text_ref=ref))
-        )
+
+@pytest.mark.parametrize(
+    ("bad", "code"),
+    [
+        (task("  "), "empty_content"),
+        (task(), "empty_content"),
+        (task(text_ref=MISSING), "content_missing"),
+    ],
+)
+def test_what_cannot_be_split_has_a_code(bad: ChunkTask, code: str) -> None:
+    with pytest.raises(PermanentError) as caught:
+        ChunkDocuments(WordTokenizer(), InMemoryBlobs()).task(bad, 1)
+    assert caught.value.code == code
 
 
 def test_stored_text_that_is_no_utf8_is_corrupt() -> None:
     blobs = InMemoryBlobs()
     ref = blobs.put(b"\xff\xfe", kind="text", content_type="text/markdown")
-
-    [item] = ChunkDocuments(WordTokenizer(), blobs).call(call(ChunkItem(text_ref=ref))).items
-
-    assert item.failure is not None
-    assert item.failure.code == "content_corrupt"
+    with pytest.raises(IndexmillError) as caught:
+        ChunkDocuments(WordTokenizer(), blobs).task(task(text_ref=ref), 1)
+    assert caught.value.code == "content_corrupt"
 
 
 def test_lone_surrogates_are_a_parse_error() -> None:
     with pytest.raises(PermanentError) as caught:
         ChunkDocuments(WordTokenizer(), InMemoryBlobs()).one("a \ud800", None, ChunkSettings())
     assert caught.value.code == "parse_error"
-
-
-def test_the_wired_use_case_counts_with_the_models_file() -> None:
-    settings = ChunkingApiSettings(bucket_name="b", tokenizer_file=str(tokenizer_path()))
-
-    [chunk] = build_api(settings, blobs=InMemoryBlobs()).one("Hello handbooks", None, ChunkSettings())
-
-    assert chunk.tokens == 3
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.contracts.identity import key_hash
-from indexmill.contracts.messages import ChunkCall, EmbedTask, ScrapeTask, StageResult, read
+from indexmill.contracts.messages import ChunkTask, EmbedTask, ScrapeTask, StageResult, read
 from local.cli.choices import function_names
 from local.cli.samples import NAMES, SAMPLES, SampleContext, sample
 
@@ -25,7 +25,12 @@ def body(name: str) -> str:
 
 @pytest.mark.parametrize(
     ("name", "model"),
-    [("sqs-scrape", ScrapeTask), ("sqs-embed", EmbedTask), ("sqs-callbacks", StageResult)],
+    [
+        ("sqs-scrape", ScrapeTask),
+        ("sqs-chunk", ChunkTask),
+        ("sqs-embed", EmbedTask),
+        ("sqs-callbacks", StageResult),
+    ],
 )
 def test_a_queues_message_can_be_read(name: str, model: type[BaseModel]) -> None:
     assert isinstance(read(model, body(name)), model)
@@ -44,10 +49,6 @@ def test_the_gateways_request_can_be_read() -> None:
     assert SubmitRequest.model_validate_json(event["body"]).url == CONTEXT.page
     assert event["requestContext"]["authorizer"]["caller_id"] == key_hash("dev-1")
     assert sample("authorizer", CONTEXT)["headers"]["X-API-Key"] == "dev-1"
-
-
-def test_a_chunk_call_can_be_read() -> None:
-    assert ChunkCall.model_validate(sample("chunk-call", CONTEXT)).items
 
 
 def test_the_minutes_tick_looks_like_one() -> None:

@@ -89,11 +89,6 @@ def test_every_function_has_its_handler(whole: CloudSpec) -> None:
         assert all(each.is_dir() for each in function.layer_dirs)
 
 
-def test_a_function_refers_to_another_by_its_name(whole: CloudSpec) -> None:
-    results = {each.logical_id: each for each in whole.functions}["OrchestratorResults"]
-    assert results.environment["CHUNKING_FUNCTION"] == "ChunkingApi"
-
-
 def test_routes_say_who_answers_and_who_checks(whole: CloudSpec) -> None:
     assert whole.api is not None
     routes = {f"{route.method} {route.path}": route for route in whole.api.routes}
@@ -114,6 +109,7 @@ def test_routes_say_who_answers_and_who_checks(whole: CloudSpec) -> None:
         "POST /scraper/scrape",
         "POST /scraper/enqueue",
         "POST /chunking/chunk",
+        "POST /chunking/enqueue",
         "POST /embedding/embed",
         "POST /embedding/enqueue",
         "POST /embedding/search",
@@ -148,7 +144,7 @@ def test_sources_read_their_queues(whole: CloudSpec) -> None:
     assert (scrape.batch_size, scrape.maximum_concurrency, scrape.window_s) == (10, 10, 0)
     assert all(source.report_batch_item_failures and source.enabled for source in whole.sources)
     dead = {queue for function, queue in sources if function == "OrchestratorDeadLetters"}
-    assert dead == {"ScrapeDlq", "EmbedDlq", "CallbacksDlq"}
+    assert dead == {"ScrapeDlq", "ChunkDlq", "EmbedDlq", "CallbacksDlq"}
 
 
 def test_the_sweeper_runs_each_minute(whole: CloudSpec) -> None:

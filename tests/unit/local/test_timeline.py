@@ -34,7 +34,7 @@ def state(ms: int, before: str | None, after: str, **more: Any) -> dict[str, Any
 
 
 def message(ms: int, sent: int | None, stage: str = "scraping", **more: Any) -> dict[str, Any]:
-    row = {"id": "m", "attempt": 1, "stage": stage, "kind": "queue", "created_at": at(ms), "size": 9}
+    row = {"id": "m", "attempt": 1, "stage": stage, "created_at": at(ms), "size": 9}
     row |= {"sent_at": None if sent is None else at(sent), "tries": 1, "parked_at": None, "last_error": None}
     return row | more
 
@@ -106,15 +106,6 @@ def test_the_time_between_failure_and_retry_belongs_to_no_stage() -> None:
     (event,) = [event for event in found.events if event.failed]
     assert event.text == "scraping → failed (c): http_404, gone"
     assert any(text.startswith("scraping #2") for text in stage_lines(found))
-
-
-def test_a_call_for_another_job_of_the_same_caller_is_left_out() -> None:
-    history = [state(0, None, "chunking"), state(100, "chunking", "done")]
-    calls = [message(0, 90, "chunking", kind="call")]
-    called = run(20, 10, "Chunker", trace="1-a")
-    assert [event.text for event in made(history, calls, called).events if event.kind == "run"]
-    for elsewhere in (made(history, [], called), made(history, calls, run(95, 2, "Chunker", trace="1-a"))):
-        assert [event for event in elsewhere.events if event.kind == "run"] == []
 
 
 def test_trouble_is_marked() -> None:

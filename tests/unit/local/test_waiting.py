@@ -58,10 +58,10 @@ def test_a_failed_call_is_failed_with_its_reason_and_its_message_hidden() -> Non
     assert "--parameter ScrapeTimeout=5 --parameter ScrapeVisibility=30" in shorter
 
 
-def test_an_unsent_call_is_the_reason() -> None:
-    left = [message(0, None, stage="scraping", kind="call", tries=0, last_error="chunking_unavailable")]
-    expected = "its scraping call is not sent yet (chunking_unavailable); OrchestratorSweeper tries again"
-    assert made([], messages=left).waiting == [expected]
+def test_a_message_that_no_queue_took_says_so() -> None:
+    left = [message(0, None, stage="scraping", tries=0, last_error="queue_unavailable")]
+    told = "its scraping message is not sent yet (queue_unavailable); OrchestratorSweeper tries again"
+    assert made([], messages=left).waiting == [told]
 
 
 def test_times_that_are_short_already_are_not_to_be_shortened() -> None:

@@ -16,7 +16,7 @@ FAILED = {"stage": "scraping", "status": "failed", "error_code": "http_500", "er
 
 
 def complete(p: Pipeline, job_id: str, payload: dict[str, object], ctx: CallerContext = INTERNAL) -> str:
-    use_case = CompleteStage(p.record, p.hand_over)
+    use_case = CompleteStage(p.record, p.relay)
     return use_case(ctx, job_id, StageCompletePayload.model_validate(payload)).status
 
 
@@ -24,6 +24,7 @@ def test_the_callback_walks_the_pipeline() -> None:
     p = Pipeline()
     job_id = p.submit()
     assert complete(p, job_id, SCRAPED) == "chunking"
+    p.chunk_all()
     assert p.status(job_id) == "embedding"
     assert complete(p, job_id, SCRAPED) == "already_advanced"
     assert complete(p, job_id, AHEAD) == "done"

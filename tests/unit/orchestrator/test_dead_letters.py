@@ -22,7 +22,7 @@ class Graveyard(Pipeline):
     def __init__(self) -> None:
         super().__init__()
         self.blobs = InMemoryBlobs()
-        self.bury = BuryDeadLetters(self.store, self.record, self.calls, self.blobs, self.observability)
+        self.bury = BuryDeadLetters(self.store, self.record, self.relay, self.blobs, self.observability)
 
     def lay(self, *bodies: str, receives: int = 1) -> list[str]:
         """Deliver dead bodies, and return the ids of those that stay in their queue."""
@@ -86,6 +86,7 @@ def test_a_dead_report_is_applied_again() -> None:
     p = Graveyard()
     job_id = p.submit()
     assert p.lay(write(scraped(job_id))) == []
+    p.chunk_all()
     assert p.status(job_id) == "embedding"
     assert p.letters[0].cause == "dead_callback"
 

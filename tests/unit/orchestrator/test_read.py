@@ -11,16 +11,16 @@ from indexmill.orchestrator.queries.jobs import ReadJobs, poll_after_s
 from indexmill.platform.http.app import tagged
 from indexmill.platform.progress import LONG_CHUNKS, WorkProgress
 from indexmill.testing.progress import InMemoryProgress
-from tests.support.jobs import CALLER, Pipeline, embedded, failed, scraped, stored_job
+from tests.support.jobs import CALLER, Pipeline, chunked, embedded, failed, scraped, stored_job
 
-TEXT = "\n\n".join(f"part {at}" for at in range(LONG_CHUNKS + 1))
 WORK = WorkProgress(attempt=1, chunks_total=257, chunks_done=256, bytes=2_000)
 
 
-def embedding(text: str = TEXT) -> tuple[Pipeline, InMemoryProgress, str]:
+def embedding(chunk_count: int = LONG_CHUNKS + 1) -> tuple[Pipeline, InMemoryProgress, str]:
     pipeline = Pipeline()
+    pipeline.chunking_paused = True
     job_id = pipeline.submit()
-    pipeline.deliver(scraped(job_id, text=text))
+    pipeline.deliver(scraped(job_id), chunked(job_id, chunk_count=chunk_count))
     assert pipeline.status(job_id) == "embedding"
     return pipeline, InMemoryProgress(pipeline.clock), job_id
 
@@ -60,7 +60,7 @@ def test_progress_drives_no_state() -> None:
 
 
 def test_short_work_costs_no_look_at_the_board() -> None:
-    pipeline, board, job_id = embedding("short")
+    pipeline, board, job_id = embedding(1)
     shown(pipeline, board, job_id)
     assert board.reads == 0
 

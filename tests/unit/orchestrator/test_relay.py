@@ -75,25 +75,30 @@ def test_a_message_that_is_never_taken_fails_its_job_in_the_end() -> None:
 def test_a_message_that_is_too_large_fails_its_job_at_once() -> None:
     p = Sweeping()
     job_id, other = p.submit(), p.submit()
-    p.calls = type(p.calls)(p.relay, p.chunker, p.record, inline_limit=10**9)
-    p.results = type(p.results)(p.record, p.calls)
     p.deliver(scraped(job_id, text="x" * (MESSAGE_BYTES + 1)), scraped(other))
     job = stored_job(p.store, "0123456789abcdef", job_id)
     assert job is not None
     assert job.error is not None
-    assert (job.failed_stage, job.error.code) == ("embedding", "message_too_large")
+    assert (job.failed_stage, job.error.code) == ("chunking", "message_too_large")
     assert p.status(other) == "embedding"
     assert len(p.embed.bodies) == 1
     assert all(row["sent_at"] for row in p.jobs.outbox.values())
 
 
 @pytest.mark.fault("F26")
-def test_submit_leaves_a_message_that_is_too_large_to_the_sweeper() -> None:
+def test_a_message_that_is_too_large_while_postgres_is_away_is_left_to_the_sweeper() -> None:
     p = Sweeping()
     job = new_job()
-    huge = OutboxRow(job.first.id, job.job_id, 1, "scraping", "queue", "x" * (MESSAGE_BYTES + 1))
+    huge = OutboxRow(job.first.id, job.job_id, 1, "scraping", "x" * (MESSAGE_BYTES + 1))
     (row,) = submitted(p.store, type(job)(job.job_id, job.target, job.submitted_url, None, huge))[1]
+    transaction = p.jobs.transaction
+
+    def away(*_: object) -> None:
+        raise TransientError(ErrorCode.DATABASE_UNAVAILABLE, "away")
+
+    p.jobs.transaction = away  # type: ignore[method-assign, assignment]
     p.relay.send([row])
+    p.jobs.transaction = transaction  # type: ignore[method-assign]
     assert (p.scrape.bodies, p.status(job.job_id)) == ([], "scraping")
     p.clock.tick(31)
     p.sweep()

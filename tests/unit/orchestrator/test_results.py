@@ -33,7 +33,7 @@ def test_a_job_travels_from_submit_to_done() -> None:
     task = read(EmbedTask, p.embed.bodies[0])
     assert task.job_id == job_id
     assert task.title == "Title"
-    assert [chunk.text for chunk in task.chunks or []] == ["# Title", "Some words."]
+    assert [chunk.text for chunk in task.chunks or []] == ["# Title\n\nSome words."]
     assert p.deliver(embedded(job_id, chunk_count=2)) == [Done()]
     job = job_in(p, job_id)
     assert (job.status, job.chunk_count, job.title) == ("done", 2, "Title")
@@ -108,13 +108,14 @@ def test_a_position_that_the_queue_refuses_is_sent_later() -> None:
     assert {read(EmbedTask, body).job_id for body in p.embed.bodies} == {first, second}
 
 
-def test_a_chunker_that_comes_back_finishes_the_stage() -> None:
+def test_a_chunk_queue_that_comes_back_gets_its_messages() -> None:
     p = Sweeping()
     job_id = p.submit()
-    p.chunker.away = True
+    p.chunk.away = True
     p.deliver(scraped(job_id))
-    p.chunker.away = False
+    p.chunk.away = False
     p.clock.tick(31)
     p.sweep()
+    p.chunk_all()
     assert p.status(job_id) == "embedding"
     assert len(p.embed.bodies) == 1

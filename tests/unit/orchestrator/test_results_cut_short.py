@@ -1,108 +1,67 @@
-"""Postgres becomes unavailable after results were committed, and before their next messages were sent."""
+"""A process that ends after results were committed, and before what follows from them was sent."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from indexmill.contracts.errors import ErrorCode, TransientError
+import pytest
+
 from indexmill.orchestrator.job_store import JobsTx, T
 from indexmill.orchestrator.ports import JobState
 from indexmill.platform.consumer.deliveries import Done, Retry
 from indexmill.testing.clock import FrozenClock
 from indexmill.testing.jobs import InMemoryJobs
 from tests.support.jobs import Pipeline, scraped
+from tests.support.sweeper import Sweeping
 
 
-class Leaving(InMemoryJobs):
-    """Becomes unavailable before a call of `lost`, once `after` others of that name were done."""
+class Dying(InMemoryJobs):
+    """Ends its process after the next commit of results."""
 
-    lost, after = "", 0
-
-    def leaves(self, name: str, after: int = 0) -> None:
-        self.lost, self.after = name, after
+    dies = False
 
     def transaction(self, work: Callable[[JobsTx], T]) -> T:
-        """Run, unless it is away."""
-        self._meet("transaction")
-        return super().transaction(work)
-
-    def mark_sent(self, ids: Sequence[str]) -> None:
-        """Mark as sent, unless unavailable."""
-        self._meet("mark_sent")
-        super().mark_sent(ids)
-
-    def _meet(self, name: str) -> None:
-        if name != self.lost:
-            return
-        if self.after == 0:
-            raise TransientError(ErrorCode.DATABASE_UNAVAILABLE, "It is away.")
-        self.after -= 1
+        """Commit, and die when it is time to."""
+        found = super().transaction(work)
+        if self.dies:
+            raise SystemExit(1)
+        return found
 
 
-def cut_short() -> tuple[Pipeline, Leaving, str]:
-    """Return a pipeline whose job was scraped, and whose chunks could not be written."""
-    store = Leaving(FrozenClock())
-    p = Pipeline(store)
+def test_what_was_committed_and_not_sent_is_sent_by_the_sweeper() -> None:
+    p = Sweeping(Dying)
+    store = p.jobs
+    assert isinstance(store, Dying)
     job_id = p.submit()
-    store.leaves("transaction", after=1)
-    (outcome,) = p.deliver(scraped(job_id))
-    assert isinstance(outcome, Retry)
-    assert p.status(job_id) == "chunking"
-    return p, store, job_id
+    p.scrape.bodies.clear()
+    store.dies = True
+    result = scraped(job_id)
+    with pytest.raises(SystemExit):
+        p.deliver(result)
+    store.dies = False
+    # Its result is delivered once more and is late: the claim of the dead process still stands.
+    assert p.deliver(result, receive_count=2) == [Done()]
+    assert (p.status(job_id), p.chunk.bodies) == ("chunking", [])
+    p.tick()
+    assert len(p.chunk.bodies) == 1
+    p.chunk_all()
+    assert (p.status(job_id), len(p.embed.bodies)) == ("embedding", 1)
 
 
-def test_what_was_cut_short_goes_on_when_its_result_comes_again() -> None:
-    p, store, job_id = cut_short()
-    store.clock.tick(5)
-    (still,) = p.deliver(scraped(job_id), receive_count=2)
-    assert isinstance(still, Retry)
-    store.leaves("")
-    # Another process may have it by then: nothing is remembered from one batch to the next.
-    store.clock.tick(5)
-    assert p.deliver(scraped(job_id), receive_count=3) == [Done()]
-    assert p.status(job_id) == "embedding"
-    assert len(p.embed.bodies) == 1
-    store.clock.tick(5)
-    p.deliver(scraped(job_id), receive_count=4)
-    assert len(p.embed.bodies) == 1
-
-
-def test_what_somebody_is_at_is_left_to_him() -> None:
-    p, store, job_id = cut_short()
-    store.leaves("")
-    store.clock.tick(2)
-    assert p.deliver(scraped(job_id), receive_count=2) == [Done()]
-    assert (p.status(job_id), len(p.chunker.calls)) == ("chunking", 1)
-
-
-def test_a_copy_that_was_sent_twice_says_nothing_of_who_was_cut_short() -> None:
-    p, store, job_id = cut_short()
-    store.leaves("")
-    store.clock.tick(5)
-    assert p.deliver(scraped(job_id)) == [Done()]
-    assert (p.status(job_id), len(p.chunker.calls)) == ("chunking", 1)
-
-
-def test_what_could_not_be_sent_waits_for_its_time_also_when_its_result_comes_again() -> None:
-    store = InMemoryJobs(FrozenClock())
-    p = Pipeline(store)
+@pytest.mark.parametrize("queue", ["chunk", "embed"])
+def test_what_could_not_be_sent_waits_for_its_time_also_when_its_result_comes_again(queue: str) -> None:
+    p = Sweeping()
     job_id = p.submit()
-    p.embed.away = True
-    p.deliver(scraped(job_id))
-    p.embed.away = False
-    store.clock.tick(5)
-    p.deliver(scraped(job_id), receive_count=2)
-    assert (p.status(job_id), p.embed.bodies) == ("embedding", [])
-
-
-def test_a_call_that_cannot_be_noted_as_done_goes_on() -> None:
-    store = Leaving(FrozenClock())
-    p = Pipeline(store)
-    job_id = p.submit()
-    store.leaves("mark_sent")
-    assert p.deliver(scraped(job_id)) == [Done()]
-    assert p.status(job_id) == "embedding"
-    assert len(p.embed.bodies) == 1
+    p.scrape.bodies.clear()
+    getattr(p, queue).away = True
+    result = scraped(job_id)
+    p.deliver(result)
+    getattr(p, queue).away = False
+    p.clock.tick(5)
+    p.deliver(result, receive_count=2)
+    assert getattr(p, queue).bodies == []
+    p.tick()
+    assert len(getattr(p, queue).bodies) == 1
 
 
 class Spoiled(InMemoryJobs):

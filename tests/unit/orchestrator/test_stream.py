@@ -23,9 +23,7 @@ from indexmill.platform.progress import LONG_CHUNKS, WorkProgress
 from indexmill.testing.jobs import InMemoryJobs
 from indexmill.testing.progress import InMemoryProgress
 from indexmill.testing.windows import InMemoryWindows
-from tests.support.jobs import CALLER, URL, Pipeline, embedded, failed, scraped, stored_job
-
-LONG_TEXT = "# Title\n\n" + "\n\n".join(f"part {at}" for at in range(LONG_CHUNKS + 4))
+from tests.support.jobs import CALLER, URL, Pipeline, chunked, embedded, failed, scraped, stored_job
 
 
 @dataclass
@@ -241,7 +239,8 @@ def test_an_outage_of_the_database_lets_the_client_come_back() -> None:
 def long_job(following: Following) -> str:
     """Return a job that is embedding more chunks than a short document has."""
     job_id = following.pipeline.submit()
-    following.pipeline.deliver(scraped(job_id, text=LONG_TEXT))
+    following.pipeline.chunking_paused = True
+    following.pipeline.deliver(scraped(job_id), chunked(job_id, chunk_count=LONG_CHUNKS + 4))
     return job_id
 
 

@@ -120,16 +120,15 @@ def test_a_lost_report_is_found_like_a_lost_message() -> None:
     assert p.status(job_id) == "embedding"
 
 
-def test_a_call_that_vanished_is_made_again() -> None:
+def test_a_chunk_message_that_vanished_is_sent_again() -> None:
     p = Sweeping()
+    p.chunking_paused = True
     job_id = p.submit()
-    p.chunker.away = True
     p.deliver(scraped(job_id))
-    p.chunker.away = False
     p.scrape.bodies.clear()
-    for row in p.jobs.outbox.values():
-        row["sent_at"] = p.clock.now()
+    p.chunk.bodies.clear()
     p.tick(4)
+    p.chunk_all()
     assert p.status(job_id) == "embedding"
 
 

@@ -22,23 +22,23 @@ def break_(p: Sweeping, name: str) -> None:
     assert p.breakers.replace(name, before, replace(state, version=before.version + 1))
 
 
-BOTH = {"scraping": True, "embedding": True}
+ALL = {"scraping": True, "chunking": True, "embedding": True}
 
 
 def test_what_was_switched_off_by_hand_is_switched_on_again() -> None:
     p = Sweeping()
     p.switches["scraping"].on = False
-    assert on(p) == BOTH
+    assert on(p) == ALL
     assert p.view.open_incidents["paused"] == {}
 
 
 @pytest.mark.parametrize(
     ("paused", "expected"),
     [
-        ("scraping", {**BOTH, "scraping": False}),
-        ("embedding", {**BOTH, "embedding": False}),
-        ("*", {"scraping": False, "embedding": False}),
-        ("chunking", BOTH),
+        ("scraping", {**ALL, "scraping": False}),
+        ("embedding", {**ALL, "embedding": False}),
+        ("*", dict.fromkeys(ALL, False)),
+        ("chunking", {**ALL, "chunking": False}),
     ],
 )
 def test_a_pause_holds_back_its_stage(paused: str, expected: dict[str, bool]) -> None:
@@ -47,7 +47,7 @@ def test_a_pause_holds_back_its_stage(paused: str, expected: dict[str, bool]) ->
     assert on(p) == expected
     assert p.view.open_incidents["paused"] == {paused: {"reason": "a reason"}}
     p.jobs.pauses.clear()
-    assert on(p) == BOTH
+    assert on(p) == ALL
     assert p.view.open_incidents["paused"] == {}
 
 
@@ -55,9 +55,9 @@ def test_a_pause_holds_back_its_stage(paused: str, expected: dict[str, bool]) ->
 def test_an_open_breaker_holds_back_embedding_until_it_wants_a_probe(name: str) -> None:
     p = Sweeping()
     break_(p, name)
-    assert on(p) == {"scraping": True, "embedding": False}
+    assert on(p) == {**ALL, "embedding": False}
     assert list(p.view.open_incidents["breaker_open"]) == [name]
-    assert on(p) == BOTH
+    assert on(p) == ALL
 
 
 @pytest.mark.parametrize("name", ["embedding", "index"])
@@ -85,7 +85,7 @@ def test_breakers_that_cannot_be_read_hold_nobody_back() -> None:
     p = Sweeping()
     break_(p, "index")
     p.breakers.away = True
-    assert on(p) == BOTH
+    assert on(p) == ALL
 
 
 def test_an_outage_is_not_over_because_nobody_can_look() -> None:
@@ -101,4 +101,4 @@ def test_one_switch_that_cannot_be_turned_leaves_the_other() -> None:
     p = Sweeping()
     p.jobs.pauses["*"] = "a reason"
     p.switches["scraping"].broken = True
-    assert on(p) == {"scraping": True, "embedding": False}
+    assert on(p) == {"scraping": True, "chunking": False, "embedding": False}

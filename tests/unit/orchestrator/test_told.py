@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from indexmill.contracts.messages import EmbedTask, read
+from indexmill.contracts.messages import ChunkTask, EmbedTask, read
 from indexmill.orchestrator.results import Decider, Recorder
 from indexmill.platform.observability import Observability
 from tests.support.jobs import Pipeline, failed, scraped
@@ -38,22 +38,25 @@ def test_a_failed_stage_is_one_line_with_its_job_and_code(capsys: pytest.Capture
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["at once", "by the sweeper"])
-def test_what_follows_from_a_call_has_the_request_that_caused_the_job(late: bool) -> None:
+def test_every_later_message_has_the_request_that_caused_the_job(late: bool) -> None:
     p = Sweeping()
     jobs = [p.submit(), p.submit()]
-    p.chunker.away = late
+    p.chunk.away = late
     reports = [scraped(job_id, text=f"Text of {job_id}.") for job_id in jobs]
     p.deliver(*(each.model_copy(update={"request_id": f"req of {each.job_id}"}) for each in reports))
-    p.chunker.away = False
+    p.chunk.away = False
     p.tick()
+    p.chunk_all()
     tasks = [read(EmbedTask, body) for body in p.embed.bodies]
     assert {task.job_id: task.request_id for task in tasks} == {each: f"req of {each}" for each in jobs}
-    assert [item.request_id for item in p.chunker.calls[-1].items] == [f"req of {each}" for each in jobs]
 
 
-def test_a_call_names_the_job_of_each_of_its_documents() -> None:
+def test_a_chunk_message_carries_its_job_and_text() -> None:
     p = Pipeline()
+    p.chunking_paused = True
     jobs = [p.submit(), p.submit()]
     p.deliver(*(scraped(job_id, text=f"Text of {job_id}.") for job_id in jobs))
-    (call,) = p.chunker.calls
-    assert [(item.job_id, item.text) for item in call.items] == [(each, f"Text of {each}.") for each in jobs]
+    tasks = [read(ChunkTask, body) for body in p.chunk.bodies]
+    assert [(task.job_id, task.text, task.title) for task in tasks] == [
+        (each, f"Text of {each}.", "Title") for each in jobs
+    ]

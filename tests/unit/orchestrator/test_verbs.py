@@ -11,7 +11,7 @@ from indexmill.contracts.content import BlobRef
 from indexmill.contracts.errors import CallerError
 from indexmill.contracts.http_verbs import CancelRequest
 from indexmill.contracts.identity import CallerContext
-from indexmill.contracts.messages import EmbedTask, ScrapeTask, StageResult, read
+from indexmill.contracts.messages import ChunkTask, EmbedTask, ScrapeTask, StageResult, read
 from tests.support.jobs import CALLER, URL, embedded, failed, scraped
 from tests.unit.orchestrator.verbs import Mill
 
@@ -82,13 +82,15 @@ def test_a_retried_job_sends_its_stages_message_again(mill: Mill) -> None:
     assert (again.attempt, again.chunks, again.generation > first.generation) == (2, first.chunks, True)
 
 
-def test_a_retried_chunking_is_called_again(mill: Mill) -> None:
+def test_a_retried_chunking_goes_to_its_queue_at_once(mill: Mill) -> None:
+    mill.chunking_paused = True
     job_id = mill.submit()
-    mill.chunker.away = True
     mill.deliver(scraped(job_id))
     mill.deliver(failed(job_id, "chunking", "max_retries_exceeded"))
-    mill.chunker.away = False
-    mill.retry_jobs.one(CALLER, job_id)
+    assert mill.retry_jobs.one(CALLER, job_id).status == "chunking"
+    first, again = (read(ChunkTask, body) for body in mill.chunk.bodies)
+    assert (again.attempt, again.text, again.message_id != first.message_id) == (2, first.text, True)
+    mill.chunk_all()
     assert mill.status(job_id) == "embedding"
 
 

@@ -25,10 +25,10 @@ class Mill(Pipeline):
     def __init__(self, store: JobStore | None = None) -> None:
         """Everything reachable, nothing submitted."""
         super().__init__(store)
-        self.accept = SubmitJobs(self.store, self.hand_over)
-        self.cancel_job = CancelJob(self.store, self.hand_over, self.clock)
-        self.retry_jobs = RetryJobs(self.store, self.hand_over)
-        self.replays = ReplayJobs(self.store, self.hand_over)
+        self.accept = SubmitJobs(self.store, self.relay)
+        self.cancel_job = CancelJob(self.store, self.relay, self.clock)
+        self.retry_jobs = RetryJobs(self.store, self.relay)
+        self.replays = ReplayJobs(self.store, self.relay)
         self.read = ReadJobs(self.store, InMemoryProgress(self.clock))
 
     def send(self, key: str | None = None, ctx: CallerContext = CALLER, **request: Any) -> SubmitResponse:

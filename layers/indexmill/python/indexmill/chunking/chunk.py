@@ -1,4 +1,4 @@
-"""Split documents: one for a caller who waits, several for the Orchestrator."""
+"""Split one text, or one stored document, into ordered chunks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from indexmill.chunking.ports import Tokenizer
 from indexmill.chunking.split import split
 from indexmill.contracts.content import Chunk, ChunkSettings
 from indexmill.contracts.errors import ErrorCode, PermanentError
-from indexmill.contracts.messages import ChunkCall, Chunked, ChunkItem, ChunkReply, StageFailure
+from indexmill.contracts.messages import Chunked, ChunkTask
 from indexmill.platform.blobs import BlobStore
 
 CHUNK_LIST: Final = TypeAdapter(list[Chunk])
@@ -35,30 +35,25 @@ class ChunkDocuments:
         except UnicodeEncodeError as error:
             raise PermanentError(ErrorCode.PARSE_ERROR, "The text is not valid Unicode.") from error
 
-    def call(self, call: ChunkCall) -> ChunkReply:
-        """Split every item of `call`; what is wrong with one is told in its place and harms no other.
+    def task(self, task: ChunkTask, inline_limit: int) -> Chunked:
+        """Return the chunks of `task`; those of more than `inline_limit` bytes of JSON by reference.
 
-        Raises TransientError(storage_unavailable): then the whole call is worth another try.
+        A task with a `result_key` has its chunks inline: they are stored there as a whole.
+        Raises the errors of `one`, PermanentError(content_missing, content_corrupt) and
+        TransientError(storage_unavailable).
         """
-        return ChunkReply(items=[self._item(item, call) for item in call.items])
+        chunks = self.one(self._text(task), task.title, task.settings)
+        if task.result_key is None:
+            data = CHUNK_LIST.dump_json(chunks)
+            if len(data) > inline_limit:
+                ref = self.blobs.put(data, kind="chunks", content_type="application/json")
+                return Chunked(chunks_ref=ref, chunk_count=len(chunks))
+        return Chunked(chunks=chunks, chunk_count=len(chunks))
 
-    def _item(self, item: ChunkItem, call: ChunkCall) -> Chunked:
+    def _text(self, task: ChunkTask) -> str:
+        if task.text_ref is None:
+            return task.text or ""
         try:
-            return self._packed(self.one(self._text(item), item.title, call.settings), call.inline_limit)
-        except PermanentError as error:
-            return Chunked(failure=StageFailure(code=error.code, message=error.message))
-
-    def _text(self, item: ChunkItem) -> str:
-        if item.text_ref is None:
-            return item.text or ""
-        try:
-            return self.blobs.get(item.text_ref).decode()
+            return self.blobs.get(task.text_ref).decode()
         except UnicodeDecodeError as error:
             raise PermanentError(ErrorCode.CONTENT_CORRUPT, "The stored text is not UTF-8.") from error
-
-    def _packed(self, chunks: list[Chunk], inline_limit: int) -> Chunked:
-        data = CHUNK_LIST.dump_json(chunks)
-        if len(data) <= inline_limit:
-            return Chunked(chunks=chunks, chunk_count=len(chunks))
-        ref = self.blobs.put(data, kind="chunks", content_type="application/json")
-        return Chunked(chunks_ref=ref, chunk_count=len(chunks))

@@ -1,4 +1,4 @@
-"""Settings of the Chunking function."""
+"""Settings of Chunking's two functions."""
 
 from __future__ import annotations
 
@@ -7,12 +7,28 @@ from typing import ClassVar
 from indexmill.platform.settings import FunctionSettings
 
 
-class ChunkingApiSettings(FunctionSettings):
-    """POST /chunking/chunk and the Orchestrator's direct invoke."""
-
-    function: ClassVar[str] = "ChunkingApi"
+class ChunkingSettings(FunctionSettings):
+    """What both need."""
 
     bucket_name: str
     tokenizer_file: str
     """The embedding model's own tokenizer.json; relative paths are seen from the function's root."""
+    chunk_queue_url: str
+
+
+class ChunkingApiSettings(ChunkingSettings):
+    """chunking/api."""
+
+    function: ClassVar[str] = "ChunkingApi"
+
     integration_timeout_seconds: float = 29.0
+
+
+class ChunkingWorkerSettings(ChunkingSettings):
+    """chunking/worker."""
+
+    function: ClassVar[str] = "ChunkingWorker"
+
+    chunk_dlq_url: str
+    callbacks_queue_url: str
+    state_table: str

@@ -2,20 +2,78 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from indexmill.chunking.chunk import ChunkDocuments
 from indexmill.chunking.ports import Tokenizer
-from indexmill.chunking.settings import ChunkingApiSettings
+from indexmill.chunking.settings import ChunkingApiSettings, ChunkingSettings, ChunkingWorkerSettings
+from indexmill.platform.aws.s3_blobs import S3Blobs
+from indexmill.platform.aws.sqs_queue import SqsQueue
 from indexmill.platform.blobs import BlobStore
+from indexmill.platform.observability import Observability
+from indexmill.platform.queues import Queue
+from indexmill.platform.time.clock import SystemClock
+
+if TYPE_CHECKING:
+    from indexmill.chunking.api import ChunkingApi
+    from indexmill.contracts.messages import ChunkTask
+    from indexmill.platform.consumer.sqs_batch import SqsBatch
+    from indexmill.platform.http.app import Handler
+
+_LIMIT_S = 10.0
 
 
-def build_api(
-    settings: ChunkingApiSettings, *, tokenizer: Tokenizer | None = None, blobs: BlobStore | None = None
-) -> ChunkDocuments:
-    """Return the use case; the tokenizer is loaded now, while a cold start has the CPU to itself."""
+def build_api(settings: ChunkingApiSettings) -> Handler:
+    """Build chunking/api."""
+    from indexmill.chunking.api import routes
+    from indexmill.platform.http.app import create_app, lambda_handler
+    from indexmill.platform.time.deadline import request_limit
+
+    observability = Observability("chunking", level=settings.log_level)
+    limit_s = request_limit(_LIMIT_S, settings.integration_timeout_seconds)
+    app = create_app("Indexmill Chunking", [routes(build_use_cases(settings), limit_s)], observability)
+    return lambda_handler(app, observability)
+
+
+def build_use_cases(
+    settings: ChunkingApiSettings,
+    *,
+    tokenizer: Tokenizer | None = None,
+    blobs: BlobStore | None = None,
+    queue: Queue | None = None,
+) -> ChunkingApi:
+    """Build what the routes call."""
+    from indexmill.chunking.api import ChunkingApi
+    from indexmill.chunking.enqueue import EnqueueChunk
+
+    blobs = blobs or S3Blobs(settings.bucket_name)
+    enqueue = EnqueueChunk(queue or SqsQueue(settings.chunk_queue_url), blobs)
+    return ChunkingApi(ChunkDocuments(tokenizer or _tokenizer(settings), blobs), enqueue)
+
+
+def build_worker(settings: ChunkingWorkerSettings) -> SqsBatch[ChunkTask]:
+    """Build chunking/worker."""
+    from indexmill.chunking.worker import ChunkBatch
+    from indexmill.contracts.messages import ChunkTask
+    from indexmill.platform.aws.dynamodb_delivery_log import DynamoDbReleases
+    from indexmill.platform.consumer.sqs_batch import SqsBatch
+
+    clock = SystemClock()
+    documents = ChunkDocuments(_tokenizer(settings), S3Blobs(settings.bucket_name))
+    return SqsBatch(
+        ChunkTask,
+        ChunkBatch(documents, SqsQueue(settings.callbacks_queue_url), clock),
+        source=SqsQueue(settings.chunk_queue_url),
+        dead=SqsQueue(settings.chunk_dlq_url),
+        notes=DynamoDbReleases(settings.state_table, clock),
+        observability=Observability("chunking", level=settings.log_level),
+    )
+
+
+def _tokenizer(settings: ChunkingSettings) -> Tokenizer:
+    """Load the tokenizer now, while a cold start has the CPU to itself."""
     from indexmill.chunking.adapters.model_tokenizer import ModelTokenizer
-    from indexmill.platform.aws.s3_blobs import S3Blobs
 
-    if tokenizer is None:
-        tokenizer = ModelTokenizer(settings.tokenizer_file)
-        tokenizer.load()
-    return ChunkDocuments(tokenizer, blobs if blobs is not None else S3Blobs(settings.bucket_name))
+    tokenizer = ModelTokenizer(settings.tokenizer_file)
+    tokenizer.load()
+    return tokenizer

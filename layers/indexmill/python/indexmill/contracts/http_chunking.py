@@ -1,8 +1,8 @@
-"""Request and answer of `POST /chunking/chunk`."""
+"""Requests and answers of `POST /chunking/chunk` and `POST /chunking/enqueue`."""
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -43,3 +43,27 @@ class ChunkResponse(BaseModel):
     """Sum over the chunks, overlaps and contexts included."""
     settings: ChunkSettings
     job_id: str | None = None
+
+
+class ChunkEnqueueRequest(BaseModel):
+    """A text to split later."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    text: str = Field(min_length=1)
+    title: str | None = Field(default=None, max_length=1000)
+    """Stands above every chunk's headings."""
+    job_id: str | None = Field(default=None, min_length=1, max_length=100)
+    """Job to report to; internal callers only. Without it the result is stored, and no job is told."""
+    attempt: int = Field(default=1, ge=1)
+    """Of the job that `job_id` names."""
+    settings: RequestedSettings = RequestedSettings()
+
+
+class ChunkEnqueueResponse(BaseModel):
+    """The work is in the queue."""
+
+    status: Literal["queued"] = "queued"
+    job_id: str | None = None
+    result_key: str | None = None
+    """Object of the content bucket that will hold `{chunks, chunk_count}` or `{failure}`; null with a job."""

@@ -1,4 +1,4 @@
-"""Messages of queues and direct invokes: versioned JSON, never pickles.
+"""Messages of the queues: versioned JSON, never pickles.
 
 A reader accepts its own version and the one before; a newer version stays in the queue for newer code.
 """
@@ -57,6 +57,18 @@ class ScrapeTask(Message):
     url: str
     stored: Stored | None = None
     """Read this in place of the site."""
+
+
+class ChunkTask(Message):
+    """Split one document's text. Exactly one of `text` and `text_ref` is set."""
+
+    schema_name: Literal["indexmill.chunk.v1"] = Field(default="indexmill.chunk.v1", alias="schema")
+    text: str | None = None
+    text_ref: BlobRef | None = None
+    title: str | None = None
+    settings: ChunkSettings = ChunkSettings()
+    result_key: str | None = None
+    """Object that will hold the result, a Chunked as JSON, when there is no job to report to."""
 
 
 class EmbedTask(Message):
@@ -143,36 +155,6 @@ class StageResult(Message):
         return self
 
 
-class ChunkItem(BaseModel):
-    """One document to split. Exactly one of `text` and `text_ref` is set."""
-
-    text: str | None = None
-    text_ref: BlobRef | None = None
-    title: str | None = None
-    job_id: str | None = None
-    """Whose document it is, for logs."""
-    request_id: str | None = None
-    """Request that caused the job, for logs; what follows from the answer carries it on."""
-
-
-class ChunkCall(BaseModel):
-    """Direct invoke of the Chunking function: several documents at once."""
-
-    model_config = ConfigDict(populate_by_name=True)
-
-    schema_name: Literal["indexmill.chunk-call.v1"] = Field(default="indexmill.chunk-call.v1", alias="schema")
-    items: list[ChunkItem]
-    settings: ChunkSettings = ChunkSettings()
-    inline_limit: int
-    """An item whose chunks are larger than this as JSON, in bytes, comes back by reference."""
-
-
-class ChunkReply(BaseModel):
-    """Answer to a ChunkCall: one entry per item, in order."""
-
-    items: list[Chunked]
-
-
 class NewerSchema(Exception):
     """The message is of a version that this code does not know yet: keep it for the code that does."""
 
@@ -192,6 +174,16 @@ def read(model: type[ModelT], body: str) -> ModelT:
         if _version(body, model) > _own_version(model):
             raise NewerSchema(str(model.__name__)) from error
         raise UnreadableMessage(f"{error.error_count()} fields of {model.__name__} are wrong") from error
+
+
+def chunk_task_from(payload: str, *, message_id: str, job_id: str, attempt: int) -> ChunkTask:
+    """Return a kept chunking payload as the message of an outbox row.
+
+    A payload of the release before was not a message of its own: no schema, no envelope. Its fields have the
+    same names and meaning.
+    """
+    ids = {"message_id": message_id, "job_id": job_id, "attempt": attempt}
+    return ChunkTask.model_validate({**json.loads(payload), **ids})
 
 
 def write(message: BaseModel) -> str:

@@ -15,7 +15,7 @@ from indexmill.contracts.http_jobs import StageCompletePayload, StageCompleteRes
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.messages import Chunked, Embedded, StageFailure, StageResult
 from indexmill.orchestrator.ports import JobState
-from indexmill.orchestrator.relay import Sender
+from indexmill.orchestrator.relay import Relay
 from indexmill.orchestrator.results import Recorder
 from indexmill.orchestrator.state_machine import Verdict
 
@@ -25,7 +25,7 @@ class CompleteStage:
     """The internal callback use case."""
 
     record: Recorder
-    relay: Sender
+    relay: Relay
 
     def __call__(
         self, ctx: CallerContext, job_id: str, payload: StageCompletePayload

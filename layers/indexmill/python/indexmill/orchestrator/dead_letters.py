@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, cast
 from indexmill.contracts.content import BlobRef
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.messages import (
+    ChunkTask,
     EmbedTask,
     Message,
     NewerSchema,
@@ -21,7 +22,7 @@ from indexmill.contracts.messages import (
 )
 from indexmill.orchestrator.job_store import JobStore
 from indexmill.orchestrator.ports import DeadLetter
-from indexmill.orchestrator.relay import CallRelay
+from indexmill.orchestrator.relay import Relay
 from indexmill.orchestrator.results import Recorder
 from indexmill.orchestrator.state_machine import Verdict
 from indexmill.platform.blobs import BlobStore
@@ -29,6 +30,7 @@ from indexmill.platform.observability import Observability
 
 _KINDS: Final[dict[str, tuple[str, type[Message]]]] = {
     "indexmill.scrape": ("scraping", ScrapeTask),
+    "indexmill.chunk": ("chunking", ChunkTask),
     "indexmill.embed": ("embedding", EmbedTask),
     "indexmill.result": ("", StageResult),
 }
@@ -57,7 +59,7 @@ class BuryDeadLetters:
 
     store: JobStore
     record: Recorder
-    relay: CallRelay
+    relay: Relay
     blobs: BlobStore
     observability: Observability
 
@@ -89,7 +91,7 @@ class BuryDeadLetters:
         if finding.result is None or finding.result.job_id is None:
             return True
         (change,) = self.record.changes([finding.result])
-        self.relay.run(list(change.outbox))
+        self.relay.send(list(change.outbox))
         ahead = change.decision.verdict is Verdict.EARLY and finding.cause == "dead_callback"
         return not ahead or letter.receive_count >= _LAST_RECEIVE
 
@@ -147,7 +149,7 @@ def _failure(message: Message, stage: str) -> StageResult:
         message_id=f"{message.message_id}:dead",
         job_id=message.job_id,
         attempt=message.attempt,
-        stage=cast("Literal['scraping', 'embedding']", stage),
+        stage=cast("Literal['scraping', 'chunking', 'embedding']", stage),
         status="failed",
         failure=failure,
     )

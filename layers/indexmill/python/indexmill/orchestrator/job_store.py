@@ -251,14 +251,6 @@ class JobStore(Protocol):
         """Take unsent messages that no process has claimed."""
         ...
 
-    def take_over(self, ids: Sequence[str]) -> list[OutboxRow]:
-        """Take these messages from whoever holds them, less those that are out, parked or not admitted."""
-        ...
-
-    def left_behind(self, job_ids: Sequence[str]) -> list[OutboxRow]:
-        """Take what was committed for these jobs some seconds ago (LEFT_AFTER) and never tried to be sent."""
-        ...
-
     def mark_sent(self, ids: Sequence[str]) -> None:
         """Note that these messages are out."""
         ...

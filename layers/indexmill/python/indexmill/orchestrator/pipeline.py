@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from indexmill.contracts.job import JobError, JobStatus, Progress
 
@@ -14,8 +14,6 @@ class Stage:
 
     name: str
     """Also the job's status while the stage runs."""
-    transport: Literal["queue", "call"]
-    """How the Orchestrator hands the work over: to the stage's queue, or by a synchronous call."""
     next: str
     """Status after success."""
     max_retries: int
@@ -31,7 +29,6 @@ class Stage:
 STAGES: Final = (
     Stage(
         name="scraping",
-        transport="queue",
         next="chunking",
         max_retries=3,
         budget_s=60,
@@ -40,16 +37,14 @@ STAGES: Final = (
     ),
     Stage(
         name="chunking",
-        transport="call",
         next="embedding",
         max_retries=3,
-        budget_s=10,
+        budget_s=60,
         in_progress="Processing content…",
         on_failure="Content could not be processed. Try a different URL or format.",
     ),
     Stage(
         name="embedding",
-        transport="queue",
         next="done",
         max_retries=5,
         budget_s=120,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from typing import Any, Final, Literal, Protocol
+from datetime import datetime
+from typing import Any, Final, Protocol
 
 from indexmill.contracts.content import BlobRef
 from indexmill.contracts.job import Job, JobError, JobStatus
@@ -14,8 +14,6 @@ from indexmill.orchestrator.state_machine import Decision
 
 CLAIM_S: Final = 30
 """Seconds for which a process has claimed the messages that it committed or took."""
-LEFT_AFTER: Final = timedelta(seconds=3)
-"""Who committed a message and did not get it out by then was cut short, or is at a long call."""
 PARK_AFTER: Final = 10
 """Failed sends after which a message is parked, so that it never blocks the others."""
 
@@ -29,7 +27,6 @@ class OutboxRow:
     job_id: str
     attempt: int
     stage: str
-    kind: Literal["queue", "call"]
     payload: str
     """The body to send, as JSON."""
     tries: int = 0

@@ -12,7 +12,7 @@ from indexmill.contracts.messages import StageFailure, StageResult
 from indexmill.orchestrator.accounting import Tally
 from indexmill.orchestrator.pipeline import STAGES
 from indexmill.orchestrator.ports_sweep import MOST_RESCUES, Count, Silent, SweepStore
-from indexmill.orchestrator.relay import CallRelay
+from indexmill.orchestrator.relay import Relay
 from indexmill.orchestrator.results import Recorder
 from indexmill.platform.observability import Observability
 
@@ -29,7 +29,7 @@ class Rescue:
 
     store: SweepStore
     record: Recorder
-    relay: CallRelay
+    relay: Relay
     observability: Observability
 
     def lost(self, tally: Tally) -> int:
@@ -87,7 +87,7 @@ class Rescue:
         hopeless = [job for job in jobs if _hopeless(job, tally)]
         again = [job for job in jobs if job.message_id is not None and job.rescues < MOST_RESCUES]
         if hopeless:
-            self.relay.run(self.record([_given_up(job) for job in hopeless]))
+            self.relay.send(self.record([_given_up(job) for job in hopeless]))
         for job in again:
             self._tell(job, reason)
         return self.store.send_again(again) if again else 0

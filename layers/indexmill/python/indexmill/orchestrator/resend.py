@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from indexmill.contracts.errors import ErrorCode
 from indexmill.contracts.job import JobError
-from indexmill.contracts.messages import EmbedTask, ScrapeTask, write
-from indexmill.orchestrator.pipeline import BY_NAME, FIRST, ORDER, STAGES
+from indexmill.contracts.messages import EmbedTask, ScrapeTask, chunk_task_from, write
+from indexmill.orchestrator.pipeline import FIRST, ORDER, STAGES
 from indexmill.orchestrator.ports import JobState, OutboxRow
 
 _CONTENT_LOST: Final = frozenset({ErrorCode.CONTENT_MISSING, ErrorCode.CONTENT_CORRUPT})
@@ -49,14 +49,13 @@ def renewed(state: JobState, stage: str, payload: str | None, renewal: Renewal) 
         state.job_id,
         renewal.attempt,
         stage,
-        BY_NAME[stage].transport,
         _payload(state, stage, payload, renewal),
         caller_id=state.target.caller_id,
     )
 
 
 def _payload(state: JobState, stage: str, payload: str | None, renewal: Renewal) -> str:
-    own = {"message_id": renewal.message_id, "attempt": renewal.attempt}
+    own: dict[str, Any] = {"message_id": renewal.message_id, "attempt": renewal.attempt}
     if stage == FIRST:
         if payload is None:
             return write(ScrapeTask(job_id=state.job_id, url=state.target.url, **own))
@@ -64,4 +63,4 @@ def _payload(state: JobState, stage: str, payload: str | None, renewal: Renewal)
     if stage == "embedding":
         task = EmbedTask.model_validate_json(payload or "")
         return write(task.model_copy(update={**own, "generation": renewal.generation}))
-    return payload or ""
+    return write(chunk_task_from(payload or "", job_id=state.job_id, **own))

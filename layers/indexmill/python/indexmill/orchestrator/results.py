@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import JobError, JobStatus
-from indexmill.contracts.messages import Chunked, ChunkItem, EmbedTask, StageFailure, StageResult, write
+from indexmill.contracts.messages import Chunked, ChunkTask, EmbedTask, StageFailure, StageResult, write
 from indexmill.orchestrator.changes import Decide, apply_results
 from indexmill.orchestrator.determinism import facts, stored
 from indexmill.orchestrator.job_store import JobStore
 from indexmill.orchestrator.pipeline import BY_NAME
 from indexmill.orchestrator.ports import Again, Change, JobState, OutboxRow
-from indexmill.orchestrator.relay import CallRelay
+from indexmill.orchestrator.relay import Relay
 from indexmill.orchestrator.state_machine import Decision, Verdict, advance
 from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome, Retry
 from indexmill.platform.ids import new_id
@@ -83,13 +83,11 @@ class Decider:
             return None
         message_id = self.make_id()
         if to is JobStatus.CHUNKING:
-            payload = _chunk_payload(result)
+            payload = _chunk_payload(message_id, state, result)
         else:
             payload = _embed_payload(message_id, state, result)
         caller_id = state.target.caller_id
-        return OutboxRow(
-            message_id, state.job_id, state.attempt, stage.name, stage.transport, payload, caller_id=caller_id
-        )
+        return OutboxRow(message_id, state.job_id, state.attempt, stage.name, payload, caller_id=caller_id)
 
     def _error(self, result: StageResult) -> JobError:
         failure = result.failure or StageFailure(code=ErrorCode.INTERNAL_ERROR, message="The stage failed.")
@@ -108,14 +106,18 @@ def _was_fenced(result: StageResult) -> bool:
     return embedded is not None and not embedded.published and not embedded.superseded
 
 
-def _chunk_payload(result: StageResult) -> str:
-    document, request_id = result.document, result.request_id
-    if document is None:
-        return ChunkItem(text="", request_id=request_id).model_dump_json()
-    item = ChunkItem(
-        text=document.text, text_ref=document.text_ref, title=document.title, request_id=request_id
+def _chunk_payload(message_id: str, state: JobState, result: StageResult) -> str:
+    document = result.document
+    task = ChunkTask(
+        message_id=message_id,
+        job_id=state.job_id,
+        attempt=state.attempt,
+        request_id=result.request_id,
+        text=document.text if document else "",
+        text_ref=document.text_ref if document else None,
+        title=document.title if document else None,
     )
-    return item.model_dump_json()
+    return write(task)
 
 
 def _embed_payload(message_id: str, state: JobState, result: StageResult) -> str:
@@ -186,17 +188,18 @@ class ResultBatch:
     """The callback queue's use case."""
 
     record: Recorder
-    relay: CallRelay
+    relay: Relay
 
     def __call__(self, deliveries: Sequence[Delivery[StageResult]]) -> list[Outcome]:
-        """Apply the batch in one transaction; early ones go back, and so do all while Postgres is away."""
+        """Apply the batch in one transaction and send what follows; results ahead of their job wait.
+
+        While Postgres is unavailable the whole batch waits. A process that dies between the commit and the
+        send leaves claimed rows, which the sweeper sends when their claim has expired.
+        """
         results = [delivery.message for delivery in deliveries]
         try:
             changes = self.record.changes(results)
-            self.relay.run([row for change in changes for row in change.outbox])
-            self._go_on(deliveries, changes)
         except TransientError as error:
-            # What was committed before it went away comes back as a copy, which counts as late.
             return [Retry(_DATABASE_WAIT_S, error.code) for _ in results]
         except Exception:
             if len(deliveries) > 1:
@@ -204,22 +207,8 @@ class ResultBatch:
                 return [outcome for delivery in deliveries for outcome in self([delivery])]
             self.record.observability.log.exception("result.failed", extra={"job_id": results[0].job_id})
             return [Retry(_DATABASE_WAIT_S, ErrorCode.INTERNAL_ERROR)]
+        self.relay.send([row for change in changes for row in change.outbox])
         return [
             Retry(_EARLY_WAIT_S, "early") if change.decision.verdict is Verdict.EARLY else Done()
             for change in changes
         ]
-
-    def _go_on(self, deliveries: Sequence[Delivery[StageResult]], changes: Sequence[Change]) -> None:
-        """Bring to its end what somebody committed who was cut short: Postgres went away, or a process died.
-
-        Its result is delivered once more, and that tells. Without this the sweeper would come to it.
-        """
-        copies = [
-            job_id
-            for delivery, change in zip(deliveries, changes, strict=True)
-            if delivery.receive_count > 1
-            and change.decision.verdict is Verdict.LATE
-            and (job_id := delivery.message.job_id)
-        ]
-        if copies:
-            self.relay.run(self.record.store.left_behind(copies))

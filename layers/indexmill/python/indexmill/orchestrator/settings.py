@@ -35,14 +35,8 @@ class OrchestratorSettings(AdmissionSettings):
     database_url: str | None = None
     database_url_secret_arn: str | None = None
     scrape_queue_url: str
+    chunk_queue_url: str
     embed_queue_url: str
-
-
-class ChunkingCallerSettings(OrchestratorSettings):
-    """What those need that call Chunking and wait for it."""
-
-    chunking_function: str
-    chunk_timeout_seconds: int = 30
 
 
 class OrchestratorApiSettings(OrchestratorSettings):
@@ -51,8 +45,6 @@ class OrchestratorApiSettings(OrchestratorSettings):
     function: ClassVar[str] = "OrchestratorApi"
 
     database_answer_seconds: float = 4.0
-    results_function: str
-    """Goes on with what would take longer than a caller should wait."""
     allowed_private_hosts: str = ""
     state_table: str
     stream_token_key: str | None = None
@@ -73,7 +65,7 @@ class OrchestratorStreamSettings(AdmissionSettings):
     integration_timeout_seconds: float = 29.0
 
 
-class OrchestratorResultsSettings(ChunkingCallerSettings):
+class OrchestratorResultsSettings(OrchestratorSettings):
     """orchestrator/results."""
 
     function: ClassVar[str] = "OrchestratorResults"
@@ -82,7 +74,7 @@ class OrchestratorResultsSettings(ChunkingCallerSettings):
     callbacks_dlq_url: str
 
 
-class OrchestratorSweeperSettings(ChunkingCallerSettings):
+class OrchestratorSweeperSettings(OrchestratorSettings):
     """orchestrator/sweeper."""
 
     function: ClassVar[str] = "OrchestratorSweeper"
@@ -90,14 +82,16 @@ class OrchestratorSweeperSettings(ChunkingCallerSettings):
     callbacks_queue_url: str
     callbacks_dlq_url: str
     scrape_dlq_url: str
+    chunk_dlq_url: str
     embed_dlq_url: str
     scrape_mapping_id: str
+    chunk_mapping_id: str
     embed_mapping_id: str
     payload_retention_days: int = 7
     state_table: str
 
 
-class OrchestratorDeadLettersSettings(ChunkingCallerSettings):
+class OrchestratorDeadLettersSettings(OrchestratorSettings):
     """orchestrator/dead_letters."""
 
     function: ClassVar[str] = "OrchestratorDeadLetters"

@@ -10,12 +10,10 @@ from typing import Final, TypeVar
 from indexmill.contracts.errors import TransientError
 from indexmill.orchestrator.accounting import CountMessages
 from indexmill.orchestrator.admission.admit import admit_all
-from indexmill.orchestrator.chunk_calls import Turn
 from indexmill.orchestrator.housekeeping import Purge
-from indexmill.orchestrator.incidents import tell_incidents
 from indexmill.orchestrator.job_store import JobStore
 from indexmill.orchestrator.ports_sweep import SweepStore
-from indexmill.orchestrator.relay import CallRelay
+from indexmill.orchestrator.relay import Relay
 from indexmill.orchestrator.rescue import Rescue
 from indexmill.orchestrator.switches import SetSwitches
 from indexmill.platform.observability import Observability
@@ -42,7 +40,7 @@ class SweepJobs:
     """
 
     stores: Stores
-    relay: CallRelay
+    relay: Relay
     count: CountMessages
     rescue: Rescue
     switches: SetSwitches
@@ -52,7 +50,6 @@ class SweepJobs:
     def __call__(self) -> dict[str, int]:
         """Do one tick and return what was done: messages sent, by reason, rows deleted, and what was seen."""
         nobody: list[str] = []
-        turn = self.relay.turn()
         held = self._try("switches", self.switches, nobody)
         tally = self._try("count", self.count, None)
         lost = self._try("lost", partial(self.rescue.lost, tally), 0) if tally else 0
@@ -61,17 +58,16 @@ class SweepJobs:
             "lost": lost,
             "passed": self._try("passed", partial(self.rescue.passed, tally), 0) if tally else 0,
             "rescued": stuck,
-            "admitted": self._try("admit", partial(self._admit, turn), 0),
-            "leftovers": self._try("leftovers", partial(self._leftovers, turn), 0),
+            "admitted": self._try("admit", self._admit, 0),
+            "leftovers": self._try("leftovers", self._leftovers, 0),
             "parked": self._try("parked", self._parked, 0),
             "purged": self._try("purge", self._purge, 0),
         }
-        self._try("away", partial(self._tell_away, turn), None)
         self.observability.log.info("sweep.finished", extra=done)
         self.observability.flush()
         return done
 
-    def _leftovers(self, turn: Turn) -> int:
+    def _leftovers(self) -> int:
         """Send what nobody holds, also what was just found to be lost."""
         sent = 0
         for _ in range(_MOST_BATCHES):
@@ -79,18 +75,13 @@ class SweepJobs:
             if not rows:
                 break
             sent += len(rows)
-            self.relay.run(rows, turn)
+            self.relay.send(rows)
         return sent
 
-    def _admit(self, turn: Turn) -> int:
+    def _admit(self) -> int:
         rows = admit_all(self.stores.jobs)
-        self.relay.run(rows, turn)
+        self.relay.send(rows)
         return len(rows)
-
-    def _tell_away(self, turn: Turn) -> None:
-        """Keep an incident open as long as calls wait because Chunking takes none."""
-        away = {"chunking": {"reason": turn.away, "waiting": turn.waiting}} if turn.away else {}
-        tell_incidents(self.stores.sweep, self.observability, "stage_away", away)
 
     def _purge(self) -> int:
         return sum(self.purge().values())

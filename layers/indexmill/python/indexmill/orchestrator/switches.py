@@ -25,7 +25,7 @@ class SetSwitches:
     store: SweepStore
     breakers: BreakerStates
     switches: Mapping[str, Switch]
-    """By stage; a stage that is called directly has none."""
+    """By stage."""
     observability: Observability
     clock: Clock
 

@@ -42,9 +42,9 @@ def assemble_sweeper(parts: Parts, own: SweepParts, keep: Retention | None = Non
     told = parts.observability
     return SweepJobs(
         stores=Stores(parts.store, own.store),
-        relay=shared.calls,
+        relay=shared.relay,
         count=CountMessages(own.store, own.queues, own.callbacks),
-        rescue=Rescue(own.store, shared.record, shared.calls, told),
+        rescue=Rescue(own.store, shared.record, shared.relay, told),
         switches=SetSwitches(own.store, own.breakers, own.switches, told, own.clock),
         purge=Purge(own.store, keep or Retention()),
         observability=told,
@@ -59,11 +59,13 @@ def build_sweeper(settings: OrchestratorSweeperSettings) -> SweepJobs:
         store=store,
         queues={
             "scraping": SqsBacklog([settings.scrape_queue_url, settings.scrape_dlq_url]),
+            "chunking": SqsBacklog([settings.chunk_queue_url, settings.chunk_dlq_url]),
             "embedding": SqsBacklog([settings.embed_queue_url, settings.embed_dlq_url]),
         },
         callbacks=SqsBacklog([settings.callbacks_queue_url, settings.callbacks_dlq_url]),
         switches={
             "scraping": LambdaSwitch(settings.scrape_mapping_id),
+            "chunking": LambdaSwitch(settings.chunk_mapping_id),
             "embedding": LambdaSwitch(settings.embed_mapping_id),
         },
         breakers=DynamoDbBreakers(settings.state_table, clock),

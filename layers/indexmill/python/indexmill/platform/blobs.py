@@ -8,10 +8,14 @@ from indexmill.contracts.content import BlobRef
 
 
 class BlobStore(Protocol):
-    """Content-addressed storage. Both calls raise TransientError(storage_unavailable)."""
+    """Content-addressed storage. All calls raise TransientError(storage_unavailable)."""
 
     def put(self, data: bytes, *, kind: str, content_type: str) -> BlobRef:
         """Store `data` and return where; `kind` is the key's first part ("raw", "text", "chunks")."""
+        ...
+
+    def put_at(self, key: str, data: bytes, *, content_type: str) -> None:
+        """Store `data` under a key that was promised to a caller; a second write replaces the first."""
         ...
 
     def get(self, ref: BlobRef) -> bytes:

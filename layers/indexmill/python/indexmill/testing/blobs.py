@@ -22,6 +22,10 @@ class InMemoryBlobs:
         self.objects[ref.key] = data
         return ref
 
+    def put_at(self, key: str, data: bytes, *, content_type: str) -> None:
+        """Keep `data` under `key`."""
+        self.objects[key] = data
+
     def get(self, ref: BlobRef) -> bytes:
         """Return the content, checked."""
         data = self.objects.get(ref.key)

@@ -29,7 +29,6 @@ from indexmill.orchestrator.job_store import JobsTx, T
 from indexmill.orchestrator.pipeline import BY_NAME, FIRST
 from indexmill.orchestrator.ports import (
     CLAIM_S,
-    LEFT_AFTER,
     PARK_AFTER,
     DeadLetter,
     InFlight,
@@ -49,7 +48,7 @@ Row = dict[str, Any]
 _CLAIM: Final = timedelta(seconds=CLAIM_S)
 _AFTER_FAILURE: Final = timedelta(seconds=10)
 _ENDED: Final = ("done", "failed")
-_MESSAGE: Final = ("id", "job_id", "attempt", "stage", "kind", "payload", "tries", "caller_id")
+_MESSAGE: Final = ("id", "job_id", "attempt", "stage", "payload", "tries", "caller_id")
 _NO_RETRY: Final[Row] = {"tries": 0, "next_retry_at": None, "retry_cause": None}
 _NEW: Final[Row] = {
     **dict.fromkeys(
@@ -264,25 +263,15 @@ class InMemoryJobs:
         ]
         return self._claimed(free[:limit])
 
-    def take_over(self, ids: Sequence[str]) -> list[OutboxRow]:
-        return self._claimed([row for row in self._dispatchable() if row["id"] in ids])
-
-    def left_behind(self, job_ids: Sequence[str]) -> list[OutboxRow]:
-        before = self.clock.now() + _CLAIM - LEFT_AFTER
-        theirs = [row for row in self._dispatchable() if row["job_id"] in job_ids and not row["last_error"]]
-        return self._claimed([row for row in theirs if row["claimed_until"] < before])
-
     def mark_sent(self, ids: Sequence[str]) -> None:
         for each in ids:
             self.outbox[each]["sent_at"] = self.clock.now()
 
     def mark_failed(self, ids: Sequence[str], error: str, *, away: bool = False) -> None:
         for row in (self.outbox[each] for each in ids):
-            now, job = self.clock.now(), self.jobs[row["job_id"]]
+            now = self.clock.now()
             row.update(tries=row["tries"] + (not away), last_error=error, claimed_until=now + _AFTER_FAILURE)
-            row["parked_at"] = now if row["tries"] >= PARK_AFTER and row["kind"] == "queue" else None
-            if row["kind"] == "call" and _keeps(row, job):
-                job.update(tries=row["tries"], next_retry_at=row["claimed_until"], updated_at=now)
+            row["parked_at"] = now if row["tries"] >= PARK_AFTER else None
 
     def record_dead_letter(self, letter: DeadLetter) -> None:
         known = {(kept.queue, kept.source_id) for kept in self.letters if kept.source_id is not None}
@@ -350,9 +339,6 @@ class InMemoryJobs:
 
     def _awaiting(self) -> list[Row]:
         return [row for row in self.outbox.values() if row["claimed_until"] is None]
-
-    def _dispatchable(self) -> list[Row]:
-        return [row for row in self.outbox.values() if _unsent(row) and row["claimed_until"] is not None]
 
     def _claimed(self, messages: Sequence[Row]) -> list[OutboxRow]:
         for row in messages:

@@ -15,7 +15,7 @@ from indexmill.orchestrator.job_store import JobStore, JobsTx
 from indexmill.orchestrator.pipeline import FIRST
 from indexmill.orchestrator.ports import LockedJob, OutboxRow
 from indexmill.orchestrator.queries.jobs import is_job_id, read_job, unknown_job
-from indexmill.orchestrator.relay import Sender
+from indexmill.orchestrator.relay import Relay
 from indexmill.platform.time.clock import Clock
 
 
@@ -24,7 +24,7 @@ class CancelJob:
     """The cancel use case."""
 
     store: JobStore
-    relay: Sender
+    relay: Relay
     clock: Clock
 
     def __call__(self, ctx: CallerContext, job_id: str, reason: str) -> Job:

@@ -17,7 +17,7 @@ from indexmill.orchestrator.job_store import JobStore, JobsTx
 from indexmill.orchestrator.pipeline import FIRST
 from indexmill.orchestrator.ports import NewJob, Original, OutboxRow
 from indexmill.orchestrator.queries.jobs import is_job_id, read_job, unknown_job
-from indexmill.orchestrator.relay import Sender
+from indexmill.orchestrator.relay import Relay
 from indexmill.orchestrator.submission.submit import accept_jobs
 from indexmill.platform.ids import new_id
 
@@ -30,7 +30,7 @@ class ReplayJobs:
     """The replay use cases."""
 
     store: JobStore
-    relay: Sender
+    relay: Relay
     make_id: Callable[[], str] = new_id
 
     def replay(self, ctx: CallerContext, job_id: str, request: ReplayRequest, request_id: str) -> Job:
@@ -95,7 +95,7 @@ class ReplayJobs:
             original.target,
             original.job.url,
             None,
-            OutboxRow(message_id, new, 1, FIRST, "queue", write(task)),
+            OutboxRow(message_id, new, 1, FIRST, write(task)),
             tier=admission_tier(ctx),
             job_type=original.job.job_type,
             priority=PRIORITY,

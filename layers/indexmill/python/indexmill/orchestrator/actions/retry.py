@@ -16,7 +16,7 @@ from indexmill.orchestrator.admission.dependencies import is_blocked
 from indexmill.orchestrator.job_store import JobStore, JobsTx
 from indexmill.orchestrator.ports import JobFilter, LockedJob, OutboxRow
 from indexmill.orchestrator.queries.jobs import is_job_id, read_job, unknown_job
-from indexmill.orchestrator.relay import Sender
+from indexmill.orchestrator.relay import Relay
 from indexmill.orchestrator.resend import Renewal, renewed, stage_to_resume
 from indexmill.platform.ids import new_id
 
@@ -29,7 +29,7 @@ class RetryJobs:
     """The retry use cases: one job, or all that match a filter."""
 
     store: JobStore
-    relay: Sender
+    relay: Relay
     make_id: Callable[[], str] = new_id
 
     def one(self, ctx: CallerContext, job_id: str) -> Job:

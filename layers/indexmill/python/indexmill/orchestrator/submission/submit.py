@@ -23,7 +23,7 @@ from indexmill.orchestrator.admission.quotas import admission_tier
 from indexmill.orchestrator.job_store import JobStore, JobsTx
 from indexmill.orchestrator.pipeline import FIRST
 from indexmill.orchestrator.ports import NewJob, OutboxRow
-from indexmill.orchestrator.relay import Sender
+from indexmill.orchestrator.relay import Relay
 from indexmill.platform.ids import new_id
 from indexmill.platform.security.urls import AllowedHosts, canonical_url
 
@@ -59,7 +59,7 @@ class SubmitJobs:
     """The submit use case."""
 
     store: JobStore
-    relay: Sender
+    relay: Relay
     allowed_private_hosts: AllowedHosts = frozenset()
     make_id: Callable[[], str] = new_id
 
@@ -114,7 +114,7 @@ class SubmitJobs:
             target,
             url,
             shared.batch_id,
-            OutboxRow(message_id, job_id, 1, FIRST, "queue", write(task), caller_id=shared.caller_id),
+            OutboxRow(message_id, job_id, 1, FIRST, write(task), caller_id=shared.caller_id),
             tier=shared.tier,
             job_type=request.job_type,
             priority=request.priority,

@@ -24,13 +24,17 @@ class S3Blobs:
         """Store `data`; the key is its digest, so a second write changes nothing."""
         digest = hashlib.sha256(data).hexdigest()
         ref = BlobRef(key=f"{kind}/{digest[:2]}/{digest}", size=len(data), sha256=digest)
+        self.put_at(ref.key, data, content_type=content_type)
+        return ref
+
+    def put_at(self, key: str, data: bytes, *, content_type: str) -> None:
+        """Store `data` under `key`."""
         try:
-            self._s3.put_object(Bucket=self._bucket, Key=ref.key, Body=data, ContentType=content_type)
+            self._s3.put_object(Bucket=self._bucket, Key=key, Body=data, ContentType=content_type)
         except (BotoCoreError, ClientError) as error:
             raise TransientError(
                 ErrorCode.STORAGE_UNAVAILABLE, "Stored content cannot be written."
             ) from error
-        return ref
 
     def get(self, ref: BlobRef) -> bytes:
         """Read the object behind `ref` and check it against its digest."""

@@ -19,7 +19,7 @@ from indexmill.platform.time.clock import Clock
 from indexmill.platform.time.retry import RetryPolicy
 
 M = TypeVar("M", bound=Message)
-StageName = Literal["scraping", "embedding"]
+StageName = Literal["scraping", "chunking", "embedding"]
 
 _LOG: Final = logging.getLogger(__name__)
 _REPORTED_WAIT_S: Final = 30.0

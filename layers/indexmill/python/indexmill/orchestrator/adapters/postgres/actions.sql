@@ -47,4 +47,4 @@ WITH job AS (
     WHERE job_id = %(job_id)s AND sent_at IS NULL AND parked_at IS NULL
 )
 INSERT INTO outbox (id, job_id, caller_id, attempt, stage, kind, payload, claimed_until)
-SELECT %(id)s, id, caller_id, attempt, %(stage)s, %(kind)s, %(payload)b::text, {{until_admission}} FROM job
+SELECT %(id)s, id, caller_id, attempt, %(stage)s, 'queue', %(payload)b::text, {{until_admission}} FROM job

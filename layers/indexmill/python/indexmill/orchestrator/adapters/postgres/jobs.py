@@ -43,18 +43,6 @@ class PostgresJobs:
         """Take unsent messages that no process has claimed."""
         return self._database.read(lambda connection: self._tx(connection).messages("claim", limit=limit))
 
-    def take_over(self, ids: Sequence[str]) -> list[OutboxRow]:
-        """Take these messages from whoever holds them."""
-        return self._database.read(
-            lambda connection: self._tx(connection).messages("take_over", ids=list(ids))
-        )
-
-    def left_behind(self, job_ids: Sequence[str]) -> list[OutboxRow]:
-        """Take what was committed for these jobs some seconds ago and never tried to be sent."""
-        return self._database.read(
-            lambda connection: self._tx(connection).messages("left_behind", ids=list(job_ids))
-        )
-
     def mark_sent(self, ids: Sequence[str]) -> None:
         """Note that these messages are out."""
         self._do("mark_sent", ids=list(ids))

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from psycopg.rows import class_row, dict_row
+from psycopg.rows import dict_row
 
 from indexmill.contracts.http_history import JobHistory
 from indexmill.contracts.job import Job, JobStatus
@@ -161,7 +161,7 @@ class PostgresReads:
 
     def messages(self, name: str, **values: Any) -> list[OutboxRow]:
         """Return the messages that the named statement claims."""
-        return self._connection.cursor(row_factory=class_row(OutboxRow)).execute(SQL[name], values).fetchall()
+        return [rows.as_message(row) for row in self._all(name, **values)]
 
     def _all(self, name: str, **values: Any) -> list[dict[str, Any]]:
         return self._connection.cursor(row_factory=dict_row).execute(SQL[name], values).fetchall()

@@ -49,10 +49,10 @@ WITH change AS (
     {{insert_history}}
 )
 INSERT INTO outbox (id, job_id, caller_id, attempt, stage, kind, payload, claimed_until)
-SELECT o.id, o.job_id, jobs.caller_id, o.attempt, o.stage, o.kind, o.payload,
+SELECT o.id, o.job_id, jobs.caller_id, o.attempt, o.stage, 'queue', o.payload,
     now() + interval '{{claim_s}} seconds'
 FROM unnest(%(o_ids)s::text[], %(o_jobs)s::text[], %(o_attempts)s::int[], %(o_stages)s::text[],
-            %(o_kinds)s::text[], %(o_payloads)b::text[]) AS o(id, job_id, attempt, stage, kind, payload)
+            %(o_payloads)b::text[]) AS o(id, job_id, attempt, stage, payload)
 JOIN jobs ON jobs.id = o.job_id
 
 -- name: save_retries
@@ -71,7 +71,7 @@ ORDER BY stage, attempt DESC, created_at DESC
 -- name: redispatch
 WITH job AS (UPDATE jobs SET generation = %(generation)s, updated_at = now() WHERE id = %(job_id)s)
 INSERT INTO outbox (id, job_id, caller_id, attempt, stage, kind, payload, claimed_until)
-VALUES (%(id)s, %(job_id)s, %(caller_id)s, %(attempt)s, %(stage)s, %(kind)s, %(payload)b,
+VALUES (%(id)s, %(job_id)s, %(caller_id)s, %(attempt)s, %(stage)s, 'queue', %(payload)b,
     now() + interval '{{claim_s}} seconds')
 
 -- Locks the documents' rows, or makes them, so that nothing of them is published before the commit; in the

@@ -8,10 +8,10 @@ from typing import Any
 
 from indexmill.contracts.http_history import HistoryEntry, JobHistory
 from indexmill.contracts.job import Job, JobError, JobStatus
-from indexmill.contracts.messages import Stored, Target
+from indexmill.contracts.messages import Stored, Target, chunk_task_from, write
 from indexmill.orchestrator.admission.choose import Floor, Usage
 from indexmill.orchestrator.pipeline import progress, user_message
-from indexmill.orchestrator.ports import JobEvent, JobState, LockedJob, Original
+from indexmill.orchestrator.ports import JobEvent, JobState, LockedJob, Original, OutboxRow
 from indexmill.orchestrator.retryable import retryable
 
 Row = Mapping[str, Any]
@@ -81,6 +81,15 @@ def as_target(row: Row) -> Target:
         document_id=row["document_id"] or "",
         url=row["canonical_url"] or row["url"],
     )
+
+
+def as_message(row: Row) -> OutboxRow:
+    """Return the message; a row whose kind is `call`, of the release before, becomes a ChunkTask."""
+    columns = {name: value for name, value in row.items() if name != "kind"}
+    if row["kind"] == "call":
+        ids = {"message_id": row["id"], "job_id": row["job_id"], "attempt": row["attempt"]}
+        columns["payload"] = write(chunk_task_from(row["payload"], **ids))
+    return OutboxRow(**columns)
 
 
 def as_event(row: Row) -> JobEvent:

@@ -32,7 +32,7 @@ from indexmill.orchestrator.ports import (
     Transition,
 )
 
-_MESSAGE: Final = ("id", "job_id", "caller_id", "attempt", "stage", "kind", "payload")
+_MESSAGE: Final = ("id", "job_id", "caller_id", "attempt", "stage", "payload")
 
 
 class PostgresTx(PostgresReads):
@@ -214,7 +214,6 @@ class PostgresTx(PostgresReads):
             o_jobs=[row.job_id for row in messages],
             o_attempts=[row.attempt for row in messages],
             o_stages=[row.stage for row in messages],
-            o_kinds=[row.kind for row in messages],
             o_payloads=[row.payload for row in messages],
         )
 

@@ -1,0 +1,8 @@
+"""Consumer of the chunk queue."""
+
+from __future__ import annotations
+
+from indexmill.chunking.settings import ChunkingWorkerSettings
+from indexmill.chunking.wiring import build_worker
+
+handler = build_worker(ChunkingWorkerSettings.from_environment())

@@ -1,0 +1,81 @@
+"""Consumer of the chunk queue: split documents and report to the Orchestrator."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from indexmill.chunking.chunk import ChunkDocuments
+from indexmill.contracts.content import INLINE_LIMIT_BYTES
+from indexmill.contracts.errors import ErrorCode, IndexmillError, PermanentError, TransientError
+from indexmill.contracts.messages import Chunked, ChunkTask, StageFailure, write
+from indexmill.platform.consumer.deliveries import Delivery, Outcome
+from indexmill.platform.consumer.record_times import RecordTimes
+from indexmill.platform.consumer.reporter import BatchReporter, WorkerStage
+from indexmill.platform.queues import Queue
+from indexmill.platform.time.clock import Clock
+from indexmill.platform.time.retry import RetryPolicy
+
+_LOG: Final = logging.getLogger(__name__)
+_STAGE: Final = WorkerStage(
+    name="chunking",
+    policy=RetryPolicy(max_retries=3),
+    crash_message="The document stopped the worker each time it was split",
+    keeps_jobless_failures=True,
+)
+_ENVELOPE_BYTES: Final = 4_000
+"""What a message carries beside its chunks."""
+_INLINE_LIMIT: Final = INLINE_LIMIT_BYTES - _ENVELOPE_BYTES
+_DOCUMENT_GUESS_S: Final = 1.0
+
+
+class ChunkBatch:
+    """A BatchUseCase[ChunkTask]: one document after the other, all results in one send."""
+
+    def __init__(self, documents: ChunkDocuments, callbacks: Queue, clock: Clock) -> None:
+        """`callbacks` is the Orchestrator's queue of results."""
+        self._documents = documents
+        self._callbacks = callbacks
+        self._clock = clock
+        self._times = RecordTimes(_DOCUMENT_GUESS_S)
+
+    def __call__(self, deliveries: Sequence[Delivery[ChunkTask]]) -> list[Outcome]:
+        """Return one outcome per delivery, in order; a failing document leaves the others alone."""
+        if deliveries:
+            self._times.began(deliveries[0].deadline - self._clock.monotonic())
+        reporter = BatchReporter(_STAGE, deliveries, self._callbacks, self._clock)
+        for at, delivery in enumerate(deliveries):
+            if delivery.is_poison:
+                reporter.poison(at)
+            elif not self._times.suffices(delivery.deadline - self._clock.monotonic()):
+                reporter.out_of_time(at)
+            else:
+                self._split(at, delivery.message, reporter)
+        return reporter.finish()
+
+    def _split(self, at: int, task: ChunkTask, reporter: BatchReporter[ChunkTask]) -> None:
+        started = self._clock.monotonic()
+        reporter.begin(at)
+        try:
+            if task.job_id is None:
+                self._store(task)
+                reporter.success(at)
+            else:
+                reporter.success(at, chunked=self._documents.task(task, _INLINE_LIMIT))
+        except IndexmillError as error:
+            reporter.error(at, error)
+        except Exception as error:  # noqa: BLE001 - a defect met by one document must not reach its neighbours
+            _LOG.exception("chunking failed unexpectedly", extra={"job_id": task.job_id})
+            reporter.error(at, TransientError(ErrorCode.INTERNAL_ERROR, type(error).__name__))
+        self._times.add(self._clock.monotonic() - started)
+
+    def _store(self, task: ChunkTask) -> None:
+        """Store the chunks, or why there are none, as the object that the caller was told of."""
+        try:
+            made = self._documents.task(task, _INLINE_LIMIT)
+        except PermanentError as error:
+            made = Chunked(failure=StageFailure(code=error.code, message=error.message))
+        if task.result_key is not None:
+            data = write(made).encode()
+            self._documents.blobs.put_at(task.result_key, data, content_type="application/json")
