@@ -9,8 +9,9 @@ from datetime import timedelta
 import pytest
 
 from indexmill.contracts.messages import Retrying, StageResult
+from indexmill.orchestrator.accounting import confirm
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.adapters.postgres_sweep import PostgresSweep
+from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
 from indexmill.orchestrator.job_store import JobStore
 from indexmill.orchestrator.ports import NewJob
 from indexmill.orchestrator.ports_sweep import Count, Retention, Silent, SweepStore
@@ -47,6 +48,9 @@ class Bench:
     def silent(self, passed: bool = False, stage: str = "scraping") -> list[str]:
         before = self.view.now() - timedelta(seconds=60)
         return [each.job_id for each in self.view.silent(stage, 100, before, passed=passed)]
+
+    def confirm(self, counts: dict[str, Count]) -> dict[str, int]:
+        return self.jobs.transaction(lambda tx: confirm(tx, counts))
 
     def outside(self) -> dict[str, int]:
         return dict(self.view.outside(self.view.now() - timedelta(seconds=60)))
@@ -133,7 +137,7 @@ def test_a_message_that_nobody_waits_for_any_more_is_not_told_as_parked(bench: B
 def test_two_counts_that_are_a_minute_apart_must_agree(bench: Bench) -> None:
     def count(scraping: int, embedding: int = 0) -> tuple[int, int] | None:
         at = bench.view.now()
-        found = bench.view.confirm({"scraping": Count(scraping, at), "embedding": Count(embedding, at)})
+        found = bench.confirm({"scraping": Count(scraping, at), "embedding": Count(embedding, at)})
         return (found["scraping"], found["embedding"]) if found else None
 
     assert count(5) == (0, 0)
@@ -152,11 +156,11 @@ def test_two_counts_that_are_a_minute_apart_must_agree(bench: Bench) -> None:
 
 
 def test_a_count_from_before_the_last_one_is_ignored(bench: Bench) -> None:
-    bench.view.confirm({"scraping": Count(5, bench.view.now())})
+    bench.confirm({"scraping": Count(5, bench.view.now())})
     old = bench.view.now() - timedelta(seconds=40)
-    assert bench.view.confirm({"scraping": Count(5, old)}) == {}
+    assert bench.confirm({"scraping": Count(5, old)}) == {}
     bench.age(60)
-    assert bench.view.confirm({"scraping": Count(5, bench.view.now())}) == {"scraping": 5}
+    assert bench.confirm({"scraping": Count(5, bench.view.now())}) == {"scraping": 5}
 
 
 def test_the_longest_without_an_event_comes_first(bench: Bench) -> None:

@@ -14,7 +14,7 @@ from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.embedding.adapters.pgvector.names import PostgresGenerations
 from indexmill.embedding.adapters.pgvector.vectors import build_index_when_due
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.adapters.postgres_sweep import PostgresSweep
+from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
 from indexmill.orchestrator.ports_sweep import Retention
 from indexmill.platform.postgres.database import Connection, Database
 from local.backends.postgres import create_database, drop_database

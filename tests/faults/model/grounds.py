@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.embedding.ports import DocumentVersion, Visibility
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.adapters.postgres_sweep import PostgresSweep
+from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
 from indexmill.orchestrator.pipeline import BY_NAME
 from indexmill.orchestrator.ports import OutboxRow
 from indexmill.platform.postgres.database import Database

@@ -60,7 +60,7 @@ _STORE_EFFECTS: Final = (
     "mark_failed",
     "record_dead_letter",
 )
-_SWEEP_EFFECTS: Final = ("confirm", "send_again", "purge")
+_SWEEP_EFFECTS: Final = ("send_again", "purge")
 _callers = itertools.count(1)
 _QUIET: Final = Observability("model", level="CRITICAL")
 

@@ -12,7 +12,7 @@ import pytest
 
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.adapters.postgres_sweep import PostgresSweep
+from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
 from indexmill.orchestrator.ports import DeadLetter, NewJob
 from indexmill.orchestrator.ports_sweep import Retention
 from indexmill.platform.postgres.database import Connection, Database

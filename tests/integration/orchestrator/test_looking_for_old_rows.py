@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from indexmill.orchestrator.adapters import sweep_sql
+from indexmill.orchestrator.adapters.postgres.reads import SQL
 
 pytestmark = pytest.mark.integration
 
@@ -48,6 +48,6 @@ def session(database_url: str) -> psycopg.Connection:
 
 def test_rows_that_are_not_old_are_not_read(session: psycopg.Connection) -> None:
     with session:
-        assert not any(old for _, old in session.execute(sweep_sql.OLD, AGES).fetchall())
+        assert not any(old for _, old in session.execute(SQL["has_old_rows"], AGES).fetchall())
         read: dict[str, int] = dict(session.execute(READ, (TABLES,)).fetchall())
     assert max(read.values()) < 10, read

@@ -10,7 +10,7 @@ import pytest
 
 from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.adapters.postgres_sweep import PostgresSweep
+from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
 from indexmill.orchestrator.submission.submit import SubmitJobs
 from indexmill.orchestrator.sweep import SweepJobs
 from indexmill.orchestrator.wiring import Parts

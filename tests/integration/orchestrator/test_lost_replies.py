@@ -10,8 +10,9 @@ from typing import Any
 import psycopg
 import pytest
 
+from indexmill.orchestrator.accounting import confirm
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.adapters.postgres_sweep import PostgresSweep
+from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
 from indexmill.orchestrator.ports import DeadLetter
 from indexmill.orchestrator.ports_sweep import Count, Retention
 from indexmill.platform.postgres.database import Connection, Database
@@ -27,6 +28,9 @@ class Bench:
     jobs: PostgresJobs
     view: PostgresSweep
     truth: Connection
+
+    def confirm(self, counts: dict[str, Count]) -> dict[str, int]:
+        return self.jobs.transaction(lambda tx: confirm(tx, counts))
 
     def rows(self, statement: str) -> list[tuple[Any, ...]]:
         return self.truth.execute(statement.encode()).fetchall()
@@ -106,10 +110,10 @@ def test_a_lost_message_is_sent_again_once(bench: Bench) -> None:
 
 def test_a_count_counts_once(bench: Bench) -> None:
     before = bench.view.now() - timedelta(minutes=1)
-    bench.view.confirm({"scraping": Count(3, before)})
+    bench.confirm({"scraping": Count(3, before)})
     bench.line.lose_reply_to("COMMIT")
     # The answer was "3 are missing"; it was lost, and the next tick counts again.
-    assert bench.view.confirm({"scraping": Count(3, bench.view.now())}) == {}
+    assert bench.confirm({"scraping": Count(3, bench.view.now())}) == {}
     assert bench.rows("SELECT missing FROM sweep_state") == [(3,)]
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from indexmill.contracts.errors import TransientError
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.adapters.postgres_sweep import PostgresSweep
+from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
 from indexmill.orchestrator.routes import routes
 from indexmill.orchestrator.settings import OrchestratorApiSettings
 from indexmill.orchestrator.wiring import build_api

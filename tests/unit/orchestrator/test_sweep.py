@@ -193,7 +193,7 @@ def test_half_an_hour_of_silence_is_the_second_net() -> None:
     p.scrape.bodies[:] = ["standalone work"]
     assert {tick["lost"] for tick in p.tick(31)} == {0}
     p.scrape.bodies.clear()
-    p.view.counts.clear()
+    p.jobs.counts.clear()
     (tick,) = p.tick()
     assert tick["rescued"] == 1
     assert [read(ScrapeTask, body).job_id for body in p.scrape.bodies] == [job_id]

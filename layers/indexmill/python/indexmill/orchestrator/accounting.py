@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from indexmill.orchestrator.job_store import JobsTx
 from indexmill.orchestrator.pipeline import STAGES
 from indexmill.orchestrator.ports_sweep import Backlog, Count, SweepStore
 
@@ -45,6 +46,16 @@ def agree(last: Mapping[str, Count], now: Mapping[str, Count]) -> dict[str, int]
     """Return what both counts miss, by stage; one of which `now` says nothing new is left out."""
     found = {stage: agreed(last.get(stage), count) for stage, count in now.items()}
     return {stage: number for stage, number in found.items() if number is not None}
+
+
+def confirm(tx: JobsTx, counts: Mapping[str, Count]) -> dict[str, int]:
+    """Keep the counts (by stage) for the next tick and return what two ticks in a row agree on.
+
+    A stage that was counted a moment ago is left out: of two sweepers at once only one gets an answer.
+    """
+    found = agree(tx.last_counts(counts), counts)
+    tx.keep_counts({stage: counts[stage] for stage in found})
+    return found
 
 
 @dataclass(frozen=True, slots=True)

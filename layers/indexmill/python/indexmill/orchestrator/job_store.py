@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol, TypeVar
 
@@ -25,6 +25,7 @@ from indexmill.orchestrator.ports import (
     OutboxRow,
     Transition,
 )
+from indexmill.orchestrator.ports_sweep import Count
 
 T = TypeVar("T")
 
@@ -229,6 +230,16 @@ class JobsTx(Protocol):
 
     def raise_fences(self, generations: Mapping[str, int]) -> None:
         """Refuse these generations, by document id, and all before them."""
+        ...
+
+    # Counts of the sweeper
+
+    def last_counts(self, stages: Collection[str]) -> dict[str, Count]:
+        """Lock and return the counts of the last tick, by stage."""
+        ...
+
+    def keep_counts(self, counts: Mapping[str, Count]) -> None:
+        """Keep counts, by stage; an older one changes nothing."""
         ...
 
 

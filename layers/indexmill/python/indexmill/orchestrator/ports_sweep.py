@@ -70,14 +70,6 @@ class SweepStore(Protocol):
         """
         ...
 
-    def confirm(self, counts: Mapping[str, Count]) -> Mapping[str, int]:
-        """Keep the counts (by stage) for the next tick and return what two ticks in a row agree on.
-
-        A stage that was counted a moment ago has no news and is left out: of two sweepers at once only one
-        gets an answer.
-        """
-        ...
-
     def silent(self, stage: str, limit: int, before: datetime, *, passed: bool) -> list[Silent]:
         """Return jobs of `stage` whose message is out since `before`, or parked; the longest silent first.
 

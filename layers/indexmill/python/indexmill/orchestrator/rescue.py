@@ -9,7 +9,7 @@ from typing import Final
 
 from indexmill.contracts.errors import ErrorCode
 from indexmill.contracts.messages import StageFailure, StageResult
-from indexmill.orchestrator.accounting import Tally
+from indexmill.orchestrator.accounting import Tally, confirm
 from indexmill.orchestrator.pipeline import STAGES
 from indexmill.orchestrator.ports_sweep import MOST_RESCUES, Count, Silent, SweepStore
 from indexmill.orchestrator.relay import Relay
@@ -40,7 +40,7 @@ class Rescue:
         others: its turn has come and gone. No message is sent again twice for one that is missing.
         """
         counts = {stage: Count(missing, tally.at) for stage, missing in tally.missing.items()}
-        news = self.store.confirm(counts)
+        news = self.record.store.transaction(lambda tx: confirm(tx, counts))
         if not news:
             return 0
         confirmed = {stage: number for stage, number in news.items() if number}
@@ -58,7 +58,7 @@ class Rescue:
         """
         found = self.store.passed(tally.settled)
         counts = {f"{stage.name}{_PASSED}": Count(found.get(stage.name, 0), tally.at) for stage in STAGES}
-        news = self.store.confirm(counts)
+        news = self.record.store.transaction(lambda tx: confirm(tx, counts))
         if not news:
             return 0
         confirmed = {stage.removesuffix(_PASSED): number for stage, number in news.items() if number}

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from indexmill.orchestrator.accounting import CountMessages
 from indexmill.orchestrator.adapters.lambda_switch import LambdaSwitch
-from indexmill.orchestrator.adapters.postgres_sweep import PostgresSweep
+from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
 from indexmill.orchestrator.housekeeping import Purge
 from indexmill.orchestrator.ports_sweep import Backlog, Retention, SweepStore, Switch
 from indexmill.orchestrator.rescue import Rescue

@@ -8,7 +8,7 @@ operation that is not here raises AttributeError. Docstrings are the port's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, cast
@@ -41,6 +41,7 @@ from indexmill.orchestrator.ports import (
     OutboxRow,
     Transition,
 )
+from indexmill.orchestrator.ports_sweep import Count
 from indexmill.platform.time.clock import Clock
 
 Row = dict[str, Any]
@@ -76,6 +77,8 @@ class InMemoryJobs:
     documents: dict[str, Row] = field(default_factory=dict)
     pauses: dict[str, str] = field(default_factory=dict)
     """Reason by stage."""
+    counts: dict[str, Count] = field(default_factory=dict)
+    """By stage."""
     letters: list[DeadLetter] = field(default_factory=list)
     _generation: int = 0
 
@@ -253,6 +256,14 @@ class InMemoryJobs:
         for document_id, generation in generations.items():
             row = self.document(document_id)
             row["min_generation"] = max(row["min_generation"], generation + 1)
+
+    # Counts of the sweeper
+
+    def last_counts(self, stages: Collection[str]) -> dict[str, Count]:
+        return dict(self.counts)
+
+    def keep_counts(self, counts: Mapping[str, Count]) -> None:
+        self.counts |= counts
 
     # The outbox
 

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from indexmill.orchestrator.accounting import agree
 from indexmill.orchestrator.pipeline import BY_NAME
-from indexmill.orchestrator.ports_sweep import MOST_RESCUES, PASSED_FOR, Count, Retention, Silent
+from indexmill.orchestrator.ports_sweep import MOST_RESCUES, PASSED_FOR, Retention, Silent
 from indexmill.testing.jobs import InMemoryJobs, Row
 
 _STUCK = timedelta(minutes=30)
@@ -21,7 +20,6 @@ class InMemorySweep:
     """SweepStore, and the admission of everybody, over `jobs`."""
 
     jobs: InMemoryJobs
-    counts: dict[str, Count] = field(default_factory=dict)
     open_incidents: dict[str, dict[str, Mapping[str, object]]] = field(default_factory=dict)
 
     def now(self) -> datetime:
@@ -34,12 +32,6 @@ class InMemorySweep:
         for job, row in self._waiting():
             found[job["status"]] += not (row and not row["parked_at"] and not _sent_by(row, before))
         return {stage: number for stage, number in found.items() if number}
-
-    def confirm(self, counts: Mapping[str, Count]) -> Mapping[str, int]:
-        """Keep the counts and return what they and those before agree on."""
-        found = agree(self.counts, counts)
-        self.counts |= {stage: counts[stage] for stage in found}
-        return found
 
     def silent(self, stage: str, limit: int, before: datetime, *, passed: bool) -> list[Silent]:
         """Return jobs of `stage` whose message is out: longest without an event first."""

@@ -27,10 +27,13 @@ from indexmill.orchestrator.ports import (
     Original,
     OutboxRow,
 )
+from indexmill.orchestrator.ports_sweep import MOST_RESCUES
 from indexmill.platform.postgres.database import Connection
 from indexmill.platform.postgres.statements import load
 
-SQL: Final = load(Path(__file__).parent, {"claim_s": CLAIM_S, "park_after": PARK_AFTER})
+SQL: Final = load(
+    Path(__file__).parent, {"claim_s": CLAIM_S, "park_after": PARK_AFTER, "most_rescues": MOST_RESCUES}
+)
 """Every statement of this folder, by name."""
 _PACE_KNOWN_S: Final = 1.0
 

@@ -8,7 +8,7 @@ then one of two transactions is the victim of a deadlock, and is run again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -31,6 +31,7 @@ from indexmill.orchestrator.ports import (
     OutboxRow,
     Transition,
 )
+from indexmill.orchestrator.ports_sweep import Count
 
 _MESSAGE: Final = ("id", "job_id", "caller_id", "attempt", "stage", "payload")
 
@@ -245,6 +246,23 @@ class PostgresTx(PostgresReads):
     def raise_fences(self, generations: Mapping[str, int]) -> None:
         """Refuse these generations, by document id, and all before them."""
         self._do("raise_fences", documents=list(generations), generations=list(generations.values()))
+
+    # Counts of the sweeper
+
+    def last_counts(self, stages: Collection[str]) -> dict[str, Count]:
+        """Lock and return the counts of the last tick, by stage."""
+        found = self._all("last_counts", stages=sorted(stages))
+        return {row["stage"]: Count(row["missing"], row["at"]) for row in found}
+
+    def keep_counts(self, counts: Mapping[str, Count]) -> None:
+        """Keep counts, by stage; an older one changes nothing."""
+        stages = sorted(counts)
+        self._do(
+            "keep_counts",
+            stages=stages,
+            missing=[counts[stage].missing for stage in stages],
+            at=[counts[stage].at for stage in stages],
+        )
 
     def _do(self, name: str, **values: Any) -> None:
         self._connection.execute(SQL[name], values)

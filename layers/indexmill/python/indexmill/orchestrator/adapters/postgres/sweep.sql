@@ -1,38 +1,30 @@
-"""The sweeper's statements."""
+-- The sweeper's statements, each safe beside another sweeper's.
 
-from __future__ import annotations
+-- name: now
+SELECT now() AS at
 
-from datetime import timedelta
-from typing import Final
-
-from indexmill.orchestrator.ports_sweep import MOST_RESCUES
-
-NOW: Final = "SELECT now()"
-
-OUTSIDE: Final = """
-SELECT status, count(*) FROM jobs
+-- name: count_outside
+SELECT status AS stage, count(*) AS count FROM jobs
 WHERE status = ANY(%(stages)s) AND NOT EXISTS (
     SELECT FROM outbox AS o
     WHERE o.job_id = jobs.id AND o.attempt = jobs.attempt AND o.stage = jobs.status
         AND o.parked_at IS NULL AND (o.sent_at IS NULL OR o.sent_at > %(before)s)
 )
 GROUP BY status
-"""
 
-LAST_COUNTS: Final = """
-SELECT stage, missing, counted_at FROM sweep_state WHERE stage = ANY(%s) ORDER BY stage FOR UPDATE
-"""
-# The first counts of all have no row to lock: of two sweepers at once, the second one's change nothing.
-KEEP_COUNTS: Final = """
+-- name: last_counts
+SELECT stage, missing, counted_at AS at FROM sweep_state WHERE stage = ANY(%(stages)s) ORDER BY stage FOR UPDATE
+
+-- The first counts of all have no row to lock: of two sweepers at once, the second one's change nothing.
+-- name: keep_counts
 INSERT INTO sweep_state (stage, missing, counted_at)
-SELECT * FROM unnest(%s::text[], %s::int[], %s::timestamptz[])
+SELECT * FROM unnest(%(stages)s::text[], %(missing)s::int[], %(at)s::timestamptz[])
 ON CONFLICT (stage) DO UPDATE SET missing = excluded.missing, counted_at = excluded.counted_at
 WHERE sweep_state.counted_at < excluded.counted_at
-"""
 
-# How far each caller has got in a stage: when the newest message was sent whose job has left the stage.
-# Queues keep the order of one caller's messages roughly: what was sent a minute earlier should be done too.
-_REACHED: Final = """
+-- How far each caller has got in a stage: when the newest message was sent whose job has left the stage.
+-- Queues keep the order of one caller's messages roughly: what was sent a minute earlier should be done too.
+-- fragment: reached
 reached AS (
     SELECT o.stage, o.caller_id, max(o.sent_at) - interval '60 seconds' AS until
     FROM outbox AS o JOIN jobs ON jobs.id = o.job_id
@@ -40,35 +32,34 @@ reached AS (
         AND (jobs.status <> o.stage OR jobs.attempt <> o.attempt)
     GROUP BY o.stage, o.caller_id
 )
-"""
-_NEWEST_MESSAGE: Final = """
+
+-- fragment: newest_message
 LEFT JOIN LATERAL (
     SELECT o.id, o.sent_at, o.parked_at, o.rescues FROM outbox AS o
     WHERE o.job_id = jobs.id AND o.attempt = jobs.attempt AND o.stage = jobs.status
     ORDER BY o.created_at DESC LIMIT 1
 ) AS kept ON true
-"""
-_SILENT_COLUMNS: Final = (
-    "jobs.id, jobs.caller_id, jobs.status, jobs.attempt, jobs.url, jobs.updated_at,"
-    " now() - jobs.updated_at AS stuck_for, kept.id, coalesce(kept.rescues, 0),"
-    " coalesce(kept.parked_at IS NOT NULL, false)"
-)
-# A job that said when it goes on is the least likely to have lost its message.
-SILENT: Final = f"""
-WITH {_REACHED}
-SELECT {_SILENT_COLUMNS}
-FROM jobs {_NEWEST_MESSAGE}
+
+-- fragment: silent_columns
+jobs.id AS job_id, jobs.caller_id, jobs.status AS stage, jobs.attempt, jobs.url, jobs.updated_at,
+    now() - jobs.updated_at AS stuck_for, kept.id AS message_id, coalesce(kept.rescues, 0) AS rescues,
+    coalesce(kept.parked_at IS NOT NULL, false) AS parked
+
+-- A job that said when its next try is is the least likely to have lost its message.
+-- name: silent
+WITH {{reached}}
+SELECT {{silent_columns}}
+FROM jobs {{newest_message}}
 LEFT JOIN reached ON reached.stage = jobs.status AND reached.caller_id = jobs.caller_id
 WHERE jobs.status = ANY(%(stages)s) AND (kept.parked_at IS NOT NULL OR kept.sent_at <= %(before)s)
     AND (NOT %(passed)s OR kept.parked_at IS NOT NULL OR kept.sent_at < reached.until
          OR jobs.updated_at < now() - interval '30 minutes')
-ORDER BY kept.parked_at IS NULL, kept.rescues >= {MOST_RESCUES},
+ORDER BY kept.parked_at IS NULL, kept.rescues >= {{most_rescues}},
     coalesce(jobs.next_retry_at > now(), false), jobs.updated_at, jobs.id
 LIMIT %(limit)s
-"""
 
-# Whoever moved lately is found by an index: this is asked every minute, also in the midst of thousands.
-PASSED: Final = """
+-- A job that moved lately is found by an index: this is asked every minute, also in the midst of thousands.
+-- name: count_passed
 WITH reached AS (
     SELECT o.stage, o.caller_id, max(o.sent_at) - interval '60 seconds' AS until
     FROM jobs JOIN outbox AS o ON o.job_id = jobs.id
@@ -77,7 +68,7 @@ WITH reached AS (
         AND (jobs.status <> o.stage OR jobs.attempt <> o.attempt)
     GROUP BY o.stage, o.caller_id
 )
-SELECT jobs.status, count(*) FROM jobs
+SELECT jobs.status AS stage, count(*) AS count FROM jobs
 JOIN reached ON reached.stage = jobs.status AND reached.caller_id = jobs.caller_id
 WHERE jobs.status = ANY(%(stages)s) AND jobs.updated_at < now() - %(silence)s::interval
     AND coalesce(jobs.next_retry_at <= now(), true) AND (
@@ -87,18 +78,18 @@ WHERE jobs.status = ANY(%(stages)s) AND jobs.updated_at < now() - %(silence)s::i
         ORDER BY o.created_at DESC LIMIT 1
     )
 GROUP BY jobs.status
-"""
 
-ANY_SILENT: Final = """
-SELECT EXISTS (SELECT FROM jobs WHERE status = ANY(%s) AND updated_at < now() - %s::interval)
-"""
-STUCK_AFTER: Final = timedelta(minutes=30)
-# The product's own query for stuck jobs (not ended, no event for 30 minutes, the oldest first), less those
-# that wait for a reason: to be admitted, to be sent, for their next try, or for their turn in a queue.
-STUCK: Final = f"""
-WITH {_REACHED}
-SELECT {_SILENT_COLUMNS}
-FROM jobs {_NEWEST_MESSAGE}
+-- name: any_silent
+SELECT EXISTS (
+    SELECT FROM jobs WHERE status = ANY(%(stages)s) AND updated_at < now() - %(silence)s::interval
+) AS found
+
+-- The product's own query for stuck jobs (not ended, no event for 30 minutes, the oldest first), less those
+-- that wait for a reason: to be admitted, to be sent, for their next try, or for their turn in a queue.
+-- name: stuck
+WITH {{reached}}
+SELECT {{silent_columns}}
+FROM jobs {{newest_message}}
 LEFT JOIN reached ON reached.stage = jobs.status AND reached.caller_id = jobs.caller_id
 WHERE jobs.status NOT IN ('done', 'failed') AND jobs.updated_at < now() - interval '30 minutes'
     AND jobs.status <> 'pending' AND jobs.status = ANY(%(stages)s)
@@ -107,13 +98,12 @@ WHERE jobs.status NOT IN ('done', 'failed') AND jobs.updated_at < now() - interv
     AND (jobs.status = ANY(%(empty)s) OR kept.id IS NULL OR kept.parked_at IS NOT NULL
          OR kept.sent_at < reached.until)
 ORDER BY jobs.updated_at LIMIT %(limit)s
-"""
 
-# In the order of ids, like every other lock on several jobs; a locked one is just being moved on.
-SEND_AGAIN: Final = """
+-- In the order of ids, like every other lock on several jobs; a locked one is just being moved on.
+-- name: send_again
 WITH chosen AS (
     SELECT jobs.id, seen.message_id
-    FROM unnest(%s::text[], %s::text[], %s::timestamptz[]) AS seen(job_id, message_id, updated_at)
+    FROM unnest(%(job_ids)s::text[], %(message_ids)s::text[], %(updated_at)s::timestamptz[]) AS seen(job_id, message_id, updated_at)
     JOIN jobs ON jobs.id = seen.job_id AND jobs.updated_at = seen.updated_at
     WHERE jobs.status NOT IN ('done', 'failed')
     ORDER BY jobs.id FOR UPDATE OF jobs SKIP LOCKED
@@ -122,20 +112,18 @@ WITH chosen AS (
 )
 UPDATE outbox SET sent_at = NULL, parked_at = NULL, tries = 0, rescues = rescues + 1, claimed_until = now()
 FROM chosen WHERE outbox.id = chosen.message_id RETURNING outbox.id
-"""
 
-# Those of jobs that wait for them: what was not wanted any more is parked as well, and troubles nobody.
-PARKED: Final = """
-SELECT count(*) FROM outbox AS o
+-- Those of jobs that wait for them: a message that is no longer needed is parked as well.
+-- name: count_parked
+SELECT count(*) AS count FROM outbox AS o
 JOIN jobs ON jobs.id = o.job_id AND jobs.attempt = o.attempt AND jobs.status = o.stage
 WHERE o.parked_at IS NOT NULL
-"""
 
-OLD: Final = """
-SELECT 'outbox', EXISTS (
+-- name: has_old_rows
+SELECT 'outbox' AS kind, EXISTS (
     SELECT FROM outbox AS o JOIN jobs ON jobs.id = o.job_id
     WHERE o.created_at < now() - %(payloads)s::interval AND jobs.ended_at < now() - %(payloads)s::interval
-)
+) AS found
 UNION ALL SELECT 'inbox', EXISTS (SELECT FROM inbox WHERE received_at < now() - %(inbox)s::interval)
 UNION ALL SELECT 'idempotency_keys', EXISTS (
     SELECT FROM idempotency_keys WHERE created_at < now() - %(keys)s::interval
@@ -144,29 +132,28 @@ UNION ALL SELECT 'dead_letters', EXISTS (
     SELECT FROM dead_letters WHERE received_at < now() - %(letters)s::interval
 )
 UNION ALL SELECT 'fences', EXISTS (SELECT FROM documents WHERE fenced_at < now() - %(inbox)s::interval)
-"""
-PURGE: Final = {
-    "outbox": """
+
+-- name: purge_outbox
 DELETE FROM outbox WHERE id IN (
     SELECT o.id FROM outbox AS o JOIN jobs ON jobs.id = o.job_id
     WHERE o.created_at < now() - %(payloads)s::interval AND jobs.ended_at < now() - %(payloads)s::interval
         AND (o.sent_at IS NOT NULL OR o.parked_at IS NOT NULL)
     LIMIT %(limit)s FOR UPDATE OF o SKIP LOCKED
 )
-""",
-    "inbox": """
+
+-- name: purge_inbox
 DELETE FROM inbox WHERE message_id IN (
     SELECT message_id FROM inbox WHERE received_at < now() - %(inbox)s::interval
     LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 )
-""",
-    "idempotency_keys": """
+
+-- name: purge_idempotency_keys
 DELETE FROM idempotency_keys WHERE (caller_id, key) IN (
     SELECT caller_id, key FROM idempotency_keys WHERE created_at < now() - %(keys)s::interval
     LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 )
-""",
-    "dead_letters": """
+
+-- name: purge_dead_letters
 DELETE FROM dead_letters WHERE id IN (
     SELECT l.id FROM dead_letters AS l
     WHERE l.received_at < now() - %(letters)s::interval AND NOT EXISTS (
@@ -175,9 +162,9 @@ DELETE FROM dead_letters WHERE id IN (
     )
     LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 )
-""",
-    # What was fenced and published after all stays, and is not looked at again.
-    "fences": """
+
+-- A document that was fenced and published after all stays, and is not looked at again.
+-- name: purge_fences
 WITH old AS (
     SELECT id, published FROM documents WHERE fenced_at < now() - %(inbox)s::interval
     LIMIT %(limit)s FOR UPDATE SKIP LOCKED
@@ -185,19 +172,19 @@ WITH old AS (
     UPDATE documents SET fenced_at = NULL FROM old WHERE documents.id = old.id AND old.published IS NOT NULL
 )
 DELETE FROM documents USING old WHERE documents.id = old.id AND old.published IS NULL
-""",
-}
 
-PAUSES: Final = "SELECT stage, reason FROM pauses"
+-- name: pauses
+SELECT stage, reason FROM pauses
 
-KNOWN_INCIDENTS: Final = "SELECT subject FROM incidents WHERE kind = %s AND closed_at IS NULL"
-OPEN_INCIDENTS: Final = """
+-- name: open_incidents
+SELECT subject FROM incidents WHERE kind = %(kind)s AND closed_at IS NULL
+
+-- name: insert_incidents
 INSERT INTO incidents (kind, subject, detail)
-SELECT %s, subject, detail FROM unnest(%s::text[], %s::jsonb[]) AS current(subject, detail)
+SELECT %(kind)s, subject, detail FROM unnest(%(subjects)s::text[], %(details)s::jsonb[]) AS current(subject, detail)
 ON CONFLICT (kind, subject) WHERE closed_at IS NULL DO NOTHING
 RETURNING subject
-"""
-CLOSE_INCIDENTS: Final = """
+
+-- name: close_incidents
 UPDATE incidents SET closed_at = now()
-WHERE kind = %s AND closed_at IS NULL AND subject <> ALL(%s::text[]) RETURNING subject
-"""
+WHERE kind = %(kind)s AND closed_at IS NULL AND subject <> ALL(%(subjects)s::text[]) RETURNING subject

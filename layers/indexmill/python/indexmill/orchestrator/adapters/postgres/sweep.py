@@ -1,0 +1,128 @@
+"""SweepStore on Postgres."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from psycopg.rows import class_row, dict_row
+from psycopg.types.json import Jsonb
+
+from indexmill.contracts.job import JobStatus
+from indexmill.orchestrator.adapters.postgres.reads import SQL
+from indexmill.orchestrator.pipeline import STAGES
+from indexmill.orchestrator.ports_sweep import PASSED_FOR, Retention, Silent
+from indexmill.platform.postgres.database import Connection, Database
+
+_STUCK_AFTER: Final = timedelta(minutes=30)
+
+
+class PostgresSweep:
+    """The sweeper's statements, each safe beside another sweeper's."""
+
+    def __init__(self, database: Database) -> None:
+        """Nothing is opened yet."""
+        self._database = database
+
+    def now(self) -> datetime:
+        """Return the database's time."""
+        at: datetime = self._rows("now")[0]["at"]
+        return at
+
+    def outside(self, before: datetime) -> Mapping[str, int]:
+        """Return, by stage, how many of its jobs have no message in the outbox."""
+        return self._counts("count_outside", stages=[stage.name for stage in STAGES], before=before)
+
+    def silent(self, stage: str, limit: int, before: datetime, *, passed: bool) -> list[Silent]:
+        """Return jobs of `stage` whose message is out: longest without an event first."""
+        return self._silent("silent", stages=[stage], limit=limit, before=before, passed=passed)
+
+    def passed(self, before: datetime) -> Mapping[str, int]:
+        """Return, by stage, how many of its jobs were passed by others."""
+        stages = [stage.name for stage in STAGES]
+        if not self._any_silent(stages, PASSED_FOR):
+            return {}
+        any_status = [status.value for status in JobStatus]
+        return self._counts(
+            "count_passed", stages=stages, any_status=any_status, before=before, silence=PASSED_FOR
+        )
+
+    def stuck(self, empty: Sequence[str], busy: Sequence[str], limit: int) -> list[Silent]:
+        """Return jobs without an event for 30 minutes, less those that wait for a known reason."""
+        stages = [*empty, *busy]
+        if not self._any_silent(stages, _STUCK_AFTER):
+            return []
+        return self._silent("stuck", stages=stages, empty=list(empty), limit=limit)
+
+    def send_again(self, jobs: Sequence[Silent]) -> int:
+        """Hand kept messages to the relay, unless something happened to their job meanwhile."""
+        sent = self._rows(
+            "send_again",
+            job_ids=[job.job_id for job in jobs],
+            message_ids=[job.message_id for job in jobs],
+            updated_at=[job.updated_at for job in jobs],
+        )
+        return len(sent)
+
+    def parked(self) -> int:
+        """Return how many messages were set aside that their jobs still wait for."""
+        return int(self._rows("count_parked")[0]["count"])
+
+    def purge(self, keep: Retention, limit: int) -> Mapping[str, int]:
+        """Delete a batch of each kind of rows that are no longer needed; a kind without any costs a look."""
+        values = {
+            "payloads": keep.payloads,
+            "inbox": keep.inbox,
+            "keys": keep.idempotency_keys,
+            "letters": keep.dead_letters,
+            "limit": limit,
+        }
+
+        def delete(connection: Connection) -> dict[str, int]:
+            cursor = connection.cursor(row_factory=dict_row)
+            old = {
+                row["kind"]: row["found"] for row in cursor.execute(SQL["has_old_rows"], values).fetchall()
+            }
+            return {
+                kind: connection.execute(SQL[f"purge_{kind}"], values).rowcount if found else 0
+                for kind, found in old.items()
+            }
+
+        return self._database.read(delete)
+
+    def pauses(self) -> Mapping[str, str]:
+        """Return why an operator holds back a stage, by stage."""
+        return {row["stage"]: row["reason"] for row in self._rows("pauses")}
+
+    def incidents(
+        self, kind: str, current: Mapping[str, Mapping[str, object]]
+    ) -> tuple[list[str], list[str]]:
+        """Make `current` the open incidents of `kind`; return what opened and closed."""
+        known = {row["subject"] for row in self._rows("open_incidents", kind=kind)}
+        new = {subject: Jsonb(dict(detail)) for subject, detail in current.items() if subject not in known}
+        opened, closed = [], []
+        if new:
+            opened = self._rows("insert_incidents", kind=kind, subjects=list(new), details=list(new.values()))
+        if known - set(current):
+            closed = self._rows("close_incidents", kind=kind, subjects=list(current))
+        return [row["subject"] for row in opened], [row["subject"] for row in closed]
+
+    def _any_silent(self, stages: list[str], silence: timedelta) -> bool:
+        """Say whether a closer look is worth its time: hardly ever."""
+        return bool(self._rows("any_silent", stages=stages, silence=silence)[0]["found"])
+
+    def _counts(self, name: str, **values: Any) -> dict[str, int]:
+        return {row["stage"]: row["count"] for row in self._rows(name, **values)}
+
+    def _silent(self, name: str, **values: Any) -> list[Silent]:
+        def read(connection: Connection) -> list[Silent]:
+            return connection.cursor(row_factory=class_row(Silent)).execute(SQL[name], values).fetchall()
+
+        return self._database.read(read)
+
+    def _rows(self, name: str, **values: Any) -> list[dict[str, Any]]:
+        def read(connection: Connection) -> list[dict[str, Any]]:
+            return connection.cursor(row_factory=dict_row).execute(SQL[name], values).fetchall()
+
+        return self._database.read(read)
