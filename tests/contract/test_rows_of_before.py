@@ -12,7 +12,7 @@ import pytest
 
 from indexmill.contracts.messages import ChunkTask, read
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.adapters.postgres_sweep import PostgresSweep
+from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
 from indexmill.orchestrator.admission.admit import admit_all
 from indexmill.orchestrator.ports import OutboxRow
 from indexmill.platform.postgres.database import Database
