@@ -55,8 +55,8 @@ def ended(arena: Arena) -> Ended:
     arena.control.arm([parse(f"{fault}~{tokens[place]}") for place, fault in PLACES.items()])
     jobs = {place: arena.submit(arena.page(token)) for place, token in tokens.items()}
     within = jobs["between state and message"]
-    name = next(fault for place, fault in PLACES.items() if jobs[place] is within)
-    eventually(lambda: any(name in each["rule"] for each in arena.control.fired()), "the kill within", 10)
+    token = tokens["between state and message"]
+    eventually(lambda: any(token in each["rule"] for each in arena.control.fired()), "the kill within", 10)
     with arena.cloud.database() as database:
         statement = """SELECT status, (SELECT array_agg(stage) FROM outbox WHERE job_id = jobs.id) AS messages
             FROM jobs WHERE id = %s"""

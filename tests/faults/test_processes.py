@@ -9,6 +9,7 @@ import pytest
 
 from local.faults.rules import Rule, parse
 from tests.faults.arena import Arena
+from tests.support.processes import family, still_running
 from tests.support.stack import eventually
 
 pytestmark = pytest.mark.e2e
@@ -31,5 +32,7 @@ def test_a_process_that_is_told_to_end_in_the_middle_leaves_no_half_state(kept: 
     kept.control.arm([rule])
     jobs = [kept.submit(page), kept.submit(kept.page(kept.token("term")))]
     pid = eventually(lambda: befallen(kept, rule), "it is in the middle")
+    recorded = family(pid)
     os.kill(pid, signal.SIGTERM)
+    eventually(lambda: not still_running(recorded), "the process ends")
     eventually(lambda: kept.ended(jobs), "the jobs end")

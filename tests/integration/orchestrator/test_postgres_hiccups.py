@@ -102,6 +102,7 @@ def test_a_session_that_ended_while_the_process_was_frozen_is_replaced(
             watcher.execute("SELECT pg_terminate_backend(%s)", (pid,))
             eventually(lambda pid=pid: not watcher.execute(SESSION, (pid,)).fetchone(), "it is gone", 5)
         use()
+        assert database.connection().info.backend_pid != pid
 
 
 def raising(state: str, times: int, calls: list[int]) -> Callable[[Connection], str]:

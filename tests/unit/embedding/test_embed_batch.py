@@ -182,6 +182,7 @@ def test_a_document_that_keeps_killing_its_worker_fails_as_poison(
 def test_with_no_time_left_messages_go_back_untouched(harness: EmbedHarness) -> None:
     outcomes = harness.run(embed_task("a"), embed_task("b"), seconds=3)
 
+    assert len(outcomes) == 2
     assert all(isinstance(outcome, Wait) and outcome.after_s <= 1 for outcome in outcomes)
     assert harness.embedder.calls == []
 
@@ -201,6 +202,7 @@ def test_a_large_batch_stops_at_the_deadline_and_keeps_what_is_done(
     outcomes = harness.run(*(embed_task(f"d{at}", "one", "two") for at in range(4)), seconds=60)
 
     assert outcomes[:2] == [Done()] * 2
+    assert len(outcomes) == 4
     assert all(isinstance(outcome, Wait) and outcome.reason == "deadline" for outcome in outcomes[2:])
     assert [result.elapsed_ms for result in harness.results] == [30_000, 60_000]
 

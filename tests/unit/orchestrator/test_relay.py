@@ -82,6 +82,8 @@ def test_a_message_that_is_too_large_fails_its_job_at_once() -> None:
     assert (job.failed_stage, job.error.code) == ("chunking", "message_too_large")
     assert p.status(other) == "embedding"
     assert len(p.embed.bodies) == 1
+    sent = {row["job_id"]: row["sent_at"] for row in p.jobs.outbox.values() if row["stage"] == "embedding"}
+    assert other in sent
     assert all(row["sent_at"] for row in p.jobs.outbox.values())
 
 
