@@ -14,7 +14,7 @@ from indexmill.orchestrator.admission.choose import (
     NEGLECTED,
     SECONDS_PER_POINT,
     Candidate,
-    Floor,
+    GlobalUsage,
     Line,
     Usage,
     choose,
@@ -54,7 +54,7 @@ class AdmissionSimulation:
         if self.active:
             self.active.pop(0)
         limits = Limits(QUOTAS, self.window)
-        chosen = choose(self._lines(), limits, Floor(self.now, len(self.active))).start
+        chosen = choose(self._lines(), limits, GlobalUsage(self.now, len(self.active))).start
         callers = {job.job_id: caller for caller, _, job in self.pending}
         for job_id in chosen:
             self.active.append((callers[job_id], job_id))
@@ -93,7 +93,7 @@ def test_neither_quota_nor_window_is_exceeded_and_no_place_stays_free(
         )
         for at, (tier, used, priorities) in enumerate(lines)
     ]
-    started = choose(made, Limits(QUOTAS, window), Floor(START, active)).start
+    started = choose(made, Limits(QUOTAS, window), GlobalUsage(START, active)).start
     by_caller = Counter(job_id.partition("-")[0] for job_id in started)
     rooms = 0
     for line in made:

@@ -9,7 +9,7 @@ import pytest
 from indexmill.contracts.errors import CallerError
 from indexmill.orchestrator.admission.choose import (
     Candidate,
-    Floor,
+    GlobalUsage,
     Line,
     Pace,
     Usage,
@@ -21,7 +21,7 @@ from indexmill.orchestrator.admission.forecast import check_room, eligible_at, e
 from indexmill.orchestrator.admission.quotas import Limits, Quota
 
 NOW = datetime(2026, 3, 1, 22, 30, tzinfo=UTC)
-FLOOR = Floor(NOW)
+OVERALL = GlobalUsage(NOW)
 PACE = Pace(duration_s=2.0, abreast=4.0)
 FULL = Quota(max_active=2, max_per_hour=60, burst=10, chunks_per_day=100)
 LIMITS = Limits({"pro": FULL})
@@ -63,7 +63,7 @@ def test_a_better_standing_goes_first_then_the_fewest_at_work_then_the_longest_w
         line("free", "free"),
         line("early", waited_s=2),
     ]
-    assert choose(lines, limits, FLOOR).start == ["early-job", "late-job", "busy-job", "free-job"]
+    assert choose(lines, limits, OVERALL).start == ["early-job", "late-job", "busy-job", "free-job"]
 
 
 def test_who_was_neglected_for_a_minute_goes_before_all() -> None:
@@ -72,7 +72,7 @@ def test_who_was_neglected_for_a_minute_goes_before_all() -> None:
         line("zoe", "free", waited_s=60),
         line("bob", "free", waited_s=90, newest_s=9),
     ]
-    choice = choose(lines, Limits(window=1), FLOOR)
+    choice = choose(lines, Limits(window=1), OVERALL)
     assert choice.start == ["zoe-job"]
     assert sorted(choice.held) == ["ann-job", "bob-job"]
 
@@ -96,8 +96,8 @@ def test_who_was_neglected_for_a_minute_goes_before_all() -> None:
     ],
 )
 def test_the_reason_is_the_one_that_lasts_longest(usage: Usage, reason: str, until: timedelta | None) -> None:
-    assert hold(usage, FULL, FLOOR) == (reason, NOW + until if until else None)
-    assert hold(usage, FULL, Floor(NOW, paused=True)) == ("paused", None)
+    assert hold(usage, FULL, OVERALL) == (reason, NOW + until if until else None)
+    assert hold(usage, FULL, GlobalUsage(NOW, paused=True)) == ("paused", None)
 
 
 def seconds(at: datetime | None) -> float:
@@ -108,18 +108,18 @@ def seconds(at: datetime | None) -> float:
 def test_the_start_is_estimated_by_turn_quota_and_clock() -> None:
     limits = Limits({"pro": Quota(max_active=4)}, window=40)
     busy = Usage("a", "pro", active=4)
-    assert seconds(eligible_at(1, busy, limits, Floor(NOW, 4, 1), PACE)) == 0.5
-    assert seconds(eligible_at(10, busy, limits, Floor(NOW, 4, 1), PACE)) == 5.0
+    assert seconds(eligible_at(1, busy, limits, GlobalUsage(NOW, 4, 1), PACE)) == 0.5
+    assert seconds(eligible_at(10, busy, limits, GlobalUsage(NOW, 4, 1), PACE)) == 5.0
     # Twenty callers share forty slots, and the jobs that the others have in flight slow these two down.
-    assert 10.0 < seconds(eligible_at(10, busy, limits, Floor(NOW, 40, 20), PACE)) < 20.0
+    assert 10.0 < seconds(eligible_at(10, busy, limits, GlobalUsage(NOW, 40, 20), PACE)) < 20.0
     spent = Usage("a", "pro", in_hour=60, hour_since=NOW - timedelta(minutes=50))
-    assert seconds(eligible_at(1, spent, LIMITS, FLOOR, PACE)) == 600
-    assert seconds(eligible_at(4, spent, LIMITS, FLOOR, PACE)) == 600 + 3 * 60
-    assert eligible_at(1, busy, limits, Floor(NOW, paused=True), PACE) is None
+    assert seconds(eligible_at(1, spent, LIMITS, OVERALL, PACE)) == 600
+    assert seconds(eligible_at(4, spent, LIMITS, OVERALL, PACE)) == 600 + 3 * 60
+    assert eligible_at(1, busy, limits, GlobalUsage(NOW, paused=True), PACE) is None
 
 
 def promised(ahead: int, usage: Usage, limits: Limits, pace: Pace = PACE) -> float:
-    return seconds(expected_by(ahead, usage, limits, FLOOR, pace))
+    return seconds(expected_by(ahead, usage, limits, OVERALL, pace))
 
 
 def test_a_promise_leaves_room() -> None:
@@ -146,7 +146,7 @@ def test_who_finds_a_free_place_waits_for_nobody_and_the_next_for_a_whole_round(
 def test_what_others_have_at_work_makes_a_job_longer() -> None:
     new = Usage("a", "pro")
     alone, among = (
-        seconds(expected_by(0, new, Limits(), Floor(NOW, active, 2), PACE)) for active in (4, 200)
+        seconds(expected_by(0, new, Limits(), GlobalUsage(NOW, active, 2), PACE)) for active in (4, 200)
     )
     assert alone < among < 3 * alone
 
@@ -161,7 +161,7 @@ def test_the_time_of_a_lonely_job_promises_less_for_many() -> None:
 def test_a_refusal_says_when_there_may_be_room() -> None:
     limits = Limits({"pro": Quota(max_active=4)}, max_pending=100)
     busy = Usage("a", "pro", active=4)
-    check_room(90, 10, busy, limits, FLOOR, PACE)
+    check_room(90, 10, busy, limits, OVERALL, PACE)
     with pytest.raises(CallerError) as caught:
-        check_room(91, 10, busy, limits, FLOOR, PACE)
+        check_room(91, 10, busy, limits, OVERALL, PACE)
     assert (caught.value.code, caught.value.retry_after) == ("quota_exceeded", 5)

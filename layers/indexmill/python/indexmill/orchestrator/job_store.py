@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 from indexmill.contracts.http_history import JobHistory
 from indexmill.contracts.job import Job, JobError, JobStatus
 from indexmill.contracts.messages import Retrying, Target
-from indexmill.orchestrator.admission.choose import Floor, Line, Pace, Usage
+from indexmill.orchestrator.admission.choose import GlobalUsage, Line, Pace, Usage
 from indexmill.orchestrator.admission.quotas import Limits
 from indexmill.orchestrator.ports import (
     BatchLine,
@@ -103,15 +103,17 @@ class JobsTx(Protocol):
 
     # Admission
 
-    def usage(self, caller_id: str, tier: str) -> tuple[Usage, Floor, int]:
-        """Return the caller's usage, everybody's, and how many jobs of the caller are pending."""
+    def usage(self, caller_id: str, tier: str) -> tuple[Usage, GlobalUsage, int]:
+        """Return the caller's usage, that of all callers, and how many jobs of the caller are pending."""
         ...
 
     def pace(self) -> Pace:
         """Return how fast jobs went lately; may be a second old."""
         ...
 
-    def queues_to_admit(self, callers: Sequence[str], done: Sequence[str]) -> tuple[list[Line], Floor] | None:
+    def queues_to_admit(
+        self, callers: Sequence[str], done: Sequence[str]
+    ) -> tuple[list[Line], GlobalUsage] | None:
         """Lock the callers, and others that wait for capacity, and return their queues; None without any.
 
         `done` are jobs that were done in this transaction, whose chunks count against daily quotas.

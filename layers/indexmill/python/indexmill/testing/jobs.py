@@ -19,7 +19,7 @@ from indexmill.orchestrator.adapters.postgres import rows
 from indexmill.orchestrator.admission.choose import (
     SECONDS_PER_POINT,
     Candidate,
-    Floor,
+    GlobalUsage,
     Line,
     Pace,
     Usage,
@@ -130,24 +130,26 @@ class InMemoryJobs:
 
     # Admission
 
-    def usage(self, caller_id: str, tier: str) -> tuple[Usage, Floor, int]:
+    def usage(self, caller_id: str, tier: str) -> tuple[Usage, GlobalUsage, int]:
         active = [row["caller_id"] for row in self.jobs.values() if row["status"] in BY_NAME]
         pending = [r for r in self.jobs.values() if (r["caller_id"], r["status"]) == (caller_id, "pending")]
         paused = not self.pauses.keys().isdisjoint(("*", FIRST))
-        everybody = Floor(self.clock.now(), len(active), len(set(active)), paused)
-        return Usage(caller_id, tier, active=active.count(caller_id)), everybody, len(pending)
+        overall = GlobalUsage(self.clock.now(), len(active), len(set(active)), paused)
+        return Usage(caller_id, tier, active=active.count(caller_id)), overall, len(pending)
 
     def pace(self) -> Pace:
         return Pace()
 
-    def queues_to_admit(self, callers: Sequence[str], done: Sequence[str]) -> tuple[list[Line], Floor] | None:
+    def queues_to_admit(
+        self, callers: Sequence[str], done: Sequence[str]
+    ) -> tuple[list[Line], GlobalUsage] | None:
         queues = []
         for caller_id in self.waiting_callers():
             own = self._queue(caller_id)
-            usage, everybody, _ = self.usage(caller_id, own[-1]["tier"])
+            usage, overall, _ = self.usage(caller_id, own[-1]["tier"])
             jobs = [Candidate(row["id"], row["priority"], row["created_at"]) for row in own]
             queues.append(Line(usage, jobs))
-        return (queues, everybody) if queues else None
+        return (queues, overall) if queues else None
 
     def start_jobs(self, job_ids: Sequence[str]) -> list[OutboxRow]:
         started = []

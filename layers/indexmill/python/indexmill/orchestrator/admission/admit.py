@@ -23,8 +23,8 @@ def admit(tx: JobsTx, callers: Sequence[str], done: Sequence[str] = ()) -> list[
     found = tx.queues_to_admit(callers, done)
     if found is None:
         return []
-    queues, everybody = found
-    choice = choose(queues, tx.limits, everybody)
+    queues, overall = found
+    choice = choose(queues, tx.limits, overall)
     if choice.held:
         tx.mark_waiting_for_capacity(choice.held)
     usages = [queue.usage for queue in queues]

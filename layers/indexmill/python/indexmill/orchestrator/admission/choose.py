@@ -68,15 +68,15 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Floor:
-    """What all callers together have at work."""
+class GlobalUsage:
+    """Usage of all callers together."""
 
     now: datetime
     active: int = 0
     callers: int = 0
-    """Callers that have something at work."""
+    """Callers with jobs in flight."""
     paused: bool = False
-    """Whether an operator holds the first stage back."""
+    """Whether an operator paused the first stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,25 +99,25 @@ class Choice:
     """The next job of each caller whose own quota has room."""
 
 
-def choose(lines: Iterable[Line], limits: Limits, floor: Floor) -> Choice:
+def choose(lines: Iterable[Line], limits: Limits, overall: GlobalUsage) -> Choice:
     """Choose the jobs to start now."""
-    if floor.paused:
+    if overall.paused:
         return Choice([], [])
     queue = []
     for line in lines:
         own_room = room(line.usage, limits.of(line.usage.tier))
         jobs = line.jobs[:own_room]
         if jobs:
-            queue.append((_place(line.usage, jobs[0], 0, floor.now), 0, line.usage, jobs))
+            queue.append((_place(line.usage, jobs[0], 0, overall.now), 0, line.usage, jobs))
     # Ids of jobs are unique, so no two places are equal and nothing behind them is compared.
     heapq.heapify(queue)
     start: list[str] = []
-    free = limits.window - floor.active
+    free = limits.window - overall.active
     while queue and len(start) < free:
         _, at, usage, jobs = heapq.heappop(queue)
         start.append(jobs[at].job_id)
         if at + 1 < len(jobs):
-            place = _place(usage, jobs[at + 1], at + 1, floor.now)
+            place = _place(usage, jobs[at + 1], at + 1, overall.now)
             heapq.heappush(queue, (place, at + 1, usage, jobs))
     return Choice(start, [jobs[at].job_id for _, at, _, jobs in queue])
 
@@ -146,17 +146,17 @@ def room(usage: Usage, quota: Quota) -> int:
     return max(0, min((most - used for most, used in limited if most is not None), default=MOST))
 
 
-def hold(usage: Usage, quota: Quota, floor: Floor) -> tuple[Reason, datetime | None]:
+def hold(usage: Usage, quota: Quota, overall: GlobalUsage) -> tuple[Reason, datetime | None]:
     """Return what the caller's pending jobs wait for, and until when if the clock alone decides it."""
-    if floor.paused:
+    if overall.paused:
         return "paused", None
     if quota.chunks_per_day is not None and usage.chunks_today >= quota.chunks_per_day:
-        midnight = floor.now.replace(hour=0, minute=0, second=0, microsecond=0)
+        midnight = overall.now.replace(hour=0, minute=0, second=0, microsecond=0)
         return "quota_chunks", midnight + timedelta(days=1)
     if quota.max_per_hour is not None and usage.in_hour >= quota.max_per_hour:
-        return "quota_hourly", (usage.hour_since or floor.now) + _HOUR
+        return "quota_hourly", (usage.hour_since or overall.now) + _HOUR
     if quota.burst is not None and usage.in_minute >= quota.burst:
-        return "quota_hourly", (usage.minute_since or floor.now) + _MINUTE
+        return "quota_hourly", (usage.minute_since or overall.now) + _MINUTE
     if quota.max_active is not None and usage.active >= quota.max_active:
         return "quota_active", None
     return "capacity", None

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from indexmill.contracts.errors import CallerError, ErrorCode
-from indexmill.orchestrator.admission.choose import Floor, Pace, Usage, hold
+from indexmill.orchestrator.admission.choose import GlobalUsage, Pace, Usage, hold
 from indexmill.orchestrator.admission.quotas import Limits, Quota
 from indexmill.orchestrator.ports import NewJob
 
@@ -26,15 +26,17 @@ _UNKNOWN_S: Final = 15.0
 _LONGEST_RETRY_S: Final = 3600.0
 
 
-def check_room(pending: int, count: int, usage: Usage, limits: Limits, floor: Floor, pace: Pace) -> None:
+def check_room(
+    pending: int, count: int, usage: Usage, limits: Limits, overall: GlobalUsage, pace: Pace
+) -> None:
     """Refuse `count` jobs more of a caller that has `pending` ones, when they are too many.
 
     Raises CallerError(quota_exceeded).
     """
     if pending + count <= limits.max_pending:
         return
-    at = eligible_at(count, usage, limits, floor, pace) or floor.now
-    wait_s = min(max((at - floor.now).total_seconds(), 1.0), _LONGEST_RETRY_S)
+    at = eligible_at(count, usage, limits, overall, pace) or overall.now
+    wait_s = min(max((at - overall.now).total_seconds(), 1.0), _LONGEST_RETRY_S)
     raise CallerError(
         ErrorCode.QUOTA_EXCEEDED,
         f"{pending} of your jobs are pending, these are {count} more; at most {limits.max_pending} may be.",
@@ -43,18 +45,20 @@ def check_room(pending: int, count: int, usage: Usage, limits: Limits, floor: Fl
 
 
 def expectations(
-    pending: int, jobs: Sequence[NewJob], usage: Usage, limits: Limits, floor: Floor, pace: Pace
+    pending: int, jobs: Sequence[NewJob], usage: Usage, limits: Limits, overall: GlobalUsage, pace: Pace
 ) -> dict[str, datetime | None]:
     """Promise for each of `jobs`, which are submitted together, by its id, when it will have ended.
 
     There is no promise for jobs that wait for others or for an operator. Raises CallerError(quota_exceeded)
     when the caller's `pending` ones leave no room.
     """
-    check_room(pending, len(jobs), usage, limits, floor, pace)
-    if jobs[0].depends_on or floor.paused:
+    check_room(pending, len(jobs), usage, limits, overall, pace)
+    if jobs[0].depends_on or overall.paused:
         return {job.job_id: None for job in jobs}
     turns = sorted(jobs, key=lambda job: (-job.priority, job.job_id))
-    return {job.job_id: expected_by(pending + at, usage, limits, floor, pace) for at, job in enumerate(turns)}
+    return {
+        job.job_id: expected_by(pending + at, usage, limits, overall, pace) for at, job in enumerate(turns)
+    }
 
 
 def last_of(promises: Iterable[datetime | None]) -> datetime | None:
@@ -62,30 +66,32 @@ def last_of(promises: Iterable[datetime | None]) -> datetime | None:
     return max((at for at in promises if at is not None), default=None)
 
 
-def eligible_at(position: int, usage: Usage, limits: Limits, floor: Floor, pace: Pace) -> datetime | None:
+def eligible_at(
+    position: int, usage: Usage, limits: Limits, overall: GlobalUsage, pace: Pace
+) -> datetime | None:
     """Estimate when the caller's pending job at `position` (1 is next) starts; None when a person decides."""
     quota = limits.of(usage.tier)
-    reason, until = hold(usage, quota, floor)
+    reason, until = hold(usage, quota, overall)
     if reason == "paused":
         return None
     # A clock that opens the gate lets the first one through at once; else somebody has to end first.
     turns = position if until is None else position - 1
-    seconds = max(turns / _rate(usage, limits, floor, pace), _quota_s(position, usage, quota))
-    return max(floor.now, until or floor.now) + timedelta(seconds=seconds)
+    seconds = max(turns / _rate(usage, limits, overall, pace), _quota_s(position, usage, quota))
+    return max(overall.now, until or overall.now) + timedelta(seconds=seconds)
 
 
-def expected_by(ahead: int, usage: Usage, limits: Limits, floor: Floor, pace: Pace) -> datetime:
+def expected_by(ahead: int, usage: Usage, limits: Limits, overall: GlobalUsage, pace: Pace) -> datetime:
     """Promise when a job submitted now behind `ahead` pending ones of its caller will have ended.
 
     What was submitted together goes in rounds, since it started together: a job that finds a free place waits
     for nobody, the next one for a whole round.
     """
     quota = limits.of(usage.tier)
-    _, until = hold(usage, quota, floor)
-    before, places = usage.active + ahead, _places(usage, limits, floor)
-    took_s = _took_s(min(before + 1, places) + _of_others(usage, floor), pace)
+    _, until = hold(usage, quota, overall)
+    before, places = usage.active + ahead, _places(usage, limits, overall)
+    took_s = _took_s(min(before + 1, places) + _of_others(usage, overall), pace)
     seconds = max(before // places * took_s, _quota_s(ahead + 1, usage, quota)) + took_s
-    return max(floor.now, until or floor.now) + timedelta(seconds=_SAFETY * seconds + _ACCEPTING_S)
+    return max(overall.now, until or overall.now) + timedelta(seconds=_SAFETY * seconds + _ACCEPTING_S)
 
 
 def _quota_s(position: int, usage: Usage, quota: Quota) -> float:
@@ -99,20 +105,20 @@ def _beyond(position: int, limit: int | None, used: int) -> float:
     return 0.0 if limit is None else max(0, position - max(1, limit - used)) / limit
 
 
-def _rate(usage: Usage, limits: Limits, floor: Floor, pace: Pace) -> float:
+def _rate(usage: Usage, limits: Limits, overall: GlobalUsage, pace: Pace) -> float:
     """Return jobs of the caller per second while it has as many at work as it may."""
-    places = _places(usage, limits, floor)
-    return places / _took_s(places + _of_others(usage, floor), pace)
+    places = _places(usage, limits, overall)
+    return places / _took_s(places + _of_others(usage, overall), pace)
 
 
-def _places(usage: Usage, limits: Limits, floor: Floor) -> int:
+def _places(usage: Usage, limits: Limits, overall: GlobalUsage) -> int:
     """Return how many jobs of the caller are counted on to be at work together."""
-    callers = max(1, floor.callers + (usage.active == 0))
+    callers = max(1, overall.callers + (usage.active == 0))
     return min(limits.of(usage.tier).max_active or _ABREAST, _ABREAST, max(1, limits.window // callers))
 
 
-def _of_others(usage: Usage, floor: Floor) -> int:
-    return max(0, floor.active - usage.active)
+def _of_others(usage: Usage, overall: GlobalUsage) -> int:
+    return max(0, overall.active - usage.active)
 
 
 def _took_s(abreast: int, pace: Pace) -> float:

@@ -107,11 +107,11 @@ def with_waiting(tx: JobsTx, caller_id: str, jobs: Sequence[Job]) -> list[Job]:
     positions = tx.positions(caller_id, ids)
     if positions:
         *_, (_, tier) = positions.values()
-        usage, everybody, _ = tx.usage(caller_id, tier)
+        usage, overall, _ = tx.usage(caller_id, tier)
         pace = tx.pace()
-        reason, _ = hold(usage, tx.limits.of(tier), everybody)
+        reason, _ = hold(usage, tx.limits.of(tier), overall)
         for job_id, (position, _) in positions.items():
-            at = eligible_at(position, usage, tx.limits, everybody, pace)
+            at = eligible_at(position, usage, tx.limits, overall, pace)
             waits[job_id] = Waiting(reason=reason, position=position, next_eligible_at=at)
     if blocked := [job_id for job_id in ids if job_id not in waits]:
         by = tx.blockers(blocked)

@@ -138,8 +138,8 @@ def accept_jobs(tx: JobsTx, jobs: Sequence[NewJob]) -> list[Accepted]:
     CallerError: quota_exceeded for too many pending jobs, validation_error for a wrong dependency.
     """
     caller_id, depends_on = jobs[0].target.caller_id, jobs[0].depends_on
-    usage, everybody, pending = tx.usage(caller_id, jobs[0].tier)
-    expected = expectations(pending, jobs, usage, tx.limits, everybody, tx.pace())
+    usage, overall, pending = tx.usage(caller_id, jobs[0].tier)
+    expected = expectations(pending, jobs, usage, tx.limits, overall, tx.pace())
     accepted, inserted = _insert(tx, jobs, expected)
     if depends_on:
         wait_for(tx, caller_id, inserted, depends_on)

@@ -14,7 +14,7 @@ from psycopg.rows import dict_row
 from indexmill.contracts.http_history import JobHistory
 from indexmill.contracts.job import Job, JobStatus
 from indexmill.orchestrator.adapters.postgres import rows
-from indexmill.orchestrator.admission.choose import REMEMBERED, Floor, Pace, Usage
+from indexmill.orchestrator.admission.choose import REMEMBERED, GlobalUsage, Pace, Usage
 from indexmill.orchestrator.admission.forecast import LAST
 from indexmill.orchestrator.admission.quotas import Limits, Quota
 from indexmill.orchestrator.ports import (
@@ -110,8 +110,8 @@ class PostgresReads:
         row = self._one("state", job_id=job_id)
         return rows.as_state(row) if row else None
 
-    def usage(self, caller_id: str, tier: str) -> tuple[Usage, Floor, int]:
-        """Return the caller's usage, everybody's, and the caller's pending jobs; counts end at the limits."""
+    def usage(self, caller_id: str, tier: str) -> tuple[Usage, GlobalUsage, int]:
+        """Return the usage of the caller and of all callers, and its pending jobs; counts end at the limits."""
         quota = self._limits.of(tier)
         row = self._one(
             "usage",

@@ -9,7 +9,7 @@ from typing import Any
 from indexmill.contracts.http_history import HistoryEntry, JobHistory
 from indexmill.contracts.job import Job, JobError, JobStatus
 from indexmill.contracts.messages import Stored, Target, chunk_task_from, write
-from indexmill.orchestrator.admission.choose import Floor, Usage
+from indexmill.orchestrator.admission.choose import GlobalUsage, Usage
 from indexmill.orchestrator.pipeline import progress, user_message
 from indexmill.orchestrator.ports import JobEvent, JobState, LockedJob, Original, OutboxRow
 from indexmill.orchestrator.retryable import retryable
@@ -115,12 +115,12 @@ def as_history(job_id: str, rows: list[dict[str, Any]]) -> JobHistory | None:
     )
 
 
-def as_usage(row: Row) -> tuple[Usage, Floor]:
-    """Return the caller's usage and everybody's."""
+def as_usage(row: Row) -> tuple[Usage, GlobalUsage]:
+    """Return the caller's usage and that of all callers."""
     columns = ("caller_id", "tier", "active", "in_hour", "in_minute", "hour_since", "minute_since", "newest")
     return (
         Usage(**{name: row[name] for name in columns}, chunks_today=row["chunks_today"]),
-        Floor(row["now"].astimezone(UTC), row["all_active"], row["all_callers"], row["paused"]),
+        GlobalUsage(row["now"].astimezone(UTC), row["all_active"], row["all_callers"], row["paused"]),
     )
 
 

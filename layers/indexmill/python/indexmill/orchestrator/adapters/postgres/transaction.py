@@ -19,7 +19,7 @@ from indexmill.contracts.job import JobError, JobStatus
 from indexmill.contracts.messages import Retrying, Target
 from indexmill.orchestrator.adapters.postgres import rows
 from indexmill.orchestrator.adapters.postgres.reads import SQL, PostgresReads, remembered
-from indexmill.orchestrator.admission.choose import MOST, Candidate, Floor, Line
+from indexmill.orchestrator.admission.choose import MOST, Candidate, GlobalUsage, Line
 from indexmill.orchestrator.admission.quotas import MULTIPLIERS
 from indexmill.orchestrator.pipeline import FIRST
 from indexmill.orchestrator.ports import (
@@ -124,7 +124,9 @@ class PostgresTx(PostgresReads):
 
     # Admission
 
-    def queues_to_admit(self, callers: Sequence[str], done: Sequence[str]) -> tuple[list[Line], Floor] | None:
+    def queues_to_admit(
+        self, callers: Sequence[str], done: Sequence[str]
+    ) -> tuple[list[Line], GlobalUsage] | None:
         """Lock the callers, and others that wait for capacity, and return their queues."""
         quotas = {tier: self._limits.of(tier) for tier in MULTIPLIERS}
         found = self._all(
@@ -140,8 +142,8 @@ class PostgresTx(PostgresReads):
         )
         if not found:
             return None
-        _, everybody = rows.as_usage(found[0])
-        return [_queue(row) for row in found], everybody
+        _, overall = rows.as_usage(found[0])
+        return [_queue(row) for row in found], overall
 
     def start_jobs(self, job_ids: Sequence[str]) -> list[OutboxRow]:
         """Admit the pending jobs; one that another transaction has locked is left out."""
