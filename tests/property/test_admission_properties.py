@@ -13,9 +13,9 @@ from indexmill.orchestrator.admission.choose import (
     MOST,
     NEGLECTED,
     SECONDS_PER_POINT,
+    CallerQueue,
     Candidate,
     GlobalUsage,
-    Line,
     Usage,
     choose,
     standing,
@@ -62,14 +62,14 @@ class AdmissionSimulation:
         self.pending = [each for each in self.pending if each[2].job_id not in chosen]
         return chosen
 
-    def _lines(self) -> list[Line]:
+    def _lines(self) -> list[CallerQueue]:
         found = []
         for caller in {caller for caller, _, _ in self.pending}:
             own = [(tier, job) for name, tier, job in self.pending if name == caller]
             hour = [at for at in self.starts.get(caller, []) if at > self.now - timedelta(hours=1)]
             at_work = sum(name == caller for name, _ in self.active)
             usage = Usage(caller, own[0][0], at_work, len(hour), newest=max(hour, default=None))
-            found.append(Line(usage, sorted((job for _, job in own), key=turn)))
+            found.append(CallerQueue(usage, sorted((job for _, job in own), key=turn)))
         return found
 
 
@@ -79,31 +79,31 @@ def turn(job: Candidate) -> tuple[float, str]:
 
 
 @given(
-    lines=st.lists(st.tuples(TIERS, st.integers(0, 25), st.lists(PRIORITIES, max_size=30)), max_size=8),
+    queues=st.lists(st.tuples(TIERS, st.integers(0, 25), st.lists(PRIORITIES, max_size=30)), max_size=8),
     window=st.integers(1, 60),
     active=st.integers(0, 60),
 )
 def test_neither_quota_nor_window_is_exceeded_and_no_place_stays_free(
-    lines: list[tuple[str, int, list[int]]], window: int, active: int
+    queues: list[tuple[str, int, list[int]]], window: int, active: int
 ) -> None:
     made = [
-        Line(
+        CallerQueue(
             Usage(f"c{at}", tier, used),
             [Candidate(f"{at}-{n:03}", priority, START) for n, priority in enumerate(priorities)],
         )
-        for at, (tier, used, priorities) in enumerate(lines)
+        for at, (tier, used, priorities) in enumerate(queues)
     ]
     started = choose(made, Limits(QUOTAS, window), GlobalUsage(START, active)).start
     by_caller = Counter(job_id.partition("-")[0] for job_id in started)
     rooms = 0
-    for line in made:
-        most = QUOTAS[line.usage.tier].max_active or MOST
-        room = min(max(0, most - line.usage.active), len(line.jobs))
+    for queue in made:
+        most = QUOTAS[queue.usage.tier].max_active or MOST
+        room = min(max(0, most - queue.usage.active), len(queue.jobs))
         rooms += room
-        started_here = by_caller[line.usage.caller_id]
+        started_here = by_caller[queue.usage.caller_id]
         assert started_here <= room
-        own = [each for each in started if each.startswith(f"{line.usage.caller_id}-")]
-        assert own == [job.job_id for job in line.jobs[:started_here]]
+        own = [each for each in started if each.startswith(f"{queue.usage.caller_id}-")]
+        assert own == [job.job_id for job in queue.jobs[:started_here]]
     assert len(started) == min(rooms, max(0, window - active))
 
 

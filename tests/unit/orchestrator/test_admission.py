@@ -8,9 +8,9 @@ import pytest
 
 from indexmill.contracts.errors import CallerError
 from indexmill.orchestrator.admission.choose import (
+    CallerQueue,
     Candidate,
     GlobalUsage,
-    Line,
     Pace,
     Usage,
     choose,
@@ -27,12 +27,12 @@ FULL = Quota(max_active=2, max_per_hour=60, burst=10, chunks_per_day=100)
 LIMITS = Limits({"pro": FULL})
 
 
-def line(
+def queue(
     caller: str, tier: str = "pro", active: int = 0, waited_s: int = 0, newest_s: int | None = None
-) -> Line:
+) -> CallerQueue:
     newest = NOW - timedelta(seconds=newest_s) if newest_s is not None else None
     usage = Usage(caller, tier, active, newest=newest)
-    return Line(usage, [Candidate(f"{caller}-job", 50, NOW - timedelta(seconds=waited_s))])
+    return CallerQueue(usage, [Candidate(f"{caller}-job", 50, NOW - timedelta(seconds=waited_s))])
 
 
 @pytest.mark.parametrize(
@@ -57,22 +57,22 @@ def test_the_standing_is_tier_use_and_waiting(
 
 def test_a_better_standing_goes_first_then_the_fewest_at_work_then_the_longest_wait() -> None:
     limits = Limits(window=4)
-    lines = [
-        line("busy", active=1),
-        line("late", waited_s=1),
-        line("free", "free"),
-        line("early", waited_s=2),
+    queues = [
+        queue("busy", active=1),
+        queue("late", waited_s=1),
+        queue("free", "free"),
+        queue("early", waited_s=2),
     ]
-    assert choose(lines, limits, OVERALL).start == ["early-job", "late-job", "busy-job", "free-job"]
+    assert choose(queues, limits, OVERALL).start == ["early-job", "late-job", "busy-job", "free-job"]
 
 
 def test_who_was_neglected_for_a_minute_goes_before_all() -> None:
-    lines = [
-        line("ann", "enterprise"),
-        line("zoe", "free", waited_s=60),
-        line("bob", "free", waited_s=90, newest_s=9),
+    queues = [
+        queue("ann", "enterprise"),
+        queue("zoe", "free", waited_s=60),
+        queue("bob", "free", waited_s=90, newest_s=9),
     ]
-    choice = choose(lines, Limits(window=1), OVERALL)
+    choice = choose(queues, Limits(window=1), OVERALL)
     assert choice.start == ["zoe-job"]
     assert sorted(choice.held) == ["ann-job", "bob-job"]
 

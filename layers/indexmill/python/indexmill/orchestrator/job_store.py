@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 from indexmill.contracts.http_history import JobHistory
 from indexmill.contracts.job import Job, JobError, JobStatus
 from indexmill.contracts.messages import Retrying, Target
-from indexmill.orchestrator.admission.choose import GlobalUsage, Line, Pace, Usage
+from indexmill.orchestrator.admission.choose import CallerQueue, GlobalUsage, Pace, Usage
 from indexmill.orchestrator.admission.quotas import Limits
 from indexmill.orchestrator.ports import (
     BatchLine,
@@ -113,7 +113,7 @@ class JobsTx(Protocol):
 
     def queues_to_admit(
         self, callers: Sequence[str], done: Sequence[str]
-    ) -> tuple[list[Line], GlobalUsage] | None:
+    ) -> tuple[list[CallerQueue], GlobalUsage] | None:
         """Lock the callers, and others that wait for capacity, and return their queues; None without any.
 
         `done` are jobs that were done in this transaction, whose chunks count against daily quotas.

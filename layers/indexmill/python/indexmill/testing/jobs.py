@@ -18,9 +18,9 @@ from indexmill.contracts.messages import Retrying, Target
 from indexmill.orchestrator.adapters.postgres import rows
 from indexmill.orchestrator.admission.choose import (
     SECONDS_PER_POINT,
+    CallerQueue,
     Candidate,
     GlobalUsage,
-    Line,
     Pace,
     Usage,
 )
@@ -142,13 +142,13 @@ class InMemoryJobs:
 
     def queues_to_admit(
         self, callers: Sequence[str], done: Sequence[str]
-    ) -> tuple[list[Line], GlobalUsage] | None:
+    ) -> tuple[list[CallerQueue], GlobalUsage] | None:
         queues = []
         for caller_id in self.waiting_callers():
             own = self._queue(caller_id)
             usage, overall, _ = self.usage(caller_id, own[-1]["tier"])
             jobs = [Candidate(row["id"], row["priority"], row["created_at"]) for row in own]
-            queues.append(Line(usage, jobs))
+            queues.append(CallerQueue(usage, jobs))
         return (queues, overall) if queues else None
 
     def start_jobs(self, job_ids: Sequence[str]) -> list[OutboxRow]:

@@ -60,8 +60,8 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A caller's pending jobs in their turn; the first ones at least."""
+class CallerQueue:
+    """A caller's pending jobs in the order in which they start; at least the first ones."""
 
     usage: Usage
     jobs: Sequence[Candidate]
@@ -99,27 +99,27 @@ class Choice:
     """The next job of each caller whose own quota has room."""
 
 
-def choose(lines: Iterable[Line], limits: Limits, overall: GlobalUsage) -> Choice:
+def choose(queues: Iterable[CallerQueue], limits: Limits, overall: GlobalUsage) -> Choice:
     """Choose the jobs to start now."""
     if overall.paused:
         return Choice([], [])
-    queue = []
-    for line in lines:
-        own_room = room(line.usage, limits.of(line.usage.tier))
-        jobs = line.jobs[:own_room]
+    heads = []
+    for each in queues:
+        slots = room(each.usage, limits.of(each.usage.tier))
+        jobs = each.jobs[:slots]
         if jobs:
-            queue.append((_place(line.usage, jobs[0], 0, overall.now), 0, line.usage, jobs))
-    # Ids of jobs are unique, so no two places are equal and nothing behind them is compared.
-    heapq.heapify(queue)
+            heads.append((_place(each.usage, jobs[0], 0, overall.now), 0, each.usage, jobs))
+    # Ids of jobs are unique, so no two keys are equal and the values behind them are not compared.
+    heapq.heapify(heads)
     start: list[str] = []
     free = limits.window - overall.active
-    while queue and len(start) < free:
-        _, at, usage, jobs = heapq.heappop(queue)
+    while heads and len(start) < free:
+        _, at, usage, jobs = heapq.heappop(heads)
         start.append(jobs[at].job_id)
         if at + 1 < len(jobs):
             place = _place(usage, jobs[at + 1], at + 1, overall.now)
-            heapq.heappush(queue, (place, at + 1, usage, jobs))
-    return Choice(start, [jobs[at].job_id for _, at, _, jobs in queue])
+            heapq.heappush(heads, (place, at + 1, usage, jobs))
+    return Choice(start, [jobs[at].job_id for _, at, _, jobs in heads])
 
 
 def standing(priority: int, tier: str, in_hour: int, waited: timedelta) -> int:

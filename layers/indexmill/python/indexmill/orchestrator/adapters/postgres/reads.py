@@ -111,7 +111,7 @@ class PostgresReads:
         return rows.as_state(row) if row else None
 
     def usage(self, caller_id: str, tier: str) -> tuple[Usage, GlobalUsage, int]:
-        """Return the usage of the caller and of all callers, and its pending jobs; counts end at the limits."""
+        """Return the usage of the caller and of all callers, and its pending jobs; counted to the limits."""
         quota = self._limits.of(tier)
         row = self._one(
             "usage",

@@ -19,7 +19,7 @@ from indexmill.contracts.job import JobError, JobStatus
 from indexmill.contracts.messages import Retrying, Target
 from indexmill.orchestrator.adapters.postgres import rows
 from indexmill.orchestrator.adapters.postgres.reads import SQL, PostgresReads, remembered
-from indexmill.orchestrator.admission.choose import MOST, Candidate, GlobalUsage, Line
+from indexmill.orchestrator.admission.choose import MOST, CallerQueue, Candidate, GlobalUsage
 from indexmill.orchestrator.admission.quotas import MULTIPLIERS
 from indexmill.orchestrator.pipeline import FIRST
 from indexmill.orchestrator.ports import (
@@ -126,7 +126,7 @@ class PostgresTx(PostgresReads):
 
     def queues_to_admit(
         self, callers: Sequence[str], done: Sequence[str]
-    ) -> tuple[list[Line], GlobalUsage] | None:
+    ) -> tuple[list[CallerQueue], GlobalUsage] | None:
         """Lock the callers, and others that wait for capacity, and return their queues."""
         quotas = {tier: self._limits.of(tier) for tier in MULTIPLIERS}
         found = self._all(
@@ -273,10 +273,10 @@ class PostgresTx(PostgresReads):
         return {row["id"]: JobStatus(row["status"]) for row in self._all(name, **values)}
 
 
-def _queue(row: rows.Row) -> Line:
+def _queue(row: rows.Row) -> CallerQueue:
     usage, _ = rows.as_usage(row)
     columns: Iterable[Sequence[Any]] = (row[name] or () for name in ("ids", "priorities", "since"))
-    return Line(usage, [Candidate(*each) for each in zip(*columns, strict=True)])
+    return CallerQueue(usage, [Candidate(*each) for each in zip(*columns, strict=True)])
 
 
 def _message(row: OutboxRow) -> dict[str, Any]:
