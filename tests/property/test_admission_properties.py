@@ -18,7 +18,7 @@ from indexmill.orchestrator.admission.choose import (
     GlobalUsage,
     Usage,
     choose,
-    standing,
+    effective_priority,
 )
 from indexmill.orchestrator.admission.quotas import MULTIPLIERS, Limits, Quota
 
@@ -146,8 +146,8 @@ def test_a_standing_is_bounded_grows_with_waiting_and_falls_with_use(
     priority: int, tier: str, in_hour: int, seconds: int
 ) -> None:
     waited = timedelta(seconds=seconds)
-    now = standing(priority, tier, in_hour, waited)
+    now = effective_priority(priority, tier, in_hour, waited)
     assert 0 <= now <= 100
-    assert standing(priority, tier, in_hour, waited + timedelta(minutes=1)) >= now
-    assert standing(priority, tier, in_hour + 1, waited) <= now
-    assert standing(min(100, priority + 1), tier, in_hour, waited) >= now
+    assert effective_priority(priority, tier, in_hour, waited + timedelta(minutes=1)) >= now
+    assert effective_priority(priority, tier, in_hour + 1, waited) <= now
+    assert effective_priority(min(100, priority + 1), tier, in_hour, waited) >= now

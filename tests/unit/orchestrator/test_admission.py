@@ -14,8 +14,8 @@ from indexmill.orchestrator.admission.choose import (
     Pace,
     Usage,
     choose,
+    effective_priority,
     hold,
-    standing,
 )
 from indexmill.orchestrator.admission.forecast import check_room, eligible_at, expected_by
 from indexmill.orchestrator.admission.quotas import Limits, Quota
@@ -52,7 +52,7 @@ def queue(
 def test_the_standing_is_tier_use_and_waiting(
     priority: int, tier: str, in_hour: int, minutes: float, expected: int
 ) -> None:
-    assert standing(priority, tier, in_hour, timedelta(minutes=minutes)) == expected
+    assert effective_priority(priority, tier, in_hour, timedelta(minutes=minutes)) == expected
 
 
 def test_a_better_standing_goes_first_then_the_fewest_at_work_then_the_longest_wait() -> None:

@@ -1,8 +1,9 @@
-"""Who may start when. Pure: stores count, this decides.
+"""Order of admission: which pending jobs start now. Pure: the store counts, this decides.
 
-Within a caller jobs start in their turn: a point of priority is worth half a minute of waiting. Among callers
-the head of a line with the highest standing starts first, in steps; within a step that of the caller with the
-fewest jobs at work. A caller of whom nothing started for a minute goes before all others: every line moves.
+Within a caller jobs start in the order of submission, corrected by priority: a point is worth half a minute of
+waiting. Among callers the first job with the highest effective priority starts first, in steps of 20; within a
+step that of the caller with the fewest jobs in flight. A caller of whom nothing started for a minute comes before
+all others, so no caller starves.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ REMEMBERED: Final = 15
 """Started jobs of the last hour beyond which the usage penalty does not grow."""
 NEGLECTED: Final = timedelta(minutes=1)
 SECONDS_PER_POINT: Final = 30
-"""What a point of priority is worth within a caller, in waiting; the column `turn` says the same."""
+"""Seconds of waiting that a point of priority is worth within a caller; the column `turn` uses it too."""
 _STEP: Final = 20
 _TOP: Final = 100
 _MOST_PENALTY: Final = 30
@@ -34,7 +35,7 @@ _MINUTE: Final = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What one caller has at work and had lately."""
+    """Usage of one caller: jobs in flight and started lately."""
 
     caller_id: str
     tier: str
@@ -81,22 +82,22 @@ class GlobalUsage:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast jobs went lately."""
+    """Recent durations of jobs."""
 
     duration_s: float | None = None
     """From start to end; three of four jobs were faster. None when no job was done yet."""
     abreast: float = 1.0
-    """Jobs at work together, on average over the time of each: by them the duration has to be read."""
+    """Jobs that were in flight together, on average over the time of each; `duration_s` depends on it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What starts, and who would if there were room."""
+    """Jobs that start, and those that would with more capacity."""
 
     start: list[str]
     """Job ids in the order in which they start."""
     held: list[str]
-    """The next job of each caller whose own quota has room."""
+    """The next job of each caller that only the capacity keeps waiting."""
 
 
 def choose(queues: Iterable[CallerQueue], limits: Limits, overall: GlobalUsage) -> Choice:
@@ -122,11 +123,11 @@ def choose(queues: Iterable[CallerQueue], limits: Limits, overall: GlobalUsage) 
     return Choice(start, [jobs[at].job_id for _, at, _, jobs in heads])
 
 
-def standing(priority: int, tier: str, in_hour: int, waited: timedelta) -> int:
-    """Return a pending job's effective priority, 0 to 100, at this moment.
+def effective_priority(priority: int, tier: str, in_hour: int, waited: timedelta) -> int:
+    """Return a pending job's effective priority, 0 to 100, now.
 
     The tier multiplies; a job that started in the last hour costs two points, 30 at most; a minute of waiting
-    gives two back, 20 at most.
+    adds two, 20 at most.
     """
     base = priority * MULTIPLIERS.get(tier, 1)
     penalty = min(_MOST_PENALTY, 2 * in_hour)
@@ -163,8 +164,8 @@ def hold(usage: Usage, quota: Quota, overall: GlobalUsage) -> tuple[Reason, date
 
 
 def _place(usage: Usage, job: Candidate, ahead: int, now: datetime) -> tuple[bool, int, int, datetime, str]:
-    """Where a job stands when `ahead` others of its line start now; the least goes first."""
+    """Return the sort key of a job when `ahead` others of its caller start now; the least starts first."""
     waited = now - job.since
     neglected = ahead == 0 and now - max(usage.newest or job.since, job.since) >= NEGLECTED
-    step = min(standing(job.priority, usage.tier, usage.in_hour + ahead, waited), _TOP - 1) // _STEP
+    step = min(effective_priority(job.priority, usage.tier, usage.in_hour + ahead, waited), _TOP - 1) // _STEP
     return not neglected, -step, usage.active + ahead, job.since, job.job_id
