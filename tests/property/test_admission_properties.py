@@ -95,16 +95,16 @@ def test_neither_quota_nor_window_is_exceeded_and_no_place_stays_free(
     ]
     started = choose(made, Limits(QUOTAS, window), GlobalUsage(START, active)).start
     by_caller = Counter(job_id.partition("-")[0] for job_id in started)
-    rooms = 0
+    slots = 0
     for queue in made:
         most = QUOTAS[queue.usage.tier].max_active or MOST
-        room = min(max(0, most - queue.usage.active), len(queue.jobs))
-        rooms += room
+        free = min(max(0, most - queue.usage.active), len(queue.jobs))
+        slots += free
         started_here = by_caller[queue.usage.caller_id]
-        assert started_here <= room
+        assert started_here <= free
         own = [each for each in started if each.startswith(f"{queue.usage.caller_id}-")]
         assert own == [job.job_id for job in queue.jobs[:started_here]]
-    assert len(started) == min(rooms, max(0, window - active))
+    assert len(started) == min(slots, max(0, window - active))
 
 
 @settings(max_examples=25, deadline=None)

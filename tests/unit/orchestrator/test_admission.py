@@ -17,7 +17,7 @@ from indexmill.orchestrator.admission.choose import (
     effective_priority,
     hold,
 )
-from indexmill.orchestrator.admission.forecast import check_room, eligible_at, expected_by
+from indexmill.orchestrator.admission.forecast import check_pending, eligible_at, expected_by
 from indexmill.orchestrator.admission.quotas import Limits, Quota
 
 NOW = datetime(2026, 3, 1, 22, 30, tzinfo=UTC)
@@ -161,7 +161,7 @@ def test_the_time_of_a_lonely_job_promises_less_for_many() -> None:
 def test_a_refusal_says_when_there_may_be_room() -> None:
     limits = Limits({"pro": Quota(max_active=4)}, max_pending=100)
     busy = Usage("a", "pro", active=4)
-    check_room(90, 10, busy, limits, OVERALL, PACE)
+    check_pending(90, 10, busy, limits, OVERALL, PACE)
     with pytest.raises(CallerError) as caught:
-        check_room(91, 10, busy, limits, OVERALL, PACE)
+        check_pending(91, 10, busy, limits, OVERALL, PACE)
     assert (caught.value.code, caught.value.retry_after) == ("quota_exceeded", 5)

@@ -125,7 +125,7 @@ class JobsTx(Protocol):
         ...
 
     def mark_waiting_for_capacity(self, job_ids: Sequence[str]) -> None:
-        """Note that the pending jobs could start if there were room."""
+        """Note that the pending jobs would start with more capacity."""
         ...
 
     def clear_waiting_for_capacity(self, callers: Sequence[str]) -> None:

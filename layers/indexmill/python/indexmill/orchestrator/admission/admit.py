@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from indexmill.orchestrator.admission.choose import choose, room
+from indexmill.orchestrator.admission.choose import choose, free_slots
 from indexmill.orchestrator.job_store import JobStore, JobsTx
 from indexmill.orchestrator.ports import OutboxRow
 
@@ -28,7 +28,7 @@ def admit(tx: JobsTx, callers: Sequence[str], done: Sequence[str] = ()) -> list[
     if choice.held:
         tx.mark_waiting_for_capacity(choice.held)
     usages = [queue.usage for queue in queues]
-    full = {usage.caller_id for usage in usages if room(usage, tx.limits.of(usage.tier)) == 0}
+    full = {usage.caller_id for usage in usages if free_slots(usage, tx.limits.of(usage.tier)) == 0}
     if others := sorted(full - set(callers)):
         tx.clear_waiting_for_capacity(others)
     return tx.start_jobs(choice.start) if choice.start else []

@@ -1,9 +1,9 @@
 """Order of admission: which pending jobs start now. Pure: the store counts, this decides.
 
-Within a caller jobs start in the order of submission, corrected by priority: a point is worth half a minute of
-waiting. Among callers the first job with the highest effective priority starts first, in steps of 20; within a
-step that of the caller with the fewest jobs in flight. A caller of whom nothing started for a minute comes before
-all others, so no caller starves.
+Within a caller jobs start in the order of submission, corrected by priority: a point is worth half a minute
+of waiting. Among callers the first job with the highest effective priority starts first, in steps of 20;
+within a step that of the caller with the fewest jobs in flight. A caller of whom nothing started for a minute
+comes before all others, so no caller starves.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def choose(queues: Iterable[CallerQueue], limits: Limits, overall: GlobalUsage) 
         return Choice([], [])
     heads = []
     for each in queues:
-        slots = room(each.usage, limits.of(each.usage.tier))
+        slots = free_slots(each.usage, limits.of(each.usage.tier))
         jobs = each.jobs[:slots]
         if jobs:
             heads.append((_place(each.usage, jobs[0], 0, overall.now), 0, each.usage, jobs))
@@ -135,7 +135,7 @@ def effective_priority(priority: int, tier: str, in_hour: int, waited: timedelta
     return max(0, min(_TOP, base - penalty + bonus))
 
 
-def room(usage: Usage, quota: Quota) -> int:
+def free_slots(usage: Usage, quota: Quota) -> int:
     """Return how many further jobs the caller's own quota lets start."""
     if quota.chunks_per_day is not None and usage.chunks_today >= quota.chunks_per_day:
         return 0

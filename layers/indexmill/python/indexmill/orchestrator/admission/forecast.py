@@ -26,7 +26,7 @@ _UNKNOWN_S: Final = 15.0
 _LONGEST_RETRY_S: Final = 3600.0
 
 
-def check_room(
+def check_pending(
     pending: int, count: int, usage: Usage, limits: Limits, overall: GlobalUsage, pace: Pace
 ) -> None:
     """Refuse `count` jobs more of a caller that has `pending` ones, when they are too many.
@@ -52,7 +52,7 @@ def expectations(
     There is no promise for jobs that wait for others or for an operator. Raises CallerError(quota_exceeded)
     when the caller's `pending` ones leave no room.
     """
-    check_room(pending, len(jobs), usage, limits, overall, pace)
+    check_pending(pending, len(jobs), usage, limits, overall, pace)
     if jobs[0].depends_on or overall.paused:
         return {job.job_id: None for job in jobs}
     turns = sorted(jobs, key=lambda job: (-job.priority, job.job_id))

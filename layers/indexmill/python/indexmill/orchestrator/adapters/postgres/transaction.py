@@ -152,7 +152,7 @@ class PostgresTx(PostgresReads):
         return sorted(started, key=lambda row: order[row.job_id])
 
     def mark_waiting_for_capacity(self, job_ids: Sequence[str]) -> None:
-        """Note that the pending jobs could start if there were room."""
+        """Note that the pending jobs would start with more capacity."""
         self._do("mark_waiting_for_capacity", job_ids=list(job_ids))
 
     def clear_waiting_for_capacity(self, callers: Sequence[str]) -> None:
