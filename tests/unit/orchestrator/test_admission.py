@@ -15,7 +15,7 @@ from indexmill.orchestrator.admission.choose import (
     Usage,
     choose,
     effective_priority,
-    hold,
+    wait_reason,
 )
 from indexmill.orchestrator.admission.forecast import check_pending, eligible_at, expected_by
 from indexmill.orchestrator.admission.quotas import Limits, Quota
@@ -96,8 +96,8 @@ def test_who_was_neglected_for_a_minute_goes_before_all() -> None:
     ],
 )
 def test_the_reason_is_the_one_that_lasts_longest(usage: Usage, reason: str, until: timedelta | None) -> None:
-    assert hold(usage, FULL, OVERALL) == (reason, NOW + until if until else None)
-    assert hold(usage, FULL, GlobalUsage(NOW, paused=True)) == ("paused", None)
+    assert wait_reason(usage, FULL, OVERALL) == (reason, NOW + until if until else None)
+    assert wait_reason(usage, FULL, GlobalUsage(NOW, paused=True)) == ("paused", None)
 
 
 def seconds(at: datetime | None) -> float:

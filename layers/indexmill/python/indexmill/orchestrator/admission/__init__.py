@@ -1,1 +1,1 @@
-"""Admission: which pending jobs start when, and what is promised to those that wait."""
+"""Admission: order of pending jobs, quotas, dependencies, and forecasts."""

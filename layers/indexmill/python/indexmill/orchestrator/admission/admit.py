@@ -15,10 +15,10 @@ _CALLERS_AT_ONCE: Final = 50
 
 
 def admit(tx: JobsTx, callers: Sequence[str], done: Sequence[str] = ()) -> list[OutboxRow]:
-    """Start what may start of `callers`, and of others that wait for capacity; return their messages.
+    """Start the pending jobs of `callers`, and of others that wait for capacity; return their messages.
 
     Call it last in a transaction: it locks the callers until the commit. `done` are the jobs that were done
-    in it. The messages are claimed by this process.
+    in it. This process has the lease of the messages.
     """
     found = tx.queues_to_admit(callers, done)
     if found is None:

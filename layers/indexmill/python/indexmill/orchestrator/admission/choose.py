@@ -147,8 +147,8 @@ def free_slots(usage: Usage, quota: Quota) -> int:
     return max(0, min((most - used for most, used in limited if most is not None), default=MOST))
 
 
-def hold(usage: Usage, quota: Quota, overall: GlobalUsage) -> tuple[Reason, datetime | None]:
-    """Return what the caller's pending jobs wait for, and until when if the clock alone decides it."""
+def wait_reason(usage: Usage, quota: Quota, overall: GlobalUsage) -> tuple[Reason, datetime | None]:
+    """Return why the caller's pending jobs wait, and until when if only time decides it."""
     if overall.paused:
         return "paused", None
     if quota.chunks_per_day is not None and usage.chunks_today >= quota.chunks_per_day:

@@ -42,7 +42,7 @@ def settle_dependents(tx: JobsTx, ended: Sequence[str]) -> None:
 
 
 def is_blocked(tx: JobsTx, job_id: str) -> bool:
-    """Say whether a job that is retried waits for others.
+    """Return whether a job that is retried waits for others.
 
     Raises CallerError(invalid_transition) when one of them has failed.
     """

@@ -1,4 +1,4 @@
-"""When a job will start and by when it will have ended, from what was just observed. Pure."""
+"""Forecast of when a job starts and ends, from recent durations. Pure."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from indexmill.contracts.errors import CallerError, ErrorCode
-from indexmill.orchestrator.admission.choose import GlobalUsage, Pace, Usage, hold
+from indexmill.orchestrator.admission.choose import GlobalUsage, Pace, Usage, wait_reason
 from indexmill.orchestrator.admission.quotas import Limits, Quota
 from indexmill.orchestrator.ports import NewJob
 
 LAST: Final = 40
-"""Jobs done last, by which the pace is known; more would remember an hour that was quieter, or busier."""
+"""Jobs done last from which the pace is measured; more would include quieter or busier hours."""
 _ABREAST: Final = 20
-"""Jobs of one caller that are counted on to be at work together, unless its quota says less."""
+"""Assumed jobs in flight of one caller, unless its quota is lower."""
 _GAIN: Final = 0.85
-"""What more jobs abreast than were seen bring: 1 if none slowed another, 0 if nothing was won."""
+"""Gain of more concurrent jobs than were observed: 1 if none slows another, 0 for no gain."""
 _SAFETY: Final = 1.9
-"""A promise is this much longer than what is expected."""
+"""Factor of a promise over the expected time."""
 _ACCEPTING_S: Final = 0.1
-"""What a job costs before it can start."""
+"""Seconds before a job can start."""
 _UNKNOWN_S: Final = 15.0
 _LONGEST_RETRY_S: Final = 3600.0
 
@@ -29,7 +29,7 @@ _LONGEST_RETRY_S: Final = 3600.0
 def check_pending(
     pending: int, count: int, usage: Usage, limits: Limits, overall: GlobalUsage, pace: Pace
 ) -> None:
-    """Refuse `count` jobs more of a caller that has `pending` ones, when they are too many.
+    """Refuse `count` further jobs of a caller that has `pending` ones, when they are too many.
 
     Raises CallerError(quota_exceeded).
     """
@@ -47,10 +47,10 @@ def check_pending(
 def expectations(
     pending: int, jobs: Sequence[NewJob], usage: Usage, limits: Limits, overall: GlobalUsage, pace: Pace
 ) -> dict[str, datetime | None]:
-    """Promise for each of `jobs`, which are submitted together, by its id, when it will have ended.
+    """Return, by id, when each of `jobs`, which are submitted together, will have ended.
 
-    There is no promise for jobs that wait for others or for an operator. Raises CallerError(quota_exceeded)
-    when the caller's `pending` ones leave no room.
+    None for jobs with dependencies and during a pause. Raises CallerError(quota_exceeded) when the caller has
+    too many `pending` ones.
     """
     check_pending(pending, len(jobs), usage, limits, overall, pace)
     if jobs[0].depends_on or overall.paused:
@@ -71,23 +71,23 @@ def eligible_at(
 ) -> datetime | None:
     """Estimate when the caller's pending job at `position` (1 is next) starts; None when a person decides."""
     quota = limits.of(usage.tier)
-    reason, until = hold(usage, quota, overall)
+    reason, until = wait_reason(usage, quota, overall)
     if reason == "paused":
         return None
-    # A clock that opens the gate lets the first one through at once; else somebody has to end first.
+    # When only time decides, the first job starts at `until`; else another job has to end first.
     turns = position if until is None else position - 1
     seconds = max(turns / _rate(usage, limits, overall, pace), _quota_s(position, usage, quota))
     return max(overall.now, until or overall.now) + timedelta(seconds=seconds)
 
 
 def expected_by(ahead: int, usage: Usage, limits: Limits, overall: GlobalUsage, pace: Pace) -> datetime:
-    """Promise when a job submitted now behind `ahead` pending ones of its caller will have ended.
+    """Return when a job submitted now behind `ahead` pending ones of its caller will have ended.
 
-    What was submitted together goes in rounds, since it started together: a job that finds a free place waits
-    for nobody, the next one for a whole round.
+    Jobs submitted together run in rounds, since they start together: a job with a free slot does not wait,
+    the next one waits for a whole round.
     """
     quota = limits.of(usage.tier)
-    _, until = hold(usage, quota, overall)
+    _, until = wait_reason(usage, quota, overall)
     before, places = usage.active + ahead, _places(usage, limits, overall)
     took_s = _took_s(min(before + 1, places) + _of_others(usage, overall), pace)
     seconds = max(before // places * took_s, _quota_s(ahead + 1, usage, quota)) + took_s
@@ -106,13 +106,13 @@ def _beyond(position: int, limit: int | None, used: int) -> float:
 
 
 def _rate(usage: Usage, limits: Limits, overall: GlobalUsage, pace: Pace) -> float:
-    """Return jobs of the caller per second while it has as many at work as it may."""
+    """Return the caller's jobs per second while its slots are full."""
     places = _places(usage, limits, overall)
     return places / _took_s(places + _of_others(usage, overall), pace)
 
 
 def _places(usage: Usage, limits: Limits, overall: GlobalUsage) -> int:
-    """Return how many jobs of the caller are counted on to be at work together."""
+    """Return how many jobs of the caller are assumed to be in flight together."""
     callers = max(1, overall.callers + (usage.active == 0))
     return min(limits.of(usage.tier).max_active or _ABREAST, _ABREAST, max(1, limits.window // callers))
 
@@ -122,7 +122,7 @@ def _of_others(usage: Usage, overall: GlobalUsage) -> int:
 
 
 def _took_s(abreast: int, pace: Pace) -> float:
-    """Return what each of so many jobs at work together takes; that grows with their number, and falls."""
+    """Return the seconds of each of `abreast` jobs in flight together; they grow with the number."""
     if pace.duration_s is None:
         return _UNKNOWN_S
     return max(pace.duration_s, 0.01) * math.pow(abreast / max(pace.abreast, 1.0), 1 - _GAIN)

@@ -1,4 +1,4 @@
-"""How much a caller may have at work: the limits of its tier, as an operator writes them."""
+"""Quotas of the tiers, in the text form of the template's parameters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from indexmill.contracts.identity import FREE, CallerContext, tier_of
 
 INTERNAL: Final = "internal"
-"""Stands for a tier in the jobs of the system's own callers, which have no quota."""
+"""Tier of jobs of the system's own callers, which have no quota."""
 UNLIMITED: Final = "unlimited"
 MULTIPLIERS: Final[Mapping[str, int]] = MappingProxyType({FREE: 1, "pro": 2, "enterprise": 3, INTERNAL: 3})
 """What a tier makes of a job's priority."""
@@ -43,7 +43,7 @@ class Quota(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Who may have how much at once; without arguments everybody everything."""
+    """Quotas by tier and the global limits; without arguments nothing is limited."""
 
     quotas: Mapping[str, Quota] = field(default_factory=dict)
     """By tier."""

@@ -17,7 +17,7 @@ from indexmill.contracts.http_jobs import JobList
 from indexmill.contracts.http_verbs import BatchSummary
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import Job, JobStatus, Waiting
-from indexmill.orchestrator.admission.choose import hold
+from indexmill.orchestrator.admission.choose import wait_reason
 from indexmill.orchestrator.admission.forecast import eligible_at
 from indexmill.orchestrator.job_store import JobStore, JobsTx
 from indexmill.orchestrator.ports import JobFilter, JobNews
@@ -109,7 +109,7 @@ def with_waiting(tx: JobsTx, caller_id: str, jobs: Sequence[Job]) -> list[Job]:
         *_, (_, tier) = positions.values()
         usage, overall, _ = tx.usage(caller_id, tier)
         pace = tx.pace()
-        reason, _ = hold(usage, tx.limits.of(tier), overall)
+        reason, _ = wait_reason(usage, tx.limits.of(tier), overall)
         for job_id, (position, _) in positions.items():
             at = eligible_at(position, usage, tx.limits, overall, pace)
             waits[job_id] = Waiting(reason=reason, position=position, next_eligible_at=at)
