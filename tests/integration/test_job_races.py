@@ -15,8 +15,7 @@ from indexmill.contracts.http_jobs import SubmitRequest, SubmitResponse
 from indexmill.contracts.messages import EmbedTask
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.embedding.ports import DocumentVersion, Space, Visibility
-from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.adapters.postgres.transaction import PostgresTx
+from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs, PostgresTx
 from indexmill.orchestrator.ports import InFlight
 from indexmill.orchestrator.submission.submit import SubmitJobs
 from indexmill.platform.postgres.database import Database

@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 
 from indexmill.contracts.job import Job, JobError, JobStatus
 from indexmill.contracts.messages import Retrying, Target
-from indexmill.orchestrator.adapters.postgres import rows
+from indexmill.orchestrator.adapters.postgres import reads as rows
 from indexmill.orchestrator.admission.choose import (
     SECONDS_PER_POINT,
     CallerQueue,

@@ -1,19 +1,289 @@
-"""JobStore on Postgres: state, history and messages are in one database, and so in one commit."""
+"""JobStore on Postgres: state, history and messages in one database, each row operation one named statement.
+
+Lock order: idempotency key; jobs, in the order of ids; inbox; documents, in the order of ids; dependents of
+ended jobs, in the order of ids; last the advisory locks of callers, in the order of ids. After those a row
+of a job is taken only if no other transaction locked it. Only chains of dependencies can break the order:
+then one of two transactions is the victim of a deadlock, and is run again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
 
 from psycopg.errors import UniqueViolation
 from psycopg.types.json import Jsonb
+from pydantic import BaseModel
 
-from indexmill.orchestrator.adapters.postgres.reads import SQL, PaceCache
-from indexmill.orchestrator.adapters.postgres.transaction import PostgresTx
-from indexmill.orchestrator.admission.quotas import Limits
+from indexmill.contracts.job import JobError, JobStatus
+from indexmill.contracts.messages import Retrying, Target
+from indexmill.orchestrator.adapters.postgres.reads import (
+    SQL,
+    PaceCache,
+    PostgresReads,
+    Row,
+    as_locked_job,
+    as_state,
+    as_usage,
+    remembered,
+)
+from indexmill.orchestrator.admission.choose import MOST, CallerQueue, Candidate, GlobalUsage
+from indexmill.orchestrator.admission.quotas import MULTIPLIERS, Limits
 from indexmill.orchestrator.job_store import JobsTx, T
-from indexmill.orchestrator.ports import DeadLetter, OutboxRow
+from indexmill.orchestrator.pipeline import FIRST
+from indexmill.orchestrator.ports import (
+    DeadLetter,
+    InFlight,
+    JobState,
+    JobUpdate,
+    LockedJob,
+    NewJob,
+    OutboxRow,
+    Transition,
+)
+from indexmill.orchestrator.ports_sweep import Count
 from indexmill.platform.postgres.database import Connection, Database
 from indexmill.platform.postgres.stored_text import storable
+
+_MESSAGE: Final = ("id", "job_id", "caller_id", "attempt", "stage", "payload")
+
+
+class PostgresTx(PostgresReads):
+    """Row operations in the connection's transaction."""
+
+    # A submit
+
+    def take_key(self, caller_id: str, key: str, digest: str) -> bool:
+        """Claim an idempotency key; a concurrent second submit waits here for the first one's commit."""
+        return self._one("take_key", caller_id=caller_id, key=key, digest=digest) is not None
+
+    def kept_answer(self, caller_id: str, key: str) -> tuple[str, str] | None:
+        """Return digest and answer of the request that used the key."""
+        row = self._one("kept_answer", caller_id=caller_id, key=key)
+        return (row["digest"], row["answer"]) if row else None
+
+    def keep_answer(self, caller_id: str, key: str, answer: str) -> None:
+        """Keep the answer (JSON) under its key."""
+        self._do("keep_answer", caller_id=caller_id, key=key, answer=answer)
+
+    def insert_jobs(self, jobs: Sequence[NewJob], expected: Mapping[str, datetime | None]) -> set[str]:
+        """Insert jobs with corpus, history and message."""
+        target = jobs[0].target
+        found = self._all(
+            "insert_jobs",
+            job_ids=[job.job_id for job in jobs],
+            urls=[job.submitted_url for job in jobs],
+            canonical=[job.target.url for job in jobs],
+            documents=[job.target.document_id for job in jobs],
+            outbox_ids=[job.first.id for job in jobs],
+            payloads=[job.first.payload for job in jobs],
+            priorities=[job.priority for job in jobs],
+            forced=[job.forced for job in jobs],
+            expected=[expected[job.job_id] for job in jobs],
+            digests=[job.payload_digest for job in jobs],
+            corpus_key=target.corpus_key,
+            caller_id=target.caller_id,
+            corpus_name=target.corpus_name,
+            batch_id=jobs[0].batch_id,
+            tier=jobs[0].tier,
+            job_type=jobs[0].job_type,
+            replay_of=jobs[0].replay_of,
+            first=FIRST,
+        )
+        return {row["id"] for row in found}
+
+    def jobs_in_flight(self, document_ids: Sequence[str], job_ids: Sequence[str] = ()) -> list[InFlight]:
+        """Return the unforced jobs in flight for the documents, and the jobs `job_ids`."""
+        found = self._all("jobs_in_flight", documents=list(document_ids), job_ids=list(job_ids))
+        return [
+            InFlight(row["document_id"], row["id"], JobStatus(row["status"]), row["expected_by"])
+            for row in found
+        ]
+
+    # Dependencies
+
+    def lock_dependencies(self, caller_id: str, job_ids: Sequence[str]) -> dict[str, JobStatus]:
+        """Lock the caller's jobs among `job_ids`, note that others depend on them, return their statuses."""
+        return self._statuses("lock_dependencies", caller_id=caller_id, job_ids=list(job_ids))
+
+    def insert_dependencies(self, job_ids: Sequence[str], depends_on: Sequence[str]) -> None:
+        """Let each of `job_ids` depend on all of `depends_on`."""
+        self._do("insert_dependencies", job_ids=list(job_ids), depends_on=list(depends_on))
+
+    def has_cycle(self, job_ids: Sequence[str]) -> bool:
+        """Say whether one of the jobs depends on itself."""
+        return self._found("has_cycle", job_ids=list(job_ids))
+
+    def block_jobs(self, job_ids: Sequence[str]) -> None:
+        """Note that the pending jobs wait for dependencies."""
+        self._do("block_jobs", job_ids=list(job_ids))
+
+    def lock_dependents(self, job_ids: Sequence[str]) -> list[str]:
+        """Lock and return the pending jobs that depend on `job_ids`."""
+        return [row["id"] for row in self._all("lock_dependents", job_ids=list(job_ids))]
+
+    def fail_dependents(self, job_ids: Sequence[str]) -> None:
+        """Fail those of the pending jobs that depend on a failed one, and what depends on them."""
+        self._do("fail_dependents", job_ids=list(job_ids), first=FIRST)
+
+    def unblock_jobs(self, job_ids: Sequence[str]) -> None:
+        """Clear the mark of those of the pending jobs whose dependencies are all done."""
+        self._do("unblock_jobs", job_ids=list(job_ids))
+
+    def unmet_dependencies(self, job_id: str) -> dict[str, JobStatus]:
+        """Lock the dependencies of a job that are not done and return their statuses."""
+        return self._statuses("unmet_dependencies", job_id=job_id)
+
+    # Admission
+
+    def queues_to_admit(
+        self, callers: Sequence[str], done: Sequence[str]
+    ) -> tuple[list[CallerQueue], GlobalUsage] | None:
+        """Lock the callers, and others that wait for capacity, and return their queues."""
+        quotas = {tier: self._limits.of(tier) for tier in MULTIPLIERS}
+        found = self._all(
+            "queues_to_admit",
+            callers=list(callers),
+            done=list(done),
+            daily=[tier for tier, quota in quotas.items() if quota.chunks_per_day is not None],
+            tiers=list(quotas),
+            max_active=[quota.max_active for quota in quotas.values()],
+            remembered=[remembered(quota) for quota in quotas.values()],
+            window=self._limits.window,
+            most=MOST,
+        )
+        if not found:
+            return None
+        _, overall = as_usage(found[0])
+        return [_queue(row) for row in found], overall
+
+    def start_jobs(self, job_ids: Sequence[str]) -> list[OutboxRow]:
+        """Admit the pending jobs; one that another transaction has locked is left out."""
+        started = self.messages("start_jobs", job_ids=list(job_ids), first=FIRST)
+        order = {job_id: at for at, job_id in enumerate(job_ids)}
+        return sorted(started, key=lambda row: order[row.job_id])
+
+    def mark_waiting_for_capacity(self, job_ids: Sequence[str]) -> None:
+        """Note that the pending jobs would start with more capacity."""
+        self._do("mark_waiting_for_capacity", job_ids=list(job_ids))
+
+    def clear_waiting_for_capacity(self, callers: Sequence[str]) -> None:
+        """Clear that mark for the callers' pending jobs."""
+        self._do("clear_waiting_for_capacity", callers=list(callers))
+
+    # Job actions
+
+    def lock_job(self, caller_id: str, job_id: str) -> LockedJob | None:
+        """Lock and return the caller's job."""
+        row = self._one("lock_job", caller_id=caller_id, job_id=job_id)
+        return as_locked_job(row) if row else None
+
+    def cancel_job(self, job_id: str, from_status: JobStatus, error: JobError) -> None:
+        """Fail the job with history, and park its messages that were not sent."""
+        values = {"from_status": from_status.value, "stage": error.stage, "error": _json(error)}
+        self._do("cancel_job", job_id=job_id, **values)
+
+    def restart_job(self, row: OutboxRow, generation: int | None, *, blocked: bool) -> None:
+        """Make the failed job pending, with history and the message it starts with."""
+        blocked_by = "dependency" if blocked else None
+        self._do("restart_job", **_message(row), generation=generation, blocked_by=blocked_by)
+
+    # Results
+
+    def lock_jobs(self, job_ids: Sequence[str]) -> dict[str, JobState]:
+        """Lock and return the jobs, each with a fresh generation."""
+        return {row["id"]: as_state(row) for row in self._all("lock_jobs", job_ids=list(job_ids))}
+
+    def receive(self, message_ids: Sequence[str]) -> set[str]:
+        """Note the messages as received; return those that were not received before."""
+        return {row["message_id"] for row in self._all("receive", message_ids=list(message_ids))}
+
+    def forget(self, message_ids: Sequence[str]) -> None:
+        """Let the messages count as not received."""
+        self._do("forget", message_ids=list(message_ids))
+
+    def save_results(self, updates: Sequence[JobUpdate], transitions: Sequence[Transition]) -> None:
+        """Write the jobs' new columns, their transitions, and the messages that follow."""
+        messages = [row for each in transitions for row in each.outbox]
+        self._do(
+            "save_results",
+            job_ids=[each.job_id for each in updates],
+            statuses=[each.status.value for each in updates],
+            stages=[each.error.stage if each.error else None for each in updates],
+            errors=[_json(each.error) for each in updates],
+            titles=[each.title for each in updates],
+            counts=[each.chunk_count for each in updates],
+            generations=[each.generation for each in updates],
+            raw_refs=[_json(each.stored) for each in updates],
+            facts=[Jsonb(each.facts) if each.facts else None for each in updates],
+            h_jobs=[each.job_id for each in transitions],
+            h_attempts=[each.attempt for each in transitions],
+            h_from=[each.from_status.value for each in transitions],
+            h_to=[each.to_status.value for each in transitions],
+            h_causes=[each.cause for each in transitions],
+            h_details=[_json(each.error) for each in transitions],
+            h_tries=[each.tries for each in transitions],
+            h_workers=[each.worker for each in transitions],
+            h_elapsed=[each.elapsed_ms for each in transitions],
+            o_ids=[row.id for row in messages],
+            o_jobs=[row.job_id for row in messages],
+            o_attempts=[row.attempt for row in messages],
+            o_stages=[row.stage for row in messages],
+            o_payloads=[row.payload for row in messages],
+        )
+
+    def save_retries(self, notes: Mapping[str, Retrying]) -> None:
+        """Write until when a job's stage waits for its next try, by job id."""
+        self._do(
+            "save_retries",
+            job_ids=list(notes),
+            tries=[note.tries for note in notes.values()],
+            next_retry_at=[note.next_retry_at for note in notes.values()],
+            retry_in_s=[note.retry_in_s for note in notes.values()],
+            causes=[note.cause for note in notes.values()],
+        )
+
+    def redispatch(self, row: OutboxRow, generation: int) -> None:
+        """Insert a copy of the current stage's message with the generation that it publishes."""
+        self._do("redispatch", **_message(row), generation=generation)
+
+    def lock_documents(self, targets: Sequence[Target]) -> dict[str, int | None]:
+        """Lock the documents, or make their rows; return their published generations."""
+        found = self._all(
+            "lock_documents",
+            documents=[target.document_id for target in targets],
+            corpus_keys=[target.corpus_key for target in targets],
+            urls=[target.url for target in targets],
+        )
+        return {row["document_id"]: row["published"] for row in found}
+
+    def raise_fences(self, generations: Mapping[str, int]) -> None:
+        """Refuse these generations, by document id, and all before them."""
+        self._do("raise_fences", documents=list(generations), generations=list(generations.values()))
+
+    # Counts of the sweeper
+
+    def last_counts(self, stages: Collection[str]) -> dict[str, Count]:
+        """Lock and return the counts of the last tick, by stage."""
+        found = self._all("last_counts", stages=sorted(stages))
+        return {row["stage"]: Count(row["missing"], row["at"]) for row in found}
+
+    def keep_counts(self, counts: Mapping[str, Count]) -> None:
+        """Keep counts, by stage; an older one changes nothing."""
+        stages = sorted(counts)
+        self._do(
+            "keep_counts",
+            stages=stages,
+            missing=[counts[stage].missing for stage in stages],
+            at=[counts[stage].at for stage in stages],
+        )
+
+    def _do(self, name: str, **values: Any) -> None:
+        self._connection.execute(SQL[name], values)
+
+    def _statuses(self, name: str, **values: Any) -> dict[str, JobStatus]:
+        return {row["id"]: JobStatus(row["status"]) for row in self._all(name, **values)}
 
 
 class PostgresJobs:
@@ -74,3 +344,17 @@ class PostgresJobs:
 
     def _tx(self, connection: Connection) -> PostgresTx:
         return PostgresTx(connection, self._limits, self._pace)
+
+
+def _queue(row: Row) -> CallerQueue:
+    usage, _ = as_usage(row)
+    columns: Iterable[Sequence[Any]] = (row[name] or () for name in ("ids", "priorities", "since"))
+    return CallerQueue(usage, [Candidate(*each) for each in zip(*columns, strict=True)])
+
+
+def _message(row: OutboxRow) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in _MESSAGE}
+
+
+def _json(model: BaseModel | None) -> Jsonb | None:
+    return Jsonb(model.model_dump(mode="json", exclude_none=True)) if model else None

@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 from psycopg.rows import dict_row
 
-from indexmill.contracts.http_history import JobHistory
-from indexmill.contracts.job import Job, JobStatus
-from indexmill.orchestrator.adapters.postgres import rows
+from indexmill.contracts.http_history import HistoryEntry, JobHistory
+from indexmill.contracts.job import Job, JobError, JobStatus
+from indexmill.contracts.messages import Stored, Target, chunk_task_from, write
 from indexmill.orchestrator.admission.choose import REMEMBERED, GlobalUsage, Pace, Usage
 from indexmill.orchestrator.admission.forecast import LAST
 from indexmill.orchestrator.admission.quotas import Limits, Quota
+from indexmill.orchestrator.pipeline import progress, user_message
 from indexmill.orchestrator.ports import (
     CLAIM_S,
     PARK_AFTER,
     BatchLine,
+    JobEvent,
     JobFilter,
     JobNews,
     JobState,
+    LockedJob,
     Original,
     OutboxRow,
 )
 from indexmill.orchestrator.ports_sweep import MOST_RESCUES
+from indexmill.orchestrator.retryable import retryable
 from indexmill.platform.postgres.database import Connection
 from indexmill.platform.postgres.statements import load
 
@@ -36,6 +40,9 @@ SQL: Final = load(
 )
 """Every statement of this folder, by name."""
 _PACE_KNOWN_S: Final = 1.0
+
+Row = Mapping[str, Any]
+"""By column name."""
 
 
 @dataclass(slots=True)
@@ -62,14 +69,14 @@ class PostgresReads:
     def job(self, caller_id: str, job_id: str) -> Job | None:
         """Return the caller's job."""
         row = self._one("job", caller_id=caller_id, job_id=job_id)
-        return rows.as_job(row) if row else None
+        return as_job(row) if row else None
 
     def job_events(self, caller_id: str, job_id: str, seq: int) -> JobNews | None:
         """Return the caller's job with its events after `seq`, read by one statement."""
         row = self._one("job_events", caller_id=caller_id, job_id=job_id, seq=seq)
         if row is None:
             return None
-        return JobNews(rows.as_job(row), row["newest"], [rows.as_event(event) for event in row["events"]])
+        return JobNews(as_job(row), row["newest"], [as_event(event) for event in row["events"]])
 
     def find_jobs(self, wanted: JobFilter) -> list[Job]:
         """Return the jobs that match, newest first."""
@@ -89,16 +96,16 @@ class PostgresReads:
             before_id=job_id,
             limit=wanted.limit,
         )
-        return [rows.as_job(row) for row in found]
+        return [as_job(row) for row in found]
 
     def original(self, caller_id: str, job_id: str) -> Original | None:
         """Return the caller's job with what a replay needs."""
         row = self._one("original", caller_id=caller_id, job_id=job_id)
-        return rows.as_original(row) if row else None
+        return as_original(row) if row else None
 
     def history(self, caller_id: str, job_id: str) -> JobHistory | None:
         """Return the transitions of the caller's job; the chain is checked where it is kept."""
-        return rows.as_history(job_id, self._all("history", caller_id=caller_id, job_id=job_id))
+        return as_history(job_id, self._all("history", caller_id=caller_id, job_id=job_id))
 
     def count_batch(self, caller_id: str, batch_id: str) -> list[BatchLine]:
         """Count the batch's jobs by status and error code."""
@@ -108,7 +115,7 @@ class PostgresReads:
     def state(self, job_id: str) -> JobState | None:
         """Return any caller's job as decisions see it, without a lock."""
         row = self._one("state", job_id=job_id)
-        return rows.as_state(row) if row else None
+        return as_state(row) if row else None
 
     def usage(self, caller_id: str, tier: str) -> tuple[Usage, GlobalUsage, int]:
         """Return the usage of the caller and of all callers, and its pending jobs; counted to the limits."""
@@ -124,7 +131,7 @@ class PostgresReads:
         )
         if row is None:
             raise LookupError(tier)
-        return *rows.as_usage(row), row["pending"]
+        return *as_usage(row), row["pending"]
 
     def pace(self) -> Pace:
         """Return how fast jobs went lately, read at most once a second."""
@@ -164,7 +171,7 @@ class PostgresReads:
 
     def messages(self, name: str, **values: Any) -> list[OutboxRow]:
         """Return the messages that the named statement claims."""
-        return [rows.as_message(row) for row in self._all(name, **values)]
+        return [as_message(row) for row in self._all(name, **values)]
 
     def _all(self, name: str, **values: Any) -> list[dict[str, Any]]:
         return self._connection.cursor(row_factory=dict_row).execute(SQL[name], values).fetchall()
@@ -180,3 +187,114 @@ class PostgresReads:
 def remembered(quota: Quota) -> int:
     """Return how many starts of the last hour are counted."""
     return max(REMEMBERED, quota.max_per_hour or 0, quota.burst or 0)
+
+
+def as_job(row: Row) -> Job:
+    """Return the job as its caller sees it, without what it waits for."""
+    status, error = JobStatus(row["status"]), _error(row)
+    return Job(
+        job_id=row["id"],
+        status=status,
+        url=row["url"],
+        corpus_name=row["corpus_name"],
+        failed_stage=row["failed_stage"],
+        error=error,
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+        user_message=user_message(status, error),
+        progress=progress(status, row["failed_stage"]),
+        attempt=row["attempt"],
+        batch_id=row["batch_id"],
+        document_id=row["document_id"],
+        chunk_count=row["chunk_count"],
+        title=row["title"],
+        attempts=row["tries"] or (error.attempts if error else None),
+        next_retry_at=row["next_retry_at"],
+        priority=row["priority"],
+        job_type=row["job_type"],
+        replay_of=row["replay_of"],
+        expected_by=row["expected_by"],
+        retryable=retryable(status, error),
+    )
+
+
+def as_state(row: Row) -> JobState:
+    """Return the job as decisions see it."""
+    return JobState(
+        job_id=row["id"],
+        status=JobStatus(row["status"]),
+        attempt=row["attempt"],
+        target=as_target(row),
+        generation=row["next_generation"],
+        title=row["title"],
+        issued=row["generation"],
+        has_dependents=row["has_dependents"],
+    )
+
+
+def as_locked_job(row: Row) -> LockedJob:
+    """Return the job as job actions see it."""
+    columns = ("failed_stage", "resume_stage", "forced", "ended_at")
+    return LockedJob(as_state(row), _error(row), **{name: row[name] for name in columns})
+
+
+def as_original(row: Row) -> Original:
+    """Return the job as a replay sees it."""
+    stored = Stored.model_validate(row["raw_ref"]) if row["raw_ref"] else None
+    return Original(as_job(row), as_target(row), stored, row["determinism"] or {}, row["payload_digest"])
+
+
+def as_target(row: Row) -> Target:
+    """Return the document; columns that the first release did not write may be missing."""
+    return Target(
+        caller_id=row["caller_id"],
+        corpus_name=row["corpus_name"] or "",
+        corpus_key=row["corpus_key"] or "",
+        document_id=row["document_id"] or "",
+        url=row["canonical_url"] or row["url"],
+    )
+
+
+def as_message(row: Row) -> OutboxRow:
+    """Return the message; a row whose kind is `call`, of the release before, becomes a ChunkTask."""
+    columns = {name: value for name, value in row.items() if name != "kind"}
+    if row["kind"] == "call":
+        ids = {"message_id": row["id"], "job_id": row["job_id"], "attempt": row["attempt"]}
+        columns["payload"] = write(chunk_task_from(row["payload"], **ids))
+    return OutboxRow(**columns)
+
+
+def as_event(row: Row) -> JobEvent:
+    """Return one transition; `detail` is the error of a failure."""
+    failed = row["detail"] and row["to_status"] == JobStatus.FAILED
+    return JobEvent(
+        row["seq"],
+        row["attempt"],
+        row["to_status"],
+        datetime.fromisoformat(row["at"]),
+        JobError.model_validate(row["detail"]) if failed else None,
+    )
+
+
+def as_history(job_id: str, rows: list[dict[str, Any]]) -> JobHistory | None:
+    """Return the whole history, with whether its hash chain is intact; None without rows."""
+    if not rows:
+        return None
+    return JobHistory(
+        job_id=job_id,
+        entries=[HistoryEntry.model_validate(row) for row in rows],
+        intact=all(row["sound"] for row in rows) and rows[-1]["to_status"] == rows[-1]["status"],
+    )
+
+
+def as_usage(row: Row) -> tuple[Usage, GlobalUsage]:
+    """Return the caller's usage and that of all callers."""
+    columns = ("caller_id", "tier", "active", "in_hour", "in_minute", "hour_since", "minute_since", "newest")
+    return (
+        Usage(**{name: row[name] for name in columns}, chunks_today=row["chunks_today"]),
+        GlobalUsage(row["now"].astimezone(UTC), row["all_active"], row["all_callers"], row["paused"]),
+    )
+
+
+def _error(row: Row) -> JobError | None:
+    return JobError.model_validate(row["error"]) if row["error"] else None
