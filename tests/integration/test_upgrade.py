@@ -278,6 +278,8 @@ def test_old_code_retries_what_new_code_kept(world: World, stage: str) -> None:
         while world.statuses(job_id) != [stage]:
             assert world.queues.deliver(by(world.new), "ChunkQueue", "CallbacksQueue")
     assert world.statuses(job_id) == [stage]
+    # What it does not put into a queue itself is left to the sweeper.
+    world.deploy(world.old, RESULTS_FUNCTION="away")
     world.act(world.old, job_id, "cancel", {"reason": "a test"})
     world.act(world.old, job_id, "retry")
     world.queues.drain(by(world.new))
