@@ -16,24 +16,27 @@ from xdist.scheduler import LoadScopeScheduling
 _MOST_WORKERS: Final = 6
 """Each worker may run a Postgres, a MiniStack and a stack; the groups below bound the whole from there on."""
 
-_OWN_GROUP: Final = frozenset(
+OWN_GROUP: Final = frozenset(
     (
         "tests/e2e/test_second_emulator.py",
+        "tests/faults/test_insisting.py",
         "tests/faults/test_model.py",
+        "tests/faults/test_outcome_recorder.py",
         "tests/faults/test_passing_time.py",
+        "tests/faults/test_production_is_innocent.py",
         "tests/faults/test_promises.py",
         "tests/faults/test_proxy.py",
         "tests/faults/test_rules.py",
+        "tests/faults/test_skew.py",
     )
 )
 """Files of a shared folder that do not use its stack."""
-_SHARED: Final = ("tests/faults/", "tests/e2e/")
+SHARED: Final = ("tests/faults/", "tests/e2e/")
 """Folders whose other files share one stack."""
 
-_FIRST: Final = (
-    *_SHARED,
+FIRST: Final = (
+    *SHARED,
     "tests/faults/test_model.py",
-    "tests/unit/orchestrator/test_sweep.py",
     "tests/contract/test_layers.py",
     "tests/e2e/test_second_emulator.py",
     "tests/unit/rules/test_queue_rules.py",
@@ -44,15 +47,15 @@ _FIRST: Final = (
     "tests/faults/test_promises.py",
     "tests/unit/chunking/test_split.py",
 )
-"""The slowest groups, slowest first: begun last, one of them would run on alone at the end."""
+"""The slowest groups, slowest first: started last, one of them would run alone at the end."""
 
 
 def group_of(nodeid: str) -> str:
     """Return the group whose tests run on one worker: a folder with a shared stack, else the test's file."""
     path = nodeid.partition("::")[0]
-    if path in _OWN_GROUP:
+    if path in OWN_GROUP:
         return path
-    return next((folder for folder in _SHARED if path.startswith(folder)), path)
+    return next((folder for folder in SHARED if path.startswith(folder)), path)
 
 
 class GroupScheduling(LoadScopeScheduling):
@@ -84,7 +87,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the slowest groups first where groups are distributed."""
     if hasattr(config, "workerinput"):
-        places = {name: place for place, name in enumerate(_FIRST)}
+        places = {name: place for place, name in enumerate(FIRST)}
         items.sort(key=lambda item: places.get(group_of(item.nodeid), len(places)))
 
 

@@ -51,8 +51,10 @@ class SecondEmulator:
 
 
 def missing() -> str | None:
-    """Return what has to be installed first, if anything."""
-    return None if SAM.exists() else f"{SAM.relative_to(ROOT)} is not installed; run: make setup-all"
+    """Return what has to be installed first, if anything; with CI set all is, so nothing is skipped."""
+    if SAM.exists() or os.environ.get("CI"):
+        return None
+    return f"{SAM.relative_to(ROOT)} is not installed; run: make setup-all"
 
 
 @contextlib.contextmanager
