@@ -29,7 +29,7 @@ def run(
 
     Examples:
 
-      indexmill search "how do I mend a broken spine"
+      indexmill search "how to repair a broken spine"
 
       indexmill search "opening hours" --corpus harbour --top-k 3
     """

@@ -257,7 +257,7 @@ def test_a_dead_letter_with_odd_characters_is_kept_once(store: JobStore) -> None
 
 
 def kept_letters(store: JobStore) -> list[tuple[int, str | None]]:
-    """Return receive count and job of each kept letter, oldest first; no use case reads them yet."""
+    """Return receive count and job of each dead letter, oldest first; no use case reads them yet."""
     if isinstance(store, InMemoryJobs):
         return [(letter.receive_count, letter.job_id) for letter in store.letters]
     assert isinstance(store, PostgresJobs)

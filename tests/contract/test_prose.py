@@ -10,14 +10,14 @@ from tools.prose import AREAS, Count, Idioms, Passage, count, markdown_passages,
 
 # Idioms and module docstrings that begin with a wh-clause. Lower a number with the change that removes them.
 CEILINGS = {
-    "layers": (153, 12),
-    "functions": (2, 0),
+    "layers": (58, 2),
+    "functions": (0, 0),
     "sql": (0, 0),
-    "local": (1, 0),
+    "local": (0, 0),
     "stack": (0, 0),
     "tools": (0, 0),
-    "tests": (55, 9),
-    "docs": (6, 0),
+    "tests": (34, 5),
+    "docs": (0, 0),
     "examples": (0, 0),
     "root": (0, 0),
 }

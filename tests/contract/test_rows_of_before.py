@@ -1,4 +1,4 @@
-"""Outbox rows of the release before, in which chunking was a call: each goes on as a message of the queue."""
+"""Outbox rows of the release before, in which chunking was a call: each becomes a message of the queue."""
 
 from __future__ import annotations
 

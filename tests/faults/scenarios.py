@@ -1,6 +1,6 @@
-"""What is enumerated: each way through the pipeline, with the functions whose writes belong to it.
+"""Scenarios to enumerate: each path through the pipeline, with the functions whose writes belong to it.
 
-A new way through it is one entry here; its list of writes is written by `WRITE_POINTS=1 pytest tests/faults`.
+A new path is one entry here; its list of writes is written by `WRITE_POINTS=1 pytest tests/faults`.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Scenario:
     begin: Callable[[Arena, str], Accepted]
     """Accept the job of a token and bring about what the scenario is named for."""
     functions: tuple[str, ...] = _EVERYWHERE
-    """Whose writes are enumerated; `poller` stands for the event sources."""
+    """Functions whose writes are enumerated; `poller` means the event sources."""
     setup: Setup = lambda token: []
     alone: bool = False
-    """Its faults cannot be told apart by a job's token: one job at a time."""
+    """Its faults cannot be matched by a job's token: one job at a time."""
     sweeps: int = 0
     """It is so many runs of the sweeper, whose writes are all that counts."""
     then: Callable[[Arena, str, Accepted], Accepted | None] | None = None
@@ -93,7 +93,7 @@ def _flaky(arena: Arena, token: str) -> Accepted:
 
 
 def _model_away(arena: Arena, token: str) -> Accepted:
-    """Submit a job for whose text the model is away once; no other job has spent the breaker's patience."""
+    """Submit a job for whose text the model fails once; no other job's failures count for the breaker."""
     table = arena.stack.resources["StateTable"]
     for name in NAMES:
         arena.cloud.dynamodb.delete_item(TableName=table, Key={"pk": {"S": f"breaker#{name}"}})
@@ -121,7 +121,7 @@ def _once(place: str, token: str) -> Rule:
 
 
 def _lost(arena: Arena, token: str) -> Accepted:
-    """Submit a job whose message is lost on its way, and nobody notices."""
+    """Submit a job whose message is lost silently."""
     return _message(arena, token, "done")[0]
 
 
@@ -139,7 +139,7 @@ def _retry(arena: Arena, token: str, job: Accepted) -> None:
 
 
 def _replay(arena: Arena, token: str, job: Accepted) -> Accepted:
-    """Ask for the job once more, from the page as it was kept, until a job is told; the site is not asked."""
+    """Replay the job from its stored page; the site is not fetched."""
     (arena.site_root / "pages" / f"{token}.html").unlink()
     path = f"/orchestrator/jobs/{job.job_id}/replay"
     told = _ask(arena, token, path, until=(202,), source="stored").json()

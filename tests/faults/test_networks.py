@@ -1,4 +1,4 @@
-"""What networks do to the functions' connections breaks no promise."""
+"""Network faults on the functions' connections break no invariant."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""How soon jobs go on after something broke. Each limit is what the design allows, not what a machine does.
+"""Recovery times after a fault. Each limit is the design's, not a measurement of a machine.
 
-Nothing is hastened here: the sweeper has its own minute, and its schedule is read rather than replaced.
+Nothing is sped up here: the sweeper runs on its own schedule.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def test_what_could_not_be_sent_is_sent_by_the_next_sweep_that_may(
     asked = now()
     held = unsent(arena, job)
     arena.control.arm()
-    # By the clock: the schedule's own tick may come in the moment in which nobody holds it any more.
+    # By the clock: the schedule's own tick may come just after the lease expired.
     eventually(lambda: now() > asked + held, "nobody holds it", HELD_S + 5)
     arena.stack.disturb(SWEEPER, fire=True)
     took = left(arena, job, "scraping", AWAY_S) - asked - held
@@ -184,7 +184,7 @@ def happened(arena: Arena, rule: Rule) -> float:
 
 
 def given_back(arena: Arena) -> int:
-    """Return how many results were given back because the database was away."""
+    """Return how many results were returned to the queue because the database was unavailable."""
     log = Path(arena.stack.state) / "logs" / "functions" / "OrchestratorResults.jsonl"
     lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
     return sum("message.given_back" in line and "database_unavailable" in line for line in lines)

@@ -161,7 +161,7 @@ def test_batches_that_share_jobs_never_deadlock(database_url: str) -> None:
             for at in range(20):
                 order = jobs[at:] + jobs[:at] if turn % 2 else jobs[at::-1]
                 applied(store, *(failed(job.job_id) for job in order))
-        except Exception as error:  # noqa: BLE001 - told by the test
+        except Exception as error:  # noqa: BLE001 - asserted by the test
             problems.append(error)
 
     threads = [threading.Thread(target=apply_all, args=(store, turn)) for turn, store in enumerate(stores)]

@@ -39,7 +39,7 @@ def test_what_was_committed_and_not_sent_is_sent_by_the_sweeper() -> None:
     with pytest.raises(SystemExit):
         p.deliver(result)
     store.dies = False
-    # Its result is delivered once more and is late: the claim of the dead process still stands.
+    # Its result is redelivered and is late: the lease of the dead process has not expired.
     assert p.deliver(result, receive_count=2) == [Done()]
     assert (p.status(job_id), p.chunk.bodies) == ("chunking", [])
     p.tick()

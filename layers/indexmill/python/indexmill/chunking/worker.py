@@ -71,7 +71,7 @@ class ChunkBatch:
         self._times.add(self._clock.monotonic() - started)
 
     def _store(self, task: ChunkTask) -> None:
-        """Store the chunks, or why there are none, as the object that the caller was told of."""
+        """Store the chunks, or the failure, as the object that the 202 named."""
         try:
             made = self._documents.task(task, _INLINE_LIMIT)
         except PermanentError as error:

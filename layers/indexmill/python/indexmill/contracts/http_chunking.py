@@ -52,9 +52,9 @@ class ChunkEnqueueRequest(BaseModel):
 
     text: str = Field(min_length=1)
     title: str | None = Field(default=None, max_length=1000)
-    """Stands above every chunk's headings."""
+    """Precedes every chunk's headings."""
     job_id: str | None = Field(default=None, min_length=1, max_length=100)
-    """Job to report to; internal callers only. Without it the result is stored, and no job is told."""
+    """Job that receives the result; internal callers only. Without it the result is only stored."""
     attempt: int = Field(default=1, ge=1)
     """Of the job that `job_id` names."""
     settings: RequestedSettings = RequestedSettings()

@@ -1,4 +1,4 @@
-"""What ends in a dead-letter queue is kept, and the job it belongs to is told."""
+"""Dead letters: stored, applied again when they are results, and reported to their jobs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _INLINE: Final = 32_000
 """A longer body goes to the blobs; the table keeps its beginning."""
 _BEGINNING: Final = 2_000
 _LAST_RECEIVE: Final = 20
-"""A dead report that is still ahead of its job after so many deliveries is left to its letter."""
+"""After so many deliveries a dead result that is still ahead of its job stays a dead letter."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What went into a job's result, as digests: enough to say later whether doing it again made the same."""
+"""Digests of a job's inputs and outputs, from which a replay is compared with its original."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CHUNK_LIST: Final = TypeAdapter(list[Chunk])
 
 
 def facts(result: StageResult) -> dict[str, Any]:
-    """Return what a stage's success tells; later stages add to what earlier ones told."""
+    """Return the digests of a stage's success; each stage adds its own."""
     if result.document is not None:
         document = result.document
         text = document.text_ref.sha256 if document.text_ref else _digest((document.text or "").encode())

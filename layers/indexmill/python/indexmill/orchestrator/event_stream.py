@@ -14,7 +14,7 @@ _ID: Final = re.compile(r"(\d{1,18})\.(\d{1,18})\.(\d{1,18})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How much of a job's story a client has seen; an event's `id`, which comes back as Last-Event-ID."""
+    """Position of a client in a job's events; an event's `id`, which it sends back as Last-Event-ID."""
 
     seq: int
     """Of the last event of its history."""
@@ -34,7 +34,7 @@ class Position:
         return cls(*map(int, found.groups())) if found else None
 
     def knows(self, now: Self) -> bool:
-        """Say whether `now`, after the same event, has nothing that was not seen; progress may fall back."""
+        """Return whether `now`, after the same event, has nothing unseen; progress may decrease."""
         return self.changed == now.changed and self.chunks_done >= now.chunks_done
 
     def __str__(self) -> str:
@@ -43,7 +43,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One event: the job as `GET` shows it, at one point of its story."""
+    """One event: the job as `GET` shows it, at one position."""
 
     at: Position
     job: Job

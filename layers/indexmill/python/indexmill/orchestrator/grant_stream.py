@@ -1,4 +1,4 @@
-"""Let a browser follow one job for an hour."""
+"""Stream tokens: let a browser follow one job for an hour."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class GrantStream:
     def __call__(self, ctx: CallerContext, job_id: str, base_url: str) -> StreamToken:
         """Return a token for the job and the URL to use it at, below `base_url`.
 
-        Raises CallerError(not_found) for an unknown job and for somebody else's.
+        Raises CallerError(not_found) for an unknown job and for another caller's.
         """
         job = self.read.get(ctx, job_id)
         # Whole seconds, as in the token.

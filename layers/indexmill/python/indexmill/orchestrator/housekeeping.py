@@ -1,4 +1,4 @@
-"""Throw away what is no longer needed, a bounded batch at a time."""
+"""Deletion of expired rows, a bounded batch at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_BATCHES: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Purge:
-    """Deletes old rows; what is left over is the next tick's."""
+    """Deletes expired rows; the next tick continues."""
 
     store: SweepStore
     keep: Retention = field(default_factory=Retention)

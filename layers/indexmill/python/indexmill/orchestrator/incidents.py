@@ -1,4 +1,4 @@
-"""What is wrong at the moment: opened when it begins, closed when it is over, and told both times."""
+"""Incidents: conditions for an operator, recorded and logged when they begin and when they end."""
 
 from __future__ import annotations
 

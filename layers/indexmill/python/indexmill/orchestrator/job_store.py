@@ -78,7 +78,7 @@ class JobsTx(Protocol):
         ...
 
     def has_cycle(self, job_ids: Sequence[str]) -> bool:
-        """Say whether one of the jobs depends on one of them, directly or through others."""
+        """Return whether one of the jobs depends on one of them, directly or through others."""
         ...
 
     def block_jobs(self, job_ids: Sequence[str]) -> None:
@@ -185,11 +185,11 @@ class JobsTx(Protocol):
         ...
 
     def has_message(self, job_id: str, message_id: str) -> bool:
-        """Say whether the job has that message."""
+        """Return whether the job has that message."""
         ...
 
     def published_since(self, document_id: str, at: datetime) -> bool:
-        """Say whether the document is published and was written to after `at`."""
+        """Return whether the document is published and was written to after `at`."""
         ...
 
     def kept_payloads(self, job_id: str) -> dict[str, str]:

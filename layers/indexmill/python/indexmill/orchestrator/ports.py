@@ -48,7 +48,7 @@ class NewJob:
     job_type: str = "index"
     priority: int = 50
     forced: bool = False
-    """Whether the job is wanted although another one is at work on the same document."""
+    """Whether the job starts although another one of the same document is in flight."""
     payload_digest: str | None = None
     depends_on: tuple[str, ...] = ()
     """Jobs that must be done first; the same for all jobs of a submit."""
@@ -216,7 +216,7 @@ class DeadLetter:
     message_id: str | None = None
     body_ref: BlobRef | None = None
     attributes: Mapping[str, str] | None = None
-    """What the queue told of it: when it was sent, when it was first received."""
+    """SQS attributes: when it was sent, when it was first received."""
     source_id: str | None = None
     """The queue's own id of the message: kept once, however often it is delivered."""
 

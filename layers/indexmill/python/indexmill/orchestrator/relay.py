@@ -67,7 +67,7 @@ class Relay:
         try:
             self.store.mark_sent(ids)
         except TransientError:
-            # The messages are out; unmarked rows are sent once more later, a copy that the fence ignores.
+            # The messages are sent; unmarked rows are sent again later, a copy that the fence ignores.
             return
 
     def _mark_failed(self, ids: Sequence[str], error: str, *, away: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Which failures another try can help."""
+"""Table of the failures that a retry can fix."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Final
 from indexmill.contracts.errors import ErrorCode
 from indexmill.contracts.job import JobError, JobStatus
 
-# What a worker tried again by itself ends as max_retries_exceeded; the rest stands here for those that report
-# a passing cause at once.
+# A worker's own retries end as max_retries_exceeded; the other codes are reported at once by stages that run
+# elsewhere.
 _HELPABLE: Final = frozenset(
     {
         ErrorCode.MAX_RETRIES_EXCEEDED,
@@ -46,7 +46,7 @@ _PASSING_STATUS: Final = re.compile(r"http_(408|425|429|5\d\d)")
 
 
 def retryable(status: JobStatus, error: JobError | None) -> bool:
-    """Say whether the job failed for a reason that may be gone by now."""
+    """Return whether the job failed for a reason that may have passed."""
     if status is not JobStatus.FAILED or error is None:
         return False
     return error.code in _HELPABLE or _PASSING_STATUS.fullmatch(error.code) is not None

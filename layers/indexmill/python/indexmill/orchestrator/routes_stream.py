@@ -10,7 +10,7 @@ from indexmill.orchestrator.wiring_stream import Stream
 from indexmill.platform.http.app import Caller, json_route
 
 _TYPE: Final = "text/event-stream"
-# A proxy that waited for more, or kept an answer, would make live news old.
+# A proxy that buffered or cached an answer would delay its events.
 _HEADERS: Final = {"Cache-Control": "no-store, no-transform", "X-Accel-Buffering": "no"}
 _OPENAPI: Final[dict[str, Any]] = {"security": [{"ApiKey": []}, {"StreamToken": []}]}
 _RESPONSES: Final[dict[int | str, dict[str, Any]]] = {

@@ -1,4 +1,4 @@
-"""What callers do with their own jobs, over HTTP."""
+"""REST endpoints of the job actions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the Orchestrator's functions read from their environment."""
+"""Settings of the Orchestrator's functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ QuotaText = Annotated[Quota, BeforeValidator(Quota.parse)]
 
 
 class AdmissionSettings(FunctionSettings):
-    """Who may have how much at work; the template alone says how much that is."""
+    """Quotas and global limits; only the template sets their values."""
 
     quota_free: QuotaText
     quota_pro: QuotaText
@@ -24,7 +24,7 @@ class AdmissionSettings(FunctionSettings):
 
     @property
     def limits(self) -> Limits:
-        """Who may have how much at work."""
+        """Return the quotas by tier and the global limits."""
         quotas = {FREE: self.quota_free, "pro": self.quota_pro, "enterprise": self.quota_enterprise}
         return Limits(quotas, self.dispatch_window, self.max_pending)
 

@@ -23,7 +23,7 @@ class _Kind:
     why: str
     """When nothing noted explains it."""
     why_beside: str = ""
-    """When what stands beside it changed."""
+    """Explanation when another input changed."""
 
 
 _KINDS: Final = (

@@ -81,7 +81,7 @@ class RetryJobs:
                 raise unknown_job()
             state = locked.state
             if tx.has_message(job_id, message_id):
-                # The first run of this very call was committed and its answer lost.
+                # The first run of this call was committed and its answer lost.
                 return read_job(tx, caller_id, job_id), []
             if state.status is not JobStatus.FAILED:
                 raise _refused(f"Only a failed job can be retried; this one is {state.status.value}.")

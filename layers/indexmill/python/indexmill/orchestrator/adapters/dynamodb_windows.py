@@ -28,7 +28,7 @@ class DynamoDbWindows:
         self._dynamodb = dynamodb or LazyClient("dynamodb", quick=True)
 
     def enter(self, seconds: float) -> str | None:
-        """Take a place by one conditional write; when all are taken, by two more calls if some are over."""
+        """Take a slot by one conditional write; when all are taken, by two more calls if some expired."""
         if self._limit < 1:
             return None
         try:
@@ -67,7 +67,7 @@ class DynamoDbWindows:
         return place
 
     def _clear(self) -> bool:
-        """Take away the places whose time is over; whether there were any."""
+        """Remove the expired slots and return whether there were any."""
         item = self._dynamodb.get_item(TableName=self._table, Key=_KEY, ConsistentRead=True).get("Item", {})
         now = self._clock.now().timestamp()
         over = [place for place in item.get("places", {}).get("SS", ()) if int(place.partition("#")[0]) < now]

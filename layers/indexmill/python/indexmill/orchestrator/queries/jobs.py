@@ -125,7 +125,7 @@ def unknown_job() -> CallerError:
 
 
 def _with_work(job: Job, board: ProgressBoard) -> Job:
-    """Return the job with how far its long work is; other jobs cost no look at the board."""
+    """Return the job with the progress of its long work; other jobs need no read of the board."""
     if job.status is not JobStatus.EMBEDDING or (job.chunk_count or 0) <= LONG_CHUNKS:
         return job
     work = board.get(job.job_id)
@@ -136,9 +136,10 @@ def _with_work(job: Job, board: ProgressBoard) -> Job:
 
 
 def poll_after_s(job: Job, now: datetime) -> int | None:
-    """Return the seconds after which looking again makes sense, None when the job is over.
+    """Return the seconds until the next poll, None when the job has ended.
 
-    The longer nothing happened, the longer: a client that follows it sees an end at most a third late.
+    They grow with the time since the last change: a client that follows them sees an end at most a third
+    late.
     """
     if job.status.terminal:
         return None
@@ -147,7 +148,7 @@ def poll_after_s(job: Job, now: datetime) -> int | None:
 
 
 def is_job_id(text: str) -> bool:
-    """Say whether `text` can be a job's id at all."""
+    """Return whether `text` has the form of a job's id."""
     try:
         return str(uuid.UUID(text)) == text
     except ValueError:

@@ -69,7 +69,7 @@ class _Claimed:
     min_generation: int
 
     def admits(self, generation: int) -> bool:
-        """Say whether `generation` is newer than the published one and not fenced."""
+        """Return whether `generation` is newer than the published one and not fenced."""
         return (self.published is None or self.published < generation) and self.min_generation <= generation
 
 

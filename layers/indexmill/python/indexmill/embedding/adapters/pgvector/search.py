@@ -19,7 +19,7 @@ from indexmill.platform.postgres.database import Connection
 
 @dataclass(frozen=True, slots=True)
 class CorpusTotals:
-    """Sizes of a corpus and the rows that its chunks lie between."""
+    """Sizes of a corpus and the range of its chunks' rows."""
 
     corpus: int
     chunks: int
