@@ -8,7 +8,7 @@ from indexmill.platform.settings import FunctionSettings
 
 
 class ChunkingSettings(FunctionSettings):
-    """What both need."""
+    """Settings of both functions."""
 
     bucket_name: str
     tokenizer_file: str

@@ -22,7 +22,7 @@ class BlobRef(BaseModel):
 
 
 class Document(BaseModel):
-    """What the Scraper got out of one URL. Exactly one of `text` and `text_ref` is set."""
+    """Result of scraping one URL. Exactly one of `text` and `text_ref` is set."""
 
     url: str
     """The URL that was asked for, canonical."""
@@ -59,7 +59,7 @@ class Chunk(BaseModel):
 
     @property
     def embedded_text(self) -> str:
-        """What is embedded and indexed: the context, then the text."""
+        """Return the text to embed and index: the context, then the text."""
         return f"{self.context}\n\n{self.text}" if self.context else self.text
 
 

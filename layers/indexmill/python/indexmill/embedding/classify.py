@@ -10,7 +10,7 @@ from indexmill.contracts.errors import ErrorCode, IndexmillError, PermanentError
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How one code is handled. The message names no address: callers must not learn it."""
+    """Handling of one code. The message names no address: callers must not learn it."""
 
     transient: bool
     message: str

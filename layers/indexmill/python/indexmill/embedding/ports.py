@@ -96,7 +96,7 @@ class Hit:
 
 
 class Visibility(StrEnum):
-    """What became of a version that was to be published."""
+    """Outcome of publishing a version."""
 
     PUBLISHED = "published"
     SUPERSEDED = "superseded"

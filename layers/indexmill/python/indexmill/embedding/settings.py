@@ -8,7 +8,7 @@ from indexmill.platform.settings import FunctionSettings
 
 
 class EmbeddingSettings(FunctionSettings):
-    """What all three need: the database and the model."""
+    """Settings of all three functions: the database and the model."""
 
     database_url: str | None = None
     database_url_secret_arn: str | None = None

@@ -67,7 +67,7 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """What a decision needs to know of a job; its row is locked meanwhile."""
+    """A job as decisions see it; its row is locked meanwhile."""
 
     job_id: str
     status: JobStatus
@@ -181,7 +181,7 @@ class JobUpdate:
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """Which of a caller's jobs to list, newest first."""
+    """Filter for a list of a caller's jobs, newest first."""
 
     caller_id: str
     corpus_name: str | None = None

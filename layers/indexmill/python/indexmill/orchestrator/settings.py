@@ -30,7 +30,7 @@ class AdmissionSettings(FunctionSettings):
 
 
 class OrchestratorSettings(AdmissionSettings):
-    """What all of them need that change jobs."""
+    """Settings of all functions that change jobs."""
 
     database_url: str | None = None
     database_url_secret_arn: str | None = None

@@ -23,7 +23,7 @@ _SHORTEST_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What the HTTP route needs."""
+    """Parts of the HTTP route."""
 
     follow: StreamJob
     observability: Observability

@@ -62,7 +62,7 @@ class BreakerState:
 
 
 class BreakerStates(Protocol):
-    """Where the states are. Both calls raise StatesAway."""
+    """Store of the states. Both calls raise StatesAway."""
 
     def read(self) -> Mapping[str, BreakerState]:
         """Return every breaker of NAMES; one that never failed is closed."""

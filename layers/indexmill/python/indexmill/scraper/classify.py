@@ -13,7 +13,7 @@ DAMAGED: Final = "damaged"
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How one cause is reported. The message names no address and no port: callers must not learn them."""
+    """Report of one cause. The message names no address and no port: callers must not learn them."""
 
     transient: bool
     message: str

@@ -27,7 +27,7 @@ _SLOW_BYTES: Final = 200_000
 
 @dataclass(frozen=True, slots=True)
 class ScrapeParts:
-    """What scraping works with."""
+    """Ports and settings of a scrape."""
 
     fetcher: Fetcher
     robots: Robots

@@ -12,7 +12,7 @@ USER_AGENT = "IndexmillBot/1.0 (document indexer; respects robots.txt)"
 
 
 class ScraperSettings(FunctionSettings):
-    """What both functions share."""
+    """Settings of both functions."""
 
     scrape_queue_url: str
     bucket_name: str

@@ -101,7 +101,7 @@ def _quota_s(position: int, usage: Usage, quota: Quota) -> float:
 
 
 def _beyond(position: int, limit: int | None, used: int) -> float:
-    """How many periods later than the first one the job starts."""
+    """Return how many periods after the first one the job starts."""
     return 0.0 if limit is None else max(0, position - max(1, limit - used)) / limit
 
 

@@ -28,7 +28,7 @@ KEPT_S: Final = 15 * 86_400
 
 @dataclass(frozen=True, slots=True)
 class ReleaseNote:
-    """What the last give-back, or the beginning of a suspect's try, said about a message."""
+    """Record of one message, written when it is returned to the queue and before a suspect is tried."""
 
     released: int = 0
     """Receives that are accounted for."""

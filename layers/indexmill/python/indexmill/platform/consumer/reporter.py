@@ -30,7 +30,7 @@ _RESEND_AFTER_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class WorkerStage:
-    """What the reporter has to know about a worker's stage."""
+    """A worker's stage, as the reporter needs it."""
 
     name: StageName
     policy: RetryPolicy

@@ -79,7 +79,7 @@ class SourceQueue(Protocol):
 
 
 class LambdaContext(Protocol):
-    """What we use of Lambda's context object."""
+    """The used part of Lambda's context object."""
 
     aws_request_id: str
 

@@ -16,7 +16,7 @@ _PROBE = b"\0" * 4096
 
 
 class Vitals(Protocol):
-    """What a worker needs of its environment besides its code."""
+    """Resources of the execution environment: file descriptors, disk."""
 
     def failing(self) -> str | None:
         """Return what there is no more of, as an errno's name, or None."""

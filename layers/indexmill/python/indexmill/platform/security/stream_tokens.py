@@ -23,7 +23,7 @@ _NO_TOKEN: Final = (b"", bytes(32))
 
 @dataclass(frozen=True, slots=True)
 class StreamGrant:
-    """Whose job may be read, and until when."""
+    """Content of a token: the caller, the job, and the time of expiry."""
 
     job_id: str
     caller_id: str

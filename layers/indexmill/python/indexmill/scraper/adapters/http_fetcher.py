@@ -32,7 +32,7 @@ _CONNECTIONS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """What one page may take."""
+    """Limits of one page."""
 
     max_bytes: int = 10 * 1024 * 1024
     connect_s: float = 5.0

@@ -15,7 +15,7 @@ from indexmill.scraper.extract.pdf import read_pdf
 
 @dataclass(frozen=True, slots=True)
 class RawContent:
-    """What is to be read."""
+    """Content to extract."""
 
     body: bytes
     kind: Kind
@@ -25,7 +25,7 @@ class RawContent:
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
-    """What is left of a page when only its text counts."""
+    """Readable text of a page."""
 
     markdown: str
     title: str | None

@@ -40,7 +40,7 @@ class Plan:
 
     @property
     def lacking(self) -> int:
-        """How many row ids `fill` will use."""
+        """Return how many row ids `fill` will use."""
         return sum(chunk_id not in self.held for chunk_id in self.version.chunk_ids)
 
     @property
