@@ -38,8 +38,8 @@ from indexmill.testing.blobs import InMemoryBlobs
 from indexmill.testing.breakers import InMemoryBreakers
 from indexmill.testing.embedder import HashEmbedder
 from indexmill.testing.fetcher import InlineIsolation, InMemoryRobotsCache
-from indexmill.testing.releases import InMemoryReleases
-from indexmill.testing.shelf import InMemoryShelf
+from indexmill.testing.delivery_log import InMemoryDeliveryLog
+from indexmill.testing.vector_cache import InMemoryVectorCache
 from indexmill.testing.tokenizer import WordTokenizer
 from tests.faults.model.ends import illegal, wrong_ends
 from tests.faults.model.fuse import Fuse, Fused
@@ -94,14 +94,14 @@ class Product:
         self._replay = ReplayJobs(store, relay, self._next_id)
         self._submit = SubmitJobs(store, relay, make_id=self._next_id)
         self._sweep = self._sweeper(store, record, relay)
-        self._notes: Any = Fused(InMemoryReleases(ground.clock), self.fuse, "write")
+        self._log: Any = Fused(InMemoryDeliveryLog(ground.clock), self.fuse, "write")
         given: Any = (self._scrape_parts(), self._queues["callbacks"], self._queues["scrape"])
         self._scraper = ScrapeBatch(*given)
         bury = BuryDeadLetters(store, record, relay, InMemoryBlobs(), _QUIET)
         self._handlers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-            "scrape": self._batch("scrape", ScrapeTask, self._scraper, self._notes),
-            "chunk": self._batch("chunk", ChunkTask, self._chunk(), self._notes),
-            "embed": self._batch("embed", EmbedTask, self._embed(), self._notes),
+            "scrape": self._batch("scrape", ScrapeTask, self._scraper, self._log),
+            "chunk": self._batch("chunk", ChunkTask, self._chunk(), self._log),
+            "embed": self._batch("embed", EmbedTask, self._embed(), self._log),
             "callbacks": self._batch("callbacks", StageResult, ResultBatch(record, relay), None),
             **{dead_line(name): bury for name in work},
         }
@@ -123,7 +123,7 @@ class Product:
         )
 
     def _batch(
-        self, name: str, model: Any, handle: Any, notes: Any
+        self, name: str, model: Any, handle: Any, log: Any
     ) -> Callable[[dict[str, Any]], dict[str, Any]]:
         batch = SqsBatch[Any](
             model,
@@ -131,7 +131,7 @@ class Product:
             source=self._queues[name],
             dead=self._queues[dead_line(name)],
             observability=_QUIET,
-            notes=notes,
+            delivery_log=log,
             clock=self.ground.clock,
         )
         return lambda event: batch(event, FakeContext())
@@ -159,7 +159,7 @@ class Product:
             HashEmbedder(),
             InMemoryBlobs(),
             self._queues["callbacks"],
-            InMemoryShelf(),
+            InMemoryVectorCache(),
             self.ground.clock,
         )
 

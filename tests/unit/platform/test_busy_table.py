@@ -9,9 +9,9 @@ import pytest
 from botocore.stub import Stubber
 
 from indexmill.platform.aws.dynamodb_breakers import DynamoDbBreakers
-from indexmill.platform.aws.dynamodb_delivery_log import DynamoDbReleases
+from indexmill.platform.aws.dynamodb_delivery_log import DynamoDbDeliveryLog
 from indexmill.platform.breaker_states import StatesAway
-from indexmill.platform.consumer.delivery_log import ReleaseNote
+from indexmill.platform.consumer.delivery_log import DeliveryRecord
 from indexmill.testing.clock import FrozenClock
 
 TABLE = "state"
@@ -41,8 +41,8 @@ def test_a_note_that_was_left_out_is_asked_for_again(client: Any) -> None:
     with Stubber(client) as stub:
         stub.add_response("batch_get_item", answer([note("a")], "release#b"))
         stub.add_response("batch_get_item", answer([note("b")]))
-        found = DynamoDbReleases(TABLE, FrozenClock(), client).read(["a", "b"])
-    assert found == dict.fromkeys("ab", ReleaseNote(released=4, tries=2))
+        found = DynamoDbDeliveryLog(TABLE, FrozenClock(), client).read(["a", "b"])
+    assert found == dict.fromkeys("ab", DeliveryRecord(receives=4, tries=2))
 
 
 def test_a_breaker_that_was_left_out_is_not_taken_for_a_closed_one(client: Any) -> None:

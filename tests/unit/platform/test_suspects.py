@@ -10,13 +10,13 @@ import pytest
 
 from indexmill.contracts.messages import ScrapeTask, write
 from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome, Poison, Retry, Wait
-from indexmill.platform.consumer.delivery_log import ReleaseNote
+from indexmill.platform.consumer.delivery_log import DeliveryRecord
 from indexmill.platform.consumer.settling import Received
 from indexmill.platform.consumer.sqs_batch import SqsBatch
 from indexmill.platform.observability import Observability
 from indexmill.testing.clock import FrozenClock
+from indexmill.testing.delivery_log import InMemoryDeliveryLog
 from indexmill.testing.queues import InMemoryQueue
-from indexmill.testing.releases import InMemoryReleases
 from tests.support.events import FakeContext, sqs_event
 
 DAY_S = 86_400
@@ -32,7 +32,7 @@ class Worker:
 
     def __init__(self) -> None:
         self.source, self.dead = InMemoryQueue(), InMemoryQueue()
-        self.notes = InMemoryReleases()
+        self.log = InMemoryDeliveryLog()
         self.clock = FrozenClock()
         self.outcomes: dict[str, Outcome] = {}
         self.calls: list[list[Delivery[ScrapeTask]]] = []
@@ -42,7 +42,7 @@ class Worker:
             source=self.source,
             dead=self.dead,
             observability=Observability("test", level="CRITICAL"),
-            notes=self.notes,
+            delivery_log=self.log,
             clock=self.clock,
         )
 
@@ -76,16 +76,16 @@ def worker() -> Worker:
 
 def test_the_first_delivery_asks_for_no_note_and_writes_none(worker: Worker) -> None:
     assert worker.deliver({"/a": 1, "/b": 1}) == []
-    assert (worker.notes.reads, worker.notes.writes, worker.source.deleted) == (0, 0, [])
+    assert (worker.log.reads, worker.log.writes, worker.source.deleted) == (0, 0, [])
 
 
 def test_a_batch_of_give_backs_is_noted_in_one_call(worker: Worker) -> None:
     worker.outcomes = {"/a": Retry(1, "http_503"), "/b": Wait(2, "deadline")}
     assert worker.deliver({"/a": 1, "/b": 1, "/c": 1}) == ["/a", "/b"]
-    assert worker.notes.writes == 1
-    assert worker.notes.read(["/a", "/b", "/c"]) == {
-        "/a": ReleaseNote(released=1, tries=1, last_error="http_503"),
-        "/b": ReleaseNote(released=1),
+    assert worker.log.writes == 1
+    assert worker.log.read(["/a", "/b", "/c"]) == {
+        "/a": DeliveryRecord(receives=1, tries=1, last_error="http_503"),
+        "/b": DeliveryRecord(receives=1),
     }
 
 
@@ -112,7 +112,7 @@ def test_the_others_are_safe_before_the_suspect_begins(worker: Worker) -> None:
         worker.deliver({"/kill": 2, "/a": 1, "/late": 1, "/other": 2})
     assert worker.source.deleted == ["r/a"]
     assert sorted(worker.source.given_back) == [("r/late", 3), ("r/other", 1.0)]
-    assert worker.notes.read(["/late"])["/late"].tries == 1
+    assert worker.log.read(["/late"])["/late"].tries == 1
 
 
 def test_of_many_suspects_the_one_that_came_most_often_goes_first(worker: Worker) -> None:
@@ -150,22 +150,22 @@ def test_a_throttled_message_that_crashes_once_is_not_given_up(worker: Worker) -
     assert [call[0].crashes for call in worker.calls] == [1, 2]
 
 
-def test_losing_the_notes_gives_more_tries_and_no_poison(worker: Worker) -> None:
+def test_losing_the_log_gives_more_tries_and_no_poison(worker: Worker) -> None:
     worker.outcomes = {"/a": Retry(1, "x")}
     worker.deliver({"/a": 1})
-    worker.notes.purge()
+    worker.log.purge()
     worker.deliver({"/a": 40})
-    worker.notes.away = True
+    worker.log.away = True
     worker.deliver({"/a": 95})
     assert [(call[0].tries, call[0].crashes) for call in worker.calls] == [(1, 0), (1, 1), (1, 1)]
 
 
 def test_a_try_that_runs_out_of_time_says_so(worker: Worker) -> None:
-    note = ReleaseNote(1, 1, 1, last_error="http_503")
-    assert note.taken().counted(3).last_error == "http_503"
-    cut = note.out_of_time().counted(3)
-    assert (cut.crashes, cut.last_error, cut.released) == (2, "timed_out", 2)
-    assert cut.taken().counted(4).last_error is None
+    record = DeliveryRecord(1, 1, 1, last_error="http_503")
+    assert record.before_lone_try().after_receive(3).last_error == "http_503"
+    cut = record.after_timeout().after_receive(3)
+    assert (cut.crashes, cut.last_error, cut.receives) == (2, "timed_out", 2)
+    assert cut.before_lone_try().after_receive(4).last_error is None
 
 
 def test_poison_and_unreadable_ones_leave_before_a_suspect_is_tried(worker: Worker) -> None:
@@ -187,7 +187,7 @@ def test_waits_grow_with_the_time_that_a_message_has_been_coming_back(worker: Wo
     began = int(worker.clock.now().timestamp() - 3600) * 1000
     for record in event["Records"]:
         record["attributes"]["ApproximateFirstReceiveTimestamp"] = str(began)
-    worker.notes.write({"m1": ReleaseNote(released=20)})
+    worker.log.write({"m1": DeliveryRecord(receives=20)})
     worker.outcomes = {"/a": Wait(2, "early")}
     worker.batch(event, FakeContext())
     ((_, waited),) = worker.source.given_back

@@ -13,8 +13,8 @@ from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome
 from indexmill.platform.consumer.sqs_batch import SqsBatch
 from indexmill.platform.observability import Observability
 from indexmill.testing.clock import FrozenClock
+from indexmill.testing.delivery_log import InMemoryDeliveryLog
 from indexmill.testing.queues import InMemoryQueue
-from indexmill.testing.releases import InMemoryReleases
 from tests.support.events import FakeContext, sqs_event
 
 VISIBILITY_S, BATCH_S, MAX_RECEIVES = 360.0, 0.5, 100
@@ -68,7 +68,7 @@ def test_a_throttled_backlog_is_worked_off_whole(throttled: float) -> None:
         source=queue,
         dead=InMemoryQueue(),
         observability=Observability("test", level="CRITICAL"),
-        notes=InMemoryReleases(clock),
+        delivery_log=InMemoryDeliveryLog(clock),
         clock=clock,
     )
     while queue.visible:

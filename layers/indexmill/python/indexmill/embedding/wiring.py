@@ -110,7 +110,7 @@ def build_search(
 def build_worker(settings: EmbeddingWorkerSettings) -> SqsBatch[EmbedTask]:
     """Build embedding/worker."""
     from indexmill.contracts.messages import EmbedTask
-    from indexmill.platform.aws.dynamodb_delivery_log import DynamoDbReleases
+    from indexmill.platform.aws.dynamodb_delivery_log import DynamoDbDeliveryLog
     from indexmill.platform.consumer.sqs_batch import SqsBatch
 
     return SqsBatch(
@@ -118,7 +118,7 @@ def build_worker(settings: EmbeddingWorkerSettings) -> SqsBatch[EmbedTask]:
         build_batch(settings),
         source=_queue(settings.embed_queue_url),
         dead=_queue(settings.embed_dlq_url),
-        notes=DynamoDbReleases(settings.state_table, SystemClock()),
+        delivery_log=DynamoDbDeliveryLog(settings.state_table, SystemClock()),
         observability=Observability("embedding", level=settings.log_level),
     )
 

@@ -61,7 +61,7 @@ def build_use_cases(settings: ScraperApiSettings, **overrides: Unpack[Overrides]
 def build_worker(settings: ScraperWorkerSettings) -> SqsBatch[ScrapeTask]:
     """Build scraper/worker."""
     from indexmill.contracts.messages import ScrapeTask
-    from indexmill.platform.aws.dynamodb_delivery_log import DynamoDbReleases
+    from indexmill.platform.aws.dynamodb_delivery_log import DynamoDbDeliveryLog
     from indexmill.platform.consumer.sqs_batch import SqsBatch
 
     source = _queue(settings.scrape_queue_url)
@@ -70,7 +70,7 @@ def build_worker(settings: ScraperWorkerSettings) -> SqsBatch[ScrapeTask]:
         build_batch(settings, source=source),
         source=source,
         dead=_queue(settings.scrape_dlq_url),
-        notes=DynamoDbReleases(settings.state_table, SystemClock()),
+        delivery_log=DynamoDbDeliveryLog(settings.state_table, SystemClock()),
         observability=Observability("scraper", level=settings.log_level),
     )
 

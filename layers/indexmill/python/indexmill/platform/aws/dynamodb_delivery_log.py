@@ -1,4 +1,4 @@
-"""Delivery records in the state table: one item per message that was returned to its queue."""
+"""DeliveryLog in the state table: one item per message that was returned to its queue."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 from botocore.exceptions import BotoCoreError, ClientError
 
 from indexmill.platform.aws.clients import LazyClient
-from indexmill.platform.consumer.delivery_log import KEPT_S, ReleaseNote
+from indexmill.platform.consumer.delivery_log import KEPT_S, DeliveryRecord
 from indexmill.platform.time.clock import Clock
 
 _LOG: Final = logging.getLogger(__name__)
@@ -18,10 +18,10 @@ _WRITES: Final = 25
 _READS: Final = 100
 
 
-class DynamoDbReleases:
+class DynamoDbDeliveryLog:
     """Items `pk` = "release#<message id>"; the table's TTL attribute is `expires_at`.
 
-    Notes that cannot be read or written are lost, which costs messages more tries and no job: so every error
+    Records that cannot be read or written are lost, which costs messages more tries and no job: so every error
     is logged and ignored.
     """
 
@@ -31,9 +31,9 @@ class DynamoDbReleases:
         self._clock = clock
         self._dynamodb = dynamodb or LazyClient("dynamodb", read_timeout_s=_READ_TIMEOUT_S)
 
-    def read(self, message_ids: Sequence[str]) -> Mapping[str, ReleaseNote]:
+    def read(self, message_ids: Sequence[str]) -> Mapping[str, DeliveryRecord]:
         """Return what is known; the table deletes expired items late, so the time is compared here."""
-        found: dict[str, ReleaseNote] = {}
+        found: dict[str, DeliveryRecord] = {}
         now = self._clock.now().timestamp()
         try:
             for part in _parts(list(dict.fromkeys(message_ids)), _READS):
@@ -41,9 +41,9 @@ class DynamoDbReleases:
                 asked = {self._table: {"Keys": keys, "ConsistentRead": True}}
                 for item in self._items(asked):
                     if float(item["expires_at"]["N"]) > now:
-                        found[item["pk"]["S"].partition("#")[2]] = _note(item)
+                        found[item["pk"]["S"].partition("#")[2]] = _entry(item)
         except (BotoCoreError, ClientError, KeyError, ValueError):
-            _LOG.warning("release notes cannot be read", exc_info=True)
+            _LOG.warning("delivery records cannot be read", exc_info=True)
         return found
 
     def _items(self, asked: dict[str, Any]) -> list[dict[str, Any]]:
@@ -55,11 +55,12 @@ class DynamoDbReleases:
             items += rest["Responses"].get(self._table, [])
         return items
 
-    def write(self, notes: Mapping[str, ReleaseNote]) -> None:
+    def write(self, entries: Mapping[str, DeliveryRecord]) -> None:
         """Write all, twenty-five a call."""
         expires_at = int(self._clock.now().timestamp()) + KEPT_S
         items = [
-            {**_item(note), **_key(key), "expires_at": {"N": str(expires_at)}} for key, note in notes.items()
+            {**_item(entry), **_key(key), "expires_at": {"N": str(expires_at)}}
+            for key, entry in entries.items()
         ]
         try:
             for part in _parts(items, _WRITES):
@@ -68,7 +69,7 @@ class DynamoDbReleases:
                 if answer.get("UnprocessedItems"):
                     self._dynamodb.batch_write_item(RequestItems=answer["UnprocessedItems"])
         except (BotoCoreError, ClientError):
-            _LOG.warning("release notes cannot be written", exc_info=True)
+            _LOG.warning("delivery records cannot be written", exc_info=True)
 
 
 def _parts(things: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
@@ -80,21 +81,21 @@ def _key(message_id: str) -> dict[str, dict[str, str]]:
     return {"pk": {"S": f"release#{message_id}"}}
 
 
-def _item(note: ReleaseNote) -> dict[str, dict[str, Any]]:
+def _item(entry: DeliveryRecord) -> dict[str, dict[str, Any]]:
     item: dict[str, dict[str, Any]] = {
-        "released": {"N": str(note.released)},
-        "tries": {"N": str(note.tries)},
-        "crashes": {"N": str(note.crashes)},
-        "begun": {"BOOL": note.begun},
+        "released": {"N": str(entry.receives)},
+        "tries": {"N": str(entry.tries)},
+        "crashes": {"N": str(entry.crashes)},
+        "begun": {"BOOL": entry.tried_alone},
     }
-    return item if note.last_error is None else {**item, "last_error": {"S": note.last_error}}
+    return item if entry.last_error is None else {**item, "last_error": {"S": entry.last_error}}
 
 
-def _note(item: Mapping[str, Mapping[str, Any]]) -> ReleaseNote:
-    return ReleaseNote(
-        released=int(item["released"]["N"]),
+def _entry(item: Mapping[str, Mapping[str, Any]]) -> DeliveryRecord:
+    return DeliveryRecord(
+        receives=int(item["released"]["N"]),
         tries=int(item["tries"]["N"]),
         crashes=int(item["crashes"]["N"]),
-        begun=bool(item["begun"]["BOOL"]),
+        tried_alone=bool(item["begun"]["BOOL"]),
         last_error=item["last_error"]["S"] if "last_error" in item else None,
     )

@@ -27,7 +27,7 @@ KEPT_S: Final = 15 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseNote:
+class DeliveryRecord:
     """Record of one message, written when it is returned to the queue and before a suspect is tried."""
 
     released: int = 0
@@ -39,7 +39,7 @@ class ReleaseNote:
     """An invocation tries it alone; when the next delivery still reads this, that invocation crashed."""
     last_error: str | None = None
 
-    def counted(self, receive_count: int) -> ReleaseNote:
+    def counted(self, receive_count: int) -> DeliveryRecord:
         """Return the note at a receive, with what went wrong since it was written."""
         crashes = self.crashes
         if self.begun:
@@ -48,37 +48,37 @@ class ReleaseNote:
             crashes = max(crashes, 1)
         return replace(self, released=max(self.released, receive_count - 1), crashes=crashes, begun=False)
 
-    def returned(self, receive_count: int, *, tried: str | None = None) -> ReleaseNote:
+    def returned(self, receive_count: int, *, tried: str | None = None) -> DeliveryRecord:
         """Return what to write when it is given back; `tried` is the error of the try, None for a wait."""
         tries, error = (self.tries, self.last_error) if tried is None else (self.tries + 1, tried)
         return replace(self, released=receive_count, tries=tries, begun=False, last_error=error)
 
-    def taken(self) -> ReleaseNote:
+    def taken(self) -> DeliveryRecord:
         """Return what to write before it is tried alone."""
         return replace(self, begun=True, last_error=_crash_free(self.last_error))
 
-    def out_of_time(self) -> ReleaseNote:
+    def out_of_time(self) -> DeliveryRecord:
         """Return what to write when its try is about to be cut off."""
         return replace(self, begun=True, last_error=ErrorCode.TIMED_OUT)
 
 
-class ReleaseNotes(Protocol):
+class DeliveryLog(Protocol):
     """Keeps notes by SQS message id, for weeks. It may forget, and never raises."""
 
-    def read(self, message_ids: Sequence[str]) -> Mapping[str, ReleaseNote]:
+    def read(self, message_ids: Sequence[str]) -> Mapping[str, DeliveryRecord]:
         """Return the notes that are known; asked only about messages that were received before."""
         ...
 
-    def write(self, notes: Mapping[str, ReleaseNote]) -> None:
+    def write(self, notes: Mapping[str, DeliveryRecord]) -> None:
         """Replace the notes of these messages, in one call."""
         ...
 
 
-class LastWords:
+class SuspectTry:
     """Context of one suspect's try: a time-out inside it is recorded before the process ends."""
 
     def __init__(
-        self, write: Callable[[str, ReleaseNote], None], message_id: str, note: ReleaseNote, *, after_s: float
+        self, write: Callable[[str, DeliveryRecord], None], message_id: str, note: DeliveryRecord, *, after_s: float
     ) -> None:
         """After `after_s` seconds the function is about to be stopped."""
         self._write = write

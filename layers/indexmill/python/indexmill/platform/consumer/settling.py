@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from indexmill.contracts.errors import TransientError
 from indexmill.platform.consumer.deliveries import LONGEST_WAIT_S, Outcome, Poison, Retry, Wait
-from indexmill.platform.consumer.delivery_log import ReleaseNote, ReleaseNotes
+from indexmill.platform.consumer.delivery_log import DeliveryLog, DeliveryRecord
 from indexmill.platform.observability import Observability
 from indexmill.platform.queues import Queue
 from indexmill.platform.time.clock import Clock
@@ -94,7 +94,7 @@ class Settling:
 
     source: SourceQueue
     dead: Queue
-    notes: ReleaseNotes | None
+    delivery_log: DeliveryLog | None
     observability: Observability
     clock: Clock
 
@@ -102,7 +102,7 @@ class Settling:
         self,
         records: Sequence[Received],
         outcomes: Mapping[int, Outcome],
-        notes: Mapping[int, ReleaseNote],
+        logged: Mapping[int, DeliveryRecord],
         *,
         delete: bool = False,
     ) -> set[int]:
@@ -119,30 +119,30 @@ class Settling:
             elif isinstance(outcome, Poison) and not self._set_aside(records[at], outcome):
                 staying.add(at)
         if back:
-            self._give_back(records, back, notes)
+            self._give_back(records, back, logged)
         leaving = [records[at].receipt for at in outcomes if at not in staying]
         if delete and leaving:
             self.delete(leaving)
         return staying
 
-    def keep(self, message_id: str, note: ReleaseNote) -> None:
-        """Write one note."""
-        if self.notes is not None:
-            self.notes.write({message_id: note})
+    def keep(self, message_id: str, entry: DeliveryRecord) -> None:
+        """Write one entry."""
+        if self.delivery_log is not None:
+            self.delivery_log.write({message_id: entry})
 
     def _give_back(
         self,
         records: Sequence[Received],
         outcomes: Mapping[int, Retry | Wait],
-        notes: Mapping[int, ReleaseNote],
+        logged: Mapping[int, DeliveryRecord],
     ) -> None:
-        """Note first: a message that is seen again must find its note."""
+        """Note first: a message that is seen again must find its entry."""
         log = self.observability.log
-        if self.notes is not None:
-            nothing = ReleaseNote()
-            self.notes.write(
+        if self.delivery_log is not None:
+            nothing = DeliveryRecord()
+            self.delivery_log.write(
                 {
-                    records[at].message_id: notes.get(at, nothing).returned(
+                    records[at].message_id: logged.get(at, nothing).after_return(
                         records[at].receives, tried=outcome.reason if isinstance(outcome, Retry) else None
                     )
                     for at, outcome in outcomes.items()

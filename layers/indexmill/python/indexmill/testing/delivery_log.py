@@ -1,39 +1,39 @@
-"""Delivery records in memory."""
+"""DeliveryLog in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from indexmill.platform.consumer.delivery_log import KEPT_S, ReleaseNote
+from indexmill.platform.consumer.delivery_log import KEPT_S, DeliveryRecord
 from indexmill.platform.time.clock import Clock
 from indexmill.testing.clock import FrozenClock
 
 
-class InMemoryReleases:
+class InMemoryDeliveryLog:
     """A dictionary; `away` loses what is written and knows nothing. `reads` and `writes` count calls."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         """Knows nothing yet."""
         self._clock = clock or FrozenClock()
-        self._notes: dict[str, tuple[ReleaseNote, float]] = {}
+        self._entries: dict[str, tuple[DeliveryRecord, float]] = {}
         self.away = False
         self.reads = 0
         self.writes = 0
 
-    def read(self, message_ids: Sequence[str]) -> Mapping[str, ReleaseNote]:
+    def read(self, message_ids: Sequence[str]) -> Mapping[str, DeliveryRecord]:
         """Return what is known of these messages."""
         self.reads += 1
         now = self._clock.now().timestamp()
-        known = {key: self._notes[key] for key in message_ids if key in self._notes and not self.away}
-        return {key: note for key, (note, expires_at) in known.items() if expires_at > now}
+        known = {key: self._entries[key] for key in message_ids if key in self._entries and not self.away}
+        return {key: entry for key, (entry, expires_at) in known.items() if expires_at > now}
 
-    def write(self, notes: Mapping[str, ReleaseNote]) -> None:
-        """Keep the notes."""
+    def write(self, entries: Mapping[str, DeliveryRecord]) -> None:
+        """Keep the records."""
         self.writes += 1
         if not self.away:
             expires_at = self._clock.now().timestamp() + KEPT_S
-            self._notes |= {key: (note, expires_at) for key, note in notes.items()}
+            self._entries |= {key: (entry, expires_at) for key, entry in entries.items()}
 
     def purge(self) -> None:
         """Forget everything."""
-        self._notes.clear()
+        self._entries.clear()
