@@ -125,8 +125,8 @@ class Settling:
             self.delete(leaving)
         return staying
 
-    def keep(self, message_id: str, entry: DeliveryRecord) -> None:
-        """Write one entry."""
+    def record(self, message_id: str, entry: DeliveryRecord) -> None:
+        """Write one delivery record."""
         if self.delivery_log is not None:
             self.delivery_log.write({message_id: entry})
 

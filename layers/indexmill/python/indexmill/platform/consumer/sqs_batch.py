@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from indexmill.contracts.messages import NewerSchema, UnreadableMessage, read
 from indexmill.platform.consumer.deliveries import BatchUseCase, Delivery, Outcome, Poison, Wait
-from indexmill.platform.consumer.delivery_log import DeliveryLog, DeliveryRecord, LastWords
+from indexmill.platform.consumer.delivery_log import DeliveryLog, DeliveryRecord, SuspectTry
 from indexmill.platform.consumer.settling import LambdaContext, Received, Settling, SourceQueue, received
 from indexmill.platform.consumer.vitals import SystemVitals, Vitals
 from indexmill.platform.observability import Observability
@@ -147,6 +147,6 @@ class SqsBatch(Generic[M]):
         staying = self._settling.settle(records, outcomes, logged, delete=True)
         delivery, record, entry = deliveries[chosen], records[chosen], logged[chosen]
         left = delivery.deadline + _MARGIN_S / 2 - self._clock.monotonic()
-        with LastWords(self._settling.keep, record.message_id, entry, after_s=left):
+        with SuspectTry(self._settling.record, record.message_id, entry, after_s=left):
             outcome = self._run({chosen: delivery})
         return staying | self._settling.settle(records, outcome, logged)
