@@ -21,8 +21,8 @@ _READS: Final = 100
 class DynamoDbDeliveryLog:
     """Items `pk` = "release#<message id>"; the table's TTL attribute is `expires_at`.
 
-    Records that cannot be read or written are lost, which costs messages more tries and no job: so every error
-    is logged and ignored.
+    Records that cannot be read or written are lost, which costs messages more tries and no job: so errors are
+    logged and ignored.
     """
 
     def __init__(self, table: str, clock: Clock, dynamodb: Any | None = None) -> None:
