@@ -10,12 +10,12 @@ import pytest
 
 from indexmill.contracts.errors import ErrorCode, PermanentError, TransientError
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
-from indexmill.embedding.ports import SearchQuery, Space, VectorIndex, Visibility
+from indexmill.embedding.ports import PublishOutcome, SearchQuery, Space, VectorIndex
 from indexmill.platform.postgres.database import Database
 from indexmill.testing.vector_index import InMemoryVectorIndex
 from tests.support.index_builders import SPACE, find, target, vector_of, version
 
-PUBLISHED, SUPERSEDED, FENCED = Visibility.PUBLISHED, Visibility.SUPERSEDED, Visibility.FENCED
+PUBLISHED, SUPERSEDED, FENCED = PublishOutcome.PUBLISHED, PublishOutcome.SUPERSEDED, PublishOutcome.FENCED
 
 
 @dataclass

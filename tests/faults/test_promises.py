@@ -12,7 +12,7 @@ import pytest
 from indexmill.contracts.messages import EmbedTask, read
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.embedding.documents import Work
-from indexmill.embedding.ports import Visibility
+from indexmill.embedding.ports import PublishOutcome
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.platform.postgres.database import Database
 from local.faults.promises import index, jobs, letters, secrets, stale
@@ -73,7 +73,7 @@ def harness(database_url: str) -> Iterator[Harness]:
     task = tasks[ids[DONE]]
     work = Work(0, task, task.chunks or [])
     vectors = {each: vector_of(each) for each in work.ids}
-    assert PgVectorIndex(database).publish([work.version(SPACE, vectors)]) == [Visibility.PUBLISHED]
+    assert PgVectorIndex(database).publish([work.version(SPACE, vectors)]) == [PublishOutcome.PUBLISHED]
     pipeline.deliver(embedded(ids[DONE], chunk_count=task.chunk_count))
     with psycopg.connect(database_url, autocommit=True) as rows:
         yield Harness(rows, ids)

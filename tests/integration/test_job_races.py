@@ -178,7 +178,7 @@ def test_of_a_cancel_and_a_publish_at_once_one_wins(jobs: Jobs, pair: list[Datab
                 partial(canceled, store, job_id),
             ),
         )
-        published = seen == [Visibility.PUBLISHED]
+        published = seen == [PublishOutcome.PUBLISHED]
         assert published is isinstance(outcome, CallerError)
         assert jobs.job(job_id).status == ("embedding" if published else "failed")
         outcomes.add(published)

@@ -15,7 +15,7 @@ from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError
 from indexmill.embedding.adapters.pgvector import publish, vectors
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.embedding.analyzer import count_terms
-from indexmill.embedding.ports import SearchQuery, Space, Visibility
+from indexmill.embedding.ports import PublishOutcome, SearchQuery, Space
 from indexmill.platform.postgres.database import Database
 from tests.support.index_builders import SPACE, find, target, vector_of, version
 
@@ -96,7 +96,7 @@ def test_a_crash_before_the_commit_leaves_the_previous_version(
             crashing.publish([version(["third"], 2)])
     assert find(index, "first second third") == ["first", "second"]
     _assert_consistent(rows, ["first", "second"])
-    assert index.publish([version(["third"], 2)]) == [Visibility.PUBLISHED]
+    assert index.publish([version(["third"], 2)]) == [PublishOutcome.PUBLISHED]
     assert find(index, "first second third") == ["third"]
 
 
@@ -194,7 +194,7 @@ def test_a_deleted_corpus_is_created_again(database: Database, rows: Rows) -> No
     with pytest.raises(IndexmillError) as raised:
         index.publish([version(["beta"], 2)])
     assert raised.value.retryable
-    assert index.publish([version(["beta"], 2)]) == [Visibility.PUBLISHED]
+    assert index.publish([version(["beta"], 2)]) == [PublishOutcome.PUBLISHED]
     assert find(index, "beta") == ["beta"]
 
 

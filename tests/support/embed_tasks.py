@@ -8,7 +8,7 @@ from indexmill.contracts.content import Chunk
 from indexmill.contracts.errors import IndexmillError
 from indexmill.contracts.identity import corpus_key, document_id
 from indexmill.contracts.messages import EmbedTask, Target
-from indexmill.embedding.ports import DocumentVersion, Hit, SearchQuery, Space, Visibility
+from indexmill.embedding.ports import DocumentVersion, Hit, PublishOutcome, SearchQuery, Space
 
 CALLER = "0123456789abcdef"
 
@@ -27,7 +27,7 @@ class RecordingIndex:
         self.stored_calls += 1
         return self.kept & set(chunk_ids)
 
-    def publish(self, versions: Sequence[DocumentVersion]) -> list[Visibility]:
+    def publish(self, versions: Sequence[DocumentVersion]) -> list[PublishOutcome]:
         for version in versions:
             if version.title in self.fail_on:
                 raise self.fail_on[version.title]
@@ -35,7 +35,7 @@ class RecordingIndex:
         for version in versions:
             assert set(version.chunk_ids) <= self.kept | set(version.vectors)
             self.kept.update(version.vectors)
-        stale, fine = Visibility.SUPERSEDED, Visibility.PUBLISHED
+        stale, fine = PublishOutcome.SUPERSEDED, PublishOutcome.PUBLISHED
         return [stale if version.title in self.stale else fine for version in versions]
 
     def corpus_exists(self, corpus_key: str) -> bool:

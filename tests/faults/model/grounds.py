@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
-from indexmill.embedding.ports import DocumentVersion, Visibility
+from indexmill.embedding.ports import DocumentVersion, PublishOutcome
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
 from indexmill.orchestrator.pipeline import BY_NAME
@@ -56,13 +56,13 @@ class SharedCatalogue(InMemoryVectorIndex):
         super().__init__()
         self._store = store
 
-    def publish(self, versions: Sequence[DocumentVersion]) -> list[Visibility]:
+    def publish(self, versions: Sequence[DocumentVersion]) -> list[PublishOutcome]:
         """Publish what the catalogue allows, and note it there."""
         for document_id, row in self._store.documents.items():
             self.fence(document_id, row["min_generation"])
         seen = super().publish(versions)
         for version, one in zip(versions, seen, strict=True):
-            if one is Visibility.PUBLISHED:
+            if one is PublishOutcome.PUBLISHED:
                 row = self._store.document(version.target.document_id)
                 row.update(published=version.generation, updated_at=self._store.clock.now())
         return seen

@@ -9,7 +9,7 @@ from typing import Any
 
 from indexmill.contracts.job import JobStatus
 from indexmill.contracts.messages import StageResult
-from indexmill.embedding.ports import DocumentVersion, VectorIndex, Visibility
+from indexmill.embedding.ports import DocumentVersion, PublishOutcome, VectorIndex
 from indexmill.orchestrator.job_store import JobStore
 from indexmill.orchestrator.ports import Change, DeadLetter, JobState, OutboxRow
 from indexmill.orchestrator.results import Decider, Recorder
@@ -28,12 +28,12 @@ class Shown:
     job_id: str
     generation: int
     text: str
-    became: Visibility
+    became: PublishOutcome
 
     @property
     def visible(self) -> bool:
         """Whether search sees it from then on."""
-        return self.became is Visibility.PUBLISHED
+        return self.became is PublishOutcome.PUBLISHED
 
 
 @dataclass
@@ -155,7 +155,7 @@ class WatchedIndex(_Watched):
         super().__init__(inner, watch)
         self._store = store
 
-    def publish(self, versions: Sequence[DocumentVersion]) -> list[Visibility]:
+    def publish(self, versions: Sequence[DocumentVersion]) -> list[PublishOutcome]:
         """Publish, and note what became of each version."""
         seen = self._inner.publish(versions)
         for version, one in zip(versions, seen, strict=True):

@@ -8,7 +8,7 @@ from indexmill.contracts.content import chunk_ids
 from indexmill.contracts.errors import CallerError, ErrorCode, PermanentError, TransientError
 from indexmill.contracts.http_embedding import EmbedRequest, EmbedResponse
 from indexmill.contracts.messages import Target
-from indexmill.embedding.ports import DocumentVersion, Embedder, Vector, VectorIndex, Visibility
+from indexmill.embedding.ports import DocumentVersion, Embedder, PublishOutcome, Vector, VectorIndex
 from indexmill.embedding.targets import CanonicalUrl, Generations, chunks_of, target_of
 from indexmill.embedding.vectors import vectors_of
 
@@ -75,8 +75,8 @@ class EmbedTexts:
             vectors={chunk_id: vector for chunk_id, vector in pairs if chunk_id not in stored},
         )
         (seen,) = self.index.publish([version])
-        if seen is Visibility.FENCED:
+        if seen is PublishOutcome.FENCED:
             # A job of the same document was stopped in between; what we publish has nothing to do with it.
             (seen,) = self.index.publish([replace(version, generation=self.generations.next())])
-        answer.published = seen is Visibility.PUBLISHED
+        answer.published = seen is PublishOutcome.PUBLISHED
         answer.document_id, answer.chunk_ids = target.document_id, ids

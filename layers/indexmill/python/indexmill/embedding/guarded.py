@@ -9,11 +9,11 @@ from indexmill.embedding.ports import (
     DocumentVersion,
     Embedder,
     Hit,
+    PublishOutcome,
     SearchQuery,
     Space,
     Vector,
     VectorIndex,
-    Visibility,
 )
 from indexmill.platform.breakers import Breaker
 
@@ -46,7 +46,7 @@ class GuardedIndex:
         """Return those of `chunk_ids` whose vector in `space` is already kept."""
         return self.breaker.call(lambda: self.index.stored(space, chunk_ids))
 
-    def publish(self, versions: Sequence[DocumentVersion]) -> list[Visibility]:
+    def publish(self, versions: Sequence[DocumentVersion]) -> list[PublishOutcome]:
         """Make each version what search sees of its document."""
         return self.breaker.call(lambda: self.index.publish(versions))
 

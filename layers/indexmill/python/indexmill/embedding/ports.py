@@ -39,7 +39,7 @@ class Embedder(Protocol):
         ...
 
 
-class VectorShelf(Protocol):
+class VectorCache(Protocol):
     """Keeps the vectors of a document that did not get finished, for days. May forget; never raises."""
 
     def get(self, space: Space, message_id: str) -> dict[str, Vector]:
@@ -112,7 +112,7 @@ class VectorIndex(Protocol):
         """Return those of `chunk_ids` whose vector in `space` is already kept."""
         ...
 
-    def publish(self, versions: Sequence[DocumentVersion]) -> list[Visibility]:
+    def publish(self, versions: Sequence[DocumentVersion]) -> list[PublishOutcome]:
         """Make each version what search sees of its document: whole, or not at all.
 
         Publishing the same version again is harmless, and it counts as published. Creates the corpus

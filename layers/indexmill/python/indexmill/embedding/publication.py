@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from indexmill.contracts.errors import ErrorCode, IndexmillError
 from indexmill.embedding.classify import failure
-from indexmill.embedding.ports import DocumentVersion, Space, Vector, Visibility
+from indexmill.embedding.ports import DocumentVersion, PublishOutcome, Space, Vector
 
 _UNIT_TOLERANCE = 1e-3
 
@@ -59,12 +59,12 @@ def missing_vectors(count: int) -> IndexmillError:
     )
 
 
-def outcomes(versions: Sequence[DocumentVersion], published: dict[str, int]) -> list[Visibility]:
+def outcomes(versions: Sequence[DocumentVersion], published: dict[str, int]) -> list[PublishOutcome]:
     """Return what became of each version; `published` is the generation that search sees, by document id."""
     return [_outcome(version.generation, published.get(version.target.document_id)) for version in versions]
 
 
-def _outcome(generation: int, seen: int | None) -> Visibility:
+def _outcome(generation: int, seen: int | None) -> PublishOutcome:
     if seen is None or seen < generation:
-        return Visibility.FENCED
-    return Visibility.PUBLISHED if seen == generation else Visibility.SUPERSEDED
+        return PublishOutcome.FENCED
+    return PublishOutcome.PUBLISHED if seen == generation else PublishOutcome.SUPERSEDED

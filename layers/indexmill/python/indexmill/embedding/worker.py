@@ -11,7 +11,7 @@ from indexmill.contracts.messages import Embedded, EmbedTask
 from indexmill.embedding.classify import is_of_one_document
 from indexmill.embedding.documents import Work, groups, resolve
 from indexmill.embedding.long_work import teller
-from indexmill.embedding.ports import Embedder, Vector, VectorIndex, VectorShelf, Visibility
+from indexmill.embedding.ports import Embedder, PublishOutcome, Vector, VectorIndex, VectorShelf
 from indexmill.embedding.slices import SLICE, OutOfTime, Slices
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.consumer.deliveries import Delivery, Outcome
@@ -124,8 +124,8 @@ class EmbedBatch:
                 embedded=len(work.missing(stored)),
                 model=space.model,
                 dimension=space.dimension,
-                published=one is Visibility.PUBLISHED,
-                superseded=one is Visibility.SUPERSEDED,
+                published=one is PublishOutcome.PUBLISHED,
+                superseded=one is PublishOutcome.SUPERSEDED,
             )
             reporter.success(work.position, embedded=embedded)
 

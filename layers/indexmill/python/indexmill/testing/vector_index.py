@@ -12,7 +12,7 @@ from indexmill.contracts.content import Chunk
 from indexmill.embedding import bm25
 from indexmill.embedding.analyzer import count_terms
 from indexmill.embedding.fusion import DEPTH, fuse, similarity_score
-from indexmill.embedding.ports import DocumentVersion, Hit, SearchQuery, Space, Vector, Visibility
+from indexmill.embedding.ports import DocumentVersion, Hit, PublishOutcome, SearchQuery, Space, Vector
 from indexmill.embedding.publication import check, missing_vectors, newest, outcomes, unit
 from indexmill.platform.postgres.stored_text import storable
 
@@ -71,7 +71,7 @@ class InMemoryVectorIndex:
             }
         return kept & set(chunk_ids)
 
-    def publish(self, versions: Sequence[DocumentVersion]) -> list[Visibility]:
+    def publish(self, versions: Sequence[DocumentVersion]) -> list[PublishOutcome]:
         """Make each version what search sees of its document; all of the call's versions or none."""
         chosen = newest(versions)
         for version in chosen:

@@ -15,7 +15,7 @@ from indexmill.embedding.adapters.pgvector.names import Names
 from indexmill.embedding.adapters.pgvector.publish import RowIds
 from indexmill.embedding.adapters.pgvector.statements import SQL
 from indexmill.embedding.classify import failure
-from indexmill.embedding.ports import DocumentVersion, Hit, SearchQuery, Space, Visibility
+from indexmill.embedding.ports import DocumentVersion, Hit, PublishOutcome, SearchQuery, Space
 from indexmill.embedding.publication import check, newest, outcomes
 from indexmill.platform.postgres.database import Connection, Database
 
@@ -48,7 +48,7 @@ class PgVectorIndex:
 
         return self._read(work) if keys else set()
 
-    def publish(self, versions: Sequence[DocumentVersion]) -> list[Visibility]:
+    def publish(self, versions: Sequence[DocumentVersion]) -> list[PublishOutcome]:
         """Make each version what search sees of its document; all of the call's versions or none.
 
         Also raises TransientError(embedding_incomplete) when a chunk has neither a new nor a kept vector,
