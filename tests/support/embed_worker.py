@@ -9,7 +9,7 @@ from indexmill.testing.blobs import InMemoryBlobs
 from indexmill.testing.clock import FrozenClock
 from indexmill.testing.embedder import HashEmbedder
 from indexmill.testing.queues import InMemoryQueue
-from indexmill.testing.shelf import InMemoryShelf
+from indexmill.testing.vector_cache import InMemoryVectorCache
 from tests.support.embed_tasks import RecordingIndex
 
 
@@ -21,9 +21,11 @@ class EmbedHarness:
         self.embedder = HashEmbedder()
         self.blobs = InMemoryBlobs()
         self.callbacks = InMemoryQueue()
-        self.shelf = InMemoryShelf()
+        self.vector_cache = InMemoryVectorCache()
         self.clock = FrozenClock()
-        self.embed = EmbedBatch(self.index, self.embedder, self.blobs, self.callbacks, self.shelf, self.clock)
+        self.embed = EmbedBatch(
+            self.index, self.embedder, self.blobs, self.callbacks, self.vector_cache, self.clock
+        )
 
     def run(
         self,

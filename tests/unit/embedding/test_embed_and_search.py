@@ -10,7 +10,7 @@ from indexmill.testing.blobs import InMemoryBlobs
 from indexmill.testing.clock import FrozenClock
 from indexmill.testing.embedder import HashEmbedder
 from indexmill.testing.queues import InMemoryQueue
-from indexmill.testing.shelf import InMemoryShelf
+from indexmill.testing.vector_cache import InMemoryVectorCache
 from indexmill.testing.vector_index import InMemoryVectorIndex
 from tests.support.embed_tasks import embed_task
 
@@ -20,7 +20,7 @@ class Harness:
         self.index, self.embedder = InMemoryVectorIndex(), HashEmbedder()
         self.callbacks, self.clock = InMemoryQueue(), FrozenClock()
         self.embed = EmbedBatch(
-            self.index, self.embedder, InMemoryBlobs(), self.callbacks, InMemoryShelf(), self.clock
+            self.index, self.embedder, InMemoryBlobs(), self.callbacks, InMemoryVectorCache(), self.clock
         )
 
     def run(self, *tasks: EmbedTask) -> list[bool | None]:

@@ -14,7 +14,7 @@ from indexmill.testing.breakers import InMemoryBreakers
 from indexmill.testing.clock import FrozenClock
 from indexmill.testing.embedder import HashEmbedder
 from indexmill.testing.queues import InMemoryQueue
-from indexmill.testing.shelf import InMemoryShelf
+from indexmill.testing.vector_cache import InMemoryVectorCache
 from tests.support.embed_tasks import RecordingIndex, embed_task
 
 AWAY = TransientError(ErrorCode.EMBEDDING_UNAVAILABLE, "away")
@@ -45,7 +45,7 @@ class Harness:
             blobs=InMemoryBlobs(),
             callbacks=self.callbacks,
             breakers=self.breakers,
-            shelf=InMemoryShelf(),
+            vector_cache=InMemoryVectorCache(),
             clock=self.clock,
         )
 

@@ -75,8 +75,10 @@ def test_vectors_that_could_not_be_published_are_kept(harness: EmbedHarness) -> 
     assert len(paid(harness)) == 300
 
 
-def test_without_the_shelf_it_is_paid_for_again_and_nothing_else_happens(harness: EmbedHarness) -> None:
-    harness.shelf.away = True
+def test_without_the_vector_cache_it_is_paid_for_again_and_nothing_else_happens(
+    harness: EmbedHarness,
+) -> None:
+    harness.vector_cache.away = True
     task = embed_task("long", *words(300))
     harness.embedder.fail_on = {"chunk 299": AWAY}
     harness.run(task)
@@ -84,11 +86,11 @@ def test_without_the_shelf_it_is_paid_for_again_and_nothing_else_happens(harness
     assert harness.run(task, tries=2, receive_count=2) == [Done()]
 
 
-def test_short_documents_never_touch_the_shelf(harness: EmbedHarness) -> None:
+def test_short_documents_never_touch_the_vector_cache(harness: EmbedHarness) -> None:
     harness.embedder.fail_next = [AWAY]
     harness.run(embed_task("a"), embed_task("b"))
     harness.run(embed_task("a"), embed_task("b"), receive_count=2)
-    assert harness.shelf.kept == {}
+    assert harness.vector_cache.kept == {}
 
 
 def test_what_is_complete_when_time_runs_out_is_published(harness: EmbedHarness) -> None:

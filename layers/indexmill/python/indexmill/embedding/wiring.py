@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from indexmill.embedding.ports import Embedder, Space, VectorIndex, VectorShelf
+from indexmill.embedding.ports import Embedder, Space, VectorCache, VectorIndex
 from indexmill.embedding.settings import (
     EmbeddingReadApiSettings,
     EmbeddingSettings,
@@ -131,7 +131,7 @@ def build_batch(  # noqa: PLR0913 - everything around it
     blobs: BlobStore | None = None,
     callbacks: Queue | None = None,
     breakers: BreakerStates | None = None,
-    shelf: VectorShelf | None = None,
+    vector_cache: VectorCache | None = None,
     clock: Clock | None = None,
 ) -> EmbedBatch:
     """Build the worker's batch use case, with a circuit breaker each for the model and the index."""
@@ -151,7 +151,7 @@ def build_batch(  # noqa: PLR0913 - everything around it
         embedder=GuardedEmbedder(embedder or _embedder(settings, clock), to_model),
         blobs=blobs or _blobs(settings.bucket_name),
         callbacks=callbacks or _queue(settings.callbacks_queue_url),
-        shelf=shelf or _shelf(settings.bucket_name),
+        vector_cache=vector_cache or _vector_cache(settings.bucket_name),
         clock=clock,
         board=_board(settings.state_table, clock),
     )
@@ -193,10 +193,10 @@ def _blobs(bucket: str) -> BlobStore:
     return S3Blobs(bucket)
 
 
-def _shelf(bucket: str) -> VectorShelf:
-    from indexmill.embedding.adapters.s3_shelf import S3Shelf
+def _vector_cache(bucket: str) -> VectorCache:
+    from indexmill.embedding.adapters.s3_vector_cache import S3VectorCache
 
-    return S3Shelf(bucket)
+    return S3VectorCache(bucket)
 
 
 def _breakers(table: str, clock: Clock) -> BreakerStates:

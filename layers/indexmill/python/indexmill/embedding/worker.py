@@ -11,7 +11,7 @@ from indexmill.contracts.messages import Embedded, EmbedTask
 from indexmill.embedding.classify import is_of_one_document
 from indexmill.embedding.documents import Work, groups, resolve
 from indexmill.embedding.long_work import teller
-from indexmill.embedding.ports import Embedder, PublishOutcome, Vector, VectorIndex, VectorShelf
+from indexmill.embedding.ports import Embedder, PublishOutcome, Vector, VectorCache, VectorIndex
 from indexmill.embedding.slices import SLICE, OutOfTime, Slices
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.consumer.deliveries import Delivery, Outcome
@@ -44,7 +44,7 @@ class EmbedBatch:
     embedder: Embedder
     blobs: BlobStore
     callbacks: Queue
-    shelf: VectorShelf
+    vector_cache: VectorCache
     clock: Clock
     board: ProgressBoard | None = None
     """Where long documents show how far they are."""
@@ -86,7 +86,7 @@ class EmbedBatch:
             for work in group:
                 reporter.error(work.position, error)
             return
-        kept = self._from_shelf(group, reporter)
+        kept = self._cached(group, reporter)
         texts = {key: text for work in group for key, text in work.missing(stored | kept.keys()).items()}
         # Half the time at most for the model, so that a hang leaves enough to publish and to report.
         vectors, stopped = self._slices.embed(
@@ -155,16 +155,16 @@ class EmbedBatch:
         for work in works:
             own = {key: vectors[key] for key in work.ids if key in vectors}
             if why.retryable and len(own) >= SLICE:
-                self.shelf.put(self.embedder.space, work.task.message_id, own)
+                self.vector_cache.put(self.embedder.space, work.task.message_id, own)
             if isinstance(why, OutOfTime):
                 reporter.out_of_time(work.position)
             else:
                 reporter.error(work.position, why)
 
-    def _from_shelf(self, group: Sequence[Work], reporter: Reporter) -> dict[str, Vector]:
+    def _cached(self, group: Sequence[Work], reporter: Reporter) -> dict[str, Vector]:
         found: dict[str, Vector] = {}
         for work in group:
             comes_again = reporter.deliveries[work.position].receive_count > 1
             if comes_again and len(work.chunks) >= SLICE:
-                found |= self.shelf.get(self.embedder.space, work.task.message_id)
+                found |= self.vector_cache.get(self.embedder.space, work.task.message_id)
         return found

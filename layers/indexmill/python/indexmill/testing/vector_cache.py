@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from indexmill.embedding.ports import Space, Vector
 
 
-class InMemoryShelf:
+class InMemoryVectorCache:
     """Keeps vectors by space and message; `away` loses what is put and knows nothing."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""VectorShelf on S3: one object per message, of its chunks' ids and their vectors."""
+"""VectorCache on S3: one object per message, of its chunks' ids and their vectors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LOG: Final = logging.getLogger(__name__)
 _ID_BYTES: Final = 32
 
 
-class S3Shelf:
+class S3VectorCache:
     """Objects below `progress/`, which the bucket deletes after days; ids are hex digests of 32 bytes."""
 
     def __init__(self, bucket: str, s3: Any | None = None) -> None:
