@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from indexmill.platform.aws.dynamodb_breakers import DynamoDbBreakers
-from indexmill.platform.breaker_states import NAMES, BreakerState, BreakerStates, StatesAway
+from indexmill.platform.breaker_states import NAMES, BreakerState, BreakerStates, StatesUnavailable
 from indexmill.testing.breakers import InMemoryBreakers
 from indexmill.testing.clock import FrozenClock
 from local.backends.ministack import MiniStack
@@ -63,9 +63,9 @@ def test_one_of_many_wins(harness: Harness) -> None:
 
 
 def test_out_of_reach_both_calls_say_so(harness: Harness) -> None:
-    with pytest.raises(StatesAway):
+    with pytest.raises(StatesUnavailable):
         harness.away.read()
-    with pytest.raises(StatesAway):
+    with pytest.raises(StatesUnavailable):
         harness.away.replace("index", BreakerState(), OPEN)
 
 

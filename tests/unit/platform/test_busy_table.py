@@ -10,7 +10,7 @@ from botocore.stub import Stubber
 
 from indexmill.platform.aws.dynamodb_breakers import DynamoDbBreakers
 from indexmill.platform.aws.dynamodb_delivery_log import DynamoDbDeliveryLog
-from indexmill.platform.breaker_states import StatesAway
+from indexmill.platform.breaker_states import StatesUnavailable
 from indexmill.platform.consumer.delivery_log import DeliveryRecord
 from indexmill.testing.clock import FrozenClock
 
@@ -49,5 +49,5 @@ def test_a_breaker_that_was_left_out_is_not_taken_for_a_closed_one(client: Any) 
     states = DynamoDbBreakers(TABLE, FrozenClock(), client)
     with Stubber(client) as stub:
         stub.add_response("batch_get_item", answer([], "breaker#index"))
-        with pytest.raises(StatesAway):
+        with pytest.raises(StatesUnavailable):
             states.read()

@@ -9,7 +9,7 @@ from typing import Final
 from indexmill.contracts.errors import TransientError
 from indexmill.orchestrator.incidents import tell_incidents
 from indexmill.orchestrator.ports_sweep import SweepStore, Switch
-from indexmill.platform.breaker_states import EMBEDDING, INDEX, BreakerStates, StatesAway
+from indexmill.platform.breaker_states import EMBEDDING, INDEX, BreakerStates, StatesUnavailable
 from indexmill.platform.observability import Observability
 from indexmill.platform.time.clock import Clock
 
@@ -47,7 +47,7 @@ class SetSwitches:
         """
         try:
             states = self.breakers.read()
-        except StatesAway:
+        except StatesUnavailable:
             # Without them nobody is held back: a worker asks its breaker itself.
             self.observability.log.warning("breakers.unknown")
             return None, {}

@@ -62,7 +62,7 @@ class BreakerState:
 
 
 class BreakerStates(Protocol):
-    """Store of the states. Both calls raise StatesAway."""
+    """Store of the states. Both calls raise StatesUnavailable."""
 
     def read(self) -> Mapping[str, BreakerState]:
         """Return every breaker of NAMES; one that never failed is closed."""
@@ -73,7 +73,7 @@ class BreakerStates(Protocol):
         ...
 
 
-class StatesAway(Exception):
+class StatesUnavailable(Exception):
     """The shared states cannot be reached."""
 
 

@@ -19,7 +19,7 @@ from indexmill.platform.breaker_states import (
     BreakerOpen,
     BreakerState,
     BreakerStates,
-    StatesAway,
+    StatesUnavailable,
 )
 from indexmill.platform.time.clock import Clock
 
@@ -153,7 +153,7 @@ class SharedStorage(pybreaker.CircuitMemoryStorage, pybreaker.CircuitBreakerList
                     self._tell(old, new)
                     self._remember(new)
                     return True
-        except StatesAway:
+        except StatesUnavailable:
             new = step(self._known, self._now())
             self._remember(new or self._known)
             return new is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from indexmill.platform.breaker_states import NAMES, BreakerState, StatesAway
+from indexmill.platform.breaker_states import NAMES, BreakerState, StatesUnavailable
 
 
 class InMemoryBreakers:
@@ -21,14 +21,14 @@ class InMemoryBreakers:
         """Return every breaker."""
         self.reads += 1
         if self.away:
-            raise StatesAway
+            raise StatesUnavailable
         return dict(self._states)
 
     def replace(self, name: str, old: BreakerState, new: BreakerState) -> bool:
         """Write `new` if the state still is `old`."""
         self.writes += 1
         if self.away:
-            raise StatesAway
+            raise StatesUnavailable
         if self._states[name].version != old.version:
             return False
         self._states[name] = new

@@ -8,7 +8,7 @@ from typing import Any, Final
 from botocore.exceptions import BotoCoreError, ClientError
 
 from indexmill.platform.aws.clients import LazyClient
-from indexmill.platform.breaker_states import NAMES, BreakerState, StatesAway
+from indexmill.platform.breaker_states import NAMES, BreakerState, StatesUnavailable
 from indexmill.platform.time.clock import Clock
 
 _KEPT_S: Final = 86_400
@@ -33,7 +33,7 @@ class DynamoDbBreakers:
         try:
             answer = self._dynamodb.batch_get_item(RequestItems=asked)
             if answer.get("UnprocessedKeys"):
-                raise StatesAway  # a breaker that was not read is not a closed one
+                raise StatesUnavailable  # a breaker that was not read is not a closed one
             items = {item["pk"]["S"]: item for item in answer["Responses"].get(self._table, [])}
             found = {name: items.get(_key(name)["pk"]["S"]) for name in NAMES}
             return {
@@ -41,7 +41,7 @@ class DynamoDbBreakers:
                 for name, item in found.items()
             }
         except (BotoCoreError, ClientError, KeyError, ValueError) as error:
-            raise StatesAway from error
+            raise StatesUnavailable from error
 
     def replace(self, name: str, old: BreakerState, new: BreakerState) -> bool:
         """Write `new` on the condition that the version is still that of `old`."""
@@ -58,9 +58,9 @@ class DynamoDbBreakers:
         except ClientError as error:
             if error.response.get("Error", {}).get("Code") == "ConditionalCheckFailedException":
                 return False
-            raise StatesAway from error
+            raise StatesUnavailable from error
         except BotoCoreError as error:
-            raise StatesAway from error
+            raise StatesUnavailable from error
         return True
 
 
