@@ -75,7 +75,7 @@ def test_vectors_that_could_not_be_published_are_kept(harness: EmbedHarness) -> 
     assert len(paid(harness)) == 300
 
 
-def test_without_the_vector_cache_it_is_paid_for_again_and_nothing_else_happens(
+def test_without_the_vector_cache_it_is_embedded_again_and_nothing_else_happens(
     harness: EmbedHarness,
 ) -> None:
     harness.vector_cache.away = True
