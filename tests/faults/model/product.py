@@ -36,11 +36,11 @@ from indexmill.scraper.scrape import ScrapeParts
 from indexmill.scraper.worker import ScrapeBatch
 from indexmill.testing.blobs import InMemoryBlobs
 from indexmill.testing.breakers import InMemoryBreakers
+from indexmill.testing.delivery_log import InMemoryDeliveryLog
 from indexmill.testing.embedder import HashEmbedder
 from indexmill.testing.fetcher import InlineIsolation, InMemoryRobotsCache
-from indexmill.testing.delivery_log import InMemoryDeliveryLog
-from indexmill.testing.vector_cache import InMemoryVectorCache
 from indexmill.testing.tokenizer import WordTokenizer
+from indexmill.testing.vector_cache import InMemoryVectorCache
 from tests.faults.model.ends import illegal, wrong_ends
 from tests.faults.model.fuse import Fuse, Fused
 from tests.faults.model.ground import Ground, Pile

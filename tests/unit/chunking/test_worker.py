@@ -17,8 +17,8 @@ from indexmill.platform.consumer.sqs_batch import SqsBatch
 from indexmill.platform.observability import Observability
 from indexmill.testing.blobs import InMemoryBlobs
 from indexmill.testing.clock import FrozenClock
+from indexmill.testing.delivery_log import InMemoryDeliveryLog
 from indexmill.testing.queues import InMemoryQueue
-from indexmill.testing.releases import InMemoryReleases
 from indexmill.testing.tokenizer import WordTokenizer
 from tests.support.events import FakeContext, sqs_event
 
@@ -74,13 +74,13 @@ class Bench:
         documents = ChunkDocuments(self.tokenizer, self.blobs)
         self.batch = ChunkBatch(documents, self.callbacks, self.clock)
         self.source, self.dead = InMemoryQueue(), InMemoryQueue()
-        notes = InMemoryReleases(self.clock)
+        notes = InMemoryDeliveryLog(self.clock)
         self.handler = SqsBatch(
             ChunkTask,
             self.batch,
             source=self.source,
             dead=self.dead,
-            notes=notes,
+            delivery_log=notes,
             observability=Observability("test", level="CRITICAL"),
             clock=self.clock,
         )

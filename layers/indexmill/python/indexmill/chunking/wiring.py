@@ -55,7 +55,7 @@ def build_worker(settings: ChunkingWorkerSettings) -> SqsBatch[ChunkTask]:
     """Build chunking/worker."""
     from indexmill.chunking.worker import ChunkBatch
     from indexmill.contracts.messages import ChunkTask
-    from indexmill.platform.aws.dynamodb_delivery_log import DynamoDbReleases
+    from indexmill.platform.aws.dynamodb_delivery_log import DynamoDbDeliveryLog
     from indexmill.platform.consumer.sqs_batch import SqsBatch
 
     clock = SystemClock()
@@ -65,7 +65,7 @@ def build_worker(settings: ChunkingWorkerSettings) -> SqsBatch[ChunkTask]:
         ChunkBatch(documents, SqsQueue(settings.callbacks_queue_url), clock),
         source=SqsQueue(settings.chunk_queue_url),
         dead=SqsQueue(settings.chunk_dlq_url),
-        notes=DynamoDbReleases(settings.state_table, clock),
+        delivery_log=DynamoDbDeliveryLog(settings.state_table, clock),
         observability=Observability("chunking", level=settings.log_level),
     )
 
