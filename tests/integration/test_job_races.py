@@ -14,7 +14,7 @@ from indexmill.contracts.errors import CallerError
 from indexmill.contracts.http_jobs import SubmitRequest, SubmitResponse
 from indexmill.contracts.messages import EmbedTask
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
-from indexmill.embedding.ports import DocumentVersion, Space, Visibility
+from indexmill.embedding.ports import DocumentVersion, PublishOutcome, Space
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs, PostgresTx
 from indexmill.orchestrator.ports import InFlight
 from indexmill.orchestrator.submission.submit import SubmitJobs
