@@ -78,7 +78,12 @@ class SuspectTry:
     """Context of one suspect's try: a time-out inside it is recorded before the process ends."""
 
     def __init__(
-        self, write: Callable[[str, DeliveryRecord], None], message_id: str, note: DeliveryRecord, *, after_s: float
+        self,
+        write: Callable[[str, DeliveryRecord], None],
+        message_id: str,
+        note: DeliveryRecord,
+        *,
+        after_s: float,
     ) -> None:
         """After `after_s` seconds the function is about to be stopped."""
         self._write = write
