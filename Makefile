@@ -39,7 +39,7 @@ test: setup-all ## Run all tests, in parallel (ARGS="tests/unit -k name" for som
 test-long: setup-all ## Run what takes minutes: the large soaks and models, with their figures (ARGS="tests/faults")
 	$(BIN)/python -m pytest -m long -o log_cli=true -o log_cli_level=INFO $(ARGS)
 
-soak: setup ## Kill at random for half an hour and check every promise (SOAK_KILLS=1000 for more than 300)
+soak: setup ## Kill at random for half an hour and check every invariant (SOAK_KILLS=1000 for more than 300)
 	$(BIN)/python -m pytest -m long tests/faults/test_soak.py $(ARGS)
 
 lint: setup-all ## Check style, types, imports, template and generated files

@@ -25,7 +25,7 @@ def run(
     minutes: Annotated[float, typer.Option(min=0.1, help="Longest time of fault injection, minutes.")] = 10.0,
     seed: Annotated[int, typer.Option(help="Seed of all random choices.")] = 1,
 ) -> None:
-    """Inject faults into a stack of its own under load, then check every guarantee.
+    """Inject faults into a stack of its own under load, then check every invariant.
 
     Functions are killed at random while they process messages, the database server is killed, and the
     embedding endpoint fails. Once the stack is idle, no job may be lost, stuck, wrong or duplicated.
@@ -42,7 +42,7 @@ def run(
     screen = console()
     outcome = _outcome(screen, plan)
     _print_outcome(screen, outcome)
-    if outcome.violations or not outcome.quiet:
+    if outcome.violations or not outcome.idle:
         exit_with(EXIT_FAILED)
 
 
@@ -97,7 +97,7 @@ def _print_outcome(screen: Console, outcome: Outcome) -> None:
     screen.print()
     for each in lines(outcome):
         screen.print(f"  {each}", markup=False)
-    if outcome.violations or not outcome.quiet:
-        screen.print("[red]promises were broken[/]")
+    if outcome.violations or not outcome.idle:
+        screen.print("[red]invariants were violated[/]")
     else:
-        screen.print("[green]every promise was kept[/]")
+        screen.print("[green]every invariant holds[/]")

@@ -114,14 +114,14 @@ class Cloud:
         answer = self.functions.invoke(FunctionName="OrchestratorSweeper", Payload=b"{}")
         return answer["ResponseMetadata"]["RequestId"]
 
-    def pass_time(self, held_s: float = 0.0) -> None:
+    def pass_time(self, lease_s: float = 0.0) -> None:
         """Age all claims and sent messages by two minutes: claims expire, sent messages count as old.
 
         A claim only keeps two senders apart: without it there are more copies, never fewer. A claim
-        younger than `held_s` seconds is kept: its owner is still sending.
+        younger than `lease_s` seconds is kept: its owner is still sending.
         """
         with self.database() as connection:
-            connection.execute(_CLAIMS_END, (CLAIM_S - held_s, CLAIM_S))
+            connection.execute(_CLAIMS_END, (CLAIM_S - lease_s, CLAIM_S))
             for statement in _LATER:
                 connection.execute(statement)
 

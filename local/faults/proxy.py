@@ -12,7 +12,7 @@ from typing import Final
 from local.faults.toxics import Toxic
 
 _PIECE: Final = 1 << 16
-_LOOK_S: Final = 0.02
+_POLL_S: Final = 0.02
 _RESET: Final = struct.pack("ii", 1, 0)
 
 Choose = Callable[[], Toxic | None]
@@ -97,7 +97,7 @@ class FaultProxy:
                 for connection in list(self._open):
                     connection.note(toxic)
                     connection.cut()
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
 
 
 class _Connection:
@@ -154,7 +154,7 @@ class _Connection:
         if toxic is not None and toxic.effect == "blackhole":
             # Buffered, not lost: the bytes arrive once the toxic is removed.
             while (now := self._proxy.now()) is not None and now.effect == "blackhole":
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(_POLL_S)
         elif toxic is not None and toxic.effect == "latency":
             await asyncio.sleep(toxic.seconds)
         writer.write(piece)

@@ -17,9 +17,9 @@ import psycopg
 
 from indexmill.client import ApiError
 from local.faults.cloud import Cloud
+from local.faults.invariants.report import violations, wait_until_idle
+from local.faults.invariants.violation import Accepted, Violation
 from local.faults.pages import Size, write_page
-from local.faults.promises.report import broken_promises, settle
-from local.faults.promises.violation import Accepted, Violation
 from local.faults.rules import Rule
 
 CORPUS: Final = "soak"
@@ -27,7 +27,7 @@ _KILLED: Final = ("Orchestrator*/*", "ScraperWorker/*", "ChunkingWorker/*", "Emb
 _INJECTED: Final = ("worker_crashed", "timed_out")
 """Error codes that the kills themselves cause."""
 _ENDPOINT_MODES: Final = ("429", "500", "503", "garbage", "wrong_count", "nan", "down")
-_LOOK_S: Final = 0.5
+_POLL_S: Final = 0.5
 _LARGE_ONE_IN: Final = 25
 
 
@@ -53,7 +53,7 @@ class Plan:
     open_jobs: int = 120
     """Number of jobs in flight at once."""
     visibility_s: int = 6
-    quiet_s: float = 300.0
+    idle_limit_s: float = 300.0
     """Longest time until the stack is idle; the sweeper runs each minute then, on its schedule."""
     seed: int = 1
 
@@ -77,8 +77,8 @@ class Outcome:
     """State of the idle stack after a soak."""
 
     counts: Counts
-    quiet: bool
-    quiet_after_s: float
+    idle: bool
+    idle_after_s: float
     violations: list[Violation]
     figures: dict[str, float]
 
@@ -122,13 +122,13 @@ class Soak:
             if now > sweep_at:
                 self._sweep()
                 sweep_at = now + plan.sweep_every_s
-            if now - looked > _LOOK_S:
+            if now - looked > _POLL_S:
                 self._look(now - began)
                 looked = now
             if counts.open < plan.open_jobs:
                 self._submit()
             else:
-                time.sleep(_LOOK_S / 2)
+                time.sleep(_POLL_S / 2)
         self._heal()
         self._look(time.monotonic() - began)
         return self._judge()
@@ -203,17 +203,17 @@ class Soak:
 
     def _judge(self) -> Outcome:
         began = time.monotonic()
-        quiet = settle(
-            self._cloud, self._plan.quiet_s, hasten=False, look=lambda now: self._still(now.open_jobs)
+        idle = wait_until_idle(
+            self._cloud, self._plan.idle_limit_s, sweep=False, on_check=lambda now: self._still(now.open_jobs)
         )
-        quiet_after_s = time.monotonic() - began
+        idle_after_s = time.monotonic() - began
         # Counted before the checks: each search for a sentence needs an embedding.
         figures = self._figures()
         return Outcome(
             counts=self._counts,
-            quiet=quiet.reached,
-            quiet_after_s=quiet_after_s,
-            violations=broken_promises(self._cloud, self._as_they_may_end()),
+            idle=idle.reached,
+            idle_after_s=idle_after_s,
+            violations=violations(self._cloud, self._as_they_may_end()),
             figures=figures,
         )
 

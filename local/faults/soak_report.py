@@ -15,7 +15,7 @@ def line(plan: Plan, counts: Counts) -> str:
 
 
 def lines(outcome: Outcome) -> list[str]:
-    """Return the result, guarantee by guarantee."""
+    """Return the result, invariant by invariant."""
     figures = outcome.figures
     told = [
         f"{len(outcome.counts.accepted)} jobs accepted, {figures['jobs']:.0f} there"
@@ -23,9 +23,7 @@ def lines(outcome: Outcome) -> list[str]:
         f"{outcome.counts.kills} processes of functions killed"
         f" ({figures['kills_percent_of_invocations']:.1f} % of invocations), the database"
         f" {outcome.counts.postgres} times, {outcome.counts.endpoint_faults} endpoint faults",
-        f"quiet {outcome.quiet_after_s:.0f} s after the last fault"
-        if outcome.quiet
-        else "it never became quiet",
+        f"idle {outcome.idle_after_s:.0f} s after the last fault" if outcome.idle else "it never became idle",
         f"done: {figures['done_percent']:.2f} %",
         f"executions per job: {figures['executions_per_job']:.3f}",
         f"embeddings paid per chunk: {figures['embeddings_per_chunk']:.3f}",
@@ -33,15 +31,15 @@ def lines(outcome: Outcome) -> list[str]:
     ]
     counted = dict.fromkeys(("I1", "I2", "I3", "I4", "I5", "I10", "I12"), 0)
     for each in outcome.violations:
-        counted[each.promise] = counted.get(each.promise, 0) + 1
+        counted[each.invariant] = counted.get(each.invariant, 0) + 1
     names = {
-        "I1": "accepted and lost",
-        "I2": "stuck, or at the wrong end",
+        "I1": "lost jobs",
+        "I2": "stuck jobs, or a wrong status",
         "I3": "illegal transitions",
-        "I4": "done and not searchable whole",
+        "I4": "done, and not completely searchable",
         "I5": "orphans and duplicates",
-        "I10": "poison left behind",
-        "I12": "secrets told",
+        "I10": "remaining poison messages",
+        "I12": "leaked secrets",
     }
-    told += [f"{promise} {names.get(promise, '')}: {count}" for promise, count in counted.items()]
+    told += [f"{invariant} {names.get(invariant, '')}: {count}" for invariant, count in counted.items()]
     return told + [str(each) for each in outcome.violations[:20]]

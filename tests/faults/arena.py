@@ -13,8 +13,8 @@ import httpx
 
 from local.faults.cloud import Cloud
 from local.faults.control import FaultControl
+from local.faults.invariants.violation import Accepted
 from local.faults.pages import Page, Size, write_page
-from local.faults.promises.violation import Accepted
 from tests.support.stack import RunningStack, eventually
 
 VISIBILITY_S: Final = 4

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from local.faults.promises.report import broken_promises, settle
+from local.faults.invariants.report import violations, wait_until_idle
 from tests.faults.arena import VISIBILITY_S, Arena
 from tests.support.stack import open_folder, running_stack
 
@@ -28,6 +28,6 @@ def kept(arena: Arena) -> Iterator[Arena]:
     yield arena
     arena.control.arm()
     arena.control.ail()
-    quiet = settle(arena.cloud, 60)
+    quiet = wait_until_idle(arena.cloud, 60)
     assert quiet.reached, quiet
-    assert [str(each) for each in broken_promises(arena.cloud, arena.accepted[before:])] == []
+    assert [str(each) for each in violations(arena.cloud, arena.accepted[before:])] == []

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from local.faults.promises.report import settle
-from local.faults.promises.violation import Accepted
+from local.faults.invariants.report import wait_until_idle
+from local.faults.invariants.violation import Accepted
 from local.faults.rules import Kind, Rule
 from tests.faults.arena import Arena
 from tests.faults.scenarios import Scenario
@@ -76,7 +76,7 @@ def traced(arena: Arena, scenario: Scenario) -> list[str]:
     control, token = arena.control, arena.token("clean")
     arena.cloud.set_visibility(_UNHURRIED_S)
     arena.cloud.set_batch_size(10)
-    settle(arena.cloud, 30)
+    wait_until_idle(arena.cloud, 30)
     _sweep(arena)  # incidents of an earlier scenario are recorded before this one's writes are counted
     before = len(control.traced())
     # The sweeper's event names no job: its runs are known by their ids.
@@ -101,7 +101,7 @@ def traced(arena: Arena, scenario: Scenario) -> list[str]:
 def _settled(arena: Arena, scenario: Scenario) -> bool:
     # A sweeper that believes two minutes passed would do the writes of slow senders in their place.
     alone = _SENDERS.isdisjoint(scenario.functions)
-    return settle(arena.cloud, 120, hasten=alone).reached
+    return wait_until_idle(arena.cloud, 120, sweep=alone).reached
 
 
 def _sweep(arena: Arena) -> str:
@@ -138,11 +138,11 @@ def marked(arena: Arena, scenario: Scenario, groups: Sequence[tuple[Shot, ...]])
         ]
         arena.control.arm(rules)
         jobs = [scenario.begin(arena, token) for token, _ in named]
-        settle(arena.cloud, _WAVE_S, held_s=_AT_WORK_S)
+        wait_until_idle(arena.cloud, _WAVE_S, lease_s=_AT_WORK_S)
         later: list[Accepted | None] = [None] * len(jobs)
         if scenario.then is not None:
             later = [scenario.then(arena, token, job) for (token, _), job in zip(named, jobs, strict=True)]
-            settle(arena.cloud, _WAVE_S, held_s=_AT_WORK_S)
+            wait_until_idle(arena.cloud, _WAVE_S, lease_s=_AT_WORK_S)
         fired = Counter(each["rule"] for each in arena.control.fired())
         for (token, group), *both in zip(named, jobs, later, strict=True):
             names = [rule.name for rule in _rules(group, token, token)]

@@ -13,8 +13,8 @@ from typing import Final
 import httpx
 
 from indexmill.platform.breaker_states import NAMES
+from local.faults.invariants.violation import Accepted
 from local.faults.pages import Page
-from local.faults.promises.violation import Accepted
 from local.faults.rules import Rule
 from tests.faults.arena import Arena
 from tests.support.stack import eventually

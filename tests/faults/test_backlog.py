@@ -17,9 +17,9 @@ import psycopg
 import pytest
 
 from local.faults.cloud import Cloud
+from local.faults.invariants.report import violations, wait_until_idle
+from local.faults.invariants.violation import Accepted, Database
 from local.faults.pages import Page, write_page
-from local.faults.promises.report import broken_promises, settle
-from local.faults.promises.violation import Accepted, Database
 from tests.support.stack import RunningStack, eventually, open_folder, running_stack
 
 pytestmark = [pytest.mark.long, pytest.mark.e2e, pytest.mark.timeout(1500)]
@@ -156,5 +156,5 @@ def check(run: Run, pages: list[Page]) -> None:
     assert ends == {"done": BACKLOG}
     assert again == dict.fromkeys(lost, 1)
     assert executions <= _EXECUTIONS
-    assert settle(run.cloud, 60, hasten=False).reached
-    assert [str(each) for each in broken_promises(run.cloud, run.accepted(lost))] == []
+    assert wait_until_idle(run.cloud, 60, sweep=False).reached
+    assert [str(each) for each in violations(run.cloud, run.accepted(lost))] == []

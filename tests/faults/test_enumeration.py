@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from local.faults.promises.report import broken_promises, settle
+from local.faults.invariants.report import violations, wait_until_idle
 from tests.faults import enumeration
 from tests.faults.arena import VISIBILITY_S, Arena
 from tests.faults.enumeration import Run, Shot
@@ -32,7 +32,7 @@ quick = pytest.mark.parametrize(
 def calm(arena: Arena) -> Arena:
     """Return the stack with all that happens only once behind it."""
     job = arena.submit(arena.page(arena.token("warm")))
-    assert settle(arena.cloud, 30).reached, job
+    assert wait_until_idle(arena.cloud, 30).reached, job
     return arena
 
 
@@ -123,8 +123,8 @@ def _judge(
     all_reached: bool = True,
 ) -> None:
     """Print what was done, and fail with all that went wrong at once."""
-    settle(arena.cloud, 20)
-    broken = broken_promises(arena.cloud, [job for run in runs for job in run.jobs])
+    wait_until_idle(arena.cloud, 20)
+    broken = violations(arena.cloud, [job for run in runs for job in run.jobs])
     where = {job.job_id: " and ".join(map(str, run.shots)) for run in runs for job in run.jobs}
     missed = [" and ".join(map(str, shots)) for shots in enumeration.never_fired(runs)]
     again = len(runs) - len({run.shots for run in runs}) if all_reached else 0

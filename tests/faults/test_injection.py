@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from local.faults.cloud import CALLBACKS
-from local.faults.promises import stale
+from local.faults.invariants import stale
 from local.faults.rules import parse
 from local.faults.switch import control_folder
 from tests.faults.arena import Arena
@@ -60,11 +60,11 @@ def test_a_stale_attempt_changes_nothing(kept: Arena) -> None:
     with kept.stack.http() as caller, kept.cloud.database() as database:
         retried = caller.post(f"/orchestrator/jobs/{job.job_id}/retry")
         assert (retried.status_code, retried.json()["attempt"]) == (202, 2)
-        before = stale.remember(database, job.job_id)
+        before = stale.snapshot(database, job.job_id)
         assert (before[0]["status"], before[0]["attempt"]) == ("scraping", 2)
         sent = stale.late_failures(kept.cloud, job.job_id, attempt=1)
-        eventually(lambda: stale.all_counted(database, sent), "the stale results were looked at")
-        assert stale.changed(database, job.job_id, before) == []
+        eventually(lambda: stale.all_processed(database, sent), "the stale results were looked at")
+        assert stale.differences(database, job.job_id, before) == []
     assert len(kept.control.fired()) == before_both + 2
     kept.control.arm()
 
@@ -81,11 +81,11 @@ def test_a_result_that_comes_after_the_end_changes_nothing(kept: Arena) -> None:
     eventually(lambda: kept.ended([job]), "the job ends")
     eventually(lambda: not any(kept.cloud.depths().values()), "everything is quiet")
     with kept.cloud.database() as database:
-        before = stale.remember(database, job.job_id)
+        before = stale.snapshot(database, job.job_id)
         sent = stale.late_failures(kept.cloud, job.job_id, attempt=1)
-        eventually(lambda: stale.all_counted(database, sent), "the late results were looked at")
+        eventually(lambda: stale.all_processed(database, sent), "the late results were looked at")
         assert kept.cloud.depths()[CALLBACKS] <= len(sent)
-        assert stale.changed(database, job.job_id, before) == []
+        assert stale.differences(database, job.job_id, before) == []
 
 
 def test_without_the_variable_functions_are_not_touched() -> None:

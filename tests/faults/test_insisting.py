@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from local.faults.promises.violation import Accepted
+from local.faults.invariants.violation import Accepted
 from tests.faults import enumeration
 from tests.faults.enumeration import Run, Shot
 

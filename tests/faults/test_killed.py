@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
+from local.faults.invariants.report import violations, wait_until_idle
+from local.faults.invariants.violation import Accepted
 from local.faults.pages import Page
-from local.faults.promises.report import broken_promises, settle
-from local.faults.promises.violation import Accepted
 from local.faults.rules import parse
 from tests.faults.arena import VISIBILITY_S, Arena
 from tests.support.stack import eventually
@@ -61,13 +61,13 @@ def ended(arena: Arena) -> Ended:
         statement = """SELECT status, (SELECT array_agg(stage) FROM outbox WHERE job_id = jobs.id) AS messages
             FROM jobs WHERE id = %s"""
         status, messages = database.execute(statement, (within.job_id,)).fetchone() or ("", [])
-    quiet = settle(arena.cloud, 60)
+    quiet = wait_until_idle(arena.cloud, 60)
     fired = [each["rule"] for each in arena.control.fired()]
     arena.control.arm()
     arena.cloud.set_batch_size(10)
     assert quiet.reached, quiet
     assert [place for place, token in tokens.items() if not any(token in rule for rule in fired)] == []
-    assert [str(each) for each in broken_promises(arena.cloud, list(jobs.values()))] == []
+    assert [str(each) for each in violations(arena.cloud, list(jobs.values()))] == []
     return Ended(arena, jobs, {"status": status, "messages": messages})
 
 
@@ -191,7 +191,7 @@ def test_of_two_workers_on_one_message_one_counts(kept: Arena) -> None:
 
     eventually(both, "both have told")
     assert any(each["rule"] == slow.text for each in kept.control.fired())
-    settle(kept.cloud, 20)
+    wait_until_idle(kept.cloud, 20)
     with kept.cloud.database() as database:
         statement = "SELECT to_status FROM job_history WHERE job_id = %s ORDER BY seq"
         steps = [status for (status,) in database.execute(statement, (job.job_id,)).fetchall()]

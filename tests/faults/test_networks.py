@@ -7,7 +7,7 @@ import time
 import httpx
 import pytest
 
-from local.faults.promises.violation import Accepted
+from local.faults.invariants.violation import Accepted
 from local.faults.rules import parse
 from local.faults.toxics import Toxic
 from tests.faults.arena import Arena

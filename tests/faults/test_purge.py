@@ -15,7 +15,7 @@ import pytest
 from indexmill.orchestrator.ports_sweep import MOST_RESCUES
 from indexmill.platform.time.clock import SystemClock
 from local.faults.cloud import CALLBACKS, WORK_QUEUES
-from local.faults.promises.violation import Accepted
+from local.faults.invariants.violation import Accepted
 from local.faults.rules import Rule
 from tests.faults.arena import Arena
 from tests.support.stack import eventually

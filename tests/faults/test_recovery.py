@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from indexmill.platform.time.clock import SystemClock
-from local.faults.promises.violation import Accepted
+from local.faults.invariants.violation import Accepted
 from local.faults.rules import Rule
 from local.faults.toxics import Toxic
 from tests.faults.arena import VISIBILITY_S, Arena

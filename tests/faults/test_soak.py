@@ -41,7 +41,7 @@ def test_nothing_is_lost_stuck_wrong_or_twice(site: Path, capsys: pytest.Capture
         cloud.close()
     with capsys.disabled():
         print("\n" + "\n".join(f"  {each}" for each in lines(outcome)))
-    assert outcome.quiet
+    assert outcome.idle
     assert [str(each) for each in outcome.violations] == []
     assert len(outcome.counts.accepted) >= plan.jobs
     assert outcome.counts.kills >= plan.kills

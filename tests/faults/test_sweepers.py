@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from local.faults.promises.violation import Accepted
+from local.faults.invariants.violation import Accepted
 from local.faults.rules import Rule
 from tests.faults.arena import Arena
 from tests.support.stack import between_ticks, eventually

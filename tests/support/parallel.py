@@ -24,7 +24,7 @@ OWN_GROUP: Final = frozenset(
         "tests/faults/test_outcome_recorder.py",
         "tests/faults/test_passing_time.py",
         "tests/faults/test_production_is_innocent.py",
-        "tests/faults/test_promises.py",
+        "tests/faults/test_invariants.py",
         "tests/faults/test_proxy.py",
         "tests/faults/test_rules.py",
         "tests/faults/test_skew.py",
@@ -44,7 +44,7 @@ FIRST: Final = (
     "tests/unit/tools/test_bootstrap.py",
     "tests/unit/rules/test_permission_rules.py",
     "tests/integration/orchestrator/test_lost_messages.py",
-    "tests/faults/test_promises.py",
+    "tests/faults/test_invariants.py",
     "tests/unit/chunking/test_split.py",
 )
 """The slowest groups, slowest first: started last, one of them would run alone at the end."""

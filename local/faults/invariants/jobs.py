@@ -7,7 +7,7 @@ from itertools import groupby, pairwise
 from typing import Any, Final
 
 from local.faults.cloud import CALLBACKS, WORK_QUEUES
-from local.faults.promises.violation import Accepted, Database, Violation
+from local.faults.invariants.violation import Accepted, Database, Violation
 
 _TERMINAL: Final = ("done", "failed")
 _ACTIVE: Final = ("scraping", "chunking", "embedding")
@@ -51,18 +51,18 @@ SELECT h.job_id FROM job_history AS h WHERE h.hash <> job_history_hash(h) OR h.p
 """
 
 
-def nothing_lost(database: Database, accepted: Sequence[Accepted]) -> list[Violation]:
+def no_job_lost(database: Database, accepted: Sequence[Accepted]) -> list[Violation]:
     """Check I1: a job answered with 202 exists, and one that is not terminal has its message."""
     known = {row[0] for row in database.execute("SELECT id FROM jobs").fetchall()}
     lost = [each.job_id for each in accepted if each.job_id not in known]
-    found = [Violation("I1", job_id, "was accepted, and there is no such job") for job_id in lost]
+    found = [Violation("I1", job_id, "was accepted and does not exist") for job_id in lost]
     return found + [
         Violation("I1", job_id, f"is {status} and no message of its attempt was ever committed")
         for job_id, status in database.execute(_WITHOUT_MESSAGE).fetchall()
     ]
 
 
-def all_accounted_for(database: Database, depths: Mapping[str, int]) -> list[Violation]:
+def no_message_missing(database: Database, depths: Mapping[str, int]) -> list[Violation]:
     """Check I2: every job in flight has a message that is queued, in flight or scheduled."""
     active: dict[str, int] = dict(
         database.execute("SELECT status, count(*) FROM jobs GROUP BY status").fetchall()
@@ -73,12 +73,12 @@ def all_accounted_for(database: Database, depths: Mapping[str, int]) -> list[Vio
         queued = depths.get(WORK_QUEUES[stage], 0)
         covered = unsent.get(stage, 0) + queued + depths.get(CALLBACKS, 0)
         if active.get(stage, 0) > covered:
-            what = f"{active[stage]} jobs at work, {covered} messages unsent, queued or called back"
+            what = f"{active[stage]} jobs in flight, {covered} messages unsent, queued or in results"
             found.append(Violation("I2", stage, what))
     return found
 
 
-def all_ended(database: Database, accepted: Sequence[Accepted]) -> list[Violation]:
+def all_jobs_terminal(database: Database, accepted: Sequence[Accepted]) -> list[Violation]:
     """Check I2 in an idle stack: every job, also one whose 202 was lost, has its proper terminal status."""
     rows = {row[0]: row[1:] for row in database.execute("SELECT id, status, error FROM jobs").fetchall()}
     found = [
@@ -93,7 +93,7 @@ def all_ended(database: Database, accepted: Sequence[Accepted]) -> list[Violatio
     return found
 
 
-def histories_are_paths(database: Database) -> list[Violation]:
+def histories_are_valid(database: Database) -> list[Violation]:
     """Check I3: each history is a path of the state machine, complete, in order and correctly hashed."""
     rows = database.execute(_HISTORY).fetchall()
     found = [

@@ -1,4 +1,4 @@
-"""All guarantees over one idle stack."""
+"""All invariants over one idle stack."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import psycopg
 
 from local.backends.postgres_logins import PASSWORD
 from local.faults.cloud import Cloud
-from local.faults.promises import index, jobs, letters, secrets, stores
-from local.faults.promises.violation import Accepted, Database, Violation
+from local.faults.invariants import dead_letters, index, jobs, secrets, stores
+from local.faults.invariants.violation import Accepted, Database, Violation
 
-_LOOK_S: Final = 0.25
+_POLL_S: Final = 0.25
 _SWEEP_EVERY_S: Final = 1.0
 _HITS: Final = 100
 """Among near duplicates the unique sentence decides keyword ranking, and its paragraph vector ranking."""
@@ -33,8 +33,8 @@ SELECT (SELECT count(*) FROM jobs WHERE status NOT IN ('done', 'failed')),
 
 
 @dataclass(frozen=True, slots=True)
-class Quiet:
-    """Outcome of `settle`: whether the stack became idle, and the remaining work."""
+class IdleCheck:
+    """Outcome of `wait_until_idle`: whether the stack became idle, and the remaining work."""
 
     reached: bool
     open_jobs: int
@@ -43,34 +43,34 @@ class Quiet:
     waited_s: float = 0.0
 
 
-def settle(
+def wait_until_idle(
     cloud: Cloud,
     within_s: float,
     *,
-    hasten: bool = True,
-    held_s: float = 0.0,
-    look: Callable[[Quiet], None] | None = None,
-) -> Quiet:
+    sweep: bool = True,
+    lease_s: float = 0.0,
+    on_check: Callable[[IdleCheck], None] | None = None,
+) -> IdleCheck:
     """Wait until every job is terminal and every queue is empty.
 
-    `hasten` runs the sweeper each second instead of each minute, and ages claims and sent messages,
-    except claims that are younger than `held_s` seconds.
+    `sweep` runs the sweeper each second instead of each minute, and ages claims and sent messages,
+    except claims that are younger than `lease_s` seconds.
     """
     began = swept = time.monotonic()
     while True:
         open_jobs, unsent = _open(cloud)
         depths = cloud.depths()
         waited = time.monotonic() - began
-        quiet = Quiet(not open_jobs and not any(depths.values()), open_jobs, unsent, depths, waited)
-        if look is not None:
-            look(quiet)
-        if quiet.reached or waited > within_s:
-            return quiet
-        if hasten and time.monotonic() - swept > _SWEEP_EVERY_S:
-            cloud.pass_time(held_s)
+        idle = IdleCheck(not open_jobs and not any(depths.values()), open_jobs, unsent, depths, waited)
+        if on_check is not None:
+            on_check(idle)
+        if idle.reached or waited > within_s:
+            return idle
+        if sweep and time.monotonic() - swept > _SWEEP_EVERY_S:
+            cloud.pass_time(lease_s)
             cloud.sweep()
             swept = time.monotonic()
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
 
 
 def _open(cloud: Cloud) -> tuple[int, int]:
@@ -83,24 +83,24 @@ def _open(cloud: Cloud) -> tuple[int, int]:
     return (int(row[0]), int(row[1])) if row else (0, 0)
 
 
-def broken_promises(cloud: Cloud, accepted: Sequence[Accepted]) -> list[Violation]:
+def violations(cloud: Cloud, accepted: Sequence[Accepted]) -> list[Violation]:
     """Yield the violations of an idle stack. `accepted` are the jobs that were answered with 202."""
     depths = cloud.depths()
     with cloud.database() as database:
         return [
-            *jobs.nothing_lost(database, accepted),
-            *jobs.all_accounted_for(database, depths),
-            *jobs.all_ended(database, accepted),
-            *jobs.histories_are_paths(database),
-            *index.done_is_whole(database, lambda key: _object(cloud, key)),
-            *index.nothing_twice(database),
-            *letters.poison_is_gone(database, depths),
-            *index.done_is_found(database, accepted, lambda text, corpus: _found(cloud, text, corpus)),
-            *secrets.nothing_told(
+            *jobs.no_job_lost(database, accepted),
+            *jobs.no_message_missing(database, depths),
+            *jobs.all_jobs_terminal(database, accepted),
+            *jobs.histories_are_valid(database),
+            *index.done_is_complete(database, lambda key: _object(cloud, key)),
+            *index.no_duplicates(database),
+            *dead_letters.no_poison_left(database, depths),
+            *index.done_is_searchable(database, accepted, lambda text, corpus: _found(cloud, text, corpus)),
+            *secrets.leaks(
                 database,
                 _canaries(cloud, database, accepted),
                 Path(cloud.info["state"]) / "logs",
-                chain(_metrics(cloud), stores.told(cloud, depths)),
+                chain(_metrics(cloud), stores.contents(cloud, depths)),
             ),
         ]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from local.faults.promises.violation import Database, Violation
+from local.faults.invariants.violation import Database, Violation
 
 DOCUMENT_STORE: Final = frozenset(
     {"chunks.text", "chunks.context", "outbox.payload", "dead_letters.body", "messages", "content"}
@@ -28,35 +28,40 @@ class Canary:
 
     name: str
     text: str
-    may_be_in: Collection[str] = ()
+    allowed_in: Collection[str] = ()
     """Columns, as `table.column`, and kinds of other places."""
     pattern: str = ""
     """Pattern for the text when its notation varies; not searched for in the database."""
 
-    def stands_in(self, text: str) -> bool:
+    def occurs_in(self, text: str) -> bool:
         """Return whether the text contains it."""
         return re.search(self.pattern, text) is not None if self.pattern else self.text in text
 
 
-def nothing_told(
+def leaks(
     database: Database, canaries: Iterable[Canary], logs: Path, others: Iterable[tuple[str, str]]
 ) -> list[Violation]:
     """Search for each canary in every log below `logs`, every column, and `others`.
 
     `others` are texts by name, whose first word is the kind of place.
     """
-    sought = list(canaries)
+    searched = list(canaries)
     places = [
-        *_in_files(sought, logs),
-        *_in_database([each for each in sought if not each.pattern], database),
-        *((each, name) for name, text in others for each in kept_out(sought, name) if each.stands_in(text)),
+        *_in_files(searched, logs),
+        *_in_database([each for each in searched if not each.pattern], database),
+        *(
+            (each, name)
+            for name, text in others
+            for each in forbidden_in(searched, name)
+            if each.occurs_in(text)
+        ),
     ]
-    return [Violation("I12", canary.name, f"stands in {place}") for canary, place in places]
+    return [Violation("I12", canary.name, f"occurs in {place}") for canary, place in places]
 
 
-def kept_out(canaries: Iterable[Canary], name: str) -> list[Canary]:
+def forbidden_in(canaries: Iterable[Canary], name: str) -> list[Canary]:
     """Return the canaries that must not appear in a place of this name, whose first word is its kind."""
-    return [each for each in canaries if name.partition(" ")[0] not in each.may_be_in]
+    return [each for each in canaries if name.partition(" ")[0] not in each.allowed_in]
 
 
 def _in_files(canaries: list[Canary], folder: Path) -> Iterator[tuple[Canary, str]]:
@@ -64,7 +69,7 @@ def _in_files(canaries: list[Canary], folder: Path) -> Iterator[tuple[Canary, st
         if path.is_file():
             content = path.read_text(encoding="utf-8", errors="replace")
             for each in canaries:
-                if each.stands_in(content):
+                if each.occurs_in(content):
                     yield each, path.relative_to(folder).as_posix()
 
 
@@ -72,7 +77,7 @@ def _in_database(canaries: list[Canary], database: Database) -> Iterator[tuple[C
     for table, column in database.execute(_COLUMNS).fetchall():
         name = f"{table}.{column}"
         for each in canaries:
-            if name in each.may_be_in:
+            if name in each.allowed_in:
                 continue
             statement = f'SELECT count(*) FROM "{table}" WHERE position(%s IN "{column}"::text) > 0'  # noqa: S608
             row = database.execute(statement.encode(), (each.text,)).fetchone()

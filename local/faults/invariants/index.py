@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from indexmill.contracts.messages import EmbedTask
-from local.faults.promises.violation import Accepted, Database, Violation
+from local.faults.invariants.violation import Accepted, Database, Violation
 
 Fetch = Callable[[str], bytes]
 """Reads an object of the content bucket by its key."""
@@ -62,7 +62,7 @@ SELECT job_id, stage, count(*) FROM outbox GROUP BY job_id, attempt, stage HAVIN
 """
 
 
-def done_is_whole(database: Database, fetch: Fetch) -> list[Violation]:
+def done_is_complete(database: Database, fetch: Fetch) -> list[Violation]:
     """Check I4 in the tables: a done job's document has its chunks, each with a vector."""
     done = database.execute(_DONE).fetchall()
     members: dict[int, list[tuple[Any, ...]]] = {}
@@ -70,7 +70,7 @@ def done_is_whole(database: Database, fetch: Fetch) -> list[Violation]:
         members[document] = list(rows)
     given = _given_chunks(database, [row[0] for row in done], fetch)
     found = [
-        Violation("I4", job_id, "failed, and what it published is what search sees")
+        Violation("I4", job_id, "failed, and its published chunks are searchable")
         for (job_id,) in database.execute(_PUBLISHED_BY_FAILED).fetchall()
     ]
     return found + [
@@ -83,7 +83,7 @@ def done_is_whole(database: Database, fetch: Fetch) -> list[Violation]:
 def _document_errors(
     row: tuple[Any, ...], members: list[tuple[Any, ...]], given: list[str] | None
 ) -> list[str]:
-    job_id, document_id, told, _, published, counted, owner, model, dimension = row
+    job_id, document_id, expected, _, published, counted, owner, model, dimension = row
     if published is None:
         return ["is done, and its document is not published"]
     errors = []
@@ -91,8 +91,8 @@ def _document_errors(
     if generations != {published}:
         errors.append(f"generation {published} is published, and there are chunks of {sorted(generations)}")
     current = [each for each in members if each[1] == published]
-    if len(current) != counted or (owner == job_id and told != counted):
-        errors.append(f"{len(current)} chunks, {counted} by the catalogue, {told} by the job")
+    if len(current) != counted or (owner == job_id and expected != counted):
+        errors.append(f"{len(current)} chunks, {counted} by the catalogue, {expected} by the job")
     if [each[2] for each in current] != list(range(len(current))):
         errors.append("its chunks are not numbered from 0, each once")
     if [each[3] for each in current] != _ids(document_id, current):
@@ -132,7 +132,7 @@ def _given_chunks(database: Database, job_ids: list[str], fetch: Fetch) -> dict[
     return {job_id: ids for job_id, (_, ids) in found.items()}
 
 
-def done_is_found(
+def done_is_searchable(
     database: Database, accepted: Sequence[Accepted], search: Callable[[str, str], list[str]]
 ) -> list[Violation]:
     """Check I4 through the API: a search for a document's unique sentence finds it.
@@ -151,7 +151,7 @@ def done_is_found(
     return found
 
 
-def nothing_twice(database: Database) -> list[Violation]:
+def no_duplicates(database: Database) -> list[Violation]:
     """Check I5: duplicate messages have no effect.
 
     That is: no orphans, exact totals, one message per stage and attempt.

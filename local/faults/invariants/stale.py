@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from indexmill.contracts.messages import StageFailure, StageResult, write
 from local.faults.cloud import CALLBACKS, Cloud
-from local.faults.promises.violation import Database, Violation
+from local.faults.invariants.violation import Database, Violation
 
 _STATE: Final = """
 SELECT to_jsonb(j),
@@ -19,7 +19,7 @@ FROM jobs AS j WHERE j.id = %s
 _COUNTED: Final = "SELECT count(*) FROM inbox WHERE message_id = ANY(%s)"
 
 
-def remember(database: Database, job_id: str) -> Any:
+def snapshot(database: Database, job_id: str) -> Any:
     """Return a snapshot of everything that a result could change of a job."""
     return database.execute(_STATE, (job_id,)).fetchone()
 
@@ -33,7 +33,7 @@ def late_failures(cloud: Cloud, job_id: str, attempt: int) -> list[str]:
             attempt=attempt,
             stage=stage,
             status="failed",
-            failure=StageFailure(code="internal_error", message="From a worker that was believed dead."),
+            failure=StageFailure(code="internal_error", message="From a worker that was presumed dead."),
         )
         for stage in ("scraping", "chunking", "embedding")
     ]
@@ -42,16 +42,16 @@ def late_failures(cloud: Cloud, job_id: str, attempt: int) -> list[str]:
     return [result.message_id for result in late]
 
 
-def all_counted(database: Database, message_ids: list[str]) -> bool:
+def all_processed(database: Database, message_ids: list[str]) -> bool:
     """Return whether all results were processed."""
     row = database.execute(_COUNTED, (message_ids,)).fetchone()
     return bool(row and row[0] == len(message_ids))
 
 
-def changed(database: Database, job_id: str, before: Any) -> list[Violation]:
+def differences(database: Database, job_id: str, before: Any) -> list[Violation]:
     """Return the differences from the snapshot."""
     names = ("job", "history", "messages", "document")
-    now = remember(database, job_id)
+    now = snapshot(database, job_id)
     return [
         Violation("I6", job_id, f"a stale result changed its {name}")
         for name, one, other in zip(names, before, now, strict=True)

@@ -10,11 +10,11 @@ from local.faults.cloud import Cloud
 
 CONTENT: Final = ("raw/", "text/", "chunks/")
 """Prefixes of the bucket's objects that may contain a document."""
-_LOOKED_INTO: Final = 20
+_NEWEST: Final = 20
 """Number of newest objects to read there: reading all of them after every test takes too long."""
 
 
-def told(cloud: Cloud, depths: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+def contents(cloud: Cloud, depths: Mapping[str, int]) -> Iterator[tuple[str, str]]:
     """Return all texts of an idle stack with these queue depths; messages are read without being removed."""
     yield "messages sent", cloud.control.sent()
     for queue in (name for name, count in depths.items() if count):
@@ -59,7 +59,7 @@ def objects(cloud: Cloud) -> Iterator[tuple[str, str]]:
     ]
     yield "objects keys", "\n".join(each["Key"] for each in listed)
     content = [each for each in listed if each["Key"].startswith(CONTENT)]
-    newest = sorted(content, key=lambda each: each["LastModified"])[-_LOOKED_INTO:]
+    newest = sorted(content, key=lambda each: each["LastModified"])[-_NEWEST:]
     for each in [each for each in listed if each not in content] + newest:
         found = cloud.s3.get_object(Bucket=bucket, Key=each["Key"])
         kind = "content" if each in newest else "objects"

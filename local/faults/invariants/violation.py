@@ -1,4 +1,4 @@
-"""Violations of guarantees, and the accepted jobs that they are checked for."""
+"""Violations of invariants, and the accepted jobs that they are checked for."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ Database = psycopg.Connection[tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One violated guarantee."""
+    """One violated invariant."""
 
-    promise: str
+    invariant: str
     """I1 … I12."""
     subject: str
     """The job, document, queue or place."""
     what: str
 
     def __str__(self) -> str:
-        return f"{self.promise} {self.subject}: {self.what}"
+        return f"{self.invariant} {self.subject}: {self.what}"
 
 
 @dataclass(frozen=True, slots=True)

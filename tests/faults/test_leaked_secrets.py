@@ -14,8 +14,8 @@ from local.backends.ministack import MiniStack
 from local.backends.postgres_logins import PASSWORD
 from local.faults.cloud import Cloud
 from local.faults.control import FaultControl
-from local.faults.promises import secrets, stores
-from local.faults.promises.report import broken_promises, settle
+from local.faults.invariants import secrets, stores
+from local.faults.invariants.report import violations, wait_until_idle
 from local.faults.switch import control_folder
 from tests.faults.arena import Arena
 from tests.support.ministack import REGION
@@ -68,12 +68,12 @@ def keep(cloud: Cloud, key: str, value: str) -> None:
 
 def found(cloud: Cloud) -> set[tuple[str, str]]:
     """Return secrets found where they must not be."""
-    told = list(stores.told(cloud, cloud.depths()))
+    texts = list(stores.contents(cloud, cloud.depths()))
     texts = [
         (each.name, place)
-        for place, text in told
-        for each in secrets.kept_out(SOUGHT, place)
-        if each.stands_in(text)
+        for place, text in texts
+        for each in secrets.forbidden_in(SOUGHT, place)
+        if each.occurs_in(text)
     ]
     return set(texts)
 
@@ -124,11 +124,11 @@ def test_what_is_planted_is_found(
 @pytest.mark.e2e
 def test_what_a_stack_tells_where_it_must_not_is_found(kept: Arena) -> None:
     job = kept.submit(kept.page(kept.token("told")))
-    assert settle(kept.cloud, 60).reached
+    assert wait_until_idle(kept.cloud, 60).reached
     sent = kept.cloud.control.sent().splitlines()
     stages = ("indexmill.scrape", "indexmill.embed", "indexmill.result")
     assert [each for each in stages if not any(each in line and job.job_id in line for line in sent)] == []
-    assert [str(each) for each in broken_promises(kept.cloud, [job])] == []
+    assert [str(each) for each in violations(kept.cloud, [job])] == []
     with psycopg.connect(kept.stack.database_url) as database:
         (vector,) = database.execute(
             "SELECT embedding::text FROM vectors ORDER BY chunk DESC"
@@ -136,7 +136,7 @@ def test_what_a_stack_tells_where_it_must_not_is_found(kept: Arena) -> None:
     log = Path(kept.stack.state) / "logs" / "functions" / "Planted.jsonl"
     log.write_text(f"{PASSWORD} Authorization: Bearer x {vector.replace(',', ', ')}", encoding="utf-8")
     try:
-        told = {each.subject for each in broken_promises(kept.cloud, [job]) if "Planted" in each.what}
+        told = {each.subject for each in violations(kept.cloud, [job]) if "Planted" in each.what}
     finally:
         log.unlink()
     assert told == {"the database's password", "an Authorization header", "a vector"}

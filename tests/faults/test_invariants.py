@@ -15,8 +15,8 @@ from indexmill.embedding.documents import Work
 from indexmill.embedding.ports import PublishOutcome
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.platform.postgres.database import Database
-from local.faults.promises import index, jobs, letters, secrets, stale
-from local.faults.promises.violation import Accepted, Violation
+from local.faults.invariants import dead_letters, index, jobs, secrets, stale
+from local.faults.invariants.violation import Accepted, Violation
 from tests.support.index_builders import SPACE, vector_of
 from tests.support.jobs import Pipeline, embedded, failed, scraped
 
@@ -51,12 +51,12 @@ class Harness:
     def violations(self, depths: dict[str, int] = NOTHING) -> list[Violation]:
         """Return what all checks say but those that want every job at its end."""
         return [
-            *jobs.nothing_lost(self.rows, self.accepted),
-            *jobs.all_accounted_for(self.rows, {"EmbedQueue": 1} | depths),
-            *jobs.histories_are_paths(self.rows),
-            *index.done_is_whole(self.rows, lambda key: b""),
-            *index.nothing_twice(self.rows),
-            *letters.poison_is_gone(self.rows, depths),
+            *jobs.no_job_lost(self.rows, self.accepted),
+            *jobs.no_message_missing(self.rows, {"EmbedQueue": 1} | depths),
+            *jobs.histories_are_valid(self.rows),
+            *index.done_is_complete(self.rows, lambda key: b""),
+            *index.no_duplicates(self.rows),
+            *dead_letters.no_poison_left(self.rows, depths),
         ]
 
 
@@ -167,43 +167,43 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize(("promise", "statements"), DAMAGE.values(), ids=DAMAGE)
-def test_damage_is_seen(harness: Harness, promise: str, statements: str) -> None:
+@pytest.mark.parametrize(("invariant", "statements"), DAMAGE.values(), ids=DAMAGE)
+def test_damage_is_seen(harness: Harness, invariant: str, statements: str) -> None:
     harness.damage(statements)
-    assert promise in {each.promise for each in harness.violations()}
+    assert invariant in {each.invariant for each in harness.violations()}
 
 
 def test_a_job_whose_message_is_nowhere_is_not_accounted_for(harness: Harness) -> None:
     found = harness.violations({"EmbedQueue": 0})
-    assert [(each.promise, each.subject) for each in found] == [("I2", "embedding")]
+    assert [(each.invariant, each.subject) for each in found] == [("I2", "embedding")]
     assert harness.violations({"EmbedQueue": 0, "CallbacksQueue": 1}) == []
 
 
 def test_a_dead_letter_that_nobody_took_is_seen(harness: Harness) -> None:
     found = harness.violations({"ScrapeDlq": 2})
-    assert [(each.promise, each.subject) for each in found] == [("I10", "ScrapeDlq")]
+    assert [(each.invariant, each.subject) for each in found] == [("I10", "ScrapeDlq")]
 
 
 def test_a_job_that_is_not_at_its_end_is_seen(harness: Harness) -> None:
-    found = jobs.all_ended(harness.rows, harness.accepted)
+    found = jobs.all_jobs_terminal(harness.rows, harness.accepted)
     assert [each.subject for each in found] == [harness.ids[AT_WORK]]
     wrong = [Accepted(harness.ids[BROKEN], "u", "docs", ends="done")]
-    assert harness.ids[BROKEN] in {each.subject for each in jobs.all_ended(harness.rows, wrong)}
+    assert harness.ids[BROKEN] in {each.subject for each in jobs.all_jobs_terminal(harness.rows, wrong)}
 
 
 def test_a_sentence_that_is_not_found_is_seen(harness: Harness) -> None:
     mine = harness.accepted[0].url
     for hits, expected in (([mine], 0), ([], 1), (["https://site.example/other"], 1), ([mine, mine], 1)):
-        found = index.done_is_found(harness.rows, harness.accepted, lambda text, corpus, hits=hits: hits)
+        found = index.done_is_searchable(harness.rows, harness.accepted, lambda text, corpus, hits=hits: hits)
         assert [each.subject for each in found] == [harness.ids[DONE]] * expected
 
 
 def test_what_a_stale_result_changes_is_seen(harness: Harness) -> None:
     job_id = harness.ids[DONE]
-    before = stale.remember(harness.rows, job_id)
-    assert stale.changed(harness.rows, job_id, before) == []
+    before = stale.snapshot(harness.rows, job_id)
+    assert stale.differences(harness.rows, job_id, before) == []
     harness.damage("UPDATE jobs SET tries = 9 WHERE id = '{done}'; UPDATE documents SET min_generation = 9")
-    assert [each.what.rpartition(" ")[2] for each in stale.changed(harness.rows, job_id, before)] == [
+    assert [each.what.rpartition(" ")[2] for each in stale.differences(harness.rows, job_id, before)] == [
         "job",
         "document",
     ]
@@ -211,8 +211,8 @@ def test_what_a_stale_result_changes_is_seen(harness: Harness) -> None:
 
 def test_a_result_that_was_not_looked_at_is_not_counted(harness: Harness) -> None:
     (known,) = harness.rows.execute("SELECT message_id FROM inbox LIMIT 1").fetchone() or ("",)
-    assert stale.all_counted(harness.rows, [str(known)])
-    assert not stale.all_counted(harness.rows, [str(known), "never-came"])
+    assert stale.all_processed(harness.rows, [str(known)])
+    assert not stale.all_processed(harness.rows, [str(known), "never-came"])
 
 
 @pytest.mark.parametrize(
@@ -228,22 +228,20 @@ def test_a_result_that_was_not_looked_at_is_not_counted(harness: Harness) -> Non
 )
 def test_a_key_in_a_row_is_seen(harness: Harness, tmp_path: Path, statements: str, place: str) -> None:
     key = secrets.Canary("key", KEY)
-    assert secrets.nothing_told(harness.rows, [key], tmp_path, []) == []
+    assert secrets.leaks(harness.rows, [key], tmp_path, []) == []
     harness.damage(statements)
-    assert [each.what for each in secrets.nothing_told(harness.rows, [key], tmp_path, [])] == [
-        f"stands in {place}"
-    ]
+    assert [each.what for each in secrets.leaks(harness.rows, [key], tmp_path, [])] == [f"occurs in {place}"]
 
 
 def test_a_documents_text_may_stand_where_documents_are_kept_alone(harness: Harness, tmp_path: Path) -> None:
     text = secrets.Canary("text", "More words.", secrets.DOCUMENT_STORE)
-    assert secrets.nothing_told(harness.rows, [text], tmp_path, []) == []
+    assert secrets.leaks(harness.rows, [text], tmp_path, []) == []
     harness.damage("UPDATE jobs SET title = 'More words.' WHERE id = '{done}'")
     (tmp_path / "functions").mkdir()
     (tmp_path / "functions" / "Worker.jsonl").write_text('{"message": "More words."}')
-    found = secrets.nothing_told(harness.rows, [text], tmp_path, [("metrics", 'x{text="More words."} 1')])
+    found = secrets.leaks(harness.rows, [text], tmp_path, [("metrics", 'x{text="More words."} 1')])
     assert {each.what for each in found} == {
-        "stands in functions/Worker.jsonl",
-        "stands in jobs.title",
-        "stands in metrics",
+        "occurs in functions/Worker.jsonl",
+        "occurs in jobs.title",
+        "occurs in metrics",
     }

@@ -1,0 +1,1 @@
+"""Executable checks of the invariants: each check reads the state after a run and returns the violations."""

@@ -1,1 +1,0 @@
-"""Executable guarantees: each check reads the state after a run and returns the violations."""
