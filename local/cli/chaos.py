@@ -47,9 +47,9 @@ def run(
 
 
 def _outcome(screen: Console, plan: Plan) -> Outcome:
+    from local.faults.activation import VARIABLE
     from local.faults.cloud import Cloud
     from local.faults.soak import Soak
-    from local.faults.switch import VARIABLE
     from local.stack.detached import StartFailed, start_detached
     from local.stack.stack import StackOptions
 

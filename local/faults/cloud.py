@@ -12,8 +12,8 @@ import psycopg
 
 from indexmill.client import Client
 from indexmill.orchestrator.ports import CLAIM_S
+from local.faults.activation import control_folder
 from local.faults.control import FaultControl
-from local.faults.switch import control_folder
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

@@ -48,14 +48,14 @@ class FaultControl:
 
     # For tests:
 
-    def prepare(self, rules: Iterable[Rule] = ()) -> None:
+    def reset(self, rules: Iterable[Rule] = ()) -> None:
         """Reset all records and activate these rules."""
         (self.folder / "counts").mkdir(parents=True, exist_ok=True)
         for name in ("fired.jsonl", "marks.jsonl", "sent.jsonl", "trace.jsonl"):
             (self.folder / name).write_bytes(b"")
         self.arm(rules)
-        self.ail()
-        self.skew()
+        self.set_toxics()
+        self.set_skews()
 
     def arm(self, rules: Iterable[Rule] = (), *, trace: bool = False, only: str = "") -> None:
         """Activate exactly these rules; counters of the same name start from zero.
@@ -68,11 +68,11 @@ class FaultControl:
             (self.folder / "counts" / rule.counter).unlink(missing_ok=True)
         self._replace(_RULES, {"trace": trace, "only": only, "rules": [rule.document() for rule in chosen]})
 
-    def ail(self, **toxics: Toxic) -> None:
+    def set_toxics(self, **toxics: Toxic) -> None:
         """Activate exactly these toxics, by the name of the proxy; none removes all."""
         self._replace(_TOXICS, {name: toxic.document() for name, toxic in toxics.items()})
 
-    def skew(self, **seconds: float) -> None:
+    def set_skews(self, **seconds: float) -> None:
         """Skew the clocks of exactly these functions from their next invocations on."""
         self._replace(_SKEWS, seconds)
 
@@ -93,7 +93,7 @@ class FaultControl:
 
     # For every process under test:
 
-    def begins(self, event: str) -> None:
+    def invocation_started(self, event: str) -> None:
         """Record at the start of an invocation the jobs that belong to the marks in its messages."""
         self._refresh()
         marks = {mark for mark in self._marks() if mark in event}
@@ -119,20 +119,22 @@ class FaultControl:
             return 0.0
         return float(json.loads(text).get(function, 0.0))
 
-    def befell(self, proxy: str, toxic: Toxic) -> None:
+    def record_hit(self, proxy: str, toxic: Toxic) -> None:
         """Record that a toxic hit a connection."""
-        told = {"rule": f"{proxy} {toxic.effect}", "place": proxy, "pid": os.getpid(), "at": time.time()}
-        _append(self.folder / "fired.jsonl", told)
+        fault = {"rule": f"{proxy} {toxic.effect}", "place": proxy, "pid": os.getpid(), "at": time.time()}
+        _append(self.folder / "fired.jsonl", fault)
 
-    def sends(self, messages: Iterable[Any]) -> None:
+    def record_sent(self, messages: Iterable[Any]) -> None:
         """Record messages that a function is about to send."""
         for each in messages:
             _append(self.folder / "sent.jsonl", each)
 
-    def meet(self, place: str, *, event: str = "", request: str = "", write: bool = True) -> Rule | None:
+    def next_fault(
+        self, place: str, *, event: str = "", request: str = "", write: bool = True
+    ) -> Rule | None:
         """Count a call that is about to happen; return the fault that applies to it, if any."""
         self._refresh()
-        if self._tracing and write and self._is_sought(event):
+        if self._tracing and write and self._is_traced(event):
             _append(self.folder / "trace.jsonl", {"place": place, "pid": os.getpid(), "request": request})
         concerned = [
             rule for rule in self._rules if rule.concerns(place, event, self._jobs.get(rule.mark, ()))
@@ -141,8 +143,8 @@ class FaultControl:
         hits = [rule for rule in concerned if self._hit(rule)]
         if not hits:
             return None
-        told = {"rule": hits[0].name or hits[0].text, "place": place, "pid": os.getpid(), "at": time.time()}
-        _append(self.folder / "fired.jsonl", told)
+        fault = {"rule": hits[0].name or hits[0].text, "place": place, "pid": os.getpid(), "at": time.time()}
+        _append(self.folder / "fired.jsonl", fault)
         return hits[0]
 
     def _refresh(self) -> None:
@@ -159,7 +161,7 @@ class FaultControl:
     def _marks(self) -> set[str]:
         return {mark for mark in (self._only, *(rule.mark for rule in self._rules)) if mark}
 
-    def _is_sought(self, event: str) -> bool:
+    def _is_traced(self, event: str) -> bool:
         words = (self._only, *self._jobs.get(self._only, ()))
         return not self._only or not event or any(word in event for word in words)
 
@@ -171,9 +173,9 @@ class FaultControl:
                 self._jobs[each["mark"]].add(each["job"])
 
     def _replace(self, name: str, document: Any) -> None:
-        fresh = self.folder / f".{name}.{os.getpid()}"
-        fresh.write_text(json.dumps(document), encoding="utf-8")
-        fresh.replace(self.folder / name)
+        draft = self.folder / f".{name}.{os.getpid()}"
+        draft.write_text(json.dumps(document), encoding="utf-8")
+        draft.replace(self.folder / name)
 
     def _hit(self, rule: Rule) -> bool:
         """Count one call of the rule; return whether it is one of those that are hit."""

@@ -47,8 +47,8 @@ class Proxies:
             return url
         key = name, parts.hostname, parts.port
         if key not in self._running:
-            choose, tell = partial(self._control.toxic, name), partial(self._control.befell, name)
-            proxy = FaultProxy(parts.hostname, parts.port, choose, tell)
+            choose, on_hit = partial(self._control.toxic, name), partial(self._control.record_hit, name)
+            proxy = FaultProxy(parts.hostname, parts.port, choose, on_hit)
             self._running[key] = proxy, await proxy.start()
         account, at, _ = parts.netloc.rpartition("@")
         return parts._replace(netloc=f"{account}{at}127.0.0.1:{self._running[key][1]}").geturl()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from local.faults import places, shot
+from local.faults import call_names, effects
 from local.faults.control import FaultControl
 from local.triggers.sqs_client import SqsClient, SqsError
 
@@ -20,15 +20,15 @@ class FaultySqsClient(SqsClient):
         self._control = control
 
     async def _call(self, action: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        place, write = places.aws_place("sqs", action, arguments)
-        rule = self._control.meet(f"{NAME}/{place}", write=write)
+        place, write = call_names.aws_call("sqs", action, arguments)
+        rule = self._control.next_fault(f"{NAME}/{place}", write=write)
         if rule is not None and rule.kind.startswith("kill"):
             rule = None
-        await shot.before_async(rule, _away)
+        await effects.before_async(rule, _unreachable)
         answer = await super()._call(action, arguments)
-        shot.after(rule, _away)
+        effects.after(rule, _unreachable)
         return answer
 
 
-def _away() -> BaseException:
+def _unreachable() -> BaseException:
     return SqsError("ServiceUnavailable", "(injected fault)")

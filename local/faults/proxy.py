@@ -17,16 +17,16 @@ _RESET: Final = struct.pack("ii", 1, 0)
 
 Choose = Callable[[], Toxic | None]
 """Returns the active toxic."""
-Tell = Callable[[Toxic], None]
+OnHit = Callable[[Toxic], None]
 """Called once for each connection that a toxic hit."""
 
 
 class FaultProxy:
     """Forwards connections to `host` and `port`; `choose` is called whenever bytes arrive."""
 
-    def __init__(self, host: str, port: int, choose: Choose, tell: Tell = lambda _: None) -> None:
+    def __init__(self, host: str, port: int, choose: Choose, on_hit: OnHit = lambda _: None) -> None:
         self._target = (host, port)
-        self._tell = tell
+        self._on_hit = on_hit
         self._choose = choose
         self._server: asyncio.Server | None = None
         self._watch: asyncio.Task[None] | None = None
@@ -37,7 +37,7 @@ class FaultProxy:
     async def start(self) -> int:
         """Listen on 127.0.0.1; return the port."""
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        self._watch = asyncio.create_task(self._cut_while_told(), name="fault-proxy")
+        self._watch = asyncio.create_task(self._reset_while_active(), name="fault-proxy")
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
@@ -62,35 +62,37 @@ class FaultProxy:
         if toxic.times is not None and self._hits >= toxic.times:
             return False
         self._hits += 1
-        self.tell(toxic)
+        self.record_hit(toxic)
         return True
 
-    def tell(self, toxic: Toxic) -> None:
+    def record_hit(self, toxic: Toxic) -> None:
         """Report that a toxic hit one more connection."""
-        self._tell(toxic)
+        self._on_hit(toxic)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         toxic = self.now()
         if toxic is not None and toxic.effect in ("down", "reset"):
-            self.tell(toxic)
+            self.record_hit(toxic)
             _abort(writer)
             return
         try:
-            away, back = await asyncio.open_connection(*self._target)
+            server_reader, server_writer = await asyncio.open_connection(*self._target)
         except OSError:
             _abort(writer)
             return
-        connection = _Connection(self, writer, back)
+        connection = _Connection(self, writer, server_writer)
         self._open.add(connection)
         try:
-            await asyncio.gather(connection.ask(reader, back), connection.answer(away, writer))
+            await asyncio.gather(
+                connection.ask(reader, server_writer), connection.answer(server_reader, writer)
+            )
         except OSError:
             pass
         finally:
             self._open.discard(connection)
             connection.close()
 
-    async def _cut_while_told(self) -> None:
+    async def _reset_while_active(self) -> None:
         while True:
             toxic = self.now()
             if toxic is not None and toxic.effect in ("down", "reset"):
@@ -164,7 +166,7 @@ class _Connection:
         """Report a toxic without a limit on `times` when it first hits this connection."""
         if toxic != self._noted:
             self._noted = toxic
-            self._proxy.tell(toxic)
+            self._proxy.record_hit(toxic)
 
     def cut(self) -> None:
         """Reset both sides."""

@@ -19,8 +19,8 @@ from indexmill.client import ApiError
 from local.faults.cloud import Cloud
 from local.faults.invariants.report import violations, wait_until_idle
 from local.faults.invariants.violation import Accepted, Violation
-from local.faults.pages import Size, write_page
 from local.faults.rules import Rule
+from local.faults.sample_pages import Size, write_page
 
 CORPUS: Final = "soak"
 _KILLED: Final = ("Orchestrator*/*", "ScraperWorker/*", "ChunkingWorker/*", "EmbeddingWorker/*")
@@ -104,7 +104,7 @@ class Soak:
         plan, counts = self._plan, self._counts
         self._cloud.set_visibility(plan.visibility_s)
         self._arm()
-        began = looked = time.monotonic()
+        began = reported_at = time.monotonic()
         postgres_at = began + plan.postgres_every_s
         endpoint_fault_at = began + plan.endpoint_faults_every_s
         sweep_at = began + plan.sweep_every_s
@@ -122,15 +122,15 @@ class Soak:
             if now > sweep_at:
                 self._sweep()
                 sweep_at = now + plan.sweep_every_s
-            if now - looked > _POLL_S:
-                self._look(now - began)
-                looked = now
+            if now - reported_at > _POLL_S:
+                self._report_progress(now - began)
+                reported_at = now
             if counts.open < plan.open_jobs:
                 self._submit()
             else:
                 time.sleep(_POLL_S / 2)
-        self._heal()
-        self._look(time.monotonic() - began)
+        self._remove_faults()
+        self._report_progress(time.monotonic() - began)
         return self._judge()
 
     def _is_enough(self) -> bool:
@@ -146,7 +146,7 @@ class Soak:
             ]
         )
 
-    def _heal(self) -> None:
+    def _remove_faults(self) -> None:
         self._cloud.control.arm()
         self._set_endpoint_mode({"mode": "ok"})
 
@@ -166,7 +166,7 @@ class Soak:
         self._counts.accepted.append(Accepted(answer.job_id, url, CORPUS, page.sentence))
         self._counts.open += 1
 
-    def _look(self, seconds: float) -> None:
+    def _report_progress(self, seconds: float) -> None:
         counts = self._counts
         counts.seconds = seconds
         counts.kills = len(self._cloud.control.fired())
@@ -204,7 +204,10 @@ class Soak:
     def _judge(self) -> Outcome:
         began = time.monotonic()
         idle = wait_until_idle(
-            self._cloud, self._plan.idle_limit_s, sweep=False, on_check=lambda now: self._still(now.open_jobs)
+            self._cloud,
+            self._plan.idle_limit_s,
+            sweep=False,
+            on_check=lambda now: self._count_open(now.open_jobs),
         )
         idle_after_s = time.monotonic() - began
         # Counted before the checks: each search for a sentence needs an embedding.
@@ -227,7 +230,7 @@ class Soak:
             for each in self._counts.accepted
         ]
 
-    def _still(self, open_jobs: int) -> None:
+    def _count_open(self, open_jobs: int) -> None:
         self._counts.open = open_jobs
         self._watch(self._counts)
 

@@ -17,7 +17,7 @@ def line(plan: Plan, counts: Counts) -> str:
 def lines(outcome: Outcome) -> list[str]:
     """Return the result, invariant by invariant."""
     figures = outcome.figures
-    told = [
+    report = [
         f"{len(outcome.counts.accepted)} jobs accepted, {figures['jobs']:.0f} there"
         f" ({outcome.counts.refused} submits had no answer or an error)",
         f"{outcome.counts.kills} processes of functions killed"
@@ -41,5 +41,5 @@ def lines(outcome: Outcome) -> list[str]:
         "I10": "remaining poison messages",
         "I12": "leaked secrets",
     }
-    told += [f"{invariant} {names.get(invariant, '')}: {count}" for invariant, count in counted.items()]
-    return told + [str(each) for each in outcome.violations[:20]]
+    report += [f"{invariant} {names.get(invariant, '')}: {count}" for invariant, count in counted.items()]
+    return report + [str(each) for each in outcome.violations[:20]]

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from local.faults import places, shot
+from local.faults import call_names, effects
 from local.faults.control import FaultControl
 from local.faults.rules import Rule
 from local.faults.skew import Skew
@@ -31,22 +31,22 @@ class Worker:
         self._request = ""
         self._skew = Skew()
 
-    def begins(self, request: str, event: str) -> float:
+    def invocation_started(self, request: str, event: str) -> float:
         """Record the start of an invocation; return the clock skew in seconds."""
         self._request, self._event = request, event
-        self._control.begins(event)
+        self._control.invocation_started(event)
         seconds = self._control.skew_of(self._function)
         self._skew.set(seconds)
         return seconds
 
-    def sends(self, messages: Sequence[dict[str, Any]]) -> None:
+    def record_sent(self, messages: Sequence[dict[str, Any]]) -> None:
         """Record messages that it is about to send."""
-        self._control.sends(messages)
+        self._control.record_sent(messages)
 
-    def meet(self, place: str, *, write: bool = True) -> Rule | None:
+    def next_fault(self, place: str, *, write: bool = True) -> Rule | None:
         """Return the fault that applies to a call at `place`, if any."""
         whole = f"{self._function}/{place}"
-        return self._control.meet(whole, event=self._event, request=self._request, write=write)
+        return self._control.next_fault(whole, event=self._event, request=self._request, write=write)
 
 
 def install() -> None:
@@ -72,7 +72,7 @@ def _wrap_events(worker: Worker) -> None:
         request = original(self)
         body = request.event_body
         text = body.decode("utf-8", "replace") if isinstance(body, bytes) else str(body)
-        ahead = worker.begins(str(request.invoke_id), text)
+        ahead = worker.invocation_started(str(request.invoke_id), text)
         if ahead:
             # The deadline comes from the same machine, and its clock.
             request.deadline_time_in_ms = int(request.deadline_time_in_ms) + round(ahead * 1000)
@@ -93,14 +93,14 @@ def _wrap_botocore(worker: Worker) -> None:
 
     def make_api_call(self: Any, operation_name: str, api_params: dict[str, Any]) -> Any:
         service = self.meta.service_model.service_name
-        place, write = places.aws_place(service, operation_name, api_params)
+        place, write = call_names.aws_call(service, operation_name, api_params)
         if operation_name.startswith("SendMessage"):
-            worker.sends(api_params.get("Entries") or [api_params])
-        rule = worker.meet(place, write=write)
+            worker.record_sent(api_params.get("Entries") or [api_params])
+        rule = worker.next_fault(place, write=write)
         if rule is not None and rule.kind == "lose" and "Entries" in api_params:
             taken = [{"Id": entry["Id"], "MessageId": "lost"} for entry in api_params["Entries"]]
             return {"Successful": taken, "Failed": []}
-        with shot.around(rule, broken):
+        with effects.around(rule, broken):
             return original(self, operation_name, api_params)
 
     base._make_api_call = make_api_call
@@ -114,21 +114,21 @@ def _wrap_psycopg(worker: Worker) -> None:
     copy: Callable[..., Any] = psycopg.Cursor.copy
     commit: Callable[..., Any] = BaseTransaction._commit_gen
 
-    def meet(connection: Any, statement: Any) -> Rule | None:
-        place, write = places.sql_place(statement if isinstance(statement, str | bytes) else "")
+    def next_fault(connection: Any, statement: Any) -> Rule | None:
+        place, write = call_names.sql_call(statement if isinstance(statement, str | bytes) else "")
         if write:
             setattr(connection, _WROTE, True)
-        return worker.meet(place, write=write)
+        return worker.next_fault(place, write=write)
 
     def cursor_execute(self: Any, query: Any, *arguments: Any, **named: Any) -> Any:
-        with shot.around(meet(self.connection, query), lambda: _cut(self.connection)):
+        with effects.around(next_fault(self.connection, query), lambda: _cut(self.connection)):
             return execute(self, query, *arguments, **named)
 
     @contextmanager
     def cursor_copy(self: Any, statement: Any, *arguments: Any, **named: Any) -> Iterator[Any]:
-        rule = meet(self.connection, statement)
+        rule = next_fault(self.connection, statement)
         with (
-            shot.around(rule, lambda: _cut(self.connection)),
+            effects.around(rule, lambda: _cut(self.connection)),
             copy(self, statement, *arguments, **named) as sink,
         ):
             yield sink
@@ -136,10 +136,10 @@ def _wrap_psycopg(worker: Worker) -> None:
     def commit_gen(self: Any) -> Any:
         # A read-only transaction has nothing to lose.
         wrote = self._outer_transaction and self._conn.__dict__.pop(_WROTE, False)
-        rule = worker.meet("postgres.commit") if wrote else None
-        shot.before(rule, lambda: _cut(self._conn))
+        rule = worker.next_fault("postgres.commit") if wrote else None
+        effects.before(rule, lambda: _cut(self._conn))
         yield from commit(self)
-        shot.after(rule, lambda: _cut(self._conn))
+        effects.after(rule, lambda: _cut(self._conn))
 
     wrapped: dict[str, Any] = {"execute": cursor_execute, "copy": cursor_copy}
     for name, function in wrapped.items():
@@ -160,22 +160,22 @@ def _wrap_http(worker: Worker, httpx: Any) -> None:
     send: Callable[..., Any] = httpx.Client.send
     send_async: Callable[..., Any] = httpx.AsyncClient.send
 
-    def meet(request: Any) -> tuple[Rule | None, shot.Break]:
-        place, write = places.http_place(request.method, str(request.url))
-        rule = worker.meet(place, write=write)
+    def next_fault(request: Any) -> tuple[Rule | None, effects.Break]:
+        place, write = call_names.http_call(request.method, str(request.url))
+        rule = worker.next_fault(place, write=write)
         kind = httpx.ConnectError if rule is not None and rule.kind == "error" else httpx.ReadError
         return rule, lambda: kind("(injected fault)", request=request)
 
     def client_send(self: Any, request: Any, **named: Any) -> Any:
-        rule, broken = meet(request)
-        with shot.around(rule, broken):
+        rule, broken = next_fault(request)
+        with effects.around(rule, broken):
             return send(self, request, **named)
 
     async def async_client_send(self: Any, request: Any, **named: Any) -> Any:
-        rule, broken = meet(request)
-        await shot.before_async(rule, broken)
+        rule, broken = next_fault(request)
+        await effects.before_async(rule, broken)
         response = await send_async(self, request, **named)
-        shot.after(rule, broken)
+        effects.after(rule, broken)
         return response
 
     httpx.Client.send = client_send

@@ -16,7 +16,7 @@ from local.backends.postgres_logins import login_url
 from local.compute.host import HostOptions, LambdaHost, LogRecord, PoolLimits
 from local.compute.invoke_api import InvokeApi
 from local.compute.lambda_mappings import EventSourceMappings
-from local.faults import switch
+from local.faults import activation
 from local.faults.host import Proxies
 from local.faults.poller import FaultySqsClient
 from local.front.server import FrontOptions, RestFront
@@ -49,19 +49,19 @@ def make_host(
     logs: Path, region: str, account_id: str, on_log: Callable[[LogRecord], None] | None = None
 ) -> LambdaHost:
     """Return a host without functions, which can start before they are known."""
-    faults = switch.control_of(logs.parent)
+    faults = activation.control_of(logs.parent)
     if faults is not None:
-        faults.prepare(switch.first_rules())
+        faults.reset(activation.first_rules())
     return LambdaHost(
         [],
         region=region,
         log_dir=logs / "functions",
         account_id=account_id,
-        extra_environment=switch.worker_variables(faults) if faults else None,
+        extra_environment=activation.worker_variables(faults) if faults else None,
         options=HostOptions(
             limits=PoolLimits(environments=environments()),
             on_log=on_log,
-            path_prefix=(switch.INJECTION,) if faults else (),
+            path_prefix=(activation.INJECTION,) if faults else (),
         ),
     )
 
@@ -111,7 +111,7 @@ class Runtime:
             for name, schedule in by_name(cloud.schedules).items()
         }
         """By name; their fault modes can be set."""
-        control = switch.control_of(config.logs.parent)
+        control = activation.control_of(config.logs.parent)
         self._proxies = Proxies(control) if control else None
         self.gateway = ""
         self.invoke_endpoint = ""
@@ -186,7 +186,7 @@ def with_secrets(function: FunctionSpec, literals: Mapping[str, str]) -> Functio
 
 def _faulty(config: RuntimeConfig, queue_url: str) -> FaultySqsClient | None:
     """Return a client with injected faults where faults are enabled."""
-    control = switch.control_of(config.logs.parent)
+    control = activation.control_of(config.logs.parent)
     if control is None:
         return None
     return FaultySqsClient(config.aws_endpoint, queue_url, region=config.region, control=control)

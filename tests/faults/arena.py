@@ -14,7 +14,7 @@ import httpx
 from local.faults.cloud import Cloud
 from local.faults.control import FaultControl
 from local.faults.invariants.violation import Accepted
-from local.faults.pages import Page, Size, write_page
+from local.faults.sample_pages import Page, Size, write_page
 from tests.support.stack import RunningStack, eventually
 
 VISIBILITY_S: Final = 4

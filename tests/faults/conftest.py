@@ -27,7 +27,7 @@ def kept(arena: Arena) -> Iterator[Arena]:
     before = len(arena.accepted)
     yield arena
     arena.control.arm()
-    arena.control.ail()
+    arena.control.set_toxics()
     quiet = wait_until_idle(arena.cloud, 60)
     assert quiet.reached, quiet
     assert [str(each) for each in violations(arena.cloud, arena.accepted[before:])] == []

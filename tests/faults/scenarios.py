@@ -14,8 +14,8 @@ import httpx
 
 from indexmill.platform.breaker_states import NAMES
 from local.faults.invariants.violation import Accepted
-from local.faults.pages import Page
 from local.faults.rules import Rule
+from local.faults.sample_pages import Page
 from tests.faults.arena import Arena
 from tests.support.stack import eventually
 

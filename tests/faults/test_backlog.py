@@ -19,7 +19,7 @@ import pytest
 from local.faults.cloud import Cloud
 from local.faults.invariants.report import violations, wait_until_idle
 from local.faults.invariants.violation import Accepted, Database
-from local.faults.pages import Page, write_page
+from local.faults.sample_pages import Page, write_page
 from tests.support.stack import RunningStack, eventually, open_folder, running_stack
 
 pytestmark = [pytest.mark.long, pytest.mark.e2e, pytest.mark.timeout(1500)]

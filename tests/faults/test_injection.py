@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from local.faults.activation import control_folder
 from local.faults.cloud import CALLBACKS
 from local.faults.invariants import stale
 from local.faults.rules import parse
-from local.faults.switch import control_folder
 from tests.faults.arena import Arena
 from tests.support.stack import eventually, running_stack
 

@@ -10,8 +10,8 @@ import pytest
 
 from local.faults.invariants.report import violations, wait_until_idle
 from local.faults.invariants.violation import Accepted
-from local.faults.pages import Page
 from local.faults.rules import parse
+from local.faults.sample_pages import Page
 from tests.faults.arena import VISIBILITY_S, Arena
 from tests.support.stack import eventually
 

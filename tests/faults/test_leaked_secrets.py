@@ -12,11 +12,11 @@ import pytest
 
 from local.backends.ministack import MiniStack
 from local.backends.postgres_logins import PASSWORD
+from local.faults.activation import control_folder
 from local.faults.cloud import Cloud
 from local.faults.control import FaultControl
 from local.faults.invariants import secrets, stores
 from local.faults.invariants.report import violations, wait_until_idle
-from local.faults.switch import control_folder
 from tests.faults.arena import Arena
 from tests.support.ministack import REGION
 from tests.support.state_table import dynamodb, new_table
@@ -93,7 +93,7 @@ PLANTED: dict[str, tuple[Callable[[Cloud], None], set[tuple[str, str]]]] = {
         {("key", "messages ScrapeDlq")},
     ),
     "a key in a message that was sent": (
-        lambda cloud: cloud.control.sends([{"MessageBody": "-", "MessageAttributes": {"a": KEY}}]),
+        lambda cloud: cloud.control.record_sent([{"MessageBody": "-", "MessageAttributes": {"a": KEY}}]),
         {("key", "messages sent")},
     ),
     "a key and a text in the table": (
@@ -136,7 +136,7 @@ def test_what_a_stack_tells_where_it_must_not_is_found(kept: Arena) -> None:
     log = Path(kept.stack.state) / "logs" / "functions" / "Planted.jsonl"
     log.write_text(f"{PASSWORD} Authorization: Bearer x {vector.replace(',', ', ')}", encoding="utf-8")
     try:
-        told = {each.subject for each in violations(kept.cloud, [job]) if "Planted" in each.what}
+        found = {each.subject for each in violations(kept.cloud, [job]) if "Planted" in each.what}
     finally:
         log.unlink()
-    assert told == {"the database's password", "an Authorization header", "a vector"}
+    assert found == {"the database's password", "an Authorization header", "a vector"}

@@ -39,7 +39,7 @@ def ends(arena: Arena, job: Accepted, within_s: float = 40.0) -> None:
 def test_a_lost_answer_of_the_database_loses_no_job(kept: Arena, toxic: Toxic) -> None:
     page = kept.page(kept.token("lost"))
     before = len(kept.control.fired())
-    kept.control.ail(postgres=toxic)
+    kept.control.set_toxics(postgres=toxic)
     ends(kept, kept.submit(page))
     expected = ["postgres swallow_reply"] * (toxic.times or 1)
     # A commit whose answer is swallowed has happened: its job may be seen done before that is noted.
@@ -60,7 +60,7 @@ def test_a_lost_answer_of_the_database_loses_no_job(kept: Arena, toxic: Toxic) -
 def test_a_bad_line_to_the_model_loses_no_job(kept: Arena, toxic: Toxic) -> None:
     page = kept.page(kept.token("line"))
     before = len(kept.control.fired())
-    kept.control.ail(embeddings=toxic)
+    kept.control.set_toxics(embeddings=toxic)
     ends(kept, kept.submit(page))
     hits = [each["rule"] for each in kept.control.fired()[before:]]
     assert set(hits) == {f"embeddings {toxic.effect}"}
@@ -70,7 +70,7 @@ def test_a_bad_line_to_the_model_loses_no_job(kept: Arena, toxic: Toxic) -> None
 @pytest.mark.fault("F30")
 def test_a_database_that_is_away_for_a_while_is_told_and_waited_for(kept: Arena) -> None:
     first, second = (kept.submit(kept.page(kept.token("away"))) for _ in range(2))
-    kept.control.ail(postgres=Toxic("down"))
+    kept.control.set_toxics(postgres=Toxic("down"))
     url = kept.stack.site + kept.page(kept.token("away")).path
 
     def refused() -> httpx.Response | None:
@@ -84,7 +84,7 @@ def test_a_database_that_is_away_for_a_while_is_told_and_waited_for(kept: Arena)
     for each in answers:
         assert (each.status_code, each.headers["Retry-After"]) == (503, "5")
         assert each.json()["error"]["code"] == "database_unavailable"
-    kept.control.ail()
+    kept.control.set_toxics()
     for job in (first, second):
         ends(kept, job)
 
@@ -92,7 +92,7 @@ def test_a_database_that_is_away_for_a_while_is_told_and_waited_for(kept: Arena)
 @pytest.mark.fault("F78")
 def test_a_database_that_says_nothing_is_told_in_time_and_waited_for(kept: Arena) -> None:
     job = kept.submit(kept.page(kept.token("silent")))
-    kept.control.ail(postgres=Toxic("blackhole"))
+    kept.control.set_toxics(postgres=Toxic("blackhole"))
     url = kept.stack.site + kept.page(kept.token("silent")).path
     with kept.stack.http() as caller:
         # On the connection that is open, and on a new one.
@@ -102,7 +102,7 @@ def test_a_database_that_says_nothing_is_told_in_time_and_waited_for(kept: Arena
             assert time.monotonic() - began < 6
             assert answer.status_code == 503
             assert answer.json()["error"]["code"] == "database_unavailable"
-    kept.control.ail()
+    kept.control.set_toxics()
     ends(kept, job)
 
 
@@ -147,12 +147,12 @@ def test_connections_that_are_cut_again_and_again_lose_no_job(kept: Arena) -> No
     for number in range(5):
         jobs.append(kept.submit(kept.page(kept.token("cut"))))
         before = len(kept.control.fired())
-        kept.control.ail(postgres=Toxic("reset"), embeddings=Toxic("reset"))
+        kept.control.set_toxics(postgres=Toxic("reset"), embeddings=Toxic("reset"))
         eventually(lambda since=before: cut("postgres", since), "connections to Postgres are cut")
         if number == 0:
             # Without Postgres no job gets as far as the model.
-            kept.control.ail(embeddings=Toxic("reset"))
+            kept.control.set_toxics(embeddings=Toxic("reset"))
             eventually(lambda since=before: cut("embeddings", since), "connections to the model are cut")
-        kept.control.ail()
+        kept.control.set_toxics()
     for job in jobs:
         ends(kept, job)

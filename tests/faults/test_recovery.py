@@ -156,13 +156,13 @@ def test_jobs_go_on_soon_after_the_database_is_back(kept: Arena, capsys: pytest.
     refused = given_back(arena)
     called = eventually(lambda: happened(arena, slow) or None, "a call is under way")
     before = arena.stack.status()["services"]["postgres"]
-    arena.control.ail(postgres=Toxic("down"))
+    arena.control.set_toxics(postgres=Toxic("down"))
     os.kill(before["pid"], signal.SIGKILL)
     killed = time.monotonic()
     arena.control.arm()
     over = called + slow.seconds + 1
     eventually(lambda: now() > over and given_back(arena) > refused, "what a call gave cannot be written")
-    arena.control.ail()
+    arena.control.set_toxics()
     eventually(lambda: serves(arena, before["restarts"]), "the database is back", AWAY_S)
     back, away = now(), time.monotonic() - killed
     later = sorted(end - back for end in ends_of(arena, jobs))

@@ -11,10 +11,10 @@ import pytest
 
 from indexmill.embedding.adapters.pgvector.statements import SQL as INDEX_SQL
 from indexmill.orchestrator.adapters.postgres.reads import SQL
-from local.faults import places
+from local.faults import call_names
+from local.faults.activation import control_of, first_rules
 from local.faults.control import FaultControl
 from local.faults.rules import Rule, WrongRule, matches, parse
-from local.faults.switch import control_of, first_rules
 
 SEND = "OrchestratorApi/sqs.SendMessageBatch@ScrapeQueue"
 
@@ -74,7 +74,7 @@ def test_a_place_is_chosen_by_what_is_named(pattern: str, fits: bool) -> None:
 def test_an_aws_call_is_named_for_what_it_touches(
     service: str, operation: str, parameters: dict[str, object], place: str, write: bool
 ) -> None:
-    assert places.aws_place(service, operation, parameters) == (f"{service}.{operation}{place}", write)
+    assert call_names.aws_call(service, operation, parameters) == (f"{service}.{operation}{place}", write)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_an_aws_call_is_named_for_what_it_touches(
     ],
 )
 def test_a_statement_is_named_for_what_it_changes(statement: str | bytes, place: str, write: bool) -> None:
-    assert places.sql_place(statement) == (f"postgres.execute@{place}", write)
+    assert call_names.sql_call(statement) == (f"postgres.execute@{place}", write)
 
 
 def test_http_calls_are_named_for_whom_they_ask() -> None:
@@ -100,7 +100,7 @@ def test_http_calls_are_named_for_whom_they_ask() -> None:
         "https://a.example/robots",
         "https://e.example/v1/embeddings?x=1",
     ]
-    assert [places.http_place("GET", url)[0] for url in asked] == [
+    assert [call_names.http_call("GET", url)[0] for url in asked] == [
         *("http.get@robots", "http.get@page", "http.get@embeddings"),
     ]
 
@@ -108,7 +108,7 @@ def test_http_calls_are_named_for_whom_they_ask() -> None:
 @pytest.fixture
 def control(tmp_path: Path) -> FaultControl:
     made = FaultControl(tmp_path / "faults")
-    made.prepare()
+    made.reset()
     return made
 
 
@@ -118,7 +118,7 @@ def test_the_third_call_of_all_processes_is_hit_once(control: FaultControl) -> N
 import pathlib
 from local.faults.control import FaultControl
 control = FaultControl(pathlib.Path({str(control.folder)!r}))
-print(sum(control.meet({SEND!r}) is not None for _ in range(20)))
+print(sum(control.next_fault({SEND!r}) is not None for _ in range(20)))
 """
     workers = [
         subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) for _ in range(4)
@@ -130,30 +130,30 @@ print(sum(control.meet({SEND!r}) is not None for _ in range(20)))
 
 def test_rules_change_while_everything_runs(control: FaultControl) -> None:
     other_process = FaultControl(control.folder)
-    assert other_process.meet(SEND) is None
+    assert other_process.next_fault(SEND) is None
     control.arm([parse("sqs.SendMessageBatch:error")])
-    assert other_process.meet(SEND) is not None
-    assert other_process.meet(SEND) is None
+    assert other_process.next_fault(SEND) is not None
+    assert other_process.next_fault(SEND) is None
     control.arm([parse("sqs.SendMessageBatch:error")])
-    assert other_process.meet(SEND) is not None, "armed anew, it counts anew"
+    assert other_process.next_fault(SEND) is not None, "armed again, it counts again"
     control.arm()
-    assert other_process.meet(SEND) is None
+    assert other_process.next_fault(SEND) is None
 
 
 def test_only_writes_are_traced_and_only_when_asked(control: FaultControl) -> None:
-    control.meet(SEND)
+    control.next_fault(SEND)
     control.arm(trace=True)
-    control.meet(SEND, request="r1")
-    control.meet("OrchestratorApi/postgres.execute@read", write=False)
+    control.next_fault(SEND, request="r1")
+    control.next_fault("OrchestratorApi/postgres.execute@read", write=False)
     assert [(call["place"], call["request"]) for call in control.traced()] == [(SEND, "r1")]
 
 
 def test_only_one_jobs_writes_are_traced_when_asked(control: FaultControl) -> None:
     control.arm(trace=True, only="tok3n")
     task = '{"job_id": "0123456789", "url": "https://a.example/tok3n"}'
-    control.begins(json.dumps({"Records": [{"body": task}]}))
+    control.invocation_started(json.dumps({"Records": [{"body": task}]}))
     for event in ("of tok3n", '{"job_id": "0123456789"}', "of another", ""):
-        control.meet(SEND, event=event, request=event)
+        control.next_fault(SEND, event=event, request=event)
     assert [call["request"] for call in control.traced()] == ["of tok3n", '{"job_id": "0123456789"}', ""]
 
 
@@ -162,26 +162,26 @@ def test_a_mark_means_its_own_job_alone(control: FaultControl) -> None:
     task = json.dumps({"job_id": "0123456789", "url": "https://a.example/tok3n"})
     other = json.dumps({"job_id": "9876543210", "url": "https://a.example/other"})
     event = json.dumps({"Records": [{"body": other}, {"body": task}]})
-    assert control.meet(SEND, event=event) is not None
-    assert control.meet(SEND, event="of nobody") is None
-    assert control.meet(SEND, event='{"job_id":"0123456789"}') is None, "nobody told yet whose job it is"
-    control.begins(event)
+    assert control.next_fault(SEND, event=event) is not None
+    assert control.next_fault(SEND, event="of no job") is None
+    assert control.next_fault(SEND, event='{"job_id":"0123456789"}') is None, "no message names its job yet"
+    control.invocation_started(event)
     late = FaultControl(control.folder)
-    assert late.meet(SEND, event='{"job_id":"0123456789"}') is not None
-    assert late.meet(SEND, event='{"job_id":"9876543210"}') is None
+    assert late.next_fault(SEND, event='{"job_id":"0123456789"}') is not None
+    assert late.next_fault(SEND, event='{"job_id":"9876543210"}') is None
 
 
 def test_of_two_faults_at_one_call_the_first_befalls_it_and_both_have_counted_it(
     control: FaultControl,
 ) -> None:
     control.arm([parse("sqs.*:error"), parse("sqs.*:kill_before"), parse("sqs.*:delay=1#2")])
-    kinds = [rule.kind if (rule := control.meet(SEND)) else None for _ in range(3)]
+    kinds = [rule.kind if (rule := control.next_fault(SEND)) else None for _ in range(3)]
     assert kinds == ["error", "delay", None]
 
 
 def test_chance_spares_most(control: FaultControl) -> None:
     control.arm([Rule("*", "kill_before", times=10**6, share=0.05)])
-    hits = sum(control.meet(SEND) is not None for _ in range(2000))
+    hits = sum(control.next_fault(SEND) is not None for _ in range(2000))
     assert 40 < hits < 180
 
 

@@ -39,8 +39,8 @@ def test_the_time_is_shifted_and_durations_are_not() -> None:
 def test_each_function_has_a_clock_of_its_own(tmp_path: Path) -> None:
     control = FaultControl(tmp_path)
     assert control.skew_of("ScraperWorker") == 0
-    control.prepare()
-    control.skew(ScraperWorker=600, EmbeddingWorker=-1.5)
+    control.reset()
+    control.set_skews(ScraperWorker=600, EmbeddingWorker=-1.5)
     other_process = FaultControl(tmp_path)
     names = ("ScraperWorker", "EmbeddingWorker", "OrchestratorApi")
     assert [other_process.skew_of(name) for name in names] == [600, -1.5, 0]

@@ -37,9 +37,9 @@ def row(arena: Arena, statement: str, *values: Any) -> tuple[Any, ...]:
 
 @pytest.fixture
 def skewed(kept: Arena, request: pytest.FixtureRequest) -> Any:
-    kept.control.skew(**request.param)
+    kept.control.set_skews(**request.param)
     yield kept
-    kept.control.skew()
+    kept.control.set_skews()
 
 
 @pytest.mark.fault("F64")

@@ -16,7 +16,7 @@ _HTTP: Final = {"embeddings": "embeddings", "auth": "auth", "robots.txt": "robot
 _STACK: Final = "indexmill-"
 
 
-def aws_place(service: str, operation: str, parameters: Mapping[str, Any]) -> tuple[str, bool]:
+def aws_call(service: str, operation: str, parameters: Mapping[str, Any]) -> tuple[str, bool]:
     """Return an AWS call's name without its function, and whether it changes something."""
     target = ""
     if url := parameters.get("QueueUrl"):
@@ -37,10 +37,10 @@ def _item(parameters: Mapping[str, Any]) -> str:
     return str(key.get("pk", {}).get("S", "")).partition("#")[0]
 
 
-def sql_place(statement: str | bytes) -> tuple[str, bool]:
+def sql_call(statement: str | bytes) -> tuple[str, bool]:
     """Return a statement's name without its function, and whether it changes something.
 
-    >>> sql_place("WITH a AS (UPDATE jobs SET x = 1) INSERT INTO outbox SELECT 1")
+    >>> sql_call("WITH a AS (UPDATE jobs SET x = 1) INSERT INTO outbox SELECT 1")
     ('postgres.execute@update-jobs,insert-outbox', True)
     """
     text = statement.decode("utf-8", "replace") if isinstance(statement, bytes) else statement
@@ -58,7 +58,7 @@ def sql_place(statement: str | bytes) -> tuple[str, bool]:
     return f"postgres.execute@{','.join(parts)}", True
 
 
-def http_place(method: str, url: str) -> tuple[str, bool]:
+def http_call(method: str, url: str) -> tuple[str, bool]:
     """Return an HTTP call's name without its function; each counts as a change, because it has a cost."""
     target = _HTTP.get(urlsplit(url).path.rpartition("/")[2], "page")
     return f"http.{method.lower()}@{target}", True
