@@ -67,7 +67,10 @@ def harness(database_url: str) -> Iterator[Harness]:
     ids = {name: pipeline.submit(f"https://site.example/{name}") for name in (DONE, BROKEN, AT_WORK)}
     pipeline.deliver(failed(ids[BROKEN]))
     for name in (DONE, AT_WORK):
-        text = f"# {name}\n\nSome words.\n\nMore words.\n\nSome words."
+        # Several chunks: each paragraph is longer than half a chunk.
+        text = f"# {name}\n\n" + "\n\n".join(
+            each * 60 for each in ("Some words. ", "More words. ", "Some words. ")
+        )
         pipeline.deliver(scraped(ids[name], text=text))
     tasks = {task.job_id: task for task in (read(EmbedTask, body) for body in pipeline.embed.bodies)}
     task = tasks[ids[DONE]]
