@@ -95,7 +95,7 @@ class Hit:
     end: int
 
 
-class Visibility(StrEnum):
+class PublishOutcome(StrEnum):
     """Outcome of publishing a version."""
 
     PUBLISHED = "published"

@@ -28,74 +28,76 @@ KEPT_S: Final = 15 * 86_400
 
 @dataclass(frozen=True, slots=True)
 class DeliveryRecord:
-    """Record of one message, written when it is returned to the queue and before a suspect is tried."""
+    """State of a message when it was last returned to the queue, or before it was tried alone."""
 
-    released: int = 0
-    """Receives that are accounted for."""
+    receives: int = 0
+    """Receives that are explained."""
     tries: int = 0
-    """Tries that ended in order, without success."""
+    """Unsuccessful tries that returned an outcome."""
     crashes: int = 0
-    begun: bool = False
-    """An invocation tries it alone; when the next delivery still reads this, that invocation crashed."""
+    tried_alone: bool = False
+    """Written before a suspect's try; if the next delivery reads it, the invocation crashed."""
     last_error: str | None = None
 
-    def counted(self, receive_count: int) -> DeliveryRecord:
-        """Return the note at a receive, with what went wrong since it was written."""
+    def after_receive(self, receive_count: int) -> DeliveryRecord:
+        """Return the record at a receive, with the crashes since it was written."""
         crashes = self.crashes
-        if self.begun:
+        if self.tried_alone:
             crashes += 1
-        elif receive_count - 1 > self.released:
+        elif receive_count - 1 > self.receives:
             crashes = max(crashes, 1)
-        return replace(self, released=max(self.released, receive_count - 1), crashes=crashes, begun=False)
+        return replace(
+            self, receives=max(self.receives, receive_count - 1), crashes=crashes, tried_alone=False
+        )
 
-    def returned(self, receive_count: int, *, tried: str | None = None) -> DeliveryRecord:
-        """Return what to write when it is given back; `tried` is the error of the try, None for a wait."""
+    def after_return(self, receive_count: int, *, tried: str | None = None) -> DeliveryRecord:
+        """Return the record at a return to the queue; `tried` is the error of the try, None for a wait."""
         tries, error = (self.tries, self.last_error) if tried is None else (self.tries + 1, tried)
-        return replace(self, released=receive_count, tries=tries, begun=False, last_error=error)
+        return replace(self, receives=receive_count, tries=tries, tried_alone=False, last_error=error)
 
-    def taken(self) -> DeliveryRecord:
-        """Return what to write before it is tried alone."""
-        return replace(self, begun=True, last_error=_crash_free(self.last_error))
+    def before_lone_try(self) -> DeliveryRecord:
+        """Return the record to write before a suspect is tried."""
+        return replace(self, tried_alone=True, last_error=_crash_free(self.last_error))
 
-    def out_of_time(self) -> DeliveryRecord:
-        """Return what to write when its try is about to be cut off."""
-        return replace(self, begun=True, last_error=ErrorCode.TIMED_OUT)
+    def after_timeout(self) -> DeliveryRecord:
+        """Return the record to write when the function is about to be stopped during that try."""
+        return replace(self, tried_alone=True, last_error=ErrorCode.TIMED_OUT)
 
 
 class DeliveryLog(Protocol):
-    """Keeps notes by SQS message id, for weeks. It may forget, and never raises."""
+    """Delivery records by SQS message id, kept for 15 days. May lose records; never raises."""
 
     def read(self, message_ids: Sequence[str]) -> Mapping[str, DeliveryRecord]:
-        """Return the notes that are known; asked only about messages that were received before."""
+        """Return the known records of messages that were received before."""
         ...
 
-    def write(self, notes: Mapping[str, DeliveryRecord]) -> None:
-        """Replace the notes of these messages, in one call."""
+    def write(self, entries: Mapping[str, DeliveryRecord]) -> None:
+        """Replace the records of these messages, in one call."""
         ...
 
 
 class SuspectTry:
-    """Context of one suspect's try: a time-out inside it is recorded before the process ends."""
+    """Context of one suspect's try; a crash or time-out inside it is on record afterwards."""
 
     def __init__(
         self,
         write: Callable[[str, DeliveryRecord], None],
         message_id: str,
-        note: DeliveryRecord,
+        entry: DeliveryRecord,
         *,
         after_s: float,
     ) -> None:
         """After `after_s` seconds the function is about to be stopped."""
         self._write = write
         self._message_id = message_id
-        self._note = note
-        self._timer = threading.Timer(max(0.0, after_s), write, (message_id, note.out_of_time()))
+        self._entry = entry
+        self._timer = threading.Timer(max(0.0, after_s), write, (message_id, entry.after_timeout()))
         # A thread that waits must not keep the process.
         self._timer.daemon = True
 
     def __enter__(self) -> Self:
         """Write that the try begins."""
-        self._write(self._message_id, self._note.taken())
+        self._write(self._message_id, self._entry.before_lone_try())
         self._timer.start()
         return self
 
