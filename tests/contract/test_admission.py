@@ -201,7 +201,7 @@ def test_an_internal_caller_has_no_quota_but_shares_the_window(harness: Harness)
     assert harness.waiting(waits, "system").reason == "capacity"
 
 
-def test_a_free_place_goes_to_the_caller_with_the_fewest_at_work(harness: Harness) -> None:
+def test_a_free_place_goes_to_the_caller_with_the_fewest_jobs_in_flight(harness: Harness) -> None:
     harness.submit(10, "system", INTERNAL)
     (other,) = harness.submit(1, "zoe")
     assert harness.waiting(other, "zoe").reason == "capacity"

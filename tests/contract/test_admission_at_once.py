@@ -92,7 +92,7 @@ def test_a_quota_is_never_exceeded_however_many_submit(quota: Many) -> None:
         assert quota.count("scraping", caller) == ACTIVE
 
 
-def test_nobody_is_left_waiting_when_submits_meet_ends(quota: Many) -> None:
+def test_no_job_is_left_waiting_when_submits_meet_ends(quota: Many) -> None:
     """Nothing but the submits and ends themselves admits here: a free place that both missed would stay."""
 
     def work(store: PostgresJobs, number: int) -> None:

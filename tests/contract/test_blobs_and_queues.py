@@ -73,7 +73,7 @@ def test_putting_twice_is_putting_once(blobs: BlobStore) -> None:
 
 
 @pytest.mark.fault("F54")
-def test_a_missing_and_a_changed_object_are_told_apart(blobs: BlobStore) -> None:
+def test_a_missing_and_a_changed_object_are_distinguished(blobs: BlobStore) -> None:
     with pytest.raises(PermanentError) as caught:
         blobs.get(BlobRef(key="raw/00/none", size=1, sha256="0" * 64))
     assert caught.value.code == "content_missing"
@@ -105,7 +105,7 @@ def test_a_standard_queue_takes_the_callers_as_groups(
     assert groups == {"one": told or hashlib.sha256(group.encode()).hexdigest(), "two": None}
 
 
-def test_a_store_or_queue_that_is_away_says_so_with_a_code() -> None:
+def test_an_unavailable_store_or_queue_raises_its_code() -> None:
     away = "http://127.0.0.1:1"
     with pytest.raises(TransientError) as caught:
         SqsQueue(f"{away}/0/q", aws("sqs", away)).send(["x"])

@@ -70,7 +70,7 @@ def test_out_of_reach_both_calls_say_so(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("harness", ["dynamodb"], indirect=True)
-def test_a_record_of_yesterday_says_nothing_and_stands_in_nobodys_way(harness: Harness) -> None:
+def test_a_record_of_yesterday_is_ignored(harness: Harness) -> None:
     states = harness.states
     assert isinstance(states, DynamoDbBreakers)
     assert states.replace("index", BreakerState(), OPEN)

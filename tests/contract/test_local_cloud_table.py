@@ -75,7 +75,7 @@ def test_enough_is_the_same() -> None:
     assert set(kinds) == set(KINDS)
 
 
-def test_no_behaviour_is_told_twice() -> None:
+def test_no_behaviour_is_listed_twice() -> None:
     assert [name for name, count in Counter(row.behaviour for row in rows()).items() if count > 1] == []
 
 

@@ -55,7 +55,7 @@ def test_every_pin_has_a_hash(name: str) -> None:
     assert bare == []
 
 
-def test_a_package_stands_in_one_set_with_the_version_of_all() -> None:
+def test_a_package_is_in_one_set_with_the_version_of_all() -> None:
     constraints = {name: str(pin.specifier) for name, pin in pins(FOLDER / "constraints.txt").items()}
     together: dict[str, str] = {}
     for name in PRODUCT:

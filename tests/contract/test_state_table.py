@@ -122,7 +122,7 @@ def test_no_place_outlives_the_process_that_died_with_it_for_long(parts: Parts) 
     assert windows.enter(30) is not None
 
 
-def test_a_limit_of_nought_lets_nobody_in(parts: Parts) -> None:
+def test_a_limit_of_zero_admits_none(parts: Parts) -> None:
     assert parts.windows(0).enter(30) is None
 
 
@@ -135,7 +135,7 @@ def test_many_at_once_never_take_more_than_there_is(ministack: MiniStack) -> Non
     assert sum(place is not None for place in places) == 5
 
 
-def test_a_table_that_is_away_shows_nothing_and_lets_nobody_in(
+def test_an_unavailable_table_shows_nothing_and_admits_none(
     ministack: MiniStack, caplog: pytest.LogCaptureFixture
 ) -> None:
     client, _ = table(ministack.endpoint)

@@ -178,7 +178,7 @@ def test_an_unknown_path_or_method_is_404(
     "job_id",
     [MARK, "0", "..", "%00", "%ff", f"{{{JOB_ID}}}", JOB_ID.upper(), "1' OR '1'='1", "x" * 4000],
 )
-def test_a_job_id_that_is_none_is_404(caller: httpx.Client, job_id: str) -> None:
+def test_a_malformed_job_id_is_404(caller: httpx.Client, job_id: str) -> None:
     refused(caller.get(f"/orchestrator/jobs/{job_id}"), 404, "not_found")
 
 

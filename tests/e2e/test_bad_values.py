@@ -183,7 +183,7 @@ def test_a_corpus_filter_out_of_the_alphabet_is_422(caller: httpx.Client) -> Non
         refused(caller.get(JOBS, params={"corpus_name": name}), 422, "corpus_name_invalid", JOBS)
 
 
-def test_a_cursor_of_somebody_else_shows_nothing_of_theirs(caller: httpx.Client, http: httpx.Client) -> None:
+def test_a_cursor_of_another_caller_shows_nothing_of_theirs(caller: httpx.Client, http: httpx.Client) -> None:
     http.post(JOBS, json={"urls": ["https://a.invalid/", "https://b.invalid/"], "corpus_name": "cursors"})
     cursor = http.get(JOBS, params={"limit": 1}).json()["next_cursor"]
     mine = {job["job_id"] for job in caller.get(JOBS, params={"limit": 200}).json()["jobs"]}

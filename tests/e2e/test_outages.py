@@ -64,7 +64,9 @@ def swept(stack: RunningStack, client: Client, job_id: str) -> Job | None:
 
 
 @pytest.mark.fault("F47")
-def test_known_keys_work_while_membership_is_away(rough_stack: RunningStack, rough_client: Client) -> None:
+def test_known_keys_work_while_membership_is_unavailable(
+    rough_stack: RunningStack, rough_client: Client
+) -> None:
     rough_client.list(limit=1)
     rough_stack.set_fault_mode("membership", mode="down")
     with rough_stack.http(rough_stack.other_api_key) as unknown:

@@ -142,14 +142,14 @@ def test_a_corpus_without_a_page_answers_with_nothing(stack: RunningStack, clien
     assert client.search("anything", "nothing").results == []
 
 
-def test_a_corpus_that_never_was_is_not_found(client: Client) -> None:
+def test_an_unknown_corpus_is_not_found(client: Client) -> None:
     with pytest.raises(ApiError) as refused:
         client.search("anything", "never-was")
     assert (refused.value.status, refused.value.code) == (404, "not_found")
 
 
 @pytest.mark.usefixtures("whole_site")
-def test_somebody_elses_corpus_is_not_found(other: Client) -> None:
+def test_another_callers_corpus_is_not_found(other: Client) -> None:
     with pytest.raises(ApiError) as refused:
         other.search("telescope", SITE)
     assert (refused.value.status, refused.value.code) == (404, "not_found")
@@ -166,7 +166,7 @@ def test_two_callers_with_one_corpus_name_see_their_own(
     assert {job.url for job in other.list(corpus_name=corpus).jobs} == {theirs}
 
 
-def test_somebody_elses_job_answers_like_one_that_never_was(
+def test_another_callers_job_answers_like_an_unknown_one(
     stack: RunningStack, whole_site: list[Job], other: Client
 ) -> None:
     same_id = {"X-Request-Id": "one-and-the-same"}

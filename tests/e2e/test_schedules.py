@@ -19,7 +19,7 @@ def schedule(stack: RunningStack) -> dict[str, Any]:
 
 
 @pytest.mark.fault("F63")
-def test_a_sweep_that_comes_twice_at_once_does_no_harm(stack: RunningStack) -> None:
+def test_two_concurrent_sweeps_both_succeed(stack: RunningStack) -> None:
     before = schedule(stack)
     assert before["next"].endswith("Z")
     stack.disturb(SWEEPER, mode="twice", times=1, fire=True)
@@ -30,7 +30,7 @@ def test_a_sweep_that_comes_twice_at_once_does_no_harm(stack: RunningStack) -> N
 
 
 @pytest.mark.fault("F63")
-def test_a_missed_sweep_is_told_and_the_next_one_comes(stack: RunningStack) -> None:
+def test_a_missed_sweep_is_counted_and_the_next_one_runs(stack: RunningStack) -> None:
     before = schedule(stack)
     stack.disturb(SWEEPER, mode="missed", times=1, fire=True)
     eventually(lambda: schedule(stack)["missed"] == before["missed"] + 1, "the missed one")
@@ -38,7 +38,7 @@ def test_a_missed_sweep_is_told_and_the_next_one_comes(stack: RunningStack) -> N
     eventually(lambda: schedule(stack)["fired"] > before["fired"], "the next one")
 
 
-def test_the_age_of_each_queue_is_told(stack: RunningStack) -> None:
+def test_the_age_of_each_queue_is_reported(stack: RunningStack) -> None:
     queues = stack.status()["queues"]
     assert {"ScrapeQueue", "ScrapeDlq"} <= set(queues)
     assert [name for name, each in queues.items() if each["oldest_s"] is None] == []

@@ -63,7 +63,7 @@ def forwards(jobs: list[Job]) -> bool:
     return positions == sorted(positions) and len(set(positions)) == len(positions)
 
 
-def test_the_answer_is_an_event_stream_that_nobody_keeps(http: httpx.Client, done: Job) -> None:
+def test_the_answer_is_an_event_stream_that_is_not_cached(http: httpx.Client, done: Job) -> None:
     answer = http.get(path(done.job_id))
     assert answer.headers["content-type"].startswith("text/event-stream")
     assert "no-store" in answer.headers["cache-control"]
@@ -73,7 +73,7 @@ def test_the_answer_is_an_event_stream_that_nobody_keeps(http: httpx.Client, don
     assert re.fullmatch(r"\d+\.\d+\.0", reader.last_id)
 
 
-def test_a_stream_goes_on_where_it_broke_off_and_ends_at_the_end(
+def test_a_stream_resumes_after_the_last_event_id_and_ends_with_the_job(
     stack: RunningStack, http: httpx.Client, client: Client
 ) -> None:
     job_id = slow_job(stack, client, 3)
@@ -162,7 +162,7 @@ def test_a_token_opens_its_jobs_stream_and_nothing_else(
 
 
 @pytest.mark.parametrize("query", ["", "?token=", "?token=a.b", "?token=%00"])
-def test_without_a_key_or_a_token_nobody_gets_in(nobody: httpx.Client, done: Job, query: str) -> None:
+def test_without_a_key_or_a_token_a_stream_is_refused(nobody: httpx.Client, done: Job, query: str) -> None:
     refused = nobody.get(path(done.job_id) + query)
     assert (refused.status_code, refused.json()["error"]["code"]) == (401, "invalid_api_key")
     wrong = nobody.get(path(done.job_id), headers={"X-API-Key": "key-of-nobody"})
@@ -176,7 +176,7 @@ def test_a_changed_token_is_refused(http: httpx.Client, nobody: httpx.Client, do
         assert nobody.get(path(done.job_id), params={"token": changed}).status_code == 401
 
 
-def test_somebody_elses_job_is_404_for_the_stream_and_for_its_token(stack: RunningStack, done: Job) -> None:
+def test_another_callers_job_is_404_for_the_stream_and_for_its_token(stack: RunningStack, done: Job) -> None:
     with stack.http(stack.other_api_key) as other:
         for answer in (other.get(path(done.job_id)), other.post(f"{path(done.job_id)}-token")):
             assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
@@ -201,7 +201,7 @@ def places(stack: RunningStack) -> int:
     return len(item.get("places", {}).get("SS", ()))
 
 
-def test_one_stream_too_many_is_told_to_come_back(
+def test_one_stream_too_many_gets_a_retry_time(
     stack: RunningStack, http: httpx.Client, client: Client
 ) -> None:
     limit = int(stack.parameters["StreamWindows"])
@@ -222,7 +222,7 @@ def test_one_stream_too_many_is_told_to_come_back(
     eventually(lambda: places(stack) == 0, "the places are given back", 5)
 
 
-def test_a_poller_is_told_when_to_look_again_and_gets_nothing_twice(
+def test_a_poller_gets_retry_after_and_not_modified(
     stack: RunningStack, http: httpx.Client, client: Client, done: Job
 ) -> None:
     job_id = slow_job(stack, client, 2)

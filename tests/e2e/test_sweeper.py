@@ -93,9 +93,7 @@ def test_each_service_logs_in_as_itself(stack: RunningStack, client: Client, dat
     assert {row[0] for row in rows} == {"indexmill_orchestrator_app", "indexmill_embedding_app"}
 
 
-def test_a_paused_stage_stands_still_and_goes_on(
-    stack: RunningStack, client: Client, database: Connection
-) -> None:
+def test_a_paused_stage_stops_and_resumes(stack: RunningStack, client: Client, database: Connection) -> None:
     database.execute("INSERT INTO pauses (stage, reason, paused_by) VALUES ('scraping', 'a test', 'me')")
     sweep(stack)
     assert not enabled(stack, "ScraperWorkerTasks")

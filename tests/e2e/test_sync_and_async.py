@@ -110,7 +110,7 @@ def test_embedding_with_a_url_publishes_that_document(stack: RunningStack, clien
     assert [hit.text for hit in client.search("otters", corpus).results] == ["badgers dig behind the mill"]
 
 
-def test_nobody_is_called_back_by_a_synchronous_request(
+def test_a_synchronous_request_sends_no_result(
     stack: RunningStack, http: httpx.Client, client: Client
 ) -> None:
     drained(stack)
@@ -129,7 +129,7 @@ def test_nobody_is_called_back_by_a_synchronous_request(
     assert reports(stack) - before == OF_ONE_JOB
 
 
-def test_queued_work_without_a_job_is_done_and_nobody_is_told(
+def test_queued_work_without_a_job_is_done_and_sends_no_result(
     stack: RunningStack, http: httpx.Client, client: Client
 ) -> None:
     page = f"{stack.site}/collections/sound-archive.html"
@@ -181,7 +181,7 @@ def test_a_queued_text_without_a_job_is_split_into_the_object_that_was_named(
     assert reports(stack) - before == OF_ONE_JOB
 
 
-def test_a_queued_text_that_cannot_be_split_says_so_in_its_object(
+def test_a_queued_text_that_cannot_be_split_has_an_error_in_its_object(
     stack: RunningStack, http: httpx.Client
 ) -> None:
     answer = http.post("/chunking/enqueue", json={"text": "  "})
@@ -220,7 +220,7 @@ def test_queued_chunks_without_a_job_become_searchable(stack: RunningStack, http
     assert hits[0]["document_id"] == answer.json()["document_id"]
 
 
-def test_an_internal_caller_names_the_job_that_is_told(
+def test_an_internal_caller_names_the_job_that_gets_the_result(
     stack: RunningStack, ops: httpx.Client, client: Client, scraping: Job
 ) -> None:
     answer = ops.post("/scraper/enqueue", json={"url": stack.site + PAGE, "job_id": scraping.job_id})

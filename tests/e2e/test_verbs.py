@@ -67,7 +67,7 @@ def test_failed_jobs_are_retried_by_what_they_have_in_common(stack: RunningStack
     assert {job.attempt for job in client.wait(report.retried, 40)} == {2}
 
 
-def test_a_replay_makes_the_same_and_says_so(stack: RunningStack, client: Client) -> None:
+def test_a_replay_makes_the_same_and_reports_it(stack: RunningStack, client: Client) -> None:
     original = index(client, stack.site + PAGE, "replayed")
     before = client.search("paste", "replayed", 100).results
     for stored in (False, True):
@@ -127,7 +127,7 @@ def test_a_key_that_cannot_be_one_is_refused(stack: RunningStack, http: httpx.Cl
     assert openapi.problems("/orchestrator/jobs", answer) == []
 
 
-def test_a_url_at_work_is_not_worked_on_twice(stack: RunningStack, client: Client) -> None:
+def test_a_url_in_flight_is_deduplicated(stack: RunningStack, client: Client) -> None:
     url = slow(stack)
     first = client.submit(url, CORPUS)
     second = client.submit([url, slow(stack, 0)], CORPUS)
@@ -165,7 +165,7 @@ def test_a_batch_is_counted(stack: RunningStack, client: Client, http: httpx.Cli
     ("path", "body"),
     [("cancel", {"reason": "r"}), ("retry", None), ("replay", {})],
 )
-def test_somebody_elses_job_answers_like_one_that_never_was(
+def test_another_callers_job_answers_like_an_unknown_one(
     stack: RunningStack, canceled: Job, path: str, body: object
 ) -> None:
     with stack.http(stack.other_api_key) as other:

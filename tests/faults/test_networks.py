@@ -68,7 +68,7 @@ def test_a_bad_line_to_the_model_loses_no_job(kept: Arena, toxic: Toxic) -> None
 
 
 @pytest.mark.fault("F30")
-def test_a_database_that_is_away_for_a_while_is_told_and_waited_for(kept: Arena) -> None:
+def test_an_unavailable_database_is_503_and_waited_for(kept: Arena) -> None:
     first, second = (kept.submit(kept.page(kept.token("away"))) for _ in range(2))
     kept.control.set_toxics(postgres=Toxic("down"))
     url = kept.stack.site + kept.page(kept.token("away")).path
@@ -90,7 +90,7 @@ def test_a_database_that_is_away_for_a_while_is_told_and_waited_for(kept: Arena)
 
 
 @pytest.mark.fault("F78")
-def test_a_database_that_says_nothing_is_told_in_time_and_waited_for(kept: Arena) -> None:
+def test_a_silent_database_is_503_in_time_and_waited_for(kept: Arena) -> None:
     job = kept.submit(kept.page(kept.token("silent")))
     kept.control.set_toxics(postgres=Toxic("blackhole"))
     url = kept.stack.site + kept.page(kept.token("silent")).path

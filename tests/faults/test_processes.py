@@ -26,7 +26,7 @@ def befallen(arena: Arena, rule: Rule) -> int | None:
     "place",
     ["ScraperWorker/http.get@page", "OrchestratorResults/postgres.commit", "EmbeddingWorker/postgres.commit"],
 )
-def test_a_process_that_is_told_to_end_in_the_middle_leaves_no_half_state(kept: Arena, place: str) -> None:
+def test_a_process_that_is_terminated_in_the_middle_leaves_no_half_state(kept: Arena, place: str) -> None:
     page = kept.page(kept.token("term"))
     rule = parse(f"{place}:delay=3~{page.token}")
     kept.control.arm([rule])

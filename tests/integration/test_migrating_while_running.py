@@ -67,7 +67,7 @@ def columns(url: str) -> int:
     return int(count)
 
 
-def test_a_migration_that_must_wait_holds_up_nobody_for_long(
+def test_a_migration_that_must_wait_blocks_no_writer_for_long(
     database_url: str, folder: Path, pipeline: Pipeline
 ) -> None:
     run_a_job(pipeline)

@@ -70,7 +70,7 @@ class Sender:
 JOB = "5f0f3fdc-6a3e-4d3f-8d2c-111111111111"
 
 
-def test_a_report_is_told_with_its_id_and_attempt(orchestrator: Orchestrator) -> None:
+def test_a_result_is_sent_with_its_id_and_attempt(orchestrator: Orchestrator) -> None:
     sender, result = Sender(orchestrator.url), scraped(JOB, attempt=3)
     assert sender.notify(result) == "http"
     ((path, key, body),) = orchestrator.asked
@@ -87,7 +87,7 @@ def test_every_kind_of_report_fits_the_endpoint(orchestrator: Orchestrator, resu
     assert Sender(orchestrator.url).notify(result) == "http"
 
 
-def test_an_orchestrator_that_comes_back_is_told_by_http(orchestrator: Orchestrator) -> None:
+def test_a_recovered_orchestrator_gets_the_result_by_http(orchestrator: Orchestrator) -> None:
     orchestrator.answers = [(503, {"Retry-After": "7"}), (409, {}), (429, {"Retry-After": "900"}), (200, {})]
     sender = Sender(orchestrator.url)
     assert sender.notify(embedded(JOB)) == "http"
@@ -100,7 +100,7 @@ def test_an_orchestrator_that_comes_back_is_told_by_http(orchestrator: Orchestra
 
 
 @pytest.mark.parametrize("status", [500, 503, 409])
-def test_an_orchestrator_that_stays_away_finds_the_report_in_its_queue(
+def test_an_unavailable_orchestrator_finds_the_result_in_its_queue(
     orchestrator: Orchestrator, status: int
 ) -> None:
     orchestrator.answers = [(status, {})]
@@ -127,7 +127,7 @@ def test_a_report_on_an_unknown_job_is_delivered(orchestrator: Orchestrator) -> 
     assert (len(orchestrator.asked), sender.queue.bodies) == (1, [])
 
 
-def test_nobody_listening_is_an_outage_like_any_other() -> None:
+def test_a_refused_connection_is_an_outage_like_any_other() -> None:
     sender = Sender("http://127.0.0.1:1")
     assert sender.notify(embedded(JOB)) == "queue"
     assert len(sender.queue.bodies) == 1

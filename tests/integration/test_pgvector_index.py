@@ -163,7 +163,7 @@ def test_new_corpora_and_spaces_are_created_once_by_many(database_url: str, rows
     assert (_count(rows, "corpora"), _count(rows, "spaces"), _count(rows, "documents")) == (1, 1, 4)
 
 
-def test_a_database_that_is_away_is_a_transient_error() -> None:
+def test_an_unavailable_database_is_a_transient_error() -> None:
     index = PgVectorIndex(Database("postgresql://nobody@127.0.0.1:9/nothing"))
     for call in (
         lambda: index.publish([version(["alpha"])]),

@@ -142,7 +142,7 @@ def test_every_job_starts_in_bounded_time_whatever_others_submit(
 
 
 @given(PRIORITIES, st.sampled_from(sorted(MULTIPLIERS)), st.integers(0, 500), st.integers(0, 10_000))
-def test_a_standing_is_bounded_grows_with_waiting_and_falls_with_use(
+def test_effective_priority_is_bounded_grows_with_waiting_and_falls_with_use(
     priority: int, tier: str, in_hour: int, seconds: int
 ) -> None:
     waited = timedelta(seconds=seconds)

@@ -144,7 +144,7 @@ async def test_dimensions_are_a_number_that_the_model_has(embed: Embed, dimensio
     assert error(await embed("a", dimensions=dimensions)) == (400, "dimensions", "invalid_value")
 
 
-async def test_other_nonsense_is_refused(embed: Embed, embeddings: httpx.AsyncClient) -> None:
+async def test_other_malformed_requests_are_refused(embed: Embed, embeddings: httpx.AsyncClient) -> None:
     assert error(await embed("a", encoding_format="int8")) == (400, "encoding_format", "invalid_value")
     for body in (b"", b"not JSON", b"[]", b"\xff"):
         assert error(await embeddings.post("/v1/embeddings", content=body)) == (400, None, None)
@@ -179,7 +179,7 @@ async def test_a_failure_without_a_count_lasts_and_says_no_time(
     assert "Retry-After" not in answers[0].headers
 
 
-async def test_vectors_are_spoilt_on_demand(embeddings: httpx.AsyncClient, embed: Embed) -> None:
+async def test_vectors_are_invalid_on_demand(embeddings: httpx.AsyncClient, embed: Embed) -> None:
     good = floats(await embed(GIVEN))
 
     async def spoilt(mode: str) -> httpx.Response:

@@ -88,7 +88,7 @@ async def test_functions_do_not_share_processes_or_wait_for_each_other(forking: 
     assert other not in await gate.open()
 
 
-async def test_reserved_concurrency_throttles_what_is_over_it(forking: Lab) -> None:
+async def test_invocations_above_reserved_concurrency_are_throttled(forking: Lab) -> None:
     host = await forking.start(forking.function(MEET, reserved_concurrency=2))
     gate = Gate(forking, host)
     await gate.hold(2)

@@ -122,7 +122,7 @@ def test_a_state_folder_that_was_new_is_deleted(tmp_path: Path, made: bool) -> N
     assert not folder.exists()
 
 
-def test_a_data_folder_that_is_none_of_postgres_is_not_deleted(tmp_path: Path, home: Path) -> None:
+def test_a_folder_without_postgres_data_is_not_deleted(tmp_path: Path, home: Path) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "postgres").touch()

@@ -186,7 +186,7 @@ async def test_a_process_that_ignores_the_polite_signal_is_killed(lab: Lab) -> N
     assert not alive(pid)
 
 
-async def test_a_host_stops_twice_and_one_that_was_stopped_does_not_harm_another(forking: Lab) -> None:
+async def test_a_host_stops_twice_and_leaves_other_hosts_running(forking: Lab) -> None:
     first = await forking.start(forking.function(ECHO))
     second = await forking.start(forking.function(ECHO))
     await answer(first)

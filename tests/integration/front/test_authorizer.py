@@ -76,7 +76,7 @@ async def test_an_open_route_calls_no_authorizer(serve: ServeFront) -> None:
 
 
 @pytest.mark.fault("F52")
-async def test_an_answer_is_kept_by_key_until_its_time_is_over(serve: ServeFront) -> None:
+async def test_an_answer_is_cached_by_key_until_it_expires(serve: ServeFront) -> None:
     clock = Clock()
     served = await guarded(serve, lambda event: policy(), ttl_s=60, clock=clock)
     for path, method in (("/jobs", "GET"), ("/jobs", "POST"), ("/jobs/7", "GET")):
@@ -263,7 +263,7 @@ async def test_context_values_reach_the_function_as_strings(serve: ServeFront) -
         assert authorizer == {"principalId": "someone", **expected}
 
 
-async def test_a_statement_may_stand_alone_and_actions_have_no_case(serve: ServeFront) -> None:
+async def test_a_statement_may_be_no_list_and_actions_have_no_case(serve: ServeFront) -> None:
     answer = policy(Action=["EXECUTE-API:*"])
     answer["policyDocument"]["Statement"] = answer["policyDocument"]["Statement"][0]
     served = await guarded(serve, lambda event: answer)

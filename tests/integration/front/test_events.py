@@ -87,7 +87,7 @@ def last(multi: dict[str, list[str]]) -> dict[str, str]:
     return {name: values[-1] for name, values in multi.items()}
 
 
-async def test_the_proxy_event_is_version_one_to_the_letter(serve: ServeFront) -> None:
+async def test_the_proxy_event_is_exactly_version_one(serve: ServeFront) -> None:
     served = await serve(route("POST", "/jobs/{job_id}"), options=WALL)
     assert (await served.raw(REQUEST)).status == 200
     event = served.functions.last()

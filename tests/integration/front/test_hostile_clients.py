@@ -153,7 +153,7 @@ HEADERS = {
 
 
 @pytest.mark.parametrize("name", HEADERS)
-async def test_a_header_that_is_none_is_400(served: Served, name: str) -> None:
+async def test_a_malformed_header_is_400(served: Served, name: str) -> None:
     assert (await refused_and_closed(served, wire(HEADERS[name], method="GET"))).status == 400
 
 

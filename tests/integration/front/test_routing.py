@@ -113,7 +113,7 @@ async def test_each_method_reaches_its_own_function(serve: ServeFront) -> None:
     assert (await served.client.post("/jobs")).text == "written"
 
 
-async def test_the_stage_may_stand_in_front_of_the_path(serve: ServeFront) -> None:
+async def test_the_stage_may_precede_the_path(serve: ServeFront) -> None:
     served = await serve(*ROUTES, route("GET", "/v1/own"))
     event = (await served.client.get("/v1/jobs/7")).json()
     assert (event["path"], event["requestContext"]["path"]) == ("/jobs/7", "/v1/jobs/7")

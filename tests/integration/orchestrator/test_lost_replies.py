@@ -78,7 +78,7 @@ def test_a_result_counts_once_and_its_next_message_is_kept(bench: Bench) -> None
     assert [row.stage for row in bench.jobs.claim(10)] == ["chunking"]
 
 
-def test_a_claim_that_nobody_heard_of_runs_out(bench: Bench) -> None:
+def test_a_lease_whose_reply_was_lost_expires(bench: Bench) -> None:
     job = new_job()
     submitted(bench.jobs, job)
     bench.truth.execute("UPDATE outbox SET claimed_until = now() - interval '1 second'")

@@ -29,6 +29,6 @@ def test_what_has_a_switch_can_be_paused(operator: Connection, stage: str) -> No
 
 
 @pytest.mark.parametrize("stage", ["pending", "embeding", ""])
-def test_what_has_none_cannot_and_the_refusal_says_so(operator: Connection, stage: str) -> None:
+def test_an_unknown_stage_cannot_be_paused_and_the_error_names_it(operator: Connection, stage: str) -> None:
     with pytest.raises(CheckViolation, match="only_stages_or_all_can_be_paused"):
         operator.execute(PAUSE, (stage,))

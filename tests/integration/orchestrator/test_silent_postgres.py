@@ -99,7 +99,7 @@ def test_a_slow_statement_is_given_up_by_the_server_and_costs_no_connection(data
     database.close()
 
 
-def test_what_nobody_waits_for_may_take_longer(database_url: str) -> None:
+def test_statements_of_workers_may_take_longer(database_url: str) -> None:
     database = Database(database_url)
 
     def work(connection: Connection) -> int:

@@ -39,7 +39,7 @@ def test_messages_count_wherever_they_are_in_a_queue(ministack: MiniStack) -> No
     assert backlog.messages() == 4
 
 
-def test_a_queue_that_is_away_is_not_an_empty_one() -> None:
+def test_an_unavailable_queue_is_not_counted_as_empty() -> None:
     away = "http://127.0.0.1:1"
     with pytest.raises(TransientError) as caught:
         SqsBacklog([f"{away}/0/q"], sqs_at(away)).messages()

@@ -153,7 +153,7 @@ async def test_a_silent_site_is_left(site: Site, fetcher: HttpFetcher) -> None:
     assert (type(error), error.code) == (TransientError, "read_timeout")
 
 
-async def test_a_deadline_that_has_passed_asks_nobody(site: Site, fetcher: HttpFetcher) -> None:
+async def test_a_deadline_that_has_passed_sends_no_request(site: Site, fetcher: HttpFetcher) -> None:
     error = await failed(fetcher, site.page("/", HTML), within_s=-1.0)
     assert error.code == "deadline_exceeded"
     assert site.heads == []

@@ -105,7 +105,7 @@ async def test_a_second_connection_is_vetted_again() -> None:
     assert inner.dialled == ["93.184.215.14"]
 
 
-async def test_the_next_address_is_tried_when_one_is_away() -> None:
+async def test_the_next_address_is_tried_when_one_is_unavailable() -> None:
     inner = Recorder("93.184.215.15")
     fetcher = guarded(Names(["2606:4700::1", "93.184.215.14", "93.184.215.15"]), inner)
     assert (await fetcher.fetch("http://example.com/", deadline=time.monotonic() + 5)).status == 200

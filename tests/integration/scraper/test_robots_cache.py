@@ -60,7 +60,7 @@ def test_no_rules_are_worth_remembering_too(dynamodb: Any) -> None:
     assert found.rules == ""
 
 
-def test_a_cache_that_is_away_has_forgotten(dynamodb: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unavailable_cache_is_treated_as_empty(dynamodb: Any, caplog: pytest.LogCaptureFixture) -> None:
     cache = DynamoDbRobots("no-such-table", FrozenClock(), dynamodb)
     cache.put(SITE, KnownRobots("", 9e9))
     assert cache.get(SITE) is None

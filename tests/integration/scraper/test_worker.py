@@ -142,7 +142,7 @@ def test_a_refused_connection_is_tried_again_and_ends_the_job(site: Site, harnes
     assert (failed.cause, failed.message) == ("connection_error", "Scraping failed after 3 retries")
 
 
-def test_robots_stand_before_every_page(site: Site, harness: Harness) -> None:
+def test_robots_are_read_before_every_page(site: Site, harness: Harness) -> None:
     site.page("/robots.txt", "User-agent: IndexmillBot\nDisallow: /private", "text/plain")
     assert harness.code(site.page("/private/x", PAGE)) == "robots_disallowed"
     assert harness.code(site.page("/public", PAGE)) is None

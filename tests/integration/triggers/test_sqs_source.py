@@ -143,7 +143,7 @@ async def test_a_disabled_source_takes_nothing_until_it_is_enabled(
 
 
 @pytest.mark.fault("F66")
-async def test_stopping_gives_back_what_was_not_handed_over(queue: MakeQueue) -> None:
+async def test_stopping_returns_undelivered_messages_to_the_queue(queue: MakeQueue) -> None:
     q, invoker = queue(), Recorder()
     await q.send("a", "b", "c")
     source = q.source(invoker, window_s=20.0)

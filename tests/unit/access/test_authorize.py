@@ -86,7 +86,7 @@ def test_claims_win_over_the_hash(membership: Membership) -> None:
     ("told", "tier", "counted"),
     [("premium", "pro", False), ("FREE", "free", False), ("platinum", "free", True), (None, "free", False)],
 )
-def test_a_tier_that_nobody_knows_is_free_and_counted(
+def test_an_unknown_tier_is_free_and_counted(
     membership: Membership, capsys: pytest.CaptureFixture[str], told: str | None, tier: str, counted: bool
 ) -> None:
     membership.answer = (200, json.dumps({} if told is None else {"tier": told}).encode())

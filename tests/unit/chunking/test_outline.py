@@ -73,7 +73,7 @@ def test_a_table_that_begins_the_text_and_one_after_code_are_separate() -> None:
     ]
 
 
-def test_list_items_begin_where_their_sign_stands() -> None:
+def test_list_items_begin_at_their_marker() -> None:
     text = "- one\n  * two\n1. three\n10) four\n-no\n1.5 no"
 
     assert [text[at:].partition("\n")[0].strip() for at in outline(text).items] == [

@@ -42,7 +42,7 @@ def test_sections_begin_chunks_and_their_headings_become_context() -> None:
     ]
 
 
-def test_a_title_equal_to_the_first_heading_stands_once() -> None:
+def test_a_title_equal_to_the_first_heading_appears_once() -> None:
     chunks = words("# Guide\n\n" + sentences(20), title="Guide")
 
     assert {chunk.context for chunk in chunks[1:]} == {"Guide"}

@@ -62,7 +62,7 @@ def test_a_redelivered_message_embeds_nothing_again() -> None:
     assert len(harness.embedder.calls) == 1
 
 
-def test_text_that_repeats_inside_a_document_is_kept_as_often_as_it_stands() -> None:
+def test_text_that_repeats_inside_a_document_is_kept_each_time() -> None:
     harness = Harness()
     task = embed_task("a", "same", "same", "same")
 

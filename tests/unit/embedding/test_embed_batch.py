@@ -81,7 +81,7 @@ def test_a_newer_version_that_is_already_there_is_a_success(harness: EmbedHarnes
     assert [(one.published, one.superseded) for one in made] == [(False, True), (True, False)]
 
 
-def test_without_a_job_the_work_is_done_and_nobody_is_told(harness: EmbedHarness) -> None:
+def test_without_a_job_the_work_is_done_and_no_result_sent(harness: EmbedHarness) -> None:
     assert harness.run(embed_task("a", job=False)) == [Done()]
     assert harness.index.titles == ["a"]
     assert harness.callbacks.bodies == []
@@ -238,7 +238,7 @@ def test_reports_that_were_not_taken_bring_their_messages_back(harness: EmbedHar
     assert [isinstance(outcome, Done) for outcome in outcomes] == [True, False, True]
 
 
-def test_when_the_callback_queue_is_away_only_messages_with_a_job_come_back(
+def test_without_the_callback_queue_only_messages_with_a_job_are_retried(
     harness: EmbedHarness,
 ) -> None:
     harness.callbacks.away = True

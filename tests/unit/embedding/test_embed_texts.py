@@ -102,7 +102,7 @@ def test_the_same_texts_again_write_no_vector_twice(harness: Harness) -> None:
         ({"url": "http://127.0.0.1/"}, "url_host_not_allowed"),
     ],
 )
-def test_a_wrong_corpus_or_url_is_told_before_any_work(
+def test_a_wrong_corpus_or_url_is_refused_before_any_work(
     harness: Harness, change: dict[str, str], code: str
 ) -> None:
     fields = {"texts": ["a"], "url": URL, **change}
@@ -187,7 +187,7 @@ def test_only_internal_callers_may_name_a_job(harness: Harness) -> None:
     assert (harness.sent().job_id, harness.sent().attempt) == ("j-1", 3)
 
 
-def test_a_queue_that_does_not_take_the_message_is_told(harness: Harness) -> None:
+def test_a_queue_that_refuses_the_message_is_an_error(harness: Harness) -> None:
     harness.queue.refuse = {0}
     with pytest.raises(TransientError) as caught:
         harness.enqueue(caller(), EnqueueRequest(texts=["one"], url=URL), "r")

@@ -79,7 +79,7 @@ def test_the_last_try_of_a_job_is_not_spent_on_an_open_breaker(harness: Harness)
     assert outcome == Wait(30.0, "embedding_unavailable")
 
 
-def test_when_the_endpoint_is_back_one_probe_lets_all_work_go_on(harness: Harness) -> None:
+def test_when_the_endpoint_is_back_one_probe_closes_the_breaker(harness: Harness) -> None:
     harness.embedder.fail_on = {"text": AWAY}
     for _ in range(3):
         harness.run(embed_task("a"))
@@ -97,7 +97,7 @@ def test_documents_that_are_refused_leave_it_closed(harness: Harness, code: Erro
     assert harness.run(embed_task("a")) == [Done()]
 
 
-def test_an_index_that_is_away_is_left_in_peace_and_the_model_is_not_paid_for_it(
+def test_an_unavailable_index_opens_its_breaker_and_the_model_is_not_called(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def down(*_: object) -> set[str]:

@@ -38,7 +38,7 @@ def paid(harness: EmbedHarness) -> list[str]:
     return [text for call in harness.embedder.calls for text in call]
 
 
-def test_a_long_document_goes_on_where_it_stopped(harness: EmbedHarness) -> None:
+def test_a_long_document_resumes_where_it_stopped(harness: EmbedHarness) -> None:
     texts = words(2_000)
     task = embed_task("long", *texts)
     slow(harness, 9.0)

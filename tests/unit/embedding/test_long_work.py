@@ -64,18 +64,18 @@ def test_a_long_document_tells_after_each_step_but_the_last() -> None:
 
 
 @pytest.mark.parametrize("job", [True, False])
-def test_short_documents_and_those_of_no_job_are_never_told_of(job: bool) -> None:
+def test_short_documents_and_those_of_no_job_show_no_progress(job: bool) -> None:
     worker = Worker()
     worker.embed(*(work(f"d{at}", LONG_CHUNKS if job else 300, job) for at in range(3)))
     assert worker.told() == []
 
 
-def test_without_a_board_nothing_is_told() -> None:
+def test_without_a_board_no_progress_is_shown() -> None:
     long = work("long", 600)
     assert teller([long], long.missing(set()), None) is None
 
 
-def test_only_the_long_ones_of_a_group_are_told_of() -> None:
+def test_only_the_long_ones_of_a_group_show_progress() -> None:
     worker = Worker()
     worker.embed(work("short", 100), work("long", 300))
     assert worker.told() == [("long", 156, 156 * 9)]

@@ -185,7 +185,7 @@ def test_refusals_are_permanent_and_troubles_transient(
 
 @pytest.mark.fault("F44")
 @pytest.mark.parametrize("status", [429, 503])
-def test_the_wait_that_was_asked_for_is_handed_on(endpoint: Endpoint, status: int) -> None:
+def test_retry_after_is_passed_on(endpoint: Endpoint, status: int) -> None:
     endpoint.always(failing(status, Retry_After="3600"))
 
     assert endpoint.error().retry_after == 3600
@@ -244,7 +244,7 @@ def test_the_time_limit_is_for_all_requests_together(endpoint: Endpoint) -> None
     assert len(endpoint.requests) <= 4
 
 
-def test_nobody_listening_is_a_transient_trouble() -> None:
+def test_a_refused_connection_is_a_transient_error() -> None:
     embedder = OpenAIEmbedder(Space("m", 4), base_url="http://127.0.0.1:1/v1", api_key="k")
     with pytest.raises(IndexmillError) as caught:
         embedder.embed(["a"], timeout_s=2)

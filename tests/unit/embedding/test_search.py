@@ -65,7 +65,7 @@ def test_a_vector_is_taken_as_it_is(search: SearchCorpus, embedder: HashEmbedder
     assert answer.results[0].score == pytest.approx(1.0)
 
 
-def test_the_time_is_told_in_parts() -> None:
+def test_the_time_is_reported_in_parts() -> None:
     clock, index = FrozenClock(), InMemoryVectorIndex()
     index.add_corpus(target().corpus_key)
     answer = SearchCorpus(index, SlowEmbedder(clock), clock)(CALLER, SearchRequest(query="x"), timeout_s=1)
@@ -101,7 +101,7 @@ def test_what_is_wrong_with_a_request_is_said(
     assert raised.value.field is not None
 
 
-def test_an_embedder_that_is_away_is_a_transient_error(search: SearchCorpus, embedder: HashEmbedder) -> None:
+def test_an_unavailable_embedder_is_a_transient_error(search: SearchCorpus, embedder: HashEmbedder) -> None:
     embedder.fail_next.append(TransientError(ErrorCode.EMBEDDING_UNAVAILABLE, "away"))
     embedder.fail_next.append(PermanentError(ErrorCode.EMBEDDING_REJECTED, "refused"))
     for _ in range(2):

@@ -79,6 +79,6 @@ def test_an_event_without_records_was_not_handled() -> None:
     assert _unhandled("OrchestratorSweeper", b"{}", '{"relayed": 0}') == ""
 
 
-def test_messages_that_would_come_again_are_counted() -> None:
+def test_messages_that_would_be_redelivered_are_counted() -> None:
     failed = '{"batchItemFailures": [{"itemIdentifier": "m"}]}'
     assert _unhandled("ScraperWorker", b'{"Records": [{}, {}]}', failed).startswith("1 of 2 messages")

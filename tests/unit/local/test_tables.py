@@ -35,7 +35,7 @@ def test_only_functions_that_did_something_are_shown() -> None:
     assert " ".join(shown.splitlines()[1].split()) == "Busy 1 0 3 0 0 12 80 1 min 1 s ago"
 
 
-def test_dead_letters_stand_beside_their_queue() -> None:
+def test_dead_letters_are_shown_beside_their_queue() -> None:
     depth = {"visible": 4, "in_flight": 1, "delayed": 0, "oldest_s": 61.2}
     queues = {"ScrapeQueue": depth, "ScrapeDlq": {"visible": 2, "in_flight": 1, "delayed": 0}}
     source = {"queue": "ScrapeQueue", "enabled": False, "messages": 9, "in_flight": 1}

@@ -58,7 +58,7 @@ def test_a_failed_call_is_failed_with_its_reason_and_its_message_hidden() -> Non
     assert "--parameter ScrapeTimeout=5 --parameter ScrapeVisibility=30" in shorter
 
 
-def test_a_message_that_no_queue_took_says_so() -> None:
+def test_an_unsent_message_is_shown_as_unsent() -> None:
     left = [message(0, None, stage="scraping", tries=0, last_error="queue_unavailable")]
     told = "its scraping message is not sent yet (queue_unavailable); OrchestratorSweeper tries again"
     assert made([], messages=left).waiting == [told]
@@ -79,7 +79,7 @@ def test_a_status_of_the_platform_is_a_failure_too() -> None:
     assert "Worker failed: timeout" in made([start, timed_out]).waiting
 
 
-def test_a_message_that_was_given_back_says_when_it_comes_again() -> None:
+def test_a_returned_message_shows_when_it_is_visible_again() -> None:
     said = json.dumps(
         {"level": "INFO", "message": "message.given_back", "after_s": 7.5, "reason": "dns_error"}
     )

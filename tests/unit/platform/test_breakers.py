@@ -79,7 +79,7 @@ def test_three_failures_in_a_row_open_it(harness: Harness) -> None:
     assert harness.one.calls == 3
 
 
-def test_a_success_in_between_starts_anew(harness: Harness) -> None:
+def test_a_success_in_between_resets_the_count(harness: Harness) -> None:
     for _ in range(3):
         assert [harness.one.call(AWAY), harness.one.call(AWAY), harness.one.call()] == [
             "error",
@@ -198,7 +198,7 @@ def test_a_pause_that_was_asked_for_is_kept(harness: Harness) -> None:
     assert [harness.one.call(limit) for _ in range(3)] == ["error", "error", "open 3600"]
 
 
-def test_success_asks_nobody_and_writes_nothing(harness: Harness) -> None:
+def test_success_reads_and_writes_no_shared_state(harness: Harness) -> None:
     for _ in range(100):
         assert harness.one.call() == "ok"
         harness.clock.tick(1)

@@ -163,7 +163,7 @@ def test_an_answer_too_large_for_lambda_is_an_error_of_ours() -> None:
     assert (status, body["error"]["code"]) == (413, "response_too_large")
 
 
-def test_without_an_authorizers_context_nobody_is_let_in() -> None:
+def test_without_an_authorizers_context_a_request_is_refused() -> None:
     status, body, _ = call("POST", "/things", body={"name": "x"}, caller={})
     assert (status, body["error"]["code"]) == (401, "invalid_api_key")
 

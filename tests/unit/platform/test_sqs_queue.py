@@ -33,7 +33,7 @@ ASKED = {"QueueUrl": URL, "Entries": ANY}
 
 
 @pytest.mark.fault("F25")
-def test_only_what_was_refused_is_told() -> None:
+def test_only_refused_messages_are_returned() -> None:
     queue, stub = stubbed()
     stub.add_response("send_message_batch", answer([0, 1, 3, 4, 5, 6, 7, 8], [2, 9]), ASKED)
     stub.add_response("send_message_batch", answer([10], [11]), ASKED)

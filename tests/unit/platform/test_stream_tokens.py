@@ -19,7 +19,7 @@ def test_a_token_grants_what_was_signed() -> None:
     assert verify(SECRET, TOKEN, CLOCK.now()) == GRANT
 
 
-def test_a_token_can_stand_in_a_url_as_it_is() -> None:
+def test_a_token_needs_no_escaping_in_a_url() -> None:
     assert set(TOKEN) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 
 

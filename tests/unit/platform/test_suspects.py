@@ -160,7 +160,7 @@ def test_losing_the_log_gives_more_tries_and_no_poison(worker: Worker) -> None:
     assert [(call[0].tries, call[0].crashes) for call in worker.calls] == [(1, 0), (1, 1), (1, 1)]
 
 
-def test_a_try_that_runs_out_of_time_says_so(worker: Worker) -> None:
+def test_a_try_that_runs_out_of_time_is_recorded_as_timed_out(worker: Worker) -> None:
     record = DeliveryRecord(1, 1, 1, last_error="http_503")
     assert record.before_lone_try().after_receive(3).last_error == "http_503"
     cut = record.after_timeout().after_receive(3)

@@ -50,7 +50,7 @@ class Backlog(InMemoryQueue):
 
 @pytest.mark.fault("F75")
 @pytest.mark.parametrize("throttled", [0.5, 0.8])
-def test_a_throttled_backlog_is_worked_off_whole(throttled: float) -> None:
+def test_a_throttled_backlog_is_processed_whole(throttled: float) -> None:
     random.seed(7)
     clock, finished, poison = FrozenClock(), 0, 0
     refused = attempted = 0

@@ -35,7 +35,7 @@ def test_text_is_read_whatever_the_page_says(body: bytes, declared: str | None) 
 
 
 @pytest.mark.parametrize("quote", ['"', "'", ""])
-def test_a_meta_element_speaks_for_a_page(quote: str) -> None:
+def test_a_meta_element_declares_the_charset(quote: str) -> None:
     body = f"<html><meta charset={quote}koi8-r{quote}><p>Привет".encode("koi8-r")
     assert decode(body, None, markup=True).endswith("Привет")
 
@@ -50,7 +50,7 @@ def test_the_header_wins_over_the_meta_element() -> None:
     assert decode(body, "windows-1252", markup=True).endswith("Grüße")
 
 
-def test_a_charset_that_does_not_fit_gives_way_to_utf_8() -> None:
+def test_a_charset_that_does_not_fit_falls_back_to_utf_8() -> None:
     assert decode("日本語のページ".encode(), "shift_jis") == "日本語のページ"
 
 

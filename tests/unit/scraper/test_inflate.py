@@ -57,7 +57,7 @@ def test_one_byte_more_is_too_large() -> None:
 
 
 @pytest.mark.parametrize("step", [1, 777, 1_000_000])
-def test_a_bomb_is_told_from_a_large_page(step: int) -> None:
+def test_a_bomb_is_distinguished_from_a_large_page(step: int) -> None:
     with pytest.raises(PermanentError) as caught:
         collect(gzip.compress(bytes(50_000_000)), step=step)
     assert caught.value.code == "content_bomb"

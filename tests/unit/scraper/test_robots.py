@@ -101,7 +101,7 @@ async def test_rules_that_cannot_be_read_are_waited_for(error: IndexmillError) -
 @pytest.mark.parametrize(
     "code", ["connection_refused", "connection_timeout", "dns_error", "tls_error", "url_host_not_allowed"]
 )
-async def test_a_site_out_of_reach_says_so_itself(code: str) -> None:
+async def test_an_unreachable_site_is_its_own_error(code: str) -> None:
     with pytest.raises(IndexmillError) as caught:
         await harness_with(failure(code)).robots.check(f"{SITE}/x", deadline=2000.0)
     assert caught.value.code == code

@@ -68,7 +68,7 @@ async def test_stored_content_gives_the_same_document_without_the_site(body: byt
     assert caught.value.code == "content_missing"
 
 
-async def test_a_private_url_asks_nobody() -> None:
+async def test_a_private_url_sends_no_request() -> None:
     harness = ScraperHarness()
     with pytest.raises(CallerError):
         await execute_scrape("http://127.0.0.1/", None, parts=harness.parts(), deadline=2000.0)

@@ -108,6 +108,6 @@ def test_an_empty_setting_allows_nothing() -> None:
     assert parse_allowed_hosts(" , ") == frozenset()
 
 
-def test_the_origin_is_what_stands_before_the_path() -> None:
+def test_the_origin_ends_before_the_path() -> None:
     assert origin("https://example.com/a/b?c=/d") == "https://example.com"
     assert origin("http://[2606:4700::1]:443/") == "http://[2606:4700::1]:443"

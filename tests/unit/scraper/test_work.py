@@ -65,7 +65,7 @@ def test_the_message_names_its_schema(harness: Harness) -> None:
     assert '"schema":"indexmill.result.v1"' in harness.queue.bodies[0]
 
 
-def test_without_a_job_nobody_is_told(harness: Harness) -> None:
+def test_without_a_job_no_result_is_sent(harness: Harness) -> None:
     harness.fail(status_failure(404))
     assert harness.batch([delivery("/ok", job_id=None), delivery("/bad", job_id=None)]) == [Done(), Done()]
     assert harness.queue.bodies == []
@@ -148,7 +148,7 @@ def test_a_refused_result_keeps_only_its_own_message(harness: Harness) -> None:
     assert len(harness.queue.bodies) == 2
 
 
-def test_storage_that_is_away_is_waited_for(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unavailable_storage_is_waited_for(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(*_: object, **__: object) -> None:
         raise TransientError(ErrorCode.STORAGE_UNAVAILABLE, "away")
 

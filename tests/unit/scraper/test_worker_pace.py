@@ -87,14 +87,14 @@ def test_a_page_whose_early_report_was_not_taken_is_not_deleted(harness: Harness
     assert harness.source.deleted == ["r/a", "r/c"]
 
 
-def test_a_source_that_is_away_costs_nothing_but_early_deletes(harness: Harness) -> None:
+def test_an_unavailable_source_costs_only_early_deletes(harness: Harness) -> None:
     harness.awaited = 2
     harness.source.away = True
     assert harness.batch([delivery(path) for path in ("/a", "/slow", "/b")]) == [Done()] * 3
 
 
 @pytest.mark.parametrize(("asked", "told"), [(30, False), (31, True), (10**6, True)])
-def test_a_long_wait_is_told_to_its_job(harness: Harness, asked: int, told: bool) -> None:
+def test_a_long_wait_is_reported_to_its_job(harness: Harness, asked: int, told: bool) -> None:
     harness.scraper.fetcher.pages[f"{SITE}/busy"] = status_failure(429, asked)
     harness.batch([delivery("/busy", tries=2), delivery("/busy", tries=2, job_id=None)])
     assert harness.reports() == ([("m/busy:retrying:2", "retrying")] if told else [])

@@ -38,7 +38,7 @@ def test_settings_become_variables() -> None:
     assert variables["UV_NO_INDEX"] == "1"
 
 
-def test_without_settings_uv_is_told_nothing_of_the_network() -> None:
+def test_without_settings_uv_gets_no_network_variables() -> None:
     assert not {"UV_DEFAULT_INDEX", "SSL_CERT_FILE", "HTTPS_PROXY"} & uv_variables({}).keys()
 
 
