@@ -1,4 +1,4 @@
-"""No order of deliveries, deaths and delays loses a job; and the first design's lost job is found."""
+"""No order of deliveries, crashes and delays loses a job; and the model finds each missing safeguard."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 import pytest
+from _pytest.mark import ParameterSet
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from indexmill.platform.postgres.database import Database
-from tests.faults.model.first_design import FirstDesign
-from tests.faults.model.grounds import postgres, twins
+from tests.faults.model.backends import in_memory, postgres
 from tests.faults.model.machine import machine
-from tests.faults.model.product import Product
-from tests.faults.model.system import System
-from tests.faults.model.weaknesses import WEAKNESSES, Weaken
+from tests.faults.model.mutations import MUTATIONS, Mutate, mark_sent_before_sending, never_send_again
+from tests.faults.model.system_under_test import SystemUnderTest
 
 MANY: Final = int(os.environ.get("MODEL_EXAMPLES", "2000"))
 
@@ -53,13 +52,16 @@ REACHED: Final = (
     "swept: scraping",
     "waiting",
 )
-"""What some of the orders must come to, or they are no proof of anything."""
+"""Outcomes that the orders must reach: without them they would prove nothing."""
+
+QUICK: Final = (mark_sent_before_sending, never_send_again)
+"""Mutations that a few dozen orders find: also without the long tests the model shows that it can fail."""
 
 
 def run(
-    make: Callable[[Counter[str]], System], examples: int, steps: int = 25, *, shrink: bool = True
+    make: Callable[[Counter[str]], SystemUnderTest], examples: int, steps: int = 25, *, shrink: bool = True
 ) -> Counter[str]:
-    """Try `examples` orders, the same ones each time, and return how often they reached what."""
+    """Run `examples` orders, the same ones each time; return how often each outcome was reached."""
     reached: Counter[str] = Counter()
     run_state_machine_as_test(
         machine(lambda: make(reached)),
@@ -77,21 +79,21 @@ def run(
 
 
 def check_reached(reached: Counter[str]) -> None:
-    """Fail if there is an outcome that no order came to; 300 orders come to the rarest ten times."""
+    """Fail if no order reached one of the outcomes; 300 orders reach the rarest about ten times."""
     assert [outcome for outcome in REACHED if not reached[outcome]] == []
 
 
-def tell(capsys: pytest.CaptureFixture[str], where: str, reached: Counter[str]) -> None:
+def report(capsys: pytest.CaptureFixture[str], where: str, reached: Counter[str]) -> None:
     """Print what was reached."""
     with capsys.disabled():
-        print(f"\n  {MANY} orders on {where} came to")
+        print(f"\n  {MANY} orders on {where} reached")
         for outcome, count in sorted(reached.items()):
             print(f"  {count:8} {outcome}")
 
 
 @pytest.fixture(autouse=True)
 def quiet(caplog: pytest.LogCaptureFixture) -> None:
-    """Thousands of jobs end here, and each says so."""
+    """Leave out audit lines: thousands of jobs end here."""
     caplog.set_level(logging.WARNING, "audit")
 
 
@@ -102,42 +104,39 @@ def database(database_url: str) -> Iterator[Database]:
     opened.close()
 
 
-def test_no_order_of_events_loses_a_job_on_the_twins() -> None:
-    check_reached(run(lambda reached: Product(twins(), reached), 300))
+@pytest.mark.timeout(300)
+def test_no_order_of_events_loses_a_job_in_memory() -> None:
+    check_reached(run(lambda reached: SystemUnderTest(in_memory(), reached), 300))
 
 
 @pytest.mark.timeout(300)
 def test_no_order_of_events_loses_a_job_on_postgres(database: Database) -> None:
-    run(lambda reached: Product(postgres(database), reached), 100)
+    run(lambda reached: SystemUnderTest(postgres(database), reached), 100)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_many_orders_lose_no_job_on_the_twins(capsys: pytest.CaptureFixture[str]) -> None:
-    reached = run(lambda reached: Product(twins(), reached), MANY, steps=40)
-    tell(capsys, "the twins", reached)
+def test_many_orders_lose_no_job_in_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    reached = run(lambda reached: SystemUnderTest(in_memory(), reached), MANY, steps=40)
+    report(capsys, "in-memory fakes", reached)
     check_reached(reached)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_many_orders_lose_no_job_on_postgres(database: Database, capsys: pytest.CaptureFixture[str]) -> None:
-    # Shorter ones than on the twins: each step costs Postgres some ten statements.
-    reached = run(lambda reached: Product(postgres(database), reached), MANY)
-    tell(capsys, "Postgres", reached)
+    # Shorter orders than in memory: each step costs Postgres some ten statements.
+    reached = run(lambda reached: SystemUnderTest(postgres(database), reached), MANY)
+    report(capsys, "Postgres", reached)
     check_reached(reached)
 
 
-def test_the_model_finds_the_job_that_the_first_design_loses() -> None:
-    with pytest.raises(AssertionError, match="stuck"):
-        run(lambda _: FirstDesign(), 300)
+def _marked(mutate: Mutate) -> ParameterSet:
+    return pytest.param(mutate, id=mutate.__name__, marks=() if mutate in QUICK else pytest.mark.long)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("weaken", WEAKNESSES, ids=lambda weaken: weaken.__name__)
-def test_the_model_notices_a_safeguard_that_is_missing(
-    weaken: Weaken, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    weaken(monkeypatch)
+@pytest.mark.parametrize("mutate", [_marked(mutate) for mutate in MUTATIONS])
+def test_the_model_finds_a_missing_safeguard(mutate: Mutate, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutate(monkeypatch)
     with pytest.raises(AssertionError):
-        run(lambda reached: Product(twins(), reached), 1_000, shrink=False)
+        run(lambda reached: SystemUnderTest(in_memory(), reached), 1_000, shrink=False)

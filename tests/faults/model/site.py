@@ -1,18 +1,22 @@
-"""A web site whose pages change, and some of which do not answer at once."""
+"""Fake web site: pages change between submits, and some answer 503 at first."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 from indexmill.scraper.classify import status_failure
 from indexmill.scraper.ports import Fetched
 from indexmill.testing.fetcher import InMemoryFetcher
-from tests.faults.model.system import Kind
 
-_AWAY_S: Final = 60
-"""So long that the job is told."""
+_RETRY_AFTER_S: Final = 60
+"""Long enough for a notice to the job."""
 _SHAKY: Final = 2
 """Answers with 503 before the page comes: fewer than a stage has tries."""
+
+
+SubmitKind = Literal["new", "shaky", "same", "changed", "twice"]
+"""A new page, one that answers 503 at first, or the last page again: forced, forced with another text, or not
+forced."""
 
 
 class Site(InMemoryFetcher):
@@ -24,13 +28,13 @@ class Site(InMemoryFetcher):
         self.texts: dict[str, list[str]] = {}
         """Every sentence that a page ever had, by URL."""
         self._name = name
-        self._away: dict[str, int] = {}
+        self._unavailable: dict[str, int] = {}
 
-    def page(self, kind: Kind) -> str:
+    def page(self, kind: SubmitKind) -> str:
         """Return the URL that is submitted: the newest page, unless that is to be a new one."""
         if kind in ("new", "shaky") or not self.texts:
             url = f"https://example.com/{self._name}-{len(self.texts)}"
-            self._away[url] = _SHAKY if kind == "shaky" else 0
+            self._unavailable[url] = _SHAKY if kind == "shaky" else 0
             self.texts[url] = []
         url, texts = list(self.texts.items())[-1]
         if kind == "changed" or not texts:
@@ -41,8 +45,8 @@ class Site(InMemoryFetcher):
     async def fetch(
         self, url: str, *, deadline: float, max_bytes: int | None = None, truncate: bool = False
     ) -> Fetched:
-        """Return the page, or fail like a site that is away for the moment."""
-        if self._away.get(url):
-            self._away[url] -= 1
-            raise status_failure(503, retry_after=_AWAY_S)
+        """Return the page, or fail with 503 while the page is unavailable."""
+        if self._unavailable.get(url):
+            self._unavailable[url] -= 1
+            raise status_failure(503, retry_after=_RETRY_AFTER_S)
         return await super().fetch(url, deadline=deadline, max_bytes=max_bytes, truncate=truncate)

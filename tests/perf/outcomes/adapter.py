@@ -69,14 +69,15 @@ class System:
         make = getattr(_system, "SystemUnderTest", None) or _system.Product
         self._product: Any = make(_backends.postgres(self._database))
         self._crash: Crash | None = None
-        self._product.fuse.around = self._around
+        crash_injector = getattr(self._product, "crash_injector", None) or self._product.fuse
+        crash_injector.around = self._around
         self._plan_chunk = plan_chunk
         self.caller_id: str = self._product.caller.caller_id
-        self.has_chunk_queue = "chunk" in self.lines
+        self.has_chunk_queue = "chunk" in self.queues
         self._restore = (lambda: None) if self.has_chunk_queue else _patch_synchronous_chunker(plan_chunk)
 
     @property
-    def lines(self) -> dict[str, Any]:
+    def queues(self) -> dict[str, Any]:
         """Return the queues by name: scrape, chunk if there is one, embed, callbacks, and dead letters."""
         found: dict[str, Any] = getattr(self._product, "queues", None) or self._product.lines
         return found
@@ -127,7 +128,7 @@ class System:
 
     def job(self, job_id: str) -> dict[str, Any]:
         """Return the job as GET answers."""
-        store = self._product.ground.store
+        store = (getattr(self._product, "backend", None) or self._product.ground).store
         stored_job = getattr(support, "stored_job", None)
         found = stored_job(store, self.caller_id, job_id) if stored_job else store.get(self.caller_id, job_id)
         dumped: dict[str, Any] = found.model_dump(mode="json")

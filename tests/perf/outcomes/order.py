@@ -32,7 +32,7 @@ _MOST_LOST: Final = 3
 _MOST_DEAD: Final = 2
 _MOST_CRASHES: Final = 5
 _BATCH: Final = 10
-_LINES: Final = ("scrape", "embed", "callbacks")
+_QUEUES: Final = ("scrape", "embed", "callbacks")
 _STAGES: Final = {"scrape": "scraping", "embed": "embedding", "chunk": "chunking"}
 _ACT_CRASHES: Final[tuple[Crash, ...]] = (("commit", False), ("commit", True))
 _CRASHES: Final[dict[str, tuple[Crash, ...]]] = {
@@ -74,9 +74,9 @@ class Order:
         self.system = System(database_url, self.draws.order + 1, self._plan_chunk)
         for number in range(_ROUNDS):
             self._user_actions(number)
-            names = [*_LINES, *(f"{name}-dead" for name in _LINES)]
+            names = [*_QUEUES, *(f"{name}-dead" for name in _QUEUES)]
             for name in sorted(names, key=lambda name: self.draws.number("line", number, name)):
-                self._deliver_line(name, number)
+                self._deliver_queue(name, number)
             if self.draws.chance(0.45, "tick", number):
                 self._tick(number)
             statuses = self.system.statuses()
@@ -189,7 +189,7 @@ class Order:
 
     # Deliveries
 
-    def _deliver_line(self, name: str, number: int) -> None:
+    def _deliver_queue(self, name: str, number: int) -> None:
         waiting = self._keyed_messages(name)
         waiting.sort(key=lambda each: self.draws.number("order", number, *each[0], each[1]))
         batch: list[Any] = []
@@ -207,7 +207,7 @@ class Order:
         """Return the waiting messages with their keys, equal ones numbered."""
         copies: Counter[Key] = Counter()
         found = []
-        for message in self.system.lines[name].messages:
+        for message in self.system.queues[name].messages:
             key = self._key(name, message)
             found.append((key, copies[key], message))
             copies[key] += 1
@@ -232,23 +232,23 @@ class Order:
                 ("duplicate", 8.0),
                 ("crash", 8.0),
                 ("lose", 4.0),
-                ("bury", 2.0),
-                ("bury, still handled", 2.0),
+                ("move to the DLQ", 2.0),
+                ("move to the DLQ, still in flight", 2.0),
             )
         return self.draws.weighted(choices, "fate", name, *key, self._seen[key])
 
     def _meet_fate(self, name: str, key: Key, message: Any, fate: str) -> None:
-        line = self.system.lines[name]
+        queue = self.system.queues[name]
         if fate == "duplicate":
             self._deliver(name, [message], stays=True)
         elif fate == "crash" and self._spend("crash", _MOST_CRASHES):
             self._deliver(name, [message], self._crash(name, key))
         elif fate == "lose" and self._spend("lost", _MOST_LOST):
-            line.delete([message.id])
-        elif fate.startswith("bury") and self._spend("dead", _MOST_DEAD):
-            self.system.lines[f"{name}-dead"].messages.append(replace(message))
-            if fate == "bury":
-                line.delete([message.id])
+            queue.delete([message.id])
+        elif fate.startswith("move") and self._spend("dead", _MOST_DEAD):
+            self.system.queues[f"{name}-dead"].messages.append(replace(message))
+            if fate == "move to the DLQ":
+                queue.delete([message.id])
 
     def _spend(self, what: str, most: int) -> bool:
         self._spent[what] += 1
@@ -271,20 +271,20 @@ class Order:
             self._handle(name, picked, crash, stays=stays)
             if self._finish_chunk_work():
                 # What a killed caller of the synchronous chunker did not acknowledge is redelivered at once.
-                left = {message.id for message in self.system.lines[name].messages}
+                left = {message.id for message in self.system.queues[name].messages}
                 again = [message for message in picked if message.id in left and not stays and crash is None]
                 if again and name == "callbacks":
                     self._handle(name, again, None, stays=False)
 
     def _handle(self, name: str, picked: list[Any], crash: Crash | None, *, stays: bool) -> None:
-        line = self.system.lines[name]
-        present = {message.id for message in line.messages}
+        queue = self.system.queues[name]
+        present = {message.id for message in queue.messages}
         picked = [message for message in picked if message.id in present]
         if not picked:
             return
         leaving = self.system.handle(name, picked, crash)
         if leaving and not stays:
-            line.messages = [each for each in line.messages if each.id not in leaving]
+            queue.messages = [each for each in queue.messages if each.id not in leaving]
 
     # Chunk work
 
@@ -326,11 +326,11 @@ class Order:
     def _drain_chunks(self) -> None:
         if not self.system.has_chunk_queue:
             return
-        line, calm = self.system.lines["chunk"], []
-        for message in list(line.messages):
+        queue, calm = self.system.queues["chunk"], []
+        for message in list(queue.messages):
             fault = self._plan_chunk(json.loads(message.body)["job_id"])
             if fault == "lost":
-                line.delete([message.id])
+                queue.delete([message.id])
             elif fault == "crash":
                 self._handle("chunk", [message], ("send", False), stays=False)
             else:
@@ -351,7 +351,7 @@ class Order:
     def _settle(self) -> None:
         """Deliver everything without further faults, until each job has ended."""
         for _ in range(_SETTLE_ROUNDS):
-            for name in (*(f"{name}-dead" for name in _LINES), *_LINES):
+            for name in (*(f"{name}-dead" for name in _QUEUES), *_QUEUES):
                 for _ in range(_SETTLE_ROUNDS):
                     waiting = self._keyed_messages(name)
                     if not waiting:
@@ -362,6 +362,6 @@ class Order:
                 return
             self.system.tick(_LEASE_S, None)
             self._finish_chunk_work()
-            if not any(line.messages for line in self.system.lines.values()):
+            if not any(queue.messages for queue in self.system.queues.values()):
                 self.system.tick(_STUCK_S, None)
                 self._finish_chunk_work()

@@ -1,4 +1,4 @@
-"""A process that dies at a chosen side effect."""
+"""Crash injector: kills the process before or after a chosen side effect."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 
 class Killed(BaseException):
-    """The process is gone. No `except Exception` of the product survives it."""
+    """The process was killed. Not an Exception, so the product cannot catch it."""
 
 
 @dataclass
-class Fuse:
+class CrashInjector:
     """Counts side effects and kills before or after the one that was chosen."""
 
     left: int | None = None
@@ -29,7 +29,7 @@ class Fuse:
         """Return `effect`, which may now be fatal."""
 
         @wraps(effect)
-        def fused(*given: Any, **named: Any) -> Any:
+        def crashing(*given: Any, **named: Any) -> Any:
             fatal = self.left == 0
             if self.left is not None:
                 self.left -= 1
@@ -40,17 +40,17 @@ class Fuse:
                 raise Killed
             return result
 
-        return fused
+        return crashing
 
 
-class Fused:
-    """An adapter or twin whose named methods are side effects that may be fatal; the rest is passed on."""
+class CrashingProxy:
+    """Proxy of an adapter or fake: calls of the named methods may crash the process."""
 
-    def __init__(self, inner: Any, fuse: Fuse, *effects: str) -> None:
+    def __init__(self, inner: Any, crash_injector: CrashInjector, *effects: str) -> None:
         """`effects` are names of methods."""
-        self._inner, self._fuse, self._effects = inner, fuse, effects
+        self._inner, self._fuse, self._effects = inner, crash_injector, effects
 
     def __getattr__(self, name: str) -> Any:
-        """Return the method, behind the fuse when it is an effect."""
+        """Return the method, under the crash injector if it is a side effect."""
         found = getattr(self._inner, name)
         return self._fuse.around(found) if name in self._effects else found

@@ -1,7 +1,4 @@
-"""The product with one of its safeguards taken out, each in turn: the model must notice every one.
-
-What is taken out is named as what then goes wrong.
-"""
+"""Mutations: each removes one safeguard of the product, and the model must find a violation."""
 
 from __future__ import annotations
 
@@ -26,11 +23,11 @@ from indexmill.testing.jobs import InMemoryJobs
 from indexmill.testing.sweep_store import InMemorySweep
 from indexmill.testing.vector_index import InMemoryVectorIndex
 
-Weaken = Callable[[pytest.MonkeyPatch], None]
+Mutate = Callable[[pytest.MonkeyPatch], None]
 
 
-def any_attempt_counts(patch: pytest.MonkeyPatch) -> None:
-    """The fence looks at the stage alone."""
+def accept_results_of_any_attempt(patch: pytest.MonkeyPatch) -> None:
+    """Compare a result's stage with the job's, but not its attempt."""
 
     def blind(status: Any, attempt: int, *, stage: str, result_attempt: int, success: bool) -> Decision:
         return advance(status, attempt, stage=stage, result_attempt=attempt, success=success)
@@ -38,8 +35,8 @@ def any_attempt_counts(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(results, "advance", blind)
 
 
-def copies_count(patch: pytest.MonkeyPatch) -> None:
-    """No inbox."""
+def apply_duplicates(patch: pytest.MonkeyPatch) -> None:
+    """Apply results without the inbox."""
     take = Ledger.take
 
     def forgetful(self: Ledger, result: StageResult) -> Change:
@@ -49,8 +46,8 @@ def copies_count(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Ledger, "take", forgetful)
 
 
-def messages_are_noted_before_they_are_sent(patch: pytest.MonkeyPatch) -> None:
-    """A death in between loses the message."""
+def mark_sent_before_sending(patch: pytest.MonkeyPatch) -> None:
+    """Mark rows as sent first: a crash in between loses the message."""
     send = Relay.send
 
     def hasty(self: Relay, rows: Sequence[OutboxRow]) -> None:
@@ -60,19 +57,19 @@ def messages_are_noted_before_they_are_sent(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Relay, "send", hasty)
 
 
-def what_is_left_behind_stays(patch: pytest.MonkeyPatch) -> None:
-    """The sweeper sends nothing that its sender did not bring to its end."""
+def sweep_no_unsent_rows(patch: pytest.MonkeyPatch) -> None:
+    """Leave unsent rows of crashed processes in the outbox."""
     patch.setattr(SweepJobs, "_leftovers", lambda *_: 0)
 
 
-def what_is_lost_stays_lost(patch: pytest.MonkeyPatch) -> None:
-    """The sweeper misses no message and hears no silence."""
+def never_send_again(patch: pytest.MonkeyPatch) -> None:
+    """Send no lost message again."""
     patch.setattr(Rescue, "lost", lambda *_: 0)
     patch.setattr(Rescue, "stuck", lambda *_: 0)
 
 
-def what_is_lost_begins_a_new_attempt(patch: pytest.MonkeyPatch) -> None:
-    """The sweeper sends messages of an attempt that there is not."""
+def send_again_with_a_new_attempt(patch: pytest.MonkeyPatch) -> None:
+    """Send lost messages again with an attempt that the job does not have."""
     send_again = InMemorySweep.send_again
 
     def renumbered(self: InMemorySweep, jobs: Sequence[Silent]) -> int:
@@ -85,8 +82,8 @@ def what_is_lost_begins_a_new_attempt(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(InMemorySweep, "send_again", renumbered)
 
 
-def the_ended_publish(patch: pytest.MonkeyPatch) -> None:
-    """The index publishes what was fenced out."""
+def publish_after_the_end(patch: pytest.MonkeyPatch) -> None:
+    """Publish generations that are fenced."""
 
     def newer(self: InMemoryVectorIndex, version: DocumentVersion) -> bool:
         document = self._document(version)
@@ -96,8 +93,8 @@ def the_ended_publish(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(InMemoryVectorIndex, "_may_publish", newer)
 
 
-def the_older_publish(patch: pytest.MonkeyPatch) -> None:
-    """The index lets an older generation replace a newer one."""
+def publish_an_older_generation(patch: pytest.MonkeyPatch) -> None:
+    """Let an older generation replace a newer one in the index."""
 
     def allowed(self: InMemoryVectorIndex, version: DocumentVersion) -> bool:
         document = self._document(version)
@@ -107,8 +104,8 @@ def the_older_publish(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(InMemoryVectorIndex, "_may_publish", allowed)
 
 
-def verbs_fence_nothing(patch: pytest.MonkeyPatch) -> None:
-    """Cancel and retry leave what was issued free to publish."""
+def actions_fence_nothing(patch: pytest.MonkeyPatch) -> None:
+    """Cancel and retry without fencing the generations issued before."""
     raise_fences, apply = InMemoryJobs.raise_fences, results.apply_results
 
     def applied(*given: Any) -> list[Change]:
@@ -121,17 +118,17 @@ def verbs_fence_nothing(patch: pytest.MonkeyPatch) -> None:
 
 
 def failures_fence_nothing(patch: pytest.MonkeyPatch) -> None:
-    """A failed job's message may still publish."""
+    """Fail jobs without fencing their generations."""
     patch.setattr(Ledger, "fences", lambda _: {})
 
 
-def the_fenced_are_done(patch: pytest.MonkeyPatch) -> None:
-    """Who was fenced out by another job's end counts as published."""
+def count_fenced_as_published(patch: pytest.MonkeyPatch) -> None:
+    """Count a generation that another job's end fenced as published."""
     patch.setattr(results, "_was_fenced", lambda _: False)
 
 
-def the_visible_fail(patch: pytest.MonkeyPatch) -> None:
-    """A worker that published and then died fails its job."""
+def fail_although_published(patch: pytest.MonkeyPatch) -> None:
+    """Fail a job although its worker had published before it crashed."""
     failure = Decider._failure
 
     def strict(self: Decider, decision: Decision, state: JobState, result: StageResult) -> Change:
@@ -140,23 +137,23 @@ def the_visible_fail(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Decider, "_failure", strict)
 
 
-def the_dead_are_not_told_of(patch: pytest.MonkeyPatch) -> None:
-    """A dead letter is kept, and that is all."""
+def dead_letters_fail_no_job(patch: pytest.MonkeyPatch) -> None:
+    """Record dead letters without failing their jobs."""
     patch.setattr(dead_letters, "_failure", lambda *_: None)
 
 
-WEAKNESSES: Final[tuple[Weaken, ...]] = (
-    any_attempt_counts,
-    copies_count,
-    messages_are_noted_before_they_are_sent,
-    what_is_left_behind_stays,
-    what_is_lost_stays_lost,
-    what_is_lost_begins_a_new_attempt,
-    the_ended_publish,
-    the_older_publish,
-    verbs_fence_nothing,
+MUTATIONS: Final[tuple[Mutate, ...]] = (
+    accept_results_of_any_attempt,
+    apply_duplicates,
+    mark_sent_before_sending,
+    sweep_no_unsent_rows,
+    never_send_again,
+    send_again_with_a_new_attempt,
+    publish_after_the_end,
+    publish_an_older_generation,
+    actions_fence_nothing,
     failures_fence_nothing,
-    the_fenced_are_done,
-    the_visible_fail,
-    the_dead_are_not_told_of,
+    count_fenced_as_published,
+    fail_although_published,
+    dead_letters_fail_no_job,
 )

@@ -1,4 +1,4 @@
-"""The product's own use cases, from submit to publish, as one system that the model can drive."""
+"""System under test: the product's use cases from submit to publish, on fake queues and one backend."""
 
 from __future__ import annotations
 
@@ -41,14 +41,19 @@ from indexmill.testing.embedder import HashEmbedder
 from indexmill.testing.fetcher import InlineIsolation, InMemoryRobotsCache
 from indexmill.testing.tokenizer import WordTokenizer
 from indexmill.testing.vector_cache import InMemoryVectorCache
-from tests.faults.model.ends import illegal, wrong_ends
-from tests.faults.model.fuse import Fuse, Fused
-from tests.faults.model.ground import Ground, Pile
-from tests.faults.model.line import Line, Message
-from tests.faults.model.places import STAGES, Work, on_the_way, work_of
-from tests.faults.model.site import Site
-from tests.faults.model.system import Kind, dead_line
-from tests.faults.model.watch import Watch, WatchedIndex, WatchedRecorder, WatchedStore
+from tests.faults.model.backends import Backend, QueueDepth
+from tests.faults.model.crash_injector import CrashingProxy, CrashInjector
+from tests.faults.model.fake_sqs import FakeQueue, Message, dlq_name
+from tests.faults.model.invariants import (
+    Observations,
+    ObservedIndex,
+    ObservedRecorder,
+    ObservedStore,
+    illegal_transitions,
+    violated_end_states,
+)
+from tests.faults.model.message_locations import STAGES, WorkItem, in_transit, work_item
+from tests.faults.model.site import Site, SubmitKind
 from tests.support.events import FakeContext
 from tests.support.jobs import state_of, stored_job
 
@@ -65,59 +70,62 @@ _callers = itertools.count(1)
 _QUIET: Final = Observability("model", level="CRITICAL")
 
 
-class Product:
-    """Every function's use case on one ground; each side effect may be the last."""
+class SystemUnderTest:
+    """All functions' use cases. Each side effect may crash the process."""
 
-    verbs: frozenset[str] = frozenset(("cancel", "retry", "replay", "lose", "bury"))
-
-    def __init__(self, ground: Ground, reached: Counter[str] | None = None) -> None:
-        """A caller of its own, so that examples on one database never meet. `reached` counts outcomes."""
-        self.ground, self.fuse = ground, Fuse()
-        self.watch = Watch(reached if reached is not None else Counter())
+    def __init__(self, backend: Backend, reached: Counter[str] | None = None) -> None:
+        """Create a caller of its own: examples share a database. `reached` counts outcomes."""
+        self.backend, self.crash_injector = backend, CrashInjector()
+        self.observations = Observations(reached if reached is not None else Counter())
         number = next(_callers)
         self.caller = CallerContext(caller_id=f"model-{number}", internal=True)
-        # Not random: an order that went wrong must go wrong again.
+        # Not random: a failing order must fail again.
         ids = (str(uuid.UUID(int=number << 64 | each)) for each in itertools.count(1))
         self._next_id = lambda: next(ids)
         work = (*STAGES, "callbacks")
-        self.lines = {name: Line(name) for name in (*work, *map(dead_line, work))}
-        self._lost: set[Work | None] = set()
+        self.queues = {name: FakeQueue(name) for name in (*work, *map(dlq_name, work))}
+        self._lost: set[WorkItem | None] = set()
         self._site = Site(f"model{number}")
-        self._queues: dict[str, Any] = {
-            name: Fused(line, self.fuse, "send", "give_back", "delete") for name, line in self.lines.items()
+        self._clients: dict[str, Any] = {
+            name: CrashingProxy(queue, self.crash_injector, "send", "give_back", "delete")
+            for name, queue in self.queues.items()
         }
-        store: Any = Fused(WatchedStore(ground.store, self.watch), self.fuse, *_STORE_EFFECTS)
-        record: Any = WatchedRecorder(store, Decider(ground.clock, self._next_id), self.watch, _QUIET)
-        relay = Relay(store, {stage: self._queues[name] for name, stage in STAGES.items()}, record)
-        self._cancel = CancelJob(store, relay, ground.clock)
+        store: Any = CrashingProxy(
+            ObservedStore(backend.store, self.observations), self.crash_injector, *_STORE_EFFECTS
+        )
+        record: Any = ObservedRecorder(
+            store, Decider(backend.clock, self._next_id), self.observations, _QUIET
+        )
+        relay = Relay(store, {stage: self._clients[name] for name, stage in STAGES.items()}, record)
+        self._cancel = CancelJob(store, relay, backend.clock)
         self._retry = RetryJobs(store, relay, self._next_id)
         self._replay = ReplayJobs(store, relay, self._next_id)
         self._submit = SubmitJobs(store, relay, make_id=self._next_id)
         self._sweep = self._sweeper(store, record, relay)
-        self._log: Any = Fused(InMemoryDeliveryLog(ground.clock), self.fuse, "write")
-        given: Any = (self._scrape_parts(), self._queues["callbacks"], self._queues["scrape"])
+        self._log: Any = CrashingProxy(InMemoryDeliveryLog(backend.clock), self.crash_injector, "write")
+        given: Any = (self._scrape_parts(), self._clients["callbacks"], self._clients["scrape"])
         self._scraper = ScrapeBatch(*given)
-        bury = BuryDeadLetters(store, record, relay, InMemoryBlobs(), _QUIET)
+        handle_dead_letters = BuryDeadLetters(store, record, relay, InMemoryBlobs(), _QUIET)
         self._handlers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "scrape": self._batch("scrape", ScrapeTask, self._scraper, self._log),
             "chunk": self._batch("chunk", ChunkTask, self._chunk(), self._log),
             "embed": self._batch("embed", EmbedTask, self._embed(), self._log),
             "callbacks": self._batch("callbacks", StageResult, ResultBatch(record, relay), None),
-            **{dead_line(name): bury for name in work},
+            **{dlq_name(name): handle_dead_letters for name in work},
         }
 
-    def _pile(self, name: str) -> Pile:
-        return Pile([self.lines[name], self.lines[dead_line(name)]])
+    def _depth(self, name: str) -> QueueDepth:
+        return QueueDepth([self.queues[name], self.queues[dlq_name(name)]])
 
     def _sweeper(self, store: Any, record: Recorder, relay: Relay) -> SweepJobs:
-        view: Any = Fused(self.ground.view, self.fuse, *_SWEEP_EFFECTS)
-        queues = {stage: self._pile(name) for name, stage in STAGES.items()}
+        view: Any = CrashingProxy(self.backend.view, self.crash_injector, *_SWEEP_EFFECTS)
+        queues = {stage: self._depth(name) for name, stage in STAGES.items()}
         return SweepJobs(
             stores=Stores(store, view),
             relay=relay,
-            count=CountMessages(view, queues, self._pile("callbacks")),
+            count=CountMessages(view, queues, self._depth("callbacks")),
             rescue=Rescue(view, record, relay, _QUIET),
-            switches=SetSwitches(view, InMemoryBreakers(), {}, _QUIET, self.ground.clock),
+            switches=SetSwitches(view, InMemoryBreakers(), {}, _QUIET, self.backend.clock),
             purge=Purge(view),
             observability=_QUIET,
         )
@@ -128,16 +136,16 @@ class Product:
         batch = SqsBatch[Any](
             model,
             handle,
-            source=self._queues[name],
-            dead=self._queues[dead_line(name)],
+            source=self._clients[name],
+            dead=self._clients[dlq_name(name)],
             observability=_QUIET,
             delivery_log=log,
-            clock=self.ground.clock,
+            clock=self.backend.clock,
         )
         return lambda event: batch(event, FakeContext())
 
     def _scrape_parts(self) -> ScrapeParts:
-        clock = self.ground.clock
+        clock = self.backend.clock
         return ScrapeParts(
             fetcher=self._site,
             robots=Robots(self._site, InMemoryRobotsCache(), clock, user_agent="IndexmillBot/1.0"),
@@ -148,105 +156,113 @@ class Product:
 
     def _chunk(self) -> ChunkBatch:
         documents = ChunkDocuments(WordTokenizer(), InMemoryBlobs())
-        return ChunkBatch(documents, self._queues["callbacks"], self.ground.clock)
+        return ChunkBatch(documents, self._clients["callbacks"], self.backend.clock)
 
     def _embed(self) -> EmbedBatch:
-        index: Any = Fused(
-            WatchedIndex(self.ground.index, self.ground.store, self.watch), self.fuse, "publish"
+        index: Any = CrashingProxy(
+            ObservedIndex(self.backend.index, self.backend.store, self.observations),
+            self.crash_injector,
+            "publish",
         )
         return EmbedBatch(
             index,
             HashEmbedder(),
             InMemoryBlobs(),
-            self._queues["callbacks"],
+            self._clients["callbacks"],
             InMemoryVectorCache(),
-            self.ground.clock,
+            self.backend.clock,
         )
 
-    def submit(self, kind: Kind) -> None:
-        """Submit a page of its own, or the last one once more."""
+    def submit(self, kind: SubmitKind) -> None:
+        """Submit a new page, or the last one again."""
         url = self._site.page(kind)
         forced = kind in ("same", "changed")
         request = SubmitRequest(url=url, corpus_name=CORPUS, force=forced)
         answer = self._submit(self.caller, request, "request")
-        self.watch.note("deduplicated", answer.deduplicated)
+        self.observations.count("deduplicated", answer.deduplicated)
 
     def handle(self, name: str, picked: Sequence[Message]) -> set[str]:
-        """Run the queue's function."""
-        answer = self._handlers[name](self.lines[name].event(picked))
+        """Let the queue's consumer handle messages; return the ids of those that it deletes."""
+        answer = self._handlers[name](self.queues[name].event(picked))
         kept = {item["itemIdentifier"] for item in answer["batchItemFailures"]}
         leaving = [message for message in picked if message.id not in kept]
-        if name in map(dead_line, STAGES):
-            self._check_told({work_of(name, message) for message in leaving})
+        if name in map(dlq_name, STAGES):
+            self._check_failed({work_item(name, message) for message in leaving})
         return {message.id for message in leaving}
 
-    def _check_told(self, buried: set[Work | None]) -> None:
-        """A job whose message was set aside no longer waits for it."""
-        waiting = buried & self.ground.outside(self.caller.caller_id)
-        self.watch.wrong += [f"{work} is dead and its job was not told" for work in waiting]
+    def _check_failed(self, dead_letters: set[WorkItem | None]) -> None:
+        """Check that no job still waits for a task that is a dead letter."""
+        waiting = dead_letters & self.backend.unaccounted(self.caller.caller_id)
+        self.observations.violations += [
+            f"{work} is a dead letter and its job did not fail" for work in waiting
+        ]
 
     def lose(self, name: str, message: Message) -> None:
-        """Let a message vanish, behind everybody's back."""
-        self.lines[name].delete([message.id])
-        self._lost.add(work_of(name, message))
+        """Lose a message: it leaves its queue without being handled."""
+        self.queues[name].delete([message.id])
+        self._lost.add(work_item(name, message))
 
     def stranded(self) -> list[str]:
-        """Return which jobs wait for a message that is nowhere, though none of theirs was lost."""
-        out = self.ground.outside(self.caller.caller_id)
-        return [f"{work} has no message" for work in out - on_the_way(self.lines) - self._lost]
+        """Return work items whose message is neither in a queue nor unsent, and was not lost by the model."""
+        out = self.backend.unaccounted(self.caller.caller_id)
+        return [f"{work} has no message" for work in out - in_transit(self.queues) - self._lost]
 
     def tick(self, seconds: int) -> None:
         """Let time pass and run the sweeper."""
-        self.ground.clock.tick(seconds)
-        self.ground.age(seconds)
+        self.backend.clock.tick(seconds)
+        self.backend.age(seconds)
         done = self._sweep()
-        self.watch.note("rescued: lost", done["lost"])
-        self.watch.note("rescued: silent", done["rescued"])
+        self.observations.count("rescued: lost", done["lost"])
+        self.observations.count("rescued: silent", done["rescued"])
 
     def cancel(self, job_id: str) -> None:
-        """Cancel, unless it is too late for that."""
+        """Cancel a job; a refusal is counted."""
         self._ask("canceled", lambda: self._cancel(self.caller, job_id, "model"))
 
     def retry(self, job_id: str) -> None:
-        """Retry, if it failed."""
+        """Retry a job; a refusal is counted."""
         self._ask("retried", lambda: self._retry.one(self.caller, job_id))
 
     def replay(self, job_id: str, *, stored: bool) -> None:
-        """Replay, if it ended: with the page as it is, or as it was stored."""
+        """Replay a job, from the page or from its stored content; a refusal is counted."""
         request = ReplayRequest(source="stored" if stored else "fetch")
         self._ask(
             f"replayed: {request.source}",
             lambda: self._replay.replay(self.caller, job_id, request, "request"),
         )
 
-    def _ask(self, what: str, verb: Callable[[], object]) -> None:
+    def _ask(self, what: str, action: Callable[[], object]) -> None:
         try:
-            verb()
+            action()
         except CallerError:
             what += ": refused"
-        self.watch.note(what)
+        self.observations.count(what)
 
     def jobs(self) -> dict[str, str]:
         """Return each job's status."""
-        return self.ground.jobs(self.caller.caller_id)
+        return self.backend.jobs(self.caller.caller_id)
 
-    def wrongs(self) -> list[str]:
-        """Check what was seen on the way, the history's path, and that done means found by its sentence."""
-        found = [stored_job(self.ground.store, self.caller.caller_id, job_id) for job_id in self.jobs()]
+    def violations(self) -> list[str]:
+        """Return violations: while running, in histories, in end states and search results."""
+        found = [stored_job(self.backend.store, self.caller.caller_id, job_id) for job_id in self.jobs()]
         jobs = [job for job in found if job is not None]
         for job in jobs:
-            self.watch.note(f"end: {job.status.value}")
-        states = [state_of(self.ground.store, job.job_id) for job in jobs]
+            self.observations.count(f"end: {job.status.value}")
+        states = [state_of(self.backend.store, job.job_id) for job in jobs]
         issued = {state.job_id: state.issued for state in states if state is not None}
-        ends = wrong_ends(jobs, issued, self._site.texts, self.watch.shown, self._find)
-        return [*self.watch.wrong, *illegal(self.ground.history(self.caller.caller_id)), *ends]
+        ends = violated_end_states(jobs, issued, self._site.texts, self.observations.publishes, self._find)
+        return [
+            *self.observations.violations,
+            *illegal_transitions(self.backend.history(self.caller.caller_id)),
+            *ends,
+        ]
 
     def _find(self, text: str) -> list[Hit]:
         key, space = corpus_key(self.caller.caller_id, CORPUS), HashEmbedder().space
         query = SearchQuery(corpus_key=key, space=space, top_k=10, text=text, vector=None)
-        return list(self.ground.index.search(query))
+        return list(self.backend.index.search(query))
 
     def close(self) -> None:
-        """Close the scraper's loop."""
+        """Close the scraper's event loop and the backend."""
         self._scraper.close()
-        self.ground.close()
+        self.backend.close()

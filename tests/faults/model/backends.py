@@ -1,13 +1,16 @@
-"""The twins, and Postgres, as ground for the model."""
+"""Backends of the system under test: in memory, or Postgres and pgvector."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
-from indexmill.embedding.ports import DocumentVersion, PublishOutcome
+from indexmill.embedding.ports import DocumentVersion, PublishOutcome, VectorIndex
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
+from indexmill.orchestrator.job_store import JobStore
 from indexmill.orchestrator.pipeline import BY_NAME
 from indexmill.orchestrator.ports import OutboxRow
 from indexmill.platform.postgres.database import Database
@@ -15,9 +18,9 @@ from indexmill.testing.clock import FrozenClock
 from indexmill.testing.jobs import InMemoryJobs, Row
 from indexmill.testing.sweep_store import InMemorySweep
 from indexmill.testing.vector_index import InMemoryVectorIndex
-from tests.faults.model.ends import History
-from tests.faults.model.ground import Ground
-from tests.faults.model.places import Work
+from tests.faults.model.fake_sqs import FakeQueue
+from tests.faults.model.invariants import History
+from tests.faults.model.message_locations import WorkItem
 
 _AGE = """
 WITH here AS (
@@ -31,7 +34,7 @@ WITH here AS (
 )
 UPDATE jobs SET updated_at = updated_at - %(by)s * interval '1 second' WHERE status NOT IN ('done', 'failed')
 """
-_OUTSIDE = """
+_UNACCOUNTED = """
 SELECT id, status, attempt FROM jobs
 WHERE caller_id = %s AND status IN ('scraping', 'chunking', 'embedding') AND NOT EXISTS (
     SELECT FROM outbox
@@ -41,23 +44,54 @@ WHERE caller_id = %s AND status IN ('scraping', 'chunking', 'embedding') AND NOT
 """
 
 
+@dataclass(frozen=True)
+class Backend:
+    """Stores, index and clock, and reads of one caller's rows for the invariants."""
+
+    store: JobStore
+    view: Any
+    """The sweeper's store."""
+    index: VectorIndex
+    clock: FrozenClock
+    age: Callable[[int], None]
+    """Move the store's timestamps so many seconds into the past."""
+    jobs: Callable[[str], dict[str, str]]
+    """Status by job id."""
+    history: Callable[[str], History]
+    """Transitions in order."""
+    unaccounted: Callable[[str], set[WorkItem]]
+    """Work items of active jobs whose message is not among the unsent outbox rows."""
+    close: Callable[[], None]
+
+
+@dataclass(frozen=True)
+class QueueDepth:
+    """Backlog of a queue and its dead-letter queue, as the sweeper counts it."""
+
+    queues: Sequence[FakeQueue]
+
+    def messages(self) -> int:
+        """Return how many there are."""
+        return sum(len(queue.messages) for queue in self.queues)
+
+
 class OrderedJobs(PostgresJobs):
-    """The same rows in the same order each time: an UPDATE returns them as they lie on disk."""
+    """Deterministic order of claimed rows: an UPDATE returns them in physical order."""
 
     def claim(self, limit: int) -> list[OutboxRow]:
-        """Claim, by id."""
+        """Claim, in the order of ids."""
         return sorted(super().claim(limit), key=lambda row: row.id)
 
 
 class SharedCatalogue(InMemoryVectorIndex):
-    """An index whose documents are those of the jobs' catalogue, as in one database."""
+    """Index that shares the catalogue of documents with the job store, as in one database."""
 
     def __init__(self, store: InMemoryJobs) -> None:
         super().__init__()
         self._store = store
 
     def publish(self, versions: Sequence[DocumentVersion]) -> list[PublishOutcome]:
-        """Publish what the catalogue allows, and note it there."""
+        """Publish what the catalogue allows, and record it there."""
         for document_id, row in self._store.documents.items():
             self.fence(document_id, row["min_generation"])
         seen = super().publish(versions)
@@ -68,8 +102,8 @@ class SharedCatalogue(InMemoryVectorIndex):
         return seen
 
 
-def twins() -> Ground:
-    """Return a ground in memory."""
+def in_memory() -> Backend:
+    """Return a backend of in-memory fakes."""
     clock = FrozenClock()
     store = InMemoryJobs(clock)
 
@@ -84,18 +118,18 @@ def twins() -> Ground:
         found = [row for row in store.job_history.values() if row["job_id"] in ids]
         return [tuple(row[name] for name in columns) for row in found]
 
-    def outside(caller_id: str) -> set[Work]:
+    def unaccounted(caller_id: str) -> set[WorkItem]:
         at_work = {(row["id"], row["status"], row["attempt"]) for row in own(caller_id)}
         unsent = (row for row in store.outbox.values() if not row["sent_at"] and not row["parked_at"])
         inside = {(row["job_id"], row["stage"], row["attempt"]) for row in unsent}
         return {work for work in at_work - inside if work[1] in BY_NAME}
 
     index, view = SharedCatalogue(store), InMemorySweep(store)
-    return Ground(store, view, index, clock, lambda _: None, jobs, history, outside, lambda: None)
+    return Backend(store, view, index, clock, lambda _: None, jobs, history, unaccounted, lambda: None)
 
 
-def postgres(database: Database) -> Ground:
-    """Return a ground on a migrated database, which is used again by the next example."""
+def postgres(database: Database) -> Backend:
+    """Return a backend on a migrated database; the next example uses the same one."""
 
     def age(seconds: int) -> None:
         database.connection().execute(_AGE, {"by": seconds})
@@ -114,13 +148,13 @@ def postgres(database: Database) -> Ground:
         )
         return found.fetchall()
 
-    def outside(caller_id: str) -> set[Work]:
-        return set(database.connection().execute(_OUTSIDE, (caller_id,)).fetchall())
+    def unaccounted(caller_id: str) -> set[WorkItem]:
+        return set(database.connection().execute(_UNACCOUNTED, (caller_id,)).fetchall())
 
     def close() -> None:
-        # Copies that were still to be sent must not turn up in the next example.
+        # Unsent messages must not be delivered in the next example.
         database.connection().execute("UPDATE outbox SET sent_at = now() WHERE sent_at IS NULL")
 
     index = PgVectorIndex(database)
     store, view, clock = OrderedJobs(database), PostgresSweep(database), FrozenClock()
-    return Ground(store, view, index, clock, age, jobs, history, outside, close)
+    return Backend(store, view, index, clock, age, jobs, history, unaccounted, close)

@@ -1,4 +1,4 @@
-"""A queue that promises what SQS promises: at least once, in any order."""
+"""Fake SQS queue: at-least-once delivery in any order."""
 
 from __future__ import annotations
 
@@ -19,24 +19,29 @@ class Message:
     received: int = 0
 
 
+def dlq_name(name: str) -> str:
+    """Return the name of a queue's dead-letter queue."""
+    return f"{name}-dead"
+
+
 @dataclass
-class Line:
-    """Messages wait until somebody asks for them; the receiver says which ones leave."""
+class FakeQueue:
+    """One queue. A message stays until its consumer deletes it."""
 
     name: str
     messages: list[Message] = field(default_factory=list)
     deleted: set[str] = field(default_factory=set)
 
     def send(self, bodies: Sequence[str], *_: Any, **__: Any) -> list[int]:
-        """Take all bodies, in an order that is the same each time: a database returns rows as it likes."""
+        """Append all bodies in sorted order: the order of rows from a database is not deterministic."""
         self.messages.extend(Message(body) for body in sorted(bodies))
         return []
 
     def give_back(self, waits: Sequence[tuple[str, float]]) -> None:
-        """Nothing to do: whoever is not deleted may be delivered at any time."""
+        """Do nothing: a message that was not deleted may be delivered at any time."""
 
     def delete(self, receipt_handles: Sequence[str]) -> None:
-        """Forget the messages."""
+        """Delete the messages."""
         self.deleted.update(receipt_handles)
         self.messages = [each for each in self.messages if each.id not in self.deleted]
 
