@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from indexmill.embedding.adapters.openai_errors import translated, wait_asked_for
+from indexmill.embedding.adapters.openai_embedder import translated, wait_asked_for
 
 NOW = datetime(2026, 3, 14, 10, 22, tzinfo=UTC)
 

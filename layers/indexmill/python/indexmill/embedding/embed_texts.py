@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from indexmill.contracts.content import chunk_ids
@@ -10,7 +11,6 @@ from indexmill.contracts.http_embedding import EmbedRequest, EmbedResponse
 from indexmill.contracts.messages import Target
 from indexmill.embedding.ports import DocumentVersion, Embedder, PublishOutcome, Vector, VectorIndex
 from indexmill.embedding.targets import CanonicalUrl, Generations, chunks_of, target_of
-from indexmill.embedding.vectors import vectors_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +80,12 @@ class EmbedTexts:
             (seen,) = self.index.publish([replace(version, generation=self.generations.next())])
         answer.published = seen is PublishOutcome.PUBLISHED
         answer.document_id, answer.chunk_ids = target.document_id, ids
+
+
+def vectors_of(embedder: Embedder, texts: Mapping[str, str], *, timeout_s: float) -> dict[str, Vector]:
+    """Return the vector of each key's text in one call to the embedder, or none for no texts."""
+    if not texts:
+        return {}
+    unique = list(dict.fromkeys(texts.values()))
+    by_text = dict(zip(unique, embedder.embed(unique, timeout_s=timeout_s), strict=True))
+    return {key: by_text[text] for key, text in texts.items()}

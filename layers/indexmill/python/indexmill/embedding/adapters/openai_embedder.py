@@ -6,13 +6,21 @@ the answer is read as bytes and checked here. The library is imported on first u
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+import binascii
+import math
+import re
+import sys
+from array import array
+from base64 import b64decode
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic_core import from_json
 
 from indexmill.contracts.errors import ErrorCode, IndexmillError
-from indexmill.embedding.adapters.openai_errors import translated
-from indexmill.embedding.adapters.openai_reply import read_vectors
-from indexmill.embedding.classify import failure
+from indexmill.embedding.classify import failure, status_failure
 from indexmill.embedding.ports import Space, Vector
 from indexmill.platform.time.clock import Clock, SystemClock
 
@@ -122,3 +130,122 @@ def batches(texts: Sequence[str], max_inputs: int, max_chars: int) -> Iterator[l
 
 def _too_slow() -> IndexmillError:
     return failure(ErrorCode.EMBEDDING_UNAVAILABLE, "The embedding endpoint took too long.")
+
+
+def read_vectors(body: bytes, count: int, dimension: int) -> list[Vector]:
+    """Return `count` vectors in the order of the request.
+
+    Raises TransientError: embedding_bad_response (not the protocol), embedding_incomplete (not one vector per
+    text), embedding_invalid (NaN, infinite or zero); PermanentError(dimension_mismatch).
+    """
+    by_index: dict[int, Any] = {}
+    items = _items(body)
+    for item in items:
+        index = item.get("index") if isinstance(item, dict) else None
+        if type(index) is not int:
+            raise _unreadable()
+        by_index[index] = item.get("embedding")
+    if len(items) != count or by_index.keys() != set(range(count)):
+        raise failure(
+            ErrorCode.EMBEDDING_INCOMPLETE,
+            f"The embedding endpoint sent {len(items)} vectors for {count} texts.",
+        )
+    return [_checked(_vector(by_index[index]), dimension) for index in range(count)]
+
+
+def _items(body: bytes) -> list[Any]:
+    try:
+        answer = from_json(body)
+    except ValueError as error:
+        raise _unreadable() from error
+    items = answer.get("data") if isinstance(answer, dict) else None
+    if not isinstance(items, list):
+        raise _unreadable()
+    return items
+
+
+def _vector(value: object) -> array[float]:
+    """Read base64 of little-endian float32, or a list of numbers from servers that know no other form."""
+    try:
+        if isinstance(value, list):
+            return array("f", value)
+        vector = array("f")
+        vector.frombytes(b64decode(value, validate=True))  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError, binascii.Error) as error:
+        raise _unreadable() from error
+    if sys.byteorder == "big":
+        vector.byteswap()
+    return vector
+
+
+def _checked(vector: array[float], dimension: int) -> Vector:
+    if len(vector) != dimension:
+        raise failure(
+            ErrorCode.DIMENSION_MISMATCH,
+            f"The model gives {len(vector)} dimensions, {dimension} are configured.",
+        )
+    # One NaN or infinity anywhere makes the sum one; a sum of finite float32 numbers always fits a double.
+    if not math.isfinite(sum(vector)) or not any(vector):
+        raise failure(ErrorCode.EMBEDDING_INVALID)
+    return vector
+
+
+def _unreadable() -> IndexmillError:
+    return failure(ErrorCode.EMBEDDING_BAD_RESPONSE)
+
+
+_LONGEST_WAIT_S: Final = 43_200
+"""A queue can hold a message back for 12 hours."""
+_TOKEN_LIMIT_CODES: Final = frozenset(
+    ("context_length_exceeded", "max_tokens_per_request", "string_above_max_length")
+)
+_TOKEN_LIMIT: Final = re.compile(
+    r"context (length|window)|max\w* (\w+ )?(input )?tokens|tokens? limit|too many tokens"
+    r"|less than \d+ tokens|(maximum|max)\w* (sequence|input) length",
+    re.IGNORECASE,
+)
+
+
+def translated(error: Exception, now: datetime) -> IndexmillError | None:
+    """Return our error for one of the client's or its transport's; None for any other."""
+    import httpx2
+    import openai
+
+    # By status rather than by class: BadRequestError is an APIStatusError too, and must never be tried again.
+    if isinstance(error, openai.APIStatusError):
+        return _of_status(error.status_code, str(error.code), error.message, error.response.headers, now)
+    if isinstance(error, openai.APITimeoutError | httpx2.TimeoutException):
+        return failure(ErrorCode.EMBEDDING_UNAVAILABLE, "The embedding endpoint took too long.")
+    if isinstance(error, openai.APIConnectionError | httpx2.HTTPError):
+        return failure(ErrorCode.EMBEDDING_UNAVAILABLE)
+    if isinstance(error, openai.APIError):
+        return failure(ErrorCode.EMBEDDING_BAD_RESPONSE)
+    return None
+
+
+def _of_status(
+    status: int, code: str, message: str, headers: Mapping[str, str], now: datetime
+) -> IndexmillError:
+    says_so = status in (400, 413, 422) and _TOKEN_LIMIT.search(message) is not None
+    return status_failure(
+        status,
+        too_long=code in _TOKEN_LIMIT_CODES or says_so,
+        retry_after=wait_asked_for(headers.get("retry-after"), now),
+    )
+
+
+def wait_asked_for(value: str | None, now: datetime) -> int | None:
+    """Return the seconds of a Retry-After header, a number or a date; None when it is absent or senseless."""
+    if not value:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            moment = parsedate_to_datetime(value)
+        except ValueError:
+            return None
+        seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - now.timestamp()
+    if not seconds > 0:
+        return None
+    return int(min(seconds, _LONGEST_WAIT_S) + 0.999)
