@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexmill.embedding import bm25
-from indexmill.embedding.fusion import fuse, similarity_score
+from indexmill.embedding.ranking import fuse, similarity_score
 
 ranked_lists = st.lists(st.integers(0, 50), unique=True, max_size=40)
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from operator import mul
 
 from indexmill.contracts.content import Chunk
-from indexmill.embedding import bm25
+from indexmill.embedding import ranking
 from indexmill.embedding.analyzer import count_terms
-from indexmill.embedding.fusion import DEPTH, fuse, similarity_score
 from indexmill.embedding.ports import DocumentVersion, Hit, PublishOutcome, SearchQuery, Space, Vector
 from indexmill.embedding.publication import check, missing_vectors, newest, outcomes, unit
+from indexmill.embedding.ranking import DEPTH, fuse, similarity_score
 from indexmill.platform.postgres.stored_text import storable
 
 Ranked = list[tuple[int, float]]
@@ -154,13 +154,13 @@ def _by_words(text: str, kept: list[_Kept], depth: int) -> Ranked:
     frequency: Counter[int] = Counter()
     for chunk in kept:
         frequency.update(chunk.counts.keys())
-    weights = bm25.weights(count_terms(text), frequency, len(kept))
+    weights = ranking.weights(count_terms(text), frequency, len(kept))
     average = sum(chunk.words for chunk in kept) / max(len(kept), 1)
     ceiling = sum(weights.values())
     scored = []
     for chunk in kept:
         score = sum(
-            weight * bm25.saturation(chunk.counts[term], bm25.length_norm(chunk.words, average))
+            weight * ranking.saturation(chunk.counts[term], ranking.length_norm(chunk.words, average))
             for term, weight in weights.items()
             if term in chunk.counts
         )
