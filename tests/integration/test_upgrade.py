@@ -41,6 +41,10 @@ SELECT job_id, seq FROM (
     FROM job_history h
 ) AS chain WHERE (entry).prev_hash <> before OR (entry).hash <> job_history_hash(entry)
 """
+TABLE_FILES = """
+SELECT relname::text, relfilenode::bigint FROM pg_class
+WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace
+"""
 _numbers = itertools.count(1)
 
 
@@ -332,7 +336,10 @@ def test_new_code_finishes_what_old_code_began(before: World) -> None:
     # Until the database is migrated this release may be unable to work, but loses nothing.
     world.queues.deliver(new)
     world.new.invoke_unchecked("OrchestratorSweeper", {})
+    files = dict(world.rows(TABLE_FILES))
     world.new.migrate(world.url)
+    # A table that is rewritten is locked for as long as that takes.
+    assert {name: file for name, file in world.rows(TABLE_FILES) if name in files} == files
     assert world.submit(world.new, pages["done"], headers=KEY) == [jobs["done"]]
     for _ in range(3):
         world.sweep(world.new)
