@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from indexmill.chunking.chunk import CHUNK_LIST, ChunkDocuments
-from indexmill.contracts.content import BlobRef, ChunkSettings
+from indexmill.chunking.chunk import ChunkDocuments
+from indexmill.contracts.content import CHUNK_LIST, BlobRef, ChunkSettings
 from indexmill.contracts.errors import IndexmillError, PermanentError
 from indexmill.contracts.http_chunking import ChunkRequest
 from indexmill.contracts.messages import ChunkTask

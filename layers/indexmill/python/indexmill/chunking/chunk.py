@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
-
-from pydantic import TypeAdapter
 
 from indexmill.chunking.ports import Tokenizer
 from indexmill.chunking.split import split
-from indexmill.contracts.content import Chunk, ChunkSettings
+from indexmill.contracts.content import CHUNK_LIST, Chunk, ChunkSettings
 from indexmill.contracts.errors import ErrorCode, PermanentError
 from indexmill.contracts.messages import Chunked, ChunkTask
 from indexmill.platform.blobs import BlobStore
-
-CHUNK_LIST: Final = TypeAdapter(list[Chunk])
-"""How chunks are stored behind a `chunks_ref`: a JSON list."""
 
 
 @dataclass(frozen=True, slots=True)

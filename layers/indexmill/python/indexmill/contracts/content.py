@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 INLINE_LIMIT_BYTES: Final = 60_000
 """A message with more than this many bytes of body carries its content by reference (SQS bills per 64 kB)."""
@@ -61,6 +61,10 @@ class Chunk(BaseModel):
     def embedded_text(self) -> str:
         """Return the text to embed and index: the context, then the text."""
         return f"{self.context}\n\n{self.text}" if self.context else self.text
+
+
+CHUNK_LIST: Final = TypeAdapter(list[Chunk])
+"""Chunks as they are stored behind a `chunks_ref`: a JSON list."""
 
 
 class ChunkSettings(BaseModel):

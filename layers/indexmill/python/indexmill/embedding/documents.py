@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
-from indexmill.contracts.content import Chunk, chunk_ids
+from indexmill.contracts.content import CHUNK_LIST, Chunk, chunk_ids
 from indexmill.contracts.errors import ErrorCode, PermanentError
 from indexmill.contracts.messages import EmbedTask
 from indexmill.embedding.ports import DocumentVersion, Space, Vector
 from indexmill.platform.blobs import BlobStore
-
-_CHUNK_LIST: Final = TypeAdapter(list[Chunk])
 
 
 @dataclass(slots=True)
@@ -71,7 +68,7 @@ def _fetched(task: EmbedTask, blobs: BlobStore) -> list[Chunk]:
     if task.chunks_ref is None:
         return []
     try:
-        return _CHUNK_LIST.validate_json(blobs.get(task.chunks_ref))
+        return CHUNK_LIST.validate_json(blobs.get(task.chunks_ref))
     except ValidationError as error:
         raise PermanentError(ErrorCode.CONTENT_CORRUPT, "The stored chunks are unreadable.") from error
 

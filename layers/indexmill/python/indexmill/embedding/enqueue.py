@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
-from pydantic import TypeAdapter
-
-from indexmill.contracts.content import INLINE_LIMIT_BYTES, Chunk
+from indexmill.contracts.content import CHUNK_LIST, INLINE_LIMIT_BYTES, Chunk
 from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
 from indexmill.contracts.http_embedding import EnqueueRequest, EnqueueResponse
 from indexmill.contracts.identity import CallerContext
@@ -17,8 +14,6 @@ from indexmill.embedding.targets import CanonicalUrl, Generations, chunks_of, ta
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.ids import new_id
 from indexmill.platform.queues import Queue
-
-_CHUNK_LIST: Final = TypeAdapter(list[Chunk])
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +60,7 @@ class EnqueueEmbed:
         body = write(task)
         if len(body.encode()) <= INLINE_LIMIT_BYTES:
             return body
-        data = _CHUNK_LIST.dump_json(task.chunks or [])
+        data = CHUNK_LIST.dump_json(task.chunks or [])
         task.chunks_ref = self.blobs.put(data, kind="chunks", content_type="application/json")
         task.chunks = None
         return write(task)

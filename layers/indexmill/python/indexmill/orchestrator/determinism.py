@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Final
+from typing import Any
 
-from pydantic import TypeAdapter
-
-from indexmill.contracts.content import Chunk, ChunkSettings
+from indexmill.contracts.content import CHUNK_LIST, ChunkSettings
 from indexmill.contracts.messages import Chunked, StageResult, Stored
-
-_CHUNK_LIST: Final = TypeAdapter(list[Chunk])
 
 
 def facts(result: StageResult) -> dict[str, Any]:
@@ -52,7 +48,7 @@ def _chunks_digest(chunked: Chunked) -> str:
     """Return one digest for the same chunks, whether they came inline or by reference."""
     if chunked.chunks_ref is not None:
         return chunked.chunks_ref.sha256
-    return _digest(_CHUNK_LIST.dump_json(chunked.chunks or []))
+    return _digest(CHUNK_LIST.dump_json(chunked.chunks or []))
 
 
 def _digest(data: bytes) -> str:
