@@ -42,7 +42,7 @@ def cloud(ministack: MiniStack, tmp_path: Path) -> Iterator[Cloud]:
     )
     for name in QUEUES:
         resources[name] = made.sqs.create_queue(QueueName=f"q-{uuid.uuid4().hex[:8]}")["QueueUrl"]
-    FaultControl(control_folder(tmp_path)).prepare()
+    FaultControl(control_folder(tmp_path)).reset()
     yield made
     for client in (made.sqs, made.s3, made.dynamodb):
         client.close()
