@@ -15,9 +15,9 @@ from fastapi import APIRouter, FastAPI
 from indexmill.chunking.api import routes as chunking_routes
 from indexmill.contracts.errors import ErrorCode
 from indexmill.embedding.api import read_routes, write_routes
-from indexmill.orchestrator.routes import routes as orchestrator_routes
-from indexmill.orchestrator.routes_stream import routes as stream_routes
-from indexmill.orchestrator.routes_verbs import routes as verb_routes
+from indexmill.orchestrator.http.api import action_routes
+from indexmill.orchestrator.http.api import routes as orchestrator_routes
+from indexmill.orchestrator.http.stream import routes as stream_routes
 from indexmill.scraper.api import routes as scraper_routes
 
 TARGET = Path(__file__).resolve().parents[1] / "stack" / "openapi.yaml"
@@ -49,7 +49,7 @@ def routers() -> Iterator[APIRouter]:
     nothing: Any = SimpleNamespace()
     yield orchestrator_routes(nothing)
     yield stream_routes(nothing)
-    yield verb_routes(nothing)
+    yield action_routes(nothing)
     yield scraper_routes(nothing, 1)
     yield chunking_routes(nothing, 29)
     yield write_routes(nothing, 1)

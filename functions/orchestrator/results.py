@@ -1,4 +1,4 @@
-"""Consumer of the callback queue: applies what stages report."""
+"""Consumer of the callback queue: applies the results of stages."""
 
 from __future__ import annotations
 

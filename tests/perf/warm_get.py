@@ -35,9 +35,9 @@ def measure_in_own_process() -> dict[str, float]:
 def main() -> None:
     """Print the figures as one JSON line."""
 
-    from indexmill.orchestrator.routes import routes
+    from indexmill.orchestrator.http.api import routes
     from indexmill.orchestrator.settings import OrchestratorApiSettings
-    from indexmill.orchestrator.wiring import Parts, build_api
+    from indexmill.orchestrator.wiring import Parts, build_use_cases
     from indexmill.platform.http.app import create_app, lambda_handler
     from indexmill.platform.observability import Observability
     from indexmill.testing.clock import FrozenClock
@@ -52,7 +52,7 @@ def main() -> None:
     submitted(store, job)
     queues = {"scraping": InMemoryQueue(), "embedding": InMemoryQueue()}
     settings = OrchestratorApiSettings.from_environment(environment("OrchestratorApi"))
-    api = build_api(settings, Parts(store, dict(queues), observability))
+    api = build_use_cases(settings, Parts(store, dict(queues), observability))
     app = create_app("Indexmill Orchestrator", [routes(api)], observability)
     handler = lambda_handler(app, observability)
     event = api_event("GET", f"/orchestrator/jobs/{job.job_id}", caller=caller_claims())

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.orchestrator.ports_sweep import Silent, SweepStore
 from indexmill.orchestrator.sweep import SweepJobs
-from indexmill.orchestrator.wiring import Parts
-from indexmill.orchestrator.wiring_sweep import SweepParts, assemble_sweeper
+from indexmill.orchestrator.wiring import Parts, SweepParts, assemble_sweeper
 from indexmill.testing.breakers import InMemoryBreakers
 from indexmill.testing.clock import FrozenClock
 from indexmill.testing.jobs import InMemoryJobs

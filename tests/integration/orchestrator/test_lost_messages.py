@@ -13,8 +13,7 @@ from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
 from indexmill.orchestrator.submission.submit import SubmitJobs
 from indexmill.orchestrator.sweep import SweepJobs
-from indexmill.orchestrator.wiring import Parts
-from indexmill.orchestrator.wiring_sweep import SweepParts, assemble_sweeper
+from indexmill.orchestrator.wiring import Parts, SweepParts, assemble_sweeper
 from indexmill.platform.postgres.database import Database
 from indexmill.testing.breakers import InMemoryBreakers
 from indexmill.testing.queues import InMemoryQueue

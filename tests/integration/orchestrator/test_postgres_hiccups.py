@@ -17,9 +17,9 @@ import pytest
 from indexmill.contracts.errors import TransientError
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
-from indexmill.orchestrator.routes import routes
+from indexmill.orchestrator.http.api import routes
 from indexmill.orchestrator.settings import OrchestratorApiSettings
-from indexmill.orchestrator.wiring import build_api
+from indexmill.orchestrator.wiring import build_use_cases
 from indexmill.platform.http.app import create_app, lambda_handler
 from indexmill.platform.postgres.database import Connection, Database
 from local.backends.postgres import EmbeddedPostgres, create_database
@@ -232,7 +232,7 @@ def test_a_full_server_is_a_503_within_two_seconds(server: tuple[EmbeddedPostgre
     settings = OrchestratorApiSettings.from_environment(
         {**environment("OrchestratorApi"), "DATABASE_URL": url}
     )
-    api = build_api(settings)
+    api = build_use_cases(settings)
     handler = lambda_handler(create_app("test", [routes(api)], api.observability), api.observability)
     event = api_event("GET", "/orchestrator/jobs", caller=caller_claims())
     others = fill(url)

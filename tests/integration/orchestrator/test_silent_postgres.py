@@ -12,9 +12,9 @@ import psycopg
 import pytest
 
 from indexmill.contracts.errors import TransientError
-from indexmill.orchestrator.routes import routes
+from indexmill.orchestrator.http.api import routes
 from indexmill.orchestrator.settings import OrchestratorApiSettings
-from indexmill.orchestrator.wiring import build_api
+from indexmill.orchestrator.wiring import build_use_cases
 from indexmill.platform.http.app import create_app, lambda_handler
 from indexmill.platform.postgres.database import Connection, Database
 from local.faults.toxics import Toxic
@@ -54,7 +54,7 @@ def test_a_submit_is_answered_within_five_seconds(line: Line) -> None:
     settings = OrchestratorApiSettings.from_environment(
         {**environment("OrchestratorApi"), "DATABASE_URL": line.url}
     )
-    api = build_api(settings)
+    api = build_use_cases(settings)
     handler = lambda_handler(create_app("test", [routes(api)], api.observability), api.observability)
     listing = api_event("GET", "/orchestrator/jobs", caller=caller_claims())
     assert handler(listing, FakeContext())["statusCode"] == 200

@@ -17,8 +17,8 @@ from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.messages import Retrying, StageResult
 from indexmill.orchestrator.job_store import JobsTx, T
 from indexmill.orchestrator.queries.jobs import ReadJobs
-from indexmill.orchestrator.stream import StreamJob
-from indexmill.orchestrator.wiring_stream import window_s
+from indexmill.orchestrator.queries.stream import StreamJob
+from indexmill.orchestrator.wiring import window_s
 from indexmill.platform.progress import LONG_CHUNKS, WorkProgress
 from indexmill.testing.jobs import InMemoryJobs
 from indexmill.testing.progress import InMemoryProgress

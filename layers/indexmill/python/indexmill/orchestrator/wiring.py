@@ -1,46 +1,50 @@
-"""The Orchestrator's composition root: the only place that builds its adapters."""
+"""Composition root of the Orchestrator: the only place that builds its adapters.
+
+Parts of one Lambda function alone are imported where it is built, so that no cold start pays for another one.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from indexmill.contracts.messages import StageResult
-from indexmill.orchestrator.actions.cancel import CancelJob
-from indexmill.orchestrator.actions.replay import ReplayJobs
-from indexmill.orchestrator.actions.retry import RetryJobs
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.complete import CompleteStage
-from indexmill.orchestrator.dead_letters import BuryDeadLetters
-from indexmill.orchestrator.grant_stream import GrantStream
 from indexmill.orchestrator.job_store import JobStore
-from indexmill.orchestrator.queries.history import ReadHistory
-from indexmill.orchestrator.queries.jobs import ReadJobs
 from indexmill.orchestrator.relay import Relay
-from indexmill.orchestrator.results import Decider, Recorder, ResultBatch
+from indexmill.orchestrator.results import Decider, Recorder
 from indexmill.orchestrator.settings import (
     OrchestratorApiSettings,
     OrchestratorDeadLettersSettings,
     OrchestratorResultsSettings,
     OrchestratorSettings,
+    OrchestratorStreamSettings,
+    OrchestratorSweeperSettings,
 )
-from indexmill.orchestrator.submission.submit import SubmitJobs
-from indexmill.platform.aws.dynamodb_progress import DynamoDbProgress
-from indexmill.platform.aws.s3_blobs import S3Blobs
 from indexmill.platform.aws.secrets import resolve
 from indexmill.platform.aws.sqs_queue import SqsQueue
-from indexmill.platform.blobs import BlobStore
-from indexmill.platform.consumer.sqs_batch import SqsBatch
 from indexmill.platform.observability import Observability
 from indexmill.platform.postgres.database import ANSWER_S, Database
 from indexmill.platform.queues import Queue
-from indexmill.platform.security.urls import parse_allowed_hosts
 from indexmill.platform.time.clock import Clock, SystemClock
+
+if TYPE_CHECKING:
+    from indexmill.contracts.messages import StageResult
+    from indexmill.orchestrator.http.api import Api
+    from indexmill.orchestrator.ports_sweep import Backlog, Retention, SweepStore, Switch
+    from indexmill.orchestrator.sweep import SweepJobs
+    from indexmill.platform.breaker_states import BreakerStates
+    from indexmill.platform.consumer.sqs_batch import SqsBatch
+    from indexmill.platform.http.app import Handler
+
+_AROUND_S = 4.0
+"""Of the gateway's limit: what authorizer, cold start and last read of a stream's response may take."""
+_SHORTEST_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What the use cases are made of; tests put twins in."""
+    """Adapters that every function uses; tests bring twins."""
 
     store: JobStore
     queues: dict[str, Queue]
@@ -49,8 +53,22 @@ class Parts:
 
 
 @dataclass(frozen=True, slots=True)
+class SweepParts:
+    """Adapters that only the sweeper uses; tests bring twins."""
+
+    store: SweepStore
+    queues: Mapping[str, Backlog]
+    """By stage."""
+    callbacks: Backlog
+    switches: Mapping[str, Switch]
+    """By stage."""
+    breakers: BreakerStates
+    clock: Clock
+
+
+@dataclass(frozen=True, slots=True)
 class Orchestrator:
-    """What every function of the service shares, built from one set of parts."""
+    """What the functions of the service share, built from one set of parts."""
 
     parts: Parts
     relay: Relay
@@ -58,13 +76,13 @@ class Orchestrator:
 
 
 def assemble(parts: Parts) -> Orchestrator:
-    """Put the parts together."""
+    """Put the shared parts together."""
     record = Recorder(parts.store, Decider(SystemClock()), parts.observability)
     return Orchestrator(parts, Relay(parts.store, parts.queues, record), record)
 
 
 def build_database(settings: OrchestratorSettings, answer_s: float = ANSWER_S) -> Database:
-    """Build the one connection; it is opened when it is first used."""
+    """Build the function's one connection; it is opened when it is first used."""
     url = resolve(settings.database_url, settings.database_url_secret_arn)
     return Database(url, answer_s=answer_s)
 
@@ -73,46 +91,48 @@ def build_parts(settings: OrchestratorSettings, database: Database | None = None
     """Build the real adapters; nothing is connected before its first use."""
     return Parts(
         store=PostgresJobs(database or build_database(settings), settings.limits),
-        queues=_queues(settings),
+        queues={
+            "scraping": SqsQueue(settings.scrape_queue_url),
+            "chunking": SqsQueue(settings.chunk_queue_url),
+            "embedding": SqsQueue(settings.embed_queue_url),
+        },
         observability=Observability("orchestrator", level=settings.log_level),
     )
 
 
-def _queues(settings: OrchestratorSettings) -> dict[str, Queue]:
-    return {
-        "scraping": SqsQueue(settings.scrape_queue_url),
-        "chunking": SqsQueue(settings.chunk_queue_url),
-        "embedding": SqsQueue(settings.embed_queue_url),
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class Api:
-    """What the HTTP routes need."""
-
-    submit: SubmitJobs
-    read: ReadJobs
-    history: ReadHistory
-    complete: CompleteStage
-    grant_stream: GrantStream
-    cancel: CancelJob
-    retry: RetryJobs
-    replays: ReplayJobs
-    clock: Clock
-    observability: Observability
-
-
-def build_api(settings: OrchestratorApiSettings, parts: Parts | None = None) -> Api:
+def build_api(settings: OrchestratorApiSettings) -> Handler:
     """Build orchestrator/api."""
+    from indexmill.orchestrator.http.api import action_routes, routes
+    from indexmill.platform.http.app import create_app, lambda_handler
+
+    api = build_use_cases(settings)
+    app = create_app("Indexmill Orchestrator", [routes(api), action_routes(api)], api.observability)
+    return lambda_handler(app, api.observability)
+
+
+def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = None) -> Api:
+    """Build what the routes of orchestrator/api call."""
+    from functools import partial
+
+    from indexmill.orchestrator.actions.cancel import CancelJob
+    from indexmill.orchestrator.actions.replay import ReplayJobs
+    from indexmill.orchestrator.actions.retry import RetryJobs
+    from indexmill.orchestrator.complete import CompleteStage
+    from indexmill.orchestrator.http.api import Api
+    from indexmill.orchestrator.queries.history import ReadHistory
+    from indexmill.orchestrator.queries.jobs import ReadJobs
+    from indexmill.orchestrator.queries.stream import GrantStream
+    from indexmill.orchestrator.submission.submit import SubmitJobs
+    from indexmill.platform.aws.dynamodb_progress import DynamoDbProgress
+    from indexmill.platform.security.urls import parse_allowed_hosts
+
     database = build_database(settings, settings.database_answer_seconds)
     shared = assemble(parts or build_parts(settings, database))
-    allowed = parse_allowed_hosts(settings.allowed_private_hosts)
-    clock = SystemClock()
-    store, relay = shared.parts.store, shared.relay
+    clock, store, relay = SystemClock(), shared.parts.store, shared.relay
     read = ReadJobs(store, DynamoDbProgress(settings.state_table, clock))
     secret = partial(resolve, settings.stream_token_key, settings.stream_token_key_secret_arn)
     return Api(
-        SubmitJobs(store, relay, allowed),
+        SubmitJobs(store, relay, parse_allowed_hosts(settings.allowed_private_hosts)),
         read,
         ReadHistory(store),
         CompleteStage(shared.record, relay),
@@ -125,9 +145,45 @@ def build_api(settings: OrchestratorApiSettings, parts: Parts | None = None) -> 
     )
 
 
-def build_results(settings: OrchestratorResultsSettings, parts: Parts | None = None) -> SqsBatch[StageResult]:
+def build_stream(settings: OrchestratorStreamSettings) -> Handler:
+    """Build orchestrator/stream: it reads, changes no job and sends no message."""
+    import asyncio
+
+    from indexmill.orchestrator.adapters.dynamodb_windows import DynamoDbWindows
+    from indexmill.orchestrator.http.stream import routes
+    from indexmill.orchestrator.queries.jobs import ReadJobs
+    from indexmill.orchestrator.queries.stream import StreamJob
+    from indexmill.platform.aws.dynamodb_progress import DynamoDbProgress
+    from indexmill.platform.http.app import create_app, lambda_handler
+
+    clock = SystemClock()
+    url = resolve(settings.database_url, settings.database_url_secret_arn)
+    store = PostgresJobs(Database(url, answer_s=settings.database_answer_seconds), settings.limits)
+    follow = StreamJob(
+        read=ReadJobs(store, DynamoDbProgress(settings.state_table, clock)),
+        windows=DynamoDbWindows(settings.state_table, settings.stream_windows, clock),
+        clock=clock,
+        pause=asyncio.sleep,
+        window_s=window_s(settings.integration_timeout_seconds),
+    )
+    observability = Observability("orchestrator", level=settings.log_level)
+    return lambda_handler(create_app("Indexmill job stream", [routes(follow)], observability), observability)
+
+
+def window_s(integration_timeout_s: float) -> float:
+    """Return how long a response may wait for an event: it always precedes the gateway's own 504."""
+    from indexmill.orchestrator.queries.stream import LONGEST_WINDOW_S
+
+    return max(_SHORTEST_S, min(LONGEST_WINDOW_S, integration_timeout_s - _AROUND_S))
+
+
+def build_results(settings: OrchestratorResultsSettings) -> SqsBatch[StageResult]:
     """Build orchestrator/results: the consumer of the callback queue."""
-    shared = assemble(parts or build_parts(settings))
+    from indexmill.contracts.messages import StageResult
+    from indexmill.orchestrator.results import ResultBatch
+    from indexmill.platform.consumer.sqs_batch import SqsBatch
+
+    shared = assemble(build_parts(settings))
     return SqsBatch(
         StageResult,
         ResultBatch(shared.record, shared.relay),
@@ -137,15 +193,75 @@ def build_results(settings: OrchestratorResultsSettings, parts: Parts | None = N
     )
 
 
-def build_dead_letters(
-    settings: OrchestratorDeadLettersSettings, parts: Parts | None = None, blobs: BlobStore | None = None
-) -> BuryDeadLetters:
+def build_dead_letters(settings: OrchestratorDeadLettersSettings) -> Handler:
     """Build orchestrator/dead_letters."""
-    shared = assemble(parts or build_parts(settings))
-    return BuryDeadLetters(
-        shared.parts.store,
-        shared.record,
-        shared.relay,
-        blobs or S3Blobs(settings.bucket_name),
-        shared.parts.observability,
+    from indexmill.orchestrator.dead_letters import BuryDeadLetters
+    from indexmill.platform.aws.s3_blobs import S3Blobs
+
+    shared = assemble(build_parts(settings))
+    blobs = S3Blobs(settings.bucket_name)
+    store = BuryDeadLetters(
+        shared.parts.store, shared.record, shared.relay, blobs, shared.parts.observability
+    )
+
+    def handle(event: dict[str, Any], _context: object) -> dict[str, Any]:
+        return store(event)
+
+    return handle
+
+
+def build_sweeper(settings: OrchestratorSweeperSettings) -> Handler:
+    """Build orchestrator/sweeper."""
+    from datetime import timedelta
+
+    from indexmill.orchestrator.adapters.lambda_switch import LambdaSwitch
+    from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
+    from indexmill.orchestrator.ports_sweep import Retention
+    from indexmill.platform.aws.dynamodb_breakers import DynamoDbBreakers
+    from indexmill.platform.aws.sqs_backlog import SqsBacklog
+
+    database, clock = build_database(settings), SystemClock()
+    own = SweepParts(
+        store=PostgresSweep(database),
+        queues={
+            "scraping": SqsBacklog([settings.scrape_queue_url, settings.scrape_dlq_url]),
+            "chunking": SqsBacklog([settings.chunk_queue_url, settings.chunk_dlq_url]),
+            "embedding": SqsBacklog([settings.embed_queue_url, settings.embed_dlq_url]),
+        },
+        callbacks=SqsBacklog([settings.callbacks_queue_url, settings.callbacks_dlq_url]),
+        switches={
+            "scraping": LambdaSwitch(settings.scrape_mapping_id),
+            "chunking": LambdaSwitch(settings.chunk_mapping_id),
+            "embedding": LambdaSwitch(settings.embed_mapping_id),
+        },
+        breakers=DynamoDbBreakers(settings.state_table, clock),
+        clock=clock,
+    )
+    keep = Retention(payloads=timedelta(days=settings.payload_retention_days))
+    sweep = assemble_sweeper(build_parts(settings, database), own, keep)
+
+    def handle(_event: dict[str, Any], _context: object) -> dict[str, Any]:
+        return dict(sweep())
+
+    return handle
+
+
+def assemble_sweeper(parts: Parts, own: SweepParts, keep: Retention | None = None) -> SweepJobs:
+    """Put the sweeper's parts together."""
+    from indexmill.orchestrator.accounting import CountMessages
+    from indexmill.orchestrator.housekeeping import Purge
+    from indexmill.orchestrator.ports_sweep import Retention
+    from indexmill.orchestrator.rescue import Rescue
+    from indexmill.orchestrator.sweep import Stores, SweepJobs
+    from indexmill.orchestrator.switches import SetSwitches
+
+    shared, observability = assemble(parts), parts.observability
+    return SweepJobs(
+        stores=Stores(parts.store, own.store),
+        relay=shared.relay,
+        count=CountMessages(own.store, own.queues, own.callbacks),
+        rescue=Rescue(own.store, shared.record, shared.relay, observability),
+        switches=SetSwitches(own.store, own.breakers, own.switches, observability, own.clock),
+        purge=Purge(own.store, keep or Retention()),
+        observability=observability,
     )

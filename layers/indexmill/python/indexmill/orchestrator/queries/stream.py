@@ -1,22 +1,25 @@
-"""Follow one job as it happens, in windows.
+"""Event stream of one job: server-sent events in short responses, and the tokens that browsers read it with.
 
-The gateway hands an answer on when it is complete, so an answer ends at the first thing that happened, and
-the client asks again with the id of what it saw last. Without that id it is told at once how the job stands.
+API Gateway forwards a response when it is complete. So a response ends with the first event, and the client
+reconnects with the id of the last event that it has seen; without that id it gets the current state at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from datetime import timedelta
+from typing import Final, Self
 
 from indexmill.contracts.errors import TransientError
+from indexmill.contracts.http_jobs import StreamToken
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import Job, JobStatus
-from indexmill.orchestrator.event_stream import Frame, Position, silence, written
 from indexmill.orchestrator.pipeline import progress, user_message
 from indexmill.orchestrator.ports import JobEvent, JobNews, Windows
 from indexmill.orchestrator.queries.jobs import ReadJobs
+from indexmill.platform.security.stream_tokens import StreamGrant, sign
 from indexmill.platform.time.clock import Clock
 
 LONGEST_WINDOW_S: Final = 25.0
@@ -25,11 +28,63 @@ _LONGEST_PAUSE_S: Final = 1.0
 _SLACK_S: Final = 5.0
 """A window's place is kept a little longer than the window, for its last read."""
 
+_ID: Final = re.compile(r"(\d{1,18})\.(\d{1,18})\.(\d{1,18})", re.ASCII)
 _STATUSES: Final = frozenset(status.value for status in JobStatus)
+
+_VALID_FOR: Final = timedelta(hours=1)
+"""Of a token: `EventSource` reconnects to the same URL, so it outlives all but very long jobs."""
 
 _SOON_MS: Final = 200
 _FULL_MS: Final = 2_000
 _AWAY_MS: Final = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How much of a job's history a client has seen: an event's `id`, which it sends as Last-Event-ID."""
+
+    seq: int
+    """Of the last event of its history."""
+    changed: int
+    """Epoch millisecond of the job's last change; a wait changes a job without being an event."""
+    chunks_done: int
+
+    @classmethod
+    def of(cls, seq: int, job: Job) -> Self:
+        """Return the position after event `seq`, which led to `job`."""
+        return cls(seq, int(job.updated_at.timestamp() * 1000), job.progress.chunks_done or 0)
+
+    @classmethod
+    def parse(cls, text: str | None) -> Self | None:
+        """Read a Last-Event-ID; None when there is none, or it is none of ours."""
+        found = _ID.fullmatch(text or "")
+        return cls(*map(int, found.groups())) if found else None
+
+    def knows(self, now: Self) -> bool:
+        """Say whether `now`, after the same event, shows nothing new; progress may decrease."""
+        return self.changed == now.changed and self.chunks_done >= now.chunks_done
+
+    def __str__(self) -> str:
+        return f"{self.seq}.{self.changed}.{self.chunks_done}"
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One event: the job as `GET` shows it, after one entry of its history."""
+
+    at: Position
+    job: Job
+
+
+def written(frames: Sequence[Frame], *, retry_ms: int) -> str:
+    """Return the frames as text; the client asks again `retry_ms` after the answer's end."""
+    events = [f"id: {frame.at}\ndata: {frame.job.model_dump_json()}\n\n" for frame in frames]
+    return "".join((f"retry: {retry_ms}\n", *events))
+
+
+def silence(reason: str, *, retry_ms: int) -> str:
+    """Return an answer without an event, which a client takes as a reason to ask again."""
+    return f": {reason}\nretry: {retry_ms}\n\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,3 +170,25 @@ def _as_it_was(job: Job, event: JobEvent) -> Job:
             "next_retry_at": None,
         }
     )
+
+
+@dataclass(frozen=True, slots=True)
+class GrantStream:
+    """Signs tokens for a caller's own jobs."""
+
+    read: ReadJobs
+    clock: Clock
+    secret: Callable[[], str]
+    """Fetched when the first token is signed."""
+
+    def __call__(self, ctx: CallerContext, job_id: str, base_url: str) -> StreamToken:
+        """Return a token for the job and the URL to use it at, below `base_url`.
+
+        Raises CallerError(not_found) for an unknown job and for another caller's.
+        """
+        job = self.read.get(ctx, job_id)
+        # Whole seconds, as in the token.
+        expires_at = (self.clock.now() + _VALID_FOR).replace(microsecond=0)
+        token = sign(self.secret(), StreamGrant(job.job_id, ctx.caller_id, expires_at))
+        url = f"{base_url}/orchestrator/jobs/{job.job_id}/stream?token={token}"
+        return StreamToken(token=token, expires_at=expires_at, url=url)

@@ -1,7 +1,8 @@
-"""The Orchestrator over HTTP."""
+"""REST endpoints of jobs: submit, list, read, and the actions of their callers."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -17,20 +18,51 @@ from indexmill.contracts.http_jobs import (
     SubmitRequest,
     SubmitResponse,
 )
+from indexmill.contracts.http_verbs import (
+    BatchSummary,
+    CancelRequest,
+    JobDiff,
+    ReplayRequest,
+    RetryReport,
+    RetryRequest,
+)
 from indexmill.contracts.identity import corpus_name as valid_corpus_name
 from indexmill.contracts.job import Job, JobStatus
+from indexmill.orchestrator.actions.cancel import CancelJob
+from indexmill.orchestrator.actions.replay import ReplayJobs
+from indexmill.orchestrator.actions.retry import RetryJobs
+from indexmill.orchestrator.complete import CompleteStage
 from indexmill.orchestrator.ports import JobFilter
-from indexmill.orchestrator.queries.jobs import poll_after_s
-from indexmill.orchestrator.wiring import Api
+from indexmill.orchestrator.queries.history import ReadHistory
+from indexmill.orchestrator.queries.jobs import ReadJobs, poll_after_s
+from indexmill.orchestrator.queries.stream import GrantStream
+from indexmill.orchestrator.submission.submit import SubmitJobs
 from indexmill.platform.http.app import BaseUrl, Caller, RequestId, json_route, tagged
+from indexmill.platform.observability import Observability
+from indexmill.platform.time.clock import Clock
 
 _MAX_BODY = 256 * 1024
 _MAX_LIMIT = 200
 _MAX_DIGITS = 3
 _UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "It is as `If-None-Match` says."}}
 
-
 _IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key")]
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """Use cases behind the routes."""
+
+    submit: SubmitJobs
+    read: ReadJobs
+    history: ReadHistory
+    complete: CompleteStage
+    grant_stream: GrantStream
+    cancel: CancelJob
+    retry: RetryJobs
+    replays: ReplayJobs
+    clock: Clock
+    observability: Observability
 
 
 def _limit(text: str) -> int:
@@ -107,12 +139,12 @@ def routes(api: Api) -> APIRouter:
         headers = {} if pause is None else {"Retry-After": str(pause)}
         return tagged(job.model_dump_json().encode(), if_none_match, headers)
 
-    _about_one_job(router, api)
+    _add_job_resources(router, api)
     return router
 
 
-def _about_one_job(router: APIRouter, api: Api) -> None:
-    """Add what a job has beside itself."""
+def _add_job_resources(router: APIRouter, api: Api) -> None:
+    """Add the routes of a job's history, stream token and stage results."""
 
     @router.post("/jobs/{job_id}/stream-token", summary="Let a browser follow one job")
     async def stream_token(job_id: str, ctx: Caller, base_url: BaseUrl) -> StreamToken:
@@ -128,3 +160,51 @@ def _about_one_job(router: APIRouter, api: Api) -> None:
     async def stage_complete(job_id: str, body: StageCompletePayload, ctx: Caller) -> StageCompleteResponse:
         """Apply the report; a late or repeated one is 200 `already_advanced`."""
         return api.complete(ctx, job_id, body)
+
+
+def action_routes(api: Api) -> APIRouter:
+    """Return the router of job actions (cancel, retry, replay, diff) and batches over `api`."""
+    router = APIRouter(prefix="/orchestrator", route_class=json_route(_MAX_BODY), tags=["orchestrator"])
+
+    @router.post("/jobs/{job_id}/cancel", summary="Stop a job")
+    async def cancel(job_id: str, body: CancelRequest, ctx: Caller, request_id: RequestId) -> Job:
+        """Fail the job with code `canceled`; 409 for one that ended or is published already."""
+        job = api.cancel(ctx, job_id, body.reason)
+        api.observability.emit("job_canceled", ctx, job_id=job_id, request_id=request_id, reason=body.reason)
+        return job
+
+    @router.post("/jobs/retry", summary="Retry failed jobs")
+    async def retry_every(body: RetryRequest, ctx: Caller, request_id: RequestId) -> RetryReport:
+        """Give the newest failed jobs that match another attempt, at most `limit` of them."""
+        report = api.retry.every(ctx, body)
+        for job_id in report.retried:
+            api.observability.emit("job_retried", ctx, job_id=job_id, request_id=request_id)
+        return report
+
+    @router.post("/jobs/{job_id}/retry", status_code=202, summary="Retry a failed job")
+    async def retry(job_id: str, ctx: Caller, request_id: RequestId) -> Job:
+        """Give the job another attempt from the stage that failed; 409 for one that did not fail."""
+        job = api.retry.one(ctx, job_id)
+        api.observability.emit("job_retried", ctx, job_id=job_id, request_id=request_id)
+        return job
+
+    @router.post("/jobs/{job_id}/replay", status_code=202, summary="Do a job again as a new one")
+    async def replay(job_id: str, body: ReplayRequest, ctx: Caller, request_id: RequestId) -> Job:
+        """Start a job of the same URL, from the site or from the raw content that was fetched then."""
+        job = api.replays.replay(ctx, job_id, body, request_id)
+        api.observability.emit(
+            "job_replayed", ctx, job_id=job.job_id, replay_of=job_id, request_id=request_id
+        )
+        return job
+
+    @router.get("/jobs/{job_id}/diff", summary="Compare a replay with its original")
+    async def diff(job_id: str, ctx: Caller) -> JobDiff:
+        """Tell which parts of the two results differ, and why."""
+        return api.replays.diff(ctx, job_id)
+
+    @router.get("/batches/{batch_id}", summary="How a batch stands")
+    async def batch(batch_id: str, ctx: Caller) -> BatchSummary:
+        """Count the jobs that were submitted together."""
+        return api.read.batch(ctx, batch_id)
+
+    return router

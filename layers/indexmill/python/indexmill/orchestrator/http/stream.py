@@ -1,4 +1,4 @@
-"""One job's stream over HTTP."""
+"""REST endpoint of a job's event stream."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Header, Response
 
-from indexmill.orchestrator.wiring_stream import Stream
+from indexmill.orchestrator.queries.stream import StreamJob
 from indexmill.platform.http.app import Caller, json_route
 
 _TYPE: Final = "text/event-stream"
@@ -23,13 +23,13 @@ _RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
 
 
 class _EventStream(Response):
-    """So that OpenAPI does not promise JSON."""
+    """A response that OpenAPI does not describe as JSON."""
 
     media_type = _TYPE
 
 
-def routes(stream: Stream) -> APIRouter:
-    """Return the router over `stream`."""
+def routes(follow: StreamJob) -> APIRouter:
+    """Return the router over `follow`."""
     router = APIRouter(prefix="/orchestrator", route_class=json_route(0), tags=["orchestrator"])
 
     @router.get(
@@ -47,7 +47,7 @@ def routes(stream: Stream) -> APIRouter:
         An answer ends at the first thing that happens, at the latest after 25 seconds; the client asks again
         with `Last-Event-ID`. A browser authorizes itself by `?token=`.
         """
-        found = await stream.follow(ctx, job_id, last_event_id)
+        found = await follow(ctx, job_id, last_event_id)
         if found is None:
             return Response(status_code=204, headers=_HEADERS)
         return _EventStream(found, headers=_HEADERS)
