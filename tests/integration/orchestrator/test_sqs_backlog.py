@@ -9,7 +9,7 @@ import boto3
 import pytest
 
 from indexmill.contracts.errors import TransientError
-from indexmill.platform.aws.sqs_backlog import SqsBacklog
+from indexmill.platform.aws.sqs_queue import SqsBacklog
 from local.backends.ministack import MiniStack
 from tests.support.ministack import REGION
 

@@ -218,7 +218,7 @@ def build_sweeper(settings: OrchestratorSweeperSettings) -> Handler:
     from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
     from indexmill.orchestrator.ports_sweep import Retention
     from indexmill.platform.aws.dynamodb_breakers import DynamoDbBreakers
-    from indexmill.platform.aws.sqs_backlog import SqsBacklog
+    from indexmill.platform.aws.sqs_queue import SqsBacklog
 
     database, clock = build_database(settings), SystemClock()
     own = SweepParts(

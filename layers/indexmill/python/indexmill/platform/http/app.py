@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Coroutine
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -17,7 +17,6 @@ from starlette.exceptions import HTTPException
 
 from indexmill.contracts.errors import CallerError, ErrorCode, IndexmillError
 from indexmill.contracts.identity import CallerContext
-from indexmill.platform.http import strict_json
 from indexmill.platform.observability import Observability
 
 _SERVER_ERROR = 500
@@ -52,7 +51,7 @@ def json_route(max_body_bytes: int) -> type[APIRoute]:
                     raise CallerError(ErrorCode.INVALID_API_KEY, "Send exactly one X-API-Key header.")
                 if takes_body:
                     body = await _checked_body(request, max_body_bytes)
-                    request = _StrictRequest(request, body, strict_json.loads(body))
+                    request = _StrictRequest(request, body, read_json(body))
                 return await original(request)
 
             return handle
@@ -224,3 +223,73 @@ RequestId = Annotated[str, Depends(_own_id)]
 """Id of this request, for messages and logs."""
 BaseUrl = Annotated[str, Depends(_base_url)]
 """Where this API is for the caller, without a slash at the end."""
+
+
+_BOMS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
+_MAX_DIGITS = 400
+
+
+def read_json(body: bytes) -> Any:
+    """Parse a request body.
+
+    Raises CallerError: malformed_json, invalid_encoding, or validation_error for NUL and lone surrogates.
+    """
+    if not body.strip():
+        raise CallerError(ErrorCode.MALFORMED_JSON, "The request has no body; send a JSON object.")
+    if body.startswith(_BOMS) or b"\0" in body:
+        raise CallerError(
+            ErrorCode.INVALID_ENCODING, "The body must be JSON in UTF-8 without a byte order mark."
+        )
+    try:
+        text = body.decode()
+    except UnicodeDecodeError as error:
+        raise CallerError(ErrorCode.INVALID_ENCODING, "The body is not valid UTF-8.") from error
+    try:
+        value = json.loads(
+            text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_int, parse_float=_float
+        )
+    except (ValueError, RecursionError) as error:
+        raise CallerError(ErrorCode.MALFORMED_JSON, "The body is not valid JSON.") from error
+    # Only an escape can contain characters that the decoder above refuses.
+    if "\\u" in text:
+        _check_text(value)
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("duplicate key")
+    return found
+
+
+def _no_constant(_name: str) -> NoReturn:
+    raise ValueError("NaN and Infinity are not JSON")
+
+
+def _int(text: str) -> int:
+    if len(text) > _MAX_DIGITS:
+        raise ValueError("number too long")
+    return int(text)
+
+
+def _float(text: str) -> float:
+    value = float(text) if len(text) <= _MAX_DIGITS else float("inf")
+    if value in (float("inf"), float("-inf")):
+        raise ValueError("number too large")
+    return value
+
+
+def _check_text(value: Any) -> None:
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, dict):
+            stack.extend(item.keys())
+            stack.extend(item.values())
+        elif isinstance(item, list):
+            stack.extend(item)
+        elif isinstance(item, str) and any(c == "\0" or "\ud800" <= c <= "\udfff" for c in item):
+            raise CallerError(
+                ErrorCode.VALIDATION_ERROR, "Text must not contain NUL or unpaired surrogates.", field="body"
+            )
