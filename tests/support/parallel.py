@@ -37,6 +37,7 @@ SHARED: Final = ("tests/faults/", "tests/e2e/")
 FIRST: Final = (
     *SHARED,
     "tests/faults/test_model.py",
+    "tests/integration/test_upgrade.py",
     "tests/contract/test_layers.py",
     "tests/e2e/test_second_emulator.py",
     "tests/unit/rules/test_queue_rules.py",

@@ -51,8 +51,10 @@ class Functions:
         self._loading = threading.Lock()
 
     def deploy(self, deployed: dict[str, dict[str, Any]]) -> None:
-        """Replace all functions."""
-        self._deployed, self._handlers = deployed, {}
+        """Replace all functions; one that is unchanged stays warm."""
+        unchanged = {name for name in deployed if deployed[name] == self._deployed.get(name)}
+        self._handlers = {name: self._handlers[name] for name in unchanged & set(self._handlers)}
+        self._deployed = deployed
 
     def invoke(self, name: str, event: Any) -> Any:
         """Run one function; raises UnknownFunction, and the errors of its handler."""
