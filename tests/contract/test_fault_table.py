@@ -83,4 +83,4 @@ def test_marks_of_parameters_and_of_modules_are_found() -> None:
         "tests/integration/test_migrating_while_running.py::test_a_migration_that_fails_leaves_nothing"
     ] == {"F70"}
     assert "tests/faults/test_soak.py::test_nothing_is_lost_stuck_wrong_or_twice" in seldom()
-    assert "tests/faults/test_model.py::test_many_orders_lose_no_job_on_the_twins" in seldom()
+    assert "tests/faults/test_model.py::test_many_orders_lose_no_job_in_memory" in seldom()
