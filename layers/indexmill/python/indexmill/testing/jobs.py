@@ -1,8 +1,8 @@
 """JobStore in memory: one dict per table and row, keyed by the columns of Postgres.
 
 It is for the use cases that bring a job through the pipeline, thousands of times. Idempotency keys,
-dependencies, lists, batches, and quotas by time are left out: what needs them runs on Postgres, and a row
-operation that is not here raises AttributeError. Docstrings are the port's.
+dependencies, lists, batches and quotas are left out: what needs them runs on Postgres, and a row operation
+that is not here raises AttributeError. Docstrings are the port's.
 """
 # ruff: noqa: D102
 
@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final, cast
+from typing import Any, ClassVar, Final, cast
 
 from indexmill.contracts.job import Job, JobError, JobStatus
 from indexmill.contracts.messages import Retrying, Target
 from indexmill.orchestrator.adapters.postgres import reads as rows
 from indexmill.orchestrator.admission.choose import (
-    SECONDS_PER_POINT,
     CallerQueue,
     Candidate,
     GlobalUsage,
@@ -26,7 +25,7 @@ from indexmill.orchestrator.admission.choose import (
 )
 from indexmill.orchestrator.admission.quotas import Limits
 from indexmill.orchestrator.job_store import JobsTx, T
-from indexmill.orchestrator.pipeline import BY_NAME, FIRST
+from indexmill.orchestrator.pipeline import FIRST
 from indexmill.orchestrator.ports import (
     CLAIM_S,
     PARK_AFTER,
@@ -51,16 +50,11 @@ _AFTER_FAILURE: Final = timedelta(seconds=10)
 _ENDED: Final = ("done", "failed")
 _MESSAGE: Final = ("id", "job_id", "attempt", "stage", "payload", "tries", "caller_id")
 _NO_RETRY: Final[Row] = {"tries": 0, "next_retry_at": None, "retry_cause": None}
-_NEW: Final[Row] = {
-    **dict.fromkeys(
-        ("failed_stage", "error", "title", "chunk_count", "generation", "raw_ref", "determinism")
-    ),
-    **dict.fromkeys(("resume_stage", "blocked_by", "admitted_at", "ended_at")),
-    **_NO_RETRY,
-    "status": "pending",
-    "attempt": 1,
-    "has_dependents": False,
-}
+_UNSET: Final = (
+    *("failed_stage", "error", "title", "chunk_count", "generation", "raw_ref", "determinism"),
+    *("resume_stage", "admitted_at", "ended_at"),
+)
+_NEW: Final[Row] = {"status": "pending", "attempt": 1, "has_dependents": False, **_NO_RETRY}
 
 
 @dataclass
@@ -68,7 +62,6 @@ class InMemoryJobs:
     """Tables, and the transactions over them."""
 
     clock: Clock
-    limits: Limits = field(default_factory=Limits)
     jobs: dict[str, Row] = field(default_factory=dict)
     outbox: dict[str, Row] = field(default_factory=dict)
     job_history: dict[int, Row] = field(default_factory=dict)
@@ -80,6 +73,7 @@ class InMemoryJobs:
     counts: dict[str, Count] = field(default_factory=dict)
     """By stage."""
     letters: list[DeadLetter] = field(default_factory=list)
+    limits: ClassVar[Limits] = Limits()
     _generation: int = 0
 
     def transaction(self, work: Callable[[JobsTx], T]) -> T:
@@ -106,6 +100,7 @@ class InMemoryJobs:
             now, target = self.clock.now(), new.target
             columns = ("batch_id", "tier", "job_type", "priority", "forced", "payload_digest", "replay_of")
             row = self.jobs[new.job_id] = {
+                **dict.fromkeys(_UNSET),
                 **_NEW,
                 **target.model_dump(exclude={"url"}),
                 **{name: getattr(new, name) for name in columns},
@@ -131,11 +126,8 @@ class InMemoryJobs:
     # Admission
 
     def usage(self, caller_id: str, tier: str) -> tuple[Usage, GlobalUsage, int]:
-        active = [row["caller_id"] for row in self.jobs.values() if row["status"] in BY_NAME]
-        pending = [r for r in self.jobs.values() if (r["caller_id"], r["status"]) == (caller_id, "pending")]
         paused = not self.pauses.keys().isdisjoint(("*", FIRST))
-        overall = GlobalUsage(self.clock.now(), len(active), len(set(active)), paused)
-        return Usage(caller_id, tier, active=active.count(caller_id)), overall, len(pending)
+        return Usage(caller_id, tier), GlobalUsage(self.clock.now(), paused=paused), 0
 
     def pace(self) -> Pace:
         return Pace()
@@ -143,27 +135,26 @@ class InMemoryJobs:
     def queues_to_admit(
         self, callers: Sequence[str], done: Sequence[str]
     ) -> tuple[list[CallerQueue], GlobalUsage] | None:
-        queues = []
-        for caller_id in self.waiting_callers():
-            own = self._queue(caller_id)
-            usage, overall, _ = self.usage(caller_id, own[-1]["tier"])
-            jobs = [Candidate(row["id"], row["priority"], row["created_at"]) for row in own]
-            queues.append(CallerQueue(usage, jobs))
-        return (queues, overall) if queues else None
+        queues = [
+            CallerQueue(
+                Usage(row["caller_id"], row["tier"]),
+                [Candidate(row["id"], row["priority"], row["created_at"])],
+            )
+            for row in self._pending()
+        ]
+        return queues, self.usage("", "")[1]
 
     def start_jobs(self, job_ids: Sequence[str]) -> list[OutboxRow]:
         started = []
         for job_id in job_ids:
             row, now = self.jobs[job_id], self.clock.now()
-            self._move(row, row["resume_stage"] or FIRST, admitted_at=now, blocked_by=None)
-            held = [
-                each for each in self.outbox.values() if _keeps(each, row) and each["claimed_until"] is None
-            ]
-            started += self._claimed(held)
+            self._move(row, row["resume_stage"] or FIRST, admitted_at=now)
+            waiting = [each for each in self.outbox.values() if each["claimed_until"] is None]
+            started += self._claimed([each for each in waiting if each["job_id"] == job_id])
         return started
 
     def waiting_callers(self) -> list[str]:
-        return sorted({row["caller_id"] for row in self.jobs.values() if _in_queue(row)})
+        return sorted({row["caller_id"] for row in self._pending()})
 
     # Reads
 
@@ -207,8 +198,7 @@ class InMemoryJobs:
         self._park(row.job_id)
         self._keep(row, claimed_until=None)
         cleared = dict.fromkeys(("failed_stage", "error", "admitted_at", "ended_at", "expected_by"))
-        columns = {"resume_stage": row.stage, "blocked_by": "dependency" if blocked else None}
-        self._move(job, "pending", attempt=row.attempt, **cleared, **columns, **_NO_RETRY)
+        self._move(job, "pending", attempt=row.attempt, resume_stage=row.stage, **cleared, **_NO_RETRY)
 
     # Results
 
@@ -270,11 +260,8 @@ class InMemoryJobs:
     # The outbox
 
     def claim(self, limit: int) -> list[OutboxRow]:
-        now = self.clock.now()
-        free = [
-            r for r in self.outbox.values() if _unsent(r) and r["claimed_until"] and r["claimed_until"] <= now
-        ]
-        return self._claimed(free[:limit])
+        unsent = [row for row in self.outbox.values() if _unsent(row) and row["claimed_until"]]
+        return self._claimed([row for row in unsent if row["claimed_until"] <= self.clock.now()][:limit])
 
     def mark_sent(self, ids: Sequence[str]) -> None:
         for each in ids:
@@ -305,28 +292,17 @@ class InMemoryJobs:
         self._generation += 1
         return {**self.jobs[job_id], "next_generation": self._generation}
 
-    def _queue(self, caller_id: str) -> list[Row]:
-        own = (row for row in self.jobs.values() if row["caller_id"] == caller_id and _in_queue(row))
-        return sorted(own, key=lambda row: (_turn(row), row["id"]))
+    def _pending(self) -> list[Row]:
+        return [row for row in self.jobs.values() if row["status"] == "pending"]
 
     def _timed(self, error: JobError | None) -> Row | None:
         at = {"at": self.clock.now().isoformat()}
         return {**error.model_dump(mode="json", exclude_none=True), **at} if error else None
 
     def _note(self, job: Row, before: str | None) -> None:
-        row = {
-            "job_id": job["id"],
-            "attempt": job["attempt"],
-            "from_status": before,
-            "to_status": job["status"],
-        }
-        seq = len(self.job_history) + 1
-        self.job_history[seq] = {
-            **row,
-            "seq": seq,
-            "detail": job["error"],
-            "at": self.clock.now().isoformat(),
-        }
+        row = {"seq": len(self.job_history) + 1, "job_id": job["id"], "attempt": job["attempt"]}
+        row |= {"from_status": before, "to_status": job["status"], "detail": job["error"]}
+        self.job_history[row["seq"]] = {**row, "at": self.clock.now().isoformat()}
 
     def _move(self, job: Row, to: str, **columns: Any) -> None:
         before = job["status"]
@@ -336,7 +312,7 @@ class InMemoryJobs:
     def _fail(self, job: Row, error: JobError) -> None:
         self._park(job["id"])
         columns = {"error": error.model_dump(mode="json", exclude_none=True), "failed_stage": error.stage}
-        self._move(job, "failed", ended_at=self.clock.now(), blocked_by=None, **columns, **_NO_RETRY)
+        self._move(job, "failed", ended_at=self.clock.now(), **columns, **_NO_RETRY)
 
     def _keep(self, row: OutboxRow, *, claimed_until: datetime | None) -> None:
         """Keep a message; None: it waits for its job's admission."""
@@ -350,9 +326,6 @@ class InMemoryJobs:
             if row["job_id"] == job_id and _unsent(row):
                 row["parked_at"] = self.clock.now()
 
-    def _awaiting(self) -> list[Row]:
-        return [row for row in self.outbox.values() if row["claimed_until"] is None]
-
     def _claimed(self, messages: Sequence[Row]) -> list[OutboxRow]:
         for row in messages:
             row["claimed_until"] = self.clock.now() + _CLAIM
@@ -361,16 +334,3 @@ class InMemoryJobs:
 
 def _unsent(row: Row) -> bool:
     return row["sent_at"] is None and row["parked_at"] is None
-
-
-def _keeps(row: Row, job: Row) -> bool:
-    """Say whether a message is that of the job's current stage and attempt."""
-    return (row["job_id"], row["stage"], row["attempt"]) == (job["id"], job["status"], job["attempt"])
-
-
-def _in_queue(job: Row) -> bool:
-    return bool(job["status"] == "pending" and job["blocked_by"] != "dependency")
-
-
-def _turn(job: Row) -> float:
-    return float(job["created_at"].timestamp() - SECONDS_PER_POINT * job["priority"])
