@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from indexmill.contracts.errors import ErrorCode, TransientError
+from indexmill.contracts.http_jobs import SubmitRequest
+from indexmill.contracts.identity import CallerContext
+from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
+from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
 from indexmill.orchestrator.ports_sweep import Silent, SweepStore
+from indexmill.orchestrator.submission.submit import SubmitJobs
 from indexmill.orchestrator.sweep import SweepJobs
 from indexmill.orchestrator.wiring import Parts, SweepParts, assemble_sweeper
+from indexmill.platform.postgres.database import Database
 from indexmill.testing.breakers import InMemoryBreakers
 from indexmill.testing.clock import FrozenClock
 from indexmill.testing.jobs import InMemoryJobs
 from indexmill.testing.queues import InMemoryQueue
 from indexmill.testing.sweep_store import InMemorySweep
-from tests.support.jobs import Pipeline
+from tests.support.jobs import CALLER, URL, Pipeline, embedded, scraped
 
 TICK_S = 60.0
+_AT_ONCE = 100
+_TIMES = {
+    "jobs": ("created_at", "updated_at", "next_retry_at"),
+    "outbox": ("created_at", "sent_at", "claimed_until"),
+    "sweep_state": ("counted_at",),
+    "incidents": ("opened_at", "closed_at"),
+}
+"""Columns that `tick` moves into the past."""
 
 
 class QueueBacklog:
@@ -91,3 +108,60 @@ class Sweeping(Pipeline):
             if each.job_id == job_id
         ]
         return found
+
+
+class PostgresSweeperHarness(Pipeline):
+    """The Orchestrator and its sweeper on Postgres, with queues that only the test empties."""
+
+    def __init__(self, database: Database) -> None:
+        """Nothing paused, nothing lost."""
+        super().__init__(PostgresJobs(database))
+        self.database = database
+        self.switches = {stage: TwinSwitch() for stage in self.queues}
+        self.breakers = InMemoryBreakers()
+        own = SweepParts(
+            store=PostgresSweep(database),
+            queues={stage: QueueBacklog(queue) for stage, queue in self.queues.items()},
+            callbacks=QueueBacklog(InMemoryQueue()),
+            switches=dict(self.switches),
+            breakers=self.breakers,
+            clock=self.clock,
+        )
+        self.sweep = assemble_sweeper(Parts(self.store, dict(self.queues), self.observability), own)
+        self._urls = (f"{URL}/{number}" for number in itertools.count())
+
+    def rows(self, statement: str) -> list[tuple[object, ...]]:
+        """Return the rows of a statement."""
+        return self.database.connection().execute(statement.encode()).fetchall()
+
+    def tick(self, seconds: float = TICK_S) -> dict[str, int]:
+        """Let time pass, with a sweep at its end."""
+        self.clock.tick(seconds)
+        for table, columns in _TIMES.items():
+            earlier = ", ".join(f"{name} = {name} - interval '{seconds} s'" for name in columns)
+            self.database.connection().execute(f"UPDATE {table} SET {earlier}".encode())
+        return self.sweep()
+
+    def submit_batch(self, count: int, ctx: CallerContext = CALLER) -> list[str]:
+        """Submit new URLs in one request; return the ids of their jobs."""
+        request = SubmitRequest(urls=list(itertools.islice(self._urls, count)), corpus_name="docs")
+        return SubmitJobs(self.store, self.relay)(ctx, request, "req-1").job_ids or []
+
+    def scrape_at(self, positions: Iterable[int]) -> None:
+        """Let a worker handle the messages at these positions of the scrape queue."""
+        chosen = set(positions)
+        taken = [body for at, body in enumerate(self.scrape.bodies) if at in chosen]
+        self.scrape.bodies[:] = [body for at, body in enumerate(self.scrape.bodies) if at not in chosen]
+        for start in range(0, len(taken), _AT_ONCE):
+            self.deliver(*(scraped(job_of(body)) for body in taken[start : start + _AT_ONCE]))
+
+    def embed_all(self) -> None:
+        """Let a worker handle every message of the embed queue."""
+        taken, self.embed.bodies[:] = list(self.embed.bodies), []
+        for start in range(0, len(taken), _AT_ONCE):
+            self.deliver(*(embedded(job_of(body)) for body in taken[start : start + _AT_ONCE]))
+
+
+def job_of(body: str) -> str:
+    """Return the job that a task belongs to."""
+    return str(json.loads(body)["job_id"])

@@ -15,6 +15,10 @@ PASSED_FOR: Final = timedelta(seconds=90)
 """A job that was passed and silent for so long lost its message, or a worker died with it."""
 
 
+INTERRUPTED_FOR: Final = timedelta(minutes=30)
+"""After a pause or an outage a stage has so long to process what waited before its silence means anything."""
+
+
 @dataclass(frozen=True, slots=True)
 class Silent:
     """A job that waits for a stage, and that nothing happened to for some time."""
@@ -113,6 +117,10 @@ class SweepStore(Protocol):
 
     def pauses(self) -> Mapping[str, str]:
         """Return why an operator holds back a stage, by stage; `*` stands for all."""
+        ...
+
+    def interruptions(self) -> Sequence[tuple[str, str]]:
+        """Return kind and subject of pauses and of breakers that were not closed within INTERRUPTED_FOR."""
         ...
 
     def incidents(

@@ -69,7 +69,7 @@ class Rescue:
         return sum(confirmed.values())
 
     def stuck(self, tally: Tally, held: Sequence[str] = ()) -> int:
-        """Send again what is silent for half an hour without a reason; stages `held` stand still."""
+        """Send again what is silent for half an hour without a reason; stages `held` were interrupted."""
         awake = [stage.name for stage in STAGES if stage.name not in held]
         empty = [name for name in awake if tally.empty(name) and tally.reports == 0]
         busy = [name for name in awake if name not in empty]

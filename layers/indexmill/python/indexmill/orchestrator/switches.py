@@ -30,7 +30,11 @@ class SetSwitches:
     clock: Clock
 
     def __call__(self) -> list[str]:
-        """Set all switches and return the stages that stand still. Raises TransientError."""
+        """Set all switches; return the stages that were interrupted within INTERRUPTED_FOR.
+
+        Silence of their jobs says nothing: messages waited for a pause to end or a breaker to close. Raises
+        TransientError.
+        """
         pauses, (away, breakers) = self.store.pauses(), self._breakers()
         self._tell("paused", pauses)
         if away is not None:
@@ -38,7 +42,8 @@ class SetSwitches:
         held = {stage: reason for stage in self.switches if (reason := _reason(stage, pauses, breakers))}
         for stage, switch in self.switches.items():
             self._set(stage, switch, held.get(stage))
-        return list(held)
+        interruptions = self.store.interruptions()
+        return [stage for stage in self.switches if any(_interrupts(each, stage) for each in interruptions)]
 
     def _breakers(self) -> tuple[Mapping[str, str] | None, Mapping[str, str]]:
         """Return why each breaker is not closed (None if nobody knows), and those that hold their stage back.
@@ -76,6 +81,11 @@ class SetSwitches:
     def _tell(self, kind: str, current: Mapping[str, str]) -> None:
         detail = {subject: {"reason": reason} for subject, reason in current.items()}
         tell_incidents(self.store, self.observability, kind, detail)
+
+
+def _interrupts(incident: tuple[str, str], stage: str) -> bool:
+    kind, subject = incident
+    return subject in (stage, EVERY_STAGE) if kind == "paused" else BREAKER_STAGE.get(subject) == stage
 
 
 def _reason(stage: str, pauses: Mapping[str, str], breakers: Mapping[str, str]) -> str | None:

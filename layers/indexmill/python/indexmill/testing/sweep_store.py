@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from indexmill.orchestrator.pipeline import BY_NAME
-from indexmill.orchestrator.ports_sweep import MOST_RESCUES, PASSED_FOR, Retention, Silent
+from indexmill.orchestrator.ports_sweep import INTERRUPTED_FOR, MOST_RESCUES, PASSED_FOR, Retention, Silent
 from indexmill.testing.jobs import InMemoryJobs, Row
 
 _STUCK = timedelta(minutes=30)
@@ -21,6 +21,8 @@ class InMemorySweep:
 
     jobs: InMemoryJobs
     open_incidents: dict[str, dict[str, Mapping[str, object]]] = field(default_factory=dict)
+    closed_incidents: dict[tuple[str, str], datetime] = field(default_factory=dict)
+    """When each was last closed, by kind and subject."""
 
     def now(self) -> datetime:
         """Return the clock's time."""
@@ -101,6 +103,16 @@ class InMemorySweep:
         """Return why a stage is held back."""
         return dict(self.jobs.pauses)
 
+    def interruptions(self) -> Sequence[tuple[str, str]]:
+        """Return kind and subject of pauses and of breakers that were not closed within INTERRUPTED_FOR."""
+        kinds = ("paused", "breaker_open")
+        still = [(kind, subject) for kind in kinds for subject in self.open_incidents.get(kind, {})]
+        since = self.now() - INTERRUPTED_FOR
+        return [
+            *still,
+            *(each for each, at in self.closed_incidents.items() if each[0] in kinds and at > since),
+        ]
+
     def incidents(
         self, kind: str, current: Mapping[str, Mapping[str, object]]
     ) -> tuple[list[str], list[str]]:
@@ -108,6 +120,7 @@ class InMemorySweep:
         before = self.open_incidents.get(kind, {})
         opened = [subject for subject in current if subject not in before]
         closed = [subject for subject in before if subject not in current]
+        self.closed_incidents |= dict.fromkeys(((kind, subject) for subject in closed), self.now())
         self.open_incidents[kind] = {**current, **{key: before[key] for key in before if key in current}}
         return opened, closed
 

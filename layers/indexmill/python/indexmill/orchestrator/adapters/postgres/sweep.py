@@ -12,7 +12,7 @@ from psycopg.types.json import Jsonb
 from indexmill.contracts.job import JobStatus
 from indexmill.orchestrator.adapters.postgres.reads import SQL
 from indexmill.orchestrator.pipeline import STAGES
-from indexmill.orchestrator.ports_sweep import PASSED_FOR, Retention, Silent
+from indexmill.orchestrator.ports_sweep import INTERRUPTED_FOR, PASSED_FOR, Retention, Silent
 from indexmill.platform.postgres.database import Connection, Database
 
 _STUCK_AFTER: Final = timedelta(minutes=30)
@@ -94,6 +94,11 @@ class PostgresSweep:
     def pauses(self) -> Mapping[str, str]:
         """Return why an operator holds back a stage, by stage."""
         return {row["stage"]: row["reason"] for row in self._rows("pauses")}
+
+    def interruptions(self) -> Sequence[tuple[str, str]]:
+        """Return kind and subject of pauses and of breakers that were not closed within INTERRUPTED_FOR."""
+        rows = self._rows("interruptions", since=INTERRUPTED_FOR)
+        return [(row["kind"], row["subject"]) for row in rows]
 
     def incidents(
         self, kind: str, current: Mapping[str, Mapping[str, object]]

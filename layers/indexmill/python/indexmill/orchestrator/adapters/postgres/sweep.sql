@@ -176,6 +176,10 @@ DELETE FROM documents USING old WHERE documents.id = old.id AND old.published IS
 -- name: pauses
 SELECT stage, reason FROM pauses
 
+-- name: interruptions
+SELECT DISTINCT kind, subject FROM incidents
+WHERE kind IN ('paused', 'breaker_open') AND (closed_at IS NULL OR closed_at > now() - %(since)s::interval)
+
 -- name: open_incidents
 SELECT subject FROM incidents WHERE kind = %(kind)s AND closed_at IS NULL
 
