@@ -21,14 +21,14 @@ OPEN = BreakerState(3, 1_700_000_000.25, 1_700_000_000.5, 1_700_000_030.5, 1_700
 @dataclass
 class Harness:
     states: BreakerStates
-    away: BreakerStates
+    unavailable: BreakerStates
 
 
 @pytest.fixture(params=["twin", "dynamodb"])
 def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
     if request.param == "twin":
         unreachable = InMemoryBreakers()
-        unreachable.away = True
+        unreachable.unavailable = True
         yield Harness(InMemoryBreakers(), unreachable)
         return
     server: MiniStack = request.getfixturevalue("ministack")
@@ -64,9 +64,9 @@ def test_one_of_many_wins(harness: Harness) -> None:
 
 def test_out_of_reach_both_calls_say_so(harness: Harness) -> None:
     with pytest.raises(StatesUnavailable):
-        harness.away.read()
+        harness.unavailable.read()
     with pytest.raises(StatesUnavailable):
-        harness.away.replace("index", BreakerState(), OPEN)
+        harness.unavailable.replace("index", BreakerState(), OPEN)
 
 
 @pytest.mark.parametrize("harness", ["dynamodb"], indirect=True)

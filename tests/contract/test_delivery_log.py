@@ -22,7 +22,7 @@ RECORD = DeliveryRecord(receives=3, tries=2, crashes=1, tried_alone=True, last_e
 class Harness:
     log: DeliveryLog
     clock: FrozenClock
-    away: DeliveryLog
+    unavailable: DeliveryLog
     """The same kind, out of reach."""
 
 
@@ -31,7 +31,7 @@ def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
     clock = FrozenClock()
     if request.param == "twin":
         unreachable = InMemoryDeliveryLog(clock)
-        unreachable.away = True
+        unreachable.unavailable = True
         yield Harness(InMemoryDeliveryLog(clock), clock, unreachable)
         return
     server: MiniStack = request.getfixturevalue("ministack")
@@ -73,5 +73,5 @@ def test_out_of_reach_nothing_is_known_and_nothing_raises(
     harness: Harness, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL)
-    harness.away.write({"a": RECORD})
-    assert harness.away.read(["a"]) == {}
+    harness.unavailable.write({"a": RECORD})
+    assert harness.unavailable.read(["a"]) == {}

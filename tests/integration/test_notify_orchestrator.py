@@ -134,7 +134,7 @@ def test_a_refused_connection_is_an_outage_like_any_other() -> None:
     sender.queue.refuse = {0}
     with pytest.raises(TransientError):
         sender.notify(embedded(JOB))
-    sender.queue.away = True
+    sender.queue.unavailable = True
     with pytest.raises(TransientError):
         sender.notify(embedded(JOB))
 

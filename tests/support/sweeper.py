@@ -44,7 +44,7 @@ class QueueBacklog:
 
     def messages(self) -> int:
         """Return its length; unreachable with it."""
-        if self._queue.away:
+        if self._queue.unavailable:
             raise TransientError(ErrorCode.QUEUE_UNAVAILABLE, "The queue cannot be counted.")
         return len(self._queue.bodies)
 

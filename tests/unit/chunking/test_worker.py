@@ -29,7 +29,7 @@ POISON = "poison"
 class Blobs(InMemoryBlobs):
     """Unavailable on demand."""
 
-    away = False
+    unavailable = False
 
     def get(self, ref: BlobRef) -> bytes:
         self._reach()
@@ -40,7 +40,7 @@ class Blobs(InMemoryBlobs):
         super().put_at(key, data, content_type=content_type)
 
     def _reach(self) -> None:
-        if self.away:
+        if self.unavailable:
             raise TransientError(ErrorCode.STORAGE_UNAVAILABLE, "away")
 
 
@@ -123,7 +123,7 @@ def test_a_batch_is_one_send_and_one_failure_harms_no_other(bench: Bench) -> Non
 
 @pytest.mark.fault("F76")
 def test_storage_that_is_unavailable_backs_off_and_fails_after_four_tries(bench: Bench) -> None:
-    bench.blobs.away = True
+    bench.blobs.unavailable = True
     stored = task("a", None, text_ref=REF)
     for tries in (1, 2, 3):
         outcome, other = bench.handle(delivery(stored, tries=tries), delivery(task("b")))
@@ -140,7 +140,7 @@ def test_storage_that_is_unavailable_backs_off_and_fails_after_four_tries(bench:
 
 
 def test_a_wait_longer_than_a_moment_is_told_to_the_job(bench: Bench) -> None:
-    bench.blobs.away = True
+    bench.blobs.unavailable = True
     (outcome,) = bench.handle(delivery(task("a", None, text_ref=REF), least_wait_s=45.0))
     (told,) = bench.results()
     assert isinstance(outcome, Retry)
@@ -154,7 +154,7 @@ def test_only_what_the_callback_queue_refused_is_split_again(bench: Bench) -> No
     assert (first, third) == (Done(), Done())
     assert isinstance(second, Wait)
     assert [each.message_id for each in bench.results()] == ["a:result", "c:result"]
-    bench.callbacks.away = True
+    bench.callbacks.unavailable = True
     assert all(isinstance(each, Wait) for each in bench.handle(delivery(task("a")), delivery(task("b"))))
 
 
@@ -195,7 +195,7 @@ def test_without_a_job_the_result_is_stored_where_it_was_promised(bench: Bench) 
 
 
 def test_a_result_that_cannot_be_stored_is_tried_again_and_ends_as_a_dead_letter(bench: Bench) -> None:
-    bench.blobs.away = True
+    bench.blobs.unavailable = True
     good = task("a", job_id=None, result_key="chunks/a.json")
     assert isinstance(bench.handle(delivery(good))[0], Retry)
     assert bench.handle(delivery(good, tries=4)) == [Poison("storage_unavailable")]

@@ -241,7 +241,7 @@ def test_reports_that_were_not_taken_bring_their_messages_back(harness: EmbedHar
 def test_without_the_callback_queue_only_messages_with_a_job_are_retried(
     harness: EmbedHarness,
 ) -> None:
-    harness.callbacks.away = True
+    harness.callbacks.unavailable = True
 
     outcomes = harness.run(embed_task("a"), embed_task("b", job=False))
 

@@ -78,7 +78,7 @@ def test_vectors_that_could_not_be_published_are_kept(harness: EmbedHarness) -> 
 def test_without_the_vector_cache_it_is_embedded_again_and_nothing_else_happens(
     harness: EmbedHarness,
 ) -> None:
-    harness.vector_cache.away = True
+    harness.vector_cache.unavailable = True
     task = embed_task("long", *words(300))
     harness.embedder.fail_on = {"chunk 299": AWAY}
     harness.run(task)

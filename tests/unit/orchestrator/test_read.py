@@ -36,7 +36,7 @@ def test_long_work_shows_how_far_it_is() -> None:
     board.put(job_id, WORK)
     inner = {"chunks_total": 257, "chunks_done": 256, "bytes": 2_000}
     assert shown(pipeline, board, job_id) == {"stage": 3, "of": 3, **inner}
-    board.away = True
+    board.unavailable = True
     assert shown(pipeline, board, job_id) == {"stage": 3, "of": 3}
 
 

@@ -111,7 +111,7 @@ def test_a_message_that_is_too_large_while_postgres_is_away_is_left_to_the_sweep
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_store_that_goes_away_while_sending_costs_a_copy_at_most(when: str) -> None:
     p = Sweeping()
-    p.scrape.away = when == "before"
+    p.scrape.unavailable = when == "before"
     real = p.jobs.mark_sent, p.jobs.mark_failed
 
     def away(*_: object, **__: object) -> None:
@@ -120,7 +120,7 @@ def test_a_store_that_goes_away_while_sending_costs_a_copy_at_most(when: str) ->
     p.jobs.mark_sent = p.jobs.mark_failed = away  # type: ignore[method-assign, assignment]
     job_id = p.submit()
     p.jobs.mark_sent, p.jobs.mark_failed = real  # type: ignore[method-assign]
-    p.scrape.away = False
+    p.scrape.unavailable = False
     p.clock.tick(31)
     p.sweep()
     sent = [read(ScrapeTask, body) for body in p.scrape.bodies]

@@ -86,10 +86,10 @@ def test_an_empty_document_fails_in_chunking() -> None:
 @pytest.mark.fault("F3")
 def test_a_queue_that_is_away_loses_nothing() -> None:
     p = Sweeping()
-    p.scrape.away = True
+    p.scrape.unavailable = True
     job_id = p.submit()
     assert p.scrape.bodies == []
-    p.scrape.away = False
+    p.scrape.unavailable = False
     p.clock.tick(31)
     assert p.sweep()["leftovers"] == 1
     assert read(ScrapeTask, p.scrape.bodies[0]).job_id == job_id
@@ -111,9 +111,9 @@ def test_a_position_that_the_queue_refuses_is_sent_later() -> None:
 def test_a_chunk_queue_that_comes_back_gets_its_messages() -> None:
     p = Sweeping()
     job_id = p.submit()
-    p.chunk.away = True
+    p.chunk.unavailable = True
     p.deliver(scraped(job_id))
-    p.chunk.away = False
+    p.chunk.unavailable = False
     p.clock.tick(31)
     p.sweep()
     p.chunk_all()

@@ -53,10 +53,10 @@ def test_what_could_not_be_sent_waits_for_its_time_also_when_its_result_comes_ag
     p = Sweeping()
     job_id = p.submit()
     p.scrape.bodies.clear()
-    getattr(p, queue).away = True
+    getattr(p, queue).unavailable = True
     result = scraped(job_id)
     p.deliver(result)
-    getattr(p, queue).away = False
+    getattr(p, queue).unavailable = False
     p.clock.tick(5)
     p.deliver(result, receive_count=2)
     assert getattr(p, queue).bodies == []

@@ -190,7 +190,7 @@ def test_windows_that_cannot_be_counted_are_not_opened() -> None:
     following = Following()
     job_id = following.pipeline.submit()
     first = following.told(job_id)
-    following.windows.away = True
+    following.windows.unavailable = True
     assert following.told(job_id, first.last_id).retry_s == 2.0
     assert following.waited == []
 

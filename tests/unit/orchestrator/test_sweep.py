@@ -103,9 +103,9 @@ def test_nothing_is_concluded_while_the_queues_cannot_be_counted() -> None:
     p = Sweeping()
     p.submit()
     p.scrape.bodies.clear()
-    p.reports.away = True
+    p.reports.unavailable = True
     assert {tick["lost"] + tick["rescued"] for tick in p.tick(60)} == {0}
-    p.reports.away = False
+    p.reports.unavailable = False
     assert sum(tick["lost"] + tick["rescued"] for tick in p.tick(2)) == 1
 
 

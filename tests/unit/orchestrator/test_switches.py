@@ -84,7 +84,7 @@ def test_a_pause_outlasts_a_breaker() -> None:
 def test_breakers_that_cannot_be_read_hold_nobody_back() -> None:
     p = Sweeping()
     break_(p, "index")
-    p.breakers.away = True
+    p.breakers.unavailable = True
     assert on(p) == ALL
 
 
@@ -92,7 +92,7 @@ def test_an_outage_is_not_over_because_nobody_can_look() -> None:
     p = Sweeping()
     break_(p, "index")
     p.tick()
-    p.breakers.away = True
+    p.breakers.unavailable = True
     p.tick()
     assert list(p.view.open_incidents["breaker_open"]) == ["index"]
 

@@ -41,10 +41,10 @@ def test_a_failed_stage_is_one_line_with_its_job_and_code(capsys: pytest.Capture
 def test_every_later_message_has_the_request_that_caused_the_job(late: bool) -> None:
     p = Sweeping()
     jobs = [p.submit(), p.submit()]
-    p.chunk.away = late
+    p.chunk.unavailable = late
     reports = [scraped(job_id, text=f"Text of {job_id}.") for job_id in jobs]
     p.deliver(*(each.model_copy(update={"request_id": f"req of {each.job_id}"}) for each in reports))
-    p.chunk.away = False
+    p.chunk.unavailable = False
     p.tick()
     p.chunk_all()
     tasks = [read(EmbedTask, body) for body in p.embed.bodies]

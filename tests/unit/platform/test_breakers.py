@@ -209,7 +209,7 @@ def test_success_reads_and_writes_no_shared_state(harness: Harness) -> None:
 
 
 def test_without_the_shared_state_a_process_counts_alone(harness: Harness) -> None:
-    harness.states.away = True
+    harness.states.unavailable = True
     harness.open()
     assert harness.one.call() == "open 30"
     harness.clock.tick(30)

@@ -75,7 +75,7 @@ def test_a_newer_version_waits_for_newer_code() -> None:
 def test_poison_that_cannot_be_set_aside_stays() -> None:
     observability = Observability("test", level="CRITICAL")
     dead = InMemoryQueue()
-    dead.away = True
+    dead.unavailable = True
     batch = SqsBatch(
         ScrapeTask, Scripted(Poison("no")), source=InMemoryQueue(), dead=dead, observability=observability
     )

@@ -155,7 +155,7 @@ def test_losing_the_log_gives_more_tries_and_no_poison(worker: Worker) -> None:
     worker.deliver({"/a": 1})
     worker.log.purge()
     worker.deliver({"/a": 40})
-    worker.log.away = True
+    worker.log.unavailable = True
     worker.deliver({"/a": 95})
     assert [(call[0].tries, call[0].crashes) for call in worker.calls] == [(1, 0), (1, 1), (1, 1)]
 
@@ -176,7 +176,7 @@ def test_poison_and_unreadable_ones_leave_before_a_suspect_is_tried(worker: Work
 
 
 def test_what_cannot_be_given_back_or_deleted_stays_for_the_queue(worker: Worker) -> None:
-    worker.source.away = True
+    worker.source.unavailable = True
     worker.outcomes = {"/b": Retry(1, "x")}
     assert worker.deliver({"/a": 1, "/b": 1, "/suspect": 2}) == ["/b"]
     assert worker.handled == [["/a", "/b"], ["/suspect"]]

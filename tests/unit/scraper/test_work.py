@@ -126,7 +126,7 @@ def test_a_message_that_killed_the_worker_is_not_tried_again(harness: Harness) -
 
 
 def test_results_that_cannot_be_sent_keep_their_messages(harness: Harness) -> None:
-    harness.queue.away = True
+    harness.queue.unavailable = True
     outcomes = harness.batch([delivery("/ok"), delivery("/ok", job_id=None)])
     assert outcomes == [Wait(1.0, "queue_unavailable"), Done()]
 

@@ -89,7 +89,7 @@ def test_a_page_whose_early_report_was_not_taken_is_not_deleted(harness: Harness
 
 def test_an_unavailable_source_costs_only_early_deletes(harness: Harness) -> None:
     harness.awaited = 2
-    harness.source.away = True
+    harness.source.unavailable = True
     assert harness.batch([delivery(path) for path in ("/a", "/slow", "/b")]) == [Done()] * 3
 
 
@@ -107,7 +107,7 @@ def test_a_long_wait_is_reported_to_its_job(harness: Harness, asked: int, told: 
 
 
 def test_an_event_that_was_not_taken_changes_no_wait(harness: Harness) -> None:
-    harness.queue.away = True
+    harness.queue.unavailable = True
     harness.scraper.fetcher.pages[f"{SITE}/busy"] = status_failure(429, 100)
     assert harness.batch([delivery("/busy")]) == [Retry(100, "http_429")]
 

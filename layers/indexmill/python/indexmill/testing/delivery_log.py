@@ -10,13 +10,13 @@ from indexmill.testing.clock import FrozenClock
 
 
 class InMemoryDeliveryLog:
-    """A dictionary; `away` loses what is written and knows nothing. `reads` and `writes` count calls."""
+    """A dictionary; `unavailable` loses writes and returns nothing. `reads` and `writes` count calls."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         """Knows nothing yet."""
         self._clock = clock or FrozenClock()
         self._entries: dict[str, tuple[DeliveryRecord, float]] = {}
-        self.away = False
+        self.unavailable = False
         self.reads = 0
         self.writes = 0
 
@@ -24,13 +24,15 @@ class InMemoryDeliveryLog:
         """Return what is known of these messages."""
         self.reads += 1
         now = self._clock.now().timestamp()
-        known = {key: self._entries[key] for key in message_ids if key in self._entries and not self.away}
+        known = {
+            key: self._entries[key] for key in message_ids if key in self._entries and not self.unavailable
+        }
         return {key: entry for key, (entry, expires_at) in known.items() if expires_at > now}
 
     def write(self, entries: Mapping[str, DeliveryRecord]) -> None:
         """Keep the records."""
         self.writes += 1
-        if not self.away:
+        if not self.unavailable:
             expires_at = self._clock.now().timestamp() + KEPT_S
             self._entries |= {key: (entry, expires_at) for key, entry in entries.items()}
 

@@ -8,7 +8,7 @@ from indexmill.contracts.errors import ErrorCode, TransientError
 
 
 class InMemoryQueue:
-    """Keeps what was sent. `away` makes it unreachable; `refuse` names positions that the next send loses."""
+    """Keeps sent messages. `unavailable` fails every call; `refuse` names positions that the next send loses."""
 
     def __init__(self) -> None:
         """Empty and reachable."""
@@ -16,7 +16,7 @@ class InMemoryQueue:
         self.groups: list[str] = []
         self.given_back: list[tuple[str, float]] = []
         self.deleted: list[str] = []
-        self.away = False
+        self.unavailable = False
         self.refuse: set[int] = set()
 
     def send(self, bodies: Sequence[str], groups: Sequence[str] = ()) -> list[int]:
@@ -38,5 +38,5 @@ class InMemoryQueue:
         self.deleted.extend(receipts)
 
     def _reach(self) -> None:
-        if self.away:
+        if self.unavailable:
             raise TransientError(ErrorCode.QUEUE_UNAVAILABLE, "The queue cannot be reached.")

@@ -9,11 +9,11 @@ from indexmill.platform.time.clock import Clock
 
 @dataclass
 class InMemoryWindows:
-    """Windows without a table; `away` is a count that cannot be read."""
+    """Windows without a table; `unavailable` is a count that cannot be read."""
 
     limit: int
     clock: Clock
-    away: bool = False
+    unavailable: bool = False
     taken: dict[str, float] = field(default_factory=dict)
     entered: int = 0
 
@@ -21,7 +21,7 @@ class InMemoryWindows:
         """Take a place."""
         now = self.clock.monotonic()
         self.taken = {place: end for place, end in self.taken.items() if end > now}
-        if self.away or len(self.taken) >= self.limit:
+        if self.unavailable or len(self.taken) >= self.limit:
             return None
         self.entered += 1
         place = str(self.entered)
