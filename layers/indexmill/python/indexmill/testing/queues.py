@@ -8,7 +8,7 @@ from indexmill.contracts.errors import ErrorCode, TransientError
 
 
 class InMemoryQueue:
-    """Keeps sent messages. `unavailable` fails every call; `refuse` names positions that the next send loses."""
+    """Keeps sent messages. `unavailable` fails every call; `refuse`: positions that the next send loses."""
 
     def __init__(self) -> None:
         """Empty and reachable."""
