@@ -144,9 +144,9 @@ def _embed(context: SampleContext) -> Mapping[str, Any]:
 
 
 def _callbacks(context: SampleContext) -> Mapping[str, Any]:
-    from indexmill.contracts.messages import StageFailure, StageResult
+    from indexmill.contracts.messages import StageFailure, stage_result
 
-    result = StageResult(
+    result = stage_result(
         message_id=f"{uuid.uuid4()}:result",
         job_id=str(uuid.uuid4()),
         stage="scraping",

@@ -17,12 +17,15 @@ from pydantic import BaseModel
 
 from indexmill.contracts import messages
 from indexmill.contracts.messages import (
+    UPCASTERS,
     ChunkTask,
     Message,
     NewerSchema,
+    StageResult,
     UnreadableMessage,
-    chunk_task_from,
+    family,
     read,
+    read_kept,
     write,
 )
 from tests.support.messages import samples
@@ -30,8 +33,10 @@ from tests.support.repository import ROOT
 
 BEFORE = ROOT / "tests" / "contract" / "messages" / "before.json"
 SAMPLES = samples()
-RENAMED = {"ChunkTask": "ChunkItem"}
-"""Names that old code has for what became a message of its own."""
+RESULTS = {"ScrapeResult": "scraping", "ChunkResult": "chunking", "EmbedResult": "embedding"}
+"""Stages of the classes that were one."""
+RENAMED = {"ChunkTask": "ChunkItem", **dict.fromkeys(RESULTS, "StageResult")}
+"""Names in old code: a text to split was no message of its own, and all results were of one class."""
 MODELS = sorted({type(each) for each in SAMPLES.values()}, key=lambda model: model.__name__)
 
 
@@ -61,18 +66,28 @@ def told(model: type[BaseModel], body: str) -> dict[str, Any]:
 @pytest.mark.fault("F69")
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
 def test_new_code_understands_all_that_old_code_wrote(model: type[BaseModel]) -> None:
-    bodies = [each["body"] for each in before()["messages"] if each["model"] == model.__name__]
-    for body in bodies or _elements(model):
-        assert _within(body, told(model, json.dumps({**_ROW, **body} if model is ChunkTask else body)))
+    for body in _elements(model) if model.__name__ in _WHOLE else _bodies(model):
+        kept = {**body, "message_id": "m-1"} if model is ChunkTask else body
+        assert _within(body, told(model, json.dumps(kept)))
+        if issubclass(model, StageResult):
+            assert isinstance(read(StageResult, json.dumps(body)), model)
 
 
-_ROW = {"message_id": "m-1"}
-"""A kept text to split had its id only in its outbox row."""
+def _bodies(model: type[BaseModel]) -> list[dict[str, Any]]:
+    name = RENAMED.get(model.__name__, model.__name__)
+    bodies = [each["body"] for each in before()["messages"] if each["model"] == name]
+    found = [each for each in bodies if each.get("stage") == RESULTS.get(model.__name__)]
+    assert found
+    return found
+
+
+_WHOLE = {"ChunkTask": "ChunkCall", "Chunked": "ChunkReply"}
+"""Messages of old code with a list of what is one of its own now."""
 
 
 def _elements(model: type[BaseModel]) -> list[dict[str, Any]]:
     """Return what old code wrote as an element of a list: texts to split, and what was made of them."""
-    whole = {"ChunkTask": "ChunkCall", "Chunked": "ChunkReply"}[model.__name__]
+    whole = _WHOLE[model.__name__]
     lists = [each["body"]["items"] for each in before()["messages"] if each["model"] == whole]
     assert lists
     return [item for items in lists for item in items]
@@ -81,10 +96,10 @@ def _elements(model: type[BaseModel]) -> list[dict[str, Any]]:
 @pytest.mark.fault("F69")
 def test_a_kept_text_to_split_becomes_a_message() -> None:
     for body in _elements(ChunkTask):
-        task = chunk_task_from(json.dumps(body), message_id="m-7", job_id="j-7", attempt=3)
+        task = read_kept(ChunkTask, json.dumps(body), message_id="m-7", job_id="j-7", attempt=3)
         expected = {**body, "message_id": "m-7", "job_id": "j-7", "attempt": 3}
         assert _within(expected, json.loads(write(task)))
-        again = chunk_task_from(write(task), message_id="m-8", job_id="j-7", attempt=4)
+        again = read_kept(ChunkTask, write(task), message_id="m-8", job_id="j-7", attempt=4)
         assert again == task.model_copy(update={"message_id": "m-8", "attempt": 4})
 
 
@@ -99,11 +114,12 @@ def test_old_code_takes_all_that_new_code_writes(sample: BaseModel) -> None:
 def _schema_of_before(name: str) -> dict[str, Any]:
     """Return how old code reads a message, or what is part of one."""
     schemas: dict[str, Any] = before()["schemas"]
+    name = RENAMED.get(name, name)
     if name in schemas:
         found: dict[str, Any] = schemas[name]
         return found
     shared = {key: each for schema in schemas.values() for key, each in schema.get("$defs", {}).items()}
-    return {**shared[RENAMED.get(name, name)], "$defs": shared}
+    return {**shared[name], "$defs": shared}
 
 
 @pytest.mark.fault("F69")
@@ -116,12 +132,37 @@ def test_what_later_code_adds_is_ignored_and_nothing_else_changes(sample: BaseMo
 @pytest.mark.fault("F18", "F69")
 @pytest.mark.parametrize("model", [each for each in MODELS if issubclass(each, Message)])
 def test_only_a_later_version_is_kept_for_later_code(model: type[Message]) -> None:
-    family = str(model.model_fields["schema_name"].default).rpartition(".v")[0]
-    with pytest.raises(NewerSchema):
-        read(model, json.dumps({"schema": f"{family}.v2"}))
-    for other in (f"{family}.v0", f"{family}.vnext", family, "of.somebody-else.v2"):
+    schema = str(model.model_fields["schema_name"].default)
+    name, own = schema.rpartition(".v")[0], int(schema.rpartition(".v")[2])
+    sample = next(json.loads(write(each)) for each in SAMPLES.values() if type(each) is model)
+    for later in ({"schema": f"{name}.v{own + 1}"}, {**sample, "msg_version": own + 1}):
+        with pytest.raises(NewerSchema):
+            read(model, json.dumps(later))
+    for other in (f"{name}.v0", f"{name}.vnext", name, "of.somebody-else.v2"):
         with pytest.raises(UnreadableMessage):
             read(model, json.dumps({"schema": other}))
+
+
+@pytest.mark.fault("F69")
+@pytest.mark.parametrize("model", UPCASTERS, ids=lambda model: model.__name__)
+def test_the_version_before_is_read_and_none_before_that(model: type[Message]) -> None:
+    (own,) = {each.msg_version for each in SAMPLES.values() if isinstance(each, model)}
+    sample = next(each for each in SAMPLES.values() if isinstance(each, model))
+    fields = json.loads(write(sample))
+    for version in (own - 1, own - 2):
+        older = {**fields, "schema": f"{family(model)}.v{version}", "msg_version": version}
+        if version == own - 1:
+            assert read(model, json.dumps(older)) == sample
+        else:
+            with pytest.raises(UnreadableMessage):
+                read(model, json.dumps(older))
+
+
+def test_every_message_says_its_version_twice_alike() -> None:
+    for sample in SAMPLES.values():
+        if isinstance(sample, Message):
+            body = json.loads(write(sample))
+            assert body["schema"] == f"{family(type(sample))}.v{body['msg_version']}"
 
 
 def test_the_samples_set_every_field() -> None:

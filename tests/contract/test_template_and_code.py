@@ -12,12 +12,12 @@ import yaml
 from indexmill.access.settings import AuthorizerSettings, StreamAuthorizerSettings
 from indexmill.chunking.settings import ChunkingApiSettings, ChunkingWorkerSettings
 from indexmill.contracts.job import JobStatus
+from indexmill.contracts.pipeline import STAGES, TRANSITIONS
 from indexmill.embedding.settings import (
     EmbeddingReadApiSettings,
     EmbeddingWorkerSettings,
     EmbeddingWriteApiSettings,
 )
-from indexmill.orchestrator.pipeline import STAGES, TRANSITIONS
 from indexmill.orchestrator.settings import (
     OrchestratorApiSettings,
     OrchestratorDeadLettersSettings,

@@ -20,6 +20,7 @@ from indexmill.contracts.messages import (
     StageResult,
     Target,
     read,
+    stage_result,
     write,
 )
 from indexmill.orchestrator.admission.admit import admit
@@ -60,7 +61,7 @@ def scraped(job_id: str, attempt: int = 1, text: str = "# Title\n\nSome words.")
     document = Document(
         url=URL, final_url=URL, title="Title", content_type="text/html", text=text, content_sha256="0" * 64
     )
-    return StageResult(
+    return stage_result(
         message_id=str(uuid.uuid4()),
         job_id=job_id,
         attempt=attempt,
@@ -73,7 +74,7 @@ def scraped(job_id: str, attempt: int = 1, text: str = "# Title\n\nSome words.")
 def chunked(job_id: str, attempt: int = 1, text: str = "Some words.", *, chunk_count: int = 1) -> StageResult:
     """Return a successful chunking; with more chunks than one only the count is given."""
     chunk = Chunk(ordinal=0, text=text, start=0, end=len(text), tokens=2)
-    return StageResult(
+    return stage_result(
         message_id=str(uuid.uuid4()),
         job_id=job_id,
         attempt=attempt,
@@ -100,7 +101,7 @@ def embedded(
         published=published,
         superseded=superseded,
     )
-    return StageResult(
+    return stage_result(
         message_id=str(uuid.uuid4()),
         job_id=job_id,
         attempt=attempt,
@@ -112,15 +113,13 @@ def embedded(
 
 def failed(job_id: str, stage: str = "scraping", code: str = "http_403", attempt: int = 1) -> StageResult:
     """Return a failure report."""
-    return StageResult.model_validate(
-        {
-            "message_id": str(uuid.uuid4()),
-            "job_id": job_id,
-            "attempt": attempt,
-            "stage": stage,
-            "status": "failed",
-            "failure": StageFailure(code=code, message="It did not work.", tries=1),
-        }
+    return stage_result(
+        message_id=str(uuid.uuid4()),
+        job_id=job_id,
+        attempt=attempt,
+        stage=stage,
+        status="failed",
+        failure=StageFailure(code=code, message="It did not work.", tries=1),
     )
 
 

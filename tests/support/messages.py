@@ -19,7 +19,9 @@ from indexmill.contracts.messages import (
     StageResult,
     Stored,
     Target,
+    stage_result,
 )
+from indexmill.contracts.pipeline import BY_NAME
 
 _ENVELOPE: Final[dict[str, Any]] = {"message_id": "m-1", "job_id": "j-1", "attempt": 2, "request_id": "r-1"}
 _REPORT: Final[dict[str, Any]] = {**_ENVELOPE, "tries": 2, "worker": "w-1", "elapsed_ms": 12}
@@ -74,7 +76,7 @@ def _reports() -> dict[str, BaseModel]:
     chunked = Chunked(chunks=[_CHUNK], chunk_count=1)
 
     def report(stage: str, status: str, **made: BaseModel) -> StageResult:
-        return StageResult.model_validate({**_REPORT, "stage": stage, "status": status, **made})
+        return stage_result(**_REPORT, stage=stage, status=status, **made)
 
     return {
         "a document": report("scraping", "success", document=Document(**_DOCUMENT, text="Some words.")),
@@ -84,6 +86,6 @@ def _reports() -> dict[str, BaseModel]:
             "chunking", "success", chunked=Chunked(chunks_ref=_REF, chunk_count=900)
         ),
         "an embedded document": report("embedding", "success", embedded=embedded),
-        "a failure": report("embedding", "failed", failure=_FAILURE),
-        "a wait": report("scraping", "retrying", retrying=waits),
+        **{f"a failure in {stage}": report(stage, "failed", failure=_FAILURE) for stage in BY_NAME},
+        **{f"a wait in {stage}": report(stage, "retrying", retrying=waits) for stage in BY_NAME},
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any, Final
 
-from indexmill.contracts.messages import StageFailure, StageResult, write
+from indexmill.contracts.messages import StageFailure, stage_result, write
 from local.faults.cloud import CALLBACKS, Cloud
 from local.faults.invariants.violation import Database, Violation
 
@@ -27,7 +27,7 @@ def snapshot(database: Database, job_id: str) -> Any:
 def late_failures(cloud: Cloud, job_id: str, attempt: int) -> list[str]:
     """Send a late failure of every stage for `attempt`; return the message ids."""
     late = [
-        StageResult(
+        stage_result(
             message_id=str(uuid.uuid4()),
             job_id=job_id,
             attempt=attempt,

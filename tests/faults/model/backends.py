@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from indexmill.contracts.pipeline import BY_NAME
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.embedding.ports import DocumentVersion, PublishOutcome, VectorIndex
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
 from indexmill.orchestrator.job_store import JobStore
-from indexmill.orchestrator.pipeline import BY_NAME
 from indexmill.orchestrator.ports import OutboxRow
 from indexmill.platform.postgres.database import Database
 from indexmill.testing.clock import FrozenClock

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from psycopg.errors import CheckViolation
 
-from indexmill.orchestrator.pipeline import STAGES
+from indexmill.contracts.pipeline import STAGES
 from indexmill.orchestrator.switches import EVERY_STAGE
 from indexmill.platform.postgres.database import Connection
 

@@ -19,7 +19,7 @@ PAGES = ["/fine", *["/bomb"] * 4, *["/endless"] * 3, *["/announced"] * 2]
 
 PROGRAM = """
 import json, resource, sys, time
-from indexmill.contracts.messages import ScrapeTask, StageResult
+from indexmill.contracts.messages import ScrapeTask, StageResult, read
 from indexmill.platform.consumer.deliveries import Delivery
 from indexmill.scraper.settings import ScraperWorkerSettings
 from indexmill.scraper.wiring import build_batch
@@ -49,7 +49,7 @@ work(["/fine"])
 reports.bodies.clear()
 before = megabytes()
 work(paths)
-found = [StageResult.model_validate_json(body) for body in reports.bodies]
+found = [read(StageResult, body) for body in reports.bodies]
 print(json.dumps({
     "grown_mb": megabytes() - before,
     "codes": sorted(each.failure.code if each.failure else "done" for each in found),

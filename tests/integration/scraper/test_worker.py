@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from indexmill.contracts.messages import ScrapeTask, StageResult
+from indexmill.contracts.messages import ScrapeTask, StageResult, read
 from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome, Retry
 from indexmill.scraper.settings import ScraperWorkerSettings
 from indexmill.scraper.wiring import build_batch
@@ -61,7 +61,7 @@ class Harness:
 
     @property
     def results(self) -> list[StageResult]:
-        return [StageResult.model_validate_json(body) for body in self.queue.bodies]
+        return [read(StageResult, body) for body in self.queue.bodies]
 
 
 @pytest.fixture

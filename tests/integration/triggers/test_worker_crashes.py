@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from indexmill.contracts.messages import ScrapeTask, StageResult, write
+from indexmill.contracts.messages import ScrapeTask, StageResult, read, write
 from local.backends.ministack import MiniStack
 from local.compute.host import HostOptions, LambdaHost
 from local.template.spec import FunctionSpec
@@ -128,7 +128,7 @@ class Worker:
     async def ended(self) -> dict[str, StageResult]:
         """Return all results so far, by job."""
         for message in await self.callbacks.take():
-            result = StageResult.model_validate_json(message["Body"])
+            result = read(StageResult, message["Body"])
             assert result.job_id is not None
             self.results[result.job_id] = result
         return self.results

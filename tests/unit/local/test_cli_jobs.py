@@ -11,7 +11,7 @@ from rich.console import Console
 from indexmill.client import Client
 from indexmill.contracts.http_jobs import JobList
 from indexmill.contracts.job import Job, JobError, JobStatus, Progress, Waiting
-from indexmill.orchestrator.pipeline import STAGES
+from indexmill.contracts.pipeline import STAGES
 from local.cli import jobs
 from local.cli.invoke import _unhandled
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from indexmill.contracts.errors import ErrorCode, TransientError
-from indexmill.contracts.messages import StageResult, write
+from indexmill.contracts.messages import write
 from indexmill.orchestrator.dead_letters import BuryDeadLetters
 from indexmill.orchestrator.job_store import JobsTx, T
 from indexmill.orchestrator.ports import DeadLetter
@@ -195,4 +195,4 @@ def test_nothing_is_lost_while_it_cannot_be_kept_or_applied(refuse: str) -> None
 
 def test_results_of_an_unknown_job_are_late() -> None:
     p = Graveyard()
-    assert p.lay(write(StageResult.model_validate(scraped("nobody").model_dump(by_alias=True)))) == []
+    assert p.lay(write(scraped("nobody"))) == []

@@ -8,7 +8,8 @@ import pytest
 
 from indexmill.contracts.errors import is_known_code
 from indexmill.contracts.job import JobError, JobStatus
-from indexmill.orchestrator.pipeline import CODE_MESSAGES, progress, user_message
+from indexmill.contracts.pipeline import STAGES
+from indexmill.orchestrator.job_texts import progress, user_message
 
 
 def error(stage: str, code: str, cause: str | None = None) -> JobError:
@@ -57,4 +58,4 @@ def test_progress_of_a_failed_job_is_the_stage_that_failed() -> None:
 
 
 def test_every_code_with_a_text_is_a_known_code() -> None:
-    assert all(is_known_code(code) for _, code in CODE_MESSAGES)
+    assert all(is_known_code(code) for stage in STAGES for code in stage.texts)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexmill.contracts.job import JobStatus
-from indexmill.orchestrator.pipeline import ORDER, STAGES, TRANSITIONS
+from indexmill.contracts.pipeline import ORDER, STAGES, TRANSITIONS
 from indexmill.orchestrator.state_machine import Verdict, advance
 
 STAGE_NAMES = [stage.name for stage in STAGES]

@@ -14,7 +14,7 @@ import pytest
 from indexmill.client import StreamReader
 from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
 from indexmill.contracts.identity import CallerContext
-from indexmill.contracts.messages import Retrying, StageResult
+from indexmill.contracts.messages import Retrying, stage_result
 from indexmill.orchestrator.job_store import JobsTx, T
 from indexmill.orchestrator.queries.jobs import ReadJobs
 from indexmill.orchestrator.queries.stream import StreamJob
@@ -123,7 +123,7 @@ def test_a_wait_is_told_although_it_is_no_event() -> None:
     first = following.told(job_id)
     following.pipeline.clock.tick(5)
     at = following.pipeline.clock.now() + timedelta(minutes=2)
-    note = StageResult(
+    note = stage_result(
         message_id="note",
         job_id=job_id,
         stage="scraping",

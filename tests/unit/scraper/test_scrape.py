@@ -9,7 +9,7 @@ import pytest
 
 from indexmill.contracts.content import INLINE_LIMIT_BYTES
 from indexmill.contracts.errors import CallerError, PermanentError
-from indexmill.contracts.messages import StageResult, Stored
+from indexmill.contracts.messages import Stored, stage_result
 from indexmill.scraper.api import scrape_result
 from indexmill.scraper.ports import Fetched
 from indexmill.scraper.scrape import execute_scrape
@@ -93,7 +93,7 @@ async def test_text_that_just_fits_makes_a_message_that_fits(text: str) -> None:
     harness.fetcher.pages[f"{SITE}/a"] = Fetched(f"{SITE}/a", 200, "text/plain", "utf-8", text.encode())
     document = await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), deadline=2000.0)
     assert document.text is not None
-    result = StageResult(message_id="m", stage="scraping", status="success", document=document)
+    result = stage_result(message_id="m", stage="scraping", status="success", document=document)
     assert 50_000 < len(result.model_dump_json(by_alias=True).encode()) <= INLINE_LIMIT_BYTES
     assert json.loads(result.model_dump_json())["document"]["text"] == text.strip()
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from indexmill.contracts.errors import ErrorCode, TransientError
-from indexmill.contracts.messages import StageFailure, StageResult
+from indexmill.contracts.messages import StageFailure, StageResult, read
 from indexmill.platform.consumer.deliveries import Done, Retry, Wait
 from indexmill.scraper.classify import failure, status_failure
 from indexmill.scraper.ports import Fetched
@@ -33,7 +33,7 @@ class Harness:
 
     @property
     def results(self) -> list[StageResult]:
-        return [StageResult.model_validate_json(body) for body in self.queue.bodies]
+        return [read(StageResult, body) for body in self.queue.bodies]
 
     @property
     def only_failure(self) -> StageFailure:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from indexmill.contracts.errors import ErrorCode
-from indexmill.contracts.messages import StageResult
+from indexmill.contracts.messages import StageResult, read
 from indexmill.platform.consumer.deliveries import Done, Retry, Wait
 from indexmill.platform.consumer.record_times import RecordTimes
 from indexmill.scraper.classify import failure, status_failure
@@ -40,7 +40,7 @@ class Harness:
         return Fetched(url, 200, "text/plain", None, b"slow words")
 
     def reports(self) -> list[tuple[str, str]]:
-        found = [StageResult.model_validate_json(body) for body in self.queue.bodies]
+        found = [read(StageResult, body) for body in self.queue.bodies]
         return [(result.message_id, result.status) for result in found]
 
 
@@ -99,7 +99,7 @@ def test_a_long_wait_is_reported_to_its_job(harness: Harness, asked: int, told: 
     harness.batch([delivery("/busy", tries=2), delivery("/busy", tries=2, job_id=None)])
     assert harness.reports() == ([("m/busy:retrying:2", "retrying")] if told else [])
     if told:
-        retrying = StageResult.model_validate_json(harness.queue.bodies[0]).retrying
+        retrying = read(StageResult, harness.queue.bodies[0]).retrying
         assert retrying is not None
         waits = (retrying.next_retry_at - harness.scraper.clock.now()).total_seconds()
         assert (retrying.tries, waits, retrying.cause) == (2, min(asked, 42_300), "http_429")

@@ -10,18 +10,17 @@ from indexmill.chunking.chunk import ChunkDocuments
 from indexmill.contracts.content import INLINE_LIMIT_BYTES
 from indexmill.contracts.errors import ErrorCode, IndexmillError, PermanentError, TransientError
 from indexmill.contracts.messages import Chunked, ChunkTask, StageFailure, write
+from indexmill.contracts.pipeline import BY_NAME
 from indexmill.platform.consumer.deliveries import Delivery, Outcome
 from indexmill.platform.consumer.record_times import RecordTimes
 from indexmill.platform.consumer.reporter import BatchReporter, WorkerStage
 from indexmill.platform.queues import Queue
 from indexmill.platform.time.clock import Clock
-from indexmill.platform.time.retry import RetryPolicy
 
 _LOG: Final = logging.getLogger(__name__)
 _STAGE: Final = WorkerStage(
-    name="chunking",
-    policy=RetryPolicy(max_retries=3),
-    crash_message="The document stopped the worker each time it was split",
+    BY_NAME["chunking"],
+    "The document stopped the worker each time it was split",
     keeps_jobless_failures=True,
 )
 _ENVELOPE_BYTES: Final = 4_000

@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from indexmill.contracts.job import Job
+from indexmill.contracts.pipeline import StageName
 
 MAX_URLS = 100
 MAX_DEPENDENCIES = 20
@@ -80,7 +81,7 @@ class StageCompletePayload(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    stage: Literal["scraping", "chunking", "embedding"]
+    stage: StageName
     status: Literal["success", "failed"]
     result: dict[str, Any] | None = None
     """Scraping: {text, title?, content_type?, final_url?}; chunking: {chunks}; embedding: {chunk_count}."""

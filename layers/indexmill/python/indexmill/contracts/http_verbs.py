@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from indexmill.contracts.pipeline import StageName
+
 _CODE_LENGTH = 100
 MAX_RETRIED = 100
 
@@ -32,7 +34,7 @@ class RetryRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     corpus_name: str | None = None
-    failed_stage: Literal["scraping", "chunking", "embedding"] | None = None
+    failed_stage: StageName | None = None
     code: str | None = Field(default=None, max_length=_CODE_LENGTH)
     """`error.code` of the jobs."""
     batch_id: str | None = Field(default=None, max_length=_CODE_LENGTH)

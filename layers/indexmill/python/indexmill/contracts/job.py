@@ -8,14 +8,16 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from indexmill.contracts.pipeline import STAGES
+
 
 class JobStatus(StrEnum):
     """The six states of a job. Only `done` and `failed` are terminal."""
 
+    _ignore_ = "stage"
     PENDING = "pending"
-    SCRAPING = "scraping"
-    CHUNKING = "chunking"
-    EMBEDDING = "embedding"
+    for stage in STAGES:
+        vars()[stage.name.upper()] = stage.name
     DONE = "done"
     FAILED = "failed"
 

@@ -6,14 +6,15 @@ A reader accepts its own version and the one before; a newer version stays in th
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Literal, Self, TypeVar
+from typing import Annotated, Any, Final, Literal, Self, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from indexmill.contracts.content import BlobRef, Chunk, ChunkSettings, Document
 
-ModelT = TypeVar("ModelT", bound=BaseModel)
+MessageT = TypeVar("MessageT", bound="Message")
 
 
 class Message(BaseModel):
@@ -29,6 +30,8 @@ class Message(BaseModel):
     """The fence: only the Orchestrator raises it."""
     request_id: str | None = None
     """Request that caused the message, for logs."""
+    msg_version: Literal[1] = 1
+    """Also the number in `schema`; a release reads its own version and the one before."""
 
 
 class Target(BaseModel):
@@ -62,7 +65,8 @@ class ScrapeTask(Message):
 class ChunkTask(Message):
     """Split one document's text. Exactly one of `text` and `text_ref` is set."""
 
-    schema_name: Literal["indexmill.chunk.v1"] = Field(default="indexmill.chunk.v1", alias="schema")
+    schema_name: Literal["indexmill.chunk.v2"] = Field(default="indexmill.chunk.v2", alias="schema")
+    msg_version: Literal[2] = 2  # type: ignore[assignment]
     text: str | None = None
     text_ref: BlobRef | None = None
     title: str | None = None
@@ -130,14 +134,14 @@ class Chunked(BaseModel):
 
 
 class StageResult(Message):
-    """A worker's report to the Orchestrator: what the stage made, by stage, or why it failed."""
+    """A stage's result for the Orchestrator: its output, why it failed, or until when it waits.
+
+    The classes below say what a stage's output is; `stage` tells them apart.
+    """
 
     schema_name: Literal["indexmill.result.v1"] = Field(default="indexmill.result.v1", alias="schema")
-    stage: Literal["scraping", "chunking", "embedding"]
+    stage: str
     status: Literal["success", "failed", "retrying"]
-    document: Document | None = None
-    chunked: Chunked | None = None
-    embedded: Embedded | None = None
     failure: StageFailure | None = None
     retrying: Retrying | None = None
     tries: int | None = None
@@ -146,13 +150,62 @@ class StageResult(Message):
     """Execution environment that did the work, for the history."""
     elapsed_ms: int = 0
 
+    @property
+    def output(self) -> BaseModel | None:
+        """What the stage made; None unless it succeeded."""
+        return None
+
     @model_validator(mode="after")
-    def _carries_what_it_reports(self) -> Self:
-        made = {"scraping": self.document, "chunking": self.chunked, "embedding": self.embedded}[self.stage]
-        told = {"success": made, "failed": self.failure, "retrying": self.retrying}[self.status]
-        if told is None:
-            raise ValueError("a report carries what its stage made, why it failed, or until when it waits")
+    def _is_complete(self) -> Self:
+        if {"success": self.output, "failed": self.failure, "retrying": self.retrying}[self.status] is None:
+            raise ValueError("a result has its stage's output, a failure, or the time of the next try")
         return self
+
+
+class ScrapeResult(StageResult):
+    """Result of scraping."""
+
+    stage: Literal["scraping"] = "scraping"
+    document: Document | None = None
+
+    @property
+    def output(self) -> Document | None:
+        """The document."""
+        return self.document
+
+
+class ChunkResult(StageResult):
+    """Result of chunking."""
+
+    stage: Literal["chunking"] = "chunking"
+    chunked: Chunked | None = None
+
+    @property
+    def output(self) -> Chunked | None:
+        """The chunks."""
+        return self.chunked
+
+
+class EmbedResult(StageResult):
+    """Result of embedding."""
+
+    stage: Literal["embedding"] = "embedding"
+    embedded: Embedded | None = None
+
+    @property
+    def output(self) -> Embedded | None:
+        """Counts, model, and whether it was published."""
+        return self.embedded
+
+
+_ANY_RESULT: Final[TypeAdapter[StageResult]] = TypeAdapter(
+    Annotated[ScrapeResult | ChunkResult | EmbedResult, Field(discriminator="stage")]
+)
+
+
+def stage_result(**fields: Any) -> StageResult:
+    """Return the result of the stage that `fields` name; raises ValidationError."""
+    return _ANY_RESULT.validate_python(fields)
 
 
 class NewerSchema(Exception):
@@ -163,27 +216,50 @@ class UnreadableMessage(Exception):
     """The message is no message of ours: it can never be handled."""
 
 
-def read(model: type[ModelT], body: str) -> ModelT:
-    """Parse a queue's message body.
+def read(model: type[MessageT], body: str) -> MessageT:
+    """Parse a queue's message body; one of the version before is read as one of today's.
 
     Raises NewerSchema for a later version of the same schema, UnreadableMessage for anything else.
     """
     try:
-        return model.model_validate_json(body)
+        return _parse(model, body)
     except ValidationError as error:
-        if _version(body, model) > _own_version(model):
+        fields = _fields(body)
+        version, own = _version(fields, model), _own_version(model)
+        if version > own:
             raise NewerSchema(str(model.__name__)) from error
+        if version == own - 1 and model in UPCASTERS:
+            return read_kept(model, body)
         raise UnreadableMessage(f"{error.error_count()} fields of {model.__name__} are wrong") from error
 
 
-def chunk_task_from(payload: str, *, message_id: str, job_id: str, attempt: int) -> ChunkTask:
-    """Return a kept chunking payload as the message of an outbox row.
+def read_kept(model: type[MessageT], payload: str, **changes: Any) -> MessageT:
+    """Parse a payload that the outbox kept, of this version or the one before, with `changes`.
 
-    A payload of the release before was not a message of its own: no schema, no envelope. Its fields have the
-    same names and meaning.
+    Raises UnreadableMessage.
     """
-    ids = {"message_id": message_id, "job_id": job_id, "attempt": attempt}
-    return ChunkTask.model_validate({**json.loads(payload), **ids})
+    fields = _fields(payload)
+    if model in UPCASTERS and _version(fields, model) < _own_version(model):
+        fields = UPCASTERS[model](fields)
+    try:
+        return model.model_validate({**fields, **changes})
+    except ValidationError as error:
+        raise UnreadableMessage(f"{error.error_count()} fields of {model.__name__} are wrong") from error
+
+
+def _chunk_task_from_item(fields: dict[str, Any]) -> dict[str, Any]:
+    """A text to split of the release before was part of a call: its ids were those of its outbox row."""
+    return {**fields, "schema": "indexmill.chunk.v2", "msg_version": 2}
+
+
+Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
+UPCASTERS: Final[Mapping[type[Message], Upcaster]] = {ChunkTask: _chunk_task_from_item}
+"""Turns the fields of the version before into those of today's, by model; the others had none."""
+
+
+def family(model: type[Message]) -> str:
+    """Return the schema's name without its version."""
+    return str(model.model_fields["schema_name"].default).rpartition(".v")[0]
 
 
 def write(message: BaseModel) -> str:
@@ -191,15 +267,28 @@ def write(message: BaseModel) -> str:
     return message.model_dump_json(by_alias=True, exclude_none=True)
 
 
-def _own_version(model: type[BaseModel]) -> int:
-    return int(str(model.model_fields["schema_name"].default).rpartition(".v")[2])
+def _parse(model: type[MessageT], body: str) -> MessageT:
+    if model is StageResult:
+        return cast("MessageT", _ANY_RESULT.validate_json(body))
+    return model.model_validate_json(body)
 
 
-def _version(body: str, model: type[BaseModel]) -> int:
-    family = str(model.model_fields["schema_name"].default).rpartition(".v")[0]
+def _fields(body: str) -> dict[str, Any]:
     try:
-        name = json.loads(body)["schema"]
-    except (ValueError, TypeError, KeyError):
+        fields = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return fields if isinstance(fields, dict) else {}
+
+
+def _own_version(model: type[Message]) -> int:
+    return int(model.model_fields["msg_version"].default)
+
+
+def _version(fields: Mapping[str, Any], model: type[Message]) -> int:
+    """Return the version that a message says it has; 0 when it is none of this schema."""
+    found, _, version = str(fields.get("schema", "")).rpartition(".v")
+    if found != family(model) or not version.isdecimal():
         return 0
-    found, _, version = str(name).rpartition(".v")
-    return int(version) if found == family and version.isdecimal() else 0
+    told = fields.get("msg_version")
+    return max(int(version), told) if isinstance(told, int) else int(version)

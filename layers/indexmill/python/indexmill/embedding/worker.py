@@ -8,6 +8,7 @@ from typing import Final
 
 from indexmill.contracts.errors import ErrorCode, IndexmillError
 from indexmill.contracts.messages import Embedded, EmbedTask
+from indexmill.contracts.pipeline import BY_NAME
 from indexmill.embedding.classify import is_of_one_document
 from indexmill.embedding.documents import Work, groups, resolve
 from indexmill.embedding.long_work import teller
@@ -19,13 +20,11 @@ from indexmill.platform.consumer.reporter import BatchReporter, WorkerStage
 from indexmill.platform.progress import ProgressBoard
 from indexmill.platform.queues import Queue
 from indexmill.platform.time.clock import Clock
-from indexmill.platform.time.retry import RetryPolicy
 
 _GROUP_CHUNKS: Final = 1_000
 """Chunks that are embedded and published together; bounds memory and what a deadline can waste."""
 _STAGE: Final = WorkerStage(
-    "embedding",
-    RetryPolicy(max_retries=5),
+    BY_NAME["embedding"],
     "Embedding did not survive this document",
     pauses=frozenset((ErrorCode.OPENAI_RATE_LIMIT, ErrorCode.EMBEDDING_UNAVAILABLE)),
     keeps_jobless_failures=True,

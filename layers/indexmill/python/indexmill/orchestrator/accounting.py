@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from indexmill.contracts.pipeline import STAGES
 from indexmill.orchestrator.job_store import JobsTx
-from indexmill.orchestrator.pipeline import STAGES
 from indexmill.orchestrator.ports_sweep import Backlog, Count, SweepStore
 
 SETTLE: Final = timedelta(seconds=60)

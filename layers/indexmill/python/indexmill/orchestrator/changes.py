@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 
 from indexmill.contracts.job import JobStatus
 from indexmill.contracts.messages import Retrying, StageResult
+from indexmill.contracts.pipeline import BY_NAME
 from indexmill.orchestrator.admission.admit import admit
 from indexmill.orchestrator.admission.dependencies import settle_dependents
 from indexmill.orchestrator.job_store import JobsTx
-from indexmill.orchestrator.pipeline import BY_NAME
 from indexmill.orchestrator.ports import Again, Change, JobState, JobUpdate, OutboxRow, Transition
-from indexmill.orchestrator.resend import Renewal, renewed
+from indexmill.orchestrator.resend import renewed
+from indexmill.orchestrator.stages.output import Renewal
 from indexmill.orchestrator.state_machine import Decision, Verdict
 
 Decide = Callable[[JobState | None, StageResult], Change]
@@ -67,7 +68,9 @@ def _with_embedding_failures_seen(
     tx: JobsTx, states: dict[str, JobState], results: Sequence[StageResult]
 ) -> dict[str, JobState]:
     """Return the states; a job whose embedding failed may have been published before its worker crashed."""
-    failed = {result.job_id for result in results if (result.stage, result.status) == ("embedding", "failed")}
+    failed = {
+        result.job_id for result in results if BY_NAME[result.stage].publishes and result.status == "failed"
+    }
     seen = with_visibility(tx, [states[job_id] for job_id in failed if job_id in states])
     return states | {state.job_id: state for state in seen}
 

@@ -9,14 +9,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from indexmill.contracts.content import Chunk, Document
 from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.http_jobs import StageCompletePayload, StageCompleteResponse
 from indexmill.contracts.identity import CallerContext
-from indexmill.contracts.messages import Chunked, Embedded, StageFailure, StageResult
+from indexmill.contracts.messages import StageFailure, StageResult, stage_result
 from indexmill.orchestrator.ports import JobState
 from indexmill.orchestrator.relay import Relay
 from indexmill.orchestrator.results import Recorder
+from indexmill.orchestrator.stages.registry import MODULES
 from indexmill.orchestrator.state_machine import Verdict
 
 
@@ -68,34 +68,13 @@ def _as_result(current: JobState, payload: StageCompletePayload) -> StageResult:
             code=payload.error_code or ErrorCode.INTERNAL_ERROR,
             message=payload.error_message or "The stage reported a failure.",
         )
-        return StageResult(**common, failure=failure)
+        return stage_result(**common, failure=failure)
     try:
-        return StageResult(**common, **_made(current, payload.stage, payload.result or {}))
+        return stage_result(**common, **MODULES[payload.stage].from_http(current, payload.result or {}))
     except (ValidationError, KeyError, TypeError, ValueError) as error:
         raise CallerError(
             ErrorCode.VALIDATION_ERROR, "The result does not fit the stage.", field="body.result"
         ) from error
-
-
-def _made(current: JobState, stage: str, result: dict[str, Any]) -> dict[str, Any]:
-    if stage == "scraping":
-        text = str(result["text"])
-        document = Document(
-            url=current.target.url,
-            final_url=result.get("final_url", current.target.url),
-            title=result.get("title"),
-            content_type=result.get("content_type", "text/markdown"),
-            text=text,
-            content_sha256=hashlib.sha256(text.encode()).hexdigest(),
-        )
-        return {"document": document}
-    if stage == "chunking":
-        chunks = [Chunk.model_validate(item) for item in result["chunks"]]
-        return {"chunked": Chunked(chunks=chunks, chunk_count=len(chunks))}
-    count = int(result["chunk_count"])
-    model = str(result.get("model", "external"))
-    embedded = Embedded(chunk_count=count, embedded=count, model=model, dimension=0, published=True)
-    return {"embedded": embedded}
 
 
 def _derived_id(job_id: str, attempt: int, payload: StageCompletePayload) -> str:

@@ -5,35 +5,31 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, cast
+from typing import Any, Final
 
 from indexmill.contracts.content import BlobRef
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.messages import (
-    ChunkTask,
-    EmbedTask,
     Message,
     NewerSchema,
-    ScrapeTask,
     StageFailure,
     StageResult,
     UnreadableMessage,
+    family,
     read,
+    stage_result,
 )
 from indexmill.orchestrator.job_store import JobStore
 from indexmill.orchestrator.ports import DeadLetter
 from indexmill.orchestrator.relay import Relay
 from indexmill.orchestrator.results import Recorder
+from indexmill.orchestrator.stages.registry import MODULES
 from indexmill.orchestrator.state_machine import Verdict
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.observability import Observability
 
-_KINDS: Final[dict[str, tuple[str, type[Message]]]] = {
-    "indexmill.scrape": ("scraping", ScrapeTask),
-    "indexmill.chunk": ("chunking", ChunkTask),
-    "indexmill.embed": ("embedding", EmbedTask),
-    "indexmill.result": ("", StageResult),
-}
+_STAGES: Final = {family(module.TASK): stage for stage, module in MODULES.items()}
+"""By the schema of their messages."""
 _INLINE: Final = 32_000
 """A longer body goes to the blobs; the table keeps its beginning."""
 _BEGINNING: Final = 2_000
@@ -122,16 +118,17 @@ class BuryDeadLetters:
 
 def _examine(body: str) -> _Finding:
     """Return what a dead message is; only one that can be read says anything about a job."""
-    kind = _KINDS.get(_family(body))
-    if kind is None:
+    found = _family(body)
+    stage = _STAGES.get(found)
+    if stage is None and found != family(StageResult):
         return _Finding("foreign", "no message of ours")
-    stage, model = kind
+    model: type[Message] = MODULES[stage].TASK if stage else StageResult
     try:
         message = read(model, body)
     except NewerSchema:
-        return _Finding("newer_schema", "a newer schema than this code knows", stage=stage or None)
+        return _Finding("newer_schema", "a newer schema than this code knows", stage=stage)
     except UnreadableMessage as error:
-        return _Finding("unreadable", str(error), stage=stage or None)
+        return _Finding("unreadable", str(error), stage=stage)
     if isinstance(message, StageResult):
         return _Finding(
             "dead_callback", "a report that could not be applied", message, message.stage, message
@@ -141,15 +138,15 @@ def _examine(body: str) -> _Finding:
     return _Finding("poison_message", "received too often", message, stage, _failure(message, stage))
 
 
-def _failure(message: Message, stage: str) -> StageResult:
+def _failure(message: Message, stage: str | None) -> StageResult:
     failure = StageFailure(
         code=ErrorCode.POISON_MESSAGE, message="The work item could not be processed and was set aside."
     )
-    return StageResult(
+    return stage_result(
         message_id=f"{message.message_id}:dead",
         job_id=message.job_id,
         attempt=message.attempt,
-        stage=cast("Literal['scraping', 'chunking', 'embedding']", stage),
+        stage=stage,
         status="failed",
         failure=failure,
     )

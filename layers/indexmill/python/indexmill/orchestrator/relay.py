@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from indexmill.contracts.errors import ErrorCode, TransientError
-from indexmill.contracts.messages import StageFailure, StageResult
+from indexmill.contracts.messages import StageFailure, StageResult, stage_result
 from indexmill.orchestrator.job_store import JobStore
 from indexmill.orchestrator.ports import OutboxRow
 from indexmill.platform.queues import MESSAGE_BYTES, Queue
@@ -82,13 +82,11 @@ def _refused(row: OutboxRow) -> StageResult:
     failure = StageFailure(
         code=ErrorCode.MESSAGE_TOO_LARGE, message="The work item is larger than a message may be."
     )
-    return StageResult.model_validate(
-        {
-            "message_id": f"{row.id}:refused",
-            "job_id": row.job_id,
-            "attempt": row.attempt,
-            "stage": row.stage,
-            "status": "failed",
-            "failure": failure,
-        }
+    return stage_result(
+        message_id=f"{row.id}:refused",
+        job_id=row.job_id,
+        attempt=row.attempt,
+        stage=row.stage,
+        status="failed",
+        failure=failure,
     )

@@ -8,9 +8,9 @@ from datetime import timedelta
 from typing import Final
 
 from indexmill.contracts.errors import ErrorCode
-from indexmill.contracts.messages import StageFailure, StageResult
+from indexmill.contracts.messages import StageFailure, StageResult, stage_result
+from indexmill.contracts.pipeline import STAGES
 from indexmill.orchestrator.accounting import Tally, confirm
-from indexmill.orchestrator.pipeline import STAGES
 from indexmill.orchestrator.ports_sweep import MOST_RESCUES, Count, Silent, SweepStore
 from indexmill.orchestrator.relay import Relay
 from indexmill.orchestrator.results import Recorder
@@ -119,13 +119,11 @@ def _given_up(job: Silent) -> StageResult:
         message=f"{job.stage.capitalize()} gave no sign of life and was started again {job.rescues} times",
         tries=job.rescues + 1,
     )
-    return StageResult.model_validate(
-        {
-            "message_id": f"{job.message_id or job.job_id}:{job.attempt}:stuck",
-            "job_id": job.job_id,
-            "attempt": job.attempt,
-            "stage": job.stage,
-            "status": "failed",
-            "failure": failure,
-        }
+    return stage_result(
+        message_id=f"{job.message_id or job.job_id}:{job.attempt}:stuck",
+        job_id=job.job_id,
+        attempt=job.attempt,
+        stage=job.stage,
+        status="failed",
+        failure=failure,
     )

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from indexmill.contracts.errors import ErrorCode
 from indexmill.contracts.job import JobError
-from indexmill.contracts.messages import EmbedTask, ScrapeTask, chunk_task_from, write
-from indexmill.orchestrator.pipeline import FIRST, ORDER, STAGES
+from indexmill.contracts.messages import write
+from indexmill.contracts.pipeline import FIRST, ORDER, STAGES
 from indexmill.orchestrator.ports import JobState, OutboxRow
+from indexmill.orchestrator.stages.output import Renewal
+from indexmill.orchestrator.stages.registry import MODULES
 
 _CONTENT_LOST: Final = frozenset({ErrorCode.CONTENT_MISSING, ErrorCode.CONTENT_CORRUPT})
-
-
-@dataclass(frozen=True, slots=True)
-class Renewal:
-    """What is new in the copy of a message."""
-
-    message_id: str
-    attempt: int
-    generation: int
-    """Only messages that publish have one."""
 
 
 def stage_to_resume(
@@ -49,18 +40,6 @@ def renewed(state: JobState, stage: str, payload: str | None, renewal: Renewal) 
         state.job_id,
         renewal.attempt,
         stage,
-        _payload(state, stage, payload, renewal),
+        write(MODULES[stage].renew(state, payload, renewal)),
         caller_id=state.target.caller_id,
     )
-
-
-def _payload(state: JobState, stage: str, payload: str | None, renewal: Renewal) -> str:
-    own: dict[str, Any] = {"message_id": renewal.message_id, "attempt": renewal.attempt}
-    if stage == FIRST:
-        if payload is None:
-            return write(ScrapeTask(job_id=state.job_id, url=state.target.url, **own))
-        return write(ScrapeTask.model_validate_json(payload).model_copy(update=own))
-    if stage == "embedding":
-        task = EmbedTask.model_validate_json(payload or "")
-        return write(task.model_copy(update={**own, "generation": renewal.generation}))
-    return write(chunk_task_from(payload or "", job_id=state.job_id, **own))

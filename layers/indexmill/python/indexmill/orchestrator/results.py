@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import JobError, JobStatus
-from indexmill.contracts.messages import Chunked, ChunkTask, EmbedTask, StageFailure, StageResult, write
+from indexmill.contracts.messages import StageFailure, StageResult, write
+from indexmill.contracts.pipeline import BY_NAME, Stage
 from indexmill.orchestrator.changes import Decide, apply_results
-from indexmill.orchestrator.determinism import facts, stored
 from indexmill.orchestrator.job_store import JobStore
-from indexmill.orchestrator.pipeline import BY_NAME
 from indexmill.orchestrator.ports import Again, Change, JobState, OutboxRow
 from indexmill.orchestrator.relay import Relay
+from indexmill.orchestrator.stages.registry import MODULES
 from indexmill.orchestrator.state_machine import Decision, Verdict, advance
 from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome, Retry
 from indexmill.platform.ids import new_id
@@ -53,39 +53,31 @@ class Decider:
     def _success(self, decision: Decision, to: JobStatus, state: JobState, result: StageResult) -> Change:
         if result.retrying is not None:
             return Change(Decision(Verdict.WAIT), retrying=result.retrying, status=state.status)
-        if _was_fenced(result):
+        output = MODULES[result.stage].facts(result)
+        if output.fenced:
             again = Again(self.make_id(), state.generation)
             return Change(Decision(Verdict.AGAIN), again=again, status=state.status)
-        return self._advance(decision, to, state, result)
+        following = BY_NAME.get(to.value)
+        return Change(
+            decision,
+            status=to,
+            title=output.title,
+            chunk_count=output.chunk_count,
+            outbox=(self._next_message(following, state, result),) if following else (),
+            generation=state.generation if following and following.publishes else None,
+            facts=output.digests,
+            stored=output.stored,
+        )
 
     def _failure(self, decision: Decision, state: JobState, result: StageResult) -> Change:
-        if result.stage == "embedding" and state.visible:
+        if BY_NAME[result.stage].publishes and state.visible:
             # Its worker published and then died before it could say so.
             return Change(Decision(Verdict.ADVANCE, JobStatus.DONE), status=JobStatus.DONE)
         return Change(decision, error=self._error(result), status=JobStatus.FAILED)
 
-    def _advance(self, decision: Decision, to: JobStatus, state: JobState, result: StageResult) -> Change:
-        row = self._next_message(to, state, result)
-        return Change(
-            decision,
-            status=to,
-            title=result.document.title if result.document else None,
-            chunk_count=_chunk_count(result),
-            outbox=(row,) if row else (),
-            generation=state.generation if to is JobStatus.EMBEDDING else None,
-            facts=facts(result),
-            stored=stored(result),
-        )
-
-    def _next_message(self, to: JobStatus, state: JobState, result: StageResult) -> OutboxRow | None:
-        stage = BY_NAME.get(to.value)
-        if stage is None:
-            return None
+    def _next_message(self, stage: Stage, state: JobState, before: StageResult) -> OutboxRow:
         message_id = self.make_id()
-        if to is JobStatus.CHUNKING:
-            payload = _chunk_payload(message_id, state, result)
-        else:
-            payload = _embed_payload(message_id, state, result)
+        payload = write(MODULES[stage.name].next_message(message_id, state, before))
         caller_id = state.target.caller_id
         return OutboxRow(message_id, state.job_id, state.attempt, stage.name, payload, caller_id=caller_id)
 
@@ -99,48 +91,6 @@ class Decider:
             cause=failure.cause,
             attempts=failure.tries,
         )
-
-
-def _was_fenced(result: StageResult) -> bool:
-    embedded = result.embedded
-    return embedded is not None and not embedded.published and not embedded.superseded
-
-
-def _chunk_payload(message_id: str, state: JobState, result: StageResult) -> str:
-    document = result.document
-    task = ChunkTask(
-        message_id=message_id,
-        job_id=state.job_id,
-        attempt=state.attempt,
-        request_id=result.request_id,
-        text=document.text if document else "",
-        text_ref=document.text_ref if document else None,
-        title=document.title if document else None,
-    )
-    return write(task)
-
-
-def _embed_payload(message_id: str, state: JobState, result: StageResult) -> str:
-    chunked = result.chunked or Chunked()
-    task = EmbedTask(
-        message_id=message_id,
-        job_id=state.job_id,
-        attempt=state.attempt,
-        request_id=result.request_id,
-        target=state.target,
-        generation=state.generation,
-        title=state.title,
-        chunks=chunked.chunks,
-        chunks_ref=chunked.chunks_ref,
-        chunk_count=chunked.chunk_count,
-    )
-    return write(task)
-
-
-def _chunk_count(result: StageResult) -> int | None:
-    if result.embedded:
-        return result.embedded.chunk_count
-    return result.chunked.chunk_count if result.chunked else None
 
 
 @dataclass(frozen=True, slots=True)

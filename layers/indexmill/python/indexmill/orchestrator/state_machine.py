@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from indexmill.contracts.job import JobStatus
-from indexmill.orchestrator.pipeline import ORDER, TRANSITIONS
+from indexmill.contracts.pipeline import ORDER, TRANSITIONS
 
 
 class Verdict(StrEnum):

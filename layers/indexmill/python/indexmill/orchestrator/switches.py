@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from indexmill.contracts.errors import TransientError
+from indexmill.contracts.pipeline import BY_NAME
 from indexmill.orchestrator.incidents import tell_incidents
 from indexmill.orchestrator.ports_sweep import SweepStore, Switch
-from indexmill.platform.breaker_states import EMBEDDING, INDEX, BreakerStates, StatesUnavailable
+from indexmill.platform.breaker_states import BreakerStates, StatesUnavailable
 from indexmill.platform.observability import Observability
 from indexmill.platform.time.clock import Clock
 
 EVERY_STAGE: Final = "*"
-BREAKER_STAGE: Final = {EMBEDDING: "embedding", INDEX: "embedding"}
-"""Which stage stands still while a breaker is open, by breaker. A domain's only makes its messages wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,5 +90,5 @@ def _interrupts(incident: tuple[str, str], stage: str) -> bool:
 def _reason(stage: str, pauses: Mapping[str, str], breakers: Mapping[str, str]) -> str | None:
     if stage in pauses or EVERY_STAGE in pauses:
         return pauses.get(stage) or pauses[EVERY_STAGE]
-    closed_by = [name for name in breakers if BREAKER_STAGE.get(name) == stage]
+    closed_by = [name for name in breakers if name in BY_NAME[stage].breakers]
     return f"breaker {closed_by[0]} is open" if closed_by else None

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from indexmill.contracts.pipeline import STAGES
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.orchestrator.job_store import JobStore
 from indexmill.orchestrator.relay import Relay
@@ -91,11 +92,7 @@ def build_parts(settings: OrchestratorSettings, database: Database | None = None
     """Build the real adapters; nothing is connected before its first use."""
     return Parts(
         store=PostgresJobs(database or build_database(settings), settings.limits),
-        queues={
-            "scraping": SqsQueue(settings.scrape_queue_url),
-            "chunking": SqsQueue(settings.chunk_queue_url),
-            "embedding": SqsQueue(settings.embed_queue_url),
-        },
+        queues={stage.name: SqsQueue(getattr(settings, f"{stage.queue}_queue_url")) for stage in STAGES},
         observability=Observability("orchestrator", level=settings.log_level),
     )
 
@@ -224,15 +221,14 @@ def build_sweeper(settings: OrchestratorSweeperSettings) -> Handler:
     own = SweepParts(
         store=PostgresSweep(database),
         queues={
-            "scraping": SqsBacklog([settings.scrape_queue_url, settings.scrape_dlq_url]),
-            "chunking": SqsBacklog([settings.chunk_queue_url, settings.chunk_dlq_url]),
-            "embedding": SqsBacklog([settings.embed_queue_url, settings.embed_dlq_url]),
+            stage.name: SqsBacklog(
+                [getattr(settings, f"{stage.queue}_queue_url"), getattr(settings, f"{stage.queue}_dlq_url")]
+            )
+            for stage in STAGES
         },
         callbacks=SqsBacklog([settings.callbacks_queue_url, settings.callbacks_dlq_url]),
         switches={
-            "scraping": LambdaSwitch(settings.scrape_mapping_id),
-            "chunking": LambdaSwitch(settings.chunk_mapping_id),
-            "embedding": LambdaSwitch(settings.embed_mapping_id),
+            stage.name: LambdaSwitch(getattr(settings, f"{stage.queue}_mapping_id")) for stage in STAGES
         },
         breakers=DynamoDbBreakers(settings.state_table, clock),
         clock=clock,

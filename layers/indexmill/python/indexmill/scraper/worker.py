@@ -9,17 +9,16 @@ from typing import Final
 
 from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError
 from indexmill.contracts.messages import ScrapeTask
+from indexmill.contracts.pipeline import BY_NAME
 from indexmill.platform.consumer.deliveries import Delivery, Outcome
 from indexmill.platform.consumer.record_times import RecordTimes
 from indexmill.platform.consumer.reporter import BatchReporter, WorkerStage
 from indexmill.platform.consumer.settling import SourceQueue
 from indexmill.platform.queues import Queue
-from indexmill.platform.time.retry import RetryPolicy
 from indexmill.scraper.scrape import ScrapeParts, execute_scrape
 
 _STAGE: Final = WorkerStage(
-    "scraping",
-    RetryPolicy(max_retries=3, max_backoff_s=300.0),
+    BY_NAME["scraping"],
     "The page stopped the worker each time it was tried",
 )
 _LOG: Final = logging.getLogger(__name__)

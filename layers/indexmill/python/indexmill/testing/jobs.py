@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final, cast
 
 from indexmill.contracts.job import Job, JobError, JobStatus
 from indexmill.contracts.messages import Retrying, Target
+from indexmill.contracts.pipeline import FIRST
 from indexmill.orchestrator.adapters.postgres import reads as rows
 from indexmill.orchestrator.admission.choose import (
     CallerQueue,
@@ -25,7 +26,6 @@ from indexmill.orchestrator.admission.choose import (
 )
 from indexmill.orchestrator.admission.quotas import Limits
 from indexmill.orchestrator.job_store import JobsTx, T
-from indexmill.orchestrator.pipeline import FIRST
 from indexmill.orchestrator.ports import (
     CLAIM_S,
     PARK_AFTER,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from indexmill.orchestrator.pipeline import BY_NAME
+from indexmill.contracts.pipeline import BY_NAME
 from indexmill.orchestrator.ports_sweep import INTERRUPTED_FOR, MOST_RESCUES, PASSED_FOR, Retention, Silent
 from indexmill.testing.jobs import InMemoryJobs, Row
 

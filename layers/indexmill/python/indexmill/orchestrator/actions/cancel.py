@@ -8,11 +8,11 @@ from datetime import datetime
 from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import Job, JobError, JobStatus
+from indexmill.contracts.pipeline import FIRST
 from indexmill.orchestrator.admission.admit import admit
 from indexmill.orchestrator.admission.dependencies import settle_dependents
 from indexmill.orchestrator.changes import with_visibility
 from indexmill.orchestrator.job_store import JobStore, JobsTx
-from indexmill.orchestrator.pipeline import FIRST
 from indexmill.orchestrator.ports import LockedJob, OutboxRow
 from indexmill.orchestrator.queries.jobs import is_job_id, read_job, unknown_job
 from indexmill.orchestrator.relay import Relay

@@ -10,7 +10,7 @@ from indexmill.contracts.http_verbs import Comparison
 
 Part = Literal["content", "text", "chunks", "model"]
 Facts = Mapping[str, Any]
-"""What `determinism.facts` noted of a job."""
+"""The digests that the stages' modules note of a job."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ from indexmill.contracts.http_verbs import JobDiff, ReplayRequest
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import Job
 from indexmill.contracts.messages import ScrapeTask, Stored, write
+from indexmill.contracts.pipeline import FIRST
 from indexmill.orchestrator.actions.compare import compare
 from indexmill.orchestrator.admission.admit import admit
 from indexmill.orchestrator.admission.quotas import admission_tier
 from indexmill.orchestrator.job_store import JobStore, JobsTx
-from indexmill.orchestrator.pipeline import FIRST
 from indexmill.orchestrator.ports import NewJob, Original, OutboxRow
 from indexmill.orchestrator.queries.jobs import is_job_id, read_job, unknown_job
 from indexmill.orchestrator.relay import Relay

@@ -11,13 +11,15 @@ from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.http_verbs import RetryReport, RetryRequest, SkippedJob
 from indexmill.contracts.identity import CallerContext, corpus_name
 from indexmill.contracts.job import Job, JobStatus
+from indexmill.contracts.pipeline import BY_NAME
 from indexmill.orchestrator.admission.admit import admit
 from indexmill.orchestrator.admission.dependencies import is_blocked
 from indexmill.orchestrator.job_store import JobStore, JobsTx
 from indexmill.orchestrator.ports import JobFilter, LockedJob, OutboxRow
 from indexmill.orchestrator.queries.jobs import is_job_id, read_job, unknown_job
 from indexmill.orchestrator.relay import Relay
-from indexmill.orchestrator.resend import Renewal, renewed, stage_to_resume
+from indexmill.orchestrator.resend import renewed, stage_to_resume
+from indexmill.orchestrator.stages.output import Renewal
 from indexmill.platform.ids import new_id
 
 _LOOKED_AT: Final = 1000
@@ -91,7 +93,7 @@ class RetryJobs:
             row = _first_message(tx, locked, message_id)
             if state.issued is not None:
                 tx.raise_fences({state.target.document_id: state.issued})
-            generation = state.generation if row.stage == "embedding" else None
+            generation = state.generation if BY_NAME[row.stage].publishes else None
             tx.restart_job(row, generation, blocked=blocked)
             messages = admit(tx, [caller_id])
             return read_job(tx, caller_id, job_id), messages

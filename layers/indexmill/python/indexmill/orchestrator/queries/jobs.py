@@ -17,6 +17,7 @@ from indexmill.contracts.http_jobs import JobList
 from indexmill.contracts.http_verbs import BatchSummary
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import Job, JobStatus, Waiting
+from indexmill.contracts.pipeline import BY_NAME
 from indexmill.orchestrator.admission.choose import wait_reason
 from indexmill.orchestrator.admission.forecast import eligible_at
 from indexmill.orchestrator.job_store import JobStore, JobsTx
@@ -126,7 +127,8 @@ def unknown_job() -> CallerError:
 
 def _with_work(job: Job, board: ProgressBoard) -> Job:
     """Return the job with the progress of its long work; other jobs need no read of the board."""
-    if job.status is not JobStatus.EMBEDDING or (job.chunk_count or 0) <= LONG_CHUNKS:
+    stage = BY_NAME.get(job.status.value)
+    if stage is None or not stage.publishes or (job.chunk_count or 0) <= LONG_CHUNKS:
         return job
     work = board.get(job.job_id)
     if work is None or work.attempt != job.attempt:

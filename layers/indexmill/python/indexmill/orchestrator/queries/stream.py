@@ -16,7 +16,7 @@ from indexmill.contracts.errors import TransientError
 from indexmill.contracts.http_jobs import StreamToken
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import Job, JobStatus
-from indexmill.orchestrator.pipeline import progress, user_message
+from indexmill.orchestrator.job_texts import progress, user_message
 from indexmill.orchestrator.ports import JobEvent, JobNews, Windows
 from indexmill.orchestrator.queries.jobs import ReadJobs
 from indexmill.platform.security.stream_tokens import StreamGrant, sign

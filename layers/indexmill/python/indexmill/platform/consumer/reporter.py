@@ -6,10 +6,11 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError
-from indexmill.contracts.messages import Message, Retrying, StageFailure, StageResult, write
+from indexmill.contracts.messages import Message, Retrying, StageFailure, StageResult, stage_result, write
+from indexmill.contracts.pipeline import Stage
 from indexmill.platform.breaker_states import BreakerOpen
 from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome, Poison, Retry, Wait
 from indexmill.platform.consumer.settling import SourceQueue
@@ -19,7 +20,6 @@ from indexmill.platform.time.clock import Clock
 from indexmill.platform.time.retry import RetryPolicy
 
 M = TypeVar("M", bound=Message)
-StageName = Literal["scraping", "chunking", "embedding"]
 
 _LOG: Final = logging.getLogger(__name__)
 _REPORTED_WAIT_S: Final = 30.0
@@ -32,8 +32,7 @@ _RESEND_AFTER_S: Final = 1.0
 class WorkerStage:
     """A worker's stage, as the reporter needs it."""
 
-    name: StageName
-    policy: RetryPolicy
+    row: Stage
     crash_message: str
     """Failure message of a task whose worker crashed on every try."""
     pauses: frozenset[str] = frozenset()
@@ -87,8 +86,8 @@ class BatchReporter(Generic[M]):
     def error(self, position: int, error: IndexmillError) -> None:
         """Report a failed try: a retry, a wait without a try, or after the last try the stage's failure."""
         delivery = self.deliveries[position]
-        tries, policy = delivery.tries, self._stage.policy
-        what = f"{self._stage.name.capitalize()} failed"
+        tries, policy = delivery.tries, RetryPolicy.of(self._stage.row)
+        what = f"{self._stage.row.name.capitalize()} failed"
         if isinstance(error, BreakerOpen):
             self._retrying(position, Wait(delivery.wait(error.wait_s), error.code))
         elif error.retry_after and error.code in self._stage.pauses:
@@ -168,13 +167,13 @@ class BatchReporter(Generic[M]):
         if outcome.after_s <= _REPORTED_WAIT_S or task.job_id is None:
             self.add(position, outcome)
             return
-        result = StageResult(
+        result = stage_result(
             # Unique per wait and the same in each copy of it.
             message_id=f"{task.message_id}:retrying:{delivery.receive_count}",
             job_id=task.job_id,
             attempt=task.attempt,
             request_id=task.request_id,
-            stage=self._stage.name,
+            stage=self._stage.row.name,
             status="retrying",
             retrying=Retrying(
                 tries=delivery.tries if isinstance(outcome, Retry) else delivery.tries - 1,
@@ -192,13 +191,13 @@ class BatchReporter(Generic[M]):
         if task.job_id is None:
             return None
         started = self._started.get(position, self._batch_started)
-        return StageResult(
+        return stage_result(
             # Derived from the task's id, so that results of redelivered copies are applied once.
             message_id=f"{task.message_id}:result",
             job_id=task.job_id,
             attempt=task.attempt,
             request_id=task.request_id,
-            stage=self._stage.name,
+            stage=self._stage.row.name,
             tries=delivery.tries,
             worker=worker_id(),
             elapsed_ms=round((self._clock.monotonic() - started) * 1000),

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from pydantic import BaseModel
-
-from indexmill.contracts.messages import NewerSchema, UnreadableMessage, read
+from indexmill.contracts.messages import Message, NewerSchema, UnreadableMessage, read
 from indexmill.platform.consumer.deliveries import BatchUseCase, Delivery, Outcome, Poison, Wait
 from indexmill.platform.consumer.delivery_log import DeliveryLog, DeliveryRecord, SuspectTry
 from indexmill.platform.consumer.settling import LambdaContext, Received, Settling, SourceQueue, received
@@ -16,7 +14,7 @@ from indexmill.platform.observability import Observability
 from indexmill.platform.queues import Queue
 from indexmill.platform.time.clock import Clock, SystemClock
 
-M = TypeVar("M", bound=BaseModel)
+M = TypeVar("M", bound=Message)
 
 _MARGIN_S = 2.0
 """Kept back of the function's time so that the answer still gets out."""

@@ -13,9 +13,10 @@ from typing import Any, Final, Literal
 
 import httpx
 
+from indexmill.contracts.content import Document
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.http_jobs import StageCompletePayload
-from indexmill.contracts.messages import StageResult, write
+from indexmill.contracts.messages import Chunked, Embedded, StageResult, write
 from indexmill.platform.queues import Queue
 from indexmill.platform.time.retry import RetryPolicy
 
@@ -109,11 +110,12 @@ def _checked(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _made(result: StageResult) -> dict[str, Any] | None:
-    if result.document is not None and result.document.text is not None:
+    output = result.output
+    if isinstance(output, Document) and output.text is not None:
         names = {"text", "title", "content_type", "final_url"}
-        return result.document.model_dump(mode="json", include=names, exclude_none=True)
-    if result.chunked is not None and result.chunked.chunks is not None:
-        return {"chunks": [chunk.model_dump(mode="json") for chunk in result.chunked.chunks]}
-    if result.embedded is not None:
-        return {"chunk_count": result.embedded.chunk_count, "model": result.embedded.model}
+        return output.model_dump(mode="json", include=names, exclude_none=True)
+    if isinstance(output, Chunked) and output.chunks is not None:
+        return {"chunks": [chunk.model_dump(mode="json") for chunk in output.chunks]}
+    if isinstance(output, Embedded):
+        return {"chunk_count": output.chunk_count, "model": output.model}
     return None

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from typing import Self
+
+from indexmill.contracts.pipeline import Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +16,11 @@ class RetryPolicy:
     max_retries: int
     base_s: float = 1.0
     max_backoff_s: float = 300.0
+
+    @classmethod
+    def of(cls, stage: Stage) -> Self:
+        """Return the policy of a stage's row."""
+        return cls(stage.max_retries, max_backoff_s=stage.max_backoff_s)
 
     @property
     def max_tries(self) -> int:

@@ -18,6 +18,7 @@ from pydantic import BaseModel
 
 from indexmill.contracts.job import JobError, JobStatus
 from indexmill.contracts.messages import Retrying, Target
+from indexmill.contracts.pipeline import FIRST
 from indexmill.orchestrator.adapters.postgres.reads import (
     SQL,
     PaceCache,
@@ -31,7 +32,6 @@ from indexmill.orchestrator.adapters.postgres.reads import (
 from indexmill.orchestrator.admission.choose import MOST, CallerQueue, Candidate, GlobalUsage
 from indexmill.orchestrator.admission.quotas import MULTIPLIERS, Limits
 from indexmill.orchestrator.job_store import JobsTx, T
-from indexmill.orchestrator.pipeline import FIRST
 from indexmill.orchestrator.ports import (
     DeadLetter,
     InFlight,

@@ -13,11 +13,11 @@ from psycopg.rows import dict_row
 
 from indexmill.contracts.http_history import HistoryEntry, JobHistory
 from indexmill.contracts.job import Job, JobError, JobStatus
-from indexmill.contracts.messages import Stored, Target, chunk_task_from, write
+from indexmill.contracts.messages import ChunkTask, Stored, Target, read_kept, write
 from indexmill.orchestrator.admission.choose import REMEMBERED, GlobalUsage, Pace, Usage
 from indexmill.orchestrator.admission.forecast import LAST
 from indexmill.orchestrator.admission.quotas import Limits, Quota
-from indexmill.orchestrator.pipeline import progress, user_message
+from indexmill.orchestrator.job_texts import progress, user_message
 from indexmill.orchestrator.ports import (
     CLAIM_S,
     PARK_AFTER,
@@ -260,7 +260,7 @@ def as_message(row: Row) -> OutboxRow:
     columns = {name: value for name, value in row.items() if name != "kind"}
     if row["kind"] == "call":
         ids = {"message_id": row["id"], "job_id": row["job_id"], "attempt": row["attempt"]}
-        columns["payload"] = write(chunk_task_from(row["payload"], **ids))
+        columns["payload"] = write(read_kept(ChunkTask, row["payload"], **ids))
     return OutboxRow(**columns)
 
 

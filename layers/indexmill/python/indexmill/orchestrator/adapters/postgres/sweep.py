@@ -10,8 +10,8 @@ from psycopg.rows import class_row, dict_row
 from psycopg.types.json import Jsonb
 
 from indexmill.contracts.job import JobStatus
+from indexmill.contracts.pipeline import STAGES
 from indexmill.orchestrator.adapters.postgres.reads import SQL
-from indexmill.orchestrator.pipeline import STAGES
 from indexmill.orchestrator.ports_sweep import INTERRUPTED_FOR, PASSED_FOR, Retention, Silent
 from indexmill.platform.postgres.database import Connection, Database
 

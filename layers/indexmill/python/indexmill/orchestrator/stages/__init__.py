@@ -1,0 +1,1 @@
+"""One module per stage: its message, and what its result says about a job."""

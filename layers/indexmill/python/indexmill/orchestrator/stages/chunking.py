@@ -1,0 +1,59 @@
+"""Chunking in the Orchestrator: a document's text goes out, its chunks come back."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from indexmill.contracts.content import CHUNK_LIST, Chunk, ChunkSettings, Document
+from indexmill.contracts.messages import Chunked, ChunkResult, ChunkTask, StageResult, read_kept
+from indexmill.orchestrator.ports import JobState
+from indexmill.orchestrator.stages.output import Output, Renewal
+
+TASK: Final = ChunkTask
+
+
+def next_message(message_id: str, state: JobState, before: StageResult) -> ChunkTask:
+    """Return the message with the document's text, or where it is stored."""
+    document = before.output if isinstance(before.output, Document) else None
+    return ChunkTask(
+        message_id=message_id,
+        job_id=state.job_id,
+        attempt=state.attempt,
+        request_id=before.request_id,
+        text=document.text if document else "",
+        text_ref=document.text_ref if document else None,
+        title=document.title if document else None,
+    )
+
+
+def renew(state: JobState, payload: str | None, renewal: Renewal) -> ChunkTask:
+    """Return the kept message with new ids."""
+    ids = {"message_id": renewal.message_id, "attempt": renewal.attempt, "job_id": state.job_id}
+    return read_kept(ChunkTask, payload or "", **ids)
+
+
+def facts(result: StageResult) -> Output:
+    """Return number and digest of the chunks: the same whether they came inline or by reference."""
+    chunked = result.chunked if isinstance(result, ChunkResult) else None
+    if chunked is None:
+        return Output()
+    digests = {
+        "chunks_sha256": _digest(chunked),
+        "chunk_count": chunked.chunk_count,
+        "chunk_settings": ChunkSettings().model_dump(),
+    }
+    return Output(chunk_count=chunked.chunk_count, digests=digests)
+
+
+def _digest(chunked: Chunked) -> str:
+    if chunked.chunks_ref is not None:
+        return chunked.chunks_ref.sha256
+    return hashlib.sha256(CHUNK_LIST.dump_json(chunked.chunks or [])).hexdigest()
+
+
+def from_http(_state: JobState, result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the chunks of `{chunks}`."""
+    chunks = [Chunk.model_validate(item) for item in result["chunks"]]
+    return {"chunked": Chunked(chunks=chunks, chunk_count=len(chunks))}

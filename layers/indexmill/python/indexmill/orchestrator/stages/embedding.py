@@ -1,0 +1,59 @@
+"""Embedding in the Orchestrator: a document's chunks go out, and come back published."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from indexmill.contracts.messages import Chunked, Embedded, EmbedResult, EmbedTask, StageResult, read_kept
+from indexmill.orchestrator.ports import JobState
+from indexmill.orchestrator.stages.output import Output, Renewal
+
+TASK: Final = EmbedTask
+
+
+def next_message(message_id: str, state: JobState, before: StageResult) -> EmbedTask:
+    """Return the message with the chunks, or where they are stored, and a fresh generation."""
+    chunked = before.output if isinstance(before.output, Chunked) else Chunked()
+    return EmbedTask(
+        message_id=message_id,
+        job_id=state.job_id,
+        attempt=state.attempt,
+        request_id=before.request_id,
+        target=state.target,
+        generation=state.generation,
+        title=state.title,
+        chunks=chunked.chunks,
+        chunks_ref=chunked.chunks_ref,
+        chunk_count=chunked.chunk_count,
+    )
+
+
+def renew(_state: JobState, payload: str | None, renewal: Renewal) -> EmbedTask:
+    """Return the kept message with new ids and the renewal's generation."""
+    return read_kept(
+        EmbedTask,
+        payload or "",
+        message_id=renewal.message_id,
+        attempt=renewal.attempt,
+        generation=renewal.generation,
+    )
+
+
+def facts(result: StageResult) -> Output:
+    """Return the number of chunks, the model, and whether this generation was fenced out."""
+    embedded = result.embedded if isinstance(result, EmbedResult) else None
+    if embedded is None:
+        return Output()
+    return Output(
+        chunk_count=embedded.chunk_count,
+        digests={"model": embedded.model, "dimension": embedded.dimension},
+        fenced=not embedded.published and not embedded.superseded,
+    )
+
+
+def from_http(_state: JobState, result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the counts of `{chunk_count, model?}`."""
+    count = int(result["chunk_count"])
+    model = str(result.get("model", "external"))
+    return {"embedded": Embedded(chunk_count=count, embedded=count, model=model, dimension=0, published=True)}

@@ -1,0 +1,32 @@
+"""What a stage's module returns of a result, and what it is given for a message."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from indexmill.contracts.messages import Stored
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a stage's success writes into its job; None and {} leave what is there."""
+
+    title: str | None = None
+    chunk_count: int | None = None
+    stored: Stored | None = None
+    """Where the raw content is kept."""
+    digests: dict[str, Any] = field(default_factory=dict)
+    """Of what went into the result: enough to say later whether a replay made the same."""
+    fenced: bool = False
+    """Nothing was published, since another job's end had fenced this generation out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """Fields of the copy of a message that differ from the kept one."""
+
+    message_id: str
+    attempt: int
+    generation: int
+    """Only messages that publish have one."""

@@ -1,0 +1,46 @@
+"""The module of each stage, by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+from indexmill.contracts.messages import Message, StageResult
+from indexmill.orchestrator.ports import JobState
+from indexmill.orchestrator.stages import chunking, embedding, scraping
+from indexmill.orchestrator.stages.output import Output, Renewal
+
+
+class StageModule(Protocol):
+    """Functions that every stage's module has."""
+
+    @property
+    def TASK(self) -> type[Message]:  # noqa: N802 - a constant of the module
+        """The message of the stage's queue."""
+        ...
+
+    def next_message(self, message_id: str, state: JobState, before: StageResult) -> Message:
+        """Return this stage's message, made of the result of the stage before."""
+        ...
+
+    def renew(self, state: JobState, payload: str | None, renewal: Renewal) -> Message:
+        """Return the kept message with new ids. Only the first stage can do without a kept one."""
+        ...
+
+    def facts(self, result: StageResult) -> Output:
+        """Return what a success of this stage writes into its job."""
+        ...
+
+    def from_http(self, state: JobState, result: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the output field of a result that came over HTTP.
+
+        Raises KeyError, TypeError or ValueError for a result that does not fit.
+        """
+        ...
+
+
+MODULES: Final[Mapping[str, StageModule]] = {
+    "scraping": scraping,
+    "chunking": chunking,
+    "embedding": embedding,
+}

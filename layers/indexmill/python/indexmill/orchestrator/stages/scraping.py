@@ -1,0 +1,77 @@
+"""Scraping in the Orchestrator: the URL goes out, a document comes back."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from indexmill.contracts.content import Document
+from indexmill.contracts.messages import ScrapeResult, ScrapeTask, StageResult, Stored, read_kept
+from indexmill.orchestrator.ports import JobState
+from indexmill.orchestrator.stages.output import Output, Renewal
+
+TASK: Final = ScrapeTask
+
+
+def next_message(message_id: str, state: JobState, before: StageResult) -> ScrapeTask:
+    """Return the message that fetches the job's URL."""
+    return ScrapeTask(
+        message_id=message_id,
+        job_id=state.job_id,
+        attempt=state.attempt,
+        request_id=before.request_id,
+        url=state.target.url,
+    )
+
+
+def renew(state: JobState, payload: str | None, renewal: Renewal) -> ScrapeTask:
+    """Return the kept message with new ids, or without one a message that fetches the job's URL."""
+    ids = {"message_id": renewal.message_id, "attempt": renewal.attempt}
+    if payload is None:
+        return ScrapeTask.model_validate({"job_id": state.job_id, "url": state.target.url, **ids})
+    return read_kept(ScrapeTask, payload, **ids)
+
+
+def facts(result: StageResult) -> Output:
+    """Return title, digests and raw content of the document."""
+    document = result.document if isinstance(result, ScrapeResult) else None
+    if document is None:
+        return Output()
+    text = document.text_ref.sha256 if document.text_ref else _digest((document.text or "").encode())
+    digests = {
+        "content_sha256": document.content_sha256,
+        "content_type": document.content_type,
+        "extractor": document.extractor,
+        "text_sha256": text,
+    }
+    return Output(title=document.title, stored=_stored(document), digests=digests)
+
+
+def from_http(state: JobState, result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the document of `{text, title?, content_type?, final_url?}`."""
+    text = str(result["text"])
+    document = Document(
+        url=state.target.url,
+        final_url=result.get("final_url", state.target.url),
+        title=result.get("title"),
+        content_type=result.get("content_type", "text/markdown"),
+        text=text,
+        content_sha256=_digest(text.encode()),
+    )
+    return {"document": document}
+
+
+def _stored(document: Document) -> Stored | None:
+    if document.raw_ref is None:
+        return None
+    return Stored(
+        ref=document.raw_ref,
+        content_type=document.content_type,
+        charset=document.charset,
+        final_url=document.final_url,
+    )
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
