@@ -8,7 +8,7 @@ from indexmill.contracts.content import Chunk
 from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError
 from indexmill.contracts.messages import EmbedTask, Target
 from indexmill.embedding.documents import Work
-from indexmill.embedding.long_work import teller
+from indexmill.embedding.long_work import progress_callback
 from indexmill.embedding.slices import Slices
 from indexmill.platform.consumer.deliveries import Done
 from indexmill.platform.progress import LONG_CHUNKS, WorkProgress
@@ -46,7 +46,7 @@ class Worker:
 
     def embed(self, *works: Work, done: frozenset[str] = frozenset()) -> IndexmillError | None:
         texts = {key: text for each in works for key, text in each.missing(set(done)).items()}
-        on_step = teller(works, texts, self.board)
+        on_step = progress_callback(works, texts, self.board)
         vectors, stopped = Slices(self.embedder, self.clock).embed(texts, timeout_s=60, on_step=on_step)
         assert stopped is not None or vectors.keys() == texts.keys()
         return stopped
@@ -72,7 +72,7 @@ def test_short_documents_and_those_of_no_job_show_no_progress(job: bool) -> None
 
 def test_without_a_board_no_progress_is_shown() -> None:
     long = work("long", 600)
-    assert teller([long], long.missing(set()), None) is None
+    assert progress_callback([long], long.missing(set()), None) is None
 
 
 def test_only_the_long_ones_of_a_group_show_progress() -> None:

@@ -10,16 +10,18 @@ from indexmill.embedding.slices import OnStep
 from indexmill.platform.progress import LONG_CHUNKS, ProgressBoard, WorkProgress
 
 
-def teller(group: Sequence[Work], texts: Mapping[str, str], board: ProgressBoard | None) -> OnStep | None:
-    """Return what tells `board` after each step; None when no job's document in `group` is long.
+def progress_callback(
+    group: Sequence[Work], texts: Mapping[str, str], board: ProgressBoard | None
+) -> OnStep | None:
+    """Return a callback that reports to `board` after each step; None when no job's document in `group` is long.
 
     `texts` is what has to be embedded, by chunk id; every other chunk is done already.
     """
     long = [work for work in group if work.task.job_id and len(work.chunks) > LONG_CHUNKS]
-    return partial(_tell, board, long, texts) if board is not None and long else None
+    return partial(_report, board, long, texts) if board is not None and long else None
 
 
-def _tell(
+def _report(
     board: ProgressBoard, long: Sequence[Work], texts: Mapping[str, str], embedded: Container[str]
 ) -> None:
     for work in long:

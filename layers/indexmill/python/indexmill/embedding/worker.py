@@ -11,7 +11,7 @@ from indexmill.contracts.messages import Embedded, EmbedTask
 from indexmill.contracts.pipeline import BY_NAME
 from indexmill.embedding.classify import is_of_one_document
 from indexmill.embedding.documents import Work, groups, resolve
-from indexmill.embedding.long_work import teller
+from indexmill.embedding.long_work import progress_callback
 from indexmill.embedding.ports import Embedder, PublishOutcome, Vector, VectorCache, VectorIndex
 from indexmill.embedding.slices import SLICE, OutOfTime, Slices
 from indexmill.platform.blobs import BlobStore
@@ -89,7 +89,7 @@ class EmbedBatch:
         texts = {key: text for work in group for key, text in work.missing(stored | kept.keys()).items()}
         # Half the time at most for the model, so that a hang leaves enough to publish and to report.
         vectors, stopped = self._slices.embed(
-            texts, timeout_s=remaining / 2, on_step=teller(group, texts, self.board)
+            texts, timeout_s=remaining / 2, on_step=progress_callback(group, texts, self.board)
         )
         vectors |= kept
         whole = [work for work in group if work.missing(stored).keys() <= vectors.keys()]

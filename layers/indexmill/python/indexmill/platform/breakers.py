@@ -150,7 +150,7 @@ class SharedStorage(pybreaker.CircuitMemoryStorage, pybreaker.CircuitBreakerList
                     self._remember(old)
                     return new is not None
                 if self._states.replace(self._record, old, new):
-                    self._tell(old, new)
+                    self._log_change(old, new)
                     self._remember(new)
                     return True
         except StatesUnavailable:
@@ -162,7 +162,7 @@ class SharedStorage(pybreaker.CircuitMemoryStorage, pybreaker.CircuitBreakerList
     def _remember(self, state: BreakerState) -> None:
         self._known, self._known_at = state, self._clock.monotonic()
 
-    def _tell(self, old: BreakerState, new: BreakerState) -> None:
+    def _log_change(self, old: BreakerState, new: BreakerState) -> None:
         if bool(old.opened_at) != bool(new.opened_at):
             _LOG.warning("breaker %s is %s", self._record, "open" if new.opened_at else "closed")
 
