@@ -14,7 +14,7 @@ from indexmill.platform.postgres.stored_text import storable
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class KeptChunk:
     """A chunk of the version that is published so far."""
 
     row_id: int
@@ -30,7 +30,7 @@ class Plan:
     document: int
     corpus: int
     space: int
-    held: Mapping[str, Held]
+    kept: Mapping[str, KeptChunk]
     """What the document has so far, by chunk id."""
     places: list[tuple[int, tuple[int, int, int]]] = field(default_factory=list)
     """Row and (ordinal, start, end) of each chunk of the version."""
@@ -41,35 +41,35 @@ class Plan:
     @property
     def lacking(self) -> int:
         """Return how many row ids `fill` will use."""
-        return sum(chunk_id not in self.held for chunk_id in self.version.chunk_ids)
+        return sum(chunk_id not in self.kept for chunk_id in self.version.chunk_ids)
 
     @property
     def gone(self) -> list[int]:
         """Rows of chunks that the version no longer has."""
-        kept = set(self.version.chunk_ids)
-        return [held.row_id for chunk_id, held in self.held.items() if chunk_id not in kept]
+        wanted = set(self.version.chunk_ids)
+        return [old.row_id for chunk_id, old in self.kept.items() if chunk_id not in wanted]
 
     @property
     def stale_vectors(self) -> list[tuple[int, int]]:
         """Row and space of vectors that the version no longer uses."""
-        kept = set(self.version.chunk_ids)
+        wanted = set(self.version.chunk_ids)
         return [
-            (held.row_id, space)
-            for chunk_id, held in self.held.items()
-            for space in held.spaces
-            if chunk_id not in kept or space != self.space
+            (old.row_id, space)
+            for chunk_id, old in self.kept.items()
+            for space in old.spaces
+            if chunk_id not in wanted or space != self.space
         ]
 
     def fill(self, row_ids: Iterator[int]) -> None:
         """Work out what is new. Raises TransientError(embedding_incomplete) when a chunk has no vector."""
         version, missing = self.version, 0
         for chunk_id, chunk in zip(version.chunk_ids, version.chunks, strict=True):
-            held = self.held.get(chunk_id)
-            row_id = held.row_id if held else next(row_ids)
+            old = self.kept.get(chunk_id)
+            row_id = old.row_id if old else next(row_ids)
             self.places.append((row_id, (chunk.ordinal, chunk.start, chunk.end)))
-            if held is None:
+            if old is None:
                 self.chunks.append(self._analyzed(row_id, chunk_id, chunk))
-            if held is None or self.space not in held.spaces:
+            if old is None or self.space not in old.spaces:
                 vector = version.vectors.get(chunk_id)
                 missing += vector is None
                 if vector is not None:

@@ -15,7 +15,7 @@ from psycopg.rows import class_row, dict_row, scalar_row
 
 from indexmill.embedding.adapters.pgvector import binary_copy
 from indexmill.embedding.adapters.pgvector.names import Names
-from indexmill.embedding.adapters.pgvector.plan import Held, Plan
+from indexmill.embedding.adapters.pgvector.plan import KeptChunk, Plan
 from indexmill.embedding.adapters.pgvector.statements import SQL
 from indexmill.embedding.analyzer import ANALYZER_VERSION, count_terms
 from indexmill.embedding.ports import DocumentVersion
@@ -108,12 +108,12 @@ def _claim(
     published = {key: row.published for key, row in state.items() if row.published is not None}
     going = [version for version in versions if state[version.target.document_id].admits(version.generation)]
     known = [state[v.target.document_id].id for v in going if v.target.document_id in published]
-    held = _kept_chunks(connection, known)
+    kept = _kept_chunks(connection, known)
     plans = []
     for version in going:
         row = state[version.target.document_id].id
         corpus, space = names.corpora[version.target.corpus_key], names.spaces[version.space]
-        plans.append(Plan(version, row, corpus, space, held.get(row, {})))
+        plans.append(Plan(version, row, corpus, space, kept.get(row, {})))
     return published, plans
 
 
@@ -170,19 +170,19 @@ def _add_totals(connection: Connection, totals: Totals) -> None:
         connection.execute(SQL["add_totals"], _columns(names, rows))
 
 
-def _kept_chunks(connection: Connection, documents: Sequence[int]) -> dict[int, dict[str, Held]]:
+def _kept_chunks(connection: Connection, documents: Sequence[int]) -> dict[int, dict[str, KeptChunk]]:
     """Return what the documents' published versions have, by document and chunk id."""
-    found: dict[int, dict[str, Held]] = defaultdict(dict)
+    found: dict[int, dict[str, KeptChunk]] = defaultdict(dict)
     if documents:
         cursor = connection.cursor(row_factory=dict_row)
         for row in cursor.execute(SQL["kept_chunks"], {"documents": list(documents)}).fetchall():
-            found[row["document"]][row["chunk_id"]] = Held(row["row_id"], frozenset(row["spaces"]))
+            found[row["document"]][row["chunk_id"]] = KeptChunk(row["row_id"], frozenset(row["spaces"]))
     return found
 
 
 def _drop_superseded(connection: Connection, plans: Sequence[Plan], totals: Totals) -> None:
     """Drop older generations of the plans' documents, and take what goes off the totals."""
-    replaced = [plan for plan in plans if plan.held]
+    replaced = [plan for plan in plans if plan.kept]
     if not replaced:
         return
     documents = [plan.document for plan in replaced]
