@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 from functools import cache
 
-from tests.support.repository import inside, python_files
+from tests.support.repository import ROOT, inside, python_files
 
 MODULE_LINES = 400
 FUNCTION_LINES = 60
+ENTRY_POINT_LINES = 12
 MOST_FUNCTIONS = 40  # lines, of 95 in 100 functions
 
 
@@ -26,6 +27,14 @@ def function_lengths() -> dict[str, int]:
 def test_no_module_is_long() -> None:
     lines = {inside(path): len(path.read_text(encoding="utf-8").splitlines()) for path in python_files()}
     assert {name: count for name, count in lines.items() if count > MODULE_LINES} == {}
+
+
+def test_entry_points_build_one_handler_and_nothing_else() -> None:
+    for path in sorted((ROOT / "functions").glob("*/*.py")):
+        source = path.read_text(encoding="utf-8")
+        *_, last = ast.parse(source).body
+        assert ast.unparse(last).startswith("handler = build_"), path
+        assert len(source.splitlines()) <= ENTRY_POINT_LINES, path
 
 
 def test_no_function_is_long() -> None:
