@@ -84,7 +84,7 @@ class SetSwitches:
 
 def _interrupts(incident: tuple[str, str], stage: str) -> bool:
     kind, subject = incident
-    return subject in (stage, EVERY_STAGE) if kind == "paused" else BREAKER_STAGE.get(subject) == stage
+    return subject in (stage, EVERY_STAGE) if kind == "paused" else subject in BY_NAME[stage].breakers
 
 
 def _reason(stage: str, pauses: Mapping[str, str], breakers: Mapping[str, str]) -> str | None:
