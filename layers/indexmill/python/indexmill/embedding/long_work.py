@@ -13,7 +13,7 @@ from indexmill.platform.progress import LONG_CHUNKS, ProgressBoard, WorkProgress
 def progress_callback(
     group: Sequence[Work], texts: Mapping[str, str], board: ProgressBoard | None
 ) -> OnStep | None:
-    """Return a callback that reports to `board` after each step; None when no job's document in `group` is long.
+    """Return a callback that reports to `board` after each step; None for a group without long documents.
 
     `texts` is what has to be embedded, by chunk id; every other chunk is done already.
     """
