@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexmill.embedding import bm25
+from indexmill.embedding import ranking
 from indexmill.embedding.ranking import fuse, similarity_score
 
 ranked_lists = st.lists(st.integers(0, 50), unique=True, max_size=40)
@@ -53,7 +53,7 @@ def test_similarity_scores_stay_in_bounds(cosine: float, score: float) -> None:
 
 
 def test_weights_are_lucenes_idf_times_the_count_in_the_question() -> None:
-    weights = bm25.weights({1: 2, 2: 1, 3: 1}, {1: 3, 2: 10}, 10)
+    weights = ranking.weights({1: 2, 2: 1, 3: 1}, {1: 3, 2: 10}, 10)
     assert weights == {
         1: pytest.approx(2 * math.log(1 + 7.5 / 3.5)),
         2: pytest.approx(math.log(1 + 0.5 / 10.5)),
@@ -61,5 +61,5 @@ def test_weights_are_lucenes_idf_times_the_count_in_the_question() -> None:
 
 
 def test_saturation_rises_with_the_count_and_falls_with_the_length() -> None:
-    short, long = bm25.length_norm(50, 100), bm25.length_norm(200, 100)
-    assert 0 < bm25.saturation(1, long) < bm25.saturation(1, short) < bm25.saturation(5, short) < 1
+    short, long = ranking.length_norm(50, 100), ranking.length_norm(200, 100)
+    assert 0 < ranking.saturation(1, long) < ranking.saturation(1, short) < ranking.saturation(5, short) < 1
