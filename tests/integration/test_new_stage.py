@@ -1,0 +1,326 @@
+"""A new stage is added to a copy of the tree, and a job goes through it.
+
+The copy shows what a new stage takes: a row, a message and a result, a module, settings, a service, a
+template entry and a generated migration. Nothing is patched: its own functions run, on Postgres and SQS.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local.backends.ministack import MiniStack
+from tests.support.aiohttp_server import served
+from tests.support.releases import Release
+from tests.support.repository import ROOT
+from tests.support.upgrade import CALLER, INTERNAL, Site, World, by, names
+
+pytestmark = pytest.mark.integration
+
+LIFE = ["pending", "scraping", "translating", "chunking", "embedding", "done"]
+_LIBRARY = "layers/indexmill/python/indexmill"
+
+ROW = """
+    Stage(
+        name="translating",
+        next="chunking",
+        queue="translate",
+        budget_s=60,
+        in_progress="Translating content…",
+        on_failure="Content could not be translated.",
+    ),
+"""
+MESSAGES = """
+class TranslateTask(Message):
+    schema_name: Literal["indexmill.translate.v1"] = Field(default="indexmill.translate.v1", alias="schema")
+    document: Document
+
+
+class TranslateResult(StageResult):
+    stage: Literal["translating"] = "translating"
+    document: Document | None = None
+
+    @property
+    def output(self) -> Document | None:
+        return self.document
+
+
+"""
+MODULE = """
+from indexmill.contracts.content import Document
+from indexmill.contracts.messages import TranslateTask, read_kept
+from indexmill.orchestrator.stages.output import Output
+
+TASK = TranslateTask
+
+
+def next_message(message_id, state, before):
+    return TranslateTask(
+        message_id=message_id, job_id=state.job_id, attempt=state.attempt, document=before.output
+    )
+
+
+def renew(state, payload, renewal):
+    return read_kept(TASK, payload, message_id=renewal.message_id, attempt=renewal.attempt)
+
+
+def facts(result):
+    return Output(title=result.document.title)
+
+
+def from_http(state, result):
+    return {"document": Document.model_validate(result["document"])}
+"""
+WORKER = """
+import os
+
+from indexmill.contracts.errors import ErrorCode, PermanentError
+from indexmill.contracts.messages import TranslateTask
+from indexmill.contracts.pipeline import BY_NAME
+from indexmill.platform.aws.dynamodb_delivery_log import DynamoDbDeliveryLog
+from indexmill.platform.aws.sqs_queue import SqsQueue
+from indexmill.platform.consumer.reporter import BatchReporter, WorkerStage
+from indexmill.platform.consumer.sqs_batch import SqsBatch
+from indexmill.platform.observability import Observability
+from indexmill.platform.time.clock import SystemClock
+
+_STAGE = WorkerStage(BY_NAME["translating"], "The document stopped the worker each time it was translated")
+
+
+def build_worker():
+    clock, callbacks = SystemClock(), SqsQueue(os.environ["CALLBACKS_QUEUE_URL"])
+
+    def translate(deliveries):
+        reporter = BatchReporter(_STAGE, deliveries, callbacks, clock)
+        for at, delivery in enumerate(deliveries):
+            document = delivery.message.document
+            if "untranslatable" in document.text:
+                reporter.error(at, PermanentError(ErrorCode.PARSE_ERROR, "It cannot be translated."))
+            else:
+                changed = document.model_copy(update={"text": document.text.upper()})
+                reporter.success(at, document=changed)
+        return reporter.finish()
+
+    return SqsBatch(
+        TranslateTask,
+        translate,
+        source=SqsQueue(os.environ["TRANSLATE_QUEUE_URL"]),
+        dead=SqsQueue(os.environ["TRANSLATE_DLQ_URL"]),
+        delivery_log=DynamoDbDeliveryLog(os.environ["STATE_TABLE"], clock),
+        observability=Observability("translating"),
+    )
+"""
+FUNCTION = """
+from indexmill.translating.worker import build_worker
+
+handler = build_worker()
+"""
+
+
+class Tree:
+    """A copy of this tree that can be edited."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in ("layers/indexmill", "functions", "sql", "tools"):
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+        shutil.copy(ROOT / "template.yaml", folder)
+
+    def add(self, path: str, text: str) -> None:
+        """Add a file."""
+        file = self.folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+
+    def edit(self, path: str, *changes: tuple[str, str]) -> None:
+        """Replace texts of a file, each of which it has."""
+        text = (self.folder / path).read_text(encoding="utf-8")
+        for before, after in changes:
+            assert before in text, f"{path} has no {before!r}"
+            text = text.replace(before, after)
+        (self.folder / path).write_text(text, encoding="utf-8")
+
+    def add_template_entry(self) -> None:
+        """Add queue, dead letters and worker, and name them where chunking's are named."""
+        lines: list[str] = []
+        added: list[str] = []
+        top = block = ""
+        for line in (self.folder / "template.yaml").read_text(encoding="utf-8").splitlines():
+            if line and not line.startswith((" ", "#")):
+                top = line
+            if line.startswith("  ") and not line.startswith(("   ", "  #")):
+                block = line.strip(" :")
+                lines += added
+                added = []
+            of_stage = block.startswith(("ChunkQueue", "ChunkDlq", "ChunkingWorker")) or (
+                top == "Parameters:" and block.startswith("Chunk")
+            )
+            lines.append(line)
+            if of_stage:
+                added.append(_renamed(line))
+            elif block.startswith("Orchestrator") and re.search("CHUNK|Chunk(?!:)", line):
+                lines.append(_renamed(line))
+        text = "\n".join(lines) + "\n"
+        start, end = (text.index(f"        {name}:\n          Type: SQS") for name in ("Chunk", "Embed"))
+        event = text[start:end]
+        text = text.replace(event, _event(event))
+        (self.folder / "template.yaml").write_text(text, encoding="utf-8")
+
+    def generate_migration(self) -> str:
+        """Return what the tool prints for the copy's table."""
+        done = subprocess.run(
+            [sys.executable, "-P", self.folder / "tools" / "stage_migration.py"],
+            env={**os.environ, "PYTHONPATH": str(self.folder / "layers" / "indexmill" / "python")},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout
+
+
+def _renamed(line: str) -> str:
+    for before, after in (("Chunking", "Translating"), ("Chunk", "Translate"), ("CHUNK", "TRANSLATE")):
+        line = line.replace(before, after)
+    return line.replace("functions/chunking/", "functions/translating/")
+
+
+def _event(text: str) -> str:
+    """Return the event of chunking's dead letters, then the same of the new stage's."""
+    own = [line for line in text.splitlines() if "Translate" not in line]
+    return "\n".join([*own, *map(_renamed, own)]) + "\n"
+
+
+def with_new_stage(folder: Path) -> Tree:
+    """Return a copy of this tree with a stage between scraping and chunking."""
+    tree = Tree(folder)
+    tree.edit(
+        f"{_LIBRARY}/contracts/pipeline.py",
+        ('        next="chunking",\n', '        next="translating",\n'),
+        ('    Stage(\n        name="chunking"', f'    {ROW.strip()}\n    Stage(\n        name="chunking"'),
+    )
+    tree.edit(
+        f"{_LIBRARY}/contracts/messages.py",
+        ("_ANY_RESULT: Final", MESSAGES + "_ANY_RESULT: Final"),
+        ("ScrapeResult | ChunkResult", "ScrapeResult | TranslateResult | ChunkResult"),
+    )
+    tree.add(f"{_LIBRARY}/orchestrator/stages/translating.py", MODULE)
+    tree.edit(
+        f"{_LIBRARY}/orchestrator/stages/registry.py",
+        ("import chunking, embedding, scraping", "import chunking, embedding, scraping, translating"),
+        ('    "chunking": chunking,\n', '    "translating": translating,\n    "chunking": chunking,\n'),
+    )
+    tree.edit(
+        f"{_LIBRARY}/orchestrator/settings.py",
+        ("    chunk_queue_url: str\n", "    chunk_queue_url: str\n    translate_queue_url: str\n"),
+        ("    chunk_dlq_url: str\n", "    chunk_dlq_url: str\n    translate_dlq_url: str\n"),
+        ("    chunk_mapping_id: str\n", "    chunk_mapping_id: str\n    translate_mapping_id: str\n"),
+    )
+    tree.add(f"{_LIBRARY}/translating/__init__.py", "")
+    tree.add(f"{_LIBRARY}/translating/worker.py", WORKER)
+    tree.add("functions/translating/worker.py", FUNCTION)
+    tree.add_template_entry()
+    tree.add("sql/9999_translating.sql", tree.generate_migration())
+    return tree
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    site = Site()
+    with served(site.app) as site.address:
+        yield site
+
+
+@pytest.fixture(scope="module")
+def release(site: Site, ministack: MiniStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
+    tree = with_new_stage(tmp_path_factory.mktemp("new-stage"))
+    log = tmp_path_factory.mktemp("log") / "log"
+    release = Release("new stage", tree.folder, ministack.endpoint, site.address, log)
+    yield release
+    release.close()
+
+
+@pytest.fixture
+def world(database_url: str, release: Release, site: Site) -> World:
+    release.migrate(database_url)
+    world = World(database_url, "new-stage", (release, release), site)
+    world.create(release)
+    return world
+
+
+def shown(world: World, job_id: str) -> Any:
+    return world.new.http("GET", f"/orchestrator/jobs/{job_id}", caller=CALLER)
+
+
+def test_a_job_goes_through_the_new_stage(world: World) -> None:
+    (page,) = names()
+    (job_id,) = world.submit(world.new, page)
+    world.queues.deliver(by(world.new), "ScrapeQueue")
+    world.queues.deliver(by(world.new), "CallbacksQueue")
+    job = shown(world, job_id)
+    assert (job["status"], job["user_message"]) == ("translating", "Translating content…")
+    assert job["progress"] == {"stage": 2, "of": 4}
+    assert [body["job_id"] for body in world.queues.bodies("TranslateQueue")] == [job_id]
+    world.sweep(world.new)
+    world.queues.drain(by(world.new))
+    assert world.life(job_id) == LIFE
+    assert [text for text in world.site.embedded if page.upper() in text and "THESE ARE THE WORDS" in text]
+    assert shown(world, job_id)["progress"] == {"stage": 4, "of": 4}
+
+
+def test_a_failure_in_the_new_stage_is_retried_from_there(world: World) -> None:
+    page = f"untranslatable-{names()[0]}"
+    (job_id,) = world.submit(world.new, page)
+    world.queues.drain(by(world.new))
+    job = shown(world, job_id)
+    assert (job["status"], job["failed_stage"], job["error"]["code"]) == (
+        "failed",
+        "translating",
+        "parse_error",
+    )
+    assert job["user_message"] == "Content could not be translated."
+    listed = world.new.http(
+        "POST",
+        "/orchestrator/jobs/retry",
+        {"failed_stage": "translating", "include_permanent": True},
+        caller=CALLER,
+    )
+    assert listed["retried"] == [job_id]
+    assert world.life(job_id)[-2:] == ["pending", "translating"]
+    assert world.site.fetched[page] == 1
+
+
+def test_a_dead_message_and_a_result_over_http_are_the_new_stages(world: World) -> None:
+    dead, told = world.submit(world.new, *names(2))
+    for queue in ("ScrapeQueue", "CallbacksQueue"):
+        world.queues.deliver(by(world.new), queue)
+    world.queues.bury("TranslateQueue", "TranslateDlq", dead)
+    document = {
+        "url": "u",
+        "final_url": "u",
+        "content_type": "text/plain",
+        "text": "By hand.",
+        "content_sha256": "0",
+    }
+    report = {"stage": "translating", "status": "success", "result": {"document": document}}
+    answer = world.act(world.new, told, "complete", report, caller=INTERNAL)
+    assert answer["status"] == "chunking"
+    world.queues.drain(by(world.new))
+    assert world.statuses(dead, told) == ["failed", "done"]
+    assert world.rows("SELECT stage, cause FROM dead_letters") == [("translating", "poison_message")]
+
+
+def test_the_new_stage_can_be_paused(world: World) -> None:
+    world.change("INSERT INTO pauses (stage, reason, paused_by) VALUES ('translating', 'a test', 'me')")
+    world.sweep(world.new)
+    assert ("paused", "translating") in world.rows(
+        "SELECT kind, subject FROM incidents WHERE closed_at IS NULL"
+    )
