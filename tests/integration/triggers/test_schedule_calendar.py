@@ -76,6 +76,6 @@ async def test_a_late_event_keeps_its_time_and_may_come_after_a_later_one() -> N
 async def test_a_schedule_without_further_due_times_logs_it(caplog: pytest.LogCaptureFixture) -> None:
     schedule = make(Timer(), "0 12 1 1 ? 2026", FastClock(datetime(2027, 1, 1, tzinfo=UTC)))
     await schedule.start()
-    await until(lambda: "Nightly is never due again" in caplog.text)
+    await until(lambda: "Nightly has no further due times" in caplog.text)
     assert (schedule.fired, schedule.stats()["next"]) == (0, None)
     await schedule.stop()
