@@ -26,7 +26,7 @@ PAYLOAD = {"text": "Some words.", "text_ref": None, "title": "Title", "job_id": 
 
 
 @dataclass
-class Bench:
+class Harness:
     """A job that stopped in chunking, as the release before left it."""
 
     database: Database
@@ -55,12 +55,12 @@ class Bench:
 
 
 @pytest.fixture
-def bench(database_url: str) -> Iterator[Bench]:
+def harness(database_url: str) -> Iterator[Harness]:
     database = Database(database_url)
     jobs, job = PostgresJobs(database), new_job()
     submitted(jobs, job)
     (row,) = applied(jobs, scraped(job.job_id))[0].outbox
-    made = Bench(database, jobs, PostgresSweep(database), job.job_id, row.id)
+    made = Harness(database, jobs, PostgresSweep(database), job.job_id, row.id)
     made.execute("UPDATE outbox SET sent_at = now() WHERE stage = 'scraping'")
     made.execute(
         "UPDATE outbox SET kind = 'call', payload = %s, tries = 2, claimed_until = now() WHERE id = %s",
@@ -71,35 +71,35 @@ def bench(database_url: str) -> Iterator[Bench]:
     database.close()
 
 
-def test_an_unsent_call_is_claimed_as_a_message(bench: Bench) -> None:
-    task = bench.task(bench.jobs.claim(10))
-    assert (task.message_id, task.attempt) == (bench.message_id, 1)
-    (row,) = bench.apply(chunked(bench.job_id))
+def test_an_unsent_call_is_claimed_as_a_message(harness: Harness) -> None:
+    task = harness.task(harness.jobs.claim(10))
+    assert (task.message_id, task.attempt) == (harness.message_id, 1)
+    (row,) = harness.apply(chunked(harness.job_id))
     assert row.stage == "embedding"
-    bench.apply(embedded(bench.job_id))
+    harness.apply(embedded(harness.job_id))
 
 
-def test_a_call_of_a_job_that_waits_for_admission_starts_as_a_message(bench: Bench) -> None:
-    bench.apply(failed(bench.job_id, "chunking", "max_retries_exceeded"))
-    bench.execute("INSERT INTO pauses (stage, reason, paused_by) VALUES ('*', 'a reason', 'me')")
-    outcome = retried(bench.jobs, bench.job_id)
+def test_a_call_of_a_job_that_waits_for_admission_starts_as_a_message(harness: Harness) -> None:
+    harness.apply(failed(harness.job_id, "chunking", "max_retries_exceeded"))
+    harness.execute("INSERT INTO pauses (stage, reason, paused_by) VALUES ('*', 'a reason', 'me')")
+    outcome = retried(harness.jobs, harness.job_id)
     assert (outcome.job.status, outcome.outbox) == ("pending", [])
-    bench.execute("UPDATE outbox SET kind = 'call', payload = %s WHERE attempt = 2", json.dumps(PAYLOAD))
-    bench.execute("DELETE FROM pauses")
-    assert bench.task(admit_all(bench.jobs)).attempt == 2
+    harness.execute("UPDATE outbox SET kind = 'call', payload = %s WHERE attempt = 2", json.dumps(PAYLOAD))
+    harness.execute("DELETE FROM pauses")
+    assert harness.task(admit_all(harness.jobs)).attempt == 2
 
 
-def test_a_retry_sends_the_kept_call_as_a_message(bench: Bench) -> None:
-    bench.apply(failed(bench.job_id, "chunking", "max_retries_exceeded"))
+def test_a_retry_sends_the_kept_call_as_a_message(harness: Harness) -> None:
+    harness.apply(failed(harness.job_id, "chunking", "max_retries_exceeded"))
     new_id = str(uuid.uuid4())
-    task = bench.task(retried(bench.jobs, bench.job_id, new_id).outbox)
+    task = harness.task(retried(harness.jobs, harness.job_id, new_id).outbox)
     assert (task.message_id, task.attempt) == (new_id, 2)
 
 
-def test_a_rescue_sends_the_kept_call_as_a_message(bench: Bench) -> None:
-    bench.execute("UPDATE outbox SET sent_at = now() - interval '1 hour' WHERE id = %s", bench.message_id)
-    bench.execute("UPDATE jobs SET updated_at = now() - interval '1 hour'")
-    lost = bench.sweep.stuck(["chunking"], [], 10)
-    assert [job.message_id for job in lost] == [bench.message_id]
-    assert bench.sweep.send_again(lost) == 1
-    assert bench.task(bench.jobs.claim(10)).message_id == bench.message_id
+def test_a_rescue_sends_the_kept_call_as_a_message(harness: Harness) -> None:
+    harness.execute("UPDATE outbox SET sent_at = now() - interval '1 hour' WHERE id = %s", harness.message_id)
+    harness.execute("UPDATE jobs SET updated_at = now() - interval '1 hour'")
+    lost = harness.sweep.stuck(["chunking"], [], 10)
+    assert [job.message_id for job in lost] == [harness.message_id]
+    assert harness.sweep.send_again(lost) == 1
+    assert harness.task(harness.jobs.claim(10)).message_id == harness.message_id

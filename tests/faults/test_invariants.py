@@ -18,7 +18,8 @@ from indexmill.platform.postgres.database import Database
 from local.faults.invariants import dead_letters, index, jobs, secrets, stale
 from local.faults.invariants.violation import Accepted, Violation
 from tests.support.index_builders import SPACE, vector_of
-from tests.support.jobs import Pipeline, embedded, failed, scraped
+from tests.support.jobs import embedded, failed, scraped
+from tests.support.orchestrator import OrchestratorHarness
 
 pytestmark = pytest.mark.integration
 
@@ -63,7 +64,7 @@ class Harness:
 @pytest.fixture
 def harness(database_url: str) -> Iterator[Harness]:
     database = Database(database_url)
-    pipeline = Pipeline(PostgresJobs(database))
+    pipeline = OrchestratorHarness(PostgresJobs(database))
     ids = {name: pipeline.submit(f"https://site.example/{name}") for name in (DONE, BROKEN, AT_WORK)}
     pipeline.deliver(failed(ids[BROKEN]))
     for name in (DONE, AT_WORK):

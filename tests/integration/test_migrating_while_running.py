@@ -15,7 +15,8 @@ from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.platform.postgres.database import Database
 from local.backends.postgres import create_database, drop_database
 from sql.migrate import migrate
-from tests.support.jobs import Pipeline, embedded, scraped
+from tests.support.jobs import embedded, scraped
+from tests.support.orchestrator import OrchestratorHarness
 from tests.support.repository import ROOT
 from tests.support.stack import eventually
 
@@ -44,13 +45,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def pipeline(database_url: str) -> Iterator[Pipeline]:
+def pipeline(database_url: str) -> Iterator[OrchestratorHarness]:
     database = Database(database_url)
-    yield Pipeline(PostgresJobs(database))
+    yield OrchestratorHarness(PostgresJobs(database))
     database.close()
 
 
-def run_a_job(p: Pipeline) -> float:
+def run_a_job(p: OrchestratorHarness) -> float:
     """Take a job through all its stages; return the seconds that this took."""
     began = time.monotonic()
     job_id = p.submit()
@@ -68,7 +69,7 @@ def columns(url: str) -> int:
 
 
 def test_a_migration_that_must_wait_blocks_no_writer_for_long(
-    database_url: str, folder: Path, pipeline: Pipeline
+    database_url: str, folder: Path, pipeline: OrchestratorHarness
 ) -> None:
     run_a_job(pipeline)
     took: list[float] = []
@@ -89,7 +90,7 @@ def test_a_migration_that_must_wait_blocks_no_writer_for_long(
 
 
 def test_jobs_run_before_during_and_after_a_migration(
-    database_url: str, folder: Path, pipeline: Pipeline
+    database_url: str, folder: Path, pipeline: OrchestratorHarness
 ) -> None:
     run_a_job(pipeline)
     with ThreadPoolExecutor(1) as pool:
@@ -105,7 +106,9 @@ def test_jobs_run_before_during_and_after_a_migration(
     assert migrate(database_url, folder) == []
 
 
-def test_a_migration_that_fails_leaves_nothing(database_url: str, folder: Path, pipeline: Pipeline) -> None:
+def test_a_migration_that_fails_leaves_nothing(
+    database_url: str, folder: Path, pipeline: OrchestratorHarness
+) -> None:
     (folder / NEXT).write_text(EXPAND + "SELECT nonsense;")
     with pytest.raises(psycopg.errors.UndefinedColumn):
         migrate(database_url, folder)

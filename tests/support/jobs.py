@@ -1,25 +1,20 @@
-"""Builders of jobs and results, and the Orchestrator on twins."""
+"""Builders of jobs and results."""
 
 from __future__ import annotations
 
 import uuid
 from typing import Any
 
-from indexmill.chunking.chunk import ChunkDocuments
-from indexmill.chunking.worker import ChunkBatch
 from indexmill.contracts.content import Chunk, Document
-from indexmill.contracts.http_jobs import MAX_URLS, SubmitRequest
 from indexmill.contracts.identity import CallerContext, corpus_key, document_id
 from indexmill.contracts.job import Job
 from indexmill.contracts.messages import (
     Chunked,
-    ChunkTask,
     Embedded,
     ScrapeTask,
     StageFailure,
     StageResult,
     Target,
-    read,
     stage_result,
     write,
 )
@@ -28,17 +23,10 @@ from indexmill.orchestrator.changes import apply_results
 from indexmill.orchestrator.job_store import JobStore, JobsTx
 from indexmill.orchestrator.ports import Change, JobFilter, JobState, NewJob, OutboxRow
 from indexmill.orchestrator.queries.jobs import with_waiting
-from indexmill.orchestrator.relay import Relay
-from indexmill.orchestrator.results import Decider, Recorder, ResultBatch
-from indexmill.orchestrator.submission.submit import Accepted, SubmitJobs, accept_jobs
-from indexmill.platform.consumer.deliveries import Delivery, Outcome
-from indexmill.platform.observability import Observability
+from indexmill.orchestrator.results import Decider
+from indexmill.orchestrator.submission.submit import Accepted, accept_jobs
 from indexmill.platform.time.clock import Clock
-from indexmill.testing.blobs import InMemoryBlobs
 from indexmill.testing.clock import FrozenClock
-from indexmill.testing.jobs import InMemoryJobs
-from indexmill.testing.queues import InMemoryQueue
-from indexmill.testing.tokenizer import WordTokenizer
 
 CALLER = CallerContext(caller_id="0123456789abcdef")
 INTERNAL = CallerContext(caller_id="feedfeedfeedfeed", internal=True)
@@ -155,56 +143,3 @@ def stored_job(store: JobStore, caller_id: str, job_id: str) -> Job | None:
         return with_waiting(tx, caller_id, [job])[0] if job else None
 
     return store.read(work)
-
-
-class Pipeline:
-    """The Orchestrator's use cases on twins, or on a real store."""
-
-    def __init__(self, store: JobStore | None = None) -> None:
-        """Everything reachable, nothing submitted."""
-        clock = store.clock if isinstance(store, InMemoryJobs) else None
-        self.clock = clock if isinstance(clock, FrozenClock) else FrozenClock()
-        self.store: JobStore = store or InMemoryJobs(self.clock)
-        self.scrape, self.chunk, self.embed = InMemoryQueue(), InMemoryQueue(), InMemoryQueue()
-        self.observability = Observability("test", level="ERROR")
-        self.record = Recorder(self.store, Decider(self.clock), self.observability)
-        self.queues = {"scraping": self.scrape, "chunking": self.chunk, "embedding": self.embed}
-        self.relay = Relay(self.store, self.queues, self.record)
-        self.results = ResultBatch(self.record, self.relay)
-        self.chunking_paused = False
-        """Leave messages in the chunk queue."""
-
-    def submit(self, url: str | None = None, ctx: CallerContext = CALLER) -> str:
-        """Submit one URL, one of its own if none is given, and return its job's id."""
-        use_case = SubmitJobs(self.store, self.relay)
-        url = url or f"{URL}/{uuid.uuid4()}"
-        return use_case(ctx, SubmitRequest(url=url, corpus_name="docs"), "req-1").job_id
-
-    def submit_many(self, count: int, ctx: CallerContext = CALLER) -> list[str]:
-        """Submit that many URLs, as many at once as a request takes, and return their jobs' ids."""
-        use_case, ids = SubmitJobs(self.store, self.relay), list[str]()
-        while len(ids) < count:
-            urls = [f"{URL}/{uuid.uuid4()}" for _ in range(min(count - len(ids), MAX_URLS))]
-            ids += use_case(ctx, SubmitRequest(urls=urls, corpus_name="docs"), "req-1").job_ids
-        return ids
-
-    def deliver(self, *results: StageResult, receive_count: int = 1) -> list[Outcome]:
-        """Deliver results as the callback queue would, and let the chunk worker empty its queue."""
-        outcomes = self.results([Delivery(result, receive_count, 1e9) for result in results])
-        if not self.chunking_paused:
-            self.chunk_all()
-        return outcomes
-
-    def chunk_all(self) -> None:
-        """Let the chunk worker handle what is in its queue, and apply its results."""
-        bodies, self.chunk.bodies = self.chunk.bodies, []
-        callbacks = InMemoryQueue()
-        worker = ChunkBatch(ChunkDocuments(WordTokenizer(), InMemoryBlobs()), callbacks, self.clock)
-        worker([Delivery(read(ChunkTask, body), 1, 1e9) for body in bodies])
-        self.results([Delivery(read(StageResult, body), 1, 1e9) for body in callbacks.bodies])
-
-    def status(self, job_id: str, ctx: CallerContext = CALLER) -> str:
-        """Return the job's status."""
-        job = stored_job(self.store, ctx.caller_id, job_id)
-        assert job is not None
-        return job.status.value

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from indexmill.contracts.errors import ErrorCode, TransientError
-from indexmill.contracts.http_jobs import SubmitRequest
-from indexmill.contracts.identity import CallerContext
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
 from indexmill.orchestrator.ports_sweep import Silent, SweepStore
-from indexmill.orchestrator.submission.submit import SubmitJobs
 from indexmill.orchestrator.sweep import SweepJobs
 from indexmill.orchestrator.wiring import Parts, SweepParts, assemble_sweeper
 from indexmill.platform.postgres.database import Database
@@ -22,7 +18,8 @@ from indexmill.testing.clock import FrozenClock
 from indexmill.testing.jobs import InMemoryJobs
 from indexmill.testing.queues import InMemoryQueue
 from indexmill.testing.sweep_store import InMemorySweep
-from tests.support.jobs import CALLER, URL, Pipeline, embedded, scraped
+from tests.support.jobs import embedded, scraped
+from tests.support.orchestrator import OrchestratorHarness
 
 TICK_S = 60.0
 _AT_ONCE = 100
@@ -50,7 +47,7 @@ class QueueBacklog:
 
 
 @dataclass
-class TwinSwitch:
+class InMemorySwitch:
     """Remembers how it is set; `broken` makes it unreachable."""
 
     on: bool = True
@@ -64,7 +61,7 @@ class TwinSwitch:
         return changed
 
 
-class Sweeping(Pipeline):
+class SweeperHarness(OrchestratorHarness):
     """The pipeline on twins, its sweeper, and a callback queue without a consumer."""
 
     def __init__(self, store: type[InMemoryJobs] = InMemoryJobs) -> None:
@@ -74,7 +71,7 @@ class Sweeping(Pipeline):
         self.jobs = self.store
         self.view = InMemorySweep(self.jobs)
         self.reports = InMemoryQueue()
-        self.switches = {stage: TwinSwitch() for stage in self.queues}
+        self.switches = {stage: InMemorySwitch() for stage in self.queues}
         self.breakers = InMemoryBreakers()
         self.sweep = self.sweeper(self.view)
 
@@ -110,14 +107,14 @@ class Sweeping(Pipeline):
         return found
 
 
-class PostgresSweeperHarness(Pipeline):
+class PostgresSweeperHarness(OrchestratorHarness):
     """The Orchestrator and its sweeper on Postgres, with queues that only the test empties."""
 
     def __init__(self, database: Database) -> None:
         """Nothing paused, nothing lost."""
         super().__init__(PostgresJobs(database))
         self.database = database
-        self.switches = {stage: TwinSwitch() for stage in self.queues}
+        self.switches = {stage: InMemorySwitch() for stage in self.queues}
         self.breakers = InMemoryBreakers()
         own = SweepParts(
             store=PostgresSweep(database),
@@ -128,7 +125,6 @@ class PostgresSweeperHarness(Pipeline):
             clock=self.clock,
         )
         self.sweep = assemble_sweeper(Parts(self.store, dict(self.queues), self.observability), own)
-        self._urls = (f"{URL}/{number}" for number in itertools.count())
 
     def rows(self, statement: str) -> list[tuple[object, ...]]:
         """Return the rows of a statement."""
@@ -141,11 +137,6 @@ class PostgresSweeperHarness(Pipeline):
             earlier = ", ".join(f"{name} = {name} - interval '{seconds} s'" for name in columns)
             self.database.connection().execute(f"UPDATE {table} SET {earlier}".encode())
         return self.sweep()
-
-    def submit_batch(self, count: int, ctx: CallerContext = CALLER) -> list[str]:
-        """Submit new URLs in one request; return the ids of their jobs."""
-        request = SubmitRequest(urls=list(itertools.islice(self._urls, count)), corpus_name="docs")
-        return SubmitJobs(self.store, self.relay)(ctx, request, "req-1").job_ids or []
 
     def scrape_at(self, positions: Iterable[int]) -> None:
         """Let a worker handle the messages at these positions of the scrape queue."""

@@ -25,7 +25,7 @@ URL = "https://example.com/leftovers/"
 
 
 @dataclass
-class Bench:
+class Harness:
     database: Database
     jobs: PostgresJobs
     view: PostgresSweep
@@ -66,84 +66,86 @@ class Bench:
 
 
 @pytest.fixture
-def bench(database_url: str) -> Iterator[Bench]:
+def harness(database_url: str) -> Iterator[Harness]:
     database = Database(database_url)
     with psycopg.connect(database_url, autocommit=True) as truth:
-        yield Bench(database, PostgresJobs(database), PostgresSweep(database), truth)
+        yield Harness(database, PostgresJobs(database), PostgresSweep(database), truth)
     database.close()
 
 
-def test_dead_letters_are_kept_as_long_as_their_queue_would_have_kept_them(bench: Bench) -> None:
+def test_dead_letters_are_kept_as_long_as_their_queue_would_have_kept_them(harness: Harness) -> None:
     for _ in range(3):
-        bench.letter()
-    bench.age(13.9)
-    assert bench.purged("dead_letters") == 0
-    bench.age(0.2)
-    bench.letter()
-    assert [bench.purged("dead_letters", 2) for _ in range(3)] == [2, 1, 0]
-    assert bench.rows("SELECT count(*) FROM dead_letters") == [(1,)]
+        harness.letter()
+    harness.age(13.9)
+    assert harness.purged("dead_letters") == 0
+    harness.age(0.2)
+    harness.letter()
+    assert [harness.purged("dead_letters", 2) for _ in range(3)] == [2, 1, 0]
+    assert harness.rows("SELECT count(*) FROM dead_letters") == [(1,)]
 
 
-def test_a_letter_stays_while_its_job_is_at_work_or_can_be_tried_again(bench: Bench) -> None:
+def test_a_letter_stays_while_its_job_is_at_work_or_can_be_tried_again(harness: Harness) -> None:
     job = new_job(URL)
-    submitted(bench.jobs, job)
-    bench.letter(job.job_id)
-    bench.age(30)
-    assert bench.purged("dead_letters") == 0
-    bench.apply(failed(job.job_id))
-    bench.age(6.9)
-    assert bench.purged("dead_letters") == 0
-    bench.age(0.2)
-    assert bench.purged("dead_letters") == 1
+    submitted(harness.jobs, job)
+    harness.letter(job.job_id)
+    harness.age(30)
+    assert harness.purged("dead_letters") == 0
+    harness.apply(failed(job.job_id))
+    harness.age(6.9)
+    assert harness.purged("dead_letters") == 0
+    harness.age(0.2)
+    assert harness.purged("dead_letters") == 1
 
 
-def test_a_document_that_was_never_published_goes_when_no_message_for_it_can_be_left(bench: Bench) -> None:
+def test_a_document_that_was_never_published_goes_when_no_message_for_it_can_be_left(
+    harness: Harness,
+) -> None:
     for name in "abc":
-        bench.apply(failed(bench.embedding(name).job_id, "embedding"))
-    assert bench.rows("SELECT count(*) FROM documents WHERE published IS NULL") == [(3,)]
-    bench.age(13.9)
-    assert bench.purged("fences") == 0
-    bench.age(0.2)
-    assert [bench.purged("fences", 2) for _ in range(3)] == [2, 1, 0]
-    assert bench.rows("SELECT count(*) FROM documents") == [(0,)]
+        harness.apply(failed(harness.embedding(name).job_id, "embedding"))
+    assert harness.rows("SELECT count(*) FROM documents WHERE published IS NULL") == [(3,)]
+    harness.age(13.9)
+    assert harness.purged("fences") == 0
+    harness.age(0.2)
+    assert [harness.purged("fences", 2) for _ in range(3)] == [2, 1, 0]
+    assert harness.rows("SELECT count(*) FROM documents") == [(0,)]
 
 
-def test_a_fence_lasts_from_the_last_failure_on(bench: Bench) -> None:
-    job = bench.embedding("again")
-    bench.apply(failed(job.job_id, "embedding"))
-    bench.age(10)
-    bench.truth.execute(
+def test_a_fence_lasts_from_the_last_failure_on(harness: Harness) -> None:
+    job = harness.embedding("again")
+    harness.apply(failed(job.job_id, "embedding"))
+    harness.age(10)
+    harness.truth.execute(
         "UPDATE jobs SET status = 'embedding', failed_stage = NULL, error = NULL, attempt = 2"
     )
-    bench.apply(failed(job.job_id, "embedding", attempt=2))
-    bench.age(10)
-    assert bench.purged("fences") == 0
-    bench.age(4.1)
-    assert bench.purged("fences") == 1
+    harness.apply(failed(job.job_id, "embedding", attempt=2))
+    harness.age(10)
+    assert harness.purged("fences") == 0
+    harness.age(4.1)
+    assert harness.purged("fences") == 1
 
 
-def test_a_document_that_was_published_after_all_stays(bench: Bench) -> None:
-    job = bench.embedding("published")
-    bench.apply(failed(job.job_id, "embedding"))
-    index = PgVectorIndex(bench.database)
+def test_a_document_that_was_published_after_all_stays(harness: Harness) -> None:
+    job = harness.embedding("published")
+    harness.apply(failed(job.job_id, "embedding"))
+    index = PgVectorIndex(harness.database)
     index.publish([version(["some text"], generation=10**9, to=job.target)])
-    bench.age(15)
-    assert bench.purged("fences") == 0
-    assert bench.rows("SELECT published, fenced_at FROM documents") == [(10**9, None)]
+    harness.age(15)
+    assert harness.purged("fences") == 0
+    assert harness.rows("SELECT published, fenced_at FROM documents") == [(10**9, None)]
 
 
-def test_nothing_of_a_document_that_goes_is_left_in_the_index(bench: Bench) -> None:
-    job = bench.embedding("late")
-    bench.apply(failed(job.job_id, "embedding"))
-    index = PgVectorIndex(bench.database)
+def test_nothing_of_a_document_that_goes_is_left_in_the_index(harness: Harness) -> None:
+    job = harness.embedding("late")
+    harness.apply(failed(job.job_id, "embedding"))
+    index = PgVectorIndex(harness.database)
     index.publish([version(["too late"], generation=1, to=job.target)])
-    bench.age(15)
-    assert bench.purged("fences") == 1
+    harness.age(15)
+    assert harness.purged("fences") == 1
     tables = ("documents", "chunks", "memberships", "vectors", "postings")
-    assert {bench.rows(f"SELECT count(*) FROM {table}")[0][0] for table in tables} == {0}
+    assert {harness.rows(f"SELECT count(*) FROM {table}")[0][0] for table in tables} == {0}
 
 
-def test_publishing_a_document_that_goes_well_leaves_no_fence(bench: Bench) -> None:
-    job = bench.embedding("well")
-    PgVectorIndex(bench.database).publish([version(["some text"], generation=5, to=job.target)])
-    assert bench.rows("SELECT published, fenced_at FROM documents") == [(5, None)]
+def test_publishing_a_document_that_goes_well_leaves_no_fence(harness: Harness) -> None:
+    job = harness.embedding("well")
+    PgVectorIndex(harness.database).publish([version(["some text"], generation=5, to=job.target)])
+    assert harness.rows("SELECT published, fenced_at FROM documents") == [(5, None)]

@@ -12,7 +12,7 @@ from tests.support.sweeper import PostgresSweeperHarness
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-BACKLOG, LOST, AT_ONCE = 5_000, 50, 100
+BACKLOG, LOST = 5_000, 50
 
 
 @pytest.fixture
@@ -26,8 +26,7 @@ def p(database_url: str) -> Iterator[PostgresSweeperHarness]:
 def test_fifty_lost_out_of_five_thousand_all_end_and_no_more_are_sent_again(
     p: PostgresSweeperHarness,
 ) -> None:
-    for _ in range(BACKLOG // AT_ONCE):
-        p.submit_batch(AT_ONCE)
+    p.submit_many(BACKLOG)
     assert len(p.scrape.bodies) == BACKLOG
     gone = set(random.Random(11).sample(range(BACKLOG), LOST))
     p.scrape.bodies[:] = [body for at, body in enumerate(p.scrape.bodies) if at not in gone]

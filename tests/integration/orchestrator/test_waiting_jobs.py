@@ -39,10 +39,10 @@ def ends(harness: PostgresSweeperHarness) -> list[tuple[object, ...]]:
 @pytest.mark.parametrize("subject", ["scraping", "*"])
 def test_a_stage_paused_for_three_hours(harness: PostgresSweeperHarness, subject: str) -> None:
     """A message in the queue that later ones of the caller overtook before: silence is its only sign."""
-    harness.submit_batch(1)
+    harness.submit_many(1)
     harness.tick()
     harness.tick()
-    harness.submit_batch(5)
+    harness.submit_many(5)
     harness.scrape_at(range(1, 6))
     harness.embed_all()
     harness.rows(f"INSERT INTO pauses VALUES ('{subject}', 'a test', 'me') RETURNING stage")
@@ -67,11 +67,11 @@ def fail_call(harness: PostgresSweeperHarness) -> None:
 
 
 def test_a_breaker_open_for_three_hours(harness: PostgresSweeperHarness) -> None:
-    harness.submit_batch(1)
+    harness.submit_many(1)
     harness.scrape_at([0])
     harness.tick()
     harness.tick()
-    harness.submit_batch(5)
+    harness.submit_many(5)
     harness.scrape_at(range(5))
     overtaken, harness.embed.bodies[:] = harness.embed.bodies[:1], harness.embed.bodies[1:]
     harness.embed_all()
@@ -96,14 +96,14 @@ def test_a_breaker_open_for_three_hours(harness: PostgresSweeperHarness) -> None
 
 
 def test_a_retry_after_of_two_hours(harness: PostgresSweeperHarness) -> None:
-    (waiting,) = harness.submit_batch(1)
+    (waiting,) = harness.submit_many(1)
     at = harness.clock.now() + timedelta(hours=2)
     later = Retrying(tries=1, next_retry_at=at, retry_in_s=7_200.0, cause="http_503")
     harness.deliver(
         scraped(waiting).model_copy(update={"status": "retrying", "document": None, "retrying": later})
     )
     for _ in MINUTES_OF_TWO_HOURS:
-        harness.submit_batch(1)
+        harness.submit_many(1)
         harness.scrape_at([1])
         harness.embed_all()
         harness.tick()
@@ -121,7 +121,7 @@ def test_four_hundred_jobs_of_one_domain_at_one_a_second(harness: PostgresSweepe
     minutes = 0
     while minutes < 4 or harness.scrape.bodies:
         if minutes < 4:
-            harness.submit_batch(100, INTERNAL)
+            harness.submit_many(100, INTERNAL)
         waiting = range(len(harness.scrape.bodies))
         harness.scrape_at(
             waiting[:60] if order == "in order" else chance.sample(waiting, min(60, len(waiting)))

@@ -27,7 +27,7 @@ ENVIRONMENT = {
 }
 
 
-class Bench:
+class Harness:
     """The use case with what it sends."""
 
     def __init__(self) -> None:
@@ -40,16 +40,16 @@ class Bench:
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench()
+def harness() -> Harness:
+    return Harness()
 
 
-def test_a_text_is_queued_and_the_answer_names_where_its_chunks_will_be(bench: Bench) -> None:
+def test_a_text_is_queued_and_the_answer_names_where_its_chunks_will_be(harness: Harness) -> None:
     wanted = {"max_tokens": 64, "overlap_tokens": 0}
     body = {"text": "Words.", "title": "T", "settings": wanted}
-    answer = bench.enqueue(CALLER, ChunkEnqueueRequest.model_validate(body), "r")
+    answer = harness.enqueue(CALLER, ChunkEnqueueRequest.model_validate(body), "r")
     assert (answer.status, answer.job_id, answer.result_key) == ("queued", None, "chunks/id-1.json")
-    assert bench.task() == ChunkTask(
+    assert harness.task() == ChunkTask(
         message_id="id-1",
         request_id="r",
         text="Words.",
@@ -59,37 +59,37 @@ def test_a_text_is_queued_and_the_answer_names_where_its_chunks_will_be(bench: B
     )
 
 
-def test_an_internal_caller_may_name_a_job(bench: Bench) -> None:
-    answer = bench.enqueue(INTERNAL, ChunkEnqueueRequest(text="Words.", job_id="j", attempt=3), "")
+def test_an_internal_caller_may_name_a_job(harness: Harness) -> None:
+    answer = harness.enqueue(INTERNAL, ChunkEnqueueRequest(text="Words.", job_id="j", attempt=3), "")
     assert (answer.job_id, answer.result_key) == ("j", None)
-    task = bench.task()
+    task = harness.task()
     assert (task.job_id, task.attempt, task.request_id, task.result_key) == ("j", 3, None, None)
 
 
-def test_anyone_else_may_not(bench: Bench) -> None:
+def test_anyone_else_may_not(harness: Harness) -> None:
     with pytest.raises(CallerError) as caught:
-        bench.enqueue(CALLER, ChunkEnqueueRequest(text="Words.", job_id="j"), "r")
+        harness.enqueue(CALLER, ChunkEnqueueRequest(text="Words.", job_id="j"), "r")
     assert (caught.value.code, caught.value.http_status, caught.value.field) == (
         *("forbidden", 403),
         "body.job_id",
     )
-    assert bench.queue.bodies == []
+    assert harness.queue.bodies == []
 
 
 @pytest.mark.fault("F26")
-def test_a_text_that_is_too_large_for_a_message_is_stored(bench: Bench) -> None:
+def test_a_text_that_is_too_large_for_a_message_is_stored(harness: Harness) -> None:
     text = "ä" * 40_000
-    bench.enqueue(CALLER, ChunkEnqueueRequest(text=text), "r")
-    task = bench.task()
+    harness.enqueue(CALLER, ChunkEnqueueRequest(text=text), "r")
+    task = harness.task()
     assert task.text is None
     assert task.text_ref is not None
-    assert bench.blobs.get(task.text_ref).decode() == text
+    assert harness.blobs.get(task.text_ref).decode() == text
 
 
-def test_a_text_that_was_not_taken_is_an_error(bench: Bench) -> None:
-    bench.queue.refuse = {0}
+def test_a_text_that_was_not_taken_is_an_error(harness: Harness) -> None:
+    harness.queue.refuse = {0}
     with pytest.raises(TransientError) as caught:
-        bench.enqueue(CALLER, ChunkEnqueueRequest(text="Words."), "r")
+        harness.enqueue(CALLER, ChunkEnqueueRequest(text="Words."), "r")
     assert caught.value.code == "queue_unavailable"
 
 

@@ -65,7 +65,7 @@ class Deadly(WordTokenizer):
         return super().marks(text)
 
 
-class Bench:
+class Harness:
     """The worker with everything around it."""
 
     def __init__(self) -> None:
@@ -93,8 +93,8 @@ class Bench:
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench()
+def harness() -> Harness:
+    return Harness()
 
 
 def task(name: str, text: str | None = "Some words.", **more: Any) -> ChunkTask:
@@ -106,11 +106,11 @@ def delivery(message: ChunkTask, **more: Any) -> Delivery[ChunkTask]:
     return Delivery(message, more.pop("receive_count", 1), more.pop("deadline", 1e9), **more)
 
 
-def test_a_batch_is_one_send_and_one_failure_harms_no_other(bench: Bench) -> None:
+def test_a_batch_is_one_send_and_one_failure_harms_no_other(harness: Harness) -> None:
     bad = [task("b", "  "), task("c", None, text_ref=REF)]
-    outcomes = bench.handle(*map(delivery, [task("a"), *bad, task("d")]))
-    assert (outcomes, bench.callbacks.sends) == ([Done()] * 4, 1)
-    found = bench.results()
+    outcomes = harness.handle(*map(delivery, [task("a"), *bad, task("d")]))
+    assert (outcomes, harness.callbacks.sends) == ([Done()] * 4, 1)
+    found = harness.results()
     assert [each.status for each in found] == ["success", "failed", "failed", "success"]
     assert [each.failure.code for each in found if each.failure] == ["empty_content", "content_missing"]
     assert {(each.stage, each.attempt, each.request_id, each.tries) for each in found} == {
@@ -122,16 +122,16 @@ def test_a_batch_is_one_send_and_one_failure_harms_no_other(bench: Bench) -> Non
 
 
 @pytest.mark.fault("F76")
-def test_storage_that_is_unavailable_backs_off_and_fails_after_four_tries(bench: Bench) -> None:
-    bench.blobs.unavailable = True
+def test_storage_that_is_unavailable_backs_off_and_fails_after_four_tries(harness: Harness) -> None:
+    harness.blobs.unavailable = True
     stored = task("a", None, text_ref=REF)
     for tries in (1, 2, 3):
-        outcome, other = bench.handle(delivery(stored, tries=tries), delivery(task("b")))
+        outcome, other = harness.handle(delivery(stored, tries=tries), delivery(task("b")))
         assert isinstance(outcome, Retry)
         assert (outcome.reason, other) == ("storage_unavailable", Done())
         assert 0 <= outcome.after_s <= 2 ** (tries - 1)
-    (last,) = bench.handle(delivery(stored, tries=4))
-    failure = bench.results()[-1].failure
+    (last,) = harness.handle(delivery(stored, tries=4))
+    failure = harness.results()[-1].failure
     assert failure is not None
     assert (last, failure.code, failure.cause, failure.tries) == (
         *(Done(), "max_retries_exceeded", "storage_unavailable"),
@@ -139,34 +139,34 @@ def test_storage_that_is_unavailable_backs_off_and_fails_after_four_tries(bench:
     )
 
 
-def test_a_wait_longer_than_a_moment_is_told_to_the_job(bench: Bench) -> None:
-    bench.blobs.unavailable = True
-    (outcome,) = bench.handle(delivery(task("a", None, text_ref=REF), least_wait_s=45.0))
-    (told,) = bench.results()
+def test_a_wait_longer_than_a_moment_is_told_to_the_job(harness: Harness) -> None:
+    harness.blobs.unavailable = True
+    (outcome,) = harness.handle(delivery(task("a", None, text_ref=REF), least_wait_s=45.0))
+    (told,) = harness.results()
     assert isinstance(outcome, Retry)
     assert (told.status, told.retrying.retry_in_s if told.retrying else None) == ("retrying", 45.0)
 
 
 @pytest.mark.fault("F25")
-def test_only_what_the_callback_queue_refused_is_split_again(bench: Bench) -> None:
-    bench.callbacks.refuse = {1}
-    first, second, third = bench.handle(*(delivery(task(name)) for name in "abc"))
+def test_only_what_the_callback_queue_refused_is_split_again(harness: Harness) -> None:
+    harness.callbacks.refuse = {1}
+    first, second, third = harness.handle(*(delivery(task(name)) for name in "abc"))
     assert (first, third) == (Done(), Done())
     assert isinstance(second, Wait)
-    assert [each.message_id for each in bench.results()] == ["a:result", "c:result"]
-    bench.callbacks.unavailable = True
-    assert all(isinstance(each, Wait) for each in bench.handle(delivery(task("a")), delivery(task("b"))))
+    assert [each.message_id for each in harness.results()] == ["a:result", "c:result"]
+    harness.callbacks.unavailable = True
+    assert all(isinstance(each, Wait) for each in harness.handle(delivery(task("a")), delivery(task("b"))))
 
 
-def test_a_document_that_there_is_no_time_for_waits(bench: Bench) -> None:
-    now = bench.clock.monotonic()
-    bench.handle(delivery(task("a"), deadline=now + 60))
+def test_a_document_that_there_is_no_time_for_waits(harness: Harness) -> None:
+    now = harness.clock.monotonic()
+    harness.handle(delivery(task("a"), deadline=now + 60))
     late = delivery(task("b"), deadline=now + 0.1)
-    first, second = bench.handle(delivery(task("a"), deadline=now + 60), late)
+    first, second = harness.handle(delivery(task("a"), deadline=now + 60), late)
     assert (first, isinstance(second, Wait)) == (Done(), True)
 
 
-def test_a_defect_met_by_one_document_is_its_own(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_met_by_one_document_is_its_own(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     one = ChunkDocuments.one
 
     def broken(self: ChunkDocuments, text: str, *more: Any) -> Any:
@@ -175,38 +175,38 @@ def test_a_defect_met_by_one_document_is_its_own(bench: Bench, monkeypatch: pyte
         return one(self, text, *more)
 
     monkeypatch.setattr(ChunkDocuments, "one", broken)
-    bad, good = bench.handle(delivery(task("a", POISON)), delivery(task("b")))
+    bad, good = harness.handle(delivery(task("a", POISON)), delivery(task("b")))
     assert isinstance(bad, Retry)
     assert (bad.reason, good) == ("internal_error", Done())
-    bench.handle(delivery(task("a", POISON), tries=4))
-    failure = bench.results()[-1].failure
+    harness.handle(delivery(task("a", POISON), tries=4))
+    failure = harness.results()[-1].failure
     assert (failure.code if failure else None) == "internal_error"
 
 
-def test_without_a_job_the_result_is_stored_where_it_was_promised(bench: Bench) -> None:
+def test_without_a_job_the_result_is_stored_where_it_was_promised(harness: Harness) -> None:
     good = task("a", job_id=None, result_key="chunks/a.json")
     bad = task("b", "  ", job_id=None, result_key="chunks/b.json")
-    assert bench.handle(delivery(good), delivery(bad)) == [Done()] * 2
-    made = Chunked.model_validate_json(bench.blobs.objects["chunks/a.json"])
+    assert harness.handle(delivery(good), delivery(bad)) == [Done()] * 2
+    made = Chunked.model_validate_json(harness.blobs.objects["chunks/a.json"])
     assert [chunk.text for chunk in made.chunks or []] == ["Some words."]
-    failed = Chunked.model_validate_json(bench.blobs.objects["chunks/b.json"])
+    failed = Chunked.model_validate_json(harness.blobs.objects["chunks/b.json"])
     assert (failed.failure.code if failed.failure else None) == "empty_content"
-    assert bench.callbacks.sends == 0
+    assert harness.callbacks.sends == 0
 
 
-def test_a_result_that_cannot_be_stored_is_tried_again_and_ends_as_a_dead_letter(bench: Bench) -> None:
-    bench.blobs.unavailable = True
+def test_a_result_that_cannot_be_stored_is_tried_again_and_ends_as_a_dead_letter(harness: Harness) -> None:
+    harness.blobs.unavailable = True
     good = task("a", job_id=None, result_key="chunks/a.json")
-    assert isinstance(bench.handle(delivery(good))[0], Retry)
-    assert bench.handle(delivery(good, tries=4)) == [Poison("storage_unavailable")]
-    assert bench.blobs.objects == {}
+    assert isinstance(harness.handle(delivery(good))[0], Retry)
+    assert harness.handle(delivery(good, tries=4)) == [Poison("storage_unavailable")]
+    assert harness.blobs.objects == {}
 
 
 class Queued:
     """A chunk queue whose worker may die."""
 
-    def __init__(self, bench: Bench, *tasks: ChunkTask) -> None:
-        self.bench, self.receives = bench, dict.fromkeys((each.message_id for each in tasks), 0)
+    def __init__(self, harness: Harness, *tasks: ChunkTask) -> None:
+        self.harness, self.receives = harness, dict.fromkeys((each.message_id for each in tasks), 0)
         self.bodies = {each.message_id: write(each) for each in tasks}
 
     def deliver(self) -> None:
@@ -218,38 +218,38 @@ class Queued:
             record |= {"messageId": name, "receiptHandle": name}
             record["attributes"] = {"ApproximateReceiveCount": str(self.receives[name])}
         try:
-            failed = self.bench.handler(event, FakeContext())["batchItemFailures"]
+            failed = self.harness.handler(event, FakeContext())["batchItemFailures"]
             kept = {each["itemIdentifier"] for each in failed}
         except SystemExit:
-            kept = set(self.bodies) - set(self.bench.source.deleted)
+            kept = set(self.bodies) - set(self.harness.source.deleted)
         self.bodies = {name: body for name, body in self.bodies.items() if name in kept}
 
 
 @pytest.mark.fault("F76")
 @pytest.mark.parametrize("receives", [2, 60], ids=["does not start", "throttled for hours"])
-def test_a_message_that_no_worker_took_is_split_when_one_does(bench: Bench, receives: int) -> None:
-    queue = Queued(bench, *(task(name) for name in "abc"))
+def test_a_message_that_no_worker_took_is_split_when_one_does(harness: Harness, receives: int) -> None:
+    queue = Queued(harness, *(task(name) for name in "abc"))
     # Each receive without an invocation counts in the queue: of a throttled, missing or broken function.
     queue.receives = dict.fromkeys(queue.receives, receives)
     for _ in range(5):
         queue.deliver()
     assert queue.bodies == {}
-    assert {(each.message_id, each.status) for each in bench.results()} == {
+    assert {(each.message_id, each.status) for each in harness.results()} == {
         (f"{name}:result", "success") for name in "abc"
     }
 
 
 @pytest.mark.fault("F76", "F77")
 @pytest.mark.parametrize("deadly", [POISON, "words"], ids=["one document", "every document"])
-def test_a_document_that_ends_its_worker_three_times_is_poison(bench: Bench, deadly: str) -> None:
-    bench.tokenizer.at = deadly
-    queue = Queued(bench, task("a", "Some words."), task("b", f"{POISON} words"), task("c", "More words."))
+def test_a_document_that_ends_its_worker_three_times_is_poison(harness: Harness, deadly: str) -> None:
+    harness.tokenizer.at = deadly
+    queue = Queued(harness, task("a", "Some words."), task("b", f"{POISON} words"), task("c", "More words."))
     for _ in range(20):
         if not queue.bodies:
             break
         queue.deliver()
     assert queue.bodies == {}
-    failures = {each.message_id[0]: each.failure for each in bench.results()}
+    failures = {each.message_id[0]: each.failure for each in harness.results()}
     dead = ["b"] if deadly == POISON else ["a", "b", "c"]
     assert [name for name, failure in sorted(failures.items()) if failure] == dead
     assert {(each.code, each.cause) for each in failures.values() if each} == {

@@ -8,12 +8,12 @@ import pytest
 
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.platform.postgres.database import Database
-from tests.unit.orchestrator.verbs import Mill
+from tests.support.orchestrator import OrchestratorHarness
 
 
 @pytest.fixture
-def mill(database_url: str) -> Iterator[Mill]:
+def harness(database_url: str) -> Iterator[OrchestratorHarness]:
     """Yield it with everything reachable and nothing submitted."""
     database = Database(database_url)
-    yield Mill(PostgresJobs(database))
+    yield OrchestratorHarness(PostgresJobs(database))
     database.close()

@@ -8,20 +8,23 @@ from indexmill.contracts.errors import CallerError
 from indexmill.contracts.http_jobs import StageCompletePayload
 from indexmill.contracts.identity import CallerContext
 from indexmill.orchestrator.complete import CompleteStage
-from tests.support.jobs import CALLER, INTERNAL, Pipeline
+from tests.support.jobs import CALLER, INTERNAL
+from tests.support.orchestrator import OrchestratorHarness
 
 AHEAD = {"stage": "embedding", "status": "success", "result": {"chunk_count": 1}}
 SCRAPED = {"stage": "scraping", "status": "success", "result": {"text": "Words."}}
 FAILED = {"stage": "scraping", "status": "failed", "error_code": "http_500", "error_message": "m"}
 
 
-def complete(p: Pipeline, job_id: str, payload: dict[str, object], ctx: CallerContext = INTERNAL) -> str:
+def complete(
+    p: OrchestratorHarness, job_id: str, payload: dict[str, object], ctx: CallerContext = INTERNAL
+) -> str:
     use_case = CompleteStage(p.record, p.relay)
     return use_case(ctx, job_id, StageCompletePayload.model_validate(payload)).status
 
 
 def test_the_callback_walks_the_pipeline() -> None:
-    p = Pipeline()
+    p = OrchestratorHarness()
     job_id = p.submit()
     assert complete(p, job_id, SCRAPED) == "chunking"
     p.chunk_all()
@@ -32,7 +35,7 @@ def test_the_callback_walks_the_pipeline() -> None:
 
 
 def test_the_callback_reports_a_failure() -> None:
-    p = Pipeline()
+    p = OrchestratorHarness()
     assert complete(p, p.submit(), FAILED) == "job_failed"
 
 
@@ -48,7 +51,7 @@ def test_the_callback_reports_a_failure() -> None:
     ],
 )
 def test_the_callback_refuses(ctx: CallerContext, job: str, report: dict[str, object], code: str) -> None:
-    p = Pipeline()
+    p = OrchestratorHarness()
     job_id = p.submit() if job == "own" else "unknown"
     with pytest.raises(CallerError) as caught:
         complete(p, job_id, report, ctx)

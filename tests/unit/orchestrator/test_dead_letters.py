@@ -15,10 +15,11 @@ from indexmill.orchestrator.job_store import JobsTx, T
 from indexmill.orchestrator.ports import DeadLetter
 from indexmill.testing.blobs import InMemoryBlobs
 from indexmill.testing.jobs import InMemoryJobs
-from tests.support.jobs import Pipeline, embedded, scraped, stored_job
+from tests.support.jobs import embedded, scraped, stored_job
+from tests.support.orchestrator import OrchestratorHarness
 
 
-class Graveyard(Pipeline):
+class Harness(OrchestratorHarness):
     def __init__(self) -> None:
         super().__init__()
         self.blobs = InMemoryBlobs()
@@ -46,14 +47,14 @@ def dead(body: str, message_id: str = "m", receives: int = 1) -> dict[str, Any]:
     }
 
 
-def error_code(p: Graveyard, job_id: str) -> str | None:
+def error_code(p: Harness, job_id: str) -> str | None:
     job = stored_job(p.store, "0123456789abcdef", job_id)
     return job.error.code if job and job.error else None
 
 
 @pytest.mark.fault("F19")
 def test_a_dead_stage_message_fails_its_job_and_says_what_it_was() -> None:
-    p = Graveyard()
+    p = Harness()
     job_id = p.submit()
     assert p.lay(p.scrape.bodies[0], receives=100) == []
     assert error_code(p, job_id) == "poison_message"
@@ -66,7 +67,7 @@ def test_a_dead_stage_message_fails_its_job_and_says_what_it_was() -> None:
 
 
 def test_a_dead_message_of_a_stage_that_is_over_changes_nothing() -> None:
-    p = Graveyard()
+    p = Harness()
     job_id = p.submit()
     body = p.scrape.bodies[0]
     p.deliver(scraped(job_id))
@@ -75,7 +76,7 @@ def test_a_dead_message_of_a_stage_that_is_over_changes_nothing() -> None:
 
 
 def test_a_dead_message_of_another_attempt_changes_nothing() -> None:
-    p = Graveyard()
+    p = Harness()
     job_id = p.submit()
     later = {**json.loads(p.scrape.bodies[0]), "attempt": 2}
     assert p.lay(json.dumps(later)) == []
@@ -83,7 +84,7 @@ def test_a_dead_message_of_another_attempt_changes_nothing() -> None:
 
 
 def test_a_dead_report_is_applied_again() -> None:
-    p = Graveyard()
+    p = Harness()
     job_id = p.submit()
     assert p.lay(write(scraped(job_id))) == []
     p.chunk_all()
@@ -93,7 +94,7 @@ def test_a_dead_report_is_applied_again() -> None:
 
 @pytest.mark.fault("F12")
 def test_a_dead_report_that_is_ahead_of_its_job_stays_until_it_counts() -> None:
-    p = Graveyard()
+    p = Harness()
     job_id = p.submit()
     ahead = write(embedded(job_id))
     assert p.lay(ahead) == ["0"]
@@ -104,7 +105,7 @@ def test_a_dead_report_that_is_ahead_of_its_job_stays_until_it_counts() -> None:
 
 
 def test_a_dead_report_that_is_ahead_for_ever_leaves_its_letter_only() -> None:
-    p = Graveyard()
+    p = Harness()
     job_id = p.submit()
     assert p.lay(write(embedded(job_id)), receives=20) == []
     assert len(p.letters) == 1
@@ -124,7 +125,7 @@ UNREADABLE = '{"schema": "indexmill.scrape.v1", "job_id": 7}'
     ids=lambda value: value[:40],
 )
 def test_what_cannot_be_read_is_kept_and_fails_no_job(body: str, cause: str) -> None:
-    p = Graveyard()
+    p = Harness()
     job_id = p.submit()
     assert p.lay(body) == []
     assert p.letters[0].cause == cause
@@ -133,14 +134,14 @@ def test_what_cannot_be_read_is_kept_and_fails_no_job(body: str, cause: str) -> 
 
 @pytest.mark.fault("F17")
 def test_a_broken_message_of_a_job_says_nothing_about_it() -> None:
-    p = Graveyard()
+    p = Harness()
     job_id = p.submit()
     assert p.lay(json.dumps({"schema": "indexmill.scrape.v1", "job_id": job_id, "attempt": 1})) == []
     assert (p.letters[0].cause, p.status(job_id)) == ("unreadable", "scraping")
 
 
 def test_a_large_body_lies_with_the_blobs() -> None:
-    p = Graveyard()
+    p = Harness()
     job_id = p.submit()
     body = write(scraped(job_id, text="long " * 10_000))
     p.lay(body)
@@ -152,7 +153,7 @@ def test_a_large_body_lies_with_the_blobs() -> None:
 
 
 def test_a_second_delivery_of_a_letter_is_kept_once() -> None:
-    p = Graveyard()
+    p = Harness()
     p.lay("nonsense")
     p.lay("nonsense")
     assert len(p.letters) == 1
@@ -178,7 +179,7 @@ class Away(InMemoryJobs):
 
 @pytest.mark.parametrize("refuse", ["letters", "results", "defect"])
 def test_nothing_is_lost_while_it_cannot_be_kept_or_applied(refuse: str) -> None:
-    p = Graveyard()
+    p = Harness()
     job_id = p.submit()
     assert isinstance(p.store, InMemoryJobs)
     p.store.__class__ = Away
@@ -194,5 +195,5 @@ def test_nothing_is_lost_while_it_cannot_be_kept_or_applied(refuse: str) -> None
 
 
 def test_results_of_an_unknown_job_are_late() -> None:
-    p = Graveyard()
+    p = Harness()
     assert p.lay(write(scraped("nobody"))) == []

@@ -6,12 +6,12 @@ import pytest
 
 from indexmill.contracts.messages import ScrapeTask, read
 from tests.support.jobs import embedded, scraped
-from tests.support.sweeper import TICK_S, Sweeping
+from tests.support.sweeper import TICK_S, SweeperHarness
 
 LOST, EACH_MINUTE, UNDER_WAY = 5, 40, 20
 
 
-class Stream(Sweeping):
+class Harness(SweeperHarness):
     """Every minute as much comes as is done, and always more is under way than was lost."""
 
     def minute(self, jobs: int = EACH_MINUTE) -> dict[str, int]:
@@ -33,43 +33,43 @@ class Stream(Sweeping):
 
 
 @pytest.fixture
-def stream() -> Stream:
-    found = Stream()
+def harness() -> Harness:
+    found = Harness()
     found.minute()
     found.minute()
     return found
 
 
-def test_a_loss_in_a_stream_is_noticed_within_five_minutes_and_nothing_else_sent(stream: Stream) -> None:
-    lost = [stream.submit() for _ in range(LOST)]
-    del stream.scrape.bodies[-LOST:]
-    ticks = [stream.minute() for _ in range(5)]
-    assert stream.incident("messages_missing") == {}
-    assert stream.incident("jobs_passed") == {"scraping": {"jobs": LOST}}
+def test_a_loss_in_a_stream_is_noticed_within_five_minutes_and_nothing_else_sent(harness: Harness) -> None:
+    lost = [harness.submit() for _ in range(LOST)]
+    del harness.scrape.bodies[-LOST:]
+    ticks = [harness.minute() for _ in range(5)]
+    assert harness.incident("messages_missing") == {}
+    assert harness.incident("jobs_passed") == {"scraping": {"jobs": LOST}}
     assert {tick["lost"] for tick in ticks} == {0}
-    assert {stream.status(job_id) for job_id in lost} == {"scraping"}
+    assert {harness.status(job_id) for job_id in lost} == {"scraping"}
 
 
-def test_it_is_over_when_they_go_on(stream: Stream) -> None:
-    lost = [stream.submit() for _ in range(LOST)]
-    del stream.scrape.bodies[-LOST:]
-    assert [stream.minute()["passed"] for _ in range(5)][-1] == LOST
-    stream.deliver(*(scraped(job_id) for job_id in lost))
-    assert stream.minute()["passed"] == 0
-    assert stream.incident("jobs_passed") == {}
+def test_it_is_over_when_they_go_on(harness: Harness) -> None:
+    lost = [harness.submit() for _ in range(LOST)]
+    del harness.scrape.bodies[-LOST:]
+    assert [harness.minute()["passed"] for _ in range(5)][-1] == LOST
+    harness.deliver(*(scraped(job_id) for job_id in lost))
+    assert harness.minute()["passed"] == 0
+    assert harness.incident("jobs_passed") == {}
 
 
-def test_a_stream_without_a_loss_is_not_suspected(stream: Stream) -> None:
-    assert {stream.minute()["passed"] for _ in range(6)} == {0}
-    assert stream.incident("jobs_passed") == {}
+def test_a_stream_without_a_loss_is_not_suspected(harness: Harness) -> None:
+    assert {harness.minute()["passed"] for _ in range(6)} == {0}
+    assert harness.incident("jobs_passed") == {}
 
 
-def test_one_count_is_not_enough(stream: Stream) -> None:
-    stream.submit()
-    stream.scrape.bodies.pop()
+def test_one_count_is_not_enough(harness: Harness) -> None:
+    harness.submit()
+    harness.scrape.bodies.pop()
     seen = []
     for _ in range(5):
-        told = stream.minute()["passed"]
-        seen.append((stream.view.passed(stream.view.now()).get("scraping", 0), told))
+        told = harness.minute()["passed"]
+        seen.append((harness.view.passed(harness.view.now()).get("scraping", 0), told))
     first = [by_now for by_now, _ in seen].index(1)
     assert seen[first : first + 2] == [(1, 0), (1, 1)]

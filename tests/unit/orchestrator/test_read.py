@@ -11,13 +11,14 @@ from indexmill.orchestrator.queries.jobs import ReadJobs, poll_after_s
 from indexmill.platform.http.app import tagged
 from indexmill.platform.progress import LONG_CHUNKS, WorkProgress
 from indexmill.testing.progress import InMemoryProgress
-from tests.support.jobs import CALLER, Pipeline, chunked, embedded, failed, scraped, stored_job
+from tests.support.jobs import CALLER, chunked, embedded, failed, scraped, stored_job
+from tests.support.orchestrator import OrchestratorHarness
 
 WORK = WorkProgress(attempt=1, chunks_total=257, chunks_done=256, bytes=2_000)
 
 
-def embedding(chunk_count: int = LONG_CHUNKS + 1) -> tuple[Pipeline, InMemoryProgress, str]:
-    pipeline = Pipeline()
+def embedding(chunk_count: int = LONG_CHUNKS + 1) -> tuple[OrchestratorHarness, InMemoryProgress, str]:
+    pipeline = OrchestratorHarness()
     pipeline.chunking_paused = True
     job_id = pipeline.submit()
     pipeline.deliver(scraped(job_id), chunked(job_id, chunk_count=chunk_count))
@@ -25,7 +26,7 @@ def embedding(chunk_count: int = LONG_CHUNKS + 1) -> tuple[Pipeline, InMemoryPro
     return pipeline, InMemoryProgress(pipeline.clock), job_id
 
 
-def shown(pipeline: Pipeline, board: InMemoryProgress, job_id: str) -> dict[str, int]:
+def shown(pipeline: OrchestratorHarness, board: InMemoryProgress, job_id: str) -> dict[str, int]:
     found: dict[str, int] = ReadJobs(pipeline.store, board).get(CALLER, job_id).model_dump()["progress"]
     return found
 
@@ -65,7 +66,7 @@ def test_short_work_costs_no_look_at_the_board() -> None:
     assert board.reads == 0
 
 
-def some_job(pipeline: Pipeline) -> Job:
+def some_job(pipeline: OrchestratorHarness) -> Job:
     job = stored_job(pipeline.store, CALLER.caller_id, pipeline.submit())
     assert job is not None
     return job
@@ -75,13 +76,13 @@ def some_job(pipeline: Pipeline) -> Job:
     ("quiet_s", "pause_s"), [(0, 1), (2.9, 1), (3, 2), (8, 3), (10, 5), (15, 10), (9e3, 10)]
 )
 def test_the_longer_nothing_happened_the_longer_the_pause(quiet_s: float, pause_s: int) -> None:
-    pipeline = Pipeline()
+    pipeline = OrchestratorHarness()
     job = some_job(pipeline)
     assert poll_after_s(job, job.updated_at + timedelta(seconds=quiet_s)) == pause_s
 
 
 def test_a_job_that_is_over_needs_no_more_looks() -> None:
-    pipeline = Pipeline()
+    pipeline = OrchestratorHarness()
     job_id = pipeline.submit()
     pipeline.deliver(failed(job_id))
     job = stored_job(pipeline.store, CALLER.caller_id, job_id)

@@ -13,7 +13,7 @@ from indexmill.orchestrator.ports import OutboxRow
 from indexmill.platform.queues import MESSAGE_BYTES
 from indexmill.testing.queues import InMemoryQueue
 from tests.support.jobs import new_job, scraped, stored_job, submitted
-from tests.support.sweeper import Sweeping
+from tests.support.sweeper import SweeperHarness
 
 
 class Picky(InMemoryQueue):
@@ -26,7 +26,7 @@ class Picky(InMemoryQueue):
         return super().send(bodies, groups)
 
 
-def picky(p: Sweeping) -> Picky:
+def picky(p: SweeperHarness) -> Picky:
     p.scrape.__class__ = Picky
     assert isinstance(p.scrape, Picky)
     return p.scrape
@@ -34,7 +34,7 @@ def picky(p: Sweeping) -> Picky:
 
 @pytest.mark.fault("F25")
 def test_only_what_a_queue_refused_is_sent_again() -> None:
-    p = Sweeping()
+    p = SweeperHarness()
     picky(p)
     jobs = [p.submit(f"https://example.com/{name}") for name in ("a", "unsendable", "b")]
     assert [read(ScrapeTask, body).job_id for body in p.scrape.bodies] == [jobs[0], jobs[2]]
@@ -48,7 +48,7 @@ def test_only_what_a_queue_refused_is_sent_again() -> None:
 
 @pytest.mark.fault("F27")
 def test_a_message_that_is_never_taken_is_set_aside_and_later_ones_flow() -> None:
-    p = Sweeping()
+    p = SweeperHarness()
     picky(p)
     for number in range(120):
         p.submit(f"https://example.com/unsendable/{number}")
@@ -58,7 +58,7 @@ def test_a_message_that_is_never_taken_is_set_aside_and_later_ones_flow() -> Non
 
 
 def test_a_message_that_is_never_taken_fails_its_job_in_the_end() -> None:
-    p = Sweeping()
+    p = SweeperHarness()
     picky(p)
     job_id = p.submit("https://example.com/unsendable")
     for _ in range(60):
@@ -73,7 +73,7 @@ def test_a_message_that_is_never_taken_fails_its_job_in_the_end() -> None:
 
 @pytest.mark.fault("F26")
 def test_a_message_that_is_too_large_fails_its_job_at_once() -> None:
-    p = Sweeping()
+    p = SweeperHarness()
     job_id, other = p.submit(), p.submit()
     p.deliver(scraped(job_id, text="x" * (MESSAGE_BYTES + 1)), scraped(other))
     job = stored_job(p.store, "0123456789abcdef", job_id)
@@ -89,7 +89,7 @@ def test_a_message_that_is_too_large_fails_its_job_at_once() -> None:
 
 @pytest.mark.fault("F26")
 def test_a_message_that_is_too_large_while_postgres_is_away_is_left_to_the_sweeper() -> None:
-    p = Sweeping()
+    p = SweeperHarness()
     job = new_job()
     huge = OutboxRow(job.first.id, job.job_id, 1, "scraping", "x" * (MESSAGE_BYTES + 1))
     (row,) = submitted(p.store, type(job)(job.job_id, job.target, job.submitted_url, None, huge))[1]
@@ -110,7 +110,7 @@ def test_a_message_that_is_too_large_while_postgres_is_away_is_left_to_the_sweep
 @pytest.mark.fault("F3", "F4")
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_store_that_goes_away_while_sending_costs_a_copy_at_most(when: str) -> None:
-    p = Sweeping()
+    p = SweeperHarness()
     p.scrape.unavailable = when == "before"
     real = p.jobs.mark_sent, p.jobs.mark_failed
 
@@ -129,7 +129,7 @@ def test_a_store_that_goes_away_while_sending_costs_a_copy_at_most(when: str) ->
 
 
 def test_every_message_is_in_its_callers_group() -> None:
-    p = Sweeping()
+    p = SweeperHarness()
     job_id = p.submit(ctx=CallerContext("ann"))
     p.submit(ctx=CallerContext("bob"))
     p.deliver(scraped(job_id))

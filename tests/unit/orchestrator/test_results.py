@@ -7,24 +7,25 @@ import pytest
 from indexmill.contracts.job import Job
 from indexmill.contracts.messages import EmbedTask, ScrapeTask, read
 from indexmill.platform.consumer.deliveries import Done, Retry
-from tests.support.jobs import CALLER, Pipeline, embedded, failed, scraped, stored_job
-from tests.support.sweeper import Sweeping
+from tests.support.jobs import CALLER, embedded, failed, scraped, stored_job
+from tests.support.orchestrator import OrchestratorHarness
+from tests.support.sweeper import SweeperHarness
 
 
-def job_in(p: Pipeline, job_id: str) -> Job:
+def job_in(p: OrchestratorHarness, job_id: str) -> Job:
     job = stored_job(p.store, CALLER.caller_id, job_id)
     assert job is not None
     return job
 
 
-def error_of(p: Pipeline, job_id: str) -> tuple[str | None, str, str | None]:
+def error_of(p: OrchestratorHarness, job_id: str) -> tuple[str | None, str, str | None]:
     job = job_in(p, job_id)
     assert job.error is not None
     return job.failed_stage, job.error.code, job.error.cause
 
 
 def test_a_job_travels_from_submit_to_done() -> None:
-    p = Pipeline()
+    p = OrchestratorHarness()
     job_id = p.submit()
     assert p.status(job_id) == "scraping"
     assert read(ScrapeTask, p.scrape.bodies[0]).job_id == job_id
@@ -41,7 +42,7 @@ def test_a_job_travels_from_submit_to_done() -> None:
 
 @pytest.mark.fault("F11")
 def test_a_copy_of_a_result_counts_once() -> None:
-    p = Pipeline()
+    p = OrchestratorHarness()
     job_id = p.submit()
     result = scraped(job_id)
     assert p.deliver(result, result) == [Done(), Done()]
@@ -50,7 +51,7 @@ def test_a_copy_of_a_result_counts_once() -> None:
 
 @pytest.mark.fault("F12")
 def test_a_result_ahead_of_the_state_goes_back_and_counts_later() -> None:
-    p = Pipeline()
+    p = OrchestratorHarness()
     job_id = p.submit()
     ahead = embedded(job_id)
     assert isinstance(p.deliver(ahead)[0], Retry)
@@ -60,7 +61,7 @@ def test_a_result_ahead_of_the_state_goes_back_and_counts_later() -> None:
 
 
 def test_a_failure_keeps_its_stage_code_and_time() -> None:
-    p = Pipeline()
+    p = OrchestratorHarness()
     job_id = p.submit()
     p.deliver(failed(job_id))
     assert error_of(p, job_id) == ("scraping", "http_403", None)
@@ -73,11 +74,11 @@ def test_a_failure_keeps_its_stage_code_and_time() -> None:
 
 @pytest.mark.fault("F16")
 def test_an_unknown_jobs_result_is_dropped_once_and_for_all() -> None:
-    assert Pipeline().deliver(scraped("00000000-0000-4000-8000-000000000000")) == [Done()]
+    assert OrchestratorHarness().deliver(scraped("00000000-0000-4000-8000-000000000000")) == [Done()]
 
 
 def test_an_empty_document_fails_in_chunking() -> None:
-    p = Pipeline()
+    p = OrchestratorHarness()
     job_id = p.submit()
     p.deliver(scraped(job_id, text="  "))
     assert error_of(p, job_id) == ("chunking", "empty_content", None)
@@ -85,7 +86,7 @@ def test_an_empty_document_fails_in_chunking() -> None:
 
 @pytest.mark.fault("F3")
 def test_a_queue_that_is_away_loses_nothing() -> None:
-    p = Sweeping()
+    p = SweeperHarness()
     p.scrape.unavailable = True
     job_id = p.submit()
     assert p.scrape.bodies == []
@@ -98,7 +99,7 @@ def test_a_queue_that_is_away_loses_nothing() -> None:
 
 @pytest.mark.fault("F25")
 def test_a_position_that_the_queue_refuses_is_sent_later() -> None:
-    p = Sweeping()
+    p = SweeperHarness()
     first, second = p.submit(), p.submit()
     p.embed.refuse = {0}
     p.deliver(scraped(first), scraped(second))
@@ -109,7 +110,7 @@ def test_a_position_that_the_queue_refuses_is_sent_later() -> None:
 
 
 def test_a_chunk_queue_that_comes_back_gets_its_messages() -> None:
-    p = Sweeping()
+    p = SweeperHarness()
     job_id = p.submit()
     p.chunk.unavailable = True
     p.deliver(scraped(job_id))

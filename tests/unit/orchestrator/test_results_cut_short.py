@@ -11,8 +11,9 @@ from indexmill.orchestrator.ports import JobState
 from indexmill.platform.consumer.deliveries import Done, Retry
 from indexmill.testing.clock import FrozenClock
 from indexmill.testing.jobs import InMemoryJobs
-from tests.support.jobs import Pipeline, scraped
-from tests.support.sweeper import Sweeping
+from tests.support.jobs import scraped
+from tests.support.orchestrator import OrchestratorHarness
+from tests.support.sweeper import SweeperHarness
 
 
 class Dying(InMemoryJobs):
@@ -29,7 +30,7 @@ class Dying(InMemoryJobs):
 
 
 def test_what_was_committed_and_not_sent_is_sent_by_the_sweeper() -> None:
-    p = Sweeping(Dying)
+    p = SweeperHarness(Dying)
     store = p.jobs
     assert isinstance(store, Dying)
     job_id = p.submit()
@@ -50,7 +51,7 @@ def test_what_was_committed_and_not_sent_is_sent_by_the_sweeper() -> None:
 
 @pytest.mark.parametrize("queue", ["chunk", "embed"])
 def test_what_could_not_be_sent_waits_for_its_time_also_when_its_result_comes_again(queue: str) -> None:
-    p = Sweeping()
+    p = SweeperHarness()
     job_id = p.submit()
     p.scrape.bodies.clear()
     getattr(p, queue).unavailable = True
@@ -78,7 +79,7 @@ class Spoiled(InMemoryJobs):
 
 def test_a_result_that_cannot_be_applied_leaves_its_neighbours_alone() -> None:
     store = Spoiled(FrozenClock())
-    p = Pipeline(store)
+    p = OrchestratorHarness(store)
     first, second, third = (p.submit(f"https://example.com/{name}") for name in "abc")
     store.spoils = second
     good, bad, better = p.deliver(*map(scraped, (first, second, third)))

@@ -23,7 +23,8 @@ from indexmill.platform.progress import LONG_CHUNKS, WorkProgress
 from indexmill.testing.jobs import InMemoryJobs
 from indexmill.testing.progress import InMemoryProgress
 from indexmill.testing.windows import InMemoryWindows
-from tests.support.jobs import CALLER, URL, Pipeline, chunked, embedded, failed, scraped, stored_job
+from tests.support.jobs import CALLER, URL, chunked, embedded, failed, scraped, stored_job
+from tests.support.orchestrator import OrchestratorHarness
 
 
 @dataclass
@@ -43,7 +44,7 @@ class Told:
 class Following:
     """A stream of a pipeline's jobs; `plan` is what happens at which second of waiting."""
 
-    pipeline: Pipeline = field(default_factory=Pipeline)
+    pipeline: OrchestratorHarness = field(default_factory=OrchestratorHarness)
     limit: int = 5
     plan: list[tuple[float, Callable[[], object]]] = field(default_factory=list)
     waited: list[float] = field(default_factory=list)

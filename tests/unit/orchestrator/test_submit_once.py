@@ -8,73 +8,73 @@ from pydantic import ValidationError
 from indexmill.contracts.errors import CallerError
 from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.contracts.messages import ScrapeTask, read
-from tests.unit.orchestrator.verbs import Mill
+from tests.support.orchestrator import OrchestratorHarness
 
 A, B = "https://example.com/a", "https://example.com/b"
 
 
-def test_a_duplicate_names_the_job_at_work_and_is_not_sent_again(mill: Mill) -> None:
-    first = mill.send(url=A)
-    second = mill.send(url="HTTPS://Example.com:443/a#part")
+def test_a_duplicate_names_the_job_at_work_and_is_not_sent_again(harness: OrchestratorHarness) -> None:
+    first = harness.send(url=A)
+    second = harness.send(url="HTTPS://Example.com:443/a#part")
     assert (first.deduplicated, second.deduplicated) == (False, True)
     assert (second.job_id, second.status, second.url_count) == (first.job_id, "pending", 1)
     assert second.deduplicated_job_ids is None
     assert second.expected_by == first.expected_by is not None
-    assert len(mill.scrape.bodies) == 1
-    assert mill.send(url=A, force=True).job_id != first.job_id
+    assert len(harness.scrape.bodies) == 1
+    assert harness.send(url=A, force=True).job_id != first.job_id
 
 
-def test_a_batch_names_which_of_its_jobs_were_there_already(mill: Mill) -> None:
-    known = mill.send(url=A).job_id
-    batch = mill.send(urls=[B, A, B])
+def test_a_batch_names_which_of_its_jobs_were_there_already(harness: OrchestratorHarness) -> None:
+    known = harness.send(url=A).job_id
+    batch = harness.send(urls=[B, A, B])
     assert batch.job_ids is not None
     assert (batch.url_count, batch.job_ids[1], batch.job_ids[2]) == (3, known, batch.job_ids[0])
     assert (batch.deduplicated, batch.deduplicated_job_ids) == (True, [known, batch.job_ids[0]])
 
 
-def test_the_urls_of_a_batch_start_in_their_order(mill: Mill) -> None:
+def test_the_urls_of_a_batch_start_in_their_order(harness: OrchestratorHarness) -> None:
     urls = [f"https://example.com/{number}" for number in range(12)]
-    batch = mill.send(urls=urls)
-    started = [read(ScrapeTask, body) for body in mill.scrape.bodies]
+    batch = harness.send(urls=urls)
+    started = [read(ScrapeTask, body) for body in harness.scrape.bodies]
     assert len(started) > 9
     assert [task.url for task in started] == urls[: len(started)]
     assert [task.job_id for task in started] == (batch.job_ids or [])[: len(started)]
 
 
-def test_a_key_makes_two_submits_one(mill: Mill) -> None:
-    first = mill.send("key", urls=[A, B])
-    mill.cancel(first.job_id)
-    assert mill.send("key", urls=[A, B]) == first
-    assert len(mill.scrape.bodies) == 2
+def test_a_key_makes_two_submits_one(harness: OrchestratorHarness) -> None:
+    first = harness.send("key", urls=[A, B])
+    harness.cancel(first.job_id)
+    assert harness.send("key", urls=[A, B]) == first
+    assert len(harness.scrape.bodies) == 2
 
 
-def test_a_key_for_another_request_is_a_conflict(mill: Mill) -> None:
-    mill.send("key", url=A)
+def test_a_key_for_another_request_is_a_conflict(harness: OrchestratorHarness) -> None:
+    harness.send("key", url=A)
     with pytest.raises(CallerError) as refused:
-        mill.send("key", url=A, priority=51)
+        harness.send("key", url=A, priority=51)
     assert (refused.value.code, refused.value.http_status) == ("idempotency_conflict", 409)
 
 
 @pytest.mark.parametrize("key", ["", " ", "a b", "é", "x" * 256, "tab\t", "line\n"])
-def test_a_key_that_cannot_be_one_is_refused(mill: Mill, key: str) -> None:
+def test_a_key_that_cannot_be_one_is_refused(harness: OrchestratorHarness, key: str) -> None:
     with pytest.raises(CallerError) as refused:
-        mill.send(key, url=A)
+        harness.send(key, url=A)
     assert (refused.value.code, refused.value.http_status) == ("invalid_header", 400)
-    assert mill.scrape.bodies == []
+    assert harness.scrape.bodies == []
 
 
-def test_the_longest_key_is_taken(mill: Mill) -> None:
-    assert mill.send("~" * 255, url=A).url_count == 1
+def test_the_longest_key_is_taken(harness: OrchestratorHarness) -> None:
+    assert harness.send("~" * 255, url=A).url_count == 1
 
 
-def test_a_job_remembers_what_it_was_asked_for(mill: Mill) -> None:
-    plain = mill.send(url=A, priority=9).job_id
-    other = mill.send(url=A, priority=9, force=True, corpus_name="default").job_id
-    third = mill.send(url=B, priority=9).job_id
-    kept = [mill.original(job_id) for job_id in (plain, other, third)]
+def test_a_job_remembers_what_it_was_asked_for(harness: OrchestratorHarness) -> None:
+    plain = harness.send(url=A, priority=9).job_id
+    other = harness.send(url=A, priority=9, force=True, corpus_name="default").job_id
+    third = harness.send(url=B, priority=9).job_id
+    kept = [harness.original(job_id) for job_id in (plain, other, third)]
     digests = [original.payload_digest for original in kept]
     assert digests[0] == digests[1] != digests[2]
-    assert (len(digests[0] or ""), mill.job(plain).priority) == (64, 9)
+    assert (len(digests[0] or ""), harness.job(plain).priority) == (64, 9)
 
 
 @pytest.mark.parametrize(
@@ -94,14 +94,14 @@ def test_a_request_with_a_wrong_option_is_refused(wrong: dict[str, object]) -> N
         SubmitRequest.model_validate({"url": A, **wrong})
 
 
-def test_a_job_that_waits_for_another_is_not_sent(mill: Mill) -> None:
-    first = mill.send(url=A).job_id
-    second = mill.send(urls=[B], depends_on=[first, first]).job_id
-    assert [read(ScrapeTask, body).job_id for body in mill.scrape.bodies] == [first]
-    mill.cancel(first)
-    error = mill.job(second).error
+def test_a_job_that_waits_for_another_is_not_sent(harness: OrchestratorHarness) -> None:
+    first = harness.send(url=A).job_id
+    second = harness.send(urls=[B], depends_on=[first, first]).job_id
+    assert [read(ScrapeTask, body).job_id for body in harness.scrape.bodies] == [first]
+    harness.cancel(first)
+    error = harness.job(second).error
     assert error is not None
-    assert (error.code, mill.job(second).user_message) == (
+    assert (error.code, harness.job(second).user_message) == (
         "dependency_failed",
         "A document that this one waits for could not be indexed.",
     )

@@ -6,35 +6,29 @@ import random
 
 import pytest
 
-from indexmill.contracts.messages import ScrapeTask, read
+from indexmill.contracts.messages import EmbedTask, ScrapeTask, read
 from indexmill.orchestrator.ports_sweep import Silent
 from indexmill.testing.sweep_store import InMemorySweep
 from tests.support.jobs import embedded, failed, scraped, stored_job
-from tests.support.sweeper import Sweeping
+from tests.support.sweeper import SweeperHarness
 
 
-def sent_twice(p: Sweeping) -> int:
+def sent_twice(p: SweeperHarness) -> int:
     """Return how many messages were sent again."""
     return sum(row["rescues"] for row in p.jobs.outbox.values())
 
 
-def drain(p: Sweeping, most: int = 100_000) -> None:
+def drain(p: SweeperHarness, most: int = 100_000) -> None:
     """Let the workers do `most` messages of each stage, and the callbacks be applied."""
     for _ in range(2):
         taken, p.scrape.bodies[:] = p.scrape.bodies[:most], p.scrape.bodies[most:]
         p.deliver(*(scraped(read(ScrapeTask, body).job_id or "") for body in taken))
         p.embed.bodies, tasks = [], list(p.embed.bodies)
-        p.deliver(*(embedded(ScrapeTask.model_construct(**_fields(body)).job_id or "") for body in tasks))
-
-
-def _fields(body: str) -> dict[str, str]:
-    import json
-
-    return {"job_id": json.loads(body)["job_id"]}
+        p.deliver(*(embedded(read(EmbedTask, body).job_id or "") for body in tasks))
 
 
 def test_one_lost_message_is_sent_again_within_five_minutes() -> None:
-    p = Sweeping()
+    p = SweeperHarness()
     job_id = p.submit()
     p.scrape.bodies.clear()
     ticks = p.tick(4)
@@ -46,7 +40,7 @@ def test_one_lost_message_is_sent_again_within_five_minutes() -> None:
 
 @pytest.mark.parametrize("chosen", ["first", "last", "anywhere"])
 def test_fifty_messages_lost_out_of_a_thousand_are_found_and_no_other_is_sent_again(chosen: str) -> None:
-    p = Sweeping()
+    p = SweeperHarness()
     jobs = p.submit_many(1_000)
     at = {
         "first": range(50),
@@ -70,7 +64,7 @@ def test_fifty_messages_lost_out_of_a_thousand_are_found_and_no_other_is_sent_ag
 
 
 def test_a_whole_queue_that_was_purged_is_filled_again() -> None:
-    p = Sweeping()
+    p = SweeperHarness()
     jobs = p.submit_many(300)
     p.scrape.bodies.clear()
     p.tick(4)
@@ -81,7 +75,7 @@ def test_a_whole_queue_that_was_purged_is_filled_again() -> None:
 
 @pytest.mark.fault("F61")
 def test_a_long_queue_that_stands_still_is_no_loss() -> None:
-    p = Sweeping()
+    p = SweeperHarness()
     for _ in range(20):
         p.submit()
     assert {tick["lost"] + tick["rescued"] for tick in p.tick(180)} == {0}
@@ -90,7 +84,7 @@ def test_a_long_queue_that_stands_still_is_no_loss() -> None:
 
 @pytest.mark.fault("F61")
 def test_a_report_that_waits_to_be_applied_is_no_loss() -> None:
-    p = Sweeping()
+    p = SweeperHarness()
     job_id = p.submit()
     p.reports.bodies, p.scrape.bodies = ["its report"], []
     assert {tick["lost"] + tick["rescued"] for tick in p.tick(60)} == {0}
@@ -100,7 +94,7 @@ def test_a_report_that_waits_to_be_applied_is_no_loss() -> None:
 
 
 def test_nothing_is_concluded_while_the_queues_cannot_be_counted() -> None:
-    p = Sweeping()
+    p = SweeperHarness()
     p.submit()
     p.scrape.bodies.clear()
     p.reports.unavailable = True
@@ -110,7 +104,7 @@ def test_nothing_is_concluded_while_the_queues_cannot_be_counted() -> None:
 
 
 def test_a_lost_report_is_found_like_a_lost_message() -> None:
-    p = Sweeping()
+    p = SweeperHarness()
     job_id = p.submit()
     p.deliver(scraped(job_id))
     p.scrape.bodies.clear()
@@ -121,7 +115,7 @@ def test_a_lost_report_is_found_like_a_lost_message() -> None:
 
 
 def test_a_chunk_message_that_vanished_is_sent_again() -> None:
-    p = Sweeping()
+    p = SweeperHarness()
     p.chunking_paused = True
     job_id = p.submit()
     p.deliver(scraped(job_id))
@@ -134,7 +128,7 @@ def test_a_chunk_message_that_vanished_is_sent_again() -> None:
 
 @pytest.mark.fault("F60")
 def test_two_sweepers_at_once_send_one_message() -> None:
-    p = Sweeping()
+    p = SweeperHarness()
     p.submit()
     p.scrape.bodies.clear()
     second = p.sweeper(p.view)
@@ -162,7 +156,7 @@ class Interrupted(InMemorySweep):
 
 @pytest.mark.fault("F62")
 def test_a_sweeper_that_is_killed_halfway_leaves_the_rest_to_the_next() -> None:
-    p = Sweeping()
+    p = SweeperHarness()
     p.submit()
     p.scrape.bodies.clear()
     p.sweep = p.sweeper(Interrupted(p.jobs))
@@ -174,7 +168,7 @@ def test_a_sweeper_that_is_killed_halfway_leaves_the_rest_to_the_next() -> None:
 
 
 def test_a_message_that_never_gets_through_fails_its_job_in_the_end() -> None:
-    p = Sweeping()
+    p = SweeperHarness()
     job_id = p.submit()
     for _ in range(12):
         p.scrape.bodies.clear()
@@ -188,7 +182,7 @@ def test_a_message_that_never_gets_through_fails_its_job_in_the_end() -> None:
 
 def test_half_an_hour_of_silence_is_the_second_net() -> None:
     """A message without a job hides that another one is missing; the queue is empty again afterwards."""
-    p = Sweeping()
+    p = SweeperHarness()
     job_id = p.submit()
     p.scrape.bodies[:] = ["standalone work"]
     assert {tick["lost"] for tick in p.tick(31)} == {0}
@@ -200,7 +194,7 @@ def test_half_an_hour_of_silence_is_the_second_net() -> None:
 
 
 def test_a_job_without_a_kept_message_fails_after_half_an_hour() -> None:
-    p = Sweeping()
+    p = SweeperHarness()
     job_id = p.submit()
     p.scrape.bodies.clear()
     p.jobs.outbox.clear()
@@ -211,14 +205,14 @@ def test_a_job_without_a_kept_message_fails_after_half_an_hour() -> None:
 
 
 def test_a_stage_that_is_held_back_wakes_nobody() -> None:
-    p = Sweeping()
+    p = SweeperHarness()
     p.submit()
     p.jobs.pauses["scraping"] = "maintenance"
     assert {tick["rescued"] for tick in p.tick(60)} == {0}
 
 
 def test_waiting_jobs_are_admitted_and_old_rows_deleted() -> None:
-    p = Sweeping()
+    p = SweeperHarness()
     ended = p.submit()
     p.deliver(failed(ended))
     p.scrape.bodies.clear()

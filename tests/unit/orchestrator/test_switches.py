@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 
 from indexmill.platform.breaker_states import OPEN_S, BreakerState
-from tests.support.sweeper import Sweeping
+from tests.support.sweeper import SweeperHarness
 
 
-def on(p: Sweeping) -> dict[str, bool]:
+def on(p: SweeperHarness) -> dict[str, bool]:
     p.tick()
     return {stage: switch.on for stage, switch in p.switches.items()}
 
 
-def break_(p: Sweeping, name: str) -> None:
+def break_(p: SweeperHarness, name: str) -> None:
     now = p.clock.now().timestamp()
     state = BreakerState(failures=3, failed_at=now, opened_at=now, open_until=now + 3 * OPEN_S)
     before = p.breakers.read()[name]
@@ -26,7 +26,7 @@ ALL = {"scraping": True, "chunking": True, "embedding": True}
 
 
 def test_what_was_switched_off_by_hand_is_switched_on_again() -> None:
-    p = Sweeping()
+    p = SweeperHarness()
     p.switches["scraping"].on = False
     assert on(p) == ALL
     assert p.view.open_incidents["paused"] == {}
@@ -42,7 +42,7 @@ def test_what_was_switched_off_by_hand_is_switched_on_again() -> None:
     ],
 )
 def test_a_pause_holds_back_its_stage(paused: str, expected: dict[str, bool]) -> None:
-    p = Sweeping()
+    p = SweeperHarness()
     p.jobs.pauses[paused] = "a reason"
     assert on(p) == expected
     assert p.view.open_incidents["paused"] == {paused: {"reason": "a reason"}}
@@ -53,7 +53,7 @@ def test_a_pause_holds_back_its_stage(paused: str, expected: dict[str, bool]) ->
 
 @pytest.mark.parametrize("name", ["embedding", "index"])
 def test_an_open_breaker_holds_back_embedding_until_it_wants_a_probe(name: str) -> None:
-    p = Sweeping()
+    p = SweeperHarness()
     break_(p, name)
     assert on(p) == {**ALL, "embedding": False}
     assert list(p.view.open_incidents["breaker_open"]) == [name]
@@ -62,7 +62,7 @@ def test_an_open_breaker_holds_back_embedding_until_it_wants_a_probe(name: str) 
 
 @pytest.mark.parametrize("name", ["embedding", "index"])
 def test_an_outage_is_over_when_a_probe_succeeded_not_when_one_is_due(name: str) -> None:
-    p = Sweeping()
+    p = SweeperHarness()
     break_(p, name)
     p.tick()
     p.tick()
@@ -74,7 +74,7 @@ def test_an_outage_is_over_when_a_probe_succeeded_not_when_one_is_due(name: str)
 
 
 def test_a_pause_outlasts_a_breaker() -> None:
-    p = Sweeping()
+    p = SweeperHarness()
     p.jobs.pauses["embedding"] = "maintenance"
     break_(p, "index")
     assert not on(p)["embedding"]
@@ -82,14 +82,14 @@ def test_a_pause_outlasts_a_breaker() -> None:
 
 
 def test_breakers_that_cannot_be_read_hold_nobody_back() -> None:
-    p = Sweeping()
+    p = SweeperHarness()
     break_(p, "index")
     p.breakers.unavailable = True
     assert on(p) == ALL
 
 
 def test_an_outage_is_not_over_because_nobody_can_look() -> None:
-    p = Sweeping()
+    p = SweeperHarness()
     break_(p, "index")
     p.tick()
     p.breakers.unavailable = True
@@ -98,7 +98,7 @@ def test_an_outage_is_not_over_because_nobody_can_look() -> None:
 
 
 def test_one_switch_that_cannot_be_turned_leaves_the_other() -> None:
-    p = Sweeping()
+    p = SweeperHarness()
     p.jobs.pauses["*"] = "a reason"
     p.switches["scraping"].broken = True
     assert on(p) == {"scraping": True, "chunking": False, "embedding": False}

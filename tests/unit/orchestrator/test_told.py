@@ -10,8 +10,9 @@ import pytest
 from indexmill.contracts.messages import ChunkTask, EmbedTask, read
 from indexmill.orchestrator.results import Decider, Recorder
 from indexmill.platform.observability import Observability
-from tests.support.jobs import Pipeline, failed, scraped
-from tests.support.sweeper import Sweeping
+from tests.support.jobs import failed, scraped
+from tests.support.orchestrator import OrchestratorHarness
+from tests.support.sweeper import SweeperHarness
 
 
 def lines(captured: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
@@ -19,7 +20,7 @@ def lines(captured: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
 
 
 def test_a_failed_stage_is_one_line_with_its_job_and_code(capsys: pytest.CaptureFixture[str]) -> None:
-    p = Pipeline()
+    p = OrchestratorHarness()
     record = Recorder(p.store, Decider(p.clock), Observability("told", level="INFO"))
     broken, fine = p.submit(), p.submit()
     report = failed(broken, code="http_404")
@@ -39,7 +40,7 @@ def test_a_failed_stage_is_one_line_with_its_job_and_code(capsys: pytest.Capture
 
 @pytest.mark.parametrize("late", [False, True], ids=["at once", "by the sweeper"])
 def test_every_later_message_has_the_request_that_caused_the_job(late: bool) -> None:
-    p = Sweeping()
+    p = SweeperHarness()
     jobs = [p.submit(), p.submit()]
     p.chunk.unavailable = late
     reports = [scraped(job_id, text=f"Text of {job_id}.") for job_id in jobs]
@@ -52,7 +53,7 @@ def test_every_later_message_has_the_request_that_caused_the_job(late: bool) -> 
 
 
 def test_a_chunk_message_carries_its_job_and_text() -> None:
-    p = Pipeline()
+    p = OrchestratorHarness()
     p.chunking_paused = True
     jobs = [p.submit(), p.submit()]
     p.deliver(*(scraped(job_id, text=f"Text of {job_id}.") for job_id in jobs))
