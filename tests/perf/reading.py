@@ -254,10 +254,10 @@ def as_markdown(trace: Trace) -> Iterator[str]:
     """Yield the lines of the walk: a heading per leg and its new files with their docstrings."""
     for leg, names in new_files(trace).items():
         yield from ("", f"### {leg}", "")
-        yield from (f"{number}. `{short(name)}`: {_summary(name)}" for number, name in enumerate(names, 1))
+        yield from (f"{number}. `{_short(name)}`: {_summary(name)}" for number, name in enumerate(names, 1))
 
 
-def short(name: str) -> str:
+def _short(name: str) -> str:
     """Return the path without the folders of the library."""
     return name.removeprefix("layers/indexmill/python/indexmill/")
 
