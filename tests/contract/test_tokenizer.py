@@ -118,7 +118,7 @@ def test_counting_by_word_gives_exactly_the_models_own_number(text: str) -> None
 
 
 def test_a_full_memory_is_emptied_and_nothing_else_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("indexmill.chunking.adapters.word_counts._REMEMBERED_WORDS", 10)
+    monkeypatch.setattr("indexmill.chunking.adapters.model_tokenizer._REMEMBERED_WORDS", 10)
     tokenizer = ModelTokenizer(tokenizer_path())
 
     assert [tokenizer.count(MARKDOWN) for _ in range(3)] == [model_tokenizer().count(MARKDOWN)] * 3

@@ -115,9 +115,11 @@ def test_the_event_sources_are_as_in_the_template(emulator: SecondEmulator) -> N
     reported = ["ReportBatchItemFailures"]
     assert settings == {
         "ScrapeQueue": (10, 10, reported),
+        "ChunkQueue": (10, 10, reported),
         "EmbedQueue": (10, 10, reported),
         "CallbacksQueue": (10, 5, reported),
         "ScrapeDlq": (10, 2, reported),
+        "ChunkDlq": (10, 2, reported),
         "EmbedDlq": (10, 2, reported),
         "CallbacksDlq": (10, 2, reported),
     }
@@ -128,7 +130,7 @@ def test_localstacks_client_sees_the_same_queues(
 ) -> None:
     monkeypatch.setenv("LOCALSTACK_HOST", emulator.endpoint.removeprefix("http://"))
     queues = Session(region_name=REGION).client("sqs").list_queues()["QueueUrls"]
-    assert len(queues) == 6
+    assert len(queues) == 8
     assert all("/indexmill-dev-" in each for each in queues)
 
 

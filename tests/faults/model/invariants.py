@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from indexmill.contracts.job import Job, JobStatus
-from indexmill.contracts.messages import StageResult
+from indexmill.contracts.messages import EmbedResult, StageResult
 from indexmill.embedding.ports import DocumentVersion, Hit, PublishOutcome, VectorIndex
 from indexmill.orchestrator.job_store import JobStore
 from indexmill.orchestrator.ports import Change, DeadLetter, JobState, OutboxRow
@@ -203,7 +203,7 @@ class ObservedRecorder:
         if change.error is not None:
             by = "dead letter" if result.message_id.endswith(":dead") else "stage"
             observations.count(f"failed: {change.error.code} by {by}")
-        if result.embedded is not None and verdict is Verdict.ADVANCE:
+        if isinstance(result, EmbedResult) and result.embedded is not None and verdict is Verdict.ADVANCE:
             observations.count("done: superseded", result.embedded.superseded)
             observations.count("done: unchanged", result.embedded.published and not result.embedded.embedded)
 

@@ -1,4 +1,4 @@
-"""Fusion of two ranked lists, and BM25's parts."""
+"""Fusion of ranked lists, and the parts of BM25."""
 
 from __future__ import annotations
 

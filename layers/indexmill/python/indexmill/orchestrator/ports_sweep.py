@@ -1,4 +1,4 @@
-"""What the sweeper needs from outside: its view of the store, and how much lies in the queues."""
+"""Ports of the sweeper: its rows of the store, backlogs of the queues, and switches."""
 
 from __future__ import annotations
 

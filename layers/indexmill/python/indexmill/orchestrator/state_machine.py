@@ -1,4 +1,4 @@
-"""What a stage's result does to a job. Pure: no clock, no store, no message."""
+"""State machine of a job: pure decision about one result, without clock, store or messages."""
 
 from __future__ import annotations
 

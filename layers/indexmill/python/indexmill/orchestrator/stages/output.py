@@ -1,4 +1,4 @@
-"""What a stage's module returns of a result, and what it is given for a message."""
+"""Inputs and outputs of a stage's module."""
 
 from __future__ import annotations
 
