@@ -2,4 +2,9 @@
 
 from __future__ import annotations
 
-pytest_plugins = ["tests.support.ministack", "tests.support.postgres", "tests.support.parallel"]
+pytest_plugins = [
+    "tests.support.ministack",
+    "tests.support.postgres",
+    "tests.support.parallel",
+    "tests.support.examples",
+]

@@ -1,8 +1,8 @@
-"""Idiom counter: how often docstrings, comments and Markdown use an idiom of tools/idioms.txt.
+"""Idiom counter: how often docstrings, comments, Markdown and names use an idiom of tools/idioms.txt.
 
-`python -m tools.prose` prints a row per area; `--places` lists each idiom and each module docstring that
-begins with a wh-clause, `--area layers` limits both to one area. tests/contract/test_prose.py has
-the ceilings.
+Names are those of functions and classes, tests included, split into words. `python -m tools.prose` prints a
+row per area; `--places` lists each idiom and each docstring that begins with a wh-clause, `--area layers`
+limits both to one area. tests/contract/test_prose.py has the ceilings.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ _CONTENT = ("local/site/pages", "local/site/sources")
 # A migration's digest is recorded where it was applied, so its comments cannot change.
 _MIGRATION = re.compile(r"sql/\d{4}_\w+\.sql")
 _WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")
+_NAME_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _CODE = re.compile(r"``[^`]*``|`[^`]*`")
-_WH_CLAUSE = re.compile(r"\s*(?:what|who|whom|whose|which|when|where|why|how)\b", re.IGNORECASE)
+_WH_CLAUSE = re.compile(r"\s*(?:what|who|whom|whose|which|when|where|why|how|whether)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Count:
     words: int = 0
     places: list[Place] = field(default_factory=list)
     wh_clauses: list[str] = field(default_factory=list)
-    """Modules whose docstring begins with a wh-clause instead of a name."""
+    """Places of docstrings that begin with a wh-clause instead of a name or a verb. Attributes may."""
 
     @property
     def per_thousand(self) -> float:
@@ -110,15 +111,37 @@ def python_passages(source: str) -> Iterator[Passage]:
 
 
 def _docstrings(node: ast.AST) -> Iterator[Passage]:
-    """Yield every string that is a statement; visits statements only, for speed."""
-    match node:
-        case ast.Expr(value=ast.Constant(value=str(text))):
-            yield Passage(node.lineno, text)
-        case _:
-            for name in ("body", "orelse", "finalbody", "handlers"):
-                each = getattr(node, name, None)
-                for child in each if isinstance(each, list) else []:
-                    yield from _docstrings(child)
+    """Yield every string that is a statement."""
+    for each in _statements(node):
+        match each:
+            case ast.Expr(value=ast.Constant(value=str(text))):
+                yield Passage(each.lineno, text)
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield a module and its statements at all depths; expressions are not visited, for speed."""
+    yield node
+    for name in ("body", "orelse", "finalbody", "handlers"):
+        each = getattr(node, name, None)
+        for child in each if isinstance(each, list) else []:
+            yield from _statements(child)
+
+
+def names(tree: ast.Module) -> Iterator[Passage]:
+    """Yield the names of a module's functions and classes, each as its words."""
+    for node in _statements(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield Passage(node.lineno, " ".join(_NAME_PART.findall(node.name)))
+
+
+def wh_clauses(tree: ast.Module) -> Iterator[int]:
+    """Yield the lines of a module's, its classes' and functions' docstrings that begin with a wh-clause."""
+    for node in _statements(tree):
+        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        match node.body[:1]:
+            case [ast.Expr(value=ast.Constant(value=str(text)), lineno=line)] if _WH_CLAUSE.match(text):
+                yield line
 
 
 def sql_passages(source: str) -> Iterator[Passage]:
@@ -152,8 +175,10 @@ def count(root: Path = ROOT, idioms: Idioms | None = None) -> dict[str, Count]:
         for passage in passages:
             one.words += len(_WORD.findall(_without_code(passage.text)))
             one.places += [Place(name, *found) for found in idioms.find(passage)]
-        if path.suffix == ".py" and passages and passages[0].line == 1 and _WH_CLAUSE.match(passages[0].text):
-            one.wh_clauses.append(name)
+        if path.suffix == ".py":
+            tree = ast.parse(source)
+            one.places += [Place(name, *found) for each in names(tree) for found in idioms.find(each)]
+            one.wh_clauses += [f"{name}:{line}" for line in wh_clauses(tree)]
     return counts
 
 
@@ -192,7 +217,9 @@ def _blocks(lines: list[tuple[int, str]]) -> Iterator[Passage]:
 
 def main() -> None:
     """Print the figures, and with `--places` what they consist of."""
-    parser = argparse.ArgumentParser(description="Count home-made idioms in docstrings, comments and docs.")
+    parser = argparse.ArgumentParser(
+        description="Count home-made idioms in docstrings, comments, names and docs."
+    )
     parser.add_argument("--places", action="store_true", help="list each idiom with what to write instead")
     parser.add_argument("--area", choices=AREAS, help="only this area")
     options = parser.parse_args()
@@ -200,7 +227,7 @@ def main() -> None:
     if options.places:
         for one in counts.values():
             print(*one.places, sep="\n")
-            print(*(f"{name}:1: wh-clause: name the thing" for name in one.wh_clauses), sep="\n")
+            print(*(f"{place}: wh-clause: name the thing" for place in one.wh_clauses), sep="\n")
     print(f"{'area':<10} {'words':>7} {'idioms':>7} {'per 1,000':>10} {'wh-clauses':>11}")
     total = Count()
     for name, one in counts.items():

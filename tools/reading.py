@@ -20,16 +20,13 @@ LIBRARY: Final = ("layers/indexmill/python", "functions")
 _FUNCTION_CODE: Final = 0x1  # inspect.CO_OPTIMIZED: set for functions, not for module and class bodies
 
 
-_TWINS: Final = "indexmill.testing"
-
-
 def modules(root: Path) -> dict[str, Path]:
-    """Return the modules below the import roots by name, without `__init__` and the twins for tests."""
+    """Return the modules below the import roots by name, without `__init__`."""
     found = {}
     for folder in LIBRARY:
         for path in sorted((root / folder).rglob("*.py")):
             name = ".".join(path.relative_to(root / folder).with_suffix("").parts)
-            if path.name != "__init__.py" and not name.startswith(_TWINS):
+            if path.name != "__init__.py":
                 found[name] = path
     return found
 

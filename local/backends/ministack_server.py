@@ -21,6 +21,7 @@ import signal
 import socket
 import sys
 import time
+import uuid
 from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from types import ModuleType
@@ -29,7 +30,7 @@ from typing import Any
 Handler = Callable[[dict[str, Any], str], Any]
 Receive = Callable[[], Awaitable[Any]]
 
-POLL_S = 0.25
+POLL_S = 1.0
 """Polling interval of a waiting receive: messages that other services put into a queue do not wake it."""
 AGE_ATTRIBUTE = "Local.AgeOfOldestMessage"
 """Seconds. SQS itself has no such attribute, only CloudWatch a metric."""
@@ -51,12 +52,16 @@ class WaitingReceives:
 
         def handle(data: dict[str, Any], url: str) -> Any:
             result = handler(data, url)
-            for waiter in self._waiting.get(id(self._queue(data.get("QueueUrl", url))), ()):
-                if not waiter.done():
-                    waiter.set_result(None)
+            self.wake(self._queue(data.get("QueueUrl", url)))
             return result
 
         return handle
+
+    def wake(self, queue: dict[str, Any]) -> None:
+        """Let the receives that wait on the queue look again."""
+        for waiter in self._waiting.get(id(queue), ()):
+            if not waiter.done():
+                waiter.set_result(None)
 
     async def receive(self, data: dict[str, Any], url: str) -> Any:
         """Answer as soon as there is a message; empty after the wait or when the client hung up."""
@@ -121,9 +126,10 @@ class MessageAges:
     in a dead-letter queue age and receives start from zero.
     """
 
-    def __init__(self, sqs: ModuleType) -> None:
+    def __init__(self, sqs: ModuleType, moved_to: Callable[[dict[str, Any]], None]) -> None:
         self._queue, self._queue_by_arn = sqs._get_q, sqs._queue_by_arn
         self._sweep = sqs._dlq_sweep
+        self._moved_to = moved_to
 
     def sweep(self, queue: dict[str, Any]) -> None:
         """Move messages that were received too often to the dead-letter queue, and record when."""
@@ -131,9 +137,11 @@ class MessageAges:
         self._sweep(queue)
         if len(queue["messages"]) < before:
             policy = json.loads(queue["attributes"]["RedrivePolicy"])
-            for message in self._queue_by_arn(policy["deadLetterTargetArn"])["messages"]:
+            dead = self._queue_by_arn(policy["deadLetterTargetArn"])
+            for message in dead["messages"]:
                 if message["sys"].get("DeadLetterQueueSourceArn"):
                     message.setdefault("moved", [time.time(), message["receive_count"]])
+            self._moved_to(dead)
 
     def with_age(self, handler: Handler) -> Handler:
         """Wrap GetQueueAttributes with one more attribute, returned only when it is asked for by name."""
@@ -172,7 +180,7 @@ def _install_wrappers(sqs: ModuleType) -> bool:
         handlers[name] = prompt.notifying(handlers[name])
     handlers["ReceiveMessage"] = prompt.receive
     handlers["DeleteMessageBatch"] = _tolerant_delete(handlers["DeleteMessageBatch"])
-    ages = MessageAges(sqs)
+    ages = MessageAges(sqs, prompt.wake)
     handlers["GetQueueAttributes"] = ages.with_age(handlers["GetQueueAttributes"])
     sqs._dlq_sweep = ages.sweep  # type: ignore[attr-defined]
 
@@ -183,6 +191,81 @@ def _install_wrappers(sqs: ModuleType) -> bool:
 
     sqs._ensure_msg_fields = complete_once  # type: ignore[attr-defined]
     return True
+
+
+class SqsRoute:
+    """Route of the SQS calls that every message needs straight to MiniStack's SQS.
+
+    MiniStack tries the routes of all its services first, at twice the cost of such a call. The rest, and what
+    is no call in the JSON protocol, is passed on to `application`.
+    """
+
+    _TARGETS = frozenset(
+        b"AmazonSQS." + name
+        for name in (
+            b"SendMessageBatch",
+            b"ReceiveMessage",
+            b"DeleteMessageBatch",
+            b"ChangeMessageVisibilityBatch",
+        )
+    )
+
+    def __init__(self, application: Any, sqs: ModuleType) -> None:
+        self._application = application
+        self._handle_request = sqs.handle_request
+        self._core = importlib.import_module("ministack.core.responses")
+        self._router = importlib.import_module("ministack.core.router")
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Any) -> None:
+        """Serve one ASGI connection."""
+        if scope["type"] != "http" or dict(scope["headers"]).get(b"x-amz-target") not in self._TARGETS:
+            await self._application(scope, receive, send)
+            return
+        body, more = b"", True
+        while more:
+            part = await receive()
+            if part["type"] == "http.disconnect":
+                return
+            body += part.get("body", b"")
+            more = part.get("more_body", False)
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        self._core.set_request_account_id(self._router.extract_access_key_id(headers))
+        self._core.set_request_region(self._router.extract_region(headers))
+        status, fields, answer = await self._handle_request(scope["method"], scope["path"], headers, body, {})
+        fields |= {"Content-Length": str(len(answer)), "x-amzn-requestid": str(uuid.uuid4())}
+        encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in fields.items()]
+        await send({"type": "http.response.start", "status": status, "headers": encoded})
+        await send({"type": "http.response.body", "body": answer})
+
+
+class JoinedWrites:
+    """Transport that sends in one segment what is written in one go.
+
+    uvicorn writes head and body of an answer apart, and a client that waits wakes up for each.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._written: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        """Send `data` before the event loop waits again."""
+        if not self._written:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._written.append(data)
+
+    def close(self) -> None:
+        """Close the connection when everything is sent."""
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if self._written:
+            self._transport.write(b"".join(self._written))
+            self._written.clear()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
 
 
 def _save_state() -> None:
@@ -203,12 +286,19 @@ def main(ready_file: Path, port: int) -> None:
     port = listener.getsockname()[1]
     os.environ["GATEWAY_PORT"] = str(port)  # before the import: MiniStack reads it there
     uvicorn: Any = importlib.import_module("uvicorn")
+    http: Any = importlib.import_module("uvicorn.protocols.http.httptools_impl")
     application = importlib.import_module("ministack.app").app
-    prompt = _install_wrappers(importlib.import_module("ministack.services.sqs"))
+    sqs = importlib.import_module("ministack.services.sqs")
+    if prompt := _install_wrappers(sqs):
+        application = SqsRoute(application, sqs)
 
     async def serve_request(scope: MutableMapping[str, Any], receive: Receive, send: Any) -> None:
         _client.set(receive)
         await application(scope, receive, send)
+
+    class Protocol(http.HttpToolsProtocol):  # type: ignore[misc]
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            super().connection_made(JoinedWrites(transport))
 
     class Server(uvicorn.Server):  # type: ignore[misc]
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -227,6 +317,8 @@ def main(ready_file: Path, port: int) -> None:
     config = uvicorn.Config(
         serve_request,
         loop="asyncio",
+        http=Protocol,
+        proxy_headers=False,
         ws="none",
         lifespan="on",
         log_level="warning",

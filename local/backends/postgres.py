@@ -112,7 +112,7 @@ class EmbeddedPostgres:
 
     @property
     def url(self) -> str:
-        """Where to connect: the `postgres` database as the superuser."""
+        """Return the URL of the `postgres` database, as the superuser."""
         return f"postgresql://{postgres_template.SUPERUSER}@127.0.0.1:{self._port}/postgres"
 
     def start(self, timeout_s: float = 30.0) -> str:
@@ -123,7 +123,7 @@ class EmbeddedPostgres:
         """
         if self.pid is not None:
             return self.url
-        _stop_leftover(self.data_dir, timeout_s)
+        _stop_orphan(self.data_dir, timeout_s)
         if not (self.data_dir / "PG_VERSION").exists():
             postgres_template.fill(self.data_dir, self._programs, self._account, self._cache)
         deadline = time.monotonic() + timeout_s
@@ -240,7 +240,7 @@ def _postmaster_lines(data_dir: Path) -> list[str]:
         return []
 
 
-def _stop_leftover(data_dir: Path, timeout_s: float) -> None:
+def _stop_orphan(data_dir: Path, timeout_s: float) -> None:
     """Stop a server that still runs on `data_dir`, once its process is verified to be that server."""
     lines = _postmaster_lines(data_dir)
     if not lines or not lines[0].isdigit():

@@ -20,7 +20,7 @@ from local.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from indexmill.contracts.http_verbs import JobDiff
+    from indexmill.contracts.http_actions import JobDiff
 
 
 def run(

@@ -66,7 +66,7 @@ class ExecutionEnvironment:
 
     @property
     def busy(self) -> bool:
-        """Whether an invocation is assigned."""
+        """Return whether an invocation is assigned."""
         return self._current is not None
 
     def cpu_seconds(self) -> float:

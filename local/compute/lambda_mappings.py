@@ -30,11 +30,11 @@ class EventSource(Protocol):
 
     @property
     def busy(self) -> bool:
-        """Whether invocations are in flight."""
+        """Return whether invocations are in flight."""
 
     @property
     def enabled(self) -> bool:
-        """Whether it polls."""
+        """Return whether it polls."""
 
     @enabled.setter
     def enabled(self, value: bool) -> None: ...

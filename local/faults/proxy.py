@@ -135,13 +135,13 @@ class _Connection:
                     await writer.drain()
                     await asyncio.sleep(toxic.seconds)
             elif toxic is not None and toxic.effect == "limit_data":
-                if self._is_over(toxic, writer, piece):
+                if self._is_cut(toxic, writer, piece):
                     return
             else:
                 await self._pass(toxic, writer, piece)
         writer.write_eof()
 
-    def _is_over(self, toxic: Toxic, writer: asyncio.StreamWriter, piece: bytes) -> bool:
+    def _is_cut(self, toxic: Toxic, writer: asyncio.StreamWriter, piece: bytes) -> bool:
         if self._left is None:
             self._left = toxic.size if self._proxy.hit(toxic) else 1 << 62
         writer.write(piece[: self._left])

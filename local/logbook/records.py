@@ -35,7 +35,7 @@ class Record:
 
     @property
     def is_metrics(self) -> bool:
-        """Whether it is a metrics blob, which is not printed."""
+        """Return whether it is a metrics blob, which is not printed."""
         return "_aws" in self.fields
 
 

@@ -78,7 +78,7 @@ class Aws:
 
     @property
     def prompt_long_polls(self) -> bool:
-        """Whether waiting receives are answered at once."""
+        """Return whether waiting receives are answered at once."""
         return self._ministack.prompt_long_polls
 
     async def start(self) -> None:

@@ -95,7 +95,7 @@ class SqsEventSource:
 
     @property
     def enabled(self) -> bool:
-        """Whether it polls; disabling it lets invocations in flight finish."""
+        """Return whether it polls; disabling it lets invocations in flight finish."""
         return self._enabled
 
     @enabled.setter
@@ -105,7 +105,7 @@ class SqsEventSource:
 
     @property
     def busy(self) -> bool:
-        """Whether invocations are in flight."""
+        """Return whether invocations are in flight."""
         return bool(self._deliveries)
 
     def configure(self, spec: SqsSourceSpec) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from local.triggers.sqs_client import MAX_PER_CALL, SqsClient, SqsError
 
 log = logging.getLogger(__name__)
-GATHER_S = 0.02
+GATHER_S = 0.1
 """Longest delay of a delete, so that small batches share a call."""
 ATTEMPTS = 3
 

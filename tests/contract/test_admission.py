@@ -11,10 +11,11 @@ import pytest
 from indexmill.contracts.errors import CallerError
 from indexmill.contracts.job import Job, Waiting
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.admission.admit import admit_all
-from indexmill.orchestrator.admission.quotas import INTERNAL, Limits, Quota
-from indexmill.orchestrator.job_store import JobStore
-from indexmill.orchestrator.ports import JobFilter, NewJob, OutboxRow
+from indexmill.orchestrator.admission.admit import INTERNAL, Limits, Quota, admit_all
+from indexmill.orchestrator.jobs.rows import OutboxRow
+from indexmill.orchestrator.jobs.store import JobStore
+from indexmill.orchestrator.queries.ports import JobFilter
+from indexmill.orchestrator.submission.ports import NewJob
 from indexmill.orchestrator.submission.submit import Accepted
 from indexmill.platform.postgres.database import Database
 from tests.support.jobs import (
@@ -122,7 +123,7 @@ def test_what_is_beyond_the_quota_waits_in_its_turn(harness: Harness) -> None:
     assert harness.job(next(iter(harness.active()))).waiting is None
     listed = {job.job_id: job.waiting for job in found_jobs(harness.store, JobFilter("ann")) if job.waiting}
     assert {job_id: harness.waiting(job_id).position for job_id in listed} == {
-        job_id: told.position for job_id, told in listed.items()
+        job_id: reported.position for job_id, reported in listed.items()
     }
 
 
@@ -133,12 +134,12 @@ def test_a_job_that_ends_lets_the_next_one_start_and_its_message_follows(harness
     assert harness.active() == {*others, started}
 
 
-def test_a_message_is_held_until_its_job_starts(harness: Harness) -> None:
+def test_a_message_is_not_sent_before_its_job_starts(harness: Harness) -> None:
     harness.submit(4)
     harness.age(3600)
-    held = {job.job_id for job in found_jobs(harness.store, JobFilter("ann", status="pending"))}
-    assert len(held) == 1
-    assert held.isdisjoint(row.job_id for row in harness.store.claim(10))
+    waiting = {job.job_id for job in found_jobs(harness.store, JobFilter("ann", status="pending"))}
+    assert len(waiting) == 1
+    assert waiting.isdisjoint(row.job_id for row in harness.store.claim(10))
 
 
 def test_a_higher_priority_starts_before_and_waiting_makes_up_for_it(harness: Harness) -> None:
@@ -157,9 +158,9 @@ def test_the_hourly_quota_opens_as_the_hour_passes(harness: Harness) -> None:
         (job_id,) = harness.submit(1, "bob", "free")
         harness.end(job_id)
     (waits,) = harness.submit(1, "bob", "free")
-    told = harness.waiting(waits, "bob")
-    assert told.reason == "quota_hourly"
-    assert told.next_eligible_at is not None
+    reported = harness.waiting(waits, "bob")
+    assert reported.reason == "quota_hourly"
+    assert reported.next_eligible_at is not None
     harness.age(3500)
     assert admit_all(harness.store) == []
     harness.age(101)
@@ -180,10 +181,10 @@ def test_chunks_of_the_day_are_counted_and_the_next_day_is_a_new_one(harness: Ha
     (first,) = harness.submit(1, "eve", "pro")
     harness.succeed(first, chunks=10)
     (waits,) = harness.submit(1, "eve", "pro")
-    told = harness.waiting(waits, "eve")
-    assert told.reason == "quota_chunks"
-    assert told.next_eligible_at is not None
-    assert (told.next_eligible_at.hour, told.next_eligible_at.minute) == (0, 0)
+    reported = harness.waiting(waits, "eve")
+    assert reported.reason == "quota_chunks"
+    assert reported.next_eligible_at is not None
+    assert (reported.next_eligible_at.hour, reported.next_eligible_at.minute) == (0, 0)
     assert harness.active("eve") == set()
 
 
@@ -219,7 +220,7 @@ def test_places_are_taken_in_turns_by_all_who_wait(harness: Harness) -> None:
     assert [len(harness.active(caller)) for caller in ("system", "kim", "lee", "max")] == [3, 1, 1, 1]
 
 
-def test_a_paused_stage_holds_everything_back_and_then_nothing(harness: Harness) -> None:
+def test_a_paused_first_stage_admits_nothing_until_the_pause_ends(harness: Harness) -> None:
     harness.pause(True)
     (job_id,) = harness.submit(1)
     assert harness.waiting(job_id) == Waiting(reason="paused", position=1)

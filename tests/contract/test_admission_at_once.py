@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.admission.quotas import Limits, Quota
+from indexmill.orchestrator.admission.admit import Limits, Quota
 from indexmill.platform.postgres.database import Database
 from tests.support.jobs import applied, failed, new_job, submitted
 
@@ -45,7 +45,7 @@ class Many:
         assert row is not None
         return int(row[0])
 
-    def at_work(self) -> list[str]:
+    def in_flight(self) -> list[str]:
         """Return the jobs that were started and have not ended."""
         rows = self.outside.execute("SELECT id FROM jobs WHERE status = 'scraping' ORDER BY id").fetchall()
         return [row[0] for row in rows]
@@ -98,13 +98,13 @@ def test_no_job_is_left_waiting_when_submits_meet_ends(quota: Many) -> None:
     def work(store: PostgresJobs, number: int) -> None:
         for turn in range(12):
             submit(store, "ann", 2, (number, turn))
-            end(store, quota.at_work()[number::THREADS][:2])
+            end(store, quota.in_flight()[number::THREADS][:2])
 
     quota.at_once(work)
     assert quota.count("scraping") == ACTIVE
     while quota.count("pending"):
-        assert len(quota.at_work()) == ACTIVE
-        quota.at_once(lambda store, number: end(store, quota.at_work()[number : number + 1]))
+        assert len(quota.in_flight()) == ACTIVE
+        quota.at_once(lambda store, number: end(store, quota.in_flight()[number : number + 1]))
     assert quota.count("scraping") <= ACTIVE
 
 
@@ -112,10 +112,10 @@ def test_the_window_is_exceeded_by_no_more_than_what_is_admitted_at_the_same_mom
     window.at_once(lambda store, number: submit(store, f"caller-{number}", 5, 0))
     assert WINDOW <= window.count("scraping") <= WINDOW + (THREADS - 1) * ACTIVE
     while window.count("pending"):
-        some = window.at_work()
+        some = window.in_flight()
         assert some
         window.at_once(lambda store, number, some=some: end(store, some[number : number + 1]))  # type: ignore[misc]
-    for job_id in window.at_work():
+    for job_id in window.in_flight():
         end(window.stores[0], [job_id])
     assert window.count("failed") == THREADS * 5
 
@@ -124,7 +124,7 @@ def test_batches_that_share_callers_do_not_deadlock(quota: Many) -> None:
     for number in range(THREADS):
         submit(quota.stores[0], f"caller-{number}", 20, 0)
     for _ in range(12):
-        ids = quota.at_work()
+        ids = quota.in_flight()
         quota.at_once(lambda store, number, ids=ids: end(store, ids[number::THREADS]))  # type: ignore[misc]
     assert quota.count("failed") == THREADS * 20
     deadlocks = quota.outside.execute("SELECT sum(deadlocks) FROM pg_stat_database").fetchone()

@@ -17,10 +17,10 @@ from indexmill.platform.aws.s3_blobs import S3Blobs
 from indexmill.platform.aws.sqs_queue import SqsQueue
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.queues import Queue
-from indexmill.testing.blobs import InMemoryBlobs
-from indexmill.testing.queues import InMemoryQueue
 from local.backends.ministack import MiniStack
 from tests.support.ministack import REGION
+from tests.twins.blobs import InMemoryBlobs
+from tests.twins.queues import InMemoryQueue
 
 KEYS = {"region_name": REGION, "aws_access_key_id": "test", "aws_secret_access_key": "test"}
 Drain = Callable[[], list[str]]
@@ -92,9 +92,11 @@ def test_every_body_arrives_however_many_and_large(queue_and_drain: tuple[Queue,
     assert queue.send([]) == []
 
 
-@pytest.mark.parametrize(("group", "told"), [("0123456789abcdef", "0123456789abcdef"), ("a caller", None)])
+@pytest.mark.parametrize(
+    ("group", "reported"), [("0123456789abcdef", "0123456789abcdef"), ("a caller", None)]
+)
 def test_a_standard_queue_takes_the_callers_as_groups(
-    ministack: MiniStack, group: str, told: str | None
+    ministack: MiniStack, group: str, reported: str | None
 ) -> None:
     """So SQS gives out one caller's messages while another one's backlog waits; odd names are hashed."""
     sqs = aws("sqs", ministack.endpoint)
@@ -102,14 +104,14 @@ def test_a_standard_queue_takes_the_callers_as_groups(
     assert SqsQueue(url, sqs).send(["one", "two"], [group, ""]) == []
     found = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, AttributeNames=["All"])["Messages"]
     groups = {message["Body"]: message["Attributes"].get("MessageGroupId") for message in found}
-    assert groups == {"one": told or hashlib.sha256(group.encode()).hexdigest(), "two": None}
+    assert groups == {"one": reported or hashlib.sha256(group.encode()).hexdigest(), "two": None}
 
 
 def test_an_unavailable_store_or_queue_raises_its_code() -> None:
-    away = "http://127.0.0.1:1"
+    unavailable = "http://127.0.0.1:1"
     with pytest.raises(TransientError) as caught:
-        SqsQueue(f"{away}/0/q", aws("sqs", away)).send(["x"])
+        SqsQueue(f"{unavailable}/0/q", aws("sqs", unavailable)).send(["x"])
     assert caught.value.code == "queue_unavailable"
     with pytest.raises(TransientError) as caught:
-        S3Blobs("bucket", aws("s3", away)).put(b"x", kind="raw", content_type="text/plain")
+        S3Blobs("bucket", aws("s3", unavailable)).put(b"x", kind="raw", content_type="text/plain")
     assert caught.value.code == "storage_unavailable"

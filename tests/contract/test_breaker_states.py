@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import pytest
 
 from indexmill.platform.aws.dynamodb_breakers import DynamoDbBreakers
-from indexmill.platform.breaker_states import NAMES, BreakerState, BreakerStates, StatesUnavailable
-from indexmill.testing.breakers import InMemoryBreakers
-from indexmill.testing.clock import FrozenClock
+from indexmill.platform.breakers import NAMES, BreakerState, BreakerStates, StatesUnavailable
 from local.backends.ministack import MiniStack
-from tests.support.state_table import away, dynamodb, new_table
+from tests.support.state_table import dynamodb, new_table, unavailable
+from tests.twins.breakers import InMemoryBreakers
+from tests.twins.clock import FrozenClock
 
 OPEN = BreakerState(3, 1_700_000_000.25, 1_700_000_000.5, 1_700_000_030.5, 1_700_000_090.75, version=1)
 
@@ -33,7 +33,9 @@ def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
         return
     server: MiniStack = request.getfixturevalue("ministack")
     client, clock = dynamodb(server), FrozenClock()
-    yield Harness(DynamoDbBreakers(new_table(client), clock, client), DynamoDbBreakers("none", clock, away()))
+    yield Harness(
+        DynamoDbBreakers(new_table(client), clock, client), DynamoDbBreakers("none", clock, unavailable())
+    )
 
 
 def test_what_never_failed_is_closed(harness: Harness) -> None:
@@ -45,7 +47,7 @@ def test_a_state_is_read_as_it_was_written(harness: Harness) -> None:
     assert harness.states.read() == {"embedding": BreakerState(), "index": OPEN}
 
 
-def test_who_comes_second_changes_nothing(harness: Harness) -> None:
+def test_the_second_of_two_replacements_changes_nothing(harness: Harness) -> None:
     old = BreakerState()
     assert harness.states.replace("index", old, OPEN)
     assert not harness.states.replace("index", old, BreakerState(version=1))

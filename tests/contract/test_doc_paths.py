@@ -1,4 +1,4 @@
-"""Paths that CONTRIBUTING.md, README.md and docs/architecture.md name in backticks exist."""
+"""Paths that CONTRIBUTING.md, README.md and the pages of docs/ name in backticks exist."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import pytest
 
 from tests.support.repository import ROOT
 
-PAGES = ["CONTRIBUTING.md", "README.md", "docs/architecture.md"]
+FULL = ["CONTRIBUTING.md", "README.md", "docs/architecture.md"]
+"""Pages that must name some, or the pattern below matches nothing any more."""
+PAGES = [*FULL[:2], *sorted(page.relative_to(ROOT).as_posix() for page in (ROOT / "docs").rglob("*.md"))]
 ROOTS = [ROOT, ROOT / "layers/indexmill/python/indexmill"]
 _PATH = re.compile(r"`((?:[\w*-]+/)+[\w*.-]*\.(?:py|md|sql|yaml|toml|txt|json))`")
 
@@ -26,7 +28,7 @@ def exists(path: str) -> bool:
 @pytest.mark.parametrize("page", PAGES)
 def test_every_path_of_the_page_exists(page: str) -> None:
     found = paths((ROOT / page).read_text(encoding="utf-8"))
-    assert len(found) >= 3
+    assert len(found) >= (3 if page in FULL else 0)
     assert [path for path in found if not exists(path)] == []
 
 

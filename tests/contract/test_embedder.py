@@ -9,11 +9,11 @@ import pytest
 
 from indexmill.embedding.adapters.openai_embedder import OpenAIEmbedder
 from indexmill.embedding.ports import Embedder, Space
-from indexmill.testing.embedder import HashEmbedder
 from local.backends.embeddings import EmbeddingEndpoint
 from local.backends.model_files import DIMENSIONS, MODEL_ID
 from local.backends.wordllama_model import WordLlamaModel
 from tests.support.aiohttp_server import served
+from tests.twins.embedder import HashEmbedder
 
 TEXTS = ["The mill grinds grain.", "Ein Satz.", "日本語", "a", "```code```\n\nwith lines", "x" * 3_000]
 

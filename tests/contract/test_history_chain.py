@@ -73,7 +73,7 @@ LOOKS = {
 
 
 @pytest.mark.parametrize("statement", LOOKS.values(), ids=LOOKS)
-def test_nobody_looks_through_the_history_of_all_jobs(
+def test_no_statement_scans_the_history_of_all_jobs(
     database_url: str, statement: tuple[LiteralString, Any]
 ) -> None:
     """Also while nothing is known of the table: it was filled, or restored, a moment ago."""

@@ -11,7 +11,7 @@ import pytest
 from indexmill.contracts.errors import CallerError
 from indexmill.contracts.http_history import JobHistory
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.job_store import JobStore
+from indexmill.orchestrator.jobs.store import JobStore
 from indexmill.orchestrator.queries.history import ReadHistory
 from indexmill.platform.postgres.database import Database
 from tests.support.jobs import CALLER, applied, failed, new_job, scraped, submitted
@@ -31,13 +31,16 @@ def history(jobs: JobStore, caller_id: str, job_id: str) -> JobHistory | None:
 def a_job_that_failed(jobs: JobStore) -> str:
     job = new_job()
     submitted(jobs, job, new_job("https://example.com/other"))
-    told: Any = {"tries": 2, "worker": "worker-1", "elapsed_ms": 40}
-    results = [scraped(job.job_id).model_copy(update=told), failed(job.job_id, "chunking", "empty_content")]
+    reported: Any = {"tries": 2, "worker": "worker-1", "elapsed_ms": 40}
+    results = [
+        scraped(job.job_id).model_copy(update=reported),
+        failed(job.job_id, "chunking", "empty_content"),
+    ]
     applied(jobs, *results)
     return job.job_id
 
 
-def test_every_transition_is_told_in_order_and_sealed(jobs: JobStore) -> None:
+def test_every_transition_is_returned_in_order_and_sealed(jobs: JobStore) -> None:
     job_id = a_job_that_failed(jobs)
     found = history(jobs, CALLER.caller_id, job_id)
     assert found is not None
@@ -93,7 +96,7 @@ def test_an_entry_says_who_did_what_for_how_long(real: tuple[Database, str]) -> 
         "DELETE FROM job_history WHERE job_id = %s AND to_status = 'failed'",
     ],
 )
-def test_a_change_behind_the_databases_back_is_told(real: tuple[Database, str], change: str) -> None:
+def test_a_change_behind_the_databases_back_is_detected(real: tuple[Database, str], change: str) -> None:
     database, job_id = real
     connection = database.connection()
     connection.execute("ALTER TABLE job_history DISABLE TRIGGER append_only")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -48,19 +50,19 @@ def test_the_contracts_are_kept() -> None:
 @pytest.mark.parametrize(
     ("module", "line", "contract"),
     [
-        (LIBRARY / "scraper/scrape.py", "import indexmill.orchestrator.submit", LAYERS),
-        (LIBRARY / "platform/ids.py", "import indexmill.chunking.split", LAYERS),
-        (LIBRARY / "contracts/job.py", "import indexmill.platform.ids", LAYERS),
+        (LIBRARY / "scraper/scrape.py", "import indexmill.orchestrator.submission.submit", LAYERS),
+        (LIBRARY / "platform/progress.py", "import indexmill.chunking.split", LAYERS),
+        (LIBRARY / "contracts/job.py", "import indexmill.platform.progress", LAYERS),
         (LIBRARY / "chunking/chunk.py", "import boto3", TECHNOLOGY),
-        (LIBRARY / "orchestrator/submit.py", "import psycopg", TECHNOLOGY),
-        (LIBRARY / "embedding/wiring.py", "import indexmill.testing.embedder", TWINS),
+        (LIBRARY / "orchestrator/submission/submit.py", "import psycopg", TECHNOLOGY),
+        (LIBRARY / "embedding/wiring.py", "import tests.twins.embedder", TWINS),
         (LIBRARY / "access/authorize.py", "import local.stack.state", TWINS),
         (Path("local/compute/host.py"), "import indexmill.contracts.job", EMULATOR),
         (Path("local/triggers/sqs.py"), "import local.stack.state", LOCAL_LAYERS),
         (LIBRARY / "scraper/api.py", "import indexmill.scraper.wiring", ROUTES),
         (Path("functions/scraper/added.py"), "import indexmill.scraper.enqueue", FUNCTIONS),
         (Path("functions/scraper/added.py"), "import indexmill.embedding.wiring", FUNCTIONS),
-        (Path("functions/authorizer/added.py"), "import indexmill.testing.clock", FUNCTIONS),
+        (Path("functions/authorizer/added.py"), "import tests.twins.clock", FUNCTIONS),
     ],
 )
 def test_a_wrong_import_breaks_its_contract(tmp_path: Path, module: Path, line: str, contract: str) -> None:
@@ -75,3 +77,25 @@ def test_a_wrong_import_breaks_its_contract(tmp_path: Path, module: Path, line: 
     changed.write_text(text + f"\n{line}\n", encoding="utf-8")
     answer = lint_imports(tmp_path)
     assert any(name.startswith(contract) for name in broken(answer)), answer.stdout + answer.stderr
+
+
+def test_every_service_is_in_the_lists_of_the_contracts() -> None:
+    """A service that a list leaves out breaks no contract, whatever it imports."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    layers, production, functions = (
+        next(each for each in settings["contracts"] if each["name"].startswith(name))
+        for name in (LAYERS, TWINS, FUNCTIONS)
+    )
+    services = {path.parent.name for path in (ROOT / LIBRARY).glob("*/wiring.py")}
+    packages = {f"indexmill.{path.parent.name}" for path in (ROOT / LIBRARY).glob("*/__init__.py")}
+    entries = {f"functions.{path.parent.name}" for path in (ROOT / "functions").glob("*/*.py")}
+    assert services <= set(re.findall(r"\w+", layers["layers"][0]))
+    assert packages <= set(production["source_modules"])
+    assert {f"indexmill.{name}" for name in services} <= set(functions["forbidden_modules"])
+    assert entries == {line.partition(".*")[0] for line in functions["ignore_imports"]}
+
+
+def test_no_cold_start_of_the_scraper_loads_the_html_parser() -> None:
+    check = "import sys, indexmill.scraper.worker, indexmill.scraper.api; print('selectolax' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.ports import JobNews
+from indexmill.orchestrator.queries.ports import JobSnapshot
 from indexmill.platform.postgres.database import Database
-from indexmill.testing.clock import FrozenClock
-from indexmill.testing.jobs import InMemoryJobs
 from tests.support.jobs import CALLER, applied, failed, new_job, scraped, stored_job, submitted
+from tests.twins.clock import FrozenClock
+from tests.twins.jobs import InMemoryJobs
 
 Store = InMemoryJobs | PostgresJobs
 
@@ -32,23 +32,23 @@ def submit(store: Store, page: str = "a") -> str:
     return job.job_id
 
 
-def news(store: Store, job_id: str, seq: int = 0) -> JobNews:
+def snapshot(store: Store, job_id: str, seq: int = 0) -> JobSnapshot:
     found = store.read(lambda tx: tx.job_events(CALLER.caller_id, job_id, seq))
     assert found is not None
     return found
 
 
-def statuses(found: JobNews) -> list[tuple[int, str]]:
+def statuses(found: JobSnapshot) -> list[tuple[int, str]]:
     return [(event.attempt, event.to_status) for event in found.events]
 
 
-def test_a_jobs_events_are_told_oldest_first_with_the_job_as_they_left_it(store: Store) -> None:
+def test_events_are_returned_oldest_first_with_the_jobs_current_state(store: Store) -> None:
     other, job_id = submit(store, "b"), submit(store)
-    found = news(store, job_id)
+    found = snapshot(store, job_id)
     assert statuses(found) == [(1, "pending"), (1, "scraping")]
     assert found.job == stored_job(store, CALLER.caller_id, job_id)
     applied(store, scraped(other), scraped(job_id))
-    found = news(store, job_id)
+    found = snapshot(store, job_id)
     assert statuses(found) == [(1, "pending"), (1, "scraping"), (1, "chunking")]
     assert found.job.status == "chunking"
     numbers = [event.seq for event in found.events]
@@ -56,29 +56,29 @@ def test_a_jobs_events_are_told_oldest_first_with_the_job_as_they_left_it(store:
     assert all(event.at.tzinfo is not None and event.error is None for event in found.events)
 
 
-def test_only_what_came_after_is_told(store: Store) -> None:
+def test_only_later_events_are_returned(store: Store) -> None:
     job_id = submit(store)
-    seen = news(store, job_id).newest
-    assert (news(store, job_id, seen).newest, news(store, job_id, seen).events) == (seen, [])
+    seen = snapshot(store, job_id).newest
+    assert (snapshot(store, job_id, seen).newest, snapshot(store, job_id, seen).events) == (seen, [])
     submit(store, "b")
     applied(store, scraped(job_id))
-    found = news(store, job_id, seen)
+    found = snapshot(store, job_id, seen)
     assert statuses(found) == [(1, "chunking")]
     assert found.newest == found.events[-1].seq > seen
-    assert news(store, job_id, found.newest + 10**9).events == []
+    assert snapshot(store, job_id, found.newest + 10**9).events == []
 
 
 def test_a_failure_comes_with_its_error(store: Store) -> None:
     job_id = submit(store)
     applied(store, failed(job_id, code="http_404"))
-    found = news(store, job_id)
+    found = snapshot(store, job_id)
     assert found.events[-1].to_status == "failed"
     assert found.events[-1].error == found.job.error
     assert found.job.error is not None
     assert found.job.error.code == "http_404"
 
 
-def test_nobody_elses_and_no_unknown_job_is_told_of(store: Store) -> None:
+def test_foreign_and_unknown_jobs_have_no_events(store: Store) -> None:
     job_id = submit(store)
     assert store.read(lambda tx: tx.job_events("somebody-else", job_id, 0)) is None
     assert store.read(lambda tx: tx.job_events(CALLER.caller_id, "nobody", 0)) is None

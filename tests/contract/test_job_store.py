@@ -9,12 +9,11 @@ import pytest
 
 from indexmill.contracts.messages import Retrying, StageResult
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.job_store import JobStore
-from indexmill.orchestrator.ports import DeadLetter, JobFilter
-from indexmill.orchestrator.state_machine import Verdict
+from indexmill.orchestrator.jobs.state_machine import Verdict
+from indexmill.orchestrator.jobs.store import JobStore
+from indexmill.orchestrator.queries.ports import JobFilter
+from indexmill.orchestrator.results.ports import DeadLetter
 from indexmill.platform.postgres.database import Database
-from indexmill.testing.clock import FrozenClock
-from indexmill.testing.jobs import InMemoryJobs
 from tests.support.jobs import (
     CALLER,
     applied,
@@ -26,6 +25,8 @@ from tests.support.jobs import (
     stored_job,
     submitted,
 )
+from tests.twins.clock import FrozenClock
+from tests.twins.jobs import InMemoryJobs
 
 Age = Callable[[int], None]
 
@@ -115,14 +116,14 @@ def test_a_failed_send_is_counted_and_parked_in_the_end(store_and_age: tuple[Job
     assert store.claim(10) == []
 
 
-def test_a_queue_that_is_away_parks_nothing(store_and_age: tuple[JobStore, Age]) -> None:
+def test_an_unavailable_queue_parks_nothing(store_and_age: tuple[JobStore, Age]) -> None:
     store, age = store_and_age
     submitted(store, new_job())
     for _ in range(15):
         age(31)
         (row,) = store.claim(10)
         assert row.tries == 0
-        store.mark_failed([row.id], "queue_unavailable", away=True)
+        store.mark_failed([row.id], "queue_unavailable", unavailable=True)
 
 
 @pytest.mark.fault("F64")
@@ -138,9 +139,9 @@ def test_a_failure_is_of_the_stores_time_whatever_a_process_thinks(store: JobSto
     assert (found.error.at, found.error.code) == (found.updated_at, "http_403")
     assert found.error.at != change.error.at
     assert isinstance(store, InMemoryJobs | PostgresJobs)
-    news = store.read(lambda tx: tx.job_events(CALLER.caller_id, job.job_id, 0))
-    assert news is not None
-    assert news.events[-1].error == found.error
+    snapshot = store.read(lambda tx: tx.job_events(CALLER.caller_id, job.job_id, 0))
+    assert snapshot is not None
+    assert snapshot.events[-1].error == found.error
 
 
 @pytest.mark.fault("F64")
@@ -253,10 +254,10 @@ def test_a_dead_letter_with_odd_characters_is_kept_once(store: JobStore) -> None
     for _ in range(2):
         store.record_dead_letter(DeadLetter("q", "", 100, "because", job_id="job", source_id="sqs-1"))
     store.record_dead_letter(DeadLetter("other", "", 7, "because", source_id="sqs-1"))
-    assert kept_letters(store) == [(3, None), (100, "job"), (7, None)]
+    assert kept_dead_letters(store) == [(3, None), (100, "job"), (7, None)]
 
 
-def kept_letters(store: JobStore) -> list[tuple[int, str | None]]:
+def kept_dead_letters(store: JobStore) -> list[tuple[int, str | None]]:
     """Return receive count and job of each dead letter, oldest first; no use case reads them yet."""
     if isinstance(store, InMemoryJobs):
         return [(letter.receive_count, letter.job_id) for letter in store.letters]

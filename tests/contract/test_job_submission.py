@@ -10,8 +10,8 @@ import pytest
 from indexmill.contracts.errors import CallerError
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import JobStatus
-from indexmill.orchestrator.job_store import JobsTx
-from indexmill.orchestrator.ports import BatchLine
+from indexmill.orchestrator.jobs.store import JobsTx
+from indexmill.orchestrator.queries.ports import BatchLine
 from tests.support.job_stores import Jobs, postgres_jobs
 from tests.support.jobs import CALLER, URL, chunked, embedded, failed, new_job, scraped, submitted
 
@@ -31,7 +31,7 @@ def code_of(jobs: Jobs, job_id: str) -> str | None:
     return error.code if error else None
 
 
-def test_a_duplicate_in_flight_is_the_job_at_work(jobs: Jobs) -> None:
+def test_a_duplicate_of_a_job_in_flight_returns_that_job(jobs: Jobs) -> None:
     first = jobs.submit(new_job())
     ((again,), _) = submitted(jobs.store, new_job())
     assert (again.job_id, again.deduplicated) == (first, True)
@@ -50,7 +50,7 @@ def test_a_duplicate_within_one_submit_is_one_job(jobs: Jobs) -> None:
     assert len(jobs.find()) == 2
 
 
-def test_somebody_elses_job_on_the_same_url_is_another_document(jobs: Jobs) -> None:
+def test_another_callers_job_on_the_same_url_is_another_document(jobs: Jobs) -> None:
     mine = jobs.submit(new_job())
     ((theirs,), _) = submitted(jobs.store, new_job(caller_id="somebody-else"))
     assert (theirs.job_id == mine, theirs.deduplicated) == (False, False)
@@ -107,7 +107,7 @@ def test_a_job_that_depends_on_done_ones_starts_at_once(jobs: Jobs) -> None:
 
 
 @pytest.mark.parametrize("how", ["fail", "cancel"])
-def test_a_failed_dependency_fails_whoever_waits_for_it_and_those_behind(jobs: Jobs, how: str) -> None:
+def test_a_failed_dependency_fails_its_dependents_transitively(jobs: Jobs, how: str) -> None:
     first = jobs.submit(new_job())
     second = jobs.submit(new_job("https://example.com/b", depends_on=(first,)))
     third = jobs.submit(new_job("https://example.com/c", depends_on=(second,)))
@@ -172,7 +172,7 @@ def test_a_retried_job_waits_for_its_dependencies_again(jobs: Jobs) -> None:
     assert jobs.job(second).status == "scraping"
 
 
-def test_a_canceled_waiting_job_is_failed_and_nobody_starts_it(jobs: Jobs) -> None:
+def test_a_canceled_waiting_job_is_failed_and_never_starts(jobs: Jobs) -> None:
     first = jobs.submit(new_job())
     second = jobs.submit(new_job("https://example.com/b", depends_on=(first,)))
     jobs.cancel(second)

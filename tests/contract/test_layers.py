@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +22,34 @@ LAYERS = {"BaseLayer": "base", "VectorsLayer": "vectors"}
 LIMIT = 250_000_000  # bytes unzipped, a function's code and layers together
 AARCH64 = 183  # e_machine of an ELF file
 BYTECODE_3_13 = (3571).to_bytes(2, "little") + b"\r\n"
-IMPORT = "import importlib, sys; assert callable(getattr(importlib.import_module(sys.argv[1]), sys.argv[2]))"
+LARGE = {"BaseLayer": ("boto3", "fastapi", "httpx", "psycopg", "pydantic"), "VectorsLayer": ("openai",)}
+"""Packages of a layer that take long to import: once for all functions."""
+IMPORTER = """
+import importlib, json, os, sys, traceback
+
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+
+for line in sys.stdin:
+    function = json.loads(line)
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.chdir(function["folder"])
+            os.environ.update(function["environment"])
+            sys.path[:0] = [function["folder"]]
+            assert callable(getattr(importlib.import_module(function["module"]), function["attribute"]))
+        except BaseException:
+            os.write(write_end, traceback.format_exc().encode()[-4000:])
+        os._exit(0)
+    os.close(write_end)
+    with open(read_end) as answer:
+        print(json.dumps(answer.read()), flush=True)
+    os.waitpid(child, 0)
+"""
+Importer = Callable[[TemplateFunction], str]
+"""Imports the handler of a function with its layers alone; returns the traceback, "" if there is none."""
 
 
 def build(folder: Path, **variables: str) -> dict[str, Path]:
@@ -48,37 +77,60 @@ def lambda_layers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return build(tmp_path_factory.mktemp("arm64"))
 
 
+@pytest.fixture(scope="module")
+def importer(host_layers: dict[str, Path]) -> Iterator[Importer]:
+    processes: dict[tuple[str, ...], subprocess.Popen[str]] = {}
+
+    def start(names: tuple[str, ...]) -> subprocess.Popen[str]:
+        layers = [host_layers[name] / "python" for name in names if name in host_layers]
+        variables = {
+            "PYTHONPATH": os.pathsep.join(map(str, [*layers, ROOT / "layers/indexmill/python"])),
+            # Compiled once for all functions, and not into the layers.
+            "PYTHONPYCACHEPREFIX": str(host_layers["BaseLayer"].parent / "bytecode"),
+        }
+        # -S: this environment's own packages stay out.
+        large = [package for name in names for package in LARGE.get(name, ())]
+        command = [sys.executable, "-S", "-c", IMPORTER, *large]
+        return subprocess.Popen(
+            command, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def import_handler(function: TemplateFunction) -> str:
+        if function.layers not in processes:
+            processes[function.layers] = start(function.layers)
+        process = processes[function.layers]
+        module, _, attribute = function.handler.partition(".")
+        environment = {
+            key: value.replace("/opt", str(host_layers["BaseLayer"]))
+            for key, value in function.environment.items()
+            # There is no AWS here to ask: a setting takes the secret itself too.
+            if not key.endswith("_SECRET_ARN")
+        } | {
+            "DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none",
+            "AWS_REGION": "eu-west-1",
+            "AWS_DEFAULT_REGION": "eu-west-1",
+            "AWS_LAMBDA_FUNCTION_NAME": function.name,
+        }
+        wanted = {"folder": str(function.folder), "module": module, "attribute": attribute}
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps({**wanted, "environment": environment}) + "\n")
+        process.stdin.flush()
+        return str(json.loads(process.stdout.readline() or '"the process ended"'))
+
+    yield import_handler
+    for process in processes.values():
+        with process:
+            process.communicate()
+
+
 def functions() -> list[TemplateFunction]:
     return template_functions()
 
 
 @pytest.mark.parametrize("function", functions(), ids=lambda function: function.name)
-def test_a_handler_imports_with_its_layers_alone(
-    host_layers: dict[str, Path], function: TemplateFunction
-) -> None:
-    layers = [host_layers[name] for name in function.layers if name in host_layers]
-    path = [function.folder, ROOT / "layers/indexmill/python", *(layer / "python" for layer in layers)]
-    variables = {
-        key: value.replace("/opt", str(host_layers["BaseLayer"]))
-        for key, value in function.environment.items()
-        # There is no AWS here to ask: a setting takes the secret itself too.
-        if not key.endswith("_SECRET_ARN")
-    } | {
-        "DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none",
-        "PYTHONPATH": os.pathsep.join(map(str, path)),
-        # Compiled once for all functions, and not into the layers.
-        "PYTHONPYCACHEPREFIX": str(host_layers["BaseLayer"].parent / "bytecode"),
-        "AWS_REGION": "eu-west-1",
-        "AWS_DEFAULT_REGION": "eu-west-1",
-        "AWS_LAMBDA_FUNCTION_NAME": function.name,
-    }
-    module, _, name = function.handler.partition(".")
-    # -S: this environment's own packages stay out.
-    command = [sys.executable, "-S", "-c", IMPORT, module, name]
-    done = subprocess.run(
-        command, env=variables, cwd=function.folder, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+def test_a_handler_imports_with_its_layers_alone(importer: Importer, function: TemplateFunction) -> None:
+    assert importer(function) == ""
 
 
 def test_a_handler_does_not_import_without_its_layers() -> None:
@@ -121,7 +173,7 @@ def test_bytecode_is_of_the_runtime_or_not_there(lambda_layers: dict[str, Path])
     assert [path.name for path in compiled if path.read_bytes()[:4] != BYTECODE_3_13] == []
 
 
-def test_no_scripts_and_no_leftovers(lambda_layers: dict[str, Path]) -> None:
+def test_no_scripts_and_no_other_files(lambda_layers: dict[str, Path]) -> None:
     for name, folder in lambda_layers.items():
         expected = {"python", "tokenizer"} if name == "BaseLayer" else {"python"}
         assert {path.name for path in folder.iterdir()} == expected

@@ -57,7 +57,7 @@ def before() -> dict[str, Any]:
     return found
 
 
-def told(model: type[BaseModel], body: str) -> dict[str, Any]:
+def rewritten(model: type[BaseModel], body: str) -> dict[str, Any]:
     """Return what this code understands of a body, as it would write it."""
     kept: dict[str, Any] = json.loads(write(model.model_validate_json(body)))
     return kept
@@ -68,7 +68,7 @@ def told(model: type[BaseModel], body: str) -> dict[str, Any]:
 def test_new_code_understands_all_that_old_code_wrote(model: type[BaseModel]) -> None:
     for body in _elements(model) if model.__name__ in _WHOLE else _bodies(model):
         kept = {**body, "message_id": "m-1"} if model is ChunkTask else body
-        assert _within(body, told(model, json.dumps(kept)))
+        assert _within(body, rewritten(model, json.dumps(kept)))
         if issubclass(model, StageResult):
             assert isinstance(read(StageResult, json.dumps(body)), model)
 
@@ -126,7 +126,7 @@ def _schema_of_before(name: str) -> dict[str, Any]:
 @named
 def test_what_later_code_adds_is_ignored_and_nothing_else_changes(sample: BaseModel) -> None:
     body = json.loads(write(sample))
-    assert told(type(sample), json.dumps(_with_additions(body))) == body
+    assert rewritten(type(sample), json.dumps(_with_additions(body))) == body
 
 
 @pytest.mark.fault("F18", "F69")
@@ -190,7 +190,7 @@ def _note(value: Any, written: dict[str, set[str]]) -> None:
 
 
 def _within(part: Any, whole: Any) -> bool:
-    """Whether all that `part` says is said by `whole` too."""
+    """Return whether `whole` contains all fields of `part`, with equal values."""
     if isinstance(part, dict):
         return isinstance(whole, dict) and all(
             key in whole and _within(part[key], whole[key]) for key in part

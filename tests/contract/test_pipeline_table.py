@@ -10,16 +10,19 @@ import pytest
 import yaml
 
 from indexmill.contracts import messages
+from indexmill.contracts.http_actions import RetryRequest
 from indexmill.contracts.http_jobs import StageCompletePayload
-from indexmill.contracts.http_verbs import RetryRequest
 from indexmill.contracts.job import JobStatus
 from indexmill.contracts.messages import StageResult, family
 from indexmill.contracts.pipeline import BY_NAME, FIRST, STAGES, TRANSITIONS
 from indexmill.orchestrator.stages.registry import MODULES
-from indexmill.platform.breaker_states import NAMES
+from indexmill.platform.breakers import NAMES
 from local.cli.jobs import Stage as CliStage
 from local.cli.jobs import Status as CliStatus
+from local.demo.checks import stages_passed
 from local.faults.cloud import WORK_QUEUES
+from local.faults.invariants.jobs import _ACTIVE, _RESUMED, _STEPS
+from local.faults.soak import _KILLED
 from local.trace.waiting import _WORKERS as WORKERS
 from tests.support.function_env import functions, template
 from tools.openapi import TARGET
@@ -102,6 +105,23 @@ def test_the_local_cloud_knows_the_stages() -> None:
     assert {stage.name: f"{stage.queue.capitalize()}Queue" for stage in STAGES} == WORK_QUEUES
     assert list(get_args(CliStage)) == NAMES_IN_ORDER
     assert list(get_args(CliStatus)) == STATUSES
+    assert {f"{worker}/*" for worker in WORKERS.values()} <= set(_KILLED)
+
+
+def test_the_invariants_follow_a_job_through_the_stages() -> None:
+    assert list(_ACTIVE) == NAMES_IN_ORDER
+    assert {
+        ("pending", FIRST),
+        *TRANSITIONS.items(),
+        *((name, "failed") for name in NAMES_IN_ORDER),
+    } <= _STEPS
+    assert {each for step in _STEPS | _RESUMED for each in step} == {None, *STATUSES}
+    assert {to for _, to in _RESUMED} == set(NAMES_IN_ORDER[1:])
+
+
+def test_the_demo_counts_the_documents_behind_each_stage() -> None:
+    passed = [sum(stages_passed([status]).values()) for status in STATUSES]
+    assert passed == [0, *range(len(STAGES)), len(STAGES), len(STAGES)]
 
 
 def test_each_breaker_pauses_the_stages_that_name_it() -> None:

@@ -8,15 +8,16 @@ import pytest
 
 from tools.prose import AREAS, Count, Idioms, Passage, count, markdown_passages, python_passages, sql_passages
 
-# Idioms and module docstrings that begin with a wh-clause. Lower a number with the change that removes them.
+# Idioms, and docstrings that begin with a wh-clause. Lower a number with the change that removes them. Those
+# of `layers` are published in the OpenAPI document, so they stay.
 CEILINGS = {
-    "layers": (58, 2),
+    "layers": (10, 13),
     "functions": (0, 0),
     "sql": (0, 0),
     "local": (0, 0),
     "stack": (0, 0),
     "tools": (0, 0),
-    "tests": (34, 5),
+    "tests": (0, 0),
     "docs": (0, 0),
     "examples": (0, 0),
     "root": (0, 0),

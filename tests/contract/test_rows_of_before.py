@@ -14,7 +14,7 @@ from indexmill.contracts.messages import ChunkTask, read
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
 from indexmill.orchestrator.admission.admit import admit_all
-from indexmill.orchestrator.ports import OutboxRow
+from indexmill.orchestrator.jobs.rows import OutboxRow
 from indexmill.platform.postgres.database import Database
 from tests.support.job_stores import retried
 from tests.support.jobs import applied, chunked, embedded, failed, new_job, scraped, submitted

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from indexmill.orchestrator.state_machine import Verdict
+from indexmill.orchestrator.jobs.state_machine import Verdict
 from tests.support.job_stores import Jobs, postgres_jobs, twin_jobs
 from tests.support.jobs import chunked, embedded, failed, new_job, scraped
 
@@ -51,7 +51,7 @@ def test_a_late_success_of_the_first_attempt_moves_nothing_either(jobs: Jobs) ->
 
 
 @pytest.mark.fault("F12")
-def test_a_report_of_an_attempt_that_is_still_to_come_is_kept_for_later(jobs: Jobs) -> None:
+def test_a_result_of_a_later_attempt_is_kept_for_later(jobs: Jobs) -> None:
     job_id = jobs.submit(new_job())
     ahead = scraped(job_id, 2)
     assert jobs.apply(ahead) == [Verdict.EARLY]

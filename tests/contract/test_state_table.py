@@ -11,15 +11,15 @@ from typing import Any
 import boto3
 import pytest
 
-from indexmill.orchestrator.adapters.dynamodb_windows import DynamoDbWindows
-from indexmill.orchestrator.ports import Windows
+from indexmill.orchestrator.adapters.aws.dynamodb_windows import DynamoDbWindows
+from indexmill.orchestrator.queries.ports import Windows
 from indexmill.platform.aws.dynamodb_progress import DynamoDbProgress
 from indexmill.platform.progress import ProgressBoard, WorkProgress
-from indexmill.testing.clock import FrozenClock
-from indexmill.testing.progress import InMemoryProgress
-from indexmill.testing.windows import InMemoryWindows
 from local.backends.ministack import MiniStack
 from tests.support.ministack import REGION
+from tests.twins.clock import FrozenClock
+from tests.twins.progress import InMemoryProgress
+from tests.twins.windows import InMemoryWindows
 
 WORK = WorkProgress(attempt=1, chunks_total=1_000, chunks_done=256, bytes=2_000)
 LATER = WorkProgress(attempt=2, chunks_total=1_000, chunks_done=512, bytes=4_000)
@@ -27,7 +27,7 @@ LATER = WorkProgress(attempt=2, chunks_total=1_000, chunks_done=512, bytes=4_000
 
 @dataclass
 class Parts:
-    """What is under test, on one clock."""
+    """Adapters under test, on one clock."""
 
     clock: FrozenClock
     board: ProgressBoard

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from indexmill.orchestrator.adapters.postgres.reads import SQL
-from indexmill.orchestrator.ports import JobFilter
+from indexmill.orchestrator.queries.ports import JobFilter
 from tests.support.job_stores import Jobs, postgres_jobs
 from tests.support.jobs import CALLER, chunked, embedded, failed, found_jobs, new_job, scraped, submitted
 
@@ -38,8 +38,7 @@ def recording(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Re
     execute = psycopg.Cursor.execute
 
     def recorded(self: Any, query: Any, *arguments: Any, **named: Any) -> Any:
-        if query in NAMES:
-            executed.append(NAMES[query])
+        executed.append(NAMES.get(query, str(query)))
         return execute(self, query, *arguments, **named)
 
     monkeypatch.setattr(psycopg.Cursor, "execute", recorded)

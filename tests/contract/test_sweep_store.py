@@ -9,17 +9,18 @@ from datetime import timedelta
 import pytest
 
 from indexmill.contracts.messages import Retrying, StageResult
-from indexmill.orchestrator.accounting import confirm
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
-from indexmill.orchestrator.job_store import JobStore
-from indexmill.orchestrator.ports import NewJob, OutboxRow
-from indexmill.orchestrator.ports_sweep import Count, Retention, SweepStore
+from indexmill.orchestrator.jobs.rows import OutboxRow
+from indexmill.orchestrator.jobs.store import JobStore
+from indexmill.orchestrator.submission.ports import NewJob
+from indexmill.orchestrator.sweeper.accounting import confirm_missing
+from indexmill.orchestrator.sweeper.ports import Count, Retention, SweepStore
 from indexmill.platform.postgres.database import Database
-from indexmill.testing.clock import FrozenClock
-from indexmill.testing.jobs import InMemoryJobs
-from indexmill.testing.sweep_store import InMemorySweep
 from tests.support.jobs import applied, failed, new_job, scraped, submitted
+from tests.twins.clock import FrozenClock
+from tests.twins.jobs import InMemoryJobs
+from tests.twins.sweep_store import InMemorySweep
 
 Age = Callable[[float], None]
 MINUTE, HOUR = 60.0, 3600.0
@@ -45,15 +46,15 @@ class Harness:
     def apply(self, *results: StageResult) -> None:
         applied(self.jobs, *results)
 
-    def silent(self, passed: bool = False, stage: str = "scraping") -> list[str]:
+    def stale(self, overtaken: bool = False, stage: str = "scraping") -> list[str]:
         before = self.view.now() - timedelta(seconds=60)
-        return [each.job_id for each in self.view.silent(stage, 100, before, passed=passed)]
+        return [each.job_id for each in self.view.find_stale(stage, 100, before, overtaken=overtaken)]
 
-    def confirm(self, counts: dict[str, Count]) -> dict[str, int]:
-        return self.jobs.transaction(lambda tx: confirm(tx, counts))
+    def confirm_missing(self, counts: dict[str, Count]) -> dict[str, int]:
+        return self.jobs.transaction(lambda tx: confirm_missing(tx, counts))
 
-    def outside(self) -> dict[str, int]:
-        return dict(self.view.outside(self.view.now() - timedelta(seconds=60)))
+    def count_unaccounted(self) -> dict[str, int]:
+        return dict(self.view.count_unaccounted(self.view.now() - timedelta(seconds=60)))
 
 
 @pytest.fixture(params=["twin", "postgres"])
@@ -83,29 +84,29 @@ def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
 
 
 def test_a_job_is_outside_when_its_message_was_sent_a_while_ago(harness: Harness) -> None:
-    held = new_job()
-    submitted(harness.jobs, held)
+    sent = new_job()
+    submitted(harness.jobs, sent)
     harness.submit()
     harness.age(59)
-    assert harness.outside() == {}
+    assert harness.count_unaccounted() == {}
     harness.age(2)
-    assert harness.outside() == {"scraping": 1}
-    harness.jobs.mark_sent([held.first.id])
-    assert harness.outside() == {"scraping": 1}
+    assert harness.count_unaccounted() == {"scraping": 1}
+    harness.jobs.mark_sent([sent.first.id])
+    assert harness.count_unaccounted() == {"scraping": 1}
     harness.age(61)
-    assert harness.outside() == {"scraping": 2}
+    assert harness.count_unaccounted() == {"scraping": 2}
 
 
 def test_a_job_that_moved_on_is_outside_in_its_new_stage_only(harness: Harness) -> None:
     job, ended = harness.submit(), harness.submit()
     harness.age(61)
     harness.apply(scraped(job.job_id), failed(ended.job_id))
-    assert harness.outside() == {}
-    assert harness.silent() == []
+    assert harness.count_unaccounted() == {}
+    assert harness.stale() == []
     harness.jobs.mark_sent([row.id for row in claimed(harness)])
     harness.age(61)
-    assert harness.outside() == {"chunking": 1}
-    assert harness.silent(stage="chunking") == [job.job_id]
+    assert harness.count_unaccounted() == {"chunking": 1}
+    assert harness.stale(stage="chunking") == [job.job_id]
 
 
 def claimed(harness: Harness) -> list[OutboxRow]:
@@ -119,13 +120,13 @@ def test_a_parked_message_is_nowhere(harness: Harness) -> None:
     for _ in range(10):
         harness.jobs.mark_failed([job.first.id], "bad")
     assert harness.view.parked() == 1
-    assert harness.outside() == {"scraping": 1}
-    assert harness.silent(passed=True) == [job.job_id]
+    assert harness.count_unaccounted() == {"scraping": 1}
+    assert harness.stale(overtaken=True) == [job.job_id]
     harness.apply(failed(job.job_id))
-    assert harness.view.parked() == 0, "nobody waits for it any more"
+    assert harness.view.parked() == 0, "no job waits for it any more"
 
 
-def test_a_message_that_nobody_waits_for_any_more_is_not_told_as_parked(harness: Harness) -> None:
+def test_a_parked_message_of_an_ended_job_is_not_counted(harness: Harness) -> None:
     job = new_job()
     submitted(harness.jobs, job)
     for _ in range(10):
@@ -137,7 +138,7 @@ def test_a_message_that_nobody_waits_for_any_more_is_not_told_as_parked(harness:
 def test_two_counts_that_are_a_minute_apart_must_agree(harness: Harness) -> None:
     def count(scraping: int, embedding: int = 0) -> tuple[int, int] | None:
         at = harness.view.now()
-        found = harness.confirm({"scraping": Count(scraping, at), "embedding": Count(embedding, at)})
+        found = harness.confirm_missing({"scraping": Count(scraping, at), "embedding": Count(embedding, at)})
         return (found["scraping"], found["embedding"]) if found else None
 
     assert count(5) == (0, 0)
@@ -156,11 +157,11 @@ def test_two_counts_that_are_a_minute_apart_must_agree(harness: Harness) -> None
 
 
 def test_a_count_from_before_the_last_one_is_ignored(harness: Harness) -> None:
-    harness.confirm({"scraping": Count(5, harness.view.now())})
+    harness.confirm_missing({"scraping": Count(5, harness.view.now())})
     old = harness.view.now() - timedelta(seconds=40)
-    assert harness.confirm({"scraping": Count(5, old)}) == {}
+    assert harness.confirm_missing({"scraping": Count(5, old)}) == {}
     harness.age(60)
-    assert harness.confirm({"scraping": Count(5, harness.view.now())}) == {"scraping": 5}
+    assert harness.confirm_missing({"scraping": Count(5, harness.view.now())}) == {"scraping": 5}
 
 
 def test_the_longest_without_an_event_comes_first(harness: Harness) -> None:
@@ -169,14 +170,14 @@ def test_the_longest_without_an_event_comes_first(harness: Harness) -> None:
         jobs.append(harness.submit())
         harness.age(1)
     harness.age(60)
-    assert harness.silent() == [job.job_id for job in jobs]
+    assert harness.stale() == [job.job_id for job in jobs]
     waits = {"tries": 1, "next_retry_at": harness.view.now() + timedelta(hours=1), "cause": "http_503"}
     note = scraped(jobs[0].job_id).model_copy(
         update={"status": "retrying", "document": None, "retrying": Retrying.model_validate(waits)}
     )
     harness.apply(note)
     harness.age(30)
-    assert harness.silent() == [jobs[1].job_id, jobs[2].job_id, jobs[0].job_id]
+    assert harness.stale() == [jobs[1].job_id, jobs[2].job_id, jobs[0].job_id]
 
 
 def test_in_front_of_a_long_queue_a_job_must_have_been_passed(harness: Harness) -> None:
@@ -185,17 +186,17 @@ def test_in_front_of_a_long_queue_a_job_must_have_been_passed(harness: Harness) 
     harness.age(61)
     later = harness.submit()
     harness.age(61)
-    assert harness.silent(passed=True) == []
+    assert harness.stale(overtaken=True) == []
     harness.apply(scraped(later.job_id))
-    assert harness.silent(passed=True) == [lost.job_id]
-    assert harness.silent(passed=False) == [lost.job_id, stranger.job_id]
+    assert harness.stale(overtaken=True) == [lost.job_id]
+    assert harness.stale(overtaken=False) == [lost.job_id, stranger.job_id]
     harness.age(30 * MINUTE)
-    assert harness.silent(passed=True) == [lost.job_id, stranger.job_id]
+    assert harness.stale(overtaken=True) == [lost.job_id, stranger.job_id]
 
 
-def test_a_job_was_passed_when_what_was_sent_a_minute_later_is_through(harness: Harness) -> None:
-    def passed() -> dict[str, int]:
-        return dict(harness.view.passed(harness.view.now() - timedelta(seconds=60)))
+def test_a_job_is_overtaken_when_a_message_sent_a_minute_later_was_processed(harness: Harness) -> None:
+    def overtaken() -> dict[str, int]:
+        return dict(harness.view.count_overtaken(harness.view.now() - timedelta(seconds=60)))
 
     for caller_id in ("0123456789abcdef", "somebody-else"):
         harness.submit(caller_id)
@@ -203,14 +204,14 @@ def test_a_job_was_passed_when_what_was_sent_a_minute_later_is_through(harness: 
     later = harness.submit()
     harness.age(20)
     harness.apply(scraped(later.job_id))
-    assert passed() == {}
+    assert overtaken() == {}
     harness.age(10)
-    assert passed() == {"scraping": 1}
+    assert overtaken() == {"scraping": 1}
     harness.age(2 * MINUTE)
-    assert passed() == {}
+    assert overtaken() == {}
 
 
-def test_a_job_that_said_when_it_goes_on_was_not_passed(harness: Harness) -> None:
+def test_a_job_with_a_scheduled_retry_is_not_overtaken(harness: Harness) -> None:
     job = harness.submit()
     waits = {"tries": 1, "next_retry_at": harness.view.now() + timedelta(hours=1), "cause": "http_503"}
     note = {"status": "retrying", "document": None, "retrying": Retrying.model_validate(waits)}
@@ -219,13 +220,13 @@ def test_a_job_that_said_when_it_goes_on_was_not_passed(harness: Harness) -> Non
     later = harness.submit()
     harness.age(60)
     harness.apply(scraped(later.job_id))
-    assert harness.view.passed(harness.view.now()) == {}
+    assert harness.view.count_overtaken(harness.view.now()) == {}
 
 
 def test_a_message_is_sent_again_once_with_its_own_id(harness: Harness) -> None:
     job = harness.submit()
     harness.age(61)
-    found = harness.view.silent("scraping", 10, harness.view.now(), passed=False)
+    found = harness.view.find_stale("scraping", 10, harness.view.now(), overtaken=False)
     assert (found[0].message_id, found[0].attempt, found[0].rescues) == (job.first.id, 1, 0)
     assert found[0].stuck_for >= timedelta(seconds=61)
     assert harness.view.send_again(found) == 1
@@ -234,13 +235,13 @@ def test_a_message_is_sent_again_once_with_its_own_id(harness: Harness) -> None:
     harness.jobs.mark_sent([job.first.id])
     assert harness.view.send_again(found) == 0
     harness.age(61)
-    assert harness.view.silent("scraping", 10, harness.view.now(), passed=False)[0].rescues == 1
+    assert harness.view.find_stale("scraping", 10, harness.view.now(), overtaken=False)[0].rescues == 1
 
 
 def test_a_job_that_moved_since_it_was_looked_at_is_left_alone(harness: Harness) -> None:
     job = harness.submit()
     harness.age(61)
-    found = harness.view.silent("scraping", 10, harness.view.now(), passed=False)
+    found = harness.view.find_stale("scraping", 10, harness.view.now(), overtaken=False)
     harness.clock.tick(1)
     harness.apply(scraped(job.job_id))
     assert harness.view.send_again(found) == 0

@@ -11,8 +11,6 @@ import yaml
 
 from indexmill.access.settings import AuthorizerSettings, StreamAuthorizerSettings
 from indexmill.chunking.settings import ChunkingApiSettings, ChunkingWorkerSettings
-from indexmill.contracts.job import JobStatus
-from indexmill.contracts.pipeline import STAGES, TRANSITIONS
 from indexmill.embedding.settings import (
     EmbeddingReadApiSettings,
     EmbeddingWorkerSettings,
@@ -27,7 +25,7 @@ from indexmill.orchestrator.settings import (
 )
 from indexmill.platform.settings import FunctionSettings
 from indexmill.scraper.settings import ScraperApiSettings, ScraperWorkerSettings
-from tests.support.function_env import ROOT, functions, template, variables
+from tests.support.function_env import functions, template, variables
 from tools.openapi import TARGET, rendered, routers
 
 SETTINGS: list[type[FunctionSettings]] = [
@@ -95,16 +93,6 @@ def test_the_template_sets_what_the_settings_read(settings: type[FunctionSetting
     secrets = {name.removesuffix("_SECRET_ARN") for name in fields if name.endswith("_SECRET_ARN")}
     assert not secrets & names
     assert {f"{name}_SECRET_ARN" for name in secrets} <= names
-
-
-def test_the_sql_check_is_the_state_machine_is_the_pipeline() -> None:
-    sql = (ROOT / "sql" / "0001_orchestrator.sql").read_text()
-    match = re.search(r"status IN \(([^)]*)\)", sql)
-    assert match is not None
-    in_sql = re.findall(r"'(\w+)'", match[1])
-    in_pipeline = ["pending", *(stage.name for stage in STAGES), "done", "failed"]
-    assert in_sql == in_pipeline == [status.value for status in JobStatus]
-    assert list(TRANSITIONS) == [stage.name for stage in STAGES]
 
 
 @pytest.mark.fault("F31")

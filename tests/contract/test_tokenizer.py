@@ -13,9 +13,9 @@ from tokenizers import Tokenizer as Library
 
 from indexmill.chunking.adapters.model_tokenizer import ModelTokenizer, words_are_independent
 from indexmill.chunking.ports import Tokenizer
-from indexmill.testing.tokenizer import WordTokenizer
 from local.backends.model_files import tokenizer_path
 from tests.support.chunks import MARKDOWN, model_tokenizer, whole_text_tokenizer
+from tests.twins.tokenizer import WordTokenizer
 
 TEXTS = [
     "a",
@@ -33,13 +33,14 @@ TEXTS = [
 WORDS = ["a", "Foo", " ", "  ", "\n", "é", "日本", "😀", "</s>", "\u2581", "\t", "x" * 50, "\r\n", ".", "ﬁ"]
 
 
-@pytest.fixture(params=["twin", "by word", "whole text", "wordpiece"])
-def tokenizer(request: pytest.FixtureRequest, tmp_path: Path) -> Tokenizer:
+@pytest.fixture(scope="module", params=["twin", "by word", "whole text", "wordpiece"])
+def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    folder = tmp_path_factory.mktemp("tokenizer")
     made = {
         "twin": WordTokenizer,
         "by word": lambda: ModelTokenizer(tokenizer_path()),
-        "whole text": lambda: whole_text_tokenizer(tmp_path),
-        "wordpiece": lambda: ModelTokenizer(wordpiece_file(tmp_path)),
+        "whole text": lambda: whole_text_tokenizer(folder),
+        "wordpiece": lambda: ModelTokenizer(wordpiece_file(folder)),
     }
     return made[request.param]()
 

@@ -12,8 +12,8 @@ from indexmill.contracts.errors import ErrorCode, PermanentError, TransientError
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.embedding.ports import PublishOutcome, SearchQuery, Space, VectorIndex
 from indexmill.platform.postgres.database import Database
-from indexmill.testing.vector_index import InMemoryVectorIndex
 from tests.support.index_builders import SPACE, find, target, vector_of, version
+from tests.twins.vector_index import InMemoryVectorIndex
 
 PUBLISHED, SUPERSEDED, FENCED = PublishOutcome.PUBLISHED, PublishOutcome.SUPERSEDED, PublishOutcome.FENCED
 

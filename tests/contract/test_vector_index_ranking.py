@@ -11,8 +11,8 @@ from indexmill.contracts.errors import PermanentError
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.embedding.ports import Hit, SearchQuery, VectorIndex
 from indexmill.platform.postgres.database import Database
-from indexmill.testing.vector_index import InMemoryVectorIndex
 from tests.support.index_builders import SPACE, find, target, vector_of, version
+from tests.twins.vector_index import InMemoryVectorIndex
 
 WORDS = [f"term{number}" for number in range(60)]
 

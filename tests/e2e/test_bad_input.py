@@ -170,8 +170,8 @@ def test_an_unknown_path_or_method_is_404(
     stack: RunningStack, caller: httpx.Client, method: str, path: str
 ) -> None:
     refused(caller.request(method, path), 404, "not_found")
-    with stack.http("") as nobody:
-        refused(nobody.request(method, path), 404, "not_found")
+    with stack.http("") as anonymous:
+        refused(anonymous.request(method, path), 404, "not_found")
 
 
 @pytest.mark.parametrize(
@@ -197,21 +197,21 @@ NOT_ASKED = {"none", "empty", "too long", "not ASCII", "another header"}
 @pytest.mark.parametrize("name", KEYS)
 def test_a_key_that_is_not_valid_is_401(stack: RunningStack, name: str) -> None:
     before = stack.stand_in_state("membership")["calls"]
-    with stack.http("") as nobody:
-        answer = nobody.post("/orchestrator/jobs", json={"url": URL}, headers=KEYS[name])
+    with stack.http("") as anonymous:
+        answer = anonymous.post("/orchestrator/jobs", json={"url": URL}, headers=KEYS[name])
     refused(answer, 401, "invalid_api_key", "/orchestrator/jobs")
     assert stack.stand_in_state("membership")["calls"] == before + (name not in NOT_ASKED)
 
 
 def test_nearly_the_right_key_is_401(stack: RunningStack) -> None:
     key = stack.api_key
-    with stack.http("") as nobody:
+    with stack.http("") as anonymous:
         for wrong in (key + "x", key[:-1], key.swapcase()):
-            refused(nobody.get("/orchestrator/jobs", headers={"X-API-Key": wrong}), 401, "invalid_api_key")
+            refused(anonymous.get("/orchestrator/jobs", headers={"X-API-Key": wrong}), 401, "invalid_api_key")
         two = [("X-API-Key", key), ("X-API-Key", key)]
-        refused(nobody.get("/orchestrator/jobs", headers=two), 401, "invalid_api_key")
+        refused(anonymous.get("/orchestrator/jobs", headers=two), 401, "invalid_api_key")
         refused(
-            nobody.get("/orchestrator/jobs", params={"X-API-Key": key, "api_key": key}),
+            anonymous.get("/orchestrator/jobs", params={"X-API-Key": key, "api_key": key}),
             401,
             "invalid_api_key",
         )

@@ -105,8 +105,8 @@ def test_a_page_that_fails_is_listed_and_fails_the_command(stack: RunningStack) 
 
 def test_submitting_without_waiting_prints_the_jobs(stack: RunningStack, http: httpx.Client) -> None:
     pages = [stack.site + path for path in ("/index.html", "/handbook.html")]
-    told: dict[str, list[str]] = json.loads(on(stack, "submit", *pages, "--no-wait", "--json").stdout)
-    jobs = [http.get(f"/orchestrator/jobs/{job_id}").json() for job_id in told["job_ids"]]
+    reported: dict[str, list[str]] = json.loads(on(stack, "submit", *pages, "--no-wait", "--json").stdout)
+    jobs = [http.get(f"/orchestrator/jobs/{job_id}").json() for job_id in reported["job_ids"]]
     assert [job["url"] for job in jobs] == pages
 
 
@@ -123,19 +123,20 @@ def test_logs_are_shown_by_function(stack: RunningStack) -> None:
 
 
 @pytest.mark.parametrize(
-    ("parameter", "told"),
+    ("parameter", "reported"),
     [
         ("ScrapeTimout=5", "ScrapeTimeout"),
         ("ScrapeTimeout", "KEY=VALUE"),
-        ("ScrapeTimeout=soon", "no number"),
-        ("LogLevel=LOUD", "DEBUG, INFO"),
-        ("ScrapeTimeout=100", "raise ScrapeVisibility to 600"),
+        # The other refusals take the same way: tests/unit/local has each of them.
+        pytest.param("ScrapeTimeout=soon", "no number", marks=pytest.mark.long),
+        pytest.param("LogLevel=LOUD", "DEBUG, INFO", marks=pytest.mark.long),
+        pytest.param("ScrapeTimeout=100", "raise ScrapeVisibility to 600", marks=pytest.mark.long),
     ],
 )
-def test_a_wrong_parameter_is_wrong_usage(folder: Path, parameter: str, told: str) -> None:
+def test_a_wrong_parameter_is_wrong_usage(folder: Path, parameter: str, reported: str) -> None:
     refused = indexmill("up", "--detach", "--json", "--state", str(folder), "--parameter", parameter)
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert told in refused.stderr
+    assert reported in refused.stderr
     assert "Traceback" not in refused.stderr
 
 

@@ -58,8 +58,8 @@ def logged(stack: RunningStack, job: Job, last: str) -> Job:
 
     def whole() -> bool:
         shown = on(stack, "trace", job.job_id).stdout
-        told = all(f"{function} ended after" in shown for function in (last, "OrchestratorResults"))
-        return told and "has been running for" not in shown
+        reported = all(f"{function} ended after" in shown for function in (last, "OrchestratorResults"))
+        return reported and "has been running for" not in shown
 
     eventually(whole, f"all of {job.job_id} is logged")
     return job
@@ -215,13 +215,13 @@ def test_a_function_that_fails_fails_the_command(stack: RunningStack) -> None:
     assert failed.returncode == 1
     assert json.loads(failed.stdout)["errorMessage"] == "Unauthorized"
     assert failed.stderr == "error: Authorizer failed (Unhandled)\n"
-    told = json.loads(on(stack, "invoke", "Authorizer", "--json").stdout)
-    assert told["function_error"] == "Unhandled"
-    assert any(line.startswith("REPORT") for line in told["log"])
+    reported = json.loads(on(stack, "invoke", "Authorizer", "--json").stdout)
+    assert reported["function_error"] == "Unhandled"
+    assert any(line.startswith("REPORT") for line in reported["log"])
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         (("invoke", "NoSuchFunction"), "ScraperWorker"),
         (("invoke", "ScraperWorker", "no-such-file.json"), "cannot be read"),
@@ -229,10 +229,10 @@ def test_a_function_that_fails_fails_the_command(stack: RunningStack) -> None:
         (("events", "no-such-event"), "sqs-scrape"),
     ],
 )
-def test_wrong_usage_is_reported(stack: RunningStack, arguments: tuple[str, ...], told: str) -> None:
+def test_wrong_usage_is_reported(stack: RunningStack, arguments: tuple[str, ...], reported: str) -> None:
     refused = on(stack, *arguments)
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert told in refused.stderr
+    assert reported in refused.stderr
 
 
 def test_metrics_are_what_functions_and_host_counted(stack: RunningStack, done: Job, failed: Job) -> None:
@@ -257,8 +257,8 @@ def test_metrics_are_what_functions_and_host_counted(stack: RunningStack, done: 
 
 def test_status_sums_it_up(stack: RunningStack, done: Job, failed: Job) -> None:
     def counted() -> dict[str, Any] | None:
-        told: dict[str, Any] = json.loads(on(stack, "status", "--json").stdout)
-        return told if "jobs_failed_total" in {each["name"] for each in told["metrics"]} else None
+        reported: dict[str, Any] = json.loads(on(stack, "status", "--json").stdout)
+        return reported if "jobs_failed_total" in {each["name"] for each in reported["metrics"]} else None
 
     found = eventually(counted, "the failed job is counted")
     assert found["queues"].keys() >= {"ScrapeQueue", "ScrapeDlq"}

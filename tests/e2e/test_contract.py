@@ -221,8 +221,8 @@ def refusal(answer: httpx.Response) -> tuple[int, str]:
 def test_statuses_of_refusals(stack: RunningStack, http: httpx.Client) -> None:
     unknown = str(uuid.uuid4())
     report = {"stage": "scraping", "status": "failed", "error_code": "http_404", "error_message": "gone"}
-    with stack.http("") as nobody, stack.http("dev-no-such-key") as stranger:
-        missing = nobody.get("/orchestrator/jobs")
+    with stack.http("") as anonymous, stack.http("dev-no-such-key") as stranger:
+        missing = anonymous.get("/orchestrator/jobs")
         invalid = stranger.get("/orchestrator/jobs")
     assert refusal(missing) == refusal(invalid) == (401, "invalid_api_key")
     reported = http.post(f"/orchestrator/jobs/{unknown}/complete", json=report)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import psycopg
@@ -13,6 +14,7 @@ from indexmill.client import ApiError, Client
 from indexmill.contracts.http_search import SearchResponse
 from indexmill.contracts.job import Job
 from local.demo.checks import differences
+from local.faults.activation import control_folder
 from local.site.catalogue import DONE, PAGES, QUERIES
 from tests.support.stack import RunningStack, index
 
@@ -94,6 +96,13 @@ def test_a_search_with_a_vector_finds_by_meaning(
     assert (short.status_code, short.json()["error"]["code"]) == (422, "dimension_mismatch")
 
 
+def test_without_the_variable_for_faults_functions_are_not_touched(
+    stack: RunningStack, client: Client
+) -> None:
+    assert client.scrape(f"{stack.site}/handbook.html").title
+    assert not control_folder(Path(stack.state)).exists()
+
+
 def test_a_page_that_did_not_change_keeps_its_chunks(stack: RunningStack, client: Client) -> None:
     url, corpus = f"{stack.site}/workshops/bindery.html", "again"
     first = index(client, url, corpus)
@@ -130,10 +139,10 @@ def test_spellings_of_one_url_are_one_document(stack: RunningStack, client: Clie
 def test_what_cannot_be_indexed_says_why(stack: RunningStack, client: Client) -> None:
     accepted = client.submit([stack.site + path for path in UNHAPPY], "unhappy")
     jobs = client.wait(accepted.job_ids or (), 30)
-    told = {
+    reported = {
         job.url.removeprefix(stack.site): (job.error and job.error.code, job.user_message) for job in jobs
     }
-    assert told == UNHAPPY
+    assert reported == UNHAPPY
     assert {job.failed_stage for job in jobs} == {"scraping"}
 
 

@@ -33,7 +33,7 @@ def done(stack: RunningStack, client: Client) -> Job:
 
 
 @pytest.fixture
-def nobody(stack: RunningStack) -> Iterator[httpx.Client]:
+def anonymous(stack: RunningStack) -> Iterator[httpx.Client]:
     """Yield HTTP without a key."""
     with stack.http("") as opened:
         yield opened
@@ -146,7 +146,7 @@ def test_neither_a_poller_nor_a_stream_sees_a_job_go_back(stack: RunningStack, c
 
 
 def test_a_token_opens_its_jobs_stream_and_nothing_else(
-    http: httpx.Client, nobody: httpx.Client, done: Job, stack: RunningStack, client: Client
+    http: httpx.Client, anonymous: httpx.Client, done: Job, stack: RunningStack, client: Client
 ) -> None:
     answer = http.post(f"/orchestrator/jobs/{done.job_id}/stream-token")
     assert answer.status_code == 200
@@ -157,23 +157,23 @@ def test_a_token_opens_its_jobs_stream_and_nothing_else(
     token = {"token": granted["token"]}
     other = index(client, f"{stack.site}/events/", CORPUS)
     for place in (path(other.job_id), f"/orchestrator/jobs/{done.job_id}", "/orchestrator/jobs"):
-        refused = nobody.get(place, params=token)
+        refused = anonymous.get(place, params=token)
         assert (refused.status_code, refused.json()["error"]["code"]) == (401, "invalid_api_key"), place
 
 
 @pytest.mark.parametrize("query", ["", "?token=", "?token=a.b", "?token=%00"])
-def test_without_a_key_or_a_token_a_stream_is_refused(nobody: httpx.Client, done: Job, query: str) -> None:
-    refused = nobody.get(path(done.job_id) + query)
+def test_without_a_key_or_a_token_a_stream_is_refused(anonymous: httpx.Client, done: Job, query: str) -> None:
+    refused = anonymous.get(path(done.job_id) + query)
     assert (refused.status_code, refused.json()["error"]["code"]) == (401, "invalid_api_key")
-    wrong = nobody.get(path(done.job_id), headers={"X-API-Key": "key-of-nobody"})
+    wrong = anonymous.get(path(done.job_id), headers={"X-API-Key": "key-of-nobody"})
     assert wrong.status_code == 401
 
 
-def test_a_changed_token_is_refused(http: httpx.Client, nobody: httpx.Client, done: Job) -> None:
+def test_a_changed_token_is_refused(http: httpx.Client, anonymous: httpx.Client, done: Job) -> None:
     token = http.post(f"/orchestrator/jobs/{done.job_id}/stream-token").json()["token"]
     body, _, mac = token.partition(".")
     for changed in (f"{body}.{mac[:-2]}AA", f"{body[:-1]}A.{mac}", body, f"{body}."):
-        assert nobody.get(path(done.job_id), params={"token": changed}).status_code == 401
+        assert anonymous.get(path(done.job_id), params={"token": changed}).status_code == 401
 
 
 def test_another_callers_job_is_404_for_the_stream_and_for_its_token(stack: RunningStack, done: Job) -> None:

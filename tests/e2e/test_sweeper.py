@@ -13,9 +13,9 @@ import pytest
 from indexmill.client import Client
 from indexmill.platform.http.notify_orchestrator import NotifyOrchestrator
 from indexmill.platform.postgres.database import Connection
-from indexmill.testing.queues import InMemoryQueue
 from tests.support.jobs import embedded
 from tests.support.stack import RunningStack, eventually, index
+from tests.twins.queues import InMemoryQueue
 
 pytestmark = pytest.mark.e2e
 
@@ -81,9 +81,9 @@ def test_each_service_logs_in_as_itself(stack: RunningStack, client: Client, dat
     notify = NotifyOrchestrator(stack.gateway, stack.ops_key, queue)
     assert (notify(embedded(job.job_id)), queue.bodies) == ("http", [])
     notify.close()
-    told = {each.cause: each.worker for each in history.entries}
-    assert told["scraping success"]
-    assert told["embedding success"]
+    reported = {each.cause: each.worker for each in history.entries}
+    assert reported["scraping success"]
+    assert reported["embedding success"]
     assert client.history(job.job_id) == history
     sweep(stack)
     rows = database.execute(
@@ -101,10 +101,10 @@ def test_a_paused_stage_stops_and_resumes(stack: RunningStack, client: Client, d
     job_id = client.submit(stack.site + PAGE + "?paused", CORPUS).job_id
     incidents = "SELECT kind, subject FROM incidents WHERE closed_at IS NULL"
     assert database.execute(incidents.encode()).fetchall() == [("paused", "scraping")]
-    held = client.get(job_id)
-    assert held.status == "pending"
-    assert held.waiting is not None
-    assert held.waiting.reason == "paused"
+    paused = client.get(job_id)
+    assert paused.status == "pending"
+    assert paused.waiting is not None
+    assert paused.waiting.reason == "paused"
     database.execute("DELETE FROM pauses")
     sweep(stack)
     assert enabled(stack, "ScraperWorkerTasks")

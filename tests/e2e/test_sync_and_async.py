@@ -242,7 +242,7 @@ def test_an_internal_callers_chunks_are_reported_to_the_job_it_names(
     assert (job.status, job.chunk_count) == ("done", 1)
 
 
-def test_an_internal_report_walks_the_job(ops: httpx.Client, client: Client, scraping: Job) -> None:
+def test_internal_results_advance_the_job(ops: httpx.Client, client: Client, scraping: Job) -> None:
     path = f"/orchestrator/jobs/{scraping.job_id}/complete"
     embedded = {"stage": "embedding", "status": "success", "result": {"chunk_count": 1}}
     early = ops.post(path, json=embedded)
@@ -263,7 +263,7 @@ def test_an_internal_report_walks_the_job(ops: httpx.Client, client: Client, scr
         assert openapi.problems("/orchestrator/jobs/{job_id}/complete", answer) == []
 
 
-def test_an_internal_report_of_a_failure_ends_the_job(
+def test_an_internal_result_with_a_failure_ends_the_job(
     ops: httpx.Client, client: Client, scraping: Job
 ) -> None:
     path = f"/orchestrator/jobs/{scraping.job_id}/complete"

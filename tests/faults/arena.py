@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -19,6 +20,7 @@ from tests.support.stack import RunningStack, eventually
 
 VISIBILITY_S: Final = 4
 """Visibility timeout of a message whose worker was killed; a worker's cold start is shorter."""
+_SWEEP_EVERY_S: Final = 0.5
 
 
 @dataclass
@@ -68,6 +70,22 @@ class Arena:
     def ended(self, jobs: Sequence[Accepted]) -> bool:
         found = self.statuses(jobs)
         return all(found.get(job.job_id) in ("done", "failed") for job in jobs)
+
+    def end_with_sweeps(self, jobs: Sequence[Accepted], within_s: float = 30.0) -> None:
+        """Wait until jobs are terminal, with sweeps that believe two minutes passed since the one before."""
+        swept = 0.0
+
+        def all_ended() -> bool:
+            nonlocal swept
+            if self.ended(jobs):
+                return True
+            if time.monotonic() - swept > _SWEEP_EVERY_S:
+                self.cloud.pass_time()
+                self.cloud.sweep()
+                swept = time.monotonic()
+            return False
+
+        eventually(all_ended, "the jobs end", within_s)
 
 
 def _answered(caller: httpx.Client, url: str, corpus: str) -> httpx.Response | None:

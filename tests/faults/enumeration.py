@@ -19,6 +19,8 @@ POINTS: Final = ROOT / "tests" / "faults" / "points"
 KINDS: Final[tuple[Kind, ...]] = ("kill_before", "kill_after", "execute_then_error")
 POLLER_KINDS: Final[tuple[Kind, ...]] = ("error", "execute_then_error")
 """The event sources are not ours: they cannot be killed, their calls can fail."""
+QUICK: Final = frozenset[Kind](("kill_after", "error"))
+"""One kind for each place: a process that is killed after a write is killed before its next one."""
 _AT_ONCE: Final = 48
 _WAVE_S: Final = 180.0
 """How long a wave of jobs may take on the slowest machine; what is stuck then is named in the end."""
@@ -49,7 +51,7 @@ class Shot:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of one."""
+    """Outcome of one scenario's run."""
 
     shots: tuple[Shot, ...]
     jobs: tuple[Accepted, ...]
@@ -188,15 +190,8 @@ def _alone(arena: Arena, scenario: Scenario, group: tuple[Shot, ...]) -> Run:
     for _ in range(scenario.sweeps):
         _sweep(arena)
     eventually(lambda: _fired(arena, rules), f"{group[0]} happens", _ALONE_S)
-    eventually(lambda: _ended_with_sweeps(arena, job), f"the job of {group[0]} ends", _ALONE_S)
+    arena.end_with_sweeps([job], _ALONE_S)
     return Run(group, (job,), _fired(arena, rules))
-
-
-def _ended_with_sweeps(arena: Arena, job: Accepted) -> bool:
-    if arena.ended([job]):
-        return True
-    _sweep(arena)
-    return False
 
 
 def _fired(arena: Arena, rules: Sequence[Rule]) -> bool:

@@ -12,7 +12,7 @@ from typing import Final
 
 import httpx
 
-from indexmill.platform.breaker_states import NAMES
+from indexmill.platform.breakers import NAMES
 from local.faults.invariants.violation import Accepted
 from local.faults.rules import Rule
 from local.faults.sample_pages import Page
@@ -142,9 +142,9 @@ def _replay(arena: Arena, token: str, job: Accepted) -> Accepted:
     """Replay the job from its stored page; the site is not fetched."""
     (arena.site_root / "pages" / f"{token}.html").unlink()
     path = f"/orchestrator/jobs/{job.job_id}/replay"
-    told = _ask(arena, token, path, until=(202,), source="stored").json()
-    assert (told["replay_of"], told["job_id"] != job.job_id) == (job.job_id, True)
-    again = replace(job, job_id=told["job_id"])
+    reported = _ask(arena, token, path, until=(202,), source="stored").json()
+    assert (reported["replay_of"], reported["job_id"] != job.job_id) == (job.job_id, True)
+    again = replace(job, job_id=reported["job_id"])
     arena.accepted.append(again)
     return again
 

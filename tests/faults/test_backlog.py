@@ -56,7 +56,7 @@ class Run:
     jobs: dict[str, Page] = field(default_factory=dict)
     """By id."""
 
-    def hold(self) -> None:
+    def stop_polling(self) -> None:
         """Switch the scraper's event source off at once; a sweep switches it on again."""
         found = self.cloud.functions.list_event_source_mappings(FunctionName="ScraperWorker")
         for mapping in found["EventSourceMappings"]:
@@ -65,14 +65,14 @@ class Run:
     def fill(self, pages: list[Page]) -> None:
         """Submit all, held back; the operator's pause comes last, for with it nothing would be admitted."""
         for start in range(0, len(pages), _BATCH):
-            self.hold()
+            self.stop_polling()
             some = pages[start : start + _BATCH]
             answer = self.cloud.client.submit([self.stack.site + page.path for page in some], _CORPUS)
             self.jobs |= dict(zip(answer.job_ids or (), some, strict=True))
         self.database.execute(
             "INSERT INTO pauses (stage, reason, paused_by) VALUES ('scraping', 'a backlog', 'me')"
         )
-        self.hold()
+        self.stop_polling()
 
     def take_away(self) -> set[str]:
         """Delete messages from the queue without any notice; return their jobs."""
@@ -85,7 +85,7 @@ class Run:
                 gone.add(message["Body"].partition('"job_id":"')[2].partition('"')[0])
         return gone
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Let the next sweep of the schedule resume the stage."""
         self.database.execute("DELETE FROM pauses")
 
@@ -95,12 +95,12 @@ class Run:
         return value
 
     def executions(self) -> float:
-        """How often the site was asked for a page, per job."""
+        """Return the requests to the site's pages, per job."""
         asked: dict[str, int] = httpx.get(f"{self.stack.site}/control", timeout=10.0).json()["requests"]
         return sum(count for path, count in asked.items() if path.startswith("/pages/")) / len(self.jobs)
 
     def accepted(self, sought: set[str]) -> list[Accepted]:
-        """All jobs; the documents of those `sought` must be found by their sentences."""
+        """Return all jobs; the documents of those `sought` must be found by their sentences."""
         return [
             Accepted(job_id, self.stack.site + page.path, _CORPUS, page.sentence if job_id in sought else "")
             for job_id, page in self.jobs.items()
@@ -135,20 +135,20 @@ def check(run: Run, pages: list[Page]) -> None:
     run.fill(pages)
     queued = run.cloud.depths()["ScrapeQueue"]
     lost, deleted = run.take_away(), run.one(_NOW)
-    run.go_on()
+    run.resume()
     eventually(lambda: run.database.execute(_NOTICED).fetchall() or None, "it is noticed", NOTICED_S)
     eventually(lambda: run.one(_OPEN) == 0, "all jobs end", _ALL_END_S)
     took = run.one(_NOW) - deleted
     incidents = run.database.execute(_NOTICED).fetchall()
     noticed = incidents[0][0]
-    told = [f"{kind} {detail} after {at - deleted:.0f} s" for at, kind, detail in incidents]
+    reported = [f"{kind} {detail} after {at - deleted:.0f} s" for at, kind, detail in incidents]
     again: dict[str, int] = dict(run.database.execute(_AGAIN).fetchall())
     ends: dict[str, int] = dict(run.database.execute(_ENDS).fetchall())
     executions = run.executions()
     log.info(
         "%d messages in the queue, %d deleted: %s; %d sent again, %d of them lost; all ended after %.0f s:"
         " %s; executions per job %.4f",
-        *(queued, len(lost), "; ".join(told), sum(again.values()), len(lost & set(again))),
+        *(queued, len(lost), "; ".join(reported), sum(again.values()), len(lost & set(again))),
         *(took, ends, executions),
     )
     assert queued >= _LEAST_QUEUED

@@ -11,20 +11,27 @@ from functools import partial
 import pytest
 
 from local.faults.invariants.report import violations, wait_until_idle
+from local.faults.rules import Kind
 from tests.faults import enumeration
 from tests.faults.arena import VISIBILITY_S, Arena
-from tests.faults.enumeration import Run, Shot
+from tests.faults.enumeration import KINDS, POLLER_KINDS, QUICK, Run, Shot
 from tests.faults.scenarios import SCENARIOS, Scenario
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 
-PAIRS = 12
+EVERY = frozenset((*KINDS, *POLLER_KINDS))
 NEIGHBOURS: list[tuple[Shot, ...]] = [()] * 3
 """Jobs without a fault of their own, for each one with a fault."""
 named = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-quick = pytest.mark.parametrize(
-    "scenario",
-    [pytest.param(each, id=each.name, marks=[pytest.mark.long] if each.slow else []) for each in SCENARIOS],
+kill = pytest.mark.parametrize(
+    ("scenario", "kinds"),
+    [
+        *(pytest.param(each, QUICK, id=each.name) for each in SCENARIOS if not each.slow),
+        *(
+            pytest.param(each, EVERY, id=f"{each.name}-every kind", marks=pytest.mark.long)
+            for each in SCENARIOS
+        ),
+    ],
 )
 
 
@@ -57,12 +64,12 @@ def test_a_clean_run_makes_exactly_the_writes_on_the_list(calm: Arena, scenario:
 
 
 @pytest.mark.fault("F1", "F2", "F4", "F6", "F7", "F9", "F10", "F24", "F62")
-@quick
+@kill
 def test_a_kill_at_any_write_loses_nothing(
-    rough: Arena, scenario: Scenario, capsys: pytest.CaptureFixture[str]
+    rough: Arena, scenario: Scenario, kinds: frozenset[Kind], capsys: pytest.CaptureFixture[str]
 ) -> None:
     known = {shot for each in SCENARIOS if each.name == scenario.beyond for shot in _shots(each)}
-    every = [(shot,) for shot in _shots(scenario) if shot not in known]
+    every = [(shot,) for shot in _shots(scenario) if shot not in known and shot.kind in kinds]
     told_by_token = [group for group in every if not _is_alone(scenario, group[0])]
     others = [group for group in every if _is_alone(scenario, group[0])]
     began = time.monotonic()
@@ -73,7 +80,10 @@ def test_a_kill_at_any_write_loses_nothing(
     _judge(rough, scenario, runs, time.monotonic() - began, capsys)
 
 
-def test_two_kills_on_one_job_lose_nothing(rough: Arena, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("count", [6, pytest.param(24, marks=pytest.mark.long)])
+def test_two_kills_on_one_job_lose_nothing(
+    rough: Arena, count: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     scenario = SCENARIOS[0]
     choice = random.Random(18)
     singles = [
@@ -81,7 +91,7 @@ def test_two_kills_on_one_job_lose_nothing(rough: Arena, capsys: pytest.CaptureF
         for shot in _shots(scenario)
         if not _is_alone(scenario, shot) and shot.kind != "execute_then_error"
     ]
-    pairs = [tuple(choice.sample(singles, 2)) for _ in range(PAIRS)]
+    pairs = [tuple(choice.sample(singles, 2)) for _ in range(count)]
     pairs = [pair for pair in pairs if pair[0].place != pair[1].place]
     began = time.monotonic()
     runs = enumeration.insisted(partial(enumeration.marked, rough, scenario), pairs)

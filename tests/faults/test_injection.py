@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from local.faults.activation import control_folder
 from local.faults.cloud import CALLBACKS
 from local.faults.invariants import stale
 from local.faults.rules import parse
 from tests.faults.arena import Arena
-from tests.support.stack import eventually, running_stack
+from tests.support.stack import eventually
 
 pytestmark = pytest.mark.e2e
 
@@ -36,14 +33,7 @@ def test_a_fault_happens_and_the_job_survives_it(kept: Arena, fault: str) -> Non
     rule = parse(fault)
     before = len(kept.control.fired())
     kept.control.arm([rule])
-    job = kept.submit(kept.page(kept.token("fault")))
-
-    def is_over() -> bool:
-        kept.cloud.pass_time()
-        kept.cloud.sweep()
-        return kept.ended([job])
-
-    eventually(is_over, "the job ends")
+    kept.end_with_sweeps([kept.submit(kept.page(kept.token("fault")))])
     # A message is deleted after its function returned: its job may be done before.
     eventually(lambda: len(kept.control.fired()) > before, "the fault happens")
     assert {each["rule"] for each in kept.control.fired()[before:]} == {rule.text}
@@ -67,13 +57,7 @@ def test_a_stale_attempt_changes_nothing(kept: Arena) -> None:
         assert stale.differences(database, job.job_id, before) == []
     assert len(kept.control.fired()) == before_both + 2
     kept.control.arm()
-
-    def is_over() -> bool:
-        kept.cloud.pass_time()
-        kept.cloud.sweep()
-        return kept.ended([job])
-
-    eventually(is_over, "the second attempt ends")
+    kept.end_with_sweeps([job])
 
 
 def test_a_result_that_comes_after_the_end_changes_nothing(kept: Arena) -> None:
@@ -86,9 +70,3 @@ def test_a_result_that_comes_after_the_end_changes_nothing(kept: Arena) -> None:
         eventually(lambda: stale.all_processed(database, sent), "the late results were looked at")
         assert kept.cloud.depths()[CALLBACKS] <= len(sent)
         assert stale.differences(database, job.job_id, before) == []
-
-
-def test_without_the_variable_functions_are_not_touched() -> None:
-    with running_stack() as stack, stack.client() as client:
-        assert client.scrape(f"{stack.site}/handbook.html").title
-        assert not control_folder(Path(stack.state)).exists()

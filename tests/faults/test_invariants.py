@@ -23,7 +23,7 @@ from tests.support.orchestrator import OrchestratorHarness
 
 pytestmark = pytest.mark.integration
 
-DONE, BROKEN, AT_WORK = "done", "broken", "at-work"
+DONE, BROKEN, IN_FLIGHT = "done", "broken", "at-work"
 KEY = "the-key-of-somebody"
 NOTHING: dict[str, int] = {}
 
@@ -45,7 +45,7 @@ class Harness:
 
     def damage(self, statements: str) -> None:
         """Run `statements`, in which {done}, {broken} and {work} are replaced by the jobs' ids."""
-        names = {"done": self.ids[DONE], "broken": self.ids[BROKEN], "work": self.ids[AT_WORK]}
+        names = {"done": self.ids[DONE], "broken": self.ids[BROKEN], "work": self.ids[IN_FLIGHT]}
         self.rows.execute("ALTER TABLE job_history DISABLE TRIGGER append_only")
         self.rows.execute(statements.format(**names).encode())
 
@@ -65,9 +65,9 @@ class Harness:
 def harness(database_url: str) -> Iterator[Harness]:
     database = Database(database_url)
     pipeline = OrchestratorHarness(PostgresJobs(database))
-    ids = {name: pipeline.submit(f"https://site.example/{name}") for name in (DONE, BROKEN, AT_WORK)}
+    ids = {name: pipeline.submit(f"https://site.example/{name}") for name in (DONE, BROKEN, IN_FLIGHT)}
     pipeline.deliver(failed(ids[BROKEN]))
-    for name in (DONE, AT_WORK):
+    for name in (DONE, IN_FLIGHT):
         # Several chunks: each paragraph is longer than half a chunk.
         text = f"# {name}\n\n" + "\n\n".join(
             each * 60 for each in ("Some words. ", "More words. ", "Some words. ")
@@ -183,14 +183,14 @@ def test_a_job_whose_message_is_nowhere_is_not_accounted_for(harness: Harness) -
     assert harness.violations({"EmbedQueue": 0, "CallbacksQueue": 1}) == []
 
 
-def test_a_dead_letter_that_nobody_took_is_seen(harness: Harness) -> None:
+def test_an_unhandled_dead_letter_is_seen(harness: Harness) -> None:
     found = harness.violations({"ScrapeDlq": 2})
     assert [(each.invariant, each.subject) for each in found] == [("I10", "ScrapeDlq")]
 
 
 def test_a_job_that_is_not_at_its_end_is_seen(harness: Harness) -> None:
     found = jobs.all_jobs_terminal(harness.rows, harness.accepted)
-    assert [each.subject for each in found] == [harness.ids[AT_WORK]]
+    assert [each.subject for each in found] == [harness.ids[IN_FLIGHT]]
     wrong = [Accepted(harness.ids[BROKEN], "u", "docs", ends="done")]
     assert harness.ids[BROKEN] in {each.subject for each in jobs.all_jobs_terminal(harness.rows, wrong)}
 
@@ -237,7 +237,7 @@ def test_a_key_in_a_row_is_seen(harness: Harness, tmp_path: Path, statements: st
     assert [each.what for each in secrets.leaks(harness.rows, [key], tmp_path, [])] == [f"occurs in {place}"]
 
 
-def test_a_documents_text_may_stand_where_documents_are_kept_alone(harness: Harness, tmp_path: Path) -> None:
+def test_a_documents_text_may_occur_only_where_documents_are_stored(harness: Harness, tmp_path: Path) -> None:
     text = secrets.Canary("text", "More words.", secrets.DOCUMENT_STORE)
     assert secrets.leaks(harness.rows, [text], tmp_path, []) == []
     harness.damage("UPDATE jobs SET title = 'More words.' WHERE id = '{done}'")

@@ -133,7 +133,7 @@ def submit(kept: Arena) -> Submit:
 
 
 @pytest.mark.fault("F1", "F71")
-def test_a_submit_that_was_killed_before_its_commit_never_was(kept: Arena, submit: Submit) -> None:
+def test_a_submit_that_was_killed_before_its_commit_left_nothing(kept: Arena, submit: Submit) -> None:
     submit.send_and_kill("before")
     assert submit.left() == ([], 0, 0)
     first, again = submit.send(), submit.send()
@@ -154,7 +154,7 @@ def test_a_submit_that_was_killed_after_its_commit_is_answered_the_second_time(
     job = submit.accepted(job_id)
     kept.cloud.pass_time()
     kept.cloud.sweep()
-    eventually(lambda: kept.ended([job]), "the job runs although nobody was told of it")
+    eventually(lambda: kept.ended([job]), "the job runs although no queue was notified")
     answer = submit.send()
     assert (answer.status_code, answer.json()["job_id"]) == (202, job_id)
     assert submit.left()[0] == [job_id]
@@ -189,7 +189,7 @@ def test_of_two_workers_on_one_message_one_counts(kept: Arena) -> None:
     def both() -> bool:
         return [each["place"] for each in kept.control.traced()[before:]].count(reports) >= 2
 
-    eventually(both, "both have told")
+    eventually(both, "both have reported")
     assert any(each["rule"] == slow.text for each in kept.control.fired())
     wait_until_idle(kept.cloud, 20)
     with kept.cloud.database() as database:

@@ -26,12 +26,7 @@ LOST_REPLIES = {
 
 
 def ends(arena: Arena, job: Accepted, within_s: float = 40.0) -> None:
-    def is_over() -> bool:
-        arena.cloud.pass_time()
-        arena.cloud.sweep()
-        return arena.ended([job])
-
-    eventually(is_over, "the job ends", within_s)
+    arena.end_with_sweeps([job], within_s)
 
 
 @pytest.mark.fault("F5")
@@ -121,7 +116,7 @@ def test_chunking_that_cannot_report_for_many_sweeps_fails_no_job(kept: Arena) -
 
 
 @pytest.mark.fault("F76")
-def test_a_paused_chunking_stage_fails_no_job_and_goes_on_when_it_is_resumed(kept: Arena) -> None:
+def test_a_paused_chunking_stage_fails_no_job_and_continues_after_the_pause(kept: Arena) -> None:
     with kept.cloud.database() as database:
         database.execute("INSERT INTO pauses (stage, reason, paused_by) VALUES ('chunking', 'test', 'me')")
         kept.cloud.sweep()

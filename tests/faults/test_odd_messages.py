@@ -39,7 +39,7 @@ def errors(arena: Arena, function: str) -> int:
 
 
 @pytest.mark.fault("F16")
-def test_a_report_of_an_unknown_job_is_taken_once_and_no_error(kept: Arena) -> None:
+def test_a_result_of_an_unknown_job_is_received_once_without_an_error(kept: Arena) -> None:
     before = errors(kept, "OrchestratorResults")
     report = scraped(str(uuid.uuid4()))
     send(kept, CALLBACKS, write(report))
@@ -59,7 +59,7 @@ def test_a_report_of_an_unknown_job_is_taken_once_and_no_error(kept: Arena) -> N
     [{"stage": "translating"}, {"status": "maybe"}, {"attempt": "soon"}, {"failure": None}],
     ids=lambda odd: next(iter(odd)),
 )
-def test_a_report_that_breaks_the_schema_is_set_aside_and_moves_no_job(
+def test_a_result_that_breaks_the_schema_is_a_dead_letter_and_moves_no_job(
     kept: Arena, odd: dict[str, Any]
 ) -> None:
     page = kept.page(kept.token("schema"))

@@ -43,10 +43,10 @@ def _record(**changes: Any) -> dict[str, Any]:
     return record | changes
 
 
-def test_a_difference_is_told_by_its_path() -> None:
+def test_a_difference_is_reported_by_its_path() -> None:
     other = [{"status": "failed", "failed_stage": "chunking", "error": {"code": "max_retries_exceeded"}}]
-    (told,) = differences(_record(), _record(jobs=other))
-    assert told == "jobs[0].error.code: 'poison_message' | 'max_retries_exceeded'"
+    (reported,) = differences(_record(), _record(jobs=other))
+    assert reported == "jobs[0].error.code: 'poison_message' | 'max_retries_exceeded'"
 
 
 def test_with_a_fault_in_chunk_work_only_ends_and_content_are_compared() -> None:

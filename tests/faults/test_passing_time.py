@@ -14,7 +14,7 @@ from tests.support.jobs import new_job, submitted
 
 pytestmark = pytest.mark.integration
 
-HELD = "SELECT claimed_until > now() FROM outbox"
+LEASED = "SELECT claimed_until > now() FROM outbox"
 AGED = "UPDATE outbox SET claimed_until = claimed_until - interval '3 seconds'"
 
 
@@ -28,19 +28,15 @@ def rows(database_url: str) -> Iterator[psycopg.Connection[tuple[bool]]]:
     database.close()
 
 
-def test_what_is_held_for_a_moment_stays_held(
-    rows: psycopg.Connection[tuple[bool]], database_url: str
-) -> None:
+def test_a_lease_outlives_a_shorter_time(rows: psycopg.Connection[tuple[bool]], database_url: str) -> None:
     cloud = Cloud({"database_url": database_url})
     cloud.pass_time(3.0)
-    assert rows.execute(HELD).fetchall() == [(True,)]
+    assert rows.execute(LEASED).fetchall() == [(True,)]
     rows.execute(AGED)
     cloud.pass_time(3.0)
-    assert rows.execute(HELD).fetchall() == [(False,)]
+    assert rows.execute(LEASED).fetchall() == [(False,)]
 
 
-def test_nothing_stays_held_when_nothing_is_said(
-    rows: psycopg.Connection[tuple[bool]], database_url: str
-) -> None:
+def test_no_lease_outlives_the_default_time(rows: psycopg.Connection[tuple[bool]], database_url: str) -> None:
     Cloud({"database_url": database_url}).pass_time()
-    assert rows.execute(HELD).fetchall() == [(False,)]
+    assert rows.execute(LEASED).fetchall() == [(False,)]

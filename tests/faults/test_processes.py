@@ -15,7 +15,7 @@ from tests.support.stack import eventually
 pytestmark = pytest.mark.e2e
 
 
-def befallen(arena: Arena, rule: Rule) -> int | None:
+def hit_process(arena: Arena, rule: Rule) -> int | None:
     """Return the process that the fault hit, once it did."""
     pids = [each["pid"] for each in arena.control.fired() if each["rule"] == rule.text]
     return int(pids[-1]) if pids else None
@@ -31,7 +31,7 @@ def test_a_process_that_is_terminated_in_the_middle_leaves_no_half_state(kept: A
     rule = parse(f"{place}:delay=3~{page.token}")
     kept.control.arm([rule])
     jobs = [kept.submit(page), kept.submit(kept.page(kept.token("term")))]
-    pid = eventually(lambda: befallen(kept, rule), "it is in the middle")
+    pid = eventually(lambda: hit_process(kept, rule), "it is in the middle")
     recorded = family(pid)
     os.kill(pid, signal.SIGTERM)
     eventually(lambda: not still_running(recorded), "the process ends")

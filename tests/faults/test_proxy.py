@@ -17,13 +17,13 @@ from local.faults.toxics import Toxic
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-class Ail:
+class Toxics:
     """Toxics of the connections, changed by tests."""
 
     def __init__(self) -> None:
         self.toxic: Toxic | None = None
         self.port = 0
-        self.told: list[str] = []
+        self.hits: list[str] = []
 
     async def ask(self, line: bytes, within_s: float = 2.0) -> bytes:
         """Send a line on a connection of its own and return all that comes back."""
@@ -43,7 +43,7 @@ async def asked() -> list[bytes]:
 
 
 @pytest.fixture
-async def ail(asked: list[bytes]) -> AsyncIterator[Ail]:
+async def toxics(asked: list[bytes]) -> AsyncIterator[Toxics]:
     """Yield a proxy before a server that sends back what it gets."""
 
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -53,12 +53,12 @@ async def ail(asked: list[bytes]) -> AsyncIterator[Ail]:
         writer.close()
 
     server = await asyncio.start_server(echo, "127.0.0.1", 0)
-    made = Ail()
+    made = Toxics()
     proxy = FaultProxy(
         "127.0.0.1",
         server.sockets[0].getsockname()[1],
         lambda: made.toxic,
-        lambda toxic: made.told.append(toxic.effect),
+        lambda toxic: made.hits.append(toxic.effect),
     )
     made.port = await proxy.start()
     yield made
@@ -66,67 +66,69 @@ async def ail(asked: list[bytes]) -> AsyncIterator[Ail]:
     server.close()
 
 
-async def test_a_healthy_connection_passes_everything(ail: Ail) -> None:
+async def test_a_healthy_connection_passes_everything(toxics: Toxics) -> None:
     data = bytes(range(256)) * 4000
-    assert await ail.ask(data) == data
+    assert await toxics.ask(data) == data
 
 
-async def test_latency(ail: Ail) -> None:
-    ail.toxic = Toxic("latency", seconds=0.1)
+async def test_latency(toxics: Toxics) -> None:
+    toxics.toxic = Toxic("latency", seconds=0.1)
     began = time.monotonic()
-    assert await ail.ask(b"hello") == b"hello"
+    assert await toxics.ask(b"hello") == b"hello"
     assert time.monotonic() - began >= 0.2
-    assert ail.told == ["latency"], "once for each connection"
+    assert toxics.hits == ["latency"], "once for each connection"
 
 
 @pytest.mark.parametrize("effect", ["reset", "down"])
-async def test_open_and_new_connections_are_cut(ail: Ail, effect: str) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", ail.port)
+async def test_open_and_new_connections_are_cut(toxics: Toxics, effect: str) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", toxics.port)
     writer.write(b"x")
     assert await reader.readexactly(1) == b"x"
-    ail.toxic = Toxic(effect)  # type: ignore[arg-type]
+    toxics.toxic = Toxic(effect)  # type: ignore[arg-type]
     with pytest.raises(ConnectionResetError):
         await asyncio.wait_for(reader.readexactly(1), 2)
     writer.close()
     with pytest.raises((ConnectionResetError, BrokenPipeError)):
-        await ail.ask(b"y")
-    ail.toxic = None
-    assert await ail.ask(b"z") == b"z"
-    assert ail.told == [effect] * 2
+        await toxics.ask(b"y")
+    toxics.toxic = None
+    assert await toxics.ask(b"z") == b"z"
+    assert toxics.hits == [effect] * 2
 
 
-async def test_in_a_blackhole_nothing_passes_until_it_is_gone(ail: Ail, asked: list[bytes]) -> None:
-    ail.toxic = Toxic("blackhole")
-    waiting = asyncio.create_task(ail.ask(b"hello", 5))
+async def test_in_a_blackhole_nothing_passes_until_it_is_gone(toxics: Toxics, asked: list[bytes]) -> None:
+    toxics.toxic = Toxic("blackhole")
+    waiting = asyncio.create_task(toxics.ask(b"hello", 5))
     done, _ = await asyncio.wait({waiting}, timeout=0.2)
     assert not done
     assert asked == []
-    ail.toxic = None
+    toxics.toxic = None
     assert await waiting == b"hello"
 
 
-async def test_an_answer_ends_early(ail: Ail, asked: list[bytes]) -> None:
-    ail.toxic = Toxic("limit_data", size=3, times=1)
-    assert await ail.ask(b"hello") == b"hel"
+async def test_an_answer_ends_early(toxics: Toxics, asked: list[bytes]) -> None:
+    toxics.toxic = Toxic("limit_data", size=3, times=1)
+    assert await toxics.ask(b"hello") == b"hel"
     assert asked == [b"hello"]
-    assert await ail.ask(b"hello") == b"hello"
-    assert ail.told == ["limit_data"]
+    assert await toxics.ask(b"hello") == b"hello"
+    assert toxics.hits == ["limit_data"]
 
 
-async def test_an_answer_drips(ail: Ail) -> None:
-    ail.toxic = Toxic("slicer", size=1, seconds=0.03)
+async def test_an_answer_drips(toxics: Toxics) -> None:
+    toxics.toxic = Toxic("slicer", size=1, seconds=0.03)
     began = time.monotonic()
-    assert await ail.ask(b"hello") == b"hello"
+    assert await toxics.ask(b"hello") == b"hello"
     assert time.monotonic() - began >= 0.12
-    assert ail.told == ["slicer"]
+    assert toxics.hits == ["slicer"]
 
 
-async def test_the_answer_to_a_request_is_lost_and_the_request_is_not(ail: Ail, asked: list[bytes]) -> None:
-    ail.toxic = Toxic("swallow_reply", pattern="COMMIT", times=1)
-    assert await ail.ask(b"SELECT 1") == b"SELECT 1"
+async def test_the_answer_to_a_request_is_lost_and_the_request_is_not(
+    toxics: Toxics, asked: list[bytes]
+) -> None:
+    toxics.toxic = Toxic("swallow_reply", pattern="COMMIT", times=1)
+    assert await toxics.ask(b"SELECT 1") == b"SELECT 1"
     with pytest.raises(ConnectionResetError):
-        await ail.ask(b"COMMIT")
-    assert await ail.ask(b"COMMIT") == b"COMMIT"
+        await toxics.ask(b"COMMIT")
+    assert await toxics.ask(b"COMMIT") == b"COMMIT"
     assert asked == [b"SELECT 1", b"COMMIT", b"COMMIT"]
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from indexmill.orchestrator.ports_sweep import MOST_RESCUES
+from indexmill.orchestrator.sweeper.ports import MOST_RESCUES
 from indexmill.platform.time.clock import SystemClock
 from local.faults.cloud import CALLBACKS, WORK_QUEUES
 from local.faults.invariants.violation import Accepted
@@ -41,7 +41,7 @@ SENT_AGAIN: Final = "SELECT coalesce(sum(rescues), 0), max(rescues) FROM outbox 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the jobs of a run are."""
+    """Progress of a run's jobs."""
 
     open_jobs: int
     rescues: int
@@ -72,7 +72,7 @@ class Run:
         assert row is not None
         return int(row[0]), int(row[1])
 
-    def goes_on(self) -> Progress:
+    def pass_minutes(self) -> Progress:
         """Let the sweeper's minutes pass at once."""
         self.arena.cloud.pass_time()
         self.arena.cloud.sweep()
@@ -108,14 +108,14 @@ class Run:
         One that was sent again MOST_RESCUES times would not: its job would be given up.
         """
         for _ in range(ticks):
-            self.goes_on()
-        eventually(lambda: self.goes_on().rescues < MOST_RESCUES, "what was sent again is taken", 90)
+            self.pass_minutes()
+        eventually(lambda: self.pass_minutes().rescues < MOST_RESCUES, "what was sent again is taken", 90)
 
     def open_breaker(self) -> None:
         """Make the embedding endpoint ill until its breaker is open, then well again."""
         self.arena.stack.set_fault_mode("embeddings", mode="503")
         try:
-            eventually(lambda: self.goes_on() and self._is_open(), "the breaker is open", 90)
+            eventually(lambda: self.pass_minutes() and self._is_open(), "the breaker is open", 90)
         finally:
             self.arena.stack.set_fault_mode("embeddings", mode="ok")
 
@@ -126,7 +126,7 @@ class Run:
         return bool(item) and float(item["open_until"]["N"]) > SystemClock().now().timestamp()
 
     def end(self) -> None:
-        eventually(lambda: self.goes_on().open_jobs == 0, "every job is at its end", 120)
+        eventually(lambda: self.pass_minutes().open_jobs == 0, "every job is at its end", 120)
 
 
 @pytest.mark.parametrize(

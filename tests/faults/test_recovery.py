@@ -28,12 +28,12 @@ SWEEPER: Final = "OrchestratorSweeperEveryMinute"
 AFTER_VISIBILITY_S: Final = 10.0
 """To be received again, by a process that is started for it."""
 SCHEDULE_S: Final = 60.0
-HELD_S: Final = 10.0
+LEASED_S: Final = 10.0
 """How long a message is left alone after a failed send."""
 AFTER_TICK_S: Final = 10.0
 """To start the sweeper and the worker."""
 DATABASE_BACK_S: Final = 15.0
-AWAY_S: Final = 120.0
+OUTAGE_S: Final = 120.0
 """When to stop waiting for what has no limit of its own."""
 
 LEFT: Final = """
@@ -65,13 +65,13 @@ def left(arena: Arena, job: Accepted, stage: str, within_s: float) -> float:
 @pytest.mark.parametrize(
     ("place", "stage"), KILLED_IN.items(), ids=[each.partition("/")[0] for each in KILLED_IN]
 )
-def test_the_job_of_a_killed_process_goes_on_when_its_message_is_seen_again(
+def test_the_job_of_a_killed_process_continues_when_its_message_is_redelivered(
     kept: Arena, place: str, stage: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     token = kept.token("killed")
     kept.control.arm([Rule(place, "kill_before", mark=token, name=token)])
     job = kept.submit(kept.page(token))
-    went_on = left(kept, job, stage, AWAY_S)
+    went_on = left(kept, job, stage, OUTAGE_S)
     (killed,) = (each["at"] for each in kept.control.fired() if each["rule"] == token)
     took = went_on - killed
     with capsys.disabled():
@@ -106,18 +106,18 @@ def test_what_could_not_be_sent_is_sent_by_the_next_sweep_that_may(
     token = arena.token("relay")
     job = arena.submit(arena.page(token))
     asked = now()
-    held = unsent(arena, job)
+    leased = unsent(arena, job)
     arena.control.arm()
     # By the clock: the schedule's own tick may come just after the lease expired.
-    eventually(lambda: now() > asked + held, "nobody holds it", HELD_S + 5)
+    eventually(lambda: now() > asked + leased, "nobody holds it", LEASED_S + 5)
     arena.stack.disturb(SWEEPER, fire=True)
-    took = left(arena, job, "scraping", AWAY_S) - asked - held
+    took = left(arena, job, "scraping", OUTAGE_S) - asked - leased
     with capsys.disabled():
         print(
-            f"\n  relay down: held for {held:.1f} s, scraped {took:.1f} s after that;"
-            f" {HELD_S + SCHEDULE_S:g} s and that at the worst moment"
+            f"\n  relay down: held for {leased:.1f} s, scraped {took:.1f} s after that;"
+            f" {LEASED_S + SCHEDULE_S:g} s and that at the worst moment"
         )
-    assert 0 < held <= HELD_S
+    assert 0 < leased <= LEASED_S
     assert 0 < took <= AFTER_TICK_S
 
 
@@ -138,15 +138,17 @@ def test_the_schedules_own_minute_sends_what_could_not_be_sent(
         unsent(arena, job)
     possible = now()
     arena.control.arm()
-    took = max(left(arena, job, "scraping", AWAY_S) for job in jobs) - possible
+    took = max(left(arena, job, "scraping", OUTAGE_S) for job in jobs) - possible
     with capsys.disabled():
         print(
             f"\n  relay down: the last of {len(jobs)} jobs went on {took:.1f} s after it was possible again"
         )
-    assert 0 < took <= HELD_S + SCHEDULE_S + AFTER_TICK_S
+    assert 0 < took <= LEASED_S + SCHEDULE_S + AFTER_TICK_S
 
 
-def test_jobs_go_on_soon_after_the_database_is_back(kept: Arena, capsys: pytest.CaptureFixture[str]) -> None:
+def test_jobs_continue_soon_after_the_database_is_back(
+    kept: Arena, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The hardest moment: results are committed, and what follows from them is under way."""
     arena = kept
     arena.cloud.set_visibility(360)
@@ -163,14 +165,14 @@ def test_jobs_go_on_soon_after_the_database_is_back(kept: Arena, capsys: pytest.
     over = called + slow.seconds + 1
     eventually(lambda: now() > over and given_back(arena) > refused, "what a call gave cannot be written")
     arena.control.set_toxics()
-    eventually(lambda: serves(arena, before["restarts"]), "the database is back", AWAY_S)
-    back, away = now(), time.monotonic() - killed
+    eventually(lambda: serves(arena, before["restarts"]), "the database is back", OUTAGE_S)
+    back, unavailable = now(), time.monotonic() - killed
     later = sorted(end - back for end in ends_of(arena, jobs))
     first = min((each for each in later if each > 0), default=0.0)
     before_it = sum(each < 0 for each in later)
     with capsys.disabled():
         print(
-            f"\n  database away for {away:.1f} s; {before_it} of {len(jobs)} jobs were done,"
+            f"\n  database away for {unavailable:.1f} s; {before_it} of {len(jobs)} jobs were done,"
             f" the others went on {first:.1f} to {later[-1]:.1f} s after it was back"
         )
     assert later[-1] <= DATABASE_BACK_S
@@ -211,4 +213,4 @@ def ends_of(arena: Arena, jobs: list[Accepted]) -> list[float]:
             found = [row[0] for row in database.execute(statement, (ids,)).fetchall()]
         return found if len(found) == len(jobs) else None
 
-    return eventually(look, "every job is done", AWAY_S)
+    return eventually(look, "every job is done", OUTAGE_S)

@@ -171,7 +171,7 @@ def test_a_mark_means_its_own_job_alone(control: FaultControl) -> None:
     assert late.next_fault(SEND, event='{"job_id":"9876543210"}') is None
 
 
-def test_of_two_faults_at_one_call_the_first_befalls_it_and_both_have_counted_it(
+def test_of_two_faults_at_one_call_the_first_hits_it_and_both_count_it(
     control: FaultControl,
 ) -> None:
     control.arm([parse("sqs.*:error"), parse("sqs.*:kill_before"), parse("sqs.*:delay=1#2")])

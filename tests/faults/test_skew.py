@@ -18,19 +18,19 @@ from indexmill.platform.time.clock import SystemClock
 from local.faults.skew import Skew
 
 true, skew, clock = datetime.now, Skew(), SystemClock()
-began, told = time.monotonic(), []
+began, reported = time.monotonic(), []
 for seconds in (0, 600, -600, 0):
     skew.set(seconds)
     now = true(UTC).timestamp()
-    told.append([each - now for each in (time.time(), time.time_ns() / 1e9, clock.now().timestamp())])
-print(json.dumps([told, clock.monotonic() - began]))
+    reported.append([each - now for each in (time.time(), time.time_ns() / 1e9, clock.now().timestamp())])
+print(json.dumps([reported, clock.monotonic() - began]))
 """
 
 
 def test_the_time_is_shifted_and_durations_are_not() -> None:
     ran = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
-    told, elapsed = json.loads(ran.stdout)
-    assert [[round(each, 1) for each in seconds] for seconds in told] == [
+    reported, elapsed = json.loads(ran.stdout)
+    assert [[round(each, 1) for each in seconds] for seconds in reported] == [
         *([float(seconds)] * 3 for seconds in (0, 600, -600, 0)),
     ]
     assert 0 <= elapsed < 5

@@ -22,9 +22,10 @@ import sys
 
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.platform.aws.dynamodb_breakers import DynamoDbBreakers
-from indexmill.platform.breaker_states import EMBEDDING, BreakerOpen
+from indexmill.contracts.errors import BreakerOpen
+from indexmill.platform.breakers import EMBEDDING
 from indexmill.platform.breakers import Breaker
-from indexmill.testing.clock import FrozenClock
+from tests.twins.clock import FrozenClock
 from tests.support.state_table import client_at
 
 CODE = ErrorCode.EMBEDDING_UNAVAILABLE
@@ -78,7 +79,7 @@ class Process:
             text=True,
         )
 
-    def tell(self, word: object) -> None:
+    def send(self, word: object) -> None:
         assert self.running.stdin is not None
         self.running.stdin.write(f"{word}\n")
         self.running.stdin.flush()
@@ -88,7 +89,7 @@ class Process:
         return self.running.stdout.readline().strip()
 
     def call(self, how: str) -> str:
-        self.tell(how)
+        self.send(how)
         return self.answer()
 
 
@@ -109,7 +110,7 @@ def processes(ministack: MiniStack) -> Iterator[list[Process]]:
 def at_once(processes: list[Process], how: str) -> list[str]:
     """Return the answers to one command sent to all at once, each process's first one."""
     for each in processes:
-        each.tell(how)
+        each.send(how)
     with ThreadPoolExecutor(len(processes)) as pool:
         return list(pool.map(Process.answer, processes))
 
@@ -130,8 +131,8 @@ def test_what_one_process_opens_another_sees(processes: list[Process]) -> None:
 
 @pytest.mark.fault("F53")
 def test_failures_of_all_processes_are_one_row(processes: list[Process]) -> None:
-    told = [each.call("fail") for each in processes]
-    assert told == ["failed", "failed", "open 30", "open 30"]
+    answers = [each.call("fail") for each in processes]
+    assert answers == ["failed", "failed", "open 30", "open 30"]
 
 
 @pytest.mark.fault("F53")
@@ -140,10 +141,10 @@ def test_of_all_that_would_probe_at_once_one_does(processes: list[Process]) -> N
     for _ in range(3):
         for each in processes:
             # By then no process relies any more on the state it read last.
-            each.tell(61)
-        told = at_once(processes, "hold")
-        assert sorted(told) == ["holds", *["open 5"] * (RACERS - 1)]
-        (probing,) = [each for each, answer in zip(processes, told, strict=True) if answer == "holds"]
+            each.send(61)
+        answers = at_once(processes, "hold")
+        assert sorted(answers) == ["holds", *["open 5"] * (RACERS - 1)]
+        (probing,) = [each for each, answer in zip(processes, answers, strict=True) if answer == "holds"]
         assert probing.call("and goes on") == "ok"
         assert [each.call("ok") for each in processes] == ["ok"] * RACERS
         open_it(probing)
@@ -154,10 +155,10 @@ def test_the_turn_of_a_process_that_died_probing_is_anothers(processes: list[Pro
     died, *others = processes
     open_it(died)
     for each in processes:
-        each.tell(30)
+        each.send(30)
     assert died.call("hold") == "holds"
     died.running.kill()
     assert at_once(others, "ok") == ["open 5"] * len(others)
     for each in others:
-        each.tell(60)
+        each.send(60)
     assert sorted(at_once(others, "hold")) == ["holds", "open 5", "open 5"]

@@ -15,7 +15,7 @@ from indexmill.embedding.adapters.pgvector.names import PostgresGenerations
 from indexmill.embedding.adapters.pgvector.vectors import build_index_when_due
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
-from indexmill.orchestrator.ports_sweep import Retention
+from indexmill.orchestrator.sweeper.ports import Retention
 from indexmill.platform.postgres.database import Connection, Database
 from local.backends.postgres import create_database, drop_database
 from local.backends.postgres_logins import create_logins, login_url, secret_parameters
@@ -130,7 +130,7 @@ def test_the_orchestrator_does_its_work(orchestrator: Database) -> None:
     submitted(store, job)
     applied(store, scraped(job.job_id))
     store.mark_sent([job.first.id])
-    assert view.outside(view.now()) == {}
+    assert view.count_unaccounted(view.now()) == {}
     for statement in OLD_ROWS:
         orchestrator.connection().execute(statement.encode())
     assert view.purge(Retention(), 10) == dict.fromkeys(PURGED, 1)

@@ -16,7 +16,7 @@ from indexmill.contracts.messages import EmbedTask
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.embedding.ports import DocumentVersion, PublishOutcome, Space
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs, PostgresTx
-from indexmill.orchestrator.ports import InFlight
+from indexmill.orchestrator.submission.ports import InFlight
 from indexmill.orchestrator.submission.submit import SubmitJobs
 from indexmill.platform.postgres.database import Database
 from tests.support.job_stores import Jobs, Sent, canceled, postgres_jobs, retried
@@ -131,7 +131,7 @@ def test_two_last_dependencies_that_end_at_once_start_the_job_once(jobs: Jobs, p
         assert jobs.job(follower.job_id).status == "scraping"
 
 
-def test_a_dependency_that_ends_while_a_job_is_told_to_wait_for_it_is_noticed(
+def test_a_dependency_that_ends_while_a_dependent_is_submitted_is_noticed(
     jobs: Jobs, pair: list[Database]
 ) -> None:
     stores = [PostgresJobs(database) for database in pair]
@@ -195,7 +195,7 @@ def test_of_two_retries_at_once_one_counts(jobs: Jobs, pair: list[Database]) -> 
         assert jobs.job(job_id).attempt == 2
 
 
-def test_of_a_retry_and_a_new_job_at_once_one_is_at_work(jobs: Jobs, pair: list[Database]) -> None:
+def test_of_a_retry_and_a_new_job_at_once_one_is_in_flight(jobs: Jobs, pair: list[Database]) -> None:
     retrying, submitting = PostgresJobs(pair[0]), PostgresJobs(pair[1])
     for _ in range(ROUNDS):
         same = url()

@@ -12,8 +12,7 @@ import pytest
 
 from indexmill.contracts.errors import CallerError
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.admission.admit import admit_all
-from indexmill.orchestrator.admission.quotas import Limits, Quota
+from indexmill.orchestrator.admission.admit import Limits, Quota, admit_all
 from indexmill.platform.postgres.database import Connection, Database
 from tests.support.job_stores import Jobs, canceled, postgres_jobs, retried
 from tests.support.jobs import CALLER, applied, chunked, embedded, failed, new_job, scraped, submitted

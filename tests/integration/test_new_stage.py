@@ -299,10 +299,10 @@ def test_a_failure_in_the_new_stage_is_retried_from_there(world: World) -> None:
 
 
 def test_a_dead_message_and_a_result_over_http_are_the_new_stages(world: World) -> None:
-    dead, told = world.submit(world.new, *names(2))
+    dead, completed = world.submit(world.new, *names(2))
     for queue in ("ScrapeQueue", "CallbacksQueue"):
         world.queues.deliver(by(world.new), queue)
-    world.queues.bury("TranslateQueue", "TranslateDlq", dead)
+    world.queues.move_to_dlq("TranslateQueue", "TranslateDlq", dead)
     document = {
         "url": "u",
         "final_url": "u",
@@ -311,10 +311,10 @@ def test_a_dead_message_and_a_result_over_http_are_the_new_stages(world: World) 
         "content_sha256": "0",
     }
     report = {"stage": "translating", "status": "success", "result": {"document": document}}
-    answer = world.act(world.new, told, "complete", report, caller=INTERNAL)
+    answer = world.act(world.new, completed, "complete", report, caller=INTERNAL)
     assert answer["status"] == "chunking"
     world.queues.drain(by(world.new))
-    assert world.statuses(dead, told) == ["failed", "done"]
+    assert world.statuses(dead, completed) == ["failed", "done"]
     assert world.rows("SELECT stage, cause FROM dead_letters") == [("translating", "poison_message")]
 
 

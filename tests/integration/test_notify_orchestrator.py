@@ -15,8 +15,8 @@ from indexmill.contracts.content import BlobRef
 from indexmill.contracts.errors import TransientError
 from indexmill.contracts.messages import StageResult, read
 from indexmill.platform.http.notify_orchestrator import NotifyOrchestrator
-from indexmill.testing.queues import InMemoryQueue
 from tests.support.jobs import embedded, failed, scraped
+from tests.twins.queues import InMemoryQueue
 
 pytestmark = pytest.mark.integration
 
@@ -35,13 +35,13 @@ class Orchestrator:
 
 @pytest.fixture
 def orchestrator() -> Iterator[Orchestrator]:
-    told = Orchestrator()
+    orchestrator = Orchestrator()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            told.asked.append((self.path, self.headers["X-API-Key"], body))
-            status, headers = told.answer()
+            orchestrator.asked.append((self.path, self.headers["X-API-Key"], body))
+            status, headers = orchestrator.answer()
             self.send_response(status)
             for name, value in {**headers, "Content-Length": "2"}.items():
                 self.send_header(name, value)
@@ -54,8 +54,8 @@ def orchestrator() -> Iterator[Orchestrator]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
-    told.url = f"http://127.0.0.1:{server.server_port}"
-    yield told
+    orchestrator.url = f"http://127.0.0.1:{server.server_port}"
+    yield orchestrator
     server.shutdown()
     thread.join()
     server.server_close()
@@ -83,7 +83,7 @@ def test_a_result_is_sent_with_its_id_and_attempt(orchestrator: Orchestrator) ->
 
 
 @pytest.mark.parametrize("result", [embedded(JOB), failed(JOB)], ids=["embedded", "failed"])
-def test_every_kind_of_report_fits_the_endpoint(orchestrator: Orchestrator, result: StageResult) -> None:
+def test_every_kind_of_result_fits_the_endpoint(orchestrator: Orchestrator, result: StageResult) -> None:
     assert Sender(orchestrator.url).notify(result) == "http"
 
 
@@ -111,7 +111,7 @@ def test_an_unavailable_orchestrator_finds_the_result_in_its_queue(
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 413, 422])
-def test_a_report_that_http_will_not_take_goes_to_the_queue_at_once(
+def test_a_result_that_http_refuses_goes_to_the_queue_at_once(
     orchestrator: Orchestrator, status: int
 ) -> None:
     orchestrator.answers = [(status, {})]
@@ -120,7 +120,7 @@ def test_a_report_that_http_will_not_take_goes_to_the_queue_at_once(
     assert (len(orchestrator.asked), len(sender.queue.bodies)) == (1, 1)
 
 
-def test_a_report_on_an_unknown_job_is_delivered(orchestrator: Orchestrator) -> None:
+def test_a_result_of_an_unknown_job_is_delivered(orchestrator: Orchestrator) -> None:
     orchestrator.answers = [(404, {})]
     sender = Sender(orchestrator.url)
     assert sender.notify(embedded(JOB)) == "http"

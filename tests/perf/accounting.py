@@ -52,7 +52,7 @@ class Accountant:
         return found
 
     def snapshot(self) -> Snapshot:
-        """What was used so far."""
+        """Return the resources used so far."""
         status = self.status()
         cpu = {"host": _own(self._pid) + _reaped(self._pid)}
         for name, service in status["services"].items():
@@ -69,7 +69,7 @@ class Accountant:
         return Snapshot(time.monotonic(), cpu, _machine_busy(), invocations)
 
     def memory(self) -> dict[str, float]:
-        """PSS of each component, MiB; all functions together count as `functions`."""
+        """Return the PSS of each component, MiB; all functions together count as `functions`."""
         found = {"host": proportional_memory_mb(self._pid)}
         for name, service in self.status()["services"].items():
             found[_component(name)] = _tree_memory(service["pid"])
@@ -77,7 +77,7 @@ class Accountant:
         return {name: round(value, 1) for name, value in found.items()}
 
     def process_count(self) -> int:
-        """Processes of the stack, stand-ins included."""
+        """Return the number of the stack's processes, stand-ins included."""
         return 1 + len(descendants(self._pid))
 
     def _supervisor(self) -> int:
@@ -86,7 +86,7 @@ class Accountant:
 
 
 def difference(before: Snapshot, after: Snapshot, jobs: int) -> dict[str, Any]:
-    """What happened between two snapshots, per job."""
+    """Return the resources used between two snapshots, per job."""
     wall = after.at - before.at
     spent = {name: value - before.cpu_s.get(name, 0.0) for name, value in after.cpu_s.items()}
     own = {name: value for name, value in spent.items() if not name.startswith("stand-in:")}

@@ -33,5 +33,5 @@ def functions_of(info: Mapping[str, Any]) -> list[FunctionSpec]:
 
 
 def factory_of(info: Mapping[str, Any]) -> EnvironmentFactory:
-    """What makes a function's launch request."""
+    """Return the factory of functions' launch requests."""
     return EnvironmentFactory(info["region"], info["account_id"])

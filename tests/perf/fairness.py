@@ -94,9 +94,9 @@ class Site:
         """Submit a run of jobs, `batch` at a time, and look at what became of its promises."""
         job_ids = [each for _ in range(RUN // batch) for each in self._submit(self.stack.api_key, batch)]
         eventually(lambda: self._ended(job_ids) == RUN, "the run ends", within_s=180)
-        told = self.database.execute(_PROMISES, (job_ids,)).fetchall()
-        kept = sum(needed <= promised for promised, needed in told) / RUN
-        slack = statistics.median(promised / needed for promised, needed in told)
+        reported = self.database.execute(_PROMISES, (job_ids,)).fetchall()
+        kept = sum(needed <= promised for promised, needed in reported) / RUN
+        slack = statistics.median(promised / needed for promised, needed in reported)
         return Promises(round(kept, 3), round(slack, 2))
 
     def warm_up(self) -> None:

@@ -82,7 +82,7 @@ class Driver:
         return sent
 
     async def wait(self, job_ids: Sequence[str], timeout_s: float, step_s: float) -> dict[str, float]:
-        """When each job was done by the database's clock, epoch seconds. Raises PipelineFailed."""
+        """Return when each job was done, epoch seconds of the database's clock. Raises PipelineFailed."""
         deadline = time.monotonic() + timeout_s
         while True:
             done = await asyncio.to_thread(self._outcomes, list(job_ids))

@@ -40,12 +40,12 @@ def main() -> None:
     from indexmill.orchestrator.wiring import Parts, build_use_cases
     from indexmill.platform.http.app import create_app, lambda_handler
     from indexmill.platform.observability import Observability
-    from indexmill.testing.clock import FrozenClock
-    from indexmill.testing.jobs import InMemoryJobs
-    from indexmill.testing.queues import InMemoryQueue
     from tests.support.events import FakeContext, api_event, caller_claims
     from tests.support.function_env import environment
     from tests.support.jobs import new_job, stored_job, submitted
+    from tests.twins.clock import FrozenClock
+    from tests.twins.jobs import InMemoryJobs
+    from tests.twins.queues import InMemoryQueue
 
     observability = Observability("orchestrator")
     store, job = InMemoryJobs(FrozenClock()), new_job()

@@ -9,18 +9,20 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from indexmill.orchestrator.admission.choose import (
+from indexmill.orchestrator.admission.admit import (
     MOST,
+    MULTIPLIERS,
     NEGLECTED,
     SECONDS_PER_POINT,
     CallerQueue,
     Candidate,
     GlobalUsage,
+    Limits,
+    Quota,
     Usage,
     choose,
     effective_priority,
 )
-from indexmill.orchestrator.admission.quotas import MULTIPLIERS, Limits, Quota
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 QUOTAS = {"free": Quota(max_active=1), "pro": Quota(max_active=3), "enterprise": Quota(max_active=20)}
@@ -67,8 +69,8 @@ class AdmissionSimulation:
         for caller in {caller for caller, _, _ in self.pending}:
             own = [(tier, job) for name, tier, job in self.pending if name == caller]
             hour = [at for at in self.starts.get(caller, []) if at > self.now - timedelta(hours=1)]
-            at_work = sum(name == caller for name, _ in self.active)
-            usage = Usage(caller, own[0][0], at_work, len(hour), newest=max(hour, default=None))
+            in_flight = sum(name == caller for name, _ in self.active)
+            usage = Usage(caller, own[0][0], in_flight, len(hour), newest=max(hour, default=None))
             found.append(CallerQueue(usage, sorted((job for _, job in own), key=turn)))
         return found
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from indexmill.chunking.ports import Tokenizer
 from indexmill.chunking.split import split
 from indexmill.contracts.content import ChunkSettings
-from indexmill.testing.tokenizer import WordTokenizer
 from tests.support.chunks import assert_sound, model_tokenizer, whole_text_tokenizer
+from tests.twins.tokenizer import WordTokenizer
 
 PIECES = st.sampled_from(
     [

@@ -5,12 +5,12 @@ from __future__ import annotations
 from indexmill.contracts.messages import EmbedTask, StageResult, read
 from indexmill.embedding.worker import EmbedBatch
 from indexmill.platform.consumer.deliveries import Delivery, Outcome
-from indexmill.testing.blobs import InMemoryBlobs
-from indexmill.testing.clock import FrozenClock
-from indexmill.testing.embedder import HashEmbedder
-from indexmill.testing.queues import InMemoryQueue
-from indexmill.testing.vector_cache import InMemoryVectorCache
 from tests.support.embed_tasks import RecordingIndex
+from tests.twins.blobs import InMemoryBlobs
+from tests.twins.clock import FrozenClock
+from tests.twins.embedder import HashEmbedder
+from tests.twins.queues import InMemoryQueue
+from tests.twins.vector_cache import InMemoryVectorCache
 
 
 class EmbedHarness:
@@ -43,5 +43,5 @@ class EmbedHarness:
 
     @property
     def results(self) -> list[StageResult]:
-        """What was reported."""
+        """Return the results that were sent."""
         return [read(StageResult, body) for body in self.callbacks.bodies]

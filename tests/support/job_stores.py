@@ -14,14 +14,17 @@ from indexmill.contracts.messages import EmbedTask, StageResult, read
 from indexmill.orchestrator.actions.cancel import CancelJob
 from indexmill.orchestrator.actions.retry import RetryJobs
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.job_store import JobStore
-from indexmill.orchestrator.ports import Change, JobFilter, NewJob, OutboxRow
-from indexmill.orchestrator.state_machine import Verdict
+from indexmill.orchestrator.jobs.rows import OutboxRow
+from indexmill.orchestrator.jobs.state_machine import Verdict
+from indexmill.orchestrator.jobs.store import JobStore
+from indexmill.orchestrator.queries.ports import JobFilter
+from indexmill.orchestrator.results.ports import Change
+from indexmill.orchestrator.submission.ports import NewJob
 from indexmill.orchestrator.submission.submit import SubmitJobs
 from indexmill.platform.postgres.database import Database
-from indexmill.testing.clock import FrozenClock
-from indexmill.testing.jobs import InMemoryJobs
 from tests.support.jobs import CALLER, applied, chunked, found_jobs, scraped, stored_job, submitted
+from tests.twins.clock import FrozenClock
+from tests.twins.jobs import InMemoryJobs
 
 
 @dataclass

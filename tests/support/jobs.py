@@ -19,14 +19,16 @@ from indexmill.contracts.messages import (
     write,
 )
 from indexmill.orchestrator.admission.admit import admit
-from indexmill.orchestrator.changes import apply_results
-from indexmill.orchestrator.job_store import JobStore, JobsTx
-from indexmill.orchestrator.ports import Change, JobFilter, JobState, NewJob, OutboxRow
+from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
+from indexmill.orchestrator.jobs.store import JobStore, JobsTx
 from indexmill.orchestrator.queries.jobs import with_waiting
-from indexmill.orchestrator.results import Decider
+from indexmill.orchestrator.queries.ports import JobFilter
+from indexmill.orchestrator.results.apply import Decider, apply_results
+from indexmill.orchestrator.results.ports import Change
+from indexmill.orchestrator.submission.ports import NewJob
 from indexmill.orchestrator.submission.submit import Accepted, accept_jobs
 from indexmill.platform.time.clock import Clock
-from indexmill.testing.clock import FrozenClock
+from tests.twins.clock import FrozenClock
 
 CALLER = CallerContext(caller_id="0123456789abcdef")
 INTERNAL = CallerContext(caller_id="feedfeedfeedfeed", internal=True)

@@ -1,4 +1,4 @@
-"""Whether the service answers what stack/openapi.yaml promises."""
+"""Check of answers against stack/openapi.yaml."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from indexmill.chunking.chunk import ChunkDocuments
 from indexmill.chunking.worker import ChunkBatch
+from indexmill.contracts.http_actions import ReplayRequest, RetryReport, RetryRequest
 from indexmill.contracts.http_jobs import MAX_URLS, SubmitRequest, SubmitResponse
-from indexmill.contracts.http_verbs import ReplayRequest, RetryReport, RetryRequest
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import Job
 from indexmill.contracts.messages import (
@@ -17,23 +17,23 @@ from indexmill.contracts.messages import (
     read,
 )
 from indexmill.orchestrator.actions.cancel import CancelJob
+from indexmill.orchestrator.actions.ports import Original
 from indexmill.orchestrator.actions.replay import ReplayJobs
 from indexmill.orchestrator.actions.retry import RetryJobs
-from indexmill.orchestrator.job_store import JobStore
-from indexmill.orchestrator.ports import Original
+from indexmill.orchestrator.jobs.store import JobStore
+from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.queries.jobs import ReadJobs
-from indexmill.orchestrator.relay import Relay
-from indexmill.orchestrator.results import Decider, Recorder, ResultBatch
+from indexmill.orchestrator.results.apply import ApplyResults, Decider, Recorder
 from indexmill.orchestrator.submission.submit import SubmitJobs
 from indexmill.platform.consumer.deliveries import Delivery, Outcome
 from indexmill.platform.observability import Observability
-from indexmill.testing.blobs import InMemoryBlobs
-from indexmill.testing.clock import FrozenClock
-from indexmill.testing.jobs import InMemoryJobs
-from indexmill.testing.progress import InMemoryProgress
-from indexmill.testing.queues import InMemoryQueue
-from indexmill.testing.tokenizer import WordTokenizer
 from tests.support.jobs import CALLER, URL, stored_job
+from tests.twins.blobs import InMemoryBlobs
+from tests.twins.clock import FrozenClock
+from tests.twins.jobs import InMemoryJobs
+from tests.twins.progress import InMemoryProgress
+from tests.twins.queues import InMemoryQueue
+from tests.twins.tokenizer import WordTokenizer
 
 
 class OrchestratorHarness:
@@ -49,7 +49,7 @@ class OrchestratorHarness:
         self.record = Recorder(self.store, Decider(self.clock), self.observability)
         self.queues = {"scraping": self.scrape, "chunking": self.chunk, "embedding": self.embed}
         self.relay = Relay(self.store, self.queues, self.record)
-        self.results = ResultBatch(self.record, self.relay)
+        self.results = ApplyResults(self.record, self.relay)
         self.submit_jobs = SubmitJobs(self.store, self.relay)
         self.cancel_job = CancelJob(self.store, self.relay, self.clock)
         self.retry_jobs = RetryJobs(self.store, self.relay)

@@ -36,17 +36,17 @@ SHARED: Final = ("tests/faults/", "tests/e2e/")
 
 FIRST: Final = (
     *SHARED,
-    "tests/faults/test_model.py",
     "tests/integration/test_upgrade.py",
-    "tests/contract/test_layers.py",
     "tests/e2e/test_second_emulator.py",
-    "tests/unit/rules/test_queue_rules.py",
+    "tests/faults/test_model.py",
     "tests/integration/triggers/test_worker_crashes.py",
-    "tests/unit/tools/test_bootstrap.py",
-    "tests/unit/rules/test_permission_rules.py",
-    "tests/integration/orchestrator/test_lost_messages.py",
+    "tests/contract/test_layers.py",
     "tests/faults/test_invariants.py",
-    "tests/unit/chunking/test_split.py",
+    "tests/contract/test_imports.py",
+    "tests/integration/orchestrator/test_waiting_jobs.py",
+    "tests/integration/test_new_stage.py",
+    "tests/integration/test_walk.py",
+    "tests/property/test_admission_properties.py",
 )
 """The slowest groups, slowest first: started last, one of them would run alone at the end."""
 

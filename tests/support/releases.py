@@ -163,7 +163,7 @@ class Queues:
         """Return a queue's URL by its logical id."""
         return self._resources.ids[queue]
 
-    def bury(self, queue: str, dead: str, job_id: str) -> None:
+    def move_to_dlq(self, queue: str, dead: str, job_id: str) -> None:
         """Move the messages of a job to a dead-letter queue."""
         messages = self.receive(queue)
         own = [message for message in messages if json.loads(message["Body"])["job_id"] == job_id]

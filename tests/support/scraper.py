@@ -8,9 +8,9 @@ from indexmill.contracts.messages import ScrapeTask
 from indexmill.platform.consumer.deliveries import Delivery
 from indexmill.scraper.robots import Robots
 from indexmill.scraper.scrape import INLINE_TEXT_BYTES, ScrapeParts
-from indexmill.testing.blobs import InMemoryBlobs
-from indexmill.testing.clock import FrozenClock
-from indexmill.testing.fetcher import InlineIsolation, InMemoryFetcher, InMemoryRobotsCache
+from tests.twins.blobs import InMemoryBlobs
+from tests.twins.clock import FrozenClock
+from tests.twins.fetcher import InlineIsolation, InMemoryFetcher, InMemoryRobotsCache
 
 SITE = "https://example.com"
 

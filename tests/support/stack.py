@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -25,12 +26,15 @@ from tests.support.repository import ROOT
 T = TypeVar("T")
 
 _COMMAND_S: Final = 90.0
-_POLL_S: Final = 0.05
+_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""For addresses without TLS: to load the certificate authorities takes longer than a request."""
+_POLLS_S: Final = (0.05, 0.15)
+"""Pauses between two looks: a tenth of what was waited, within these bounds: waiting costs little CPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunningStack:
-    """What a started stack serves, as `up --detach --json` tells it."""
+    """Addresses of a started stack, as `up --detach --json` prints them."""
 
     gateway: str
     control: str
@@ -64,11 +68,11 @@ class RunningStack:
         """Return plain HTTP to the gateway: with the first caller's key, with `key`, or with none for ""."""
         chosen = self.api_key if key is None else key
         headers = {"X-API-Key": chosen} if chosen else {}
-        return httpx.Client(base_url=self.gateway, headers=headers, timeout=35.0)
+        return httpx.Client(base_url=self.gateway, headers=headers, timeout=35.0, verify=_TLS)
 
     def status(self) -> dict[str, Any]:
         """Return process ids and counters."""
-        found: dict[str, Any] = httpx.get(f"{self.control}/status", timeout=10.0).json()
+        found: dict[str, Any] = httpx.get(f"{self.control}/status", timeout=10.0, verify=_TLS).json()
         return found
 
     def restarts(self, service: str) -> int:
@@ -78,16 +82,18 @@ class RunningStack:
     def set_fault_mode(self, stand_in: str, **fault: Any) -> None:
         """Make the `membership` or `embeddings` stand-in misbehave, or well again."""
         base = str(getattr(self, stand_in)).removesuffix("/v1")
-        httpx.post(f"{base}/control", json=fault, timeout=10.0).raise_for_status()
+        httpx.post(f"{base}/control", json=fault, timeout=10.0, verify=_TLS).raise_for_status()
 
     def disturb(self, schedule: str, **wish: Any) -> None:
         """Make a schedule fire twice, late or not at all (`mode`, `times`, `delay`), or now (`fire`)."""
-        httpx.post(f"{self.control}/schedules/{schedule}", json=wish, timeout=10.0).raise_for_status()
+        httpx.post(
+            f"{self.control}/schedules/{schedule}", json=wish, timeout=10.0, verify=_TLS
+        ).raise_for_status()
 
     def stand_in_state(self, stand_in: str) -> dict[str, Any]:
         """Return what a stand-in counted."""
         base = str(getattr(self, stand_in)).removesuffix("/v1")
-        found: dict[str, Any] = httpx.get(f"{base}/control", timeout=10.0).json()
+        found: dict[str, Any] = httpx.get(f"{base}/control", timeout=10.0, verify=_TLS).json()
         return found
 
 
@@ -148,14 +154,15 @@ def running_stack(
 
 def eventually(look: Callable[[], T | None], what: str, within_s: float = 30.0) -> T:
     """Return the first result of `look` that is not None or False; `what` is named when none comes."""
-    deadline = time.monotonic() + within_s
+    began, (shortest, longest) = time.monotonic(), _POLLS_S
     while True:
         found = look()
         if found is not None and found is not False:
             return found
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > within_s:
             raise AssertionError(f"not within {within_s:g} s: {what}")
-        time.sleep(_POLL_S)
+        time.sleep(min(max(waited / 10, shortest), longest))
 
 
 def drained(stack: RunningStack) -> None:

@@ -25,7 +25,7 @@ def client_at(endpoint: str) -> Any:
     return make("dynamodb", endpoint_url=endpoint, **KEYS)
 
 
-def away() -> Any:
+def unavailable() -> Any:
     """Return a client of an endpoint that is not there."""
     make: Any = boto3.client
     config = Config(retries={"max_attempts": 1}, connect_timeout=1)

@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
-from indexmill.orchestrator.ports_sweep import Silent, SweepStore
-from indexmill.orchestrator.sweep import SweepJobs
+from indexmill.orchestrator.sweeper.ports import StaleJob, SweepStore
+from indexmill.orchestrator.sweeper.sweep import SweepJobs
 from indexmill.orchestrator.wiring import Parts, SweepParts, assemble_sweeper
 from indexmill.platform.postgres.database import Database
-from indexmill.testing.breakers import InMemoryBreakers
-from indexmill.testing.clock import FrozenClock
-from indexmill.testing.jobs import InMemoryJobs
-from indexmill.testing.queues import InMemoryQueue
-from indexmill.testing.sweep_store import InMemorySweep
 from tests.support.jobs import embedded, scraped
 from tests.support.orchestrator import OrchestratorHarness
+from tests.twins.breakers import InMemoryBreakers
+from tests.twins.clock import FrozenClock
+from tests.twins.jobs import InMemoryJobs
+from tests.twins.queues import InMemoryQueue
+from tests.twins.sweep_store import InMemorySweep
 
 TICK_S = 60.0
 _AT_ONCE = 100
@@ -96,12 +96,12 @@ class SweeperHarness(OrchestratorHarness):
             done.append(self.sweep())
         return done
 
-    def told(self, job_id: str) -> Silent:
+    def stale_job(self, job_id: str) -> StaleJob:
         """Return what the sweeper sees of a job."""
         stage = self.jobs.jobs[job_id]["status"]
         (found,) = [
             each
-            for each in self.view.silent(stage, 1_000, self.clock.now(), passed=False)
+            for each in self.view.find_stale(stage, 1_000, self.clock.now(), overtaken=False)
             if each.job_id == job_id
         ]
         return found

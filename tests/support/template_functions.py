@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cfnlint.decode import decode
-
+from tests.support.function_env import template as parsed_template
 from tests.support.repository import ROOT
 
 
@@ -22,16 +21,9 @@ class TemplateFunction:
     environment: dict[str, str]
 
 
-def load_template() -> dict[str, Any]:
-    """Return template.yaml, intrinsic functions in their long form."""
-    template, problems = decode(str(ROOT / "template.yaml"))
-    assert template is not None, problems
-    return dict(template)
-
-
 def template_functions() -> list[TemplateFunction]:
     """Return all functions of template.yaml."""
-    template = load_template()
+    template = parsed_template()
     shared = template.get("Globals", {}).get("Function", {})
     found = []
     for name, body in template["Resources"].items():

@@ -16,7 +16,7 @@ CALLER = {"caller_id": "0123456789abcdef", "internal": "false"}
 ONE_AT_A_TIME = {"caller_id": "fedcba9876543210", "internal": "false", "tier": "pro"}
 INTERNAL = {"caller_id": "feedfeedfeedfeed", "internal": "true"}
 WHOLE_LIFE = ["pending", "scraping", "chunking", "embedding", "done"]
-AWAY = "http://127.0.0.1:9/123456789012/away"
+UNAVAILABLE = "http://127.0.0.1:9/123456789012/away"
 """URL of a queue on a port that refuses connections."""
 KEY = {"Idempotency-Key": "key-of-the-job-that-is-done"}
 IN_TURN = ["pending", "scraping", "chunking", "failed", "pending", "chunking", "embedding", "done"]
@@ -218,8 +218,8 @@ class Begun:
         self._submit("retried, waits for a place", 2, caller=ONE_AT_A_TIME)
         self._proceed(CHUNKING_FUNCTION="away")
         self._submit("unsent to embed", 2)
-        self._proceed(EMBED_QUEUE_URL=AWAY)
-        self._world.deploy(self._old, SCRAPE_QUEUE_URL=AWAY)
+        self._proceed(EMBED_QUEUE_URL=UNAVAILABLE)
+        self._world.deploy(self._old, SCRAPE_QUEUE_URL=UNAVAILABLE)
         self._submit("unsent to scrape", 0)
 
     def _leave_canceled(self) -> None:
@@ -234,4 +234,4 @@ class Begun:
         world.act(self._old, retried, "retry", caller=ONE_AT_A_TIME)
         self._submit("waits for a place", 0, caller=ONE_AT_A_TIME)
         self._submit("waits for a job", 0, depends_on=[self.jobs["message to scrape"]])
-        world.queues.bury("ScrapeQueue", "ScrapeDlq", self.jobs["dead letter"])
+        world.queues.move_to_dlq("ScrapeQueue", "ScrapeDlq", self.jobs["dead letter"])

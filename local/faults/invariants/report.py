@@ -59,8 +59,10 @@ def wait_until_idle(
     began = swept = time.monotonic()
     while True:
         open_jobs, unsent = _open(cloud)
-        depths = cloud.depths()
         waited = time.monotonic() - began
+        # With a job in flight the stack is not idle: the requests for all queues are saved.
+        counted = not open_jobs or on_check is not None or waited > within_s
+        depths = cloud.depths() if counted else {}
         idle = IdleCheck(not open_jobs and not any(depths.values()), open_jobs, unsent, depths, waited)
         if on_check is not None:
             on_check(idle)

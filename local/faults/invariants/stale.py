@@ -6,7 +6,7 @@ import uuid
 from typing import Any, Final
 
 from indexmill.contracts.messages import StageFailure, stage_result, write
-from local.faults.cloud import CALLBACKS, Cloud
+from local.faults.cloud import CALLBACKS, WORK_QUEUES, Cloud
 from local.faults.invariants.violation import Database, Violation
 
 _STATE: Final = """
@@ -35,7 +35,7 @@ def late_failures(cloud: Cloud, job_id: str, attempt: int) -> list[str]:
             status="failed",
             failure=StageFailure(code="internal_error", message="From a worker that was presumed dead."),
         )
-        for stage in ("scraping", "chunking", "embedding")
+        for stage in WORK_QUEUES
     ]
     for result in late:
         cloud.sqs.send_message(QueueUrl=cloud.queues[CALLBACKS], MessageBody=write(result))

@@ -11,16 +11,16 @@ from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.embedding.ports import DocumentVersion, PublishOutcome, VectorIndex
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
-from indexmill.orchestrator.job_store import JobStore
-from indexmill.orchestrator.ports import OutboxRow
+from indexmill.orchestrator.jobs.rows import OutboxRow
+from indexmill.orchestrator.jobs.store import JobStore
 from indexmill.platform.postgres.database import Database
-from indexmill.testing.clock import FrozenClock
-from indexmill.testing.jobs import InMemoryJobs, Row
-from indexmill.testing.sweep_store import InMemorySweep
-from indexmill.testing.vector_index import InMemoryVectorIndex
 from tests.faults.model.fake_sqs import FakeQueue
 from tests.faults.model.invariants import History
 from tests.faults.model.message_locations import WorkItem
+from tests.twins.clock import FrozenClock
+from tests.twins.jobs import InMemoryJobs, Row
+from tests.twins.sweep_store import InMemorySweep
+from tests.twins.vector_index import InMemoryVectorIndex
 
 _AGE = """
 WITH here AS (
@@ -119,10 +119,10 @@ def in_memory() -> Backend:
         return [tuple(row[name] for name in columns) for row in found]
 
     def unaccounted(caller_id: str) -> set[WorkItem]:
-        at_work = {(row["id"], row["status"], row["attempt"]) for row in own(caller_id)}
+        in_flight = {(row["id"], row["status"], row["attempt"]) for row in own(caller_id)}
         unsent = (row for row in store.outbox.values() if not row["sent_at"] and not row["parked_at"])
         inside = {(row["job_id"], row["stage"], row["attempt"]) for row in unsent}
-        return {work for work in at_work - inside if work[1] in BY_NAME}
+        return {work for work in in_flight - inside if work[1] in BY_NAME}
 
     index, view = SharedCatalogue(store), InMemorySweep(store)
     return Backend(store, view, index, clock, lambda _: None, jobs, history, unaccounted, lambda: None)

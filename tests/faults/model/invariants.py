@@ -10,10 +10,11 @@ from typing import Any, Final
 from indexmill.contracts.job import Job, JobStatus
 from indexmill.contracts.messages import EmbedResult, StageResult
 from indexmill.embedding.ports import DocumentVersion, Hit, PublishOutcome, VectorIndex
-from indexmill.orchestrator.job_store import JobStore
-from indexmill.orchestrator.ports import Change, DeadLetter, JobState, OutboxRow
-from indexmill.orchestrator.results import Decider, Recorder
-from indexmill.orchestrator.state_machine import Verdict
+from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
+from indexmill.orchestrator.jobs.state_machine import Verdict
+from indexmill.orchestrator.jobs.store import JobStore
+from indexmill.orchestrator.results.apply import Decider, Recorder
+from indexmill.orchestrator.results.ports import Change, DeadLetter
 from indexmill.platform.observability import Observability
 from tests.support.jobs import state_of
 
@@ -87,7 +88,7 @@ def illegal_transitions(history: History) -> list[str]:
     return violations + [f"twice: {step}" for step, count in counts.items() if count > 1]
 
 
-_EFFECTIVE = (Verdict.ADVANCE, Verdict.FAIL, Verdict.AGAIN, Verdict.WAIT)
+_EFFECTIVE = (Verdict.ADVANCE, Verdict.FAIL, Verdict.REDISPATCH, Verdict.WAIT)
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class Publish:
 
     @property
     def visible(self) -> bool:
-        """Whether search sees it from then on."""
+        """Return whether search returns it from then on."""
         return self.became is PublishOutcome.PUBLISHED
 
 

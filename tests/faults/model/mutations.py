@@ -10,18 +10,19 @@ import pytest
 
 from indexmill.contracts.messages import StageResult
 from indexmill.embedding.ports import DocumentVersion
-from indexmill.orchestrator import dead_letters, results
-from indexmill.orchestrator.changes import Ledger
-from indexmill.orchestrator.ports import Change, JobState, OutboxRow
-from indexmill.orchestrator.ports_sweep import Silent
-from indexmill.orchestrator.relay import Relay
-from indexmill.orchestrator.rescue import Rescue
-from indexmill.orchestrator.results import Decider
-from indexmill.orchestrator.state_machine import Decision, advance
-from indexmill.orchestrator.sweep import SweepJobs
-from indexmill.testing.jobs import InMemoryJobs
-from indexmill.testing.sweep_store import InMemorySweep
-from indexmill.testing.vector_index import InMemoryVectorIndex
+from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
+from indexmill.orchestrator.jobs.state_machine import Decision, advance
+from indexmill.orchestrator.outbox.relay import Relay
+from indexmill.orchestrator.results import apply, dead_letters
+from indexmill.orchestrator.results.apply import Decider, ResultBatch
+from indexmill.orchestrator.results.ports import Change
+from indexmill.orchestrator.stages import embedding
+from indexmill.orchestrator.sweeper.ports import StaleJob
+from indexmill.orchestrator.sweeper.rescue import Rescue
+from indexmill.orchestrator.sweeper.sweep import SweepJobs
+from tests.twins.jobs import InMemoryJobs
+from tests.twins.sweep_store import InMemorySweep
+from tests.twins.vector_index import InMemoryVectorIndex
 
 Mutate = Callable[[pytest.MonkeyPatch], None]
 
@@ -32,18 +33,18 @@ def accept_results_of_any_attempt(patch: pytest.MonkeyPatch) -> None:
     def blind(status: Any, attempt: int, *, stage: str, result_attempt: int, success: bool) -> Decision:
         return advance(status, attempt, stage=stage, result_attempt=attempt, success=success)
 
-    patch.setattr(results, "advance", blind)
+    patch.setattr(apply, "advance", blind)
 
 
 def apply_duplicates(patch: pytest.MonkeyPatch) -> None:
     """Apply results without the inbox."""
-    take = Ledger.take
+    take = ResultBatch.take
 
-    def forgetful(self: Ledger, result: StageResult) -> Change:
+    def forgetful(self: ResultBatch, result: StageResult) -> Change:
         self.received.add(result.message_id)
         return take(self, result)
 
-    patch.setattr(Ledger, "take", forgetful)
+    patch.setattr(ResultBatch, "take", forgetful)
 
 
 def mark_sent_before_sending(patch: pytest.MonkeyPatch) -> None:
@@ -59,7 +60,7 @@ def mark_sent_before_sending(patch: pytest.MonkeyPatch) -> None:
 
 def sweep_no_unsent_rows(patch: pytest.MonkeyPatch) -> None:
     """Leave unsent rows of crashed processes in the outbox."""
-    patch.setattr(SweepJobs, "_leftovers", lambda *_: 0)
+    patch.setattr(SweepJobs, "_unsent", lambda *_: 0)
 
 
 def never_send_again(patch: pytest.MonkeyPatch) -> None:
@@ -72,7 +73,7 @@ def send_again_with_a_new_attempt(patch: pytest.MonkeyPatch) -> None:
     """Send lost messages again with an attempt that the job does not have."""
     send_again = InMemorySweep.send_again
 
-    def renumbered(self: InMemorySweep, jobs: Sequence[Silent]) -> int:
+    def renumbered(self: InMemorySweep, jobs: Sequence[StaleJob]) -> int:
         for job in jobs:
             row = self.jobs.outbox[job.message_id or ""]
             row["payload"] = row["payload"].replace('"attempt":', '"attempt":1')
@@ -106,25 +107,26 @@ def publish_an_older_generation(patch: pytest.MonkeyPatch) -> None:
 
 def actions_fence_nothing(patch: pytest.MonkeyPatch) -> None:
     """Cancel and retry without fencing the generations issued before."""
-    raise_fences, apply = InMemoryJobs.raise_fences, results.apply_results
+    raise_fences, apply_results = InMemoryJobs.raise_fences, apply.apply_results
 
     def applied(*given: Any) -> list[Change]:
         with pytest.MonkeyPatch.context() as within:
             within.setattr(InMemoryJobs, "raise_fences", raise_fences)
-            return apply(*given)
+            return apply_results(*given)
 
     patch.setattr(InMemoryJobs, "raise_fences", lambda *_: None)
-    patch.setattr(results, "apply_results", applied)
+    patch.setattr(apply, "apply_results", applied)
 
 
 def failures_fence_nothing(patch: pytest.MonkeyPatch) -> None:
     """Fail jobs without fencing their generations."""
-    patch.setattr(Ledger, "fences", lambda _: {})
+    patch.setattr(ResultBatch, "fences", lambda _: {})
 
 
 def count_fenced_as_published(patch: pytest.MonkeyPatch) -> None:
     """Count a generation that another job's end fenced as published."""
-    patch.setattr(results, "_was_fenced", lambda _: False)
+    facts = embedding.facts
+    patch.setattr(embedding, "facts", lambda result: replace(facts(result), fenced=False))
 
 
 def fail_although_published(patch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from indexmill.scraper.classify import status_failure
 from indexmill.scraper.ports import Fetched
-from indexmill.testing.fetcher import InMemoryFetcher
+from tests.twins.fetcher import InMemoryFetcher
 
 _RETRY_AFTER_S: Final = 60
 """Long enough for a notice to the job."""

@@ -11,36 +11,29 @@ from typing import Any, Final
 from indexmill.chunking.chunk import ChunkDocuments
 from indexmill.chunking.worker import ChunkBatch
 from indexmill.contracts.errors import CallerError
+from indexmill.contracts.http_actions import ReplayRequest
 from indexmill.contracts.http_jobs import SubmitRequest
-from indexmill.contracts.http_verbs import ReplayRequest
 from indexmill.contracts.identity import CallerContext, corpus_key
 from indexmill.contracts.messages import ChunkTask, EmbedTask, ScrapeTask, StageResult
 from indexmill.embedding.ports import Hit, SearchQuery
 from indexmill.embedding.worker import EmbedBatch
-from indexmill.orchestrator.accounting import CountMessages
 from indexmill.orchestrator.actions.cancel import CancelJob
 from indexmill.orchestrator.actions.replay import ReplayJobs
 from indexmill.orchestrator.actions.retry import RetryJobs
-from indexmill.orchestrator.dead_letters import BuryDeadLetters
-from indexmill.orchestrator.housekeeping import Purge
-from indexmill.orchestrator.relay import Relay
-from indexmill.orchestrator.rescue import Rescue
-from indexmill.orchestrator.results import Decider, Recorder, ResultBatch
+from indexmill.orchestrator.outbox.relay import Relay
+from indexmill.orchestrator.results.apply import ApplyResults, Decider, Recorder
+from indexmill.orchestrator.results.dead_letters import KeepDeadLetters
 from indexmill.orchestrator.submission.submit import SubmitJobs
-from indexmill.orchestrator.sweep import Stores, SweepJobs
-from indexmill.orchestrator.switches import SetSwitches
+from indexmill.orchestrator.sweeper.accounting import CountMessages
+from indexmill.orchestrator.sweeper.housekeeping import Purge
+from indexmill.orchestrator.sweeper.rescue import Rescue
+from indexmill.orchestrator.sweeper.sweep import Stores, SweepJobs
+from indexmill.orchestrator.sweeper.switches import SetSwitches
 from indexmill.platform.consumer.sqs_batch import SqsBatch
 from indexmill.platform.observability import Observability
 from indexmill.scraper.robots import Robots
 from indexmill.scraper.scrape import ScrapeParts
 from indexmill.scraper.worker import ScrapeBatch
-from indexmill.testing.blobs import InMemoryBlobs
-from indexmill.testing.breakers import InMemoryBreakers
-from indexmill.testing.delivery_log import InMemoryDeliveryLog
-from indexmill.testing.embedder import HashEmbedder
-from indexmill.testing.fetcher import InlineIsolation, InMemoryRobotsCache
-from indexmill.testing.tokenizer import WordTokenizer
-from indexmill.testing.vector_cache import InMemoryVectorCache
 from tests.faults.model.backends import Backend, QueueDepth
 from tests.faults.model.crash_injector import CrashingProxy, CrashInjector
 from tests.faults.model.fake_sqs import FakeQueue, Message, dlq_name
@@ -56,6 +49,13 @@ from tests.faults.model.message_locations import STAGES, WorkItem, in_transit, w
 from tests.faults.model.site import Site, SubmitKind
 from tests.support.events import FakeContext
 from tests.support.jobs import state_of, stored_job
+from tests.twins.blobs import InMemoryBlobs
+from tests.twins.breakers import InMemoryBreakers
+from tests.twins.delivery_log import InMemoryDeliveryLog
+from tests.twins.embedder import HashEmbedder
+from tests.twins.fetcher import InlineIsolation, InMemoryRobotsCache
+from tests.twins.tokenizer import WordTokenizer
+from tests.twins.vector_cache import InMemoryVectorCache
 
 CORPUS: Final = "model"
 _STORE_EFFECTS: Final = (
@@ -105,12 +105,12 @@ class SystemUnderTest:
         self._log: Any = CrashingProxy(InMemoryDeliveryLog(backend.clock), self.crash_injector, "write")
         given: Any = (self._scrape_parts(), self._clients["callbacks"], self._clients["scrape"])
         self._scraper = ScrapeBatch(*given)
-        handle_dead_letters = BuryDeadLetters(store, record, relay, InMemoryBlobs(), _QUIET)
+        handle_dead_letters = KeepDeadLetters(store, record, relay, InMemoryBlobs(), _QUIET)
         self._handlers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "scrape": self._batch("scrape", ScrapeTask, self._scraper, self._log),
             "chunk": self._batch("chunk", ChunkTask, self._chunk(), self._log),
             "embed": self._batch("embed", EmbedTask, self._embed(), self._log),
-            "callbacks": self._batch("callbacks", StageResult, ResultBatch(record, relay), None),
+            "callbacks": self._batch("callbacks", StageResult, ApplyResults(record, relay), None),
             **{dlq_name(name): handle_dead_letters for name in work},
         }
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import httpx
 import numpy as np
-import openai
 import pytest
 
 from local.backends.embedding_request import MAX_INPUTS, MAX_TOKENS_PER_INPUT
@@ -83,6 +82,8 @@ async def test_fewer_dimensions_are_the_first_ones_scaled(embed: Embed) -> None:
 
 
 async def test_the_official_client_understands_it(embeddings: httpx.AsyncClient) -> None:
+    import openai  # takes a second: not in each worker of a test run
+
     base_url = f"{str(embeddings.base_url).rstrip('/')}/v1"
     async with openai.AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0) as client:
         answer = await client.embeddings.create(model=MODEL_ID, input=GIVEN)
@@ -182,17 +183,17 @@ async def test_a_failure_without_a_count_lasts_and_says_no_time(
 async def test_vectors_are_invalid_on_demand(embeddings: httpx.AsyncClient, embed: Embed) -> None:
     good = floats(await embed(GIVEN))
 
-    async def spoilt(mode: str) -> httpx.Response:
+    async def embed_once(mode: str) -> httpx.Response:
         await embeddings.post("/control", json={"mode": mode, "times": 1})
         return await embed(GIVEN)
 
-    assert len((await spoilt("wrong_count")).json()["data"]) == len(GIVEN) - 1
-    assert floats(await spoilt("wrong_dim")).shape[1] == DIMENSIONS - 1
-    assert np.isnan(floats(await spoilt("nan"))).all()
-    shuffled = (await spoilt("shuffled")).json()["data"]
+    assert len((await embed_once("wrong_count")).json()["data"]) == len(GIVEN) - 1
+    assert floats(await embed_once("wrong_dim")).shape[1] == DIMENSIONS - 1
+    assert np.isnan(floats(await embed_once("nan"))).all()
+    shuffled = (await embed_once("shuffled")).json()["data"]
     assert [item["index"] for item in shuffled] == [2, 1, 0]
     np.testing.assert_array_equal(np.array([item["embedding"] for item in shuffled]), good[::-1])
-    garbage = await spoilt("garbage")
+    garbage = await embed_once("garbage")
     assert (garbage.status_code, garbage.headers["Content-Type"][:9]) == (200, "text/html")
     np.testing.assert_array_equal(floats(await embed(GIVEN)), good)
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.integration.backends.conftest import KEYS, Membership, StartMembership
 
-ANN, BOB, NOBODY = "key-of-ann", "key-of-bob", "key-of-nobody"
+ANN, BOB, UNKNOWN = "key-of-ann", "key-of-bob", "key-of-nobody"
 
 
 @pytest.mark.parametrize(("codes", "valid", "invalid"), [("legacy", 201, 409), ("fixed", 200, 401)])
@@ -17,7 +17,7 @@ async def test_the_codes_are_the_old_or_the_repaired_ones(
 ) -> None:
     await membership.control(codes=codes)
     assert (await membership.auth(ANN)).status_code == valid
-    refused = await membership.auth(NOBODY)
+    refused = await membership.auth(UNKNOWN)
     assert (refused.status_code, refused.json()) == (invalid, {"detail": "Invalid API key"})
 
 
@@ -46,7 +46,7 @@ async def test_a_key_without_claims_is_a_users(membership: Membership) -> None:
 
 async def test_the_key_may_come_as_a_header(membership: Membership) -> None:
     assert (await membership.client.post("/auth", headers={"X-API-Key": ANN})).status_code == 200
-    assert (await membership.client.post("/auth", headers={"x-api-key": NOBODY})).status_code == 401
+    assert (await membership.client.post("/auth", headers={"x-api-key": UNKNOWN})).status_code == 401
 
 
 @pytest.mark.parametrize("body", [b"", b"not JSON", b"[]", b"{}", b'{"api_key": 7}', b'{"api_key": null}'])
@@ -56,9 +56,9 @@ async def test_a_request_without_a_key_is_a_bad_one(membership: Membership, body
 
 async def test_a_key_is_revoked_and_added_by_its_file(membership: Membership) -> None:
     assert (await membership.auth(ANN)).status_code == 200
-    membership.keys_file.write_text(json.dumps({NOBODY: {"tier": "silver"}}))
+    membership.keys_file.write_text(json.dumps({UNKNOWN: {"tier": "silver"}}))
     assert (await membership.auth(ANN)).status_code == 401
-    assert (await membership.auth(NOBODY)).json() == {"caller_type": "user", "tier": "silver"}
+    assert (await membership.auth(UNKNOWN)).json() == {"caller_type": "user", "tier": "silver"}
 
 
 async def test_down_is_a_lost_connection(membership: Membership) -> None:
@@ -88,7 +88,7 @@ async def test_a_slow_answer_is_late_but_right(membership: Membership) -> None:
     for body in ({"mode": "slow", "delay": 0.2}, {"mode": "ok", "delay": 0.2}):
         await membership.control(**body)
         began = time.monotonic()
-        assert (await membership.auth(NOBODY)).status_code == 401
+        assert (await membership.auth(UNKNOWN)).status_code == 401
         assert time.monotonic() - began >= 0.2
 
 
@@ -101,7 +101,7 @@ async def test_phase_and_codes_may_be_set_at_the_start_and_later(start_membershi
     membership: Membership = await start_membership("--phase", "2", "--codes", "legacy")
     ann = await membership.auth(ANN)
     assert (ann.status_code, ann.json()) == (201, {"caller_type": "service"})
-    assert (await membership.auth(NOBODY)).status_code == 409
+    assert (await membership.auth(UNKNOWN)).status_code == 409
     expected = {"mode": "ok", "delay": 0.0, "phase": 2, "codes": "legacy", "calls": 2}
     assert await membership.state() == expected
     await membership.control(codes="fixed")

@@ -35,20 +35,20 @@ class Gate:
     def __init__(self, lab: Lab, host: LambdaHost) -> None:
         self._file: Path = lab.folder / "gate"
         self._host = host
-        self.held: list[asyncio.Future[InvokeResult]] = []
+        self.blocked: list[asyncio.Future[InvokeResult]] = []
 
-    async def hold(self, number: int, waiting: int = 0) -> None:
+    async def block(self, number: int, waiting: int = 0) -> None:
         """Start `number` more invocations, and wait until all but `waiting` run."""
         event = {"hold": str(self._file)}
-        self.held += [asyncio.ensure_future(call(self._host, event)) for _ in range(number)]
-        await until(lambda: self._standing() == (len(self.held) - waiting, waiting))
+        self.blocked += [asyncio.ensure_future(call(self._host, event)) for _ in range(number)]
+        await until(lambda: self._busy_and_waiting() == (len(self.blocked) - waiting, waiting))
 
     async def open(self) -> list[Any]:
         """Unblock them; return their results."""
         self._file.touch()
-        return [value(result) for result in await asyncio.gather(*self.held)]
+        return [value(result) for result in await asyncio.gather(*self.blocked)]
 
-    def _standing(self) -> tuple[int, int]:
+    def _busy_and_waiting(self) -> tuple[int, int]:
         stats = self._host.stats()["fn"]
         return stats.busy, stats.waiting
 
@@ -83,7 +83,7 @@ async def test_functions_do_not_share_processes_or_wait_for_each_other(forking: 
     limits = PoolLimits(environments=1)
     host = await forking.start(forking.function(MEET), forking.function(MEET, "other"), limits=limits)
     gate = Gate(forking, host)
-    await gate.hold(1)
+    await gate.block(1)
     other = await answer(host, function="other")
     assert other not in await gate.open()
 
@@ -91,7 +91,7 @@ async def test_functions_do_not_share_processes_or_wait_for_each_other(forking: 
 async def test_invocations_above_reserved_concurrency_are_throttled(forking: Lab) -> None:
     host = await forking.start(forking.function(MEET, reserved_concurrency=2))
     gate = Gate(forking, host)
-    await gate.hold(2)
+    await gate.block(2)
     for _ in range(3):
         with pytest.raises(Throttled):
             await call(host)
@@ -118,8 +118,8 @@ async def test_a_reserved_concurrency_of_none_at_all_switches_a_function_off(for
 async def test_beyond_the_hosts_own_limit_some_wait_and_the_rest_is_throttled(forking: Lab) -> None:
     host = await forking.start(forking.function(MEET), limits=PoolLimits(environments=2, waiting=3))
     gate = Gate(forking, host)
-    await gate.hold(2)
-    await gate.hold(3, waiting=3)
+    await gate.block(2)
+    await gate.block(3, waiting=3)
     with pytest.raises(Throttled):
         await call(host)
     assert len(set(await gate.open())) == 2
@@ -128,8 +128,8 @@ async def test_beyond_the_hosts_own_limit_some_wait_and_the_rest_is_throttled(fo
 async def test_what_waits_can_be_withdrawn(forking: Lab) -> None:
     host = await forking.start(forking.function(MEET), limits=PoolLimits(environments=1))
     gate = Gate(forking, host)
-    await gate.hold(2, waiting=1)
-    gate.held.pop().cancel()
+    await gate.block(2, waiting=1)
+    gate.blocked.pop().cancel()
     await until(lambda: host.stats()["fn"].waiting == 0)
     await gate.open()
     await answer(host)
@@ -139,7 +139,7 @@ async def test_what_waits_can_be_withdrawn(forking: Lab) -> None:
 async def test_the_warmest_process_works_and_the_others_end_after_a_while(forking: Lab) -> None:
     host = await forking.start(forking.function(MEET), limits=PoolLimits(idle_s=0.3))
     gate = Gate(forking, host)
-    await gate.hold(3)
+    await gate.block(3)
     pids = await gate.open()
     kept = await answer(host)
     assert kept in pids

@@ -12,12 +12,12 @@ from local.logbook.records import LogFolder
 from local.logbook.selection import Selection
 from tests.integration.compute.harness import ECHO, Lab, alive, answer, call, fault, noted_pid, until
 
-MENDED_WITHIN_S = 8.0
+REPAIRED_WITHIN_S = 8.0
 
 
-async def check_works_once_mended(lab: Lab, host: LambdaHost) -> None:
+async def check_works_once_repaired(lab: Lab, host: LambdaHost) -> None:
     lab.write("code/fn/app.py", ECHO)
-    deadline = asyncio.get_running_loop().time() + MENDED_WITHIN_S
+    deadline = asyncio.get_running_loop().time() + REPAIRED_WITHIN_S
     # The watch checks at most once in 100 ms.
     while (result := await call(host, "mended")).function_error is not None:
         assert asyncio.get_running_loop().time() < deadline, result.payload
@@ -48,7 +48,7 @@ async def test_code_that_cannot_be_loaded_is_an_error_each_time(
         found, message = fault(await call(host))
         assert found == kind
         assert part in message
-    await check_works_once_mended(lab, host)
+    await check_works_once_repaired(lab, host)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ async def test_a_process_that_ends_while_it_loads_is_an_exit_error(lab: Lab, cod
     host = await lab.start(lab.function(code))
     for _ in range(2):
         assert fault(await call(host)) == ("Runtime.ExitError", message)
-    await check_works_once_mended(lab, host)
+    await check_works_once_repaired(lab, host)
 
 
 async def test_an_endless_initialisation_is_killed_at_the_limit(lab: Lab) -> None:
@@ -117,7 +117,7 @@ async def test_an_endless_initialisation_is_killed_at_the_limit(lab: Lab) -> Non
     pid = noted_pid(note)
     assert pid
     await until(lambda: not alive(pid))
-    await check_works_once_mended(lab, host)
+    await check_works_once_repaired(lab, host)
 
 
 async def test_the_time_of_initialisation_is_not_the_invocations(forking: Lab) -> None:
@@ -135,7 +135,7 @@ async def test_only_the_invocation_that_asked_for_a_process_fails_with_it(forkin
     results = await asyncio.gather(*(call(host) for _ in range(4)))
     assert [fault(result)[0] for result in results] == ["ValueError"] * 4
     assert (host.stats()["fn"].errors, host.stats()["fn"].waiting) == (4, 0)
-    await check_works_once_mended(forking, host)
+    await check_works_once_repaired(forking, host)
 
 
 async def test_a_code_folder_that_is_not_there_is_an_error(lab: Lab) -> None:
@@ -145,4 +145,4 @@ async def test_a_code_folder_that_is_not_there_is_an_error(lab: Lab) -> None:
     host = await lab.start(spec)
     assert fault(await call(host))[0] == "Runtime.ExitError"
     lab.function()
-    await check_works_once_mended(lab, host)
+    await check_works_once_repaired(lab, host)

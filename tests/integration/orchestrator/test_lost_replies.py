@@ -10,11 +10,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from indexmill.orchestrator.accounting import confirm
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
-from indexmill.orchestrator.ports import DeadLetter
-from indexmill.orchestrator.ports_sweep import Count, Retention
+from indexmill.orchestrator.results.ports import DeadLetter
+from indexmill.orchestrator.sweeper.accounting import confirm_missing
+from indexmill.orchestrator.sweeper.ports import Count, Retention
 from indexmill.platform.postgres.database import Connection, Database
 from tests.support.jobs import applied, new_job, scraped, submitted
 from tests.support.lines import Line, line_to
@@ -29,8 +29,8 @@ class Harness:
     view: PostgresSweep
     truth: Connection
 
-    def confirm(self, counts: dict[str, Count]) -> dict[str, int]:
-        return self.jobs.transaction(lambda tx: confirm(tx, counts))
+    def confirm_missing(self, counts: dict[str, Count]) -> dict[str, int]:
+        return self.jobs.transaction(lambda tx: confirm_missing(tx, counts))
 
     def rows(self, statement: str) -> list[tuple[Any, ...]]:
         return self.truth.execute(statement.encode()).fetchall()
@@ -102,7 +102,7 @@ def test_a_lost_message_is_sent_again_once(harness: Harness) -> None:
     job = new_job()
     submitted(harness.jobs, job)
     harness.jobs.mark_sent([job.first.id])
-    found = harness.view.silent("scraping", 10, harness.view.now(), passed=False)
+    found = harness.view.find_stale("scraping", 10, harness.view.now(), overtaken=False)
     harness.line.lose_reply_to("rescues = rescues + 1")
     harness.view.send_again(found)
     assert harness.rows("SELECT rescues, sent_at IS NULL FROM outbox") == [(1, True)]
@@ -110,10 +110,10 @@ def test_a_lost_message_is_sent_again_once(harness: Harness) -> None:
 
 def test_a_count_counts_once(harness: Harness) -> None:
     before = harness.view.now() - timedelta(minutes=1)
-    harness.confirm({"scraping": Count(3, before)})
+    harness.confirm_missing({"scraping": Count(3, before)})
     harness.line.lose_reply_to("COMMIT")
     # The answer was "3 are missing"; it was lost, and the next tick counts again.
-    assert harness.confirm({"scraping": Count(3, harness.view.now())}) == {}
+    assert harness.confirm_missing({"scraping": Count(3, harness.view.now())}) == {}
     assert harness.rows("SELECT missing FROM sweep_state") == [(3,)]
 
 

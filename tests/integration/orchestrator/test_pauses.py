@@ -9,7 +9,7 @@ import pytest
 from psycopg.errors import CheckViolation
 
 from indexmill.contracts.pipeline import STAGES
-from indexmill.orchestrator.switches import EVERY_STAGE
+from indexmill.orchestrator.sweeper.switches import EVERY_STAGE
 from indexmill.platform.postgres.database import Connection
 
 pytestmark = pytest.mark.integration

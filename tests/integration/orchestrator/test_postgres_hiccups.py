@@ -82,7 +82,7 @@ def test_a_sweep_that_is_cut_off_is_done_again(database_url: str, database: Data
     job, store, view = new_job(), PostgresJobs(database), PostgresSweep(database)
     submitted(store, job)
     store.mark_sent([job.first.id])
-    found = view.silent("scraping", 10, view.now(), passed=False)
+    found = view.find_stale("scraping", 10, view.now(), overtaken=False)
     assert cut_off_while_waiting(database_url, lambda: view.send_again(found)) == 1
 
 
@@ -196,9 +196,9 @@ def test_a_restart_costs_a_moment_and_nothing_else(server: tuple[EmbeddedPostgre
     postgres.stop()
     began = time.monotonic()
     for use in (lambda: submitted(store, new_job("https://example.com/b")), lambda: store.claim(1)):
-        with pytest.raises(TransientError) as away:
+        with pytest.raises(TransientError) as unavailable:
             use()
-        assert away.value.code == "database_unavailable"
+        assert unavailable.value.code == "database_unavailable"
     assert time.monotonic() - began < 2
     postgres.start()
     assert applied(store, scraped(job.job_id))[0].status == "chunking"

@@ -40,7 +40,7 @@ def test_messages_count_wherever_they_are_in_a_queue(ministack: MiniStack) -> No
 
 
 def test_an_unavailable_queue_is_not_counted_as_empty() -> None:
-    away = "http://127.0.0.1:1"
+    unavailable = "http://127.0.0.1:1"
     with pytest.raises(TransientError) as caught:
-        SqsBacklog([f"{away}/0/q"], sqs_at(away)).messages()
+        SqsBacklog([f"{unavailable}/0/q"], sqs_at(unavailable)).messages()
     assert caught.value.code == "queue_unavailable"

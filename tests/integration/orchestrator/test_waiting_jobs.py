@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from indexmill.contracts.messages import Retrying
-from indexmill.platform.breaker_states import EMBEDDING
+from indexmill.platform.breakers import EMBEDDING
 from indexmill.platform.postgres.database import Database
 from tests.support.jobs import INTERNAL, scraped
 from tests.support.sweeper import PostgresSweeperHarness

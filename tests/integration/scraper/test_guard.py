@@ -10,8 +10,7 @@ import httpcore
 import pytest
 
 from indexmill.contracts.errors import IndexmillError
-from indexmill.scraper.adapters.http_fetcher import HttpFetcher
-from indexmill.scraper.adapters.pinned_network import PinnedBackend, system_resolver
+from indexmill.scraper.adapters.http_fetcher import HttpFetcher, PinnedBackend, system_resolver
 from tests.integration.scraper.conftest import LIMITS
 from tests.integration.scraper.site import Site, redirect
 

@@ -8,8 +8,7 @@ import pytest
 
 from indexmill.contracts.errors import IndexmillError, PermanentError, TransientError
 from indexmill.scraper.adapters.process_isolation import ProcessIsolation
-from indexmill.scraper.extract.content import RawContent
-from indexmill.scraper.extract.detect import Kind
+from indexmill.scraper.extract.content import Kind, RawContent
 from tests.unit.scraper.pdf_file import pdf
 
 

@@ -23,9 +23,9 @@ from indexmill.contracts.messages import ScrapeTask, StageResult, read
 from indexmill.platform.consumer.deliveries import Delivery
 from indexmill.scraper.settings import ScraperWorkerSettings
 from indexmill.scraper.wiring import build_batch
-from indexmill.testing.blobs import InMemoryBlobs
-from indexmill.testing.fetcher import InMemoryRobotsCache
-from indexmill.testing.queues import InMemoryQueue
+from tests.twins.blobs import InMemoryBlobs
+from tests.twins.fetcher import InMemoryRobotsCache
+from tests.twins.queues import InMemoryQueue
 
 port, *paths = sys.argv[1:]
 url = f"http://127.0.0.1:{port}"

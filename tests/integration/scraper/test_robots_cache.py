@@ -7,17 +7,18 @@ from typing import Any
 
 import boto3
 import pytest
-from moto import mock_aws
 
 from indexmill.scraper.adapters.dynamodb_robots import DynamoDbRobots
 from indexmill.scraper.ports import KnownRobots
-from indexmill.testing.clock import FrozenClock
+from tests.twins.clock import FrozenClock
 
 SITE = "https://example.com"
 
 
 @pytest.fixture
 def dynamodb(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    from moto import mock_aws  # takes a second: not in each worker of a test run
+
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
     with mock_aws():

@@ -15,8 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from indexmill.contracts.errors import IndexmillError
-from indexmill.scraper.adapters.http_fetcher import HttpFetcher
-from indexmill.scraper.adapters.pinned_network import PinnedBackend
+from indexmill.scraper.adapters.http_fetcher import HttpFetcher, PinnedBackend
 from tests.integration.scraper.site import Site, running_site
 
 NAME = "site.example.com"

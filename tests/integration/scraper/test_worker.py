@@ -14,10 +14,10 @@ from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome, Retr
 from indexmill.scraper.settings import ScraperWorkerSettings
 from indexmill.scraper.wiring import build_batch
 from indexmill.scraper.worker import ScrapeBatch
-from indexmill.testing.blobs import InMemoryBlobs
-from indexmill.testing.fetcher import InMemoryRobotsCache
-from indexmill.testing.queues import InMemoryQueue
 from tests.integration.scraper.site import Site, answer, redirect
+from tests.twins.blobs import InMemoryBlobs
+from tests.twins.fetcher import InMemoryRobotsCache
+from tests.twins.queues import InMemoryQueue
 from tests.unit.scraper.pdf_file import pdf
 
 PAGE = "<!doctype html><html lang=en><title>T</title><nav>Menu</nav><main><h1>H</h1><p>Words.</p></main>"
@@ -51,7 +51,7 @@ class Harness:
         return list(self.batch([Delivery(task, tries, deadline, tries=tries) for task in tasks]))
 
     def code(self, url: str, tries: int = 1) -> str | None:
-        """What the job of `url` fails with; the reason for a retry otherwise."""
+        """Return the error code of the job of `url`; the reason for a retry otherwise."""
         self.queue.bodies.clear()
         (outcome,) = self.scrape(url, tries=tries)
         if isinstance(outcome, Retry):

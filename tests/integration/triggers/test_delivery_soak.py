@@ -31,9 +31,9 @@ def verdict(figures: Figures, least_deaths: int, at_once: int) -> None:
 async def test_nothing_is_lost_or_shared_while_workers_die(
     queue: Callable[..., Queue], tmp_path: Path
 ) -> None:
-    size = Size(messages=800, ill_fated=0.04, kills_each_s=4, visibility_s=2)
+    size = Size(messages=400, ill_fated=0.04, kills_each_s=4, visibility_s=2)
     # Eight run at once here too, unless other tests use the cores.
-    verdict(await Soak(size, queue(size.visibility_s), tmp_path).run(limit_s=60), 20, 5)
+    verdict(await Soak(size, queue(size.visibility_s), tmp_path).run(limit_s=60), 10, 5)
 
 
 @pytest.mark.long

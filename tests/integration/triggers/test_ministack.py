@@ -15,7 +15,8 @@ import boto3
 import pytest
 
 from local.backends.ministack import MiniStack, MiniStackFailed, create_resources
-from local.triggers.sqs_client import SqsClient
+from local.backends.ministack_server import JoinedWrites
+from local.triggers.sqs_client import SqsClient, SqsError
 from tests.integration.triggers.harness import ACCOUNT, REGION, Queue
 
 Connect = Callable[[str, str], SqsClient]
@@ -183,3 +184,72 @@ async def test_deleting_twice_succeeds_as_on_aws(queue: Callable[..., Queue], co
     assert await client.delete(handles) == 0
     assert await client.delete(handles) == 0
     assert await client.delete(["no receipt handle"]) == 1
+
+
+async def test_a_receive_that_waits_at_a_dead_letter_queue_is_answered_at_once(
+    queue: Callable[..., Queue], connect: Connect
+) -> None:
+    dead = queue()
+    policy = {"deadLetterTargetArn": dead.arn, "maxReceiveCount": 1}
+    q = queue(RedrivePolicy=json.dumps(policy))
+    client, graveyard = connect(q.endpoint, q.url), connect(q.endpoint, dead.url)
+    delays = []
+    for _ in range(5):
+        await q.send("poison")
+        await client.give_back([m["ReceiptHandle"] for m in await client.receive(10)])
+        waiting = asyncio.create_task(graveyard.receive(10, 10))
+        await asyncio.sleep(0.03)
+        moved = time.monotonic()
+        assert await client.receive(10) == []
+        assert [m["Body"] for m in await waiting] == ["poison"]
+        delays.append(time.monotonic() - moved)
+    # Woken by nothing, each of them would wait for about a second.
+    assert sorted(delays)[2] < 0.3
+
+
+def test_a_key_of_twelve_digits_is_an_account_of_its_own(endpoint: str) -> None:
+    accounts = {}
+    for account in ("111111111111", "222222222222"):
+        session: Any = boto3.Session(aws_access_key_id=account, aws_secret_access_key="y", region_name=REGION)
+        sqs = session.client("sqs", endpoint_url=endpoint)
+        accounts[account] = sqs, sqs.create_queue(QueueName="same")["QueueUrl"]
+    for account, (sqs, url) in accounts.items():
+        entries = [{"Id": "0", "MessageBody": account}]
+        assert sqs.send_message_batch(QueueUrl=url, Entries=entries)["Successful"]
+    for account, (sqs, url) in accounts.items():
+        assert [m["Body"] for m in sqs.receive_message(QueueUrl=url)["Messages"]] == [account]
+
+
+async def test_a_call_for_a_queue_that_does_not_exist_has_the_code_of_aws(
+    queue: Callable[..., Queue], connect: Connect
+) -> None:
+    q = queue()
+    with pytest.raises(SqsError) as refused:
+        await connect(q.endpoint, f"{q.url}-missing").receive(10)
+    assert refused.value.code == "QueueDoesNotExist"
+
+
+class _Transport(asyncio.Transport):
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent: list[bytes] = []
+        self.closed = False
+
+    def write(self, data: Any) -> None:
+        assert not self.closed
+        self.sent.append(bytes(data))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+async def test_head_and_body_of_an_answer_are_one_segment() -> None:
+    transport = _Transport()
+    joined = JoinedWrites(transport)
+    joined.write(b"head")
+    joined.write(b"body")
+    await asyncio.sleep(0)
+    assert transport.sent == [b"headbody"]
+    joined.write(b"last")
+    joined.close()
+    assert (transport.sent, transport.closed) == ([b"headbody", b"last"], True)

@@ -14,7 +14,9 @@ from local.triggers.sqs import SqsEventSource
 from tests.integration.triggers.harness import Queue, Record, Recorder, failures, until
 
 
-@pytest.mark.parametrize(("messages", "prompt"), [(2000, True), (500, False)])
+@pytest.mark.parametrize(
+    ("messages", "prompt"), [(500, True), (500, False), pytest.param(2000, True, marks=pytest.mark.long)]
+)
 async def test_every_message_is_settled_once_and_never_runs_twice_at_once(
     queue: Callable[..., Queue],
     start_source: Callable[..., Awaitable[SqsEventSource]],

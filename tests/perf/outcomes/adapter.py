@@ -16,8 +16,6 @@ from typing import Any, Final, Literal
 
 from indexmill.chunking.chunk import ChunkDocuments
 from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
-from indexmill.testing.blobs import InMemoryBlobs
-from indexmill.testing.tokenizer import WordTokenizer
 from local.backends.postgres import EmbeddedPostgres
 from sql.migrate import migrate
 from tests.support import jobs as support
@@ -27,13 +25,16 @@ def _first(*names: str) -> Any:
     """Return the first module of these that there is: today's name before yesterday's."""
     for name in names:
         with suppress(ModuleNotFoundError):
-            return import_module(f"tests.faults.model.{name}")
+            return import_module(name)
     raise ModuleNotFoundError(f"none of {names}")
 
 
-_system: Any = _first("system_under_test", "product")
-_backends: Any = _first("backends", "grounds")
-Killed: type[BaseException] = _first("crash_injector", "fuse").Killed
+_MODEL: Final = "tests.faults.model"
+_system: Any = _first(f"{_MODEL}.system_under_test", f"{_MODEL}.product")
+_backends: Any = _first(f"{_MODEL}.backends", f"{_MODEL}.grounds")
+Killed: type[BaseException] = _first(f"{_MODEL}.crash_injector", f"{_MODEL}.fuse").Killed
+InMemoryBlobs: Any = _first("tests.twins.blobs", "indexmill.testing.blobs").InMemoryBlobs
+WordTokenizer: Any = _first("tests.twins.tokenizer", "indexmill.testing.tokenizer").WordTokenizer
 
 Effect = Literal["commit", "send", "publish"]
 Crash = tuple[Effect, bool]

@@ -83,13 +83,13 @@ def test_claims_win_over_the_hash(membership: Membership) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "tier", "counted"),
+    ("reported", "tier", "counted"),
     [("premium", "pro", False), ("FREE", "free", False), ("platinum", "free", True), (None, "free", False)],
 )
 def test_an_unknown_tier_is_free_and_counted(
-    membership: Membership, capsys: pytest.CaptureFixture[str], told: str | None, tier: str, counted: bool
+    membership: Membership, capsys: pytest.CaptureFixture[str], reported: str | None, tier: str, counted: bool
 ) -> None:
-    membership.answer = (200, json.dumps({} if told is None else {"tier": told}).encode())
+    membership.answer = (200, json.dumps({} if reported is None else {"tier": reported}).encode())
     assert ask(authorizer(membership), "good")["context"]["tier"] == tier
     assert ("unknown_tier_total" in capsys.readouterr().out) == counted
 

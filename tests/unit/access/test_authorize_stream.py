@@ -14,7 +14,7 @@ from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.identity import CallerContext
 from indexmill.platform.observability import Observability
 from indexmill.platform.security.stream_tokens import StreamGrant, sign
-from indexmill.testing.clock import FrozenClock
+from tests.twins.clock import FrozenClock
 
 JOB, OTHER = "5e2c11f4-0000-4000-8000-000000000000", "5e2c11f4-0000-4000-8000-000000000001"
 ARN = f"arn:aws:execute-api:eu-west-1:000000000000:api/dev/GET/orchestrator/jobs/{JOB}/stream"

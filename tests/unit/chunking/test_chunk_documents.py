@@ -7,8 +7,8 @@ from indexmill.contracts.content import CHUNK_LIST, BlobRef, ChunkSettings
 from indexmill.contracts.errors import IndexmillError, PermanentError
 from indexmill.contracts.http_chunking import ChunkRequest
 from indexmill.contracts.messages import ChunkTask
-from indexmill.testing.blobs import InMemoryBlobs
-from indexmill.testing.tokenizer import WordTokenizer
+from tests.twins.blobs import InMemoryBlobs
+from tests.twins.tokenizer import WordTokenizer
 
 LONG = "A sentence of six words. " * 400
 MISSING = BlobRef(key="text/00/00", size=1, sha256="0" * 64)

@@ -12,10 +12,10 @@ from indexmill.contracts.content import ChunkSettings
 from indexmill.contracts.errors import CallerError, TransientError
 from indexmill.contracts.http_chunking import ChunkEnqueueRequest
 from indexmill.contracts.messages import ChunkTask, read
-from indexmill.testing.blobs import InMemoryBlobs
-from indexmill.testing.queues import InMemoryQueue
 from local.backends.model_files import tokenizer_path
 from tests.support.jobs import CALLER, INTERNAL
+from tests.twins.blobs import InMemoryBlobs
+from tests.twins.queues import InMemoryQueue
 
 ENVIRONMENT = {
     "CHUNK_QUEUE_URL": "http://sqs/chunk",

@@ -5,22 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from indexmill.chunking.chunk import ChunkDocuments
 from indexmill.chunking.ports import Marks
 from indexmill.chunking.worker import ChunkBatch
 from indexmill.contracts.content import BlobRef
 from indexmill.contracts.errors import ErrorCode, TransientError
-from indexmill.contracts.messages import Chunked, ChunkTask, StageResult, read, write
+from indexmill.contracts.messages import Chunked, ChunkTask, StageResult, read, stage_result, write
 from indexmill.platform.consumer.deliveries import Delivery, Done, Poison, Retry, Wait
 from indexmill.platform.consumer.sqs_batch import SqsBatch
 from indexmill.platform.observability import Observability
-from indexmill.testing.blobs import InMemoryBlobs
-from indexmill.testing.clock import FrozenClock
-from indexmill.testing.delivery_log import InMemoryDeliveryLog
-from indexmill.testing.queues import InMemoryQueue
-from indexmill.testing.tokenizer import WordTokenizer
 from tests.support.events import FakeContext, sqs_event
+from tests.twins.blobs import InMemoryBlobs
+from tests.twins.clock import FrozenClock
+from tests.twins.delivery_log import InMemoryDeliveryLog
+from tests.twins.queues import InMemoryQueue
+from tests.twins.tokenizer import WordTokenizer
 
 REF = BlobRef(key="text/00/00", size=1, sha256="0" * 64)
 POISON = "poison"
@@ -106,7 +107,7 @@ def delivery(message: ChunkTask, **more: Any) -> Delivery[ChunkTask]:
     return Delivery(message, more.pop("receive_count", 1), more.pop("deadline", 1e9), **more)
 
 
-def test_a_batch_is_one_send_and_one_failure_harms_no_other(harness: Harness) -> None:
+def test_a_batch_is_one_send_and_one_failure_affects_no_other(harness: Harness) -> None:
     bad = [task("b", "  "), task("c", None, text_ref=REF)]
     outcomes = harness.handle(*map(delivery, [task("a"), *bad, task("d")]))
     assert (outcomes, harness.callbacks.sends) == ([Done()] * 4, 1)
@@ -139,12 +140,15 @@ def test_storage_that_is_unavailable_backs_off_and_fails_after_four_tries(harnes
     )
 
 
-def test_a_wait_longer_than_a_moment_is_told_to_the_job(harness: Harness) -> None:
+def test_a_wait_longer_than_a_moment_is_reported_to_the_job(harness: Harness) -> None:
     harness.blobs.unavailable = True
     (outcome,) = harness.handle(delivery(task("a", None, text_ref=REF), least_wait_s=45.0))
-    (told,) = harness.results()
+    (reported,) = harness.results()
     assert isinstance(outcome, Retry)
-    assert (told.status, told.retrying.retry_in_s if told.retrying else None) == ("retrying", 45.0)
+    assert (reported.status, reported.retrying.retry_in_s if reported.retrying else None) == (
+        "retrying",
+        45.0,
+    )
 
 
 @pytest.mark.fault("F25")
@@ -200,6 +204,24 @@ def test_a_result_that_cannot_be_stored_is_tried_again_and_ends_as_a_dead_letter
     assert isinstance(harness.handle(delivery(good))[0], Retry)
     assert harness.handle(delivery(good, tries=4)) == [Poison("storage_unavailable")]
     assert harness.blobs.objects == {}
+
+
+def test_a_text_that_ends_its_worker_leaves_its_failure_in_the_promised_object(harness: Harness) -> None:
+    deadly = delivery(task("a", job_id=None, result_key="chunks/a.json"), crashes=3)
+    harness.blobs.unavailable = True
+    assert harness.handle(deadly) == [Wait(5.0, "storage_unavailable")]
+    harness.blobs.unavailable = False
+    assert harness.handle(deadly) == [Poison("worker_crashed")]
+    stored = Chunked.model_validate_json(harness.blobs.objects["chunks/a.json"])
+    assert (stored.failure.code if stored.failure else None, stored.chunks) == ("worker_crashed", None)
+
+
+def test_a_result_of_a_job_has_no_failure_inside_its_output() -> None:
+    failure = {"code": "parse_error", "message": "m"}
+    with pytest.raises(ValidationError, match="beside its output"):
+        stage_result(
+            message_id="m", job_id="j", stage="chunking", status="success", chunked={"failure": failure}
+        )
 
 
 class Queued:

@@ -6,13 +6,13 @@ from indexmill.contracts.messages import EmbedTask, StageResult, read
 from indexmill.embedding.ports import Hit, SearchQuery
 from indexmill.embedding.worker import EmbedBatch
 from indexmill.platform.consumer.deliveries import Delivery, Done
-from indexmill.testing.blobs import InMemoryBlobs
-from indexmill.testing.clock import FrozenClock
-from indexmill.testing.embedder import HashEmbedder
-from indexmill.testing.queues import InMemoryQueue
-from indexmill.testing.vector_cache import InMemoryVectorCache
-from indexmill.testing.vector_index import InMemoryVectorIndex
 from tests.support.embed_tasks import embed_task
+from tests.twins.blobs import InMemoryBlobs
+from tests.twins.clock import FrozenClock
+from tests.twins.embedder import HashEmbedder
+from tests.twins.queues import InMemoryQueue
+from tests.twins.vector_cache import InMemoryVectorCache
+from tests.twins.vector_index import InMemoryVectorIndex
 
 
 class Harness:

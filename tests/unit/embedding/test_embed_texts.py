@@ -14,10 +14,10 @@ from indexmill.embedding.documents import resolve
 from indexmill.embedding.embed_texts import EmbedTexts
 from indexmill.embedding.enqueue import EnqueueEmbed
 from indexmill.platform.security.urls import canonical_url
-from indexmill.testing.blobs import InMemoryBlobs
-from indexmill.testing.embedder import HashEmbedder
-from indexmill.testing.queues import InMemoryQueue
 from tests.support.embed_tasks import CALLER, RecordingIndex
+from tests.twins.blobs import InMemoryBlobs
+from tests.twins.embedder import HashEmbedder
+from tests.twins.queues import InMemoryQueue
 
 CANONICAL = partial(canonical_url, allowed_hosts=frozenset())
 URL = "https://site.example/page"

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from indexmill.embedding import ranking
 from indexmill.embedding.ranking import fuse, similarity_score
+from tests.twins.vector_index import length_norm, saturation
 
 ranked_lists = st.lists(st.integers(0, 50), unique=True, max_size=40)
 
@@ -61,5 +62,5 @@ def test_weights_are_lucenes_idf_times_the_count_in_the_question() -> None:
 
 
 def test_saturation_rises_with_the_count_and_falls_with_the_length() -> None:
-    short, long = ranking.length_norm(50, 100), ranking.length_norm(200, 100)
-    assert 0 < ranking.saturation(1, long) < ranking.saturation(1, short) < ranking.saturation(5, short) < 1
+    short, long = length_norm(50, 100), length_norm(200, 100)
+    assert 0 < saturation(1, long) < saturation(1, short) < saturation(5, short) < 1

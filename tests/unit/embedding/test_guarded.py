@@ -9,15 +9,15 @@ from indexmill.contracts.messages import EmbedTask
 from indexmill.embedding.settings import EmbeddingWorkerSettings
 from indexmill.embedding.wiring import build_batch
 from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome, Retry, Wait
-from indexmill.testing.blobs import InMemoryBlobs
-from indexmill.testing.breakers import InMemoryBreakers
-from indexmill.testing.clock import FrozenClock
-from indexmill.testing.embedder import HashEmbedder
-from indexmill.testing.queues import InMemoryQueue
-from indexmill.testing.vector_cache import InMemoryVectorCache
 from tests.support.embed_tasks import RecordingIndex, embed_task
+from tests.twins.blobs import InMemoryBlobs
+from tests.twins.breakers import InMemoryBreakers
+from tests.twins.clock import FrozenClock
+from tests.twins.embedder import HashEmbedder
+from tests.twins.queues import InMemoryQueue
+from tests.twins.vector_cache import InMemoryVectorCache
 
-AWAY = TransientError(ErrorCode.EMBEDDING_UNAVAILABLE, "away")
+UNAVAILABLE = TransientError(ErrorCode.EMBEDDING_UNAVAILABLE, "away")
 DOWN = TransientError(ErrorCode.SEARCH_UNAVAILABLE, "down")
 
 
@@ -63,7 +63,7 @@ def harness() -> Harness:
 
 
 def test_an_outage_of_the_endpoint_burns_two_tries_and_then_none(harness: Harness) -> None:
-    harness.embedder.fail_on = {"text": AWAY}
+    harness.embedder.fail_on = {"text": UNAVAILABLE}
     kinds = [type(harness.run(embed_task("a"), tries=5)[0]) for _ in range(6)]
     assert kinds == [Retry, Retry, Wait, Wait, Wait, Wait]
     assert len(harness.embedder.calls) == 3
@@ -72,7 +72,7 @@ def test_an_outage_of_the_endpoint_burns_two_tries_and_then_none(harness: Harnes
 
 
 def test_the_last_try_of_a_job_is_not_spent_on_an_open_breaker(harness: Harness) -> None:
-    harness.embedder.fail_on = {"text": AWAY}
+    harness.embedder.fail_on = {"text": UNAVAILABLE}
     for _ in range(3):
         harness.run(embed_task("a"))
     (outcome,) = harness.run(embed_task("b"), tries=6)
@@ -80,7 +80,7 @@ def test_the_last_try_of_a_job_is_not_spent_on_an_open_breaker(harness: Harness)
 
 
 def test_when_the_endpoint_is_back_one_probe_closes_the_breaker(harness: Harness) -> None:
-    harness.embedder.fail_on = {"text": AWAY}
+    harness.embedder.fail_on = {"text": UNAVAILABLE}
     for _ in range(3):
         harness.run(embed_task("a"))
     harness.embedder.fail_on = {}

@@ -10,7 +10,7 @@ from indexmill.platform.consumer.deliveries import Done, Retry, Wait
 from tests.support.embed_tasks import embed_task
 from tests.support.embed_worker import EmbedHarness
 
-AWAY = TransientError(ErrorCode.EMBEDDING_UNAVAILABLE, "away")
+UNAVAILABLE = TransientError(ErrorCode.EMBEDDING_UNAVAILABLE, "away")
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_a_long_document_resumes_where_it_stopped(harness: EmbedHarness) -> None
 
 def test_a_try_that_fails_half_way_keeps_what_it_paid_for(harness: EmbedHarness) -> None:
     task = embed_task("long", *words(600))
-    harness.embedder.fail_on = {"chunk 550": AWAY}
+    harness.embedder.fail_on = {"chunk 550": UNAVAILABLE}
     (outcome,) = harness.run(task)
     assert isinstance(outcome, Retry)
     harness.embedder.fail_on = {}
@@ -80,14 +80,14 @@ def test_without_the_vector_cache_it_is_embedded_again_and_nothing_else_happens(
 ) -> None:
     harness.vector_cache.unavailable = True
     task = embed_task("long", *words(300))
-    harness.embedder.fail_on = {"chunk 299": AWAY}
+    harness.embedder.fail_on = {"chunk 299": UNAVAILABLE}
     harness.run(task)
     harness.embedder.fail_on = {}
     assert harness.run(task, tries=2, receive_count=2) == [Done()]
 
 
 def test_short_documents_never_touch_the_vector_cache(harness: EmbedHarness) -> None:
-    harness.embedder.fail_next = [AWAY]
+    harness.embedder.fail_next = [UNAVAILABLE]
     harness.run(embed_task("a"), embed_task("b"))
     harness.run(embed_task("a"), embed_task("b"), receive_count=2)
     assert harness.vector_cache.kept == {}

@@ -8,15 +8,14 @@ from indexmill.contracts.content import Chunk
 from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError
 from indexmill.contracts.messages import EmbedTask, Target
 from indexmill.embedding.documents import Work
-from indexmill.embedding.long_work import progress_callback
-from indexmill.embedding.slices import Slices
+from indexmill.embedding.slices import Slices, progress_callback
 from indexmill.platform.consumer.deliveries import Done
 from indexmill.platform.progress import LONG_CHUNKS, WorkProgress
-from indexmill.testing.clock import FrozenClock
-from indexmill.testing.embedder import HashEmbedder
-from indexmill.testing.progress import InMemoryProgress
 from tests.support.embed_tasks import embed_task
 from tests.support.embed_worker import EmbedHarness
+from tests.twins.clock import FrozenClock
+from tests.twins.embedder import HashEmbedder
+from tests.twins.progress import InMemoryProgress
 
 TARGET = Target(
     caller_id="c", corpus_name="docs", corpus_key="k", document_id="d", url="https://example.com/a"
@@ -51,14 +50,14 @@ class Worker:
         assert stopped is not None or vectors.keys() == texts.keys()
         return stopped
 
-    def told(self) -> list[tuple[str, int, int]]:
+    def reported(self) -> list[tuple[str, int, int]]:
         return [(job, each.chunks_done, each.bytes) for job, each in self.board.writes]
 
 
-def test_a_long_document_tells_after_each_step_but_the_last() -> None:
+def test_a_long_document_reports_after_each_step_but_the_last() -> None:
     worker = Worker()
     worker.embed(work("long", 2 * LONG_CHUNKS + 1, attempt=3))
-    assert worker.told() == [("long", 256, 256 * 9), ("long", 512, 512 * 9)]
+    assert worker.reported() == [("long", 256, 256 * 9), ("long", 512, 512 * 9)]
     assert worker.board.writes[0][1] == WorkProgress(3, 513, 256, 256 * 9)
     assert [len(call) for call in worker.embedder.calls] == [256, 256, 1]
 
@@ -67,7 +66,7 @@ def test_a_long_document_tells_after_each_step_but_the_last() -> None:
 def test_short_documents_and_those_of_no_job_show_no_progress(job: bool) -> None:
     worker = Worker()
     worker.embed(*(work(f"d{at}", LONG_CHUNKS if job else 300, job) for at in range(3)))
-    assert worker.told() == []
+    assert worker.reported() == []
 
 
 def test_without_a_board_no_progress_is_shown() -> None:
@@ -78,7 +77,7 @@ def test_without_a_board_no_progress_is_shown() -> None:
 def test_only_the_long_ones_of_a_group_show_progress() -> None:
     worker = Worker()
     worker.embed(work("short", 100), work("long", 300))
-    assert worker.told() == [("long", 156, 156 * 9)]
+    assert worker.reported() == [("long", 156, 156 * 9)]
     assert [len(call) for call in worker.embedder.calls] == [256, 144]
 
 
@@ -86,10 +85,10 @@ def test_what_is_there_already_counts_as_done() -> None:
     worker = Worker()
     long = work("long", 600)
     worker.embed(long, done=frozenset(long.ids[:300]))
-    assert worker.told() == [("long", 556, 556 * 9)]
+    assert worker.reported() == [("long", 556, 556 * 9)]
     worker.board.writes.clear()
     worker.embed(long, done=frozenset(long.ids[:500]))
-    assert worker.told() == []
+    assert worker.reported() == []
 
 
 def test_the_same_text_twice_is_done_at_once() -> None:
@@ -97,14 +96,14 @@ def test_the_same_text_twice_is_done_at_once() -> None:
     long, same = work("long", 300), work("same", 300)
     same.chunks[0] = same.chunks[0].model_copy(update={"text": long.chunks[0].text})
     worker.embed(long, Work(0, same.task, same.chunks))
-    assert worker.told()[:2] == [("long", 256, 256 * 9), ("same", 1, 9)]
+    assert worker.reported()[:2] == [("long", 256, 256 * 9), ("same", 1, 9)]
 
 
 def test_a_step_that_fails_ends_the_try_and_the_telling() -> None:
     worker = Worker()
     worker.embedder.fail_on["long-0300"] = TransientError(ErrorCode.EMBEDDING_UNAVAILABLE, "Away.")
     assert worker.embed(work("long", 800)) is not None
-    assert worker.told() == [("long", 256, 256 * 9)]
+    assert worker.reported() == [("long", 256, 256 * 9)]
 
 
 def test_the_worker_tells_its_board() -> None:

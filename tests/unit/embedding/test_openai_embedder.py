@@ -17,6 +17,8 @@ from tests.support.embedding_endpoint import Endpoint, document, good, item, pac
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Endpoint]:
+    import openai  # noqa: F401 - the first request would wait for it, within its time limit
+
     endpoint = Endpoint()
     with served(endpoint.app) as endpoint.address:
         yield endpoint

@@ -11,10 +11,10 @@ from indexmill.contracts.errors import CallerError, ErrorCode, PermanentError, T
 from indexmill.contracts.http_search import SearchRequest
 from indexmill.embedding.ports import Vector
 from indexmill.embedding.search import SearchCorpus
-from indexmill.testing.clock import FrozenClock
-from indexmill.testing.embedder import HashEmbedder
-from indexmill.testing.vector_index import InMemoryVectorIndex
 from tests.support.index_builders import CALLER, target, version
+from tests.twins.clock import FrozenClock
+from tests.twins.embedder import HashEmbedder
+from tests.twins.vector_index import InMemoryVectorIndex
 
 
 class SlowEmbedder(HashEmbedder):

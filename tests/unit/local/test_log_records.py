@@ -78,7 +78,7 @@ def test_the_beginning_of_an_id_is_enough() -> None:
     assert Selection(job="799").choose(records) == []
 
 
-def test_who_was_called_is_chosen_with_the_caller() -> None:
+def test_lines_of_called_functions_are_selected_with_the_callers() -> None:
     root = trace_root(CALLER)
     assert root == "1-437715e7-55cf4f028e66fe63906eebbf"
     called = raw("START RequestId: r9", "r9", "platform", trace=root)

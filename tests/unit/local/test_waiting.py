@@ -60,8 +60,8 @@ def test_a_failed_call_is_failed_with_its_reason_and_its_message_hidden() -> Non
 
 def test_an_unsent_message_is_shown_as_unsent() -> None:
     left = [message(0, None, stage="scraping", tries=0, last_error="queue_unavailable")]
-    told = "its scraping message is not sent yet (queue_unavailable); OrchestratorSweeper tries again"
-    assert made([], messages=left).waiting == [told]
+    reported = "its scraping message is not sent yet (queue_unavailable); OrchestratorSweeper tries again"
+    assert made([], messages=left).waiting == [reported]
 
 
 def test_times_that_are_short_already_are_not_to_be_shortened() -> None:
@@ -104,7 +104,7 @@ def test_a_run_of_a_stack_that_ended_was_cut_off() -> None:
     assert found.waiting[0] == "Worker failed: the stack ended meanwhile"
 
 
-def test_a_report_that_cannot_be_applied_is_the_coordinators_failure() -> None:
+def test_a_result_that_cannot_be_applied_is_a_failure_of_the_orchestrator() -> None:
     logged = [*run(0, 10, "Worker"), *failing(20, 5, function="OrchestratorResults")]
     assert made(logged).waiting[0] == "OrchestratorResults failed: ValueError: no"
     (applied,) = made(run(0, 10, "Worker")).waiting

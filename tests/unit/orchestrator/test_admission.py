@@ -7,18 +7,19 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from indexmill.contracts.errors import CallerError
-from indexmill.orchestrator.admission.choose import (
+from indexmill.orchestrator.admission.admit import (
     CallerQueue,
     Candidate,
     GlobalUsage,
+    Limits,
     Pace,
+    Quota,
     Usage,
     choose,
     effective_priority,
     wait_reason,
 )
 from indexmill.orchestrator.admission.forecast import check_pending, eligible_at, expected_by
-from indexmill.orchestrator.admission.quotas import Limits, Quota
 
 NOW = datetime(2026, 3, 1, 22, 30, tzinfo=UTC)
 OVERALL = GlobalUsage(NOW)
@@ -49,13 +50,13 @@ def queue(
         (100, "enterprise", 500, 0, 100),
     ],
 )
-def test_the_standing_is_tier_use_and_waiting(
+def test_effective_priority_combines_tier_usage_and_waiting(
     priority: int, tier: str, in_hour: int, minutes: float, expected: int
 ) -> None:
     assert effective_priority(priority, tier, in_hour, timedelta(minutes=minutes)) == expected
 
 
-def test_a_better_standing_goes_first_then_the_fewest_at_work_then_the_longest_wait() -> None:
+def test_the_order_is_effective_priority_then_fewest_in_flight_then_longest_wait() -> None:
     limits = Limits(window=4)
     queues = [
         queue("busy", active=1),
@@ -66,7 +67,7 @@ def test_a_better_standing_goes_first_then_the_fewest_at_work_then_the_longest_w
     assert choose(queues, limits, OVERALL).start == ["early-job", "late-job", "busy-job", "free-job"]
 
 
-def test_who_was_neglected_for_a_minute_goes_before_all() -> None:
+def test_a_caller_neglected_for_a_minute_goes_first() -> None:
     queues = [
         queue("ann", "enterprise"),
         queue("zoe", "free", waited_s=60),
@@ -74,7 +75,7 @@ def test_who_was_neglected_for_a_minute_goes_before_all() -> None:
     ]
     choice = choose(queues, Limits(window=1), OVERALL)
     assert choice.start == ["zoe-job"]
-    assert sorted(choice.held) == ["ann-job", "bob-job"]
+    assert sorted(choice.waiting_for_capacity) == ["ann-job", "bob-job"]
 
 
 @pytest.mark.parametrize(
@@ -135,15 +136,15 @@ def test_a_promise_leaves_room() -> None:
     assert promised(15, new, LIMITS, lonely) == pytest.approx(1.9 * (36 + took) + 0.1)
 
 
-def test_who_finds_a_free_place_waits_for_nobody_and_the_next_for_a_whole_round() -> None:
+def test_a_job_with_a_free_slot_waits_for_no_round_and_the_next_for_a_whole_one() -> None:
     limits = Limits({"pro": Quota(max_active=4)})
     for before, rounds in {3: 0, 4: 1, 7: 1, 8: 2, 20: 5}.items():
         ahead = max(0, before - 4)
-        told = promised(ahead, Usage("a", "pro", active=before - ahead), limits)
-        assert told == pytest.approx(1.9 * (rounds + 1) * 2.0 + 0.1)
+        reported = promised(ahead, Usage("a", "pro", active=before - ahead), limits)
+        assert reported == pytest.approx(1.9 * (rounds + 1) * 2.0 + 0.1)
 
 
-def test_what_others_have_at_work_makes_a_job_longer() -> None:
+def test_other_callers_jobs_in_flight_make_a_job_slower() -> None:
     new = Usage("a", "pro")
     alone, among = (
         seconds(expected_by(0, new, Limits(), GlobalUsage(NOW, active, 2), PACE)) for active in (4, 200)
@@ -151,7 +152,7 @@ def test_what_others_have_at_work_makes_a_job_longer() -> None:
     assert alone < among < 3 * alone
 
 
-def test_the_time_of_a_lonely_job_promises_less_for_many() -> None:
+def test_the_time_of_a_single_job_promises_less_for_many() -> None:
     """More jobs together are done sooner, though not by as much as they are more."""
     new, limits = Usage("a", "pro"), Limits()
     lonely, many = (promised(100, new, limits, Pace(2.0, abreast)) for abreast in (1.0, 20.0))

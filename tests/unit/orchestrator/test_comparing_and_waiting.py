@@ -9,8 +9,8 @@ import pytest
 
 from indexmill.contracts.job import JobError, JobStatus
 from indexmill.orchestrator.actions.compare import compare
-from indexmill.orchestrator.resend import stage_to_resume
-from indexmill.orchestrator.retryable import retryable
+from indexmill.orchestrator.actions.retry import stage_to_resume
+from indexmill.orchestrator.jobs.texts import retryable
 
 FACTS: dict[str, Any] = {
     "content_sha256": "c",
@@ -92,5 +92,5 @@ def test_what_was_not_noted_is_unknown() -> None:
         ("unheard-of", "scraping chunking", False, "scraping"),
     ],
 )
-def test_a_retry_goes_on_where_a_payload_is_kept(failed: str, kept: str, outdated: bool, stage: str) -> None:
+def test_a_retry_resumes_where_a_payload_is_kept(failed: str, kept: str, outdated: bool, stage: str) -> None:
     assert stage_to_resume(failed, dict.fromkeys(kept.split(), "{}"), None, outdated=outdated) == stage

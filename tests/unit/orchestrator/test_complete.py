@@ -7,7 +7,7 @@ import pytest
 from indexmill.contracts.errors import CallerError
 from indexmill.contracts.http_jobs import StageCompletePayload
 from indexmill.contracts.identity import CallerContext
-from indexmill.orchestrator.complete import CompleteStage
+from indexmill.orchestrator.results.complete import CompleteStage
 from tests.support.jobs import CALLER, INTERNAL
 from tests.support.orchestrator import OrchestratorHarness
 

@@ -10,25 +10,25 @@ import pytest
 
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.messages import write
-from indexmill.orchestrator.dead_letters import BuryDeadLetters
-from indexmill.orchestrator.job_store import JobsTx, T
-from indexmill.orchestrator.ports import DeadLetter
-from indexmill.testing.blobs import InMemoryBlobs
-from indexmill.testing.jobs import InMemoryJobs
+from indexmill.orchestrator.jobs.store import JobsTx, T
+from indexmill.orchestrator.results.dead_letters import KeepDeadLetters
+from indexmill.orchestrator.results.ports import DeadLetter
 from tests.support.jobs import embedded, scraped, stored_job
 from tests.support.orchestrator import OrchestratorHarness
+from tests.twins.blobs import InMemoryBlobs
+from tests.twins.jobs import InMemoryJobs
 
 
 class Harness(OrchestratorHarness):
     def __init__(self) -> None:
         super().__init__()
         self.blobs = InMemoryBlobs()
-        self.bury = BuryDeadLetters(self.store, self.record, self.relay, self.blobs, self.observability)
+        self.keep = KeepDeadLetters(self.store, self.record, self.relay, self.blobs, self.observability)
 
-    def lay(self, *bodies: str, receives: int = 1) -> list[str]:
+    def deliver_dead(self, *bodies: str, receives: int = 1) -> list[str]:
         """Deliver dead bodies, and return the ids of those that stay in their queue."""
         records = [dead(body, str(at), receives) for at, body in enumerate(bodies)]
-        answer: dict[str, Any] = self.bury({"Records": records})
+        answer: dict[str, Any] = self.keep({"Records": records})
         return [failure["itemIdentifier"] for failure in answer["batchItemFailures"]]
 
     @property
@@ -56,7 +56,7 @@ def error_code(p: Harness, job_id: str) -> str | None:
 def test_a_dead_stage_message_fails_its_job_and_says_what_it_was() -> None:
     p = Harness()
     job_id = p.submit()
-    assert p.lay(p.scrape.bodies[0], receives=100) == []
+    assert p.deliver_dead(p.scrape.bodies[0], receives=100) == []
     assert error_code(p, job_id) == "poison_message"
     (letter,) = p.letters
     assert (letter.cause, letter.stage, letter.attempt, letter.job_id, letter.receive_count) == (
@@ -66,12 +66,12 @@ def test_a_dead_stage_message_fails_its_job_and_says_what_it_was() -> None:
     assert letter.attributes == {"ApproximateReceiveCount": "100", "SentTimestamp": "1"}
 
 
-def test_a_dead_message_of_a_stage_that_is_over_changes_nothing() -> None:
+def test_a_dead_message_of_an_ended_stage_changes_nothing() -> None:
     p = Harness()
     job_id = p.submit()
     body = p.scrape.bodies[0]
     p.deliver(scraped(job_id))
-    assert p.lay(body) == []
+    assert p.deliver_dead(body) == []
     assert p.status(job_id) == "embedding"
 
 
@@ -79,35 +79,35 @@ def test_a_dead_message_of_another_attempt_changes_nothing() -> None:
     p = Harness()
     job_id = p.submit()
     later = {**json.loads(p.scrape.bodies[0]), "attempt": 2}
-    assert p.lay(json.dumps(later)) == []
+    assert p.deliver_dead(json.dumps(later)) == []
     assert p.status(job_id) == "scraping"
 
 
-def test_a_dead_report_is_applied_again() -> None:
+def test_a_dead_result_is_applied_again() -> None:
     p = Harness()
     job_id = p.submit()
-    assert p.lay(write(scraped(job_id))) == []
+    assert p.deliver_dead(write(scraped(job_id))) == []
     p.chunk_all()
     assert p.status(job_id) == "embedding"
     assert p.letters[0].cause == "dead_callback"
 
 
 @pytest.mark.fault("F12")
-def test_a_dead_report_that_is_ahead_of_its_job_stays_until_it_counts() -> None:
+def test_a_dead_result_that_is_ahead_of_its_job_stays_until_it_applies() -> None:
     p = Harness()
     job_id = p.submit()
     ahead = write(embedded(job_id))
-    assert p.lay(ahead) == ["0"]
+    assert p.deliver_dead(ahead) == ["0"]
     p.deliver(scraped(job_id))
-    assert p.lay(ahead) == []
+    assert p.deliver_dead(ahead) == []
     assert p.status(job_id) == "done"
     assert len(p.letters) == 1
 
 
-def test_a_dead_report_that_is_ahead_for_ever_leaves_its_letter_only() -> None:
+def test_a_dead_result_that_stays_ahead_of_its_job_is_only_recorded() -> None:
     p = Harness()
     job_id = p.submit()
-    assert p.lay(write(embedded(job_id)), receives=20) == []
+    assert p.deliver_dead(write(embedded(job_id)), receives=20) == []
     assert len(p.letters) == 1
 
 
@@ -127,7 +127,7 @@ UNREADABLE = '{"schema": "indexmill.scrape.v1", "job_id": 7}'
 def test_what_cannot_be_read_is_kept_and_fails_no_job(body: str, cause: str) -> None:
     p = Harness()
     job_id = p.submit()
-    assert p.lay(body) == []
+    assert p.deliver_dead(body) == []
     assert p.letters[0].cause == cause
     assert p.status(job_id) == "scraping"
 
@@ -136,15 +136,15 @@ def test_what_cannot_be_read_is_kept_and_fails_no_job(body: str, cause: str) -> 
 def test_a_broken_message_of_a_job_says_nothing_about_it() -> None:
     p = Harness()
     job_id = p.submit()
-    assert p.lay(json.dumps({"schema": "indexmill.scrape.v1", "job_id": job_id, "attempt": 1})) == []
+    assert p.deliver_dead(json.dumps({"schema": "indexmill.scrape.v1", "job_id": job_id, "attempt": 1})) == []
     assert (p.letters[0].cause, p.status(job_id)) == ("unreadable", "scraping")
 
 
-def test_a_large_body_lies_with_the_blobs() -> None:
+def test_a_large_body_is_stored_as_a_blob() -> None:
     p = Harness()
     job_id = p.submit()
     body = write(scraped(job_id, text="long " * 10_000))
-    p.lay(body)
+    p.deliver_dead(body)
     (letter,) = p.letters
     assert letter.body_ref is not None
     assert p.blobs.get(letter.body_ref).decode() == body
@@ -152,10 +152,10 @@ def test_a_large_body_lies_with_the_blobs() -> None:
     assert len(letter.body) == 2_000
 
 
-def test_a_second_delivery_of_a_letter_is_kept_once() -> None:
+def test_a_redelivered_dead_letter_is_kept_once() -> None:
     p = Harness()
-    p.lay("nonsense")
-    p.lay("nonsense")
+    p.deliver_dead("nonsense")
+    p.deliver_dead("nonsense")
     assert len(p.letters) == 1
 
 
@@ -185,15 +185,15 @@ def test_nothing_is_lost_while_it_cannot_be_kept_or_applied(refuse: str) -> None
     p.store.__class__ = Away
     p.store.refuse = refuse  # type: ignore[attr-defined]
     body = p.scrape.bodies[0]
-    stays = p.lay(body, "nonsense")
+    stays = p.deliver_dead(body, "nonsense")
     assert stays == (["0", "1"] if refuse == "letters" else ["0"])
     assert p.status(job_id) == "scraping"
     p.store.refuse = ""  # type: ignore[attr-defined]
-    assert p.lay(body, "nonsense") == []
+    assert p.deliver_dead(body, "nonsense") == []
     assert error_code(p, job_id) == "poison_message"
     assert len(p.letters) == 2
 
 
 def test_results_of_an_unknown_job_are_late() -> None:
     p = Harness()
-    assert p.lay(write(scraped("nobody"))) == []
+    assert p.deliver_dead(write(scraped("nobody"))) == []

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from indexmill.contracts.errors import is_known_code
 from indexmill.contracts.job import JobError, JobStatus
 from indexmill.contracts.pipeline import STAGES
-from indexmill.orchestrator.job_texts import progress, user_message
+from indexmill.orchestrator.jobs.texts import progress, user_message
+from tests.support.error_codes import is_known_code
 
 
 def error(stage: str, code: str, cause: str | None = None) -> JobError:

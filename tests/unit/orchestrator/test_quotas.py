@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from indexmill.contracts.identity import CallerContext
-from indexmill.orchestrator.admission.quotas import INTERNAL, Limits, Quota, admission_tier
+from indexmill.orchestrator.admission.admit import INTERNAL, Limits, Quota, admission_tier
 from indexmill.orchestrator.settings import OrchestratorSweeperSettings
 from tests.support.function_env import environment
 
@@ -25,7 +25,7 @@ def test_a_quota_that_says_nothing_sensible_is_an_error(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "tier"),
+    ("reported", "tier"),
     [
         (None, "free"),
         ("", "free"),
@@ -36,9 +36,9 @@ def test_a_quota_that_says_nothing_sensible_is_an_error(text: str) -> None:
         ("platinum", "free"),
     ],
 )
-def test_a_tier_is_known_or_free(told: str | None, tier: str) -> None:
-    assert admission_tier(CallerContext("ann", tier=told)) == tier
-    assert admission_tier(CallerContext("ann", tier=told, internal=True)) == INTERNAL
+def test_a_tier_is_known_or_free(reported: str | None, tier: str) -> None:
+    assert admission_tier(CallerContext("ann", tier=reported)) == tier
+    assert admission_tier(CallerContext("ann", tier=reported, internal=True)) == INTERNAL
 
 
 def test_the_template_knows_every_tiers_quota() -> None:

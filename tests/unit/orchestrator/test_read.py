@@ -10,9 +10,9 @@ from indexmill.contracts.job import Job
 from indexmill.orchestrator.queries.jobs import ReadJobs, poll_after_s
 from indexmill.platform.http.app import tagged
 from indexmill.platform.progress import LONG_CHUNKS, WorkProgress
-from indexmill.testing.progress import InMemoryProgress
 from tests.support.jobs import CALLER, chunked, embedded, failed, scraped, stored_job
 from tests.support.orchestrator import OrchestratorHarness
+from tests.twins.progress import InMemoryProgress
 
 WORK = WorkProgress(attempt=1, chunks_total=257, chunks_done=256, bytes=2_000)
 
@@ -81,7 +81,7 @@ def test_the_longer_nothing_happened_the_longer_the_pause(quiet_s: float, pause_
     assert poll_after_s(job, job.updated_at + timedelta(seconds=quiet_s)) == pause_s
 
 
-def test_a_job_that_is_over_needs_no_more_looks() -> None:
+def test_an_ended_job_needs_no_more_polls() -> None:
     pipeline = OrchestratorHarness()
     job_id = pipeline.submit()
     pipeline.deliver(failed(job_id))

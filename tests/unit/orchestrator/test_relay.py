@@ -9,11 +9,11 @@ import pytest
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.messages import ScrapeTask, read
-from indexmill.orchestrator.ports import OutboxRow
+from indexmill.orchestrator.jobs.rows import OutboxRow
 from indexmill.platform.queues import MESSAGE_BYTES
-from indexmill.testing.queues import InMemoryQueue
 from tests.support.jobs import new_job, scraped, stored_job, submitted
 from tests.support.sweeper import SweeperHarness
+from tests.twins.queues import InMemoryQueue
 
 
 class Picky(InMemoryQueue):
@@ -88,17 +88,17 @@ def test_a_message_that_is_too_large_fails_its_job_at_once() -> None:
 
 
 @pytest.mark.fault("F26")
-def test_a_message_that_is_too_large_while_postgres_is_away_is_left_to_the_sweeper() -> None:
+def test_a_message_that_is_too_large_while_postgres_is_unavailable_is_left_to_the_sweeper() -> None:
     p = SweeperHarness()
     job = new_job()
     huge = OutboxRow(job.first.id, job.job_id, 1, "scraping", "x" * (MESSAGE_BYTES + 1))
     (row,) = submitted(p.store, type(job)(job.job_id, job.target, job.submitted_url, None, huge))[1]
     transaction = p.jobs.transaction
 
-    def away(*_: object) -> None:
+    def unavailable(*_: object) -> None:
         raise TransientError(ErrorCode.DATABASE_UNAVAILABLE, "away")
 
-    p.jobs.transaction = away  # type: ignore[method-assign, assignment]
+    p.jobs.transaction = unavailable  # type: ignore[method-assign, assignment]
     p.relay.send([row])
     p.jobs.transaction = transaction  # type: ignore[method-assign]
     assert (p.scrape.bodies, p.status(job.job_id)) == ([], "scraping")
@@ -109,15 +109,15 @@ def test_a_message_that_is_too_large_while_postgres_is_away_is_left_to_the_sweep
 
 @pytest.mark.fault("F3", "F4")
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_store_that_goes_away_while_sending_costs_a_copy_at_most(when: str) -> None:
+def test_an_outage_of_the_store_while_sending_costs_a_copy_at_most(when: str) -> None:
     p = SweeperHarness()
     p.scrape.unavailable = when == "before"
     real = p.jobs.mark_sent, p.jobs.mark_failed
 
-    def away(*_: object, **__: object) -> None:
+    def unavailable(*_: object, **__: object) -> None:
         raise TransientError(ErrorCode.DATABASE_UNAVAILABLE, "away")
 
-    p.jobs.mark_sent = p.jobs.mark_failed = away  # type: ignore[method-assign, assignment]
+    p.jobs.mark_sent = p.jobs.mark_failed = unavailable  # type: ignore[method-assign, assignment]
     job_id = p.submit()
     p.jobs.mark_sent, p.jobs.mark_failed = real  # type: ignore[method-assign]
     p.scrape.unavailable = False

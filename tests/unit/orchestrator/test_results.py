@@ -85,7 +85,7 @@ def test_an_empty_document_fails_in_chunking() -> None:
 
 
 @pytest.mark.fault("F3")
-def test_a_queue_that_is_away_loses_nothing() -> None:
+def test_an_unavailable_queue_loses_nothing() -> None:
     p = SweeperHarness()
     p.scrape.unavailable = True
     job_id = p.submit()

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from indexmill.orchestrator.job_store import JobsTx, T
-from indexmill.orchestrator.ports import JobState
+from indexmill.orchestrator.jobs.rows import JobState
+from indexmill.orchestrator.jobs.store import JobsTx, T
 from indexmill.platform.consumer.deliveries import Done, Retry
-from indexmill.testing.clock import FrozenClock
-from indexmill.testing.jobs import InMemoryJobs
 from tests.support.jobs import scraped
 from tests.support.orchestrator import OrchestratorHarness
 from tests.support.sweeper import SweeperHarness
+from tests.twins.clock import FrozenClock
+from tests.twins.jobs import InMemoryJobs
 
 
 class Dying(InMemoryJobs):
@@ -50,7 +50,7 @@ def test_what_was_committed_and_not_sent_is_sent_by_the_sweeper() -> None:
 
 
 @pytest.mark.parametrize("queue", ["chunk", "embed"])
-def test_what_could_not_be_sent_waits_for_its_time_also_when_its_result_comes_again(queue: str) -> None:
+def test_an_unsent_message_keeps_its_backoff_when_its_result_is_redelivered(queue: str) -> None:
     p = SweeperHarness()
     job_id = p.submit()
     p.scrape.bodies.clear()
@@ -65,23 +65,23 @@ def test_what_could_not_be_sent_waits_for_its_time_also_when_its_result_comes_ag
     assert len(getattr(p, queue).bodies) == 1
 
 
-class Spoiled(InMemoryJobs):
+class FailingJobs(InMemoryJobs):
     """Fails on the results of one job with an unexpected error."""
 
-    spoils = ""
+    fails_on = ""
 
     def lock_jobs(self, job_ids: Sequence[str]) -> dict[str, JobState]:
         """Lock, unless that job is one of them."""
-        if self.spoils in job_ids:
+        if self.fails_on in job_ids:
             raise RuntimeError("surprise")
         return super().lock_jobs(job_ids)
 
 
 def test_a_result_that_cannot_be_applied_leaves_its_neighbours_alone() -> None:
-    store = Spoiled(FrozenClock())
+    store = FailingJobs(FrozenClock())
     p = OrchestratorHarness(store)
     first, second, third = (p.submit(f"https://example.com/{name}") for name in "abc")
-    store.spoils = second
+    store.fails_on = second
     good, bad, better = p.deliver(*map(scraped, (first, second, third)))
     assert good == better == Done()
     assert isinstance(bad, Retry)

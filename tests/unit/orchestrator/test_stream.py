@@ -15,20 +15,20 @@ from indexmill.client import StreamReader
 from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.messages import Retrying, stage_result
-from indexmill.orchestrator.job_store import JobsTx, T
+from indexmill.orchestrator.jobs.store import JobsTx, T
 from indexmill.orchestrator.queries.jobs import ReadJobs
 from indexmill.orchestrator.queries.stream import StreamJob
 from indexmill.orchestrator.wiring import window_s
 from indexmill.platform.progress import LONG_CHUNKS, WorkProgress
-from indexmill.testing.jobs import InMemoryJobs
-from indexmill.testing.progress import InMemoryProgress
-from indexmill.testing.windows import InMemoryWindows
 from tests.support.jobs import CALLER, URL, chunked, embedded, failed, scraped, stored_job
 from tests.support.orchestrator import OrchestratorHarness
+from tests.twins.jobs import InMemoryJobs
+from tests.twins.progress import InMemoryProgress
+from tests.twins.windows import InMemoryWindows
 
 
 @dataclass
-class Told:
+class Answer:
     """One answer, read as a browser reads it."""
 
     events: list[dict[str, Any]]
@@ -63,65 +63,65 @@ class Following:
         while self.plan and self.plan[0][0] <= sum(self.waited):
             self.plan.pop(0)[1]()
 
-    def ask(self, job_id: str, last_id: str | None = None, ctx: CallerContext = CALLER) -> Told | None:
+    def ask(self, job_id: str, last_id: str | None = None, ctx: CallerContext = CALLER) -> Answer | None:
         self.waited.clear()
         answer = asyncio.run(self.stream(ctx, job_id, last_id))
         if answer is None:
             return None
         reader = StreamReader(last_id or "")
         events = [json.loads(data) for data in reader.read(answer)]
-        return Told(events, reader.last_id, reader.retry_s)
+        return Answer(events, reader.last_id, reader.retry_s)
 
-    def told(self, job_id: str, last_id: str | None = None) -> Told:
+    def answer(self, job_id: str, last_id: str | None = None) -> Answer:
         found = self.ask(job_id, last_id)
         assert found is not None
         return found
 
 
-def test_who_saw_nothing_is_told_at_once_how_the_job_stands() -> None:
+def test_a_client_without_a_position_gets_the_current_state_at_once() -> None:
     following = Following()
     job_id = following.pipeline.submit()
-    told = following.told(job_id)
+    answer = following.answer(job_id)
     job = stored_job(following.store, CALLER.caller_id, job_id)
     assert job is not None
-    assert told.events == [job.model_dump(mode="json")]
-    assert (following.waited, told.retry_s) == ([], 0.2)
+    assert answer.events == [job.model_dump(mode="json")]
+    assert (following.waited, answer.retry_s) == ([], 0.2)
     assert following.windows.entered == 0
 
 
 def test_a_window_ends_at_the_first_thing_that_happens() -> None:
     following = Following()
     job_id = following.pipeline.submit()
-    first = following.told(job_id)
+    first = following.answer(job_id)
     following.plan = [(2.0, lambda: following.pipeline.deliver(scraped(job_id)))]
-    told = following.told(job_id, first.last_id)
+    answer = following.answer(job_id, first.last_id)
     # Chunking is called at once, so two things happened.
-    assert told.statuses == ["chunking", "embedding"]
+    assert answer.statuses == ["chunking", "embedding"]
     assert 2.0 <= sum(following.waited) < 3.1
     assert following.windows.taken == {}
 
 
-def test_what_was_missed_is_told_as_it_was() -> None:
+def test_missed_events_show_the_job_as_it_was_then() -> None:
     following = Following()
     job_id = following.pipeline.submit()
-    first = following.told(job_id)
+    first = following.answer(job_id)
     following.pipeline.clock.tick(60)
     following.pipeline.deliver(scraped(job_id))
     following.pipeline.clock.tick(60)
     following.pipeline.deliver(failed(job_id, stage="embedding", code="token_limit_exceeded"))
-    told = following.told(job_id, first.last_id)
-    assert told.statuses == ["chunking", "embedding", "failed"]
-    assert [event["progress"]["stage"] for event in told.events] == [2, 3, 3]
-    assert [event["error"] is None for event in told.events] == [True, True, False]
-    assert told.events[0]["user_message"] == "Processing content…"
-    assert told.events[0]["updated_at"] < told.events[2]["updated_at"]
+    answer = following.answer(job_id, first.last_id)
+    assert answer.statuses == ["chunking", "embedding", "failed"]
+    assert [event["progress"]["stage"] for event in answer.events] == [2, 3, 3]
+    assert [event["error"] is None for event in answer.events] == [True, True, False]
+    assert answer.events[0]["user_message"] == "Processing content…"
+    assert answer.events[0]["updated_at"] < answer.events[2]["updated_at"]
     assert following.waited == []
 
 
-def test_a_wait_is_told_although_it_is_no_event() -> None:
+def test_a_retry_wait_is_reported_although_it_is_no_event() -> None:
     following = Following()
     job_id = following.pipeline.submit()
-    first = following.told(job_id)
+    first = following.answer(job_id)
     following.pipeline.clock.tick(5)
     at = following.pipeline.clock.now() + timedelta(minutes=2)
     note = stage_result(
@@ -132,41 +132,41 @@ def test_a_wait_is_told_although_it_is_no_event() -> None:
         retrying=Retrying(tries=1, next_retry_at=at, cause="http_503"),
     )
     following.pipeline.deliver(note)
-    told = following.told(job_id, first.last_id)
-    assert (told.statuses, told.events[0]["attempts"]) == (["scraping"], 1)
-    assert datetime.fromisoformat(told.events[0]["next_retry_at"]) == at
-    assert following.told(job_id, told.last_id).events == []
+    answer = following.answer(job_id, first.last_id)
+    assert (answer.statuses, answer.events[0]["attempts"]) == (["scraping"], 1)
+    assert datetime.fromisoformat(answer.events[0]["next_retry_at"]) == at
+    assert following.answer(job_id, answer.last_id).events == []
     following.pipeline.deliver(scraped(job_id))
-    after = following.told(job_id, told.last_id)
+    after = following.answer(job_id, answer.last_id)
     assert [event["next_retry_at"] for event in after.events] == [None, None]
 
 
 def test_each_event_can_be_resumed_from() -> None:
     following = Following()
     job_id = following.pipeline.submit()
-    start = following.told(job_id)
+    start = following.answer(job_id)
     following.pipeline.deliver(scraped(job_id))
     following.pipeline.deliver(embedded(job_id))
     answer = asyncio.run(following.stream(CALLER, job_id, start.last_id))
     ids = [line.removeprefix("id: ") for line in (answer or "").splitlines() if line.startswith("id: ")]
-    assert [following.told(job_id, each).statuses for each in ids[:2]] == [["embedding", "done"], ["done"]]
+    assert [following.answer(job_id, each).statuses for each in ids[:2]] == [["embedding", "done"], ["done"]]
 
 
-def test_the_end_is_told_once_and_then_there_is_nothing_more() -> None:
+def test_the_final_state_is_sent_once_and_then_the_stream_ends() -> None:
     following = Following()
     job_id = following.pipeline.submit()
     following.pipeline.deliver(failed(job_id))
-    told = following.told(job_id)
-    assert told.statuses == ["failed"]
-    assert following.ask(job_id, told.last_id) is None
+    answer = following.answer(job_id)
+    assert answer.statuses == ["failed"]
+    assert following.ask(job_id, answer.last_id) is None
 
 
 def test_a_quiet_window_ends_without_an_event_and_looks_seldom() -> None:
     following = Following()
     job_id = following.pipeline.submit()
-    first = following.told(job_id)
-    told = following.told(job_id, first.last_id)
-    assert (told.events, told.last_id) == ([], first.last_id)
+    first = following.answer(job_id)
+    answer = following.answer(job_id, first.last_id)
+    assert (answer.events, answer.last_id) == ([], first.last_id)
     assert sum(following.waited) == pytest.approx(25)
     assert following.waited[:4] == [0.1, 0.2, 0.4, 0.8]
     assert max(following.waited) == 1.0
@@ -176,23 +176,23 @@ def test_a_quiet_window_ends_without_an_event_and_looks_seldom() -> None:
 def test_with_all_windows_taken_a_request_is_answered_at_once() -> None:
     following = Following(limit=1)
     job_id = following.pipeline.submit()
-    first = following.told(job_id)
+    first = following.answer(job_id)
     place = following.windows.enter(30)
     assert place is not None
-    told = following.told(job_id, first.last_id)
-    assert (told.statuses, told.last_id, told.retry_s) == (["scraping"], first.last_id, 2.0)
+    answer = following.answer(job_id, first.last_id)
+    assert (answer.statuses, answer.last_id, answer.retry_s) == (["scraping"], first.last_id, 2.0)
     assert following.waited == []
     following.windows.leave(place)
-    assert following.told(job_id, first.last_id).events == []
+    assert following.answer(job_id, first.last_id).events == []
     assert following.windows.taken == {}
 
 
 def test_windows_that_cannot_be_counted_are_not_opened() -> None:
     following = Following()
     job_id = following.pipeline.submit()
-    first = following.told(job_id)
+    first = following.answer(job_id)
     following.windows.unavailable = True
-    assert following.told(job_id, first.last_id).retry_s == 2.0
+    assert following.answer(job_id, first.last_id).retry_s == 2.0
     assert following.waited == []
 
 
@@ -202,7 +202,7 @@ def test_windows_that_cannot_be_counted_are_not_opened() -> None:
 def test_an_id_that_is_not_of_this_job_counts_as_none(last_id: str) -> None:
     following = Following()
     job_id = following.pipeline.submit()
-    assert following.told(job_id, last_id).statuses == ["scraping"]
+    assert following.answer(job_id, last_id).statuses == ["scraping"]
     assert following.waited == []
 
 
@@ -213,7 +213,7 @@ def test_an_unknown_job_is_not_found(job_id: str) -> None:
     assert caught.value.code == "not_found"
 
 
-def test_somebody_elses_job_is_not_found() -> None:
+def test_another_callers_job_is_not_found() -> None:
     following = Following()
     job_id = following.pipeline.submit()
     with pytest.raises(CallerError) as caught:
@@ -224,7 +224,7 @@ def test_somebody_elses_job_is_not_found() -> None:
 def test_an_outage_of_the_database_lets_the_client_come_back() -> None:
     following = Following()
     job_id = following.pipeline.submit()
-    first = following.told(job_id)
+    first = following.answer(job_id)
 
     class Unavailable(InMemoryJobs):
         def read(self, work: Callable[[JobsTx], T]) -> T:
@@ -233,8 +233,8 @@ def test_an_outage_of_the_database_lets_the_client_come_back() -> None:
     clock = following.pipeline.clock
     read = ReadJobs(Unavailable(clock), following.board)
     following.stream = StreamJob(read, following.windows, clock, following._pause)
-    told = following.told(job_id, first.last_id)
-    assert (told.events, told.last_id, told.retry_s) == ([], first.last_id, 5.0)
+    answer = following.answer(job_id, first.last_id)
+    assert (answer.events, answer.last_id, answer.retry_s) == ([], first.last_id, 5.0)
 
 
 def long_job(following: Following) -> str:
@@ -248,36 +248,36 @@ def long_job(following: Following) -> str:
 def test_progress_of_long_work_is_an_event_of_its_own() -> None:
     following = Following()
     job_id = long_job(following)
-    first = following.told(job_id)
+    first = following.answer(job_id)
     total = first.events[0]["chunk_count"]
     following.plan = [(3.0, lambda: following.board.put(job_id, WorkProgress(1, total, 256, 4_000)))]
-    told = following.told(job_id, first.last_id)
+    answer = following.answer(job_id, first.last_id)
     shown = {"stage": 3, "of": 3, "chunks_total": total, "chunks_done": 256, "bytes": 4_000}
-    assert [event["progress"] for event in told.events] == [shown]
-    assert following.told(job_id, told.last_id).events == []
+    assert [event["progress"] for event in answer.events] == [shown]
+    assert following.answer(job_id, answer.last_id).events == []
     following.pipeline.deliver(embedded(job_id, chunk_count=total))
-    assert following.told(job_id, told.last_id).statuses == ["done"]
+    assert following.answer(job_id, answer.last_id).statuses == ["done"]
 
 
 def test_progress_never_goes_back_within_a_stream() -> None:
     following = Following()
     job_id = long_job(following)
     following.board.put(job_id, WorkProgress(1, 260, 256, 4_000))
-    told = following.told(job_id)
+    answer = following.answer(job_id)
     # A crashed worker is followed by one that starts again.
     following.board.put(job_id, WorkProgress(1, 260, 10, 100))
-    assert following.told(job_id, told.last_id).events == []
+    assert following.answer(job_id, answer.last_id).events == []
 
 
 def test_a_short_document_costs_no_look_at_the_board() -> None:
     following = Following()
     job_id = following.pipeline.submit(URL)
-    first = following.told(job_id)
+    first = following.answer(job_id)
     following.pipeline.deliver(scraped(job_id))
-    following.told(job_id, first.last_id)
+    following.answer(job_id, first.last_id)
     assert following.board.reads == 0
 
 
 @pytest.mark.parametrize(("gateway_s", "window"), [(29, 25), (60, 25), (10, 6), (3, 0.5)])
-def test_a_window_is_over_before_the_gateway_gives_up(gateway_s: float, window: float) -> None:
+def test_a_window_ends_before_the_gateways_timeout(gateway_s: float, window: float) -> None:
     assert window_s(gateway_s) == window

@@ -13,7 +13,7 @@ from tests.support.orchestrator import OrchestratorHarness
 A, B = "https://example.com/a", "https://example.com/b"
 
 
-def test_a_duplicate_names_the_job_at_work_and_is_not_sent_again(harness: OrchestratorHarness) -> None:
+def test_a_duplicate_names_the_job_in_flight_and_is_not_sent_again(harness: OrchestratorHarness) -> None:
     first = harness.send(url=A)
     second = harness.send(url="HTTPS://Example.com:443/a#part")
     assert (first.deduplicated, second.deduplicated) == (False, True)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from indexmill.platform.breaker_states import OPEN_S, BreakerState
+from indexmill.platform.breakers import OPEN_S, BreakerState
 from tests.support.sweeper import SweeperHarness
 
 
@@ -41,7 +41,7 @@ def test_what_was_switched_off_by_hand_is_switched_on_again() -> None:
         ("chunking", {**ALL, "chunking": False}),
     ],
 )
-def test_a_pause_holds_back_its_stage(paused: str, expected: dict[str, bool]) -> None:
+def test_a_pause_switches_its_stage_off(paused: str, expected: dict[str, bool]) -> None:
     p = SweeperHarness()
     p.jobs.pauses[paused] = "a reason"
     assert on(p) == expected
@@ -52,7 +52,7 @@ def test_a_pause_holds_back_its_stage(paused: str, expected: dict[str, bool]) ->
 
 
 @pytest.mark.parametrize("name", ["embedding", "index"])
-def test_an_open_breaker_holds_back_embedding_until_it_wants_a_probe(name: str) -> None:
+def test_an_open_breaker_switches_embedding_off_until_a_probe_is_due(name: str) -> None:
     p = SweeperHarness()
     break_(p, name)
     assert on(p) == {**ALL, "embedding": False}
@@ -61,7 +61,7 @@ def test_an_open_breaker_holds_back_embedding_until_it_wants_a_probe(name: str) 
 
 
 @pytest.mark.parametrize("name", ["embedding", "index"])
-def test_an_outage_is_over_when_a_probe_succeeded_not_when_one_is_due(name: str) -> None:
+def test_an_outage_ends_when_a_probe_succeeded_not_when_one_is_due(name: str) -> None:
     p = SweeperHarness()
     break_(p, name)
     p.tick()
@@ -81,14 +81,14 @@ def test_a_pause_outlasts_a_breaker() -> None:
     assert not on(p)["embedding"]
 
 
-def test_breakers_that_cannot_be_read_hold_nobody_back() -> None:
+def test_breakers_that_cannot_be_read_switch_no_stage_off() -> None:
     p = SweeperHarness()
     break_(p, "index")
     p.breakers.unavailable = True
     assert on(p) == ALL
 
 
-def test_an_outage_is_not_over_because_nobody_can_look() -> None:
+def test_an_outage_does_not_end_because_the_breakers_cannot_be_read() -> None:
     p = SweeperHarness()
     break_(p, "index")
     p.tick()

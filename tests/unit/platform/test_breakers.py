@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from indexmill.contracts.errors import ErrorCode, PermanentError, TransientError
-from indexmill.platform.breaker_states import EMBEDDING, NAMES, BreakerOpen, BreakerState
-from indexmill.platform.breakers import Breaker
-from indexmill.testing.breakers import InMemoryBreakers
-from indexmill.testing.clock import FrozenClock
+from indexmill.contracts.errors import BreakerOpen, ErrorCode, PermanentError, TransientError
+from indexmill.platform.breakers import EMBEDDING, NAMES, Breaker, BreakerState
+from tests.twins.breakers import InMemoryBreakers
+from tests.twins.clock import FrozenClock
 
-AWAY = TransientError(ErrorCode.EMBEDDING_UNAVAILABLE, "away")
+UNAVAILABLE = TransientError(ErrorCode.EMBEDDING_UNAVAILABLE, "away")
 
 
 class Process:
@@ -54,7 +53,7 @@ class Harness:
         return Process(self.states, self.clock)
 
     def open(self) -> None:
-        assert [self.one.call(AWAY) for _ in range(3)] == ["error", "error", "open 30"]
+        assert [self.one.call(UNAVAILABLE) for _ in range(3)] == ["error", "error", "open 30"]
 
     def phase(self) -> str:
         return self.states.read()[EMBEDDING].phase(self.clock.now().timestamp())
@@ -81,7 +80,7 @@ def test_three_failures_in_a_row_open_it(harness: Harness) -> None:
 
 def test_a_success_in_between_resets_the_count(harness: Harness) -> None:
     for _ in range(3):
-        assert [harness.one.call(AWAY), harness.one.call(AWAY), harness.one.call()] == [
+        assert [harness.one.call(UNAVAILABLE), harness.one.call(UNAVAILABLE), harness.one.call()] == [
             "error",
             "error",
             "ok",
@@ -90,7 +89,7 @@ def test_a_success_in_between_resets_the_count(harness: Harness) -> None:
 
 def test_failures_far_apart_are_no_row(harness: Harness) -> None:
     for _ in range(5):
-        assert harness.one.call(AWAY) == "error"
+        assert harness.one.call(UNAVAILABLE) == "error"
         harness.clock.tick(61)
 
 
@@ -116,14 +115,14 @@ def test_a_new_process_sees_what_another_opened(harness: Harness) -> None:
 def test_a_process_that_trusted_it_learns_by_its_first_failure(harness: Harness) -> None:
     assert harness.two.call() == "ok"
     harness.open()
-    assert harness.two.call(AWAY) == "open 30"
+    assert harness.two.call(UNAVAILABLE) == "open 30"
     assert harness.two.call() == "open 30"
     assert harness.two.calls == 2
 
 
 def test_failures_of_several_processes_add_up(harness: Harness) -> None:
-    assert [harness.one.call(AWAY), harness.two.call(AWAY)] == ["error", "error"]
-    assert harness.process().call(AWAY) == "open 30"
+    assert [harness.one.call(UNAVAILABLE), harness.two.call(UNAVAILABLE)] == ["error", "error"]
+    assert harness.process().call(UNAVAILABLE) == "open 30"
 
 
 def test_one_probe_and_no_more(harness: Harness) -> None:
@@ -144,7 +143,7 @@ def test_one_probe_and_no_more(harness: Harness) -> None:
 def test_a_probe_that_fails_opens_it_again(harness: Harness) -> None:
     harness.open()
     harness.clock.tick(30)
-    assert harness.two.call(AWAY) == "open 30"
+    assert harness.two.call(UNAVAILABLE) == "open 30"
     assert harness.one.call() == "open 30"
     harness.clock.tick(30)
     assert harness.one.call() == "ok"
@@ -169,10 +168,10 @@ def test_a_probe_that_never_ended_gives_its_turn_away(harness: Harness) -> None:
 
 
 def test_a_late_success_closes_nothing_that_others_opened(harness: Harness) -> None:
-    assert harness.two.call(AWAY) == "error"
+    assert harness.two.call(UNAVAILABLE) == "error"
 
     def slow() -> None:
-        assert [harness.one.call(AWAY) for _ in range(2)] == ["error", "open 30"]
+        assert [harness.one.call(UNAVAILABLE) for _ in range(2)] == ["error", "open 30"]
 
     harness.two.breaker.call(slow)
     assert harness.phase() == "open"
@@ -182,15 +181,27 @@ def test_seeing_it_closed_again_resets_no_failures_of_others(harness: Harness) -
     harness.open()
     assert harness.two.call() == "open 30"
     harness.clock.tick(30)
-    assert [harness.one.call(), harness.one.call(AWAY), harness.one.call(AWAY)] == ["ok", "error", "error"]
-    assert harness.two.call(AWAY) == "open 30"
+    assert [harness.one.call(), harness.one.call(UNAVAILABLE), harness.one.call(UNAVAILABLE)] == [
+        "ok",
+        "error",
+        "error",
+    ]
+    assert harness.two.call(UNAVAILABLE) == "open 30"
 
 
 def test_a_defect_says_nothing_about_the_dependency(harness: Harness) -> None:
-    assert harness.one.call(AWAY) == "error"
+    assert harness.one.call(UNAVAILABLE) == "error"
     with pytest.raises(ZeroDivisionError):
         harness.one.call(ZeroDivisionError())
-    assert [harness.one.call(AWAY), harness.one.call(AWAY)] == ["error", "open 30"]
+    assert [harness.one.call(UNAVAILABLE), harness.one.call(UNAVAILABLE)] == ["error", "open 30"]
+
+
+def test_a_probe_that_ends_in_a_defect_admits_no_second_one(harness: Harness) -> None:
+    harness.open()
+    harness.clock.tick(30)
+    with pytest.raises(ZeroDivisionError):
+        harness.one.call(ZeroDivisionError())
+    assert [harness.one.call(), harness.two.call()] == ["open 5", "open 5"]
 
 
 def test_a_pause_that_was_asked_for_is_kept(harness: Harness) -> None:

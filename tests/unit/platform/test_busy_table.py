@@ -10,9 +10,9 @@ from botocore.stub import Stubber
 
 from indexmill.platform.aws.dynamodb_breakers import DynamoDbBreakers
 from indexmill.platform.aws.dynamodb_delivery_log import DynamoDbDeliveryLog
-from indexmill.platform.breaker_states import StatesUnavailable
+from indexmill.platform.breakers import StatesUnavailable
 from indexmill.platform.consumer.delivery_log import DeliveryRecord
-from indexmill.testing.clock import FrozenClock
+from tests.twins.clock import FrozenClock
 
 TABLE = "state"
 

@@ -11,9 +11,9 @@ from indexmill.contracts.messages import ScrapeTask, write
 from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome, Poison, Retry
 from indexmill.platform.consumer.sqs_batch import SqsBatch
 from indexmill.platform.observability import Observability
-from indexmill.testing.clock import FrozenClock
-from indexmill.testing.queues import InMemoryQueue
 from tests.support.events import FakeContext, sqs_event
+from tests.twins.clock import FrozenClock
+from tests.twins.queues import InMemoryQueue
 
 GOOD = write(ScrapeTask(message_id="1", job_id="j", url="https://example.com/"))
 

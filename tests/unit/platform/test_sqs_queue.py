@@ -54,9 +54,9 @@ def test_a_batch_that_failed_as_a_whole_leaves_the_others_sent() -> None:
 def test_nothing_sent_at_all_is_an_outage() -> None:
     queue, stub = stubbed()
     stub.add_client_error("send_message_batch", "ServiceUnavailable", http_status_code=503)
-    with stub, pytest.raises(TransientError) as away:
+    with stub, pytest.raises(TransientError) as unavailable:
         queue.send(["body"])
-    assert away.value.code == "queue_unavailable"
+    assert unavailable.value.code == "queue_unavailable"
 
 
 def test_no_wait_ends_later_than_twelve_hours_after_the_receipt() -> None:

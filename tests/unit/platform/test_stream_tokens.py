@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from indexmill.platform.security.stream_tokens import StreamGrant, sign, verify
-from indexmill.testing.clock import FrozenClock
+from tests.twins.clock import FrozenClock
 
 SECRET = "a secret"
 CLOCK = FrozenClock()

@@ -11,13 +11,12 @@ import pytest
 from indexmill.contracts.messages import ScrapeTask, write
 from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome, Poison, Retry, Wait
 from indexmill.platform.consumer.delivery_log import DeliveryRecord
-from indexmill.platform.consumer.settling import Received
-from indexmill.platform.consumer.sqs_batch import SqsBatch
+from indexmill.platform.consumer.sqs_batch import Received, SqsBatch
 from indexmill.platform.observability import Observability
-from indexmill.testing.clock import FrozenClock
-from indexmill.testing.delivery_log import InMemoryDeliveryLog
-from indexmill.testing.queues import InMemoryQueue
 from tests.support.events import FakeContext, sqs_event
+from tests.twins.clock import FrozenClock
+from tests.twins.delivery_log import InMemoryDeliveryLog
+from tests.twins.queues import InMemoryQueue
 
 DAY_S = 86_400
 GOOD = write(ScrapeTask(message_id="1", url="/a"))

@@ -12,10 +12,10 @@ from indexmill.contracts.messages import ScrapeTask, write
 from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome
 from indexmill.platform.consumer.sqs_batch import SqsBatch
 from indexmill.platform.observability import Observability
-from indexmill.testing.clock import FrozenClock
-from indexmill.testing.delivery_log import InMemoryDeliveryLog
-from indexmill.testing.queues import InMemoryQueue
 from tests.support.events import FakeContext, sqs_event
+from tests.twins.clock import FrozenClock
+from tests.twins.delivery_log import InMemoryDeliveryLog
+from tests.twins.queues import InMemoryQueue
 
 VISIBILITY_S, BATCH_S, MAX_RECEIVES = 360.0, 0.5, 100
 

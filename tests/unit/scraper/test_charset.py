@@ -6,7 +6,7 @@ import codecs
 
 import pytest
 
-from indexmill.scraper.extract.charset import decode
+from indexmill.scraper.extract.text import decode
 
 GERMAN = "Grüße aus Köln, schöne Straße"
 

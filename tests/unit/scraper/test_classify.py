@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from indexmill.contracts.errors import PermanentError, TransientError, is_known_code
+from indexmill.contracts.errors import PermanentError, TransientError
 from indexmill.scraper.classify import DAMAGED, failure, status_failure
+from tests.support.error_codes import is_known_code
 
 TRANSIENT = [
     "connection_refused",

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from indexmill.scraper.extract.clean import clean_text, clean_title
+from indexmill.scraper.extract.text import clean_text, clean_title
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ import pypdfium2
 import pytest
 
 from indexmill.contracts.errors import PermanentError
-from indexmill.scraper.extract.content import RawContent, extract
-from indexmill.scraper.extract.detect import Kind
+from indexmill.scraper.extract.content import Kind, RawContent, extract
 from indexmill.scraper.extract.markdown import read_markdown, read_text
 from tests.unit.scraper.pdf_file import pdf
 

@@ -7,7 +7,7 @@ import gzip
 import pytest
 
 from indexmill.contracts.errors import PermanentError
-from indexmill.scraper.extract.detect import Kind, detect
+from indexmill.scraper.extract.content import Kind, detect
 
 HTML = b"<!DOCTYPE html><html><body>x</body></html>"
 SITE = "https://example.com/page"

@@ -12,10 +12,10 @@ from indexmill.platform.security.urls import parse_allowed_hosts
 from indexmill.scraper.enqueue import Enqueue
 from indexmill.scraper.settings import ScraperApiSettings, ScraperWorkerSettings
 from indexmill.scraper.wiring import build_batch, build_use_cases
-from indexmill.testing.blobs import InMemoryBlobs
-from indexmill.testing.fetcher import InMemoryFetcher, InMemoryRobotsCache
-from indexmill.testing.queues import InMemoryQueue
 from tests.support.scraper import SITE, delivery
+from tests.twins.blobs import InMemoryBlobs
+from tests.twins.fetcher import InMemoryFetcher, InMemoryRobotsCache
+from tests.twins.queues import InMemoryQueue
 
 ENVIRONMENT = {
     "SCRAPE_QUEUE_URL": "http://sqs/scrape",

@@ -6,10 +6,8 @@ import time
 
 import pytest
 
-from indexmill.scraper.extract.content import RawContent, is_risky
-from indexmill.scraper.extract.detect import Kind
-from indexmill.scraper.extract.hazards import defused
-from indexmill.scraper.extract.html import read_html
+from indexmill.scraper.extract.content import Kind, RawContent, is_risky
+from indexmill.scraper.extract.html import defused, read_html
 
 N = 2_600
 

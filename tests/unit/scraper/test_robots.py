@@ -11,8 +11,8 @@ import pytest
 from indexmill.contracts.errors import ErrorCode, IndexmillError, PermanentError, TransientError
 from indexmill.scraper.classify import failure, status_failure
 from indexmill.scraper.robots import Robots, rules_for
-from indexmill.testing.clock import FrozenClock
-from indexmill.testing.fetcher import InMemoryFetcher, InMemoryRobotsCache
+from tests.twins.clock import FrozenClock
+from tests.twins.fetcher import InMemoryFetcher, InMemoryRobotsCache
 
 AGENT = "IndexmillBot/1.0 (test)"
 SITE = "https://example.com"

@@ -12,8 +12,8 @@ from indexmill.platform.consumer.deliveries import Done, Retry, Wait
 from indexmill.scraper.classify import failure, status_failure
 from indexmill.scraper.ports import Fetched
 from indexmill.scraper.worker import ScrapeBatch
-from indexmill.testing.queues import InMemoryQueue
 from tests.support.scraper import SITE, ScraperHarness, delivery
+from tests.twins.queues import InMemoryQueue
 
 PAGE = "<main><p>Words.</p></main>"
 
@@ -149,10 +149,10 @@ def test_a_refused_result_keeps_only_its_own_message(harness: Harness) -> None:
 
 
 def test_unavailable_storage_is_waited_for(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    def away(*_: object, **__: object) -> None:
+    def unavailable(*_: object, **__: object) -> None:
         raise TransientError(ErrorCode.STORAGE_UNAVAILABLE, "away")
 
-    monkeypatch.setattr(harness.scraper.blobs, "put", away)
+    monkeypatch.setattr(harness.scraper.blobs, "put", unavailable)
     (outcome,) = harness.batch([delivery("/ok")])
     assert isinstance(outcome, Retry)
     assert outcome.reason == "storage_unavailable"

@@ -9,13 +9,12 @@ import pytest
 
 from indexmill.contracts.errors import ErrorCode
 from indexmill.contracts.messages import StageResult, read
-from indexmill.platform.consumer.deliveries import Done, Retry, Wait
-from indexmill.platform.consumer.record_times import RecordTimes
+from indexmill.platform.consumer.deliveries import Done, RecordTimes, Retry, Wait
 from indexmill.scraper.classify import failure, status_failure
 from indexmill.scraper.ports import Fetched
 from indexmill.scraper.worker import ScrapeBatch
-from indexmill.testing.queues import InMemoryQueue
 from tests.support.scraper import SITE, ScraperHarness, delivery
+from tests.twins.queues import InMemoryQueue
 
 
 class Harness:
@@ -79,7 +78,7 @@ def test_pages_that_are_all_quick_are_reported_by_one_call_and_deleted_by_none(
     assert (calls, harness.source.deleted) == ([3], [])
 
 
-def test_a_page_whose_early_report_was_not_taken_is_not_deleted(harness: Harness) -> None:
+def test_a_page_whose_early_result_was_not_sent_is_not_deleted(harness: Harness) -> None:
     harness.awaited = 2
     harness.queue.refuse = {1}
     outcomes = harness.batch([delivery(path) for path in ("/a", "/b", "/slow", "/c")])
@@ -93,12 +92,12 @@ def test_an_unavailable_source_costs_only_early_deletes(harness: Harness) -> Non
     assert harness.batch([delivery(path) for path in ("/a", "/slow", "/b")]) == [Done()] * 3
 
 
-@pytest.mark.parametrize(("asked", "told"), [(30, False), (31, True), (10**6, True)])
-def test_a_long_wait_is_reported_to_its_job(harness: Harness, asked: int, told: bool) -> None:
+@pytest.mark.parametrize(("asked", "reported"), [(30, False), (31, True), (10**6, True)])
+def test_a_long_wait_is_reported_to_its_job(harness: Harness, asked: int, reported: bool) -> None:
     harness.scraper.fetcher.pages[f"{SITE}/busy"] = status_failure(429, asked)
     harness.batch([delivery("/busy", tries=2), delivery("/busy", tries=2, job_id=None)])
-    assert harness.reports() == ([("m/busy:retrying:2", "retrying")] if told else [])
-    if told:
+    assert harness.reports() == ([("m/busy:retrying:2", "retrying")] if reported else [])
+    if reported:
         retrying = read(StageResult, harness.queue.bodies[0]).retrying
         assert retrying is not None
         waits = (retrying.next_retry_at - harness.scraper.clock.now()).total_seconds()
@@ -122,7 +121,7 @@ def test_a_page_that_could_not_be_finished_is_not_begun(harness: Harness) -> Non
 
 def test_time_for_another_is_known_from_the_longest_and_never_more_than_half() -> None:
     times = RecordTimes(2.0)
-    times.began(30.0)
+    times.begin(30.0)
     assert (times.suffices(2.0), times.suffices(1.9)) == (True, False)
     times.add(9.0)
     assert (times.suffices(9.0), times.suffices(8.9)) == (True, False)

@@ -24,12 +24,12 @@ from indexmill.contracts.job import Job
 from indexmill.platform.time.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
+    from indexmill.contracts.http_actions import BatchSummary, JobDiff, RetryReport
     from indexmill.contracts.http_chunking import ChunkResponse
     from indexmill.contracts.http_embedding import EmbedResponse
     from indexmill.contracts.http_history import JobHistory
     from indexmill.contracts.http_scraper import ScrapeResult
     from indexmill.contracts.http_search import SearchResponse
-    from indexmill.contracts.http_verbs import BatchSummary, JobDiff, RetryReport
 
 __all__ = ["ApiError", "Client", "StreamReader", "WaitTimeout"]
 
@@ -242,7 +242,7 @@ class Client:
 
         Filters: corpus_name, failed_stage, code, batch_id, limit (1 to 100), include_permanent.
         """
-        from indexmill.contracts.http_verbs import RetryReport
+        from indexmill.contracts.http_actions import RetryReport
 
         return self._post("/orchestrator/jobs/retry", RetryReport, filters)
 
@@ -253,13 +253,13 @@ class Client:
 
     def diff(self, job_id: str) -> JobDiff:
         """Compare a replay with the job that it repeats. Raises ApiError."""
-        from indexmill.contracts.http_verbs import JobDiff
+        from indexmill.contracts.http_actions import JobDiff
 
         return JobDiff.model_validate(self._request("GET", f"/orchestrator/jobs/{job_id}/diff"))
 
     def batch(self, batch_id: str) -> BatchSummary:
         """Return the counts of the jobs that were submitted together. Raises ApiError."""
-        from indexmill.contracts.http_verbs import BatchSummary
+        from indexmill.contracts.http_actions import BatchSummary
 
         return BatchSummary.model_validate(self._request("GET", f"/orchestrator/batches/{batch_id}"))
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from indexmill.contracts.content import INLINE_LIMIT_BYTES
 from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
 from indexmill.contracts.http_chunking import ChunkEnqueueRequest, ChunkEnqueueResponse
-from indexmill.contracts.identity import CallerContext
+from indexmill.contracts.identity import CallerContext, new_id
 from indexmill.contracts.messages import ChunkTask, write
 from indexmill.platform.blobs import BlobStore
-from indexmill.platform.ids import new_id
 from indexmill.platform.queues import Queue
 
 

@@ -11,8 +11,7 @@ from indexmill.contracts.content import INLINE_LIMIT_BYTES
 from indexmill.contracts.errors import ErrorCode, IndexmillError, PermanentError, TransientError
 from indexmill.contracts.messages import Chunked, ChunkTask, StageFailure, write
 from indexmill.contracts.pipeline import BY_NAME
-from indexmill.platform.consumer.deliveries import Delivery, Outcome
-from indexmill.platform.consumer.record_times import RecordTimes
+from indexmill.platform.consumer.deliveries import Delivery, Outcome, Poison, RecordTimes, Wait
 from indexmill.platform.consumer.reporter import BatchReporter, WorkerStage
 from indexmill.platform.queues import Queue
 from indexmill.platform.time.clock import Clock
@@ -27,6 +26,7 @@ _ENVELOPE_BYTES: Final = 4_000
 """What a message carries beside its chunks."""
 _INLINE_LIMIT: Final = INLINE_LIMIT_BYTES - _ENVELOPE_BYTES
 _DOCUMENT_GUESS_S: Final = 1.0
+_STORE_AGAIN_S: Final = 5.0
 
 
 class ChunkBatch:
@@ -42,7 +42,7 @@ class ChunkBatch:
     def __call__(self, deliveries: Sequence[Delivery[ChunkTask]]) -> list[Outcome]:
         """Return one outcome per delivery, in order; a failing document leaves the others alone."""
         if deliveries:
-            self._times.began(deliveries[0].deadline - self._clock.monotonic())
+            self._times.begin(deliveries[0].deadline - self._clock.monotonic())
         reporter = BatchReporter(_STAGE, deliveries, self._callbacks, self._clock)
         for at, delivery in enumerate(deliveries):
             if delivery.is_poison:
@@ -51,14 +51,14 @@ class ChunkBatch:
                 reporter.out_of_time(at)
             else:
                 self._split(at, delivery.message, reporter)
-        return reporter.finish()
+        return [self._dead(deliveries[at].message, each) for at, each in enumerate(reporter.finish())]
 
     def _split(self, at: int, task: ChunkTask, reporter: BatchReporter[ChunkTask]) -> None:
         started = self._clock.monotonic()
         reporter.begin(at)
         try:
             if task.job_id is None:
-                self._store(task)
+                self._store(task, self._made(task))
                 reporter.success(at)
             else:
                 reporter.success(at, chunked=self._documents.task(task, _INLINE_LIMIT))
@@ -69,12 +69,26 @@ class ChunkBatch:
             reporter.error(at, TransientError(ErrorCode.INTERNAL_ERROR, type(error).__name__))
         self._times.add(self._clock.monotonic() - started)
 
-    def _store(self, task: ChunkTask) -> None:
-        """Store the chunks, or the failure, as the object that the 202 named."""
+    def _dead(self, task: ChunkTask, outcome: Outcome) -> Outcome:
+        """Store the failure of a task without a job before its message is dead-lettered."""
+        if not isinstance(outcome, Poison):
+            return outcome
+        failure = StageFailure(code=outcome.reason, message="The text could not be split.")
         try:
-            made = self._documents.task(task, _INLINE_LIMIT)
+            self._store(task, Chunked(failure=failure))
+        except TransientError as error:
+            # A try that failed for this very reason was the last one.
+            return outcome if outcome.reason == error.code else Wait(_STORE_AGAIN_S, error.code)
+        return outcome
+
+    def _made(self, task: ChunkTask) -> Chunked:
+        try:
+            return self._documents.task(task, _INLINE_LIMIT)
         except PermanentError as error:
-            made = Chunked(failure=StageFailure(code=error.code, message=error.message))
+            return Chunked(failure=StageFailure(code=error.code, message=error.message))
+
+    def _store(self, task: ChunkTask, made: Chunked) -> None:
+        """Store the result as the object that the 202 named."""
         if task.result_key is not None:
             data = write(made).encode()
             self._documents.blobs.put_at(task.result_key, data, content_type="application/json")

@@ -11,11 +11,8 @@ Every code is a member of `ErrorCode` or `http_<status>` for the status a fetche
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
 from typing import Final
-
-_HTTP_CODE: Final = re.compile(r"http_[1-5]\d\d")
 
 
 class ErrorCode(StrEnum):
@@ -129,11 +126,6 @@ def http_code(status: int) -> str:
     return f"http_{status}"
 
 
-def is_known_code(code: str) -> bool:
-    """Return whether `code` belongs to the bounded set."""
-    return code in ErrorCode.__members__.values() or _HTTP_CODE.fullmatch(code) is not None
-
-
 class IndexmillError(Exception):
     """Anything that goes wrong with a name: a code from the bounded set and a sentence for people."""
 
@@ -174,6 +166,15 @@ class TransientError(IndexmillError):
 
     default_status = 502
     retryable = True
+
+
+class BreakerOpen(TransientError):
+    """The breaker is open, or the failure of this call opened it: work waits `wait_s` seconds."""
+
+    def __init__(self, code: str, wait_s: float) -> None:
+        """`code` is that of the errors which opened it."""
+        super().__init__(code, "It is left in peace for a while after failures.", retry_after=int(wait_s + 1))
+        self.wait_s = wait_s
 
 
 class PermanentError(IndexmillError):

@@ -55,7 +55,7 @@ class ChunkEnqueueRequest(BaseModel):
     """Precedes every chunk's headings."""
     job_id: str | None = Field(default=None, min_length=1, max_length=100)
     """Job that receives the result; internal callers only. Without it the result is only stored."""
-    attempt: int = Field(default=1, ge=1)
+    attempt: int = Field(default=1, ge=1, le=2**31 - 1)
     """Of the job that `job_id` names."""
     settings: RequestedSettings = RequestedSettings()
 

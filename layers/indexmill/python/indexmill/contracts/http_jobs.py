@@ -90,7 +90,7 @@ class StageCompletePayload(BaseModel):
     attempt: int | None = Field(default=None, ge=1)
     """None means the job's current attempt."""
     message_id: str | None = Field(default=None, min_length=1, max_length=100)
-    """Id of the report: the same id counts once."""
+    """Id of the result: the same id is applied once."""
 
 
 class StageCompleteResponse(BaseModel):

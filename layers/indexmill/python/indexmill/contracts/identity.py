@@ -1,9 +1,10 @@
-"""Callers, and the keys derived from them."""
+"""Identity: callers, the keys derived from them, and new ids."""
 
 from __future__ import annotations
 
 import hashlib
 import re
+import uuid
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -31,11 +32,16 @@ class CallerContext:
     raw_claims: dict[str, Any] = field(default_factory=dict)
 
 
-def tier_of(told: str | None) -> str:
+def new_id() -> str:
+    """Return a random UUID in its canonical form, for jobs, messages and batches."""
+    return str(uuid.uuid4())
+
+
+def tier_of(name: str | None) -> str:
     """Return the tier for Membership's name of it; an unknown or missing one is free."""
-    name = (told or FREE).lower()
-    name = _TIER_ALIASES.get(name, name)
-    return name if name in TIERS else FREE
+    tier = (name or FREE).lower()
+    tier = _TIER_ALIASES.get(tier, tier)
+    return tier if tier in TIERS else FREE
 
 
 def key_hash(api_key: str) -> str:

@@ -23,7 +23,7 @@ class JobStatus(StrEnum):
 
     @property
     def terminal(self) -> bool:
-        """Whether nothing more happens to the job by itself."""
+        """Return whether the job has ended: without a retry its status does not change again."""
         return self in (JobStatus.DONE, JobStatus.FAILED)
 
 

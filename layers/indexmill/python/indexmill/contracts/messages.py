@@ -18,7 +18,7 @@ MessageT = TypeVar("MessageT", bound="Message")
 
 
 class Message(BaseModel):
-    """What every message carries."""
+    """Fields of every message."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -35,7 +35,7 @@ class Message(BaseModel):
 
 
 class Target(BaseModel):
-    """Which document of which corpus a job writes."""
+    """The document that a job writes, and its corpus."""
 
     caller_id: str
     corpus_name: str
@@ -90,7 +90,7 @@ class EmbedTask(Message):
 
 
 class Embedded(BaseModel):
-    """What an embed stage did."""
+    """Output of the embedding stage."""
 
     chunk_count: int
     embedded: int
@@ -104,7 +104,7 @@ class Embedded(BaseModel):
 
 
 class StageFailure(BaseModel):
-    """Why a stage gave up."""
+    """Cause of a stage's failure."""
 
     code: str
     message: str
@@ -121,11 +121,11 @@ class Retrying(BaseModel):
     """By the worker's own clock; what counts where `retry_in_s` is missing."""
     cause: str
     retry_in_s: float | None = None
-    """The same as a duration, so that the Orchestrator's database can tell the time."""
+    """The same as a duration, which the Orchestrator adds to its database's time."""
 
 
 class Chunked(BaseModel):
-    """One document's chunks, or why there are none."""
+    """One document's chunks; in the object of a text without a job also the failure."""
 
     chunks: list[Chunk] | None = None
     chunks_ref: BlobRef | None = None
@@ -134,9 +134,9 @@ class Chunked(BaseModel):
 
 
 class StageResult(Message):
-    """A stage's result for the Orchestrator: its output, why it failed, or until when it waits.
+    """A stage's result for the Orchestrator: its output, its failure, or the time of its next try.
 
-    The classes below say what a stage's output is; `stage` tells them apart.
+    One subclass per stage adds the output; `stage` is the discriminator.
     """
 
     schema_name: Literal["indexmill.result.v1"] = Field(default="indexmill.result.v1", alias="schema")
@@ -152,7 +152,7 @@ class StageResult(Message):
 
     @property
     def output(self) -> BaseModel | None:
-        """What the stage made; None unless it succeeded."""
+        """Return the stage's output; None unless it succeeded."""
         return None
 
     @model_validator(mode="after")
@@ -170,7 +170,7 @@ class ScrapeResult(StageResult):
 
     @property
     def output(self) -> Document | None:
-        """The document."""
+        """Return the document."""
         return self.document
 
 
@@ -180,9 +180,15 @@ class ChunkResult(StageResult):
     stage: Literal["chunking"] = "chunking"
     chunked: Chunked | None = None
 
+    @model_validator(mode="after")
+    def _has_chunks(self) -> Self:
+        if self.chunked is not None and self.chunked.failure is not None:
+            raise ValueError("a failed result has its failure beside its output, not inside")
+        return self
+
     @property
     def output(self) -> Chunked | None:
-        """The chunks."""
+        """Return the chunks."""
         return self.chunked
 
 
@@ -194,7 +200,7 @@ class EmbedResult(StageResult):
 
     @property
     def output(self) -> Embedded | None:
-        """Counts, model, and whether it was published."""
+        """Return counts, model, and whether the document was published."""
         return self.embedded
 
 
@@ -209,11 +215,11 @@ def stage_result(**fields: Any) -> StageResult:
 
 
 class NewerSchema(Exception):
-    """The message is of a version that this code does not know yet: keep it for the code that does."""
+    """The message has a later version than this code reads: keep it for newer code."""
 
 
 class UnreadableMessage(Exception):
-    """The message is no message of ours: it can never be handled."""
+    """The message has no known schema or does not fit it: it can never be handled."""
 
 
 def read(model: type[MessageT], body: str) -> MessageT:
@@ -248,13 +254,13 @@ def read_kept(model: type[MessageT], payload: str, **changes: Any) -> MessageT:
 
 
 def _chunk_task_from_item(fields: dict[str, Any]) -> dict[str, Any]:
-    """A text to split of the release before was part of a call: its ids were those of its outbox row."""
+    """Upcast the fields of a text that the previous release split by a synchronous call, not from a queue."""
     return {**fields, "schema": "indexmill.chunk.v2", "msg_version": 2}
 
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 UPCASTERS: Final[Mapping[type[Message], Upcaster]] = {ChunkTask: _chunk_task_from_item}
-"""Turns the fields of the version before into those of today's, by model; the others had none."""
+"""By model: converts the fields of the previous version; other models have one version."""
 
 
 def family(model: type[Message]) -> str:
@@ -281,14 +287,18 @@ def _fields(body: str) -> dict[str, Any]:
     return fields if isinstance(fields, dict) else {}
 
 
+_MOST_DIGITS: Final = 9
+"""Of a version: int() refuses thousands of them."""
+
+
 def _own_version(model: type[Message]) -> int:
     return int(model.model_fields["msg_version"].default)
 
 
 def _version(fields: Mapping[str, Any], model: type[Message]) -> int:
-    """Return the version that a message says it has; 0 when it is none of this schema."""
+    """Return a message's version; 0 when it has another schema."""
     found, _, version = str(fields.get("schema", "")).rpartition(".v")
-    if found != family(model) or not version.isdecimal():
+    if found != family(model) or not version.isdecimal() or len(version) > _MOST_DIGITS:
         return 0
-    told = fields.get("msg_version")
-    return max(int(version), told) if isinstance(told, int) else int(version)
+    stated = fields.get("msg_version")
+    return max(int(version), stated) if isinstance(stated, int) else int(version)

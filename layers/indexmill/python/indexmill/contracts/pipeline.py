@@ -1,4 +1,4 @@
-"""The pipeline: one row per stage. Order, retries, budgets and user texts stand here and nowhere else.
+"""The pipeline: one row per stage. The only source of order, retries, budgets and user texts.
 
 What a stage does differently is one module of `orchestrator/stages/`. A test holds the job statuses, the SQL
 constraints, the template and the published contract equal to these rows.

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from indexmill.contracts.content import CHUNK_LIST, INLINE_LIMIT_BYTES, Chunk
 from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
 from indexmill.contracts.http_embedding import EnqueueRequest, EnqueueResponse
-from indexmill.contracts.identity import CallerContext
+from indexmill.contracts.identity import CallerContext, new_id
 from indexmill.contracts.messages import EmbedTask, write
 from indexmill.embedding.targets import CanonicalUrl, Generations, chunks_of, target_of
 from indexmill.platform.blobs import BlobStore
-from indexmill.platform.ids import new_id
 from indexmill.platform.queues import Queue
 
 

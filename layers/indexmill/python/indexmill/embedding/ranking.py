@@ -1,6 +1,6 @@
 """Ranking: BM25 in Lucene's variant, and reciprocal rank fusion of a keyword list and a vector list.
 
-The in-memory index computes BM25 with these functions; the SQL of the Postgres one has the same formula.
+The statements of the Postgres index have the rest of the formula: what a term's count in a chunk brings.
 """
 
 from __future__ import annotations
@@ -25,16 +25,6 @@ def weights(query: Mapping[int, int], frequency: Mapping[int, float], chunks: in
         if df > 0:
             found[term] = count * math.log1p((chunks - df + 0.5) / (df + 0.5))
     return found
-
-
-def length_norm(words: float, average: float) -> float:
-    """Return what a term's count is damped by in a chunk of `words` words."""
-    return K1 * (1 - B + B * words / average)
-
-
-def saturation(count: int, norm: float) -> float:
-    """Return the share of its weight that a term occurring `count` times brings, below 1."""
-    return count / (count + norm)
 
 
 DEPTH: Final = 100

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from indexmill.embedding.targets import Generations
     from indexmill.embedding.worker import EmbedBatch
     from indexmill.platform.aws.sqs_queue import SqsQueue
-    from indexmill.platform.breaker_states import BreakerStates
+    from indexmill.platform.breakers import BreakerStates
     from indexmill.platform.consumer.sqs_batch import SqsBatch
     from indexmill.platform.http.app import Handler
 
@@ -139,8 +139,7 @@ def build_batch(  # noqa: PLR0913 - everything around it
     from indexmill.embedding.classify import OUTAGES
     from indexmill.embedding.guarded import GuardedEmbedder, GuardedIndex
     from indexmill.embedding.worker import EmbedBatch
-    from indexmill.platform.breaker_states import EMBEDDING, INDEX
-    from indexmill.platform.breakers import Breaker
+    from indexmill.platform.breakers import EMBEDDING, INDEX, Breaker
 
     clock = clock or SystemClock()
     states = breakers or _breakers(settings.state_table, clock)

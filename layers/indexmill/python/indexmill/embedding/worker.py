@@ -11,9 +11,8 @@ from indexmill.contracts.messages import Embedded, EmbedTask
 from indexmill.contracts.pipeline import BY_NAME
 from indexmill.embedding.classify import is_of_one_document
 from indexmill.embedding.documents import Work, groups, resolve
-from indexmill.embedding.long_work import progress_callback
 from indexmill.embedding.ports import Embedder, PublishOutcome, Vector, VectorCache, VectorIndex
-from indexmill.embedding.slices import SLICE, OutOfTime, Slices
+from indexmill.embedding.slices import SLICE, OutOfTime, Slices, progress_callback
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.consumer.deliveries import Delivery, Outcome
 from indexmill.platform.consumer.reporter import BatchReporter, WorkerStage

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 from pydantic import BeforeValidator
 
 from indexmill.contracts.identity import FREE
-from indexmill.orchestrator.admission.quotas import Limits, Quota
+from indexmill.orchestrator.admission.admit import Limits, Quota
 from indexmill.platform.settings import FunctionSettings
 
 QuotaText = Annotated[Quota, BeforeValidator(Quota.parse)]

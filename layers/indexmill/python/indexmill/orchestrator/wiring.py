@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from indexmill.contracts.pipeline import STAGES
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.job_store import JobStore
-from indexmill.orchestrator.relay import Relay
-from indexmill.orchestrator.results import Decider, Recorder
+from indexmill.orchestrator.jobs.store import JobStore
 from indexmill.orchestrator.settings import (
     OrchestratorApiSettings,
     OrchestratorDeadLettersSettings,
@@ -32,9 +30,11 @@ from indexmill.platform.time.clock import Clock, SystemClock
 if TYPE_CHECKING:
     from indexmill.contracts.messages import StageResult
     from indexmill.orchestrator.http.api import Api
-    from indexmill.orchestrator.ports_sweep import Backlog, Retention, SweepStore, Switch
-    from indexmill.orchestrator.sweep import SweepJobs
-    from indexmill.platform.breaker_states import BreakerStates
+    from indexmill.orchestrator.outbox.relay import Relay
+    from indexmill.orchestrator.results.apply import Recorder
+    from indexmill.orchestrator.sweeper.ports import Backlog, Retention, SweepStore, Switch
+    from indexmill.orchestrator.sweeper.sweep import SweepJobs
+    from indexmill.platform.breakers import BreakerStates
     from indexmill.platform.consumer.sqs_batch import SqsBatch
     from indexmill.platform.http.app import Handler
 
@@ -69,7 +69,7 @@ class SweepParts:
 
 @dataclass(frozen=True, slots=True)
 class Orchestrator:
-    """What the functions of the service share, built from one set of parts."""
+    """Use cases that the functions of the service share, built from one set of parts."""
 
     parts: Parts
     relay: Relay
@@ -78,6 +78,9 @@ class Orchestrator:
 
 def assemble(parts: Parts) -> Orchestrator:
     """Put the shared parts together."""
+    from indexmill.orchestrator.outbox.relay import Relay
+    from indexmill.orchestrator.results.apply import Decider, Recorder
+
     record = Recorder(parts.store, Decider(SystemClock()), parts.observability)
     return Orchestrator(parts, Relay(parts.store, parts.queues, record), record)
 
@@ -114,11 +117,11 @@ def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = Non
     from indexmill.orchestrator.actions.cancel import CancelJob
     from indexmill.orchestrator.actions.replay import ReplayJobs
     from indexmill.orchestrator.actions.retry import RetryJobs
-    from indexmill.orchestrator.complete import CompleteStage
     from indexmill.orchestrator.http.api import Api
     from indexmill.orchestrator.queries.history import ReadHistory
     from indexmill.orchestrator.queries.jobs import ReadJobs
     from indexmill.orchestrator.queries.stream import GrantStream
+    from indexmill.orchestrator.results.complete import CompleteStage
     from indexmill.orchestrator.submission.submit import SubmitJobs
     from indexmill.platform.aws.dynamodb_progress import DynamoDbProgress
     from indexmill.platform.security.urls import parse_allowed_hosts
@@ -146,7 +149,7 @@ def build_stream(settings: OrchestratorStreamSettings) -> Handler:
     """Build orchestrator/stream: it reads, changes no job and sends no message."""
     import asyncio
 
-    from indexmill.orchestrator.adapters.dynamodb_windows import DynamoDbWindows
+    from indexmill.orchestrator.adapters.aws.dynamodb_windows import DynamoDbWindows
     from indexmill.orchestrator.http.stream import routes
     from indexmill.orchestrator.queries.jobs import ReadJobs
     from indexmill.orchestrator.queries.stream import StreamJob
@@ -177,13 +180,13 @@ def window_s(integration_timeout_s: float) -> float:
 def build_results(settings: OrchestratorResultsSettings) -> SqsBatch[StageResult]:
     """Build orchestrator/results: the consumer of the callback queue."""
     from indexmill.contracts.messages import StageResult
-    from indexmill.orchestrator.results import ResultBatch
+    from indexmill.orchestrator.results.apply import ApplyResults
     from indexmill.platform.consumer.sqs_batch import SqsBatch
 
     shared = assemble(build_parts(settings))
     return SqsBatch(
         StageResult,
-        ResultBatch(shared.record, shared.relay),
+        ApplyResults(shared.record, shared.relay),
         source=SqsQueue(settings.callbacks_queue_url),
         dead=SqsQueue(settings.callbacks_dlq_url),
         observability=shared.parts.observability,
@@ -192,12 +195,12 @@ def build_results(settings: OrchestratorResultsSettings) -> SqsBatch[StageResult
 
 def build_dead_letters(settings: OrchestratorDeadLettersSettings) -> Handler:
     """Build orchestrator/dead_letters."""
-    from indexmill.orchestrator.dead_letters import BuryDeadLetters
+    from indexmill.orchestrator.results.dead_letters import KeepDeadLetters
     from indexmill.platform.aws.s3_blobs import S3Blobs
 
     shared = assemble(build_parts(settings))
     blobs = S3Blobs(settings.bucket_name)
-    store = BuryDeadLetters(
+    store = KeepDeadLetters(
         shared.parts.store, shared.record, shared.relay, blobs, shared.parts.observability
     )
 
@@ -211,9 +214,9 @@ def build_sweeper(settings: OrchestratorSweeperSettings) -> Handler:
     """Build orchestrator/sweeper."""
     from datetime import timedelta
 
-    from indexmill.orchestrator.adapters.lambda_switch import LambdaSwitch
+    from indexmill.orchestrator.adapters.aws.lambda_switch import LambdaSwitch
     from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
-    from indexmill.orchestrator.ports_sweep import Retention
+    from indexmill.orchestrator.sweeper.ports import Retention
     from indexmill.platform.aws.dynamodb_breakers import DynamoDbBreakers
     from indexmill.platform.aws.sqs_queue import SqsBacklog
 
@@ -244,12 +247,12 @@ def build_sweeper(settings: OrchestratorSweeperSettings) -> Handler:
 
 def assemble_sweeper(parts: Parts, own: SweepParts, keep: Retention | None = None) -> SweepJobs:
     """Put the sweeper's parts together."""
-    from indexmill.orchestrator.accounting import CountMessages
-    from indexmill.orchestrator.housekeeping import Purge
-    from indexmill.orchestrator.ports_sweep import Retention
-    from indexmill.orchestrator.rescue import Rescue
-    from indexmill.orchestrator.sweep import Stores, SweepJobs
-    from indexmill.orchestrator.switches import SetSwitches
+    from indexmill.orchestrator.sweeper.accounting import CountMessages
+    from indexmill.orchestrator.sweeper.housekeeping import Purge
+    from indexmill.orchestrator.sweeper.ports import Retention
+    from indexmill.orchestrator.sweeper.rescue import Rescue
+    from indexmill.orchestrator.sweeper.sweep import Stores, SweepJobs
+    from indexmill.orchestrator.sweeper.switches import SetSwitches
 
     shared, observability = assemble(parts), parts.observability
     return SweepJobs(

@@ -1,4 +1,4 @@
-"""Circuit breakers that all processes share.
+"""Circuit breakers that all processes share: one record per breaker, changed by compare-and-set.
 
 Each opens after 3 consecutive failures for 30 s, then admits one half-open probe. A closed breaker costs a
 process no request: it reads the state at its first call and after a minute without one, and sees that others
@@ -8,20 +8,83 @@ opened it when a call of its own fails. While the state store is unavailable, ea
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
-from typing import Final, TypeVar
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Literal, Protocol, TypeVar
 
 import pybreaker
 
-from indexmill.contracts.errors import IndexmillError
-from indexmill.platform.breaker_states import (
-    FAILURES,
-    BreakerOpen,
-    BreakerState,
-    BreakerStates,
-    StatesUnavailable,
-)
+from indexmill.contracts.errors import BreakerOpen, IndexmillError
 from indexmill.platform.time.clock import Clock
+
+EMBEDDING: Final = "embedding"
+INDEX: Final = "index"
+NAMES: Final = (EMBEDDING, INDEX)
+
+FAILURES: Final = 3
+OPEN_S: Final = 30.0
+_PROBE_S: Final = 60.0
+"""A probe without an outcome by then expires: another process may probe."""
+_STREAK_S: Final = 60.0
+"""Failures further apart are not consecutive."""
+
+Phase = Literal["closed", "open", "half_open"]
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerState:
+    """One breaker; times are Unix seconds, 0 = never."""
+
+    failures: int = 0
+    failed_at: float = 0.0
+    opened_at: float = 0.0
+    """Since when it is not closed; 0 = closed."""
+    open_until: float = 0.0
+    probe_until: float = 0.0
+    version: int = 0
+    """Raised by every change."""
+
+    def phase(self, now: float) -> Phase:
+        """Return the phase at `now`. Half-open, it needs a probe: a paused stage must resume then."""
+        if not self.opened_at:
+            return "closed"
+        return "open" if now < self.open_until else "half_open"
+
+    def failed(self, now: float) -> BreakerState:
+        """Return the state after a failure at `now`."""
+        streak = self.failures + 1 if now - self.failed_at <= _STREAK_S else 1
+        if not self.opened_at and streak < FAILURES:
+            return replace(self, failures=streak, failed_at=now, version=self.version + 1)
+        if now < self.open_until:
+            return self  # a call that was under way when it opened tells nothing new
+        return BreakerState(streak, now, self.opened_at or now, now + OPEN_S, 0.0, self.version + 1)
+
+    def probed(self, now: float) -> BreakerState | None:
+        """Return the state in which the caller probes; None when it is not its turn."""
+        if self.phase(now) != "half_open" or now < self.probe_until:
+            return None
+        return replace(self, probe_until=now + _PROBE_S, version=self.version + 1)
+
+    def closed(self) -> BreakerState:
+        """Return the state after a success."""
+        return BreakerState(version=self.version + 1)
+
+
+class BreakerStates(Protocol):
+    """Store of the states. Both calls raise StatesUnavailable."""
+
+    def read(self) -> Mapping[str, BreakerState]:
+        """Return every breaker of NAMES; one that never failed is closed."""
+        ...
+
+    def replace(self, name: str, old: BreakerState, new: BreakerState) -> bool:
+        """Write `new` if the state still is `old`, and return whether it was."""
+        ...
+
+
+class StatesUnavailable(Exception):
+    """The shared states cannot be reached."""
+
 
 T = TypeVar("T")
 
@@ -66,6 +129,7 @@ class Breaker:
     def _is_answer(self, error: BaseException) -> bool:
         """Return whether the dependency answered; a defect of this code is raised, as no evidence."""
         if not isinstance(error, IndexmillError):
+            self._storage.abandon_probe()
             raise error
         return error.code not in self._outages or not error.retryable
 
@@ -121,6 +185,10 @@ class SharedStorage(pybreaker.CircuitMemoryStorage, pybreaker.CircuitBreakerList
             self._known_at = float("-inf")  # whether it is closed by then only the store knows
         if phase != "closed" and not self._is_probing:
             raise pybreaker.CircuitBreakerError
+
+    def abandon_probe(self) -> None:
+        """End this process's probe without an outcome: calls are refused until the probe expires."""
+        self._is_probing = False
 
     @property
     def counter(self) -> int:

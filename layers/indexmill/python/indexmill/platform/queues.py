@@ -19,3 +19,15 @@ class Queue(Protocol):
         Raises TransientError(queue_unavailable) when nothing could be sent at all.
         """
         ...
+
+
+class SourceQueue(Protocol):
+    """The queue that messages came from. Both calls raise TransientError(queue_unavailable)."""
+
+    def give_back(self, waits: Sequence[tuple[str, float]]) -> None:
+        """Let received messages, named by their receipts, be seen again after so many seconds each."""
+        ...
+
+    def delete(self, receipts: Sequence[str]) -> None:
+        """Delete received messages; deleting one twice is harmless."""
+        ...

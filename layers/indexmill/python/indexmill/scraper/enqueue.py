@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
 from indexmill.contracts.http_scraper import EnqueueResponse, ScrapeRequest
+from indexmill.contracts.identity import new_id
 from indexmill.contracts.messages import ScrapeTask, write
-from indexmill.platform.ids import new_id
 from indexmill.platform.queues import Queue
 from indexmill.platform.security.urls import AllowedHosts, canonical_url
 

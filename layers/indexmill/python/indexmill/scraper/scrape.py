@@ -13,8 +13,7 @@ from indexmill.contracts.messages import Stored
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.security.urls import AllowedHosts, canonical_url
 from indexmill.platform.time.clock import Clock
-from indexmill.scraper.extract.content import Extracted, RawContent, extract, is_risky
-from indexmill.scraper.extract.detect import detect
+from indexmill.scraper.extract.content import Extracted, RawContent, detect, extract, is_risky
 from indexmill.scraper.ports import Fetched, Fetcher, Isolation
 from indexmill.scraper.robots import Robots
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from indexmill.platform.blobs import BlobStore
-from indexmill.platform.consumer.settling import SourceQueue
 from indexmill.platform.observability import Observability
-from indexmill.platform.queues import Queue
+from indexmill.platform.queues import Queue, SourceQueue
 from indexmill.platform.security.urls import parse_allowed_hosts
 from indexmill.platform.time.clock import Clock, SystemClock
 from indexmill.scraper.ports import Fetcher, Isolation, RobotsCache

@@ -10,11 +10,9 @@ from typing import Final
 from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError
 from indexmill.contracts.messages import ScrapeTask
 from indexmill.contracts.pipeline import BY_NAME
-from indexmill.platform.consumer.deliveries import Delivery, Outcome
-from indexmill.platform.consumer.record_times import RecordTimes
+from indexmill.platform.consumer.deliveries import Delivery, Outcome, RecordTimes
 from indexmill.platform.consumer.reporter import BatchReporter, WorkerStage
-from indexmill.platform.consumer.settling import SourceQueue
-from indexmill.platform.queues import Queue
+from indexmill.platform.queues import Queue, SourceQueue
 from indexmill.scraper.scrape import ScrapeParts, execute_scrape
 
 _STAGE: Final = WorkerStage(
@@ -51,7 +49,7 @@ class ScrapeBatch:
         """Return one outcome per delivery, in order; finished pages do not wait for slow ones."""
         if not deliveries:
             return []
-        self._times.began(deliveries[0].deadline - self._parts.clock.monotonic())
+        self._times.begin(deliveries[0].deadline - self._parts.clock.monotonic())
         reporter = BatchReporter(_STAGE, deliveries, self._callbacks, self._parts.clock, self._source)
         self._loop.run_until_complete(self._work(reporter))
         return reporter.finish()

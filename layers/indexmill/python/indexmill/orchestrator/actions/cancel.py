@@ -9,13 +9,14 @@ from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import Job, JobError, JobStatus
 from indexmill.contracts.pipeline import FIRST
+from indexmill.orchestrator.actions.ports import LockedJob
 from indexmill.orchestrator.admission.admit import admit
 from indexmill.orchestrator.admission.dependencies import settle_dependents
-from indexmill.orchestrator.changes import with_visibility
-from indexmill.orchestrator.job_store import JobStore, JobsTx
-from indexmill.orchestrator.ports import LockedJob, OutboxRow
+from indexmill.orchestrator.jobs.rows import OutboxRow
+from indexmill.orchestrator.jobs.store import JobStore, JobsTx
+from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.queries.jobs import is_job_id, read_job, unknown_job
-from indexmill.orchestrator.relay import Relay
+from indexmill.orchestrator.results.apply import with_visibility
 from indexmill.platform.time.clock import Clock
 
 
@@ -61,7 +62,7 @@ class CancelJob:
 
 
 def _is_done_before(locked: LockedJob, reason: str, at: datetime) -> bool:
-    """Say whether this very call canceled the job in a first run, whose commit's answer was lost."""
+    """Return whether an earlier run of this call canceled the job, and the commit's answer was lost."""
     error = locked.error
     return (
         locked.state.status is JobStatus.FAILED

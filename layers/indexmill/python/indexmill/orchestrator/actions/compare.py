@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from indexmill.contracts.http_verbs import Comparison
+from indexmill.contracts.http_actions import Comparison
 
 Part = Literal["content", "text", "chunks", "model"]
 Facts = Mapping[str, Any]

@@ -6,20 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from indexmill.contracts.errors import CallerError, ErrorCode
-from indexmill.contracts.http_verbs import JobDiff, ReplayRequest
-from indexmill.contracts.identity import CallerContext
+from indexmill.contracts.http_actions import JobDiff, ReplayRequest
+from indexmill.contracts.identity import CallerContext, new_id
 from indexmill.contracts.job import Job
 from indexmill.contracts.messages import ScrapeTask, Stored, write
 from indexmill.contracts.pipeline import FIRST
 from indexmill.orchestrator.actions.compare import compare
-from indexmill.orchestrator.admission.admit import admit
-from indexmill.orchestrator.admission.quotas import admission_tier
-from indexmill.orchestrator.job_store import JobStore, JobsTx
-from indexmill.orchestrator.ports import NewJob, Original, OutboxRow
+from indexmill.orchestrator.actions.ports import Original
+from indexmill.orchestrator.admission.admit import admission_tier, admit
+from indexmill.orchestrator.jobs.rows import OutboxRow
+from indexmill.orchestrator.jobs.store import JobStore, JobsTx
+from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.queries.jobs import is_job_id, read_job, unknown_job
-from indexmill.orchestrator.relay import Relay
+from indexmill.orchestrator.submission.ports import NewJob
 from indexmill.orchestrator.submission.submit import accept_jobs
-from indexmill.platform.ids import new_id
 
 PRIORITY = 100
 """A replay starts before what is submitted the usual way."""

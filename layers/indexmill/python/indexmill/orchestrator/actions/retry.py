@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 from indexmill.contracts.errors import CallerError, ErrorCode
-from indexmill.contracts.http_verbs import RetryReport, RetryRequest, SkippedJob
-from indexmill.contracts.identity import CallerContext, corpus_name
-from indexmill.contracts.job import Job, JobStatus
-from indexmill.contracts.pipeline import BY_NAME
+from indexmill.contracts.http_actions import RetryReport, RetryRequest, SkippedJob
+from indexmill.contracts.identity import CallerContext, corpus_name, new_id
+from indexmill.contracts.job import Job, JobError, JobStatus
+from indexmill.contracts.pipeline import BY_NAME, FIRST, ORDER, STAGES
+from indexmill.orchestrator.actions.ports import LockedJob
 from indexmill.orchestrator.admission.admit import admit
 from indexmill.orchestrator.admission.dependencies import is_blocked
-from indexmill.orchestrator.job_store import JobStore, JobsTx
-from indexmill.orchestrator.ports import JobFilter, LockedJob, OutboxRow
+from indexmill.orchestrator.jobs.rows import OutboxRow
+from indexmill.orchestrator.jobs.store import JobStore, JobsTx
+from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.queries.jobs import is_job_id, read_job, unknown_job
-from indexmill.orchestrator.relay import Relay
-from indexmill.orchestrator.resend import renewed, stage_to_resume
+from indexmill.orchestrator.queries.ports import JobFilter
 from indexmill.orchestrator.stages.output import Renewal
-from indexmill.platform.ids import new_id
+from indexmill.orchestrator.stages.registry import renewed
 
+_CONTENT_LOST: Final = frozenset({ErrorCode.CONTENT_MISSING, ErrorCode.CONTENT_CORRUPT})
 _LOOKED_AT: Final = 1000
 """Jobs that one call looks at, at most."""
 
@@ -128,6 +130,22 @@ def _first_message(tx: JobsTx, locked: LockedJob, message_id: str) -> OutboxRow:
     outdated = locked.ended_at is not None and tx.published_since(state.target.document_id, locked.ended_at)
     stage = stage_to_resume(locked.failed_stage or "", kept, locked.error, outdated=outdated)
     return renewed(state, stage, kept.get(stage), Renewal(message_id, state.attempt + 1, state.generation))
+
+
+def stage_to_resume(
+    failed_stage: str, kept: Mapping[str, str], error: JobError | None, *, outdated: bool
+) -> str:
+    """Return the stage with which a failed job is resumed: the failed one while its payload is kept.
+
+    `kept` are payloads by stage. With `outdated` a newer version of the document was published since the job
+    ended: then it is fetched again. And so it is when the job's `error` says that its content is gone.
+    """
+    if outdated or (error is not None and error.code in _CONTENT_LOST):
+        return FIRST
+    for stage in reversed(STAGES[: ORDER.get(failed_stage, 0) + 1]):
+        if stage.name in kept:
+            return stage.name
+    return FIRST
 
 
 def _refused(message: str, hint: str | None = None) -> CallerError:

@@ -1,14 +1,238 @@
-"""Admission of pending jobs, inside the transaction that submits or ends others."""
+"""Admission: quotas of the tiers, which pending jobs start now, and their start.
+
+Within a caller jobs start in the order of submission, corrected by priority: a point is worth half a minute
+of waiting. Among callers the first job with the highest effective priority starts first, in steps of 20;
+within a step that of the caller with the fewest jobs in flight. A caller of whom nothing started for a minute
+comes before all others, so no caller starves. `choose` is pure: the store counts, it decides.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from functools import partial
-from typing import Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Literal, Self
 
-from indexmill.orchestrator.admission.choose import choose, free_slots
-from indexmill.orchestrator.job_store import JobStore, JobsTx
-from indexmill.orchestrator.ports import OutboxRow
+from pydantic import BaseModel, ConfigDict, Field
+
+from indexmill.contracts.identity import FREE, CallerContext, tier_of
+
+if TYPE_CHECKING:
+    from indexmill.orchestrator.jobs.rows import OutboxRow
+    from indexmill.orchestrator.jobs.store import JobStore, JobsTx
+
+
+INTERNAL: Final = "internal"
+"""Tier of jobs of the system's own callers, which have no quota."""
+UNLIMITED: Final = "unlimited"
+MULTIPLIERS: Final[Mapping[str, int]] = MappingProxyType({FREE: 1, "pro": 2, "enterprise": 3, INTERNAL: 3})
+"""What a tier makes of a job's priority."""
+
+
+class Quota(BaseModel):
+    """Limits of each caller of one tier; None means no limit. Beyond them jobs wait, they are not refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_active: int | None = Field(default=None, ge=1)
+    """Jobs started and not ended."""
+    max_per_hour: int | None = Field(default=None, ge=1)
+    """Jobs started within any hour."""
+    burst: int | None = Field(default=None, ge=1)
+    """Jobs started within any minute."""
+    chunks_per_day: int | None = Field(default=None, ge=1)
+    """Chunks made since midnight UTC: once they are reached, nothing starts before the next midnight."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `max_active=2,burst=20`, or `unlimited`; what is not named has no limit. Raises ValueError."""
+        if text == UNLIMITED:
+            return cls()
+        parts = [part.partition("=") for part in text.split(",") if part.strip()]
+        return cls.model_validate({name.strip(): value.strip() for name, _, value in parts})
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Quotas by tier and the global limits; without arguments nothing is limited."""
+
+    quotas: Mapping[str, Quota] = field(default_factory=dict)
+    """By tier."""
+    window: int = 1_000_000
+    """Jobs of all callers together that are started and not ended."""
+    max_pending: int = 10_000
+    """Jobs of one caller that may wait; further ones are refused."""
+
+    def of(self, tier: str) -> Quota:
+        """Return the quota of a tier."""
+        return self.quotas.get(tier, _NONE)
+
+
+_NONE: Final = Quota()
+
+
+def admission_tier(ctx: CallerContext) -> str:
+    """Return the tier under which a caller's jobs are admitted."""
+    return INTERNAL if ctx.internal else tier_of(ctx.tier)
+
+
+Reason = Literal["quota_active", "quota_hourly", "quota_chunks", "dependency", "paused", "capacity"]
+
+MOST: Final = 200
+"""Jobs of one caller that start in one transaction."""
+REMEMBERED: Final = 15
+"""Started jobs of the last hour beyond which the usage penalty does not grow."""
+NEGLECTED: Final = timedelta(minutes=1)
+SECONDS_PER_POINT: Final = 30
+"""Seconds of waiting that a point of priority is worth within a caller; the column `turn` uses it too."""
+_STEP: Final = 20
+_TOP: Final = 100
+_MOST_PENALTY: Final = 30
+_MOST_BONUS: Final = 20
+_HOUR: Final = timedelta(hours=1)
+_MINUTE: Final = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Usage of one caller: jobs in flight and started lately."""
+
+    caller_id: str
+    tier: str
+    active: int = 0
+    in_hour: int = 0
+    """Jobs started in the last hour, counted up to the tier's limit or `REMEMBERED`."""
+    in_minute: int = 0
+    hour_since: datetime | None = None
+    """When the first of `in_hour` started."""
+    minute_since: datetime | None = None
+    newest: datetime | None = None
+    """When a job of the caller started last, within the hour."""
+    chunks_today: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A pending job."""
+
+    job_id: str
+    priority: int
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class CallerQueue:
+    """A caller's pending jobs in the order in which they start; at least the first ones."""
+
+    usage: Usage
+    jobs: Sequence[Candidate]
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalUsage:
+    """Usage of all callers together."""
+
+    now: datetime
+    active: int = 0
+    callers: int = 0
+    """Callers with jobs in flight."""
+    paused: bool = False
+    """Whether an operator paused the first stage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Recent durations of jobs."""
+
+    duration_s: float | None = None
+    """From start to end; three of four jobs were faster. None when no job was done yet."""
+    abreast: float = 1.0
+    """Jobs that were in flight together, on average over the time of each; `duration_s` depends on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Jobs that start, and those that would with more capacity."""
+
+    start: list[str]
+    """Job ids in the order in which they start."""
+    waiting_for_capacity: list[str]
+    """The next job of each caller that only the capacity keeps waiting."""
+
+
+def choose(queues: Iterable[CallerQueue], limits: Limits, overall: GlobalUsage) -> Choice:
+    """Choose the jobs to start now."""
+    if overall.paused:
+        return Choice([], [])
+    heads = []
+    for each in queues:
+        slots = free_slots(each.usage, limits.of(each.usage.tier))
+        jobs = each.jobs[:slots]
+        if jobs:
+            heads.append((_place(each.usage, jobs[0], 0, overall.now), 0, each.usage, jobs))
+    # Ids of jobs are unique, so no two keys are equal and the values behind them are not compared.
+    heapq.heapify(heads)
+    start: list[str] = []
+    free = limits.window - overall.active
+    while heads and len(start) < free:
+        _, at, usage, jobs = heapq.heappop(heads)
+        start.append(jobs[at].job_id)
+        if at + 1 < len(jobs):
+            place = _place(usage, jobs[at + 1], at + 1, overall.now)
+            heapq.heappush(heads, (place, at + 1, usage, jobs))
+    return Choice(start, [jobs[at].job_id for _, at, _, jobs in heads])
+
+
+def effective_priority(priority: int, tier: str, in_hour: int, waited: timedelta) -> int:
+    """Return a pending job's effective priority, 0 to 100, now.
+
+    The tier multiplies; a job that started in the last hour costs two points, 30 at most; a minute of waiting
+    adds two, 20 at most.
+    """
+    base = priority * MULTIPLIERS.get(tier, 1)
+    penalty = min(_MOST_PENALTY, 2 * in_hour)
+    bonus = min(_MOST_BONUS, int(2 * (waited / _MINUTE)))
+    return max(0, min(_TOP, base - penalty + bonus))
+
+
+def free_slots(usage: Usage, quota: Quota) -> int:
+    """Return how many further jobs the caller's own quota lets start."""
+    if quota.chunks_per_day is not None and usage.chunks_today >= quota.chunks_per_day:
+        return 0
+    limited = (
+        (quota.max_active, usage.active),
+        (quota.max_per_hour, usage.in_hour),
+        (quota.burst, usage.in_minute),
+    )
+    return max(0, min((most - used for most, used in limited if most is not None), default=MOST))
+
+
+def wait_reason(usage: Usage, quota: Quota, overall: GlobalUsage) -> tuple[Reason, datetime | None]:
+    """Return why the caller's pending jobs wait, and until when if only time decides it."""
+    if overall.paused:
+        return "paused", None
+    if quota.chunks_per_day is not None and usage.chunks_today >= quota.chunks_per_day:
+        midnight = overall.now.replace(hour=0, minute=0, second=0, microsecond=0)
+        return "quota_chunks", midnight + timedelta(days=1)
+    if quota.max_per_hour is not None and usage.in_hour >= quota.max_per_hour:
+        return "quota_hourly", (usage.hour_since or overall.now) + _HOUR
+    if quota.burst is not None and usage.in_minute >= quota.burst:
+        return "quota_hourly", (usage.minute_since or overall.now) + _MINUTE
+    if quota.max_active is not None and usage.active >= quota.max_active:
+        return "quota_active", None
+    return "capacity", None
+
+
+def _place(usage: Usage, job: Candidate, ahead: int, now: datetime) -> tuple[bool, int, int, datetime, str]:
+    """Return the sort key of a job when `ahead` others of its caller start now; the least starts first."""
+    waited = now - job.since
+    neglected = ahead == 0 and now - max(usage.newest or job.since, job.since) >= NEGLECTED
+    step = min(effective_priority(job.priority, usage.tier, usage.in_hour + ahead, waited), _TOP - 1) // _STEP
+    return not neglected, -step, usage.active + ahead, job.since, job.job_id
+
 
 _CALLERS_AT_ONCE: Final = 50
 """Their locks are kept for one transaction."""
@@ -25,8 +249,8 @@ def admit(tx: JobsTx, callers: Sequence[str], done: Sequence[str] = ()) -> list[
         return []
     queues, overall = found
     choice = choose(queues, tx.limits, overall)
-    if choice.held:
-        tx.mark_waiting_for_capacity(choice.held)
+    if choice.waiting_for_capacity:
+        tx.mark_waiting_for_capacity(choice.waiting_for_capacity)
     usages = [queue.usage for queue in queues]
     full = {usage.caller_id for usage in usages if free_slots(usage, tx.limits.of(usage.tier)) == 0}
     if others := sorted(full - set(callers)):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.job import JobStatus
-from indexmill.orchestrator.job_store import JobsTx
+from indexmill.orchestrator.jobs.store import JobsTx
 
 
 def wait_for(tx: JobsTx, caller_id: str, job_ids: Sequence[str], depends_on: Sequence[str]) -> None:

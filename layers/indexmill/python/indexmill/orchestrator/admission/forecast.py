@@ -8,9 +8,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from indexmill.contracts.errors import CallerError, ErrorCode
-from indexmill.orchestrator.admission.choose import GlobalUsage, Pace, Usage, wait_reason
-from indexmill.orchestrator.admission.quotas import Limits, Quota
-from indexmill.orchestrator.ports import NewJob
+from indexmill.orchestrator.admission.admit import GlobalUsage, Limits, Pace, Quota, Usage, wait_reason
+from indexmill.orchestrator.submission.ports import NewJob
 
 LAST: Final = 40
 """Jobs done last from which the pace is measured; more would include quieter or busier hours."""
@@ -95,7 +94,7 @@ def expected_by(ahead: int, usage: Usage, limits: Limits, overall: GlobalUsage, 
 
 
 def _quota_s(position: int, usage: Usage, quota: Quota) -> float:
-    """Seconds until the limits per hour and minute let `position` further jobs start."""
+    """Return the seconds until the limits per hour and minute let `position` further jobs start."""
     hourly = _beyond(position, quota.max_per_hour, usage.in_hour) * 3600.0
     return max(hourly, _beyond(position, quota.burst, usage.in_minute) * 60.0)
 

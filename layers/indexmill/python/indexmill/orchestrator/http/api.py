@@ -9,6 +9,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Header, Query, Response
 
 from indexmill.contracts.errors import CallerError, ErrorCode
+from indexmill.contracts.http_actions import (
+    BatchSummary,
+    CancelRequest,
+    JobDiff,
+    ReplayRequest,
+    RetryReport,
+    RetryRequest,
+)
 from indexmill.contracts.http_history import JobHistory
 from indexmill.contracts.http_jobs import (
     JobList,
@@ -18,24 +26,16 @@ from indexmill.contracts.http_jobs import (
     SubmitRequest,
     SubmitResponse,
 )
-from indexmill.contracts.http_verbs import (
-    BatchSummary,
-    CancelRequest,
-    JobDiff,
-    ReplayRequest,
-    RetryReport,
-    RetryRequest,
-)
 from indexmill.contracts.identity import corpus_name as valid_corpus_name
 from indexmill.contracts.job import Job, JobStatus
 from indexmill.orchestrator.actions.cancel import CancelJob
 from indexmill.orchestrator.actions.replay import ReplayJobs
 from indexmill.orchestrator.actions.retry import RetryJobs
-from indexmill.orchestrator.complete import CompleteStage
-from indexmill.orchestrator.ports import JobFilter
 from indexmill.orchestrator.queries.history import ReadHistory
 from indexmill.orchestrator.queries.jobs import ReadJobs, poll_after_s
+from indexmill.orchestrator.queries.ports import JobFilter
 from indexmill.orchestrator.queries.stream import GrantStream
+from indexmill.orchestrator.results.complete import CompleteStage
 from indexmill.orchestrator.submission.submit import SubmitJobs
 from indexmill.platform.http.app import BaseUrl, Caller, RequestId, json_route, tagged
 from indexmill.platform.observability import Observability

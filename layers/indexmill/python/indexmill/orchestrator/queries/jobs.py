@@ -13,15 +13,15 @@ from datetime import datetime
 from typing import Final
 
 from indexmill.contracts.errors import CallerError, ErrorCode
+from indexmill.contracts.http_actions import BatchSummary
 from indexmill.contracts.http_jobs import JobList
-from indexmill.contracts.http_verbs import BatchSummary
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import Job, JobStatus, Waiting
 from indexmill.contracts.pipeline import BY_NAME
-from indexmill.orchestrator.admission.choose import wait_reason
+from indexmill.orchestrator.admission.admit import wait_reason
 from indexmill.orchestrator.admission.forecast import eligible_at
-from indexmill.orchestrator.job_store import JobStore, JobsTx
-from indexmill.orchestrator.ports import JobFilter, JobNews
+from indexmill.orchestrator.jobs.store import JobStore, JobsTx
+from indexmill.orchestrator.queries.ports import JobFilter, JobSnapshot
 from indexmill.platform.progress import LONG_CHUNKS, ProgressBoard
 
 _PAUSES_S: Final = (1, 2, 3, 5, 10)
@@ -77,18 +77,18 @@ class ReadJobs:
             failed_codes=dict(codes),
         )
 
-    def events_after(self, ctx: CallerContext, job_id: str, seq: int) -> JobNews:
+    def events_after(self, ctx: CallerContext, job_id: str, seq: int) -> JobSnapshot:
         """Return one job with its events after `seq`; raises CallerError(not_found)."""
 
-        def work(tx: JobsTx) -> JobNews:
-            news = tx.job_events(ctx.caller_id, job_id, seq) if is_job_id(job_id) else None
-            if news is None:
+        def work(tx: JobsTx) -> JobSnapshot:
+            snapshot = tx.job_events(ctx.caller_id, job_id, seq) if is_job_id(job_id) else None
+            if snapshot is None:
                 raise unknown_job()
-            (job,) = with_waiting(tx, ctx.caller_id, [news.job])
-            return replace(news, job=job)
+            (job,) = with_waiting(tx, ctx.caller_id, [snapshot.job])
+            return replace(snapshot, job=job)
 
-        news = self.store.read(work)
-        return replace(news, job=_with_work(news.job, self.board))
+        snapshot = self.store.read(work)
+        return replace(snapshot, job=_with_work(snapshot.job, self.board))
 
 
 def read_job(tx: JobsTx, caller_id: str, job_id: str) -> Job:

@@ -16,9 +16,9 @@ from indexmill.contracts.errors import TransientError
 from indexmill.contracts.http_jobs import StreamToken
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import Job, JobStatus
-from indexmill.orchestrator.job_texts import progress, user_message
-from indexmill.orchestrator.ports import JobEvent, JobNews, Windows
+from indexmill.orchestrator.jobs.texts import progress, user_message
 from indexmill.orchestrator.queries.jobs import ReadJobs
+from indexmill.orchestrator.queries.ports import JobEvent, JobSnapshot, Windows
 from indexmill.platform.security.stream_tokens import StreamGrant, sign
 from indexmill.platform.time.clock import Clock
 
@@ -36,12 +36,12 @@ _VALID_FOR: Final = timedelta(hours=1)
 
 _SOON_MS: Final = 200
 _FULL_MS: Final = 2_000
-_AWAY_MS: Final = 5_000
+_UNAVAILABLE_MS: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How much of a job's history a client has seen: an event's `id`, which it sends as Last-Event-ID."""
+    """Position of a client in a job's history: an event's `id`, which it sends as Last-Event-ID."""
 
     seq: int
     """Of the last event of its history."""
@@ -56,12 +56,12 @@ class Position:
 
     @classmethod
     def parse(cls, text: str | None) -> Self | None:
-        """Read a Last-Event-ID; None when there is none, or it is none of ours."""
+        """Read a Last-Event-ID; None when it is missing or has another form."""
         found = _ID.fullmatch(text or "")
         return cls(*map(int, found.groups())) if found else None
 
     def knows(self, now: Self) -> bool:
-        """Say whether `now`, after the same event, shows nothing new; progress may decrease."""
+        """Return whether `now`, after the same event, shows nothing new; progress may decrease."""
         return self.changed == now.changed and self.chunks_done >= now.chunks_done
 
     def __str__(self) -> str:
@@ -98,7 +98,7 @@ class StreamJob:
     window_s: float = LONGEST_WINDOW_S
 
     async def __call__(self, ctx: CallerContext, job_id: str, last_event_id: str | None) -> str | None:
-        """Return the window's events as text, None when the job is over and all of it was seen.
+        """Return the window's events as text, None when the job has ended and all of it was seen.
 
         Raises CallerError(not_found). An outage of the database is an empty answer, since a browser that got
         an error would never ask again.
@@ -107,46 +107,48 @@ class StreamJob:
         try:
             return await self._window(ctx, job_id, seen)
         except TransientError as error:
-            return silence(error.code, retry_ms=_AWAY_MS)
+            return silence(error.code, retry_ms=_UNAVAILABLE_MS)
 
     async def _window(self, ctx: CallerContext, job_id: str, seen: Position | None) -> str | None:
-        news = self._news(ctx, job_id, seen)
-        frames = _frames(news, seen)
+        snapshot = self._snapshot(ctx, job_id, seen)
+        frames = _frames(snapshot, seen)
         if frames:
             return written(frames, retry_ms=_SOON_MS)
-        if seen is None or news.job.status.terminal:
+        if seen is None or snapshot.job.status.terminal:
             return None
         place = self.windows.enter(self.window_s + _SLACK_S)
         if place is None:
-            return written(_frames(news, None), retry_ms=_FULL_MS)
+            return written(_frames(snapshot, None), retry_ms=_FULL_MS)
         try:
             return await self._wait(ctx, job_id, seen)
         finally:
             self.windows.leave(place)
 
     async def _wait(self, ctx: CallerContext, job_id: str, seen: Position) -> str:
-        """Look again and again, seldom and shortly: no connection is held in between."""
+        """Poll with growing pauses; no database connection stays open between two reads."""
         end = self.clock.monotonic() + self.window_s
         pause = _FIRST_PAUSE_S
         while (left := end - self.clock.monotonic()) > 0:
             await self.pause(min(pause, left))
             pause = min(pause * 2, _LONGEST_PAUSE_S)
-            if frames := _frames(self._news(ctx, job_id, seen), seen):
+            if frames := _frames(self._snapshot(ctx, job_id, seen), seen):
                 return written(frames, retry_ms=_SOON_MS)
         return silence("nothing new", retry_ms=_SOON_MS)
 
-    def _news(self, ctx: CallerContext, job_id: str, seen: Position | None) -> JobNews:
+    def _snapshot(self, ctx: CallerContext, job_id: str, seen: Position | None) -> JobSnapshot:
         return self.read.events_after(ctx, job_id, seen.seq if seen else 0)
 
 
-def _frames(news: JobNews, seen: Position | None) -> list[Frame]:
-    """Return what a client that has seen `seen` has to be told; one that saw nothing, only how it stands."""
-    now = Frame(Position.of(news.newest, news.job), news.job)
+def _frames(snapshot: JobSnapshot, seen: Position | None) -> list[Frame]:
+    """Return the frames after position `seen`; for a client without a position only the job's state."""
+    now = Frame(Position.of(snapshot.newest, snapshot.job), snapshot.job)
     if seen is None:
         return [now]
-    if not news.events:
+    if not snapshot.events:
         return [] if seen.knows(now.at) else [now]
-    before = [(event.seq, _as_it_was(news.job, event)) for event in news.events[:-1] if _is_status(event)]
+    before = [
+        (event.seq, _as_it_was(snapshot.job, event)) for event in snapshot.events[:-1] if _is_status(event)
+    ]
     return [*(Frame(Position.of(seq, job), job) for seq, job in before), now]
 
 

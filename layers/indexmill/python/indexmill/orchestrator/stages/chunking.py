@@ -1,4 +1,4 @@
-"""Chunking in the Orchestrator: a document's text goes out, its chunks come back."""
+"""Chunking in the Orchestrator: message with a document's text, result with its chunks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from indexmill.contracts.content import CHUNK_LIST, Chunk, ChunkSettings, Document
 from indexmill.contracts.messages import Chunked, ChunkResult, ChunkTask, StageResult, read_kept
-from indexmill.orchestrator.ports import JobState
+from indexmill.orchestrator.jobs.rows import JobState
 from indexmill.orchestrator.stages.output import Output, Renewal
 
 TASK: Final = ChunkTask

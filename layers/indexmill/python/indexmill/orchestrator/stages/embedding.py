@@ -1,4 +1,4 @@
-"""Embedding in the Orchestrator: a document's chunks go out, and come back published."""
+"""Embedding in the Orchestrator: message with a document's chunks, result of their publish."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from indexmill.contracts.messages import Chunked, Embedded, EmbedResult, EmbedTask, StageResult, read_kept
-from indexmill.orchestrator.ports import JobState
+from indexmill.orchestrator.jobs.rows import JobState
 from indexmill.orchestrator.stages.output import Output, Renewal
 
 TASK: Final = EmbedTask

@@ -10,7 +10,7 @@ from indexmill.contracts.messages import Stored
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a stage's success writes into its job; None and {} leave what is there."""
+    """Columns of a job that a stage's success sets; None and {} leave a column unchanged."""
 
     title: str | None = None
     chunk_count: int | None = None

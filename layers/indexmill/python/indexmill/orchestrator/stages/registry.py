@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
-from indexmill.contracts.messages import Message, StageResult
-from indexmill.orchestrator.ports import JobState
+from indexmill.contracts.messages import Message, StageResult, write
+from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
 from indexmill.orchestrator.stages import chunking, embedding, scraping
 from indexmill.orchestrator.stages.output import Output, Renewal
 
@@ -44,3 +44,15 @@ MODULES: Final[Mapping[str, StageModule]] = {
     "chunking": chunking,
     "embedding": embedding,
 }
+
+
+def renewed(state: JobState, stage: str, payload: str | None, renewal: Renewal) -> OutboxRow:
+    """Return the message of `stage` with new ids; without a kept payload only the first stage has one."""
+    return OutboxRow(
+        renewal.message_id,
+        state.job_id,
+        renewal.attempt,
+        stage,
+        write(MODULES[stage].renew(state, payload, renewal)),
+        caller_id=state.target.caller_id,
+    )

@@ -1,4 +1,4 @@
-"""Scraping in the Orchestrator: the URL goes out, a document comes back."""
+"""Scraping in the Orchestrator: message with a URL, result with a document."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from indexmill.contracts.content import Document
 from indexmill.contracts.messages import ScrapeResult, ScrapeTask, StageResult, Stored, read_kept
-from indexmill.orchestrator.ports import JobState
+from indexmill.orchestrator.jobs.rows import JobState
 from indexmill.orchestrator.stages.output import Output, Renewal
 
 TASK: Final = ScrapeTask

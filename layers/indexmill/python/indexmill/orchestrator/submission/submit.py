@@ -14,17 +14,16 @@ from pydantic import BaseModel
 
 from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
 from indexmill.contracts.http_jobs import SubmitRequest, SubmitResponse
-from indexmill.contracts.identity import CallerContext, corpus_key, corpus_name, document_id
+from indexmill.contracts.identity import CallerContext, corpus_key, corpus_name, document_id, new_id
 from indexmill.contracts.messages import ScrapeTask, Target, write
 from indexmill.contracts.pipeline import FIRST
-from indexmill.orchestrator.admission.admit import admit
+from indexmill.orchestrator.admission.admit import admission_tier, admit
 from indexmill.orchestrator.admission.dependencies import wait_for
 from indexmill.orchestrator.admission.forecast import expectations, last_of
-from indexmill.orchestrator.admission.quotas import admission_tier
-from indexmill.orchestrator.job_store import JobStore, JobsTx
-from indexmill.orchestrator.ports import NewJob, OutboxRow
-from indexmill.orchestrator.relay import Relay
-from indexmill.platform.ids import new_id
+from indexmill.orchestrator.jobs.rows import OutboxRow
+from indexmill.orchestrator.jobs.store import JobStore, JobsTx
+from indexmill.orchestrator.outbox.relay import Relay
+from indexmill.orchestrator.submission.ports import NewJob
 from indexmill.platform.security.urls import AllowedHosts, canonical_url
 
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")

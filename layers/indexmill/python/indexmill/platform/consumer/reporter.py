@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Generic, TypeVar
 
-from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError
+from indexmill.contracts.errors import BreakerOpen, ErrorCode, IndexmillError, TransientError
 from indexmill.contracts.messages import Message, Retrying, StageFailure, StageResult, stage_result, write
 from indexmill.contracts.pipeline import Stage
-from indexmill.platform.breaker_states import BreakerOpen
 from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome, Poison, Retry, Wait
-from indexmill.platform.consumer.settling import SourceQueue
-from indexmill.platform.ids import worker_id
-from indexmill.platform.queues import Queue
+from indexmill.platform.queues import Queue, SourceQueue
 from indexmill.platform.time.clock import Clock
 from indexmill.platform.time.retry import RetryPolicy
 
@@ -199,7 +197,7 @@ class BatchReporter(Generic[M]):
             request_id=task.request_id,
             stage=self._stage.row.name,
             tries=delivery.tries,
-            worker=worker_id(),
+            worker=os.environ.get("AWS_LAMBDA_LOG_STREAM_NAME"),  # None outside Lambda
             elapsed_ms=round((self._clock.monotonic() - started) * 1000),
             **fields,
         )

@@ -1,23 +1,186 @@
-"""Lambda handler of an SQS queue: event to batch use case to AWS's partial batch response."""
+"""Lambda handler of an SQS queue: records to deliveries, settlement, AWS's partial batch response."""
 
 from __future__ import annotations
 
+import json
+import random
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
+from indexmill.contracts.errors import TransientError
 from indexmill.contracts.messages import Message, NewerSchema, UnreadableMessage, read
-from indexmill.platform.consumer.deliveries import BatchUseCase, Delivery, Outcome, Poison, Wait
+from indexmill.platform.consumer.deliveries import (
+    LONGEST_WAIT_S,
+    BatchUseCase,
+    Delivery,
+    Outcome,
+    Poison,
+    Retry,
+    Wait,
+)
 from indexmill.platform.consumer.delivery_log import DeliveryLog, DeliveryRecord, SuspectTry
-from indexmill.platform.consumer.settling import LambdaContext, Received, Settling, SourceQueue, received
-from indexmill.platform.consumer.vitals import SystemVitals, Vitals
+from indexmill.platform.consumer.health import Health, SystemHealth
 from indexmill.platform.observability import Observability
-from indexmill.platform.queues import Queue
+from indexmill.platform.queues import Queue, SourceQueue
 from indexmill.platform.time.clock import Clock, SystemClock
+
+_PATIENT_AFTER: Final = 20
+"""Receives after which waits begin to grow."""
+_SHARE: Final = (0.2, 0.25)
+"""A wait as a share of the time since the first receive: a random value of this range, as jitter."""
+
+
+class Received(NamedTuple):
+    """The used fields of a record; a tuple, since one is made per message."""
+
+    message_id: str
+    receipt: str
+    body: str
+    receives: int
+    """How often it was received, this time included."""
+    first_received: str
+    """Milliseconds since 1970; "0" when the queue does not return it."""
+
+    def log_fields(self) -> dict[str, str]:
+        """Return fields for a log line: the SQS message id, and the job id when the body has one."""
+        fields = {"sqs_message_id": self.message_id}
+        try:
+            job_id = json.loads(self.body)["job_id"]
+        except (ValueError, TypeError, KeyError):
+            return fields
+        return fields | {"job_id": job_id} if isinstance(job_id, str) else fields
+
+    def least_wait(self, now: float) -> float:
+        """Return the minimum visibility timeout, in seconds, when the message is returned to the queue.
+
+        Each return costs a receive, and `maxReceiveCount` is 100. Since waits grow with the outage, a message
+        is received fewer times than that within its queue's retention period.
+        """
+        since = int(self.first_received) / 1000
+        if self.receives <= _PATIENT_AFTER or not since:
+            return 0.0
+        # Jitter; nothing secret depends on it.
+        return random.uniform(*_SHARE) * max(0.0, now - since)  # noqa: S311
+
+
+def received(record: dict[str, Any]) -> Received:
+    """Read one record of a Lambda event."""
+    attributes = record.get("attributes", {})
+    return Received(
+        record["messageId"],
+        record["receiptHandle"],
+        record["body"],
+        int(attributes.get("ApproximateReceiveCount", 1)),
+        attributes.get("ApproximateFirstReceiveTimestamp", "0"),
+    )
+
+
+class LambdaContext(Protocol):
+    """The used part of Lambda's context object."""
+
+    aws_request_id: str
+
+    def get_remaining_time_in_millis(self) -> int:
+        """Return the milliseconds until the function is stopped."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """Applies outcomes to the queue that messages came from."""
+
+    source: SourceQueue
+    dead: Queue
+    delivery_log: DeliveryLog | None
+    observability: Observability
+    clock: Clock
+
+    def settle(
+        self,
+        records: Sequence[Received],
+        outcomes: Mapping[int, Outcome],
+        logged: Mapping[int, DeliveryRecord],
+        *,
+        delete: bool = False,
+    ) -> set[int]:
+        """Apply `outcomes`, by position, and return the positions of the messages that stay in the queue.
+
+        Those that leave it are deleted by the event source, or at once with `delete`.
+        """
+        staying: set[int] = set()
+        back: dict[int, Retry | Wait] = {}
+        for at, outcome in outcomes.items():
+            if isinstance(outcome, Retry | Wait):
+                back[at] = outcome
+                staying.add(at)
+            elif isinstance(outcome, Poison) and not self._set_aside(records[at], outcome):
+                staying.add(at)
+        if back:
+            self._give_back(records, back, logged)
+        leaving = [records[at].receipt for at in outcomes if at not in staying]
+        if delete and leaving:
+            self.delete(leaving)
+        return staying
+
+    def record(self, message_id: str, entry: DeliveryRecord) -> None:
+        """Write one delivery record."""
+        if self.delivery_log is not None:
+            self.delivery_log.write({message_id: entry})
+
+    def _give_back(
+        self,
+        records: Sequence[Received],
+        outcomes: Mapping[int, Retry | Wait],
+        logged: Mapping[int, DeliveryRecord],
+    ) -> None:
+        """Write the delivery records first: a redelivered message must find its own."""
+        log = self.observability.log
+        if self.delivery_log is not None:
+            nothing = DeliveryRecord()
+            self.delivery_log.write(
+                {
+                    records[at].message_id: logged.get(at, nothing).after_return(
+                        records[at].receives, tried=outcome.reason if isinstance(outcome, Retry) else None
+                    )
+                    for at, outcome in outcomes.items()
+                }
+            )
+        waits = []
+        now = self.clock.now().timestamp()
+        for at, outcome in outcomes.items():
+            after_s = min(max(outcome.after_s, records[at].least_wait(now)), LONGEST_WAIT_S)
+            waits.append((records[at].receipt, after_s))
+            fields = {**records[at].log_fields(), "after_s": round(after_s, 3)}
+            log.info("message.given_back", extra={**fields, "reason": outcome.reason})
+        try:
+            self.source.give_back(waits)
+        except TransientError:
+            # The queue's own visibility time-out gives them back then, only later.
+            log.warning("message.give_back_failed", exc_info=True)
+
+    def delete(self, receipts: Sequence[str]) -> None:
+        """Delete received messages at once; those that cannot be deleted are redelivered."""
+        try:
+            self.source.delete(receipts)
+        except TransientError:
+            # They are deleted with the answer, or redelivered: their results are known by then.
+            self.observability.log.warning("message.delete_failed", exc_info=True)
+
+    def _set_aside(self, record: Received, outcome: Poison) -> bool:
+        self.observability.log.error(
+            "message.poison", extra={**record.log_fields(), "reason": outcome.reason}
+        )
+        try:
+            return not self.dead.send([record.body])
+        except TransientError:
+            return False
+
 
 M = TypeVar("M", bound=Message)
 
 _MARGIN_S = 2.0
-"""Kept back of the function's time so that the answer still gets out."""
+"""Reserved of the function's time for its answer."""
 _NEWER_SCHEMA_WAIT_S = 60.0
 _SUSPECTS_APART_S = 1.0
 
@@ -42,7 +205,7 @@ class SqsBatch(Generic[M]):
         observability: Observability,
         delivery_log: DeliveryLog | None = None,
         clock: Clock | None = None,
-        vitals: Vitals | None = None,
+        health: Health | None = None,
     ) -> None:
         """`source` is where records came from, `dead` its dead-letter queue."""
         self._model = model
@@ -50,8 +213,8 @@ class SqsBatch(Generic[M]):
         self._delivery_log = delivery_log
         self._observability = observability
         self._clock = clock or SystemClock()
-        self._vitals = vitals or SystemVitals()
-        self._settling = Settling(source, dead, delivery_log, observability, self._clock)
+        self._health = health or SystemHealth()
+        self._settlement = Settlement(source, dead, delivery_log, observability, self._clock)
 
     def __call__(self, event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         """Handle one event; the answer names the records that must stay in the queue."""
@@ -77,7 +240,7 @@ class SqsBatch(Generic[M]):
         if suspects:
             staying = self._with_suspects(records, deliveries, logged, outcomes, suspects)
         else:
-            staying = self._settling.settle(records, outcomes, logged)
+            staying = self._settlement.settle(records, outcomes, logged)
         self._observability.flush()
         if staying:
             self._end_if_exhausted([each.receipt for at, each in enumerate(records) if at not in staying])
@@ -85,13 +248,13 @@ class SqsBatch(Generic[M]):
 
     def _end_if_exhausted(self, leaving: Sequence[str]) -> None:
         """End an environment without file descriptors or disk; `leaving` would be deleted."""
-        missing = self._vitals.failing()
+        missing = self._health.failing()
         if missing is None:
             return
         self._observability.log.error("environment.exhausted", extra={"missing": missing})
         if leaving:
-            self._settling.delete(leaving)
-        self._vitals.end()
+            self._settlement.delete(leaving)
+        self._health.end()
 
     def _logged(self, records: Sequence[Received]) -> dict[int, DeliveryRecord]:
         """Return the records of redelivered messages, with this receive. A first delivery costs nothing."""
@@ -138,13 +301,13 @@ class SqsBatch(Generic[M]):
         outcomes: dict[int, Outcome],
         suspects: Iterable[int],
     ) -> set[int]:
-        """Handle one suspect when nothing is left that it could take along."""
-        # The one that came most often: so none of many comes back without end.
+        """Handle one suspect, after all other messages were deleted or returned."""
+        # The one with the most receives, so that each of many is handled before its receives are used up.
         chosen, *others = sorted(suspects, key=lambda at: -records[at].receives)
         outcomes |= {at: Wait(n * _SUSPECTS_APART_S, "suspect") for n, at in enumerate(others, 1)}
-        staying = self._settling.settle(records, outcomes, logged, delete=True)
+        staying = self._settlement.settle(records, outcomes, logged, delete=True)
         delivery, record, entry = deliveries[chosen], records[chosen], logged[chosen]
         left = delivery.deadline + _MARGIN_S / 2 - self._clock.monotonic()
-        with SuspectTry(self._settling.record, record.message_id, entry, after_s=left):
+        with SuspectTry(self._settlement.record, record.message_id, entry, after_s=left):
             outcome = self._run({chosen: delivery})
-        return staying | self._settling.settle(records, outcome, logged)
+        return staying | self._settlement.settle(records, outcome, logged)

@@ -56,7 +56,7 @@ class NotifyOrchestrator:
     def __call__(self, result: StageResult) -> Literal["http", "queue"]:
         """Deliver `result` and say how; 200 `already_advanced` is delivered, and so is an unknown job's.
 
-        The same report may arrive twice: its message id counts once.
+        The same result may arrive twice: its message id counts once.
         Raises TransientError(queue_unavailable) when neither way is open.
         """
         payload = _payload(result)
@@ -99,8 +99,8 @@ def _payload(result: StageResult) -> dict[str, Any] | None:
     }
     if result.status == "failed" and result.failure is not None:
         failure = result.failure
-        told = {"status": "failed", "error_code": failure.code, "error_message": failure.message[:2000]}
-        return _checked({**common, **told})
+        failed = {"status": "failed", "error_code": failure.code, "error_message": failure.message[:2000]}
+        return _checked({**common, **failed})
     made = _made(result)
     return None if made is None else _checked({**common, "status": "success", "result": made})
 

@@ -7,7 +7,7 @@ statements and SET; so nothing here prepares, listens or sets.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, overload
 
 import psycopg
 from psycopg import errors
@@ -15,6 +15,16 @@ from psycopg.abc import PQGen
 from psycopg.pq import TransactionStatus
 
 from indexmill.contracts.errors import ErrorCode, TransientError
+
+
+@overload
+def storable(text: str) -> str: ...
+@overload
+def storable(text: None) -> None: ...
+def storable(text: str | None) -> str | None:
+    """Return `text` with the characters that no store takes (NUL, lone surrogates) replaced one by one."""
+    return None if text is None else text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+
 
 T = TypeVar("T")
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -42,7 +52,7 @@ class NoAnswer(psycopg.OperationalError):
 
 
 class _Connection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection on which no answer is waited for without end.
+    """A connection on which every wait for an answer has a limit.
 
     Neither the server's limits nor TCP's see a server, or a network, that takes everything and sends nothing.
     """

@@ -10,8 +10,7 @@ import resource
 import sys
 
 from indexmill.contracts.errors import ErrorCode, IndexmillError
-from indexmill.scraper.extract.content import RawContent, extract
-from indexmill.scraper.extract.detect import Kind
+from indexmill.scraper.extract.content import Kind, RawContent, extract
 
 
 def main(arguments: list[str]) -> None:

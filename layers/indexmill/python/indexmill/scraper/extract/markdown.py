@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from indexmill.scraper.extract.clean import clean_text, clean_title
+from indexmill.scraper.extract.text import clean_text, clean_title
 
 _HEADING: Final = re.compile(r"#{1,6}[ \t]+(.*)")
 _FENCES: Final = ("```", "~~~")

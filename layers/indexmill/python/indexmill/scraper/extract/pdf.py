@@ -6,7 +6,7 @@ from typing import Final
 
 from indexmill.contracts.errors import ErrorCode
 from indexmill.scraper.classify import failure
-from indexmill.scraper.extract.clean import clean_text, clean_title
+from indexmill.scraper.extract.text import clean_text, clean_title
 
 MAX_PAGES: Final = 2_000
 MAX_CHARACTERS: Final = 20_000_000

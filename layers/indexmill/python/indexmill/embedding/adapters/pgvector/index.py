@@ -15,8 +15,8 @@ from indexmill.embedding.adapters.pgvector.names import Names
 from indexmill.embedding.adapters.pgvector.publish import RowIds
 from indexmill.embedding.adapters.pgvector.statements import SQL
 from indexmill.embedding.classify import failure
+from indexmill.embedding.documents import check, newest, outcomes
 from indexmill.embedding.ports import DocumentVersion, Hit, PublishOutcome, SearchQuery, Space
-from indexmill.embedding.publication import check, newest, outcomes
 from indexmill.platform.postgres.database import Connection, Database
 
 T = TypeVar("T")
@@ -92,7 +92,7 @@ class PgVectorIndex:
         return self._guarded(lambda: self._database.read(work))
 
     def _guarded(self, call: Callable[[], T]) -> T:
-        """Run `call` and translate what the database says into errors of ours."""
+        """Run `call`; translate the database's errors into coded ones."""
         try:
             return call()
         except psycopg.errors.ForeignKeyViolation as error:

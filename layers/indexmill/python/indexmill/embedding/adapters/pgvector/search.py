@@ -10,8 +10,8 @@ from psycopg.rows import class_row, dict_row
 from indexmill.embedding.adapters.pgvector import vectors
 from indexmill.embedding.adapters.pgvector.statements import ROW_RANGES, SQL
 from indexmill.embedding.analyzer import count_terms
+from indexmill.embedding.documents import unit
 from indexmill.embedding.ports import Hit, SearchQuery
-from indexmill.embedding.publication import unit
 from indexmill.embedding.ranking import DEPTH, K1, B, fuse, similarity_score, weights
 from indexmill.platform.postgres.database import Connection
 

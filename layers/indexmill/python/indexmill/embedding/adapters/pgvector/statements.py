@@ -1,4 +1,4 @@
-"""SQL statements of the vector index, from the .sql files of this folder."""
+"""SQL statements of the vector index, from index.sql."""
 
 from __future__ import annotations
 

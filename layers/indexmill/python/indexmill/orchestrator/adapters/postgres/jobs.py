@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from indexmill.contracts.job import JobError, JobStatus
 from indexmill.contracts.messages import Retrying, Target
 from indexmill.contracts.pipeline import FIRST
+from indexmill.orchestrator.actions.ports import LockedJob
 from indexmill.orchestrator.adapters.postgres.reads import (
     SQL,
     PaceCache,
@@ -29,22 +30,20 @@ from indexmill.orchestrator.adapters.postgres.reads import (
     as_usage,
     remembered,
 )
-from indexmill.orchestrator.admission.choose import MOST, CallerQueue, Candidate, GlobalUsage
-from indexmill.orchestrator.admission.quotas import MULTIPLIERS, Limits
-from indexmill.orchestrator.job_store import JobsTx, T
-from indexmill.orchestrator.ports import (
-    DeadLetter,
-    InFlight,
-    JobState,
-    JobUpdate,
-    LockedJob,
-    NewJob,
-    OutboxRow,
-    Transition,
+from indexmill.orchestrator.admission.admit import (
+    MOST,
+    MULTIPLIERS,
+    CallerQueue,
+    Candidate,
+    GlobalUsage,
+    Limits,
 )
-from indexmill.orchestrator.ports_sweep import Count
-from indexmill.platform.postgres.database import Connection, Database
-from indexmill.platform.postgres.stored_text import storable
+from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
+from indexmill.orchestrator.jobs.store import JobsTx, T
+from indexmill.orchestrator.results.ports import DeadLetter, JobUpdate, Transition
+from indexmill.orchestrator.submission.ports import InFlight, NewJob
+from indexmill.orchestrator.sweeper.ports import Count
+from indexmill.platform.postgres.database import Connection, Database, storable
 
 _MESSAGE: Final = ("id", "job_id", "caller_id", "attempt", "stage", "payload")
 
@@ -112,7 +111,7 @@ class PostgresTx(PostgresReads):
         self._do("insert_dependencies", job_ids=list(job_ids), depends_on=list(depends_on))
 
     def has_cycle(self, job_ids: Sequence[str]) -> bool:
-        """Say whether one of the jobs depends on itself."""
+        """Return whether one of the jobs depends on itself."""
         return self._found("has_cycle", job_ids=list(job_ids))
 
     def block_jobs(self, job_ids: Sequence[str]) -> None:
@@ -296,7 +295,7 @@ class PostgresJobs:
         self._pace = PaceCache()
 
     def transaction(self, work: Callable[[JobsTx], T]) -> T:
-        """Run `work` in one transaction, and once more when a unique index refused it.
+        """Run `work` in one transaction, and again when a unique index refused it.
 
         Then another transaction committed a row between the read and the write; the second read sees it.
         """
@@ -317,9 +316,9 @@ class PostgresJobs:
         """Note that these messages are out."""
         self._do("mark_sent", ids=list(ids))
 
-    def mark_failed(self, ids: Sequence[str], error: str, *, away: bool = False) -> None:
+    def mark_failed(self, ids: Sequence[str], error: str, *, unavailable: bool = False) -> None:
         """Give claimed messages back after a failed try."""
-        self._do("mark_failed", ids=list(ids), error=error, counted=0 if away else 1)
+        self._do("mark_failed", ids=list(ids), error=error, counted=0 if unavailable else 1)
 
     def record_dead_letter(self, letter: DeadLetter) -> None:
         """Keep a message that could not be handled, without characters that Postgres cannot store."""

@@ -302,24 +302,26 @@ WITH change AS (
         tries = 0, next_retry_at = NULL, retry_cause = NULL,
         ended_at = CASE WHEN change.status IN ('done', 'failed') THEN now() END
     FROM change WHERE jobs.id = change.job_id
+    RETURNING jobs.id, jobs.caller_id, jobs.job_type, jobs.payload_digest
 ), transition AS (
     SELECT h.job_id, h.attempt, h.from_status, h.to_status, h.cause,
         h.detail || jsonb_build_object('at', now()) AS detail, h.tries, h.worker, h.elapsed_ms,
-        jobs.job_type, jobs.payload_digest
+        job.job_type, job.payload_digest
     FROM unnest(%(h_jobs)s::text[], %(h_attempts)s::int[], %(h_from)s::text[], %(h_to)s::text[],
                 %(h_causes)s::text[], %(h_details)s::jsonb[], %(h_tries)s::int[], %(h_workers)s::text[],
-                %(h_elapsed)s::int[])
-        AS h(job_id, attempt, from_status, to_status, cause, detail, tries, worker, elapsed_ms)
-    JOIN jobs ON jobs.id = h.job_id
+                %(h_elapsed)s::int[]) WITH ORDINALITY
+        AS h(job_id, attempt, from_status, to_status, cause, detail, tries, worker, elapsed_ms, position)
+    JOIN job ON job.id = h.job_id
+    ORDER BY h.position
 ), history AS (
     {{insert_history}}
 )
 INSERT INTO outbox (id, job_id, caller_id, attempt, stage, kind, payload, claimed_until)
-SELECT o.id, o.job_id, jobs.caller_id, o.attempt, o.stage, 'queue', o.payload,
+SELECT o.id, o.job_id, job.caller_id, o.attempt, o.stage, 'queue', o.payload,
     now() + interval '{{claim_s}} seconds'
 FROM unnest(%(o_ids)s::text[], %(o_jobs)s::text[], %(o_attempts)s::int[], %(o_stages)s::text[],
             %(o_payloads)b::text[]) AS o(id, job_id, attempt, stage, payload)
-JOIN jobs ON jobs.id = o.job_id
+JOIN job ON job.id = o.job_id
 
 -- name: save_retries
 UPDATE jobs SET tries = note.tries, retry_cause = note.cause, updated_at = now(),
@@ -333,7 +335,7 @@ WHERE jobs.id = note.job_id
 SELECT DISTINCT ON (stage) stage, payload FROM outbox WHERE job_id = %(job_id)s
 ORDER BY stage, attempt DESC, created_at DESC
 
--- The stage's message once more, claimed by this process: same job, same attempt, new id and generation.
+-- A copy of the stage's message, claimed by this process: same job, same attempt, new id and generation.
 -- name: redispatch
 WITH job AS (UPDATE jobs SET generation = %(generation)s, updated_at = now() WHERE id = %(job_id)s)
 INSERT INTO outbox (id, job_id, caller_id, attempt, stage, kind, payload, claimed_until)
@@ -421,7 +423,7 @@ id, status, url, corpus_name, failed_stage, error, created_at, updated_at, attem
 SELECT {{job_columns}} FROM jobs WHERE id = %(job_id)s AND caller_id = %(caller_id)s
 
 -- One statement, so that the job and its events are of one moment. The sum keeps a planner without statistics
--- from looking for the newest row by walking backwards through everybody's.
+-- from looking for the newest row by walking backwards through those of all jobs.
 -- name: job_events
 SELECT {{job_columns}},
     (SELECT coalesce(max(seq + 0), 0) FROM job_history WHERE job_id = jobs.id) AS newest,

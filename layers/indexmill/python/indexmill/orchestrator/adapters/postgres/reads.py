@@ -14,24 +14,13 @@ from psycopg.rows import dict_row
 from indexmill.contracts.http_history import HistoryEntry, JobHistory
 from indexmill.contracts.job import Job, JobError, JobStatus
 from indexmill.contracts.messages import ChunkTask, Stored, Target, read_kept, write
-from indexmill.orchestrator.admission.choose import REMEMBERED, GlobalUsage, Pace, Usage
+from indexmill.orchestrator.actions.ports import LockedJob, Original
+from indexmill.orchestrator.admission.admit import REMEMBERED, GlobalUsage, Limits, Pace, Quota, Usage
 from indexmill.orchestrator.admission.forecast import LAST
-from indexmill.orchestrator.admission.quotas import Limits, Quota
-from indexmill.orchestrator.job_texts import progress, user_message
-from indexmill.orchestrator.ports import (
-    CLAIM_S,
-    PARK_AFTER,
-    BatchLine,
-    JobEvent,
-    JobFilter,
-    JobNews,
-    JobState,
-    LockedJob,
-    Original,
-    OutboxRow,
-)
-from indexmill.orchestrator.ports_sweep import MOST_RESCUES
-from indexmill.orchestrator.retryable import retryable
+from indexmill.orchestrator.jobs.rows import CLAIM_S, PARK_AFTER, JobState, OutboxRow
+from indexmill.orchestrator.jobs.texts import progress, retryable, user_message
+from indexmill.orchestrator.queries.ports import BatchLine, JobEvent, JobFilter, JobSnapshot
+from indexmill.orchestrator.sweeper.ports import MOST_RESCUES
 from indexmill.platform.postgres.database import Connection
 from indexmill.platform.postgres.statements import load
 
@@ -71,12 +60,12 @@ class PostgresReads:
         row = self._one("job", caller_id=caller_id, job_id=job_id)
         return as_job(row) if row else None
 
-    def job_events(self, caller_id: str, job_id: str, seq: int) -> JobNews | None:
+    def job_events(self, caller_id: str, job_id: str, seq: int) -> JobSnapshot | None:
         """Return the caller's job with its events after `seq`, read by one statement."""
         row = self._one("job_events", caller_id=caller_id, job_id=job_id, seq=seq)
         if row is None:
             return None
-        return JobNews(as_job(row), row["newest"], [as_event(event) for event in row["events"]])
+        return JobSnapshot(as_job(row), row["newest"], [as_event(event) for event in row["events"]])
 
     def find_jobs(self, wanted: JobFilter) -> list[Job]:
         """Return the jobs that match, newest first."""
@@ -162,11 +151,11 @@ class PostgresReads:
         return {row["stage"]: row["payload"] for row in self._all("kept_payloads", job_id=job_id)}
 
     def has_message(self, job_id: str, message_id: str) -> bool:
-        """Say whether the job has that message."""
+        """Return whether the job has that message."""
         return self._found("has_message", job_id=job_id, message_id=message_id)
 
     def published_since(self, document_id: str, at: datetime) -> bool:
-        """Say whether the document is published and was written to after `at`."""
+        """Return whether the document is published and was written to after `at`."""
         return self._found("published_since", document_id=document_id, at=at)
 
     def messages(self, name: str, **values: Any) -> list[OutboxRow]:

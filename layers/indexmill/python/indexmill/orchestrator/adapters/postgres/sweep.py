@@ -12,7 +12,7 @@ from psycopg.types.json import Jsonb
 from indexmill.contracts.job import JobStatus
 from indexmill.contracts.pipeline import STAGES
 from indexmill.orchestrator.adapters.postgres.reads import SQL
-from indexmill.orchestrator.ports_sweep import INTERRUPTED_FOR, PASSED_FOR, Retention, Silent
+from indexmill.orchestrator.sweeper.ports import INTERRUPTED_FOR, OVERTAKEN_AFTER, Retention, StaleJob
 from indexmill.platform.postgres.database import Connection, Database
 
 _STUCK_AFTER: Final = timedelta(minutes=30)
@@ -30,32 +30,32 @@ class PostgresSweep:
         at: datetime = self._rows("now")[0]["at"]
         return at
 
-    def outside(self, before: datetime) -> Mapping[str, int]:
+    def count_unaccounted(self, before: datetime) -> Mapping[str, int]:
         """Return, by stage, how many of its jobs have no message in the outbox."""
-        return self._counts("count_outside", stages=[stage.name for stage in STAGES], before=before)
+        return self._counts("count_unaccounted", stages=[stage.name for stage in STAGES], before=before)
 
-    def silent(self, stage: str, limit: int, before: datetime, *, passed: bool) -> list[Silent]:
-        """Return jobs of `stage` whose message is out: longest without an event first."""
-        return self._silent("silent", stages=[stage], limit=limit, before=before, passed=passed)
+    def find_stale(self, stage: str, limit: int, before: datetime, *, overtaken: bool) -> list[StaleJob]:
+        """Return jobs of `stage` whose message was sent: longest without an event first."""
+        return self._stale("find_stale", stages=[stage], limit=limit, before=before, overtaken=overtaken)
 
-    def passed(self, before: datetime) -> Mapping[str, int]:
-        """Return, by stage, how many of its jobs were passed by others."""
+    def count_overtaken(self, before: datetime) -> Mapping[str, int]:
+        """Return, by stage, how many of its jobs were overtaken."""
         stages = [stage.name for stage in STAGES]
-        if not self._any_silent(stages, PASSED_FOR):
+        if not self._any_stale(stages, OVERTAKEN_AFTER):
             return {}
         any_status = [status.value for status in JobStatus]
         return self._counts(
-            "count_passed", stages=stages, any_status=any_status, before=before, silence=PASSED_FOR
+            "count_overtaken", stages=stages, any_status=any_status, before=before, silence=OVERTAKEN_AFTER
         )
 
-    def stuck(self, empty: Sequence[str], busy: Sequence[str], limit: int) -> list[Silent]:
+    def stuck(self, empty: Sequence[str], busy: Sequence[str], limit: int) -> list[StaleJob]:
         """Return jobs without an event for 30 minutes, less those that wait for a known reason."""
         stages = [*empty, *busy]
-        if not self._any_silent(stages, _STUCK_AFTER):
+        if not self._any_stale(stages, _STUCK_AFTER):
             return []
-        return self._silent("stuck", stages=stages, empty=list(empty), limit=limit)
+        return self._stale("stuck", stages=stages, empty=list(empty), limit=limit)
 
-    def send_again(self, jobs: Sequence[Silent]) -> int:
+    def send_again(self, jobs: Sequence[StaleJob]) -> int:
         """Hand kept messages to the relay, unless something happened to their job meanwhile."""
         sent = self._rows(
             "send_again",
@@ -113,16 +113,16 @@ class PostgresSweep:
             closed = self._rows("close_incidents", kind=kind, subjects=list(current))
         return [row["subject"] for row in opened], [row["subject"] for row in closed]
 
-    def _any_silent(self, stages: list[str], silence: timedelta) -> bool:
-        """Say whether a closer look is worth its time: hardly ever."""
-        return bool(self._rows("any_silent", stages=stages, silence=silence)[0]["found"])
+    def _any_stale(self, stages: list[str], silence: timedelta) -> bool:
+        """Return whether any job is stale; the costlier statements run only then."""
+        return bool(self._rows("any_stale", stages=stages, silence=silence)[0]["found"])
 
     def _counts(self, name: str, **values: Any) -> dict[str, int]:
         return {row["stage"]: row["count"] for row in self._rows(name, **values)}
 
-    def _silent(self, name: str, **values: Any) -> list[Silent]:
-        def read(connection: Connection) -> list[Silent]:
-            return connection.cursor(row_factory=class_row(Silent)).execute(SQL[name], values).fetchall()
+    def _stale(self, name: str, **values: Any) -> list[StaleJob]:
+        def read(connection: Connection) -> list[StaleJob]:
+            return connection.cursor(row_factory=class_row(StaleJob)).execute(SQL[name], values).fetchall()
 
         return self._database.read(read)
 

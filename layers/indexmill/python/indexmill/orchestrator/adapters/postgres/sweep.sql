@@ -3,7 +3,7 @@
 -- name: now
 SELECT now() AS at
 
--- name: count_outside
+-- name: count_unaccounted
 SELECT status AS stage, count(*) AS count FROM jobs
 WHERE status = ANY(%(stages)s) AND NOT EXISTS (
     SELECT FROM outbox AS o
@@ -40,26 +40,26 @@ LEFT JOIN LATERAL (
     ORDER BY o.created_at DESC LIMIT 1
 ) AS kept ON true
 
--- fragment: silent_columns
+-- fragment: stale_columns
 jobs.id AS job_id, jobs.caller_id, jobs.status AS stage, jobs.attempt, jobs.url, jobs.updated_at,
     now() - jobs.updated_at AS stuck_for, kept.id AS message_id, coalesce(kept.rescues, 0) AS rescues,
     coalesce(kept.parked_at IS NOT NULL, false) AS parked
 
 -- A job that said when its next try is is the least likely to have lost its message.
--- name: silent
+-- name: find_stale
 WITH {{reached}}
-SELECT {{silent_columns}}
+SELECT {{stale_columns}}
 FROM jobs {{newest_message}}
 LEFT JOIN reached ON reached.stage = jobs.status AND reached.caller_id = jobs.caller_id
 WHERE jobs.status = ANY(%(stages)s) AND (kept.parked_at IS NOT NULL OR kept.sent_at <= %(before)s)
-    AND (NOT %(passed)s OR kept.parked_at IS NOT NULL OR kept.sent_at < reached.until
+    AND (NOT %(overtaken)s OR kept.parked_at IS NOT NULL OR kept.sent_at < reached.until
          OR jobs.updated_at < now() - interval '30 minutes')
 ORDER BY kept.parked_at IS NULL, kept.rescues >= {{most_rescues}},
     coalesce(jobs.next_retry_at > now(), false), jobs.updated_at, jobs.id
 LIMIT %(limit)s
 
--- A job that moved lately is found by an index: this is asked every minute, also in the midst of thousands.
--- name: count_passed
+-- A job that moved lately is found by an index: this runs every minute, also with thousands of jobs in flight.
+-- name: count_overtaken
 WITH reached AS (
     SELECT o.stage, o.caller_id, max(o.sent_at) - interval '60 seconds' AS until
     FROM jobs JOIN outbox AS o ON o.job_id = jobs.id
@@ -79,7 +79,7 @@ WHERE jobs.status = ANY(%(stages)s) AND jobs.updated_at < now() - %(silence)s::i
     )
 GROUP BY jobs.status
 
--- name: any_silent
+-- name: any_stale
 SELECT EXISTS (
     SELECT FROM jobs WHERE status = ANY(%(stages)s) AND updated_at < now() - %(silence)s::interval
 ) AS found
@@ -88,7 +88,7 @@ SELECT EXISTS (
 -- that wait for a reason: to be admitted, to be sent, for their next try, or for their turn in a queue.
 -- name: stuck
 WITH {{reached}}
-SELECT {{silent_columns}}
+SELECT {{stale_columns}}
 FROM jobs {{newest_message}}
 LEFT JOIN reached ON reached.stage = jobs.status AND reached.caller_id = jobs.caller_id
 WHERE jobs.status NOT IN ('done', 'failed') AND jobs.updated_at < now() - interval '30 minutes'

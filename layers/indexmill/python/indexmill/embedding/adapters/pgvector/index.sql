@@ -1,0 +1,171 @@
+-- Statements of the vector index: corpora, spaces and generations; publishing; search.
+
+-- name: add_corpora
+INSERT INTO corpora (corpus_key, caller_id, name)
+SELECT * FROM unnest(%(keys)s::text[], %(callers)s::text[], %(names)s::text[])
+    AS added (corpus_key, caller_id, name)
+WHERE NOT EXISTS (SELECT FROM corpora AS c WHERE c.corpus_key = added.corpus_key)
+ORDER BY corpus_key
+ON CONFLICT DO NOTHING
+
+-- name: find_corpora
+SELECT corpus_key, id FROM corpora WHERE corpus_key = ANY(%(keys)s)
+
+-- name: add_space
+INSERT INTO spaces (model, dimension) SELECT %(model)s, %(dimension)s
+WHERE NOT EXISTS (SELECT FROM spaces WHERE model = %(model)s AND dimension = %(dimension)s)
+ON CONFLICT DO NOTHING
+
+-- name: find_space
+SELECT id FROM spaces WHERE model = %(model)s AND dimension = %(dimension)s
+
+-- name: next_generation
+SELECT nextval('generation_seq') AS generation
+
+-- name: claim_documents
+INSERT INTO documents (document_id, corpus_id, url)
+SELECT * FROM unnest(%(ids)s::text[], %(corpora)s::int4[], %(urls)s::text[])
+    AS claimed (document_id, corpus_id, url)
+ORDER BY document_id
+ON CONFLICT (document_id) DO UPDATE SET updated_at = now()
+RETURNING document_id, id, published, min_generation
+
+-- name: take_row_blocks
+SELECT nextval('chunk_blocks')::int4 AS block FROM generate_series(1, %(count)s)
+
+-- The count is read back from the tables: a version is visible with every chunk and vector, or not at all.
+-- name: make_visible
+UPDATE documents AS d
+SET published = v.generation, url = v.url, title = v.title, content_sha256 = v.content_sha256,
+    job_id = v.job_id, chunk_count = v.chunks, model = v.model, dimension = v.dimension, updated_at = now()
+FROM unnest(%(documents)s::int8[], %(generations)s::int8[], %(chunks)s::int4[], %(spaces)s::int4[],
+            %(urls)s::text[], %(titles)s::text[], %(digests)s::text[], %(jobs)s::text[], %(models)s::text[],
+            %(dimensions)s::int4[])
+    AS v (id, generation, chunks, space, url, title, content_sha256, job_id, model, dimension)
+WHERE d.id = v.id AND (d.published IS NULL OR d.published < v.generation) AND d.min_generation <= v.generation
+    AND v.chunks = (
+        SELECT count(*) FROM memberships AS m
+        JOIN chunks AS c ON c.id = m.chunk
+        JOIN vectors AS e ON e.corpus = c.corpus AND e.space = v.space AND e.chunk = c.id
+        WHERE m.document = v.id AND m.generation = v.generation)
+
+-- name: add_totals
+INSERT INTO corpus_totals AS t (corpus, stripe, chunks, words, first_chunk, last_chunk)
+SELECT added.corpus, pg_backend_pid() %% {{stripes}}, added.chunks, added.words, added.first_row,
+    added.last_row
+FROM unnest(%(corpora)s::int4[], %(chunks)s::int8[], %(words)s::int8[], %(first_rows)s::int4[],
+            %(last_rows)s::int4[])
+    AS added (corpus, chunks, words, first_row, last_row)
+ORDER BY added.corpus
+ON CONFLICT (corpus, stripe) DO UPDATE
+SET chunks = t.chunks + excluded.chunks, words = t.words + excluded.words,
+    first_chunk = least(t.first_chunk, excluded.first_chunk),
+    last_chunk = greatest(t.last_chunk, excluded.last_chunk)
+
+-- name: kept_chunks
+SELECT c.document, c.id AS row_id, encode(c.chunk_id, 'hex') AS chunk_id,
+    ARRAY(SELECT e.space FROM vectors AS e, spaces AS s
+          WHERE e.corpus = c.corpus AND e.space = s.id AND e.chunk = c.id) AS spaces
+FROM memberships AS m JOIN chunks AS c ON c.id = m.chunk
+WHERE m.document = ANY(%(documents)s)
+
+-- name: drop_memberships
+DELETE FROM memberships AS m
+USING unnest(%(documents)s::int8[], %(generations)s::int8[]) AS v (document, generation)
+WHERE m.document = v.document AND m.generation <> v.generation
+
+-- name: drop_vectors
+DELETE FROM vectors AS e
+USING unnest(%(corpora)s::int4[], %(spaces)s::int4[], %(rows)s::int4[]) AS v (corpus, space, chunk)
+WHERE e.corpus = v.corpus AND e.space = v.space AND e.chunk = v.chunk
+
+-- name: drop_chunks
+DELETE FROM chunks WHERE id = ANY(%(rows)s)
+RETURNING id AS row_id, corpus, words, terms, analyzer_version, language, context, text
+
+-- name: drop_postings
+DELETE FROM postings AS p
+USING unnest(%(corpora)s::int4[], %(terms)s::int4[], %(rows)s::int4[]) AS v (corpus, term, chunk)
+WHERE p.corpus = v.corpus AND p.term = v.term AND p.chunk = v.chunk
+
+-- Reads the whole corpus: only for chunks whose terms can no longer be derived from their text.
+-- name: drop_postings_by_scan
+DELETE FROM postings WHERE corpus = ANY(%(corpora)s) AND chunk = ANY(%(rows)s)
+
+-- name: stored_chunks
+SELECT encode(c.chunk_id, 'hex') AS chunk_id FROM chunks AS c
+JOIN vectors AS e ON e.corpus = c.corpus AND e.space = %(space)s AND e.chunk = c.id
+WHERE c.chunk_id = ANY(%(chunk_ids)s)
+
+-- name: corpus_totals
+SELECT c.id AS corpus, coalesce(sum(t.chunks), 0)::int8 AS chunks, coalesce(sum(t.words), 0)::int8 AS words,
+    coalesce(min(t.first_chunk), 0) AS first_row, coalesce(max(t.last_chunk), 0) AS last_row,
+    (SELECT s.id FROM spaces AS s WHERE s.model = %(model)s AND s.dimension = %(dimension)s) AS space,
+    (SELECT s.indexed_rows FROM spaces AS s WHERE s.model = %(model)s AND s.dimension = %(dimension)s)
+        AS indexed_rows
+FROM corpora AS c LEFT JOIN corpus_totals AS t ON t.corpus = c.id
+WHERE c.corpus_key = %(key)s
+GROUP BY c.id
+
+-- One statement, one snapshot: all rows belong to versions that are published at that time.
+-- name: hits
+SELECT c.id AS row_id, encode(c.chunk_id, 'hex') AS chunk_id, c.text, d.url AS source_url, d.title,
+    d.document_id, m.ordinal, c.context, m.start_at AS start, m.end_at AS "end"
+FROM chunks AS c
+JOIN documents AS d ON d.id = c.document
+JOIN memberships AS m ON m.document = d.id AND m.generation = d.published AND m.chunk = c.id
+WHERE c.id = ANY(%(rows)s) AND d.corpus_id = %(corpus)s
+
+-- A term's frequency is counted in eight equal ranges of the corpus's rows, up to 64 postings in each; a range
+-- with more is extrapolated from their density. Exact for rare terms, within a few percent for common
+-- ones, and the cost has a bound; a table of frequencies would add a third to what a document costs to write.
+-- name: term_frequencies
+SELECT q.term, sum(CASE WHEN s.found < {{range_limit}} THEN s.found
+                        ELSE s.found * %(width)s::float8 / (s.last - r.low + 1) END)::float8 AS frequency
+FROM unnest(%(terms)s::int4[]) AS q (term)
+CROSS JOIN generate_series(%(first)s::int4, %(last)s::int4, %(width)s::int4) AS r (low)
+CROSS JOIN LATERAL (
+    SELECT count(*) AS found, max(chunk) AS last
+    FROM (SELECT p.chunk FROM postings AS p
+          WHERE p.corpus = %(corpus)s AND p.term = q.term AND p.chunk >= r.low AND p.chunk < r.low + %(width)s
+          ORDER BY p.chunk LIMIT {{range_limit}}) AS seen
+) AS s
+WHERE s.found > 0
+GROUP BY q.term
+
+-- name: rank_by_words
+SELECT p.chunk AS row_id,
+    sum(q.weight * p.tf / (p.tf + %(base)s::float8 + %(slope)s::float8 * p.dl)) AS score
+FROM unnest(%(terms)s::int4[], %(weights)s::float8[]) AS q (term, weight)
+JOIN postings AS p ON p.corpus = %(corpus)s AND p.term = q.term
+GROUP BY p.chunk
+ORDER BY score DESC, p.chunk
+LIMIT %(depth)s
+
+-- name: nearest_exact
+SELECT e.chunk AS row_id, -(e.embedding <#> %(vector)s::halfvec) AS similarity
+FROM vectors AS e WHERE e.corpus = %(corpus)s AND e.space = %(space)s
+ORDER BY e.embedding <#> %(vector)s::halfvec LIMIT %(depth)s
+
+-- The space and its dimension are literals, as in the partial index that this has to match.
+-- name: nearest_approximate
+SELECT e.chunk AS row_id,
+    -(e.embedding::halfvec(:dimension) <#> %(vector)s::halfvec(:dimension)) AS similarity
+FROM vectors AS e WHERE e.corpus = %(corpus)s AND e.space = :space
+ORDER BY e.embedding::halfvec(:dimension) <#> %(vector)s::halfvec(:dimension) LIMIT %(depth)s
+
+-- name: space_sizes
+SELECT coalesce(max(n), 0)::int8 AS largest, coalesce(sum(n), 0)::int8 AS total,
+    (SELECT indexed_rows FROM spaces WHERE id = %(space)s) AS indexed,
+    (SELECT dimension FROM spaces WHERE id = %(space)s) AS dimension
+FROM (SELECT sum(chunks) AS n FROM corpus_totals GROUP BY corpus) AS sizes
+
+-- name: limit_build
+SET LOCAL statement_timeout = '60s'; SET LOCAL lock_timeout = '5s'
+
+-- name: lock_build
+SELECT pg_try_advisory_xact_lock(%(lock)s, %(space)s) AS locked
+
+-- Only its owner may make an index of a table; the function is theirs and may be called by us.
+-- name: build_index
+SELECT build_vector_index(%(space)s, %(lists)s, %(rows)s)

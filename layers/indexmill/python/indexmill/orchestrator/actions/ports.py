@@ -1,0 +1,68 @@
+"""Rows and port of job actions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+
+from indexmill.contracts.job import Job, JobError, JobStatus
+from indexmill.contracts.messages import Stored, Target
+from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
+
+
+@dataclass(frozen=True, slots=True)
+class LockedJob:
+    """A caller's own job, locked for a job action."""
+
+    state: JobState
+    error: JobError | None
+    failed_stage: str | None
+    resume_stage: str | None
+    forced: bool
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """A job with what a replay or a comparison needs."""
+
+    job: Job
+    target: Target
+    stored: Stored | None = None
+    """Its raw content, when that was kept."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """Digests of what went into its result."""
+    payload_digest: str | None = None
+
+
+class ActionsTx(Protocol):
+    """Row operations of cancel, retry and replay."""
+
+    def lock_job(self, caller_id: str, job_id: str) -> LockedJob | None:
+        """Lock and return the caller's job."""
+        ...
+
+    def cancel_job(self, job_id: str, from_status: JobStatus, error: JobError) -> None:
+        """Fail the job with history, and park its messages that were not sent."""
+        ...
+
+    def has_message(self, job_id: str, message_id: str) -> bool:
+        """Return whether the job has that message."""
+        ...
+
+    def published_since(self, document_id: str, at: datetime) -> bool:
+        """Return whether the document is published and was written to after `at`."""
+        ...
+
+    def kept_payloads(self, job_id: str) -> dict[str, str]:
+        """Return the newest payload of each stage."""
+        ...
+
+    def restart_job(self, row: OutboxRow, generation: int | None, *, blocked: bool) -> None:
+        """Make the failed job pending, in the row's attempt, with the row as the message it starts with."""
+        ...
+
+    def original(self, caller_id: str, job_id: str) -> Original | None:
+        """Return the caller's job with what a replay needs."""
+        ...

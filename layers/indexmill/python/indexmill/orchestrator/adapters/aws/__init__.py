@@ -1,0 +1,1 @@
+"""Adapters of the Orchestrator on AWS services."""

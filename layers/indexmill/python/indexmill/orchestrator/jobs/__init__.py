@@ -1,0 +1,1 @@
+"""Jobs: their rows, states and texts, and the port of their store."""

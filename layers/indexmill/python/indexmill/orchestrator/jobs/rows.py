@@ -1,0 +1,50 @@
+"""Rows of jobs and of the outbox, as every act sees them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from indexmill.contracts.job import JobStatus
+from indexmill.contracts.messages import Target
+
+CLAIM_S: Final = 30
+"""Seconds for which a process has claimed the messages that it committed or took."""
+PARK_AFTER: Final = 10
+"""Failed sends after which a message is parked, so that it never blocks the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxRow:
+    """A message that is committed with the state change that caused it, and sent afterwards."""
+
+    id: str
+    """Also the message's id, in every copy."""
+    job_id: str
+    attempt: int
+    stage: str
+    payload: str
+    """The body to send, as JSON."""
+    tries: int = 0
+    """Failed tries to send it."""
+    caller_id: str = ""
+    """Whose job it is: its group in the queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """A job as decisions see it; its row is locked meanwhile."""
+
+    job_id: str
+    status: JobStatus
+    attempt: int
+    target: Target
+    generation: int
+    """A fresh number for a message that publishes."""
+    title: str | None = None
+    issued: int | None = None
+    """Number of the newest message that publishes."""
+    has_dependents: bool = False
+    """Whether other jobs wait for this one."""
+    visible: bool = False
+    """Whether search sees what that message published, or something newer; known where it matters."""

@@ -1,0 +1,88 @@
+"""Texts, progress and retry advice of a job for its caller, by its status and error."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from indexmill.contracts.errors import ErrorCode
+from indexmill.contracts.job import JobError, JobStatus, Progress
+from indexmill.contracts.pipeline import BY_NAME, FIRST, ORDER, STAGES
+
+PENDING_MESSAGE: Final = "Job queued"
+DONE_MESSAGE: Final = "Document indexed — ready to search"
+_ANY_STAGE: Final = {
+    "canceled": "Job canceled",
+    "dependency_failed": "A document that this one waits for could not be indexed.",
+    "poison_message": "This document could not be processed. Try a different URL or format.",
+}
+
+# A worker's own retries end as max_retries_exceeded; the other codes are reported at once by stages that run
+# elsewhere.
+_HELPABLE: Final = frozenset(
+    {
+        ErrorCode.MAX_RETRIES_EXCEEDED,
+        ErrorCode.POISON_MESSAGE,
+        ErrorCode.STUCK_TIMEOUT,
+        ErrorCode.CANCELED,
+        ErrorCode.DEPENDENCY_FAILED,
+        ErrorCode.INTERNAL_ERROR,
+        ErrorCode.WORKER_CRASHED,
+        ErrorCode.TIMED_OUT,
+        ErrorCode.CONTENT_MISSING,
+        ErrorCode.CONTENT_CORRUPT,
+        ErrorCode.CONNECTION_REFUSED,
+        ErrorCode.CONNECTION_ERROR,
+        ErrorCode.CONNECTION_TIMEOUT,
+        ErrorCode.READ_TIMEOUT,
+        ErrorCode.DEADLINE_EXCEEDED,
+        ErrorCode.TLS_ERROR,
+        ErrorCode.DNS_ERROR,
+        ErrorCode.ROBOTS_UNAVAILABLE,
+        ErrorCode.OPENAI_RATE_LIMIT,
+        ErrorCode.EMBEDDING_INCOMPLETE,
+        ErrorCode.EMBEDDING_INVALID,
+        ErrorCode.EMBEDDING_BAD_RESPONSE,
+        ErrorCode.DATABASE_UNAVAILABLE,
+        ErrorCode.SEARCH_UNAVAILABLE,
+        ErrorCode.EMBEDDING_UNAVAILABLE,
+        ErrorCode.CHUNKING_UNAVAILABLE,
+        ErrorCode.QUEUE_UNAVAILABLE,
+        ErrorCode.STORAGE_UNAVAILABLE,
+    }
+)
+_PASSING_STATUS: Final = re.compile(r"http_(408|425|429|5\d\d)")
+
+
+def user_message(status: JobStatus, error: JobError | None) -> str:
+    """Return the sentence to show for a job: by the precise cause, else the code, else the stage."""
+    if status is JobStatus.PENDING:
+        return PENDING_MESSAGE
+    if status is JobStatus.DONE:
+        return DONE_MESSAGE
+    if status is not JobStatus.FAILED:
+        return BY_NAME[status.value].in_progress
+    stage = BY_NAME.get(error.stage) if error is not None else None
+    if error is None or stage is None:
+        return BY_NAME[FIRST].on_failure
+    for code in (error.cause, error.code):
+        text = stage.texts.get(code or "") or _ANY_STAGE.get(code or "")
+        if text:
+            return text
+    return stage.on_failure
+
+
+def progress(status: JobStatus, failed_stage: str | None) -> Progress:
+    """Return the stage number to show: 0 while pending, all when done, the failed one after a failure."""
+    total = len(STAGES)
+    if status is JobStatus.DONE:
+        return Progress(stage=total, of=total)
+    at = failed_stage if status is JobStatus.FAILED else status.value
+    return Progress(stage=ORDER.get(at or "", -1) + 1, of=total)
+
+
+def retryable(status: JobStatus, error: JobError | None) -> bool:
+    """Return whether the job failed for a reason that may have passed."""
+    if status is not JobStatus.FAILED or error is None:
+        return False
+    return error.code in _HELPABLE or _PASSING_STATUS.fullmatch(error.code) is not None

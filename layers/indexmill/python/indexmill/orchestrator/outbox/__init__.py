@@ -1,0 +1,1 @@
+"""Outbox: committed messages, and their way to the queues."""

@@ -1,0 +1,1 @@
+"""Results of stages: decided, applied, and what cannot be delivered."""

@@ -1,0 +1,321 @@
+"""Application of results: one batch, one transaction, then the messages that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from indexmill.contracts.errors import ErrorCode, TransientError
+from indexmill.contracts.identity import CallerContext, new_id
+from indexmill.contracts.job import JobError, JobStatus
+from indexmill.contracts.messages import Retrying, StageFailure, StageResult, write
+from indexmill.contracts.pipeline import BY_NAME, Stage
+from indexmill.orchestrator.admission.admit import admit
+from indexmill.orchestrator.admission.dependencies import settle_dependents
+from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
+from indexmill.orchestrator.jobs.state_machine import Decision, Verdict, advance
+from indexmill.orchestrator.jobs.store import JobStore, JobsTx
+from indexmill.orchestrator.outbox.relay import Relay
+from indexmill.orchestrator.results.ports import Change, JobUpdate, Redispatch, Transition
+from indexmill.orchestrator.stages.output import Renewal
+from indexmill.orchestrator.stages.registry import MODULES, renewed
+from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome, Retry
+from indexmill.platform.observability import Observability
+from indexmill.platform.time.clock import Clock
+
+_EARLY_WAIT_S = 2.0
+_DATABASE_WAIT_S = 5.0
+_SYSTEM = CallerContext(caller_id="system", caller_type="service")
+
+
+@dataclass(slots=True)
+class ApplyResults:
+    """The callback queue's use case."""
+
+    record: Recorder
+    relay: Relay
+
+    def __call__(self, deliveries: Sequence[Delivery[StageResult]]) -> list[Outcome]:
+        """Apply the batch in one transaction and send what follows; results ahead of their job wait.
+
+        While Postgres is unavailable the whole batch waits. A process that dies between the commit and the
+        send leaves claimed rows, which the sweeper sends when their claim has expired.
+        """
+        results = [delivery.message for delivery in deliveries]
+        try:
+            changes = self.record.changes(results)
+        except TransientError as error:
+            return [Retry(_DATABASE_WAIT_S, error.code) for _ in results]
+        except Exception:
+            if len(deliveries) > 1:
+                # One result fails the batch: each alone, so that the others are applied.
+                return [outcome for delivery in deliveries for outcome in self([delivery])]
+            self.record.observability.log.exception("result.failed", extra={"job_id": results[0].job_id})
+            return [Retry(_DATABASE_WAIT_S, ErrorCode.INTERNAL_ERROR)]
+        self.relay.send([row for change in changes for row in change.outbox])
+        return [
+            Retry(_EARLY_WAIT_S, "early") if change.decision.verdict is Verdict.EARLY else Done()
+            for change in changes
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Recorder:
+    """Applies results to the store, logs and counts them; returns the messages that follow."""
+
+    store: JobStore
+    decide: Decider
+    observability: Observability
+
+    def __call__(self, results: Sequence[StageResult]) -> list[OutboxRow]:
+        """Apply and return the new outbox rows, which this process holds."""
+        return [row for change in self.changes(results) for row in change.outbox]
+
+    def changes(self, results: Sequence[StageResult]) -> list[Change]:
+        """Apply and return the change of each result, in order."""
+        changes = self.store.transaction(lambda tx: apply_results(tx, results, self.decide))
+        for result, change in zip(results, changes, strict=True):
+            self._tell(result, change)
+        return changes
+
+    def _tell(self, result: StageResult, change: Change) -> None:
+        fields = {"job_id": result.job_id, "stage": result.stage, "attempt": result.attempt}
+        log, elapsed_ms = self.observability.log, result.elapsed_ms
+        if change.error is not None:
+            log.warning("stage.failed", extra={**fields, **_why(change.error), "elapsed_ms": elapsed_ms})
+        else:
+            verdict = change.decision.verdict.name.lower()
+            log.info("result.applied", extra={**fields, "verdict": verdict, "elapsed_ms": elapsed_ms})
+        if change.status is JobStatus.DONE and change.decision.verdict is Verdict.ADVANCE:
+            self.observability.emit("job_completed", _SYSTEM, job_id=result.job_id)
+        if change.error is not None:
+            self.observability.count("jobs_failed_total", stage=result.stage)
+            self.observability.emit("job_failed", _SYSTEM, **fields, code=change.error.code)
+
+
+def _why(error: JobError) -> dict[str, object]:
+    """Return an error's fields for the log, without those that say nothing; `message` is the log's own."""
+    why = {"code": error.code, "cause": error.cause, "tries": error.attempts, "reason": error.message}
+    return {name: value for name, value in why.items() if value is not None}
+
+
+def apply_results(tx: JobsTx, results: Sequence[StageResult], decide: Decider) -> list[Change]:
+    """Decide about each result in order and write every change; a result that was received before is late.
+
+    New messages are claimed by this process. Those of jobs that are admitted in place of ended ones, and
+    those that are redispatched, are in the last change.
+    """
+    states = tx.lock_jobs(sorted({result.job_id for result in results if result.job_id}))
+    received = tx.receive([result.message_id for result in results])
+    batch = ResultBatch(_with_embedding_failures_seen(tx, states, results), received, decide)
+    changes = [batch.take(result) for result in results]
+    if batch.early:
+        # An early result must count when it is delivered again.
+        tx.forget(batch.early)
+    if batch.transitions:
+        tx.save_results(list(batch.updates.values()), batch.transitions)
+    if batch.retries:
+        tx.save_retries(batch.retries)
+    if fences := batch.fences():
+        tx.raise_fences(fences)
+    ended = batch.ended()
+    if awaited := [job_id for job_id in ended if batch.states[job_id].has_dependents]:
+        settle_dependents(tx, awaited)
+    more = [_redispatch(tx, batch.states[job_id], each) for job_id, each in batch.redispatch.items()]
+    if ended:
+        more += admit(tx, sorted({batch.states[job_id].target.caller_id for job_id in ended}), batch.done())
+    if more:
+        changes[-1] = replace(changes[-1], outbox=(*changes[-1].outbox, *more))
+    return changes
+
+
+def with_visibility(tx: JobsTx, states: Sequence[JobState]) -> list[JobState]:
+    """Return the states, with whether search sees their work; lock the documents that they may publish."""
+    issued = [state for state in states if state.issued is not None]
+    if not issued:
+        return list(states)
+    published = tx.lock_documents([state.target for state in issued])
+    return [
+        state
+        if state.issued is None
+        else replace(state, visible=(published.get(state.target.document_id) or 0) >= state.issued)
+        for state in states
+    ]
+
+
+def _with_embedding_failures_seen(
+    tx: JobsTx, states: dict[str, JobState], results: Sequence[StageResult]
+) -> dict[str, JobState]:
+    """Return the states; a job whose embedding failed may have been published before its worker crashed."""
+    failed = {
+        result.job_id for result in results if BY_NAME[result.stage].publishes and result.status == "failed"
+    }
+    seen = with_visibility(tx, [states[job_id] for job_id in failed if job_id in states])
+    return states | {state.job_id: state for state in seen}
+
+
+def _redispatch(tx: JobsTx, state: JobState, redispatch: Redispatch) -> OutboxRow:
+    """Commit a copy of the current stage's message, which was fenced out, with a fresh generation."""
+    stage = BY_NAME[state.status.value].name
+    renewal = Renewal(redispatch.message_id, state.attempt, redispatch.generation)
+    row = renewed(state, stage, tx.kept_payloads(state.job_id).get(stage), renewal)
+    tx.redispatch(row, redispatch.generation)
+    return row
+
+
+@dataclass(slots=True)
+class ResultBatch:
+    """Decides results in order, each on the state that the one before left."""
+
+    states: dict[str, JobState]
+    """Locked jobs by id."""
+    received: set[str]
+    """Message ids that were not received before."""
+    decide: Decider
+    transitions: list[Transition] = field(default_factory=list)
+    updates: dict[str, JobUpdate] = field(default_factory=dict)
+    """By job id."""
+    retries: dict[str, Retrying] = field(default_factory=dict)
+    """Until when a job's stage waits, by job id."""
+    redispatch: dict[str, Redispatch] = field(default_factory=dict)
+    """Stages whose message is redispatched, by job id."""
+    early: list[str] = field(default_factory=list)
+    """Message ids that must not count yet."""
+
+    def take(self, result: StageResult) -> Change:
+        """Decide about one result and note what follows."""
+        state = self.states.get(result.job_id or "")
+        if result.message_id not in self.received:
+            return Change(Decision(Verdict.LATE), status=state.status if state else None)
+        self.received.discard(result.message_id)
+        change = self.decide(state, result)
+        if change.decision.verdict is Verdict.EARLY:
+            self.early.append(result.message_id)
+        elif state is not None and change.redispatch is not None:
+            self.redispatch[state.job_id] = change.redispatch
+        elif state is not None and change.retrying is not None:
+            self.retries[state.job_id] = change.retrying
+        elif state is not None and change.decision.to is not None:
+            self.retries.pop(state.job_id, None)
+            self.redispatch.pop(state.job_id, None)
+            self._move(state, change.decision.to, result, change)
+        return change
+
+    def done(self) -> list[str]:
+        """Return the jobs that are done now."""
+        return [update.job_id for update in self.updates.values() if update.status is JobStatus.DONE]
+
+    def ended(self) -> list[str]:
+        """Return the jobs that are done or failed now."""
+        return [update.job_id for update in self.updates.values() if update.status.terminal]
+
+    def fences(self) -> dict[str, int]:
+        """Return, by document id, the generation up to which nothing may be published any more."""
+        found: dict[str, int] = {}
+        for update in self.updates.values():
+            state = self.states[update.job_id]
+            if update.status is JobStatus.FAILED and state.issued is not None:
+                document = state.target.document_id
+                found[document] = max(state.issued, found.get(document, 0))
+        return found
+
+    def _move(self, state: JobState, to: JobStatus, result: StageResult, change: Change) -> None:
+        cause = f"{result.stage} {result.status}"
+        if to is JobStatus.DONE and result.status == "failed":
+            cause = f"{result.stage} published, then {result.status}"
+        self.transitions.append(
+            Transition(
+                state.job_id,
+                state.attempt,
+                state.status,
+                to,
+                cause,
+                change.error,
+                result.tries,
+                result.worker,
+                result.elapsed_ms,
+                change.outbox,
+            )
+        )
+        known = self.updates.get(state.job_id, JobUpdate(state.job_id, to))
+        update = self.updates[state.job_id] = JobUpdate(
+            state.job_id,
+            to,
+            change.error,
+            change.title or known.title,
+            known.chunk_count if change.chunk_count is None else change.chunk_count,
+            known.generation if change.generation is None else change.generation,
+            change.stored or known.stored,
+            {**known.facts, **change.facts},
+        )
+        issued = change.generation if change.generation is not None else state.issued
+        self.states[state.job_id] = replace(
+            state, status=to, title=update.title or state.title, issued=issued
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Decider:
+    """Turns one result into one change of its job, without I/O."""
+
+    clock: Clock
+    make_id: Callable[[], str] = new_id
+
+    def __call__(self, state: JobState | None, result: StageResult) -> Change:
+        """Decide about `result`; an unknown job's result is late, so that it is not redelivered."""
+        if state is None:
+            return Change(Decision(Verdict.LATE))
+        decision = advance(
+            state.status,
+            state.attempt,
+            stage=result.stage,
+            result_attempt=result.attempt,
+            success=result.status != "failed",
+        )
+        if decision.verdict is Verdict.ADVANCE and decision.to is not None:
+            return self._success(decision, decision.to, state, result)
+        if decision.verdict is Verdict.FAIL:
+            return self._failure(decision, state, result)
+        return Change(decision, status=state.status)
+
+    def _success(self, decision: Decision, to: JobStatus, state: JobState, result: StageResult) -> Change:
+        if result.retrying is not None:
+            return Change(Decision(Verdict.WAIT), retrying=result.retrying, status=state.status)
+        output = MODULES[result.stage].facts(result)
+        if output.fenced:
+            redispatch = Redispatch(self.make_id(), state.generation)
+            return Change(Decision(Verdict.REDISPATCH), redispatch=redispatch, status=state.status)
+        following = BY_NAME.get(to.value)
+        return Change(
+            decision,
+            status=to,
+            title=output.title,
+            chunk_count=output.chunk_count,
+            outbox=(self._next_message(following, state, result),) if following else (),
+            generation=state.generation if following and following.publishes else None,
+            facts=output.digests,
+            stored=output.stored,
+        )
+
+    def _failure(self, decision: Decision, state: JobState, result: StageResult) -> Change:
+        if BY_NAME[result.stage].publishes and state.visible:
+            # Its worker published and then died before it could say so.
+            return Change(Decision(Verdict.ADVANCE, JobStatus.DONE), status=JobStatus.DONE)
+        return Change(decision, error=self._error(result), status=JobStatus.FAILED)
+
+    def _next_message(self, stage: Stage, state: JobState, before: StageResult) -> OutboxRow:
+        message_id = self.make_id()
+        payload = write(MODULES[stage.name].next_message(message_id, state, before))
+        caller_id = state.target.caller_id
+        return OutboxRow(message_id, state.job_id, state.attempt, stage.name, payload, caller_id=caller_id)
+
+    def _error(self, result: StageResult) -> JobError:
+        failure = result.failure or StageFailure(code=ErrorCode.INTERNAL_ERROR, message="The stage failed.")
+        return JobError(
+            stage=result.stage,
+            code=failure.code,
+            message=failure.message,
+            at=self.clock.now(),
+            cause=failure.cause,
+            attempts=failure.tries,
+        )

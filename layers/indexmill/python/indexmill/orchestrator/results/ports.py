@@ -1,0 +1,133 @@
+"""Rows and port of results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from indexmill.contracts.content import BlobRef
+from indexmill.contracts.job import JobError, JobStatus
+from indexmill.contracts.messages import Retrying, Stored, Target
+from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
+from indexmill.orchestrator.jobs.state_machine import Decision
+
+
+@dataclass(frozen=True, slots=True)
+class Redispatch:
+    """The current stage's kept message goes out under a new id and generation, same attempt."""
+
+    message_id: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Effect of one result on its job: the verdict, and the rows of the same transaction."""
+
+    decision: Decision
+    error: JobError | None = None
+    title: str | None = None
+    chunk_count: int | None = None
+    outbox: tuple[OutboxRow, ...] = ()
+    """The next stage's message, and those of jobs that are admitted in an ended job's place."""
+    retrying: Retrying | None = None
+    generation: int | None = None
+    """Of the message that publishes, when one follows."""
+    redispatch: Redispatch | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What went into the result, for comparing."""
+    stored: Stored | None = None
+    """Where the raw content is kept."""
+    status: JobStatus | None = None
+    """The job's status afterwards; None for an unknown job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One transition of a job that a stage's result caused, for the history."""
+
+    job_id: str
+    attempt: int
+    from_status: JobStatus
+    to_status: JobStatus
+    cause: str
+    error: JobError | None
+    tries: int | None
+    worker: str | None
+    elapsed_ms: int | None
+    outbox: tuple[OutboxRow, ...]
+    """Messages that follow from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobUpdate:
+    """A job's columns after a batch of results; None and {} keep what is there."""
+
+    job_id: str
+    status: JobStatus
+    error: JobError | None = None
+    title: str | None = None
+    chunk_count: int | None = None
+    generation: int | None = None
+    stored: Stored | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message that no consumer could finish."""
+
+    queue: str
+    body: str
+    """The whole message, or its beginning when `body_ref` is set."""
+    receive_count: int
+    reason: str
+    """A sentence for people."""
+    cause: str = "unknown"
+    """One of a bounded set, for counting and choosing."""
+    job_id: str | None = None
+    stage: str | None = None
+    attempt: int | None = None
+    message_id: str | None = None
+    body_ref: BlobRef | None = None
+    attributes: Mapping[str, str] | None = None
+    """SQS attributes: when it was sent, when it was first received."""
+    source_id: str | None = None
+    """The queue's own id of the message: kept once, however often it is delivered."""
+
+
+class ResultsTx(Protocol):
+    """Row operations of a batch of results."""
+
+    def lock_jobs(self, job_ids: Sequence[str]) -> dict[str, JobState]:
+        """Lock and return the jobs, of any caller."""
+        ...
+
+    def receive(self, message_ids: Sequence[str]) -> set[str]:
+        """Note the messages as received; return those that were not received before."""
+        ...
+
+    def forget(self, message_ids: Sequence[str]) -> None:
+        """Let the messages count as not received."""
+        ...
+
+    def save_results(self, updates: Sequence[JobUpdate], transitions: Sequence[Transition]) -> None:
+        """Write the jobs' new columns, their transitions, and the messages that follow, claimed."""
+        ...
+
+    def save_retries(self, notes: Mapping[str, Retrying]) -> None:
+        """Write until when a job's stage waits for its next try, by job id."""
+        ...
+
+    def redispatch(self, row: OutboxRow, generation: int) -> None:
+        """Insert a copy of the current stage's message, claimed, with the generation that it publishes."""
+        ...
+
+    def lock_documents(self, targets: Sequence[Target]) -> dict[str, int | None]:
+        """Lock the documents, so that none is published meanwhile; return their published generations."""
+        ...
+
+    def raise_fences(self, generations: Mapping[str, int]) -> None:
+        """Refuse these generations, by document id, and all before them."""
+        ...

@@ -1,0 +1,70 @@
+"""Rows and port of submission."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from indexmill.contracts.job import JobStatus
+from indexmill.contracts.messages import Target
+from indexmill.orchestrator.jobs.rows import OutboxRow
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A job about to be accepted, with its first message."""
+
+    job_id: str
+    target: Target
+    submitted_url: str
+    batch_id: str | None
+    first: OutboxRow
+    tier: str = "free"
+    job_type: str = "index"
+    priority: int = 50
+    forced: bool = False
+    """Whether the job starts although another one of the same document is in flight."""
+    payload_digest: str | None = None
+    depends_on: tuple[str, ...] = ()
+    """Jobs that must be done first; the same for all jobs of a submit."""
+    replay_of: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """A job that has not ended, by its document."""
+
+    document_id: str
+    job_id: str
+    status: JobStatus
+    expected_by: datetime | None
+
+
+class SubmissionTx(Protocol):
+    """Row operations of a submit."""
+
+    def take_key(self, caller_id: str, key: str, digest: str) -> bool:
+        """Claim an idempotency key for a request's digest; False when it was used within 24 hours."""
+        ...
+
+    def kept_answer(self, caller_id: str, key: str) -> tuple[str, str] | None:
+        """Return digest and answer of the request that used the key."""
+        ...
+
+    def keep_answer(self, caller_id: str, key: str, answer: str) -> None:
+        """Keep the answer (JSON) under its key."""
+        ...
+
+    def insert_jobs(self, jobs: Sequence[NewJob], expected: Mapping[str, datetime | None]) -> set[str]:
+        """Insert pending jobs with history and message; return the ids of those that were inserted.
+
+        A job is left out when another one is in flight for its document, unless it is forced.
+        `expected` is by job id.
+        """
+        ...
+
+    def jobs_in_flight(self, document_ids: Sequence[str], job_ids: Sequence[str] = ()) -> list[InFlight]:
+        """Return the unforced jobs in flight for the documents, and the jobs `job_ids` whatever they are."""
+        ...

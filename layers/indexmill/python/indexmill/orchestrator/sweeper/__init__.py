@@ -1,0 +1,1 @@
+"""Sweeper: what each minute's tick does for jobs and stages."""

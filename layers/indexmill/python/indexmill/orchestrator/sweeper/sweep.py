@@ -1,0 +1,101 @@
+"""Tick of the sweeper: switches, lost messages, admission, unsent messages, deletion of old rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, TypeVar
+
+from indexmill.contracts.errors import TransientError
+from indexmill.orchestrator.admission.admit import admit_all
+from indexmill.orchestrator.jobs.store import JobStore
+from indexmill.orchestrator.outbox.relay import Relay
+from indexmill.orchestrator.sweeper.accounting import CountMessages
+from indexmill.orchestrator.sweeper.housekeeping import Purge
+from indexmill.orchestrator.sweeper.ports import SweepStore
+from indexmill.orchestrator.sweeper.rescue import Rescue
+from indexmill.orchestrator.sweeper.switches import SetSwitches
+from indexmill.platform.observability import Observability
+
+T = TypeVar("T")
+
+_BATCH: Final = 100
+_MOST_BATCHES: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """The sweeper's views of the one store."""
+
+    jobs: JobStore
+    sweep: SweepStore
+
+
+@dataclass(frozen=True, slots=True)
+class SweepJobs:
+    """The schedule's use case. A step that fails does not prevent the others.
+
+    Two may run at once: rows are claimed, only one count of a minute counts, and copies stop at the fence.
+    """
+
+    stores: Stores
+    relay: Relay
+    count: CountMessages
+    rescue: Rescue
+    switches: SetSwitches
+    purge: Purge
+    observability: Observability
+
+    def __call__(self) -> dict[str, int]:
+        """Do one tick and return what was done: messages sent, by reason, rows deleted, and what was seen."""
+        none: list[str] = []
+        interrupted = self._try("switches", self.switches, none)
+        tally = self._try("count", self.count, None)
+        lost = self._try("lost", partial(self.rescue.lost, tally), 0) if tally else 0
+        stuck = self._try("stuck", partial(self.rescue.stuck, tally, interrupted), 0) if tally else 0
+        done = {
+            "lost": lost,
+            "overtaken": self._try("overtaken", partial(self.rescue.overtaken, tally), 0) if tally else 0,
+            "rescued": stuck,
+            "admitted": self._try("admit", self._admit, 0),
+            "leftovers": self._try("leftovers", self._unsent, 0),
+            "parked": self._try("parked", self._parked, 0),
+            "purged": self._try("purge", self._purge, 0),
+        }
+        self.observability.log.info("sweep.finished", extra=done)
+        self.observability.flush()
+        return done
+
+    def _unsent(self) -> int:
+        """Send messages that no process has claimed, redispatched ones included."""
+        sent = 0
+        for _ in range(_MOST_BATCHES):
+            rows = self.stores.jobs.claim(_BATCH)
+            if not rows:
+                break
+            sent += len(rows)
+            self.relay.send(rows)
+        return sent
+
+    def _admit(self) -> int:
+        rows = admit_all(self.stores.jobs)
+        self.relay.send(rows)
+        return len(rows)
+
+    def _purge(self) -> int:
+        return sum(self.purge().values())
+
+    def _parked(self) -> int:
+        parked = self.stores.sweep.parked()
+        if parked:
+            self.observability.log.error("outbox.parked", extra={"messages": parked})
+            self.observability.count("outbox_parked", parked)
+        return parked
+
+    def _try(self, step: str, work: Callable[[], T], otherwise: T) -> T:
+        try:
+            return work()
+        except TransientError as error:
+            self.observability.log.warning("sweep.step_failed", extra={"step": step, "code": error.code})
+            return otherwise

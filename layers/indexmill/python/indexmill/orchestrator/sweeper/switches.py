@@ -1,0 +1,109 @@
+"""Turn the stages' event source mappings on and off: the only place that does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from indexmill.contracts.errors import TransientError
+from indexmill.contracts.pipeline import BY_NAME
+from indexmill.orchestrator.sweeper.ports import SweepStore, Switch
+from indexmill.platform.breakers import BreakerStates, StatesUnavailable
+from indexmill.platform.observability import Observability
+from indexmill.platform.time.clock import Clock
+
+EVERY_STAGE: Final = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class SetSwitches:
+    """A stage is on unless an operator's pause or an open breaker says no: none stays off by accident."""
+
+    store: SweepStore
+    breakers: BreakerStates
+    switches: Mapping[str, Switch]
+    """By stage."""
+    observability: Observability
+    clock: Clock
+
+    def __call__(self) -> list[str]:
+        """Set all switches; return the stages that were interrupted within INTERRUPTED_FOR.
+
+        Their jobs without events are not stale: messages waited for a pause to end or a breaker to close.
+        Raises TransientError.
+        """
+        pauses, (not_closed, breakers) = self.store.pauses(), self._breakers()
+        self._report("paused", pauses)
+        if not_closed is not None:
+            self._report("breaker_open", not_closed)
+        switched_off = {
+            stage: reason for stage in self.switches if (reason := _reason(stage, pauses, breakers))
+        }
+        for stage, switch in self.switches.items():
+            self._set(stage, switch, switched_off.get(stage))
+        interruptions = self.store.interruptions()
+        return [stage for stage in self.switches if any(_interrupts(each, stage) for each in interruptions)]
+
+    def _breakers(self) -> tuple[Mapping[str, str] | None, Mapping[str, str]]:
+        """Return why each breaker is not closed (None when unknown), and those whose stage is switched off.
+
+        A half-open breaker is not closed, but its stage stays on: it needs a message for the probe.
+        """
+        try:
+            states = self.breakers.read()
+        except StatesUnavailable:
+            # Without them no stage is switched off: a worker asks its breaker itself.
+            self.observability.log.warning("breakers.unknown")
+            return None, {}
+        now = self.clock.now().timestamp()
+        phases = {name: state.phase(now) for name, state in states.items()}
+        not_closed = {
+            name: f"{state.failures} failures in a row"
+            for name, state in states.items()
+            if phases[name] != "closed"
+        }
+        return not_closed, {name: reason for name, reason in not_closed.items() if phases[name] == "open"}
+
+    def _set(self, stage: str, switch: Switch, reason: str | None) -> None:
+        try:
+            changed = switch.set(on=reason is None)
+        except TransientError as error:
+            self.observability.log.warning("switch.failed", extra={"stage": stage, "code": error.code})
+            return
+        if changed:
+            to = "on" if reason is None else "off"
+            self.observability.log.warning(
+                "stage.switched", extra={"stage": stage, "to": to, "reason": reason}
+            )
+            self.observability.count("stage_switched_total", stage=stage, to=to)
+
+    def _report(self, kind: str, current: Mapping[str, str]) -> None:
+        detail = {subject: {"reason": reason} for subject, reason in current.items()}
+        _record_incidents(self.store, self.observability, kind, detail)
+
+
+def _interrupts(incident: tuple[str, str], stage: str) -> bool:
+    kind, subject = incident
+    return subject in (stage, EVERY_STAGE) if kind == "paused" else subject in BY_NAME[stage].breakers
+
+
+def _reason(stage: str, pauses: Mapping[str, str], breakers: Mapping[str, str]) -> str | None:
+    if stage in pauses or EVERY_STAGE in pauses:
+        return pauses.get(stage) or pauses[EVERY_STAGE]
+    closed_by = [name for name in breakers if name in BY_NAME[stage].breakers]
+    return f"breaker {closed_by[0]} is open" if closed_by else None
+
+
+def _record_incidents(
+    store: SweepStore, observability: Observability, kind: str, current: Mapping[str, Mapping[str, object]]
+) -> None:
+    """Make `current` (detail by subject) the open incidents of `kind`, and log what that changes.
+
+    Raises TransientError(database_unavailable).
+    """
+    opened, closed = store.incidents(kind, current)
+    for subject in opened:
+        observability.log.warning("incident.opened", extra={"kind": kind, "subject": subject})
+    for subject in closed:
+        observability.log.info("incident.closed", extra={"kind": kind, "subject": subject})

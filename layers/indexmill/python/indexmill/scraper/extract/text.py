@@ -1,0 +1,113 @@
+"""Bytes to clean text: charset, with detection of wrong declarations, and removal of invisible characters."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from typing import Final
+
+_BOMS: Final = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_META: Final = re.compile(
+    rb"<meta[^<>]{0,512}?charset\s{0,8}=\s{0,8}[\"']?([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE
+)
+_META_WITHIN: Final = 4096
+_SAMPLE: Final = 32_768
+# Python knows codecs that are no charsets (base64, idna, utf_7): only these are believed. Browsers read the
+# narrow labels on the left as the wider charset on the right, and so do pages.
+_WIDER: Final = {
+    "ascii": "cp1252",
+    "iso8859-1": "cp1252",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "iso8859-9": "cp1254",
+}
+_CHARSETS: Final = re.compile(
+    r"utf-8|utf-16(-le|-be)?|iso8859-\d{1,2}|cp(125[0-8]|866|874|932|949|950)|koi8-[ru]|gb18030|big5(hkscs)?"
+    r"|shift_jis|euc_(jp|kr)|iso2022_jp|mac-(roman|cyrillic)|tis-620"
+)
+
+_SINGLE_BYTE: Final = re.compile(r"iso8859|cp(125|866|874)|koi8|mac|tis")
+
+
+def decode(body: bytes, declared: str | None, *, markup: bool = False) -> str:
+    """Return `body` as text: by byte order mark, by `declared`, by the page's own meta, or by its bytes.
+
+    A declared charset that cannot decode the bytes is replaced by UTF-8 when that can. So is every
+    single-byte charset, which decodes anything: text in one is never valid UTF-8 by accident. Undecodable
+    bytes become U+FFFD. With `markup` a meta element counts. Raises nothing.
+    """
+    for bom, wide in _BOMS:
+        if body.startswith(bom):
+            return body[len(bom) :].decode(wide, "replace")
+    named: str | None = _known(declared) or (_from_meta(body) if markup else None)
+    for charset in ("utf-8", named) if named is None or _SINGLE_BYTE.match(named) else (named, "utf-8"):
+        if charset is not None:
+            try:
+                return body.decode(charset)
+            except UnicodeDecodeError:
+                continue
+    return body.decode(named or _guess(body), "replace")
+
+
+def _known(label: str | None) -> str | None:
+    """Return the Python name of a charset label, None for what is no charset."""
+    if not label:
+        return None
+    try:
+        name = codecs.lookup(label.strip().strip("\"'")[:40]).name
+    except (LookupError, ValueError):
+        return None
+    name = _WIDER.get(name, name)
+    return name if _CHARSETS.fullmatch(name) else None
+
+
+def _from_meta(body: bytes) -> str | None:
+    found = _META.search(body, 0, _META_WITHIN)
+    name = _known(found.group(1).decode("ascii")) if found else None
+    # A meta element that could be read as ASCII is in no 16-bit charset.
+    return "utf-8" if name is not None and name.startswith("utf-16") else name
+
+
+def _guess(body: bytes) -> str:
+    from charset_normalizer import from_bytes  # 40 ms of import that few pages need
+
+    best = from_bytes(body[:_SAMPLE]).best()
+    return (_known(best.encoding) if best is not None else None) or "cp1252"
+
+
+MAX_TITLE: Final = 500
+
+# Control characters except tab and line feed; soft hyphen, zero-width space, word joiner, byte order mark,
+# direction marks and overrides, line separators, tags. The zero-width (non-)joiners shape Persian, Indic and
+# emoji text, so a body keeps them.
+_UNSEEN_CLASS: Final = (
+    "\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
+    "\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff\U000e0000-\U000e007f"
+)
+_UNSEEN: Final = re.compile(f"[{_UNSEEN_CLASS}]")
+_UNSEEN_IN_TITLE: Final = re.compile(f"[{_UNSEEN_CLASS}\u200c\u200d]")
+_UNSEEN_ASCII: Final = dict.fromkeys((*range(9), *range(11, 32), 127))
+_BLANK_LINES: Final = re.compile(r"\n{3,}")
+_TRAILING: Final = (" \n", "\t\n")
+
+
+def clean_text(text: str) -> str:
+    """Return `text` without unseen characters, trailing blanks and runs of empty lines."""
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    text = text.translate(_UNSEEN_ASCII) if text.isascii() else _UNSEEN.sub("", text)
+    if any(mark in text for mark in _TRAILING):
+        text = "\n".join([line.rstrip() for line in text.split("\n")])
+    return _BLANK_LINES.sub("\n\n", text).strip()
+
+
+def clean_title(text: str | None) -> str | None:
+    """Return `text` as one line of at most 500 characters; None when nothing is left."""
+    if not text:
+        return None
+    line = " ".join(_UNSEEN_IN_TITLE.sub(" ", text[: 4 * MAX_TITLE]).split())
+    return line[:MAX_TITLE].rstrip() or None

@@ -1,1 +1,0 @@
-"""In-memory twins of every port, and builders for tests."""

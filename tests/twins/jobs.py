@@ -1,0 +1,328 @@
+"""JobStore in memory: one dict per table and row, keyed by the columns of Postgres.
+
+It is for the use cases that bring a job through the pipeline, thousands of times. Idempotency keys,
+dependencies, lists, batches and quotas are left out: what needs them runs on Postgres, and a row operation
+that is not here raises AttributeError. Docstrings are the port's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, ClassVar, Final, cast
+
+from indexmill.contracts.job import Job, JobError, JobStatus
+from indexmill.contracts.messages import Retrying, Target
+from indexmill.contracts.pipeline import FIRST
+from indexmill.orchestrator.actions.ports import LockedJob, Original
+from indexmill.orchestrator.adapters.postgres import reads as rows
+from indexmill.orchestrator.admission.admit import (
+    CallerQueue,
+    Candidate,
+    GlobalUsage,
+    Limits,
+    Pace,
+    Usage,
+)
+from indexmill.orchestrator.jobs.rows import CLAIM_S, PARK_AFTER, JobState, OutboxRow
+from indexmill.orchestrator.jobs.store import JobsTx, T
+from indexmill.orchestrator.queries.ports import JobSnapshot
+from indexmill.orchestrator.results.ports import DeadLetter, JobUpdate, Transition
+from indexmill.orchestrator.submission.ports import InFlight, NewJob
+from indexmill.orchestrator.sweeper.ports import Count
+from indexmill.platform.time.clock import Clock
+
+Row = dict[str, Any]
+
+_CLAIM: Final = timedelta(seconds=CLAIM_S)
+_AFTER_FAILURE: Final = timedelta(seconds=10)
+_ENDED: Final = ("done", "failed")
+_MESSAGE: Final = ("id", "job_id", "attempt", "stage", "payload", "tries", "caller_id")
+_NO_RETRY: Final[Row] = {"tries": 0, "next_retry_at": None, "retry_cause": None}
+_UNSET: Final = (
+    *("failed_stage", "error", "title", "chunk_count", "generation", "raw_ref", "determinism"),
+    *("resume_stage", "admitted_at", "ended_at"),
+)
+_NEW: Final[Row] = {"status": "pending", "attempt": 1, "has_dependents": False, **_NO_RETRY}
+
+
+@dataclass
+class InMemoryJobs:
+    """Tables, and the transactions over them."""
+
+    clock: Clock
+    jobs: dict[str, Row] = field(default_factory=dict)
+    outbox: dict[str, Row] = field(default_factory=dict)
+    job_history: dict[int, Row] = field(default_factory=dict)
+    """By `seq`."""
+    inbox: dict[str, Row] = field(default_factory=dict)
+    documents: dict[str, Row] = field(default_factory=dict)
+    pauses: dict[str, str] = field(default_factory=dict)
+    """Reason by stage."""
+    counts: dict[str, Count] = field(default_factory=dict)
+    """By stage."""
+    letters: list[DeadLetter] = field(default_factory=list)
+    limits: ClassVar[Limits] = Limits()
+    _generation: int = 0
+
+    def transaction(self, work: Callable[[JobsTx], T]) -> T:
+        """Run `work`; the tables are as before when it raises."""
+        tables = ("jobs", "outbox", "job_history", "inbox", "documents")
+        before = {name: {key: dict(row) for key, row in getattr(self, name).items()} for name in tables}
+        try:
+            return work(cast("JobsTx", self))
+        except BaseException:
+            vars(self).update(before)
+            raise
+
+    def read(self, work: Callable[[JobsTx], T]) -> T:
+        """Run reads."""
+        return work(cast("JobsTx", self))
+
+    # A submit
+
+    def insert_jobs(self, jobs: Sequence[NewJob], expected: Mapping[str, datetime | None]) -> set[str]:
+        inserted = set()
+        for new in jobs:
+            if new.job_id in self.jobs or (not new.forced and self.jobs_in_flight([new.target.document_id])):
+                continue
+            now, target = self.clock.now(), new.target
+            columns = ("batch_id", "tier", "job_type", "priority", "forced", "payload_digest", "replay_of")
+            row = self.jobs[new.job_id] = {
+                **dict.fromkeys(_UNSET),
+                **_NEW,
+                **target.model_dump(exclude={"url"}),
+                **{name: getattr(new, name) for name in columns},
+                **{"id": new.job_id, "url": new.submitted_url, "canonical_url": target.url},
+                **{"created_at": now, "updated_at": now, "expected_by": expected[new.job_id]},
+            }
+            self._note(row, None)
+            self._keep(new.first, claimed_until=None)
+            inserted.add(new.job_id)
+        return inserted
+
+    def jobs_in_flight(self, document_ids: Sequence[str], job_ids: Sequence[str] = ()) -> list[InFlight]:
+        return [
+            InFlight(row["document_id"], row["id"], JobStatus(row["status"]), row["expected_by"])
+            for row in self.jobs.values()
+            if row["document_id"] in document_ids
+            and (row["id"] in job_ids or (row["status"] not in _ENDED and not row["forced"]))
+        ]
+
+    def unmet_dependencies(self, job_id: str) -> dict[str, JobStatus]:
+        return {}
+
+    # Admission
+
+    def usage(self, caller_id: str, tier: str) -> tuple[Usage, GlobalUsage, int]:
+        paused = not self.pauses.keys().isdisjoint(("*", FIRST))
+        return Usage(caller_id, tier), GlobalUsage(self.clock.now(), paused=paused), 0
+
+    def pace(self) -> Pace:
+        return Pace()
+
+    def queues_to_admit(
+        self, callers: Sequence[str], done: Sequence[str]
+    ) -> tuple[list[CallerQueue], GlobalUsage] | None:
+        queues = [
+            CallerQueue(
+                Usage(row["caller_id"], row["tier"]),
+                [Candidate(row["id"], row["priority"], row["created_at"])],
+            )
+            for row in self._pending()
+        ]
+        return queues, self.usage("", "")[1]
+
+    def start_jobs(self, job_ids: Sequence[str]) -> list[OutboxRow]:
+        started = []
+        for job_id in job_ids:
+            row, now = self.jobs[job_id], self.clock.now()
+            self._move(row, row["resume_stage"] or FIRST, admitted_at=now)
+            waiting = [each for each in self.outbox.values() if each["claimed_until"] is None]
+            started += self._claimed([each for each in waiting if each["job_id"] == job_id])
+        return started
+
+    def waiting_callers(self) -> list[str]:
+        return sorted({row["caller_id"] for row in self._pending()})
+
+    # Reads
+
+    def job(self, caller_id: str, job_id: str) -> Job | None:
+        return rows.as_job(self.jobs[job_id]) if self._own(caller_id, job_id) else None
+
+    def job_events(self, caller_id: str, job_id: str, seq: int) -> JobSnapshot | None:
+        job = self.job(caller_id, job_id)
+        own = [row for row in self.job_history.values() if row["job_id"] == job_id]
+        events = [rows.as_event(row) for row in own if row["seq"] > seq]
+        return JobSnapshot(job, own[-1]["seq"], events) if job else None
+
+    def original(self, caller_id: str, job_id: str) -> Original | None:
+        return rows.as_original(self.jobs[job_id]) if self._own(caller_id, job_id) else None
+
+    def state(self, job_id: str) -> JobState | None:
+        row = self.jobs.get(job_id)
+        return rows.as_state({**row, "next_generation": 0}) if row else None
+
+    # Job actions
+
+    def lock_job(self, caller_id: str, job_id: str) -> LockedJob | None:
+        return rows.as_locked_job(self._locked(job_id)) if self._own(caller_id, job_id) else None
+
+    def cancel_job(self, job_id: str, from_status: JobStatus, error: JobError) -> None:
+        self._fail(self.jobs[job_id], error)
+
+    def has_message(self, job_id: str, message_id: str) -> bool:
+        return message_id in self.outbox
+
+    def published_since(self, document_id: str, at: datetime) -> bool:
+        row = self.documents.get(document_id)
+        return row is not None and row["published"] is not None and row["updated_at"] > at
+
+    def kept_payloads(self, job_id: str) -> dict[str, str]:
+        return {row["stage"]: row["payload"] for row in self.outbox.values() if row["job_id"] == job_id}
+
+    def restart_job(self, row: OutboxRow, generation: int | None, *, blocked: bool) -> None:
+        job = self.jobs[row.job_id]
+        job["generation"] = generation or job["generation"]
+        self._park(row.job_id)
+        self._keep(row, claimed_until=None)
+        cleared = dict.fromkeys(("failed_stage", "error", "admitted_at", "ended_at", "expected_by"))
+        self._move(job, "pending", attempt=row.attempt, resume_stage=row.stage, **cleared, **_NO_RETRY)
+
+    # Results
+
+    def lock_jobs(self, job_ids: Sequence[str]) -> dict[str, JobState]:
+        return {each: rows.as_state(self._locked(each)) for each in job_ids if each in self.jobs}
+
+    def receive(self, message_ids: Sequence[str]) -> set[str]:
+        new = set(message_ids) - self.inbox.keys()
+        self.inbox |= {each: {} for each in new}
+        return new
+
+    def forget(self, message_ids: Sequence[str]) -> None:
+        for each in message_ids:
+            self.inbox.pop(each, None)
+
+    def save_results(self, updates: Sequence[JobUpdate], transitions: Sequence[Transition]) -> None:
+        for each in transitions:
+            row = self.jobs[each.job_id]
+            columns = {"status": each.to_status.value, "error": self._timed(each.error)}
+            self._note({**row, **columns}, each.from_status.value)
+            for message in each.outbox:
+                self._keep(message, claimed_until=self.clock.now() + _CLAIM)
+        for update in updates:
+            row, now, error = self.jobs[update.job_id], self.clock.now(), self._timed(update.error)
+            stage = update.error.stage if update.error else None
+            kept: Row = {name: getattr(update, name) for name in ("title", "chunk_count", "generation")}
+            kept["raw_ref"] = update.stored.model_dump(mode="json") if update.stored else None
+            row.update({name: value for name, value in kept.items() if value is not None}, **_NO_RETRY)
+            row.update(status=update.status.value, error=error, failed_stage=stage)
+            row.update(updated_at=now, ended_at=now if update.status.terminal else None)
+            row["determinism"] = {**(row["determinism"] or {}), **update.facts}
+
+    def save_retries(self, notes: Mapping[str, Retrying]) -> None:
+        for job_id, note in notes.items():
+            now, wait_s = self.clock.now(), note.retry_in_s
+            again = note.next_retry_at if wait_s is None else now + timedelta(seconds=wait_s)
+            self.jobs[job_id].update(tries=note.tries, next_retry_at=again, updated_at=now)
+
+    def redispatch(self, row: OutboxRow, generation: int) -> None:
+        self._keep(row, claimed_until=self.clock.now() + _CLAIM)
+        self.jobs[row.job_id].update(generation=generation, updated_at=self.clock.now())
+
+    def lock_documents(self, targets: Sequence[Target]) -> dict[str, int | None]:
+        return {each.document_id: self.document(each.document_id)["published"] for each in targets}
+
+    def raise_fences(self, generations: Mapping[str, int]) -> None:
+        for document_id, generation in generations.items():
+            row = self.document(document_id)
+            row["min_generation"] = max(row["min_generation"], generation + 1)
+
+    # Counts of the sweeper
+
+    def last_counts(self, stages: Collection[str]) -> dict[str, Count]:
+        return dict(self.counts)
+
+    def keep_counts(self, counts: Mapping[str, Count]) -> None:
+        self.counts |= counts
+
+    # The outbox
+
+    def claim(self, limit: int) -> list[OutboxRow]:
+        unsent = [row for row in self.outbox.values() if _unsent(row) and row["claimed_until"]]
+        return self._claimed([row for row in unsent if row["claimed_until"] <= self.clock.now()][:limit])
+
+    def mark_sent(self, ids: Sequence[str]) -> None:
+        for each in ids:
+            self.outbox[each]["sent_at"] = self.clock.now()
+
+    def mark_failed(self, ids: Sequence[str], error: str, *, unavailable: bool = False) -> None:
+        for row in (self.outbox[each] for each in ids):
+            now = self.clock.now()
+            row.update(
+                tries=row["tries"] + (not unavailable), last_error=error, claimed_until=now + _AFTER_FAILURE
+            )
+            row["parked_at"] = now if row["tries"] >= PARK_AFTER else None
+
+    def record_dead_letter(self, letter: DeadLetter) -> None:
+        known = {(kept.queue, kept.source_id) for kept in self.letters if kept.source_id is not None}
+        if (letter.queue, letter.source_id) not in known:
+            self.letters.append(letter)
+
+    # Rows
+
+    def document(self, document_id: str) -> Row:
+        """Return the catalogue's row of a document, which is made when there is none."""
+        new = {"published": None, "min_generation": 0, "updated_at": None}
+        return self.documents.setdefault(document_id, new)
+
+    def _own(self, caller_id: str, job_id: str) -> bool:
+        return job_id in self.jobs and self.jobs[job_id]["caller_id"] == caller_id
+
+    def _locked(self, job_id: str) -> Row:
+        self._generation += 1
+        return {**self.jobs[job_id], "next_generation": self._generation}
+
+    def _pending(self) -> list[Row]:
+        return [row for row in self.jobs.values() if row["status"] == "pending"]
+
+    def _timed(self, error: JobError | None) -> Row | None:
+        at = {"at": self.clock.now().isoformat()}
+        return {**error.model_dump(mode="json", exclude_none=True), **at} if error else None
+
+    def _note(self, job: Row, before: str | None) -> None:
+        row = {"seq": len(self.job_history) + 1, "job_id": job["id"], "attempt": job["attempt"]}
+        row |= {"from_status": before, "to_status": job["status"], "detail": job["error"]}
+        self.job_history[row["seq"]] = {**row, "at": self.clock.now().isoformat()}
+
+    def _move(self, job: Row, to: str, **columns: Any) -> None:
+        before = job["status"]
+        job.update(status=to, updated_at=self.clock.now(), **columns)
+        self._note(job, before)
+
+    def _fail(self, job: Row, error: JobError) -> None:
+        self._park(job["id"])
+        columns = {"error": error.model_dump(mode="json", exclude_none=True), "failed_stage": error.stage}
+        self._move(job, "failed", ended_at=self.clock.now(), **columns, **_NO_RETRY)
+
+    def _keep(self, row: OutboxRow, *, claimed_until: datetime | None) -> None:
+        """Keep a message; None: it waits for its job's admission."""
+        states = dict.fromkeys(("sent_at", "parked_at", "last_error"))
+        columns = {name: getattr(row, name) for name in _MESSAGE}
+        columns["caller_id"] = self.jobs[row.job_id]["caller_id"]
+        self.outbox[row.id] = {**columns, **states, "rescues": 0, "claimed_until": claimed_until}
+
+    def _park(self, job_id: str) -> None:
+        for row in self.outbox.values():
+            if row["job_id"] == job_id and _unsent(row):
+                row["parked_at"] = self.clock.now()
+
+    def _claimed(self, messages: Sequence[Row]) -> list[OutboxRow]:
+        for row in messages:
+            row["claimed_until"] = self.clock.now() + _CLAIM
+        return [OutboxRow(**{name: row[name] for name in _MESSAGE}) for row in messages]
+
+
+def _unsent(row: Row) -> bool:
+    return row["sent_at"] is None and row["parked_at"] is None

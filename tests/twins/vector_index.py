@@ -1,0 +1,204 @@
+"""The vector index in memory: the same BM25, cosine and fencing as the one in Postgres, all of it exact."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from operator import mul
+
+from indexmill.contracts.content import Chunk
+from indexmill.embedding import ranking
+from indexmill.embedding.analyzer import count_terms
+from indexmill.embedding.documents import check, missing_vectors, newest, outcomes, unit
+from indexmill.embedding.ports import DocumentVersion, Hit, PublishOutcome, SearchQuery, Space, Vector
+from indexmill.embedding.ranking import DEPTH, fuse, similarity_score
+from indexmill.platform.postgres.database import storable
+
+Ranked = list[tuple[int, float]]
+
+
+def length_norm(words: float, average: float) -> float:
+    """Return what a term's count is damped by in a chunk of `words` words."""
+    return ranking.K1 * (1 - ranking.B + ranking.B * words / average)
+
+
+def saturation(count: int, norm: float) -> float:
+    """Return the share of its weight that a term occurring `count` times brings, below 1."""
+    return count / (count + norm)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A chunk that search sees."""
+
+    row: int
+    chunk_id: str
+    chunk: Chunk
+    version: DocumentVersion
+    vector: Vector
+    counts: Counter[int]
+    words: int
+
+
+@dataclass(slots=True)
+class _Document:
+    corpus_key: str
+    published: int | None = None
+    min_generation: int = 0
+    chunks: dict[str, _Kept] = field(default_factory=dict)
+
+
+class InMemoryVectorIndex:
+    """`VectorIndex` for tests; safe for threads."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._documents: dict[str, _Document] = {}
+        self._corpora: set[str] = set()
+        self._rows = 0
+        self._lock = threading.Lock()
+
+    def add_corpus(self, corpus_key: str) -> None:
+        """Make the corpus exist without a document, as a submitted job does."""
+        self._corpora.add(corpus_key)
+
+    def fence(self, document_id: str, generation: int, corpus_key: str = "") -> None:
+        """Refuse generations below `generation` from now on, as a cancel does."""
+        with self._lock:
+            document = self._documents.setdefault(document_id, _Document(corpus_key))
+            document.min_generation = max(document.min_generation, generation)
+
+    def stored(self, space: Space, chunk_ids: Sequence[str]) -> set[str]:
+        """Return those of `chunk_ids` whose vector in `space` is already kept."""
+        with self._lock:
+            kept = {
+                chunk_id
+                for document in self._documents.values()
+                for chunk_id, chunk in document.chunks.items()
+                if chunk.version.space == space
+            }
+        return kept & set(chunk_ids)
+
+    def publish(self, versions: Sequence[DocumentVersion]) -> list[PublishOutcome]:
+        """Make each version what search sees of its document; all of the call's versions or none."""
+        chosen = newest(versions)
+        for version in chosen:
+            check(version)
+        with self._lock:
+            self._corpora |= {version.target.corpus_key for version in chosen}
+            built = [(version, self._built(version)) for version in chosen if self._may_publish(version)]
+            for version, chunks in built:
+                document = self._document(version)
+                document.published, document.chunks = version.generation, chunks
+            published = {
+                key: document.published
+                for key, document in self._documents.items()
+                if document.published is not None
+            }
+        return outcomes(versions, published)
+
+    def corpus_exists(self, corpus_key: str) -> bool:
+        """Return whether the corpus was ever submitted to."""
+        return corpus_key in self._corpora
+
+    def search(self, query: SearchQuery) -> list[Hit]:
+        """Return at most `top_k` chunks of published versions, best first."""
+        with self._lock:
+            kept = {
+                chunk.row: chunk
+                for document in self._documents.values()
+                if document.corpus_key == query.corpus_key
+                for chunk in document.chunks.values()
+            }
+        return [_hit(kept[row], score) for row, score in _ranked(query, list(kept.values()))[: query.top_k]]
+
+    def _document(self, version: DocumentVersion) -> _Document:
+        key = version.target.document_id
+        return self._documents.setdefault(key, _Document(version.target.corpus_key))
+
+    def _may_publish(self, version: DocumentVersion) -> bool:
+        document = self._document(version)
+        document.corpus_key = version.target.corpus_key
+        newer = document.published is None or document.published < version.generation
+        return newer and document.min_generation <= version.generation
+
+    def _built(self, version: DocumentVersion) -> dict[str, _Kept]:
+        held = self._document(version).chunks
+        chunks: dict[str, _Kept] = {}
+        missing = 0
+        for chunk_id, chunk in zip(version.chunk_ids, version.chunks, strict=True):
+            known = held.get(chunk_id)
+            same_space = known is not None and known.version.space == version.space
+            vector = known.vector if known is not None and same_space else version.vectors.get(chunk_id)
+            if vector is None:
+                missing += 1
+                continue
+            self._rows += known is None
+            row = self._rows if known is None else known.row
+            counts = count_terms(chunk.embedded_text)
+            direction = unit(vector, version.space)
+            chunks[chunk_id] = _Kept(row, chunk_id, chunk, version, direction, counts, counts.total())
+        if missing:
+            raise missing_vectors(missing)
+        return chunks
+
+
+def _ranked(query: SearchQuery, kept: list[_Kept]) -> Ranked:
+    depth = max(DEPTH, query.top_k)
+    keyword = _by_words(query.text, kept, depth) if query.text is not None else []
+    vector = (
+        _by_vector(unit(query.vector, query.space), query.space, kept, depth)
+        if query.vector is not None
+        else []
+    )
+    if query.text is None:
+        return [(row, similarity_score(cosine)) for row, cosine in vector]
+    if query.vector is None:
+        return keyword
+    return fuse([row for row, _ in keyword], [row for row, _ in vector])
+
+
+def _by_words(text: str, kept: list[_Kept], depth: int) -> Ranked:
+    frequency: Counter[int] = Counter()
+    for chunk in kept:
+        frequency.update(chunk.counts.keys())
+    weights = ranking.weights(count_terms(text), frequency, len(kept))
+    average = sum(chunk.words for chunk in kept) / max(len(kept), 1)
+    ceiling = sum(weights.values())
+    scored = []
+    for chunk in kept:
+        score = sum(
+            weight * saturation(chunk.counts[term], length_norm(chunk.words, average))
+            for term, weight in weights.items()
+            if term in chunk.counts
+        )
+        if score > 0:
+            scored.append((chunk.row, score / ceiling))
+    return _best(scored, depth)
+
+
+def _by_vector(vector: Vector, space: Space, kept: list[_Kept], depth: int) -> Ranked:
+    same = [chunk for chunk in kept if chunk.version.space == space]
+    return _best([(chunk.row, sum(map(mul, chunk.vector, vector))) for chunk in same], depth)
+
+
+def _best(scored: Ranked, depth: int) -> Ranked:
+    return sorted(scored, key=lambda entry: (-entry[1], entry[0]))[:depth]
+
+
+def _hit(kept: _Kept, score: float) -> Hit:
+    chunk, version = kept.chunk, kept.version
+    return Hit(
+        chunk_id=kept.chunk_id,
+        text=storable(chunk.text),
+        score=score,
+        source_url=version.target.url,
+        title=version.title,
+        document_id=version.target.document_id,
+        ordinal=chunk.ordinal,
+        context=storable(chunk.context),
+        start=chunk.start,
+        end=chunk.end,
+    )
