@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-all up demo test test-long soak lint fmt build check lock generate clean
+.PHONY: help setup setup-all up demo test test-failed test-long soak lint fmt build check lock generate clean
 
 # The first interpreter that is new enough and can make virtual environments; or name one: make PYTHON=python3.12 setup
 PYTHON ?= $(shell for each in python3 python3.13 python3.12 python3.11 python3.14; do \
@@ -20,7 +20,7 @@ URL ?=
 WORKERS ?= auto
 
 help: ## Show this
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 setup: .venv/.ready .venv-ministack/.ready ## Make what the local cloud and the tests need (.venv, .venv-ministack)
 
@@ -35,6 +35,9 @@ demo: setup ## Index a little web site on a cloud of its own, then search it (UR
 # Bytecode is kept whatever the environment says: without it each worker compiles all tests again.
 test: setup-all ## Run all tests, in parallel (ARGS="tests/unit -k name" for some; WORKERS=0 for one process)
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+test-failed: setup-all ## Run again what failed in the last run, one test at a time, until one fails
+	$(BIN)/python -m pytest -n 0 -x --last-failed --last-failed-no-failures none $(ARGS)
 
 test-long: setup-all ## Run what takes minutes: the large soaks and models, with their figures (ARGS="tests/faults")
 	$(BIN)/python -m pytest -m long -o log_cli=true -o log_cli_level=INFO $(ARGS)

@@ -95,7 +95,14 @@ def test_every_service_is_in_the_lists_of_the_contracts() -> None:
     assert entries == {line.partition(".*")[0] for line in functions["ignore_imports"]}
 
 
-def test_no_cold_start_of_the_scraper_loads_the_html_parser() -> None:
-    check = "import sys, indexmill.scraper.worker, indexmill.scraper.api; print('selectolax' in sys.modules)"
+@pytest.mark.parametrize(
+    ("started", "unused"),
+    [
+        ("indexmill.scraper.worker, indexmill.scraper.api", "selectolax"),
+        ("indexmill.scraper.wiring, indexmill.chunking.wiring", "pybreaker"),
+    ],
+)
+def test_no_cold_start_loads_what_it_may_never_use(started: str, unused: str) -> None:
+    check = f"import sys, {started}; print('{unused}' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

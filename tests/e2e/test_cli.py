@@ -53,7 +53,7 @@ def addresses(stack: RunningStack) -> list[str]:
 def test_two_stacks_run_beside_each_other(stack: RunningStack, rough_stack: RunningStack) -> None:
     assert not set(addresses(stack)) & set(addresses(rough_stack))
     limits = [each.parameters["IntegrationTimeoutSeconds"] for each in (stack, rough_stack)]
-    assert limits == ["29", "3"]
+    assert limits == ["29", "6"]
     with stack.http() as own, stack.http(rough_stack.api_key) as foreign:
         assert own.get("/orchestrator/jobs").status_code == 200
         assert foreign.get("/orchestrator/jobs").status_code == 401

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from dataclasses import asdict
 from typing import Any
@@ -283,14 +282,12 @@ def test_an_internal_result_with_a_failure_ends_the_job(
 
 def test_a_slow_page_is_refused_in_time_with_a_hint(rough_stack: RunningStack) -> None:
     with rough_stack.http() as caller:
-        caller.get("/orchestrator/jobs")
-        began = time.monotonic()
+        caller.post("/scraper/scrape", json={"url": rough_stack.site + PAGE})  # a cold start takes its time
         answer = caller.post("/scraper/scrape", json={"url": f"{rough_stack.site}/slow?seconds=9"})
-        took = time.monotonic() - began
+    # In time: the gateway's own answer after IntegrationTimeoutSeconds has another message and no hint.
     assert (code(answer), answer.json()["error"]["message"]) == (
         (504, "deadline_exceeded"),
         "URL fetch too slow",
     )
     assert "POST /orchestrator/jobs" in answer.json()["error"]["hint"]
-    assert took < float(rough_stack.parameters["IntegrationTimeoutSeconds"])
     assert openapi.problems("/scraper/scrape", answer) == []

@@ -13,7 +13,10 @@ from local.faults.toxics import Toxic
 from tests.faults.arena import Arena
 from tests.support.stack import eventually
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(240)]
+
+BREAKERS_S = 90.0
+"""Failures of the test before may count: then a breaker opens for 30 s, and for 30 s more after its probe."""
 
 COMMIT = Toxic("swallow_reply", pattern="COMMIT", times=1)
 LOST_REPLIES = {
@@ -25,7 +28,7 @@ LOST_REPLIES = {
 }
 
 
-def ends(arena: Arena, job: Accepted, within_s: float = 40.0) -> None:
+def ends(arena: Arena, job: Accepted, within_s: float = BREAKERS_S) -> None:
     arena.end_with_sweeps([job], within_s)
 
 
