@@ -68,17 +68,17 @@ class Recorder:
     observability: Observability
 
     def __call__(self, results: Sequence[StageResult]) -> list[OutboxRow]:
-        """Apply and return the new outbox rows, which this process holds."""
+        """Apply and return the new outbox rows, which this process has claimed."""
         return [row for change in self.changes(results) for row in change.outbox]
 
     def changes(self, results: Sequence[StageResult]) -> list[Change]:
         """Apply and return the change of each result, in order."""
         changes = self.store.transaction(lambda tx: apply_results(tx, results, self.decide))
         for result, change in zip(results, changes, strict=True):
-            self._tell(result, change)
+            self._report(result, change)
         return changes
 
-    def _tell(self, result: StageResult, change: Change) -> None:
+    def _report(self, result: StageResult, change: Change) -> None:
         fields = {"job_id": result.job_id, "stage": result.stage, "attempt": result.attempt}
         log, elapsed_ms = self.observability.log, result.elapsed_ms
         if change.error is not None:
