@@ -106,3 +106,13 @@ def test_no_cold_start_loads_what_it_may_never_use(started: str, unused: str) ->
     check = f"import sys, {started}; print('{unused}' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_every_benchmark_can_be_imported() -> None:
+    files = [path.relative_to(ROOT) for path in (ROOT / "tests/perf").rglob("*.py")]
+    names = [".".join(file.with_suffix("").parts) for file in files]
+    load = "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]"
+    done = subprocess.run(
+        [sys.executable, "-c", load, *names], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr

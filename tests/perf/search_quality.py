@@ -31,10 +31,10 @@ import psycopg  # noqa: E402
 from indexmill.contracts.content import Chunk, chunk_ids  # noqa: E402
 from indexmill.contracts.identity import corpus_key, document_id  # noqa: E402
 from indexmill.contracts.messages import Target  # noqa: E402
-from indexmill.embedding import bm25  # noqa: E402
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex  # noqa: E402
 from indexmill.embedding.analyzer import analyze  # noqa: E402
 from indexmill.embedding.ports import DocumentVersion, SearchQuery, Space  # noqa: E402
+from indexmill.embedding.ranking import K1, B  # noqa: E402
 from indexmill.platform.postgres.database import Database  # noqa: E402
 from local.backends.postgres import EmbeddedPostgres  # noqa: E402
 from sql.migrate import migrate  # noqa: E402
@@ -87,7 +87,7 @@ def quality(url: str, folder: Path, name: str) -> bool:
     def ours(question: str) -> list[str]:
         return [hit.source_url for hit in index.search(SearchQuery(corpus, space, question, None, 100))]
 
-    reference = bm25s.BM25(method="lucene", k1=bm25.K1, b=bm25.B)
+    reference = bm25s.BM25(method="lucene", k1=K1, b=B)
     reference.index([analyze(text) for text in texts.values()], show_progress=False)
 
     def theirs(question: str) -> list[str]:
