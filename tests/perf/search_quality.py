@@ -4,8 +4,9 @@
     python tests/perf/search_quality.py --latency 20000
 
 DIR holds a `load.py` whose `load(name)` returns documents {id: (title, text)}, queries {id: text} and
-judgements {query id: {document id: gain}}. Keyword search is compared with bm25s over the same analyzer: exit
-status 1 when nDCG@10 or Recall@100 differ by more than 0.01.
+judgements {query id: {document id: gain}}. Documents are split and embedded as jobs are; a document ranks
+with its best chunk. Keyword search is compared with bm25s over the same chunks and analyzer: exit status 1
+when nDCG@10 or Recall@100 differ by more than 0.01.
 """
 
 from __future__ import annotations
@@ -28,15 +29,20 @@ sys.path[:0] = [str(ROOT), str(ROOT / "layers/indexmill/python")]
 import bm25s  # noqa: E402
 import psycopg  # noqa: E402
 
-from indexmill.contracts.content import Chunk, chunk_ids  # noqa: E402
+from indexmill.chunking.adapters.model_tokenizer import ModelTokenizer  # noqa: E402
+from indexmill.chunking.chunk import ChunkDocuments  # noqa: E402
+from indexmill.contracts.content import Chunk, ChunkSettings, chunk_ids  # noqa: E402
 from indexmill.contracts.identity import corpus_key, document_id  # noqa: E402
 from indexmill.contracts.messages import Target  # noqa: E402
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex  # noqa: E402
 from indexmill.embedding.analyzer import analyze  # noqa: E402
 from indexmill.embedding.ports import DocumentVersion, SearchQuery, Space  # noqa: E402
 from indexmill.embedding.ranking import K1, B  # noqa: E402
+from indexmill.platform.aws.s3_blobs import S3Blobs  # noqa: E402
 from indexmill.platform.postgres.database import Database  # noqa: E402
+from local.backends.model_files import DIMENSIONS, MODEL_ID, tokenizer_path  # noqa: E402
 from local.backends.postgres import EmbeddedPostgres  # noqa: E402
+from local.backends.wordllama_model import WordLlamaModel  # noqa: E402
 from sql.migrate import migrate  # noqa: E402
 
 Judgements = Mapping[str, Mapping[str, int]]
@@ -73,30 +79,42 @@ def main() -> int:
 
 
 def quality(url: str, folder: Path, name: str) -> bool:
-    """Compare keyword search on one collection with bm25s; return whether both find equally well."""
+    """Search one collection, split and embedded as jobs are; return whether keywords do as well as bm25s."""
     documents, queries, judged = _loader(folder)(name)
-    texts = {key: f"{title}\n\n{text}" for key, (title, text) in documents.items()}
-    index = PgVectorIndex(Database(url))
-    space = Space("none", 1)
+    index, model = PgVectorIndex(Database(url)), WordLlamaModel.from_wheel()
+    split = ChunkDocuments(ModelTokenizer(tokenizer_path()), S3Blobs("none"))
+    space = Space(MODEL_ID, DIMENSIONS)
+    chunks = {
+        key: split.one(text or title, title, ChunkSettings())
+        for key, (title, text) in documents.items()
+        if text or title
+    }
     corpus = _target(name, "").corpus_key
-    keys = list(texts)
+    keys = list(chunks)
     for at in range(0, len(keys), BATCH):
-        batch = keys[at : at + BATCH]
-        index.publish([_version(_target(name, key), [texts[key]], space, [[1.0]]) for key in batch])
+        index.publish(
+            [_published(_target(name, key), chunks[key], space, model) for key in keys[at : at + BATCH]]
+        )
 
-    def ours(question: str) -> list[str]:
-        return [hit.source_url for hit in index.search(SearchQuery(corpus, space, question, None, 100))]
+    def find(question: str, vector: Sequence[float] | None) -> list[str]:
+        query = SearchQuery(corpus, space, question, vector, 100)
+        return list(dict.fromkeys(hit.source_url for hit in index.search(query)))
 
+    pieces = [(key, chunk.embedded_text) for key in keys for chunk in chunks[key]]
     reference = bm25s.BM25(method="lucene", k1=K1, b=B)
-    reference.index([analyze(text) for text in texts.values()], show_progress=False)
+    reference.index([analyze(text) for _, text in pieces], show_progress=False)
 
     def theirs(question: str) -> list[str]:
-        rows, scores = reference.retrieve([analyze(question)], k=min(100, len(keys)), show_progress=False)
-        return [keys[row] for row, score in zip(rows[0], scores[0], strict=True) if score > 0]
+        rows, scores = reference.retrieve([analyze(question)], k=min(100, len(pieces)), show_progress=False)
+        found = (pieces[row][0] for row, score in zip(rows[0], scores[0], strict=True) if score > 0)
+        return list(dict.fromkeys(found))
 
-    mine, bar = _scores(ours, queries, judged), _scores(theirs, queries, judged)
-    print(f"{name:10} indexmill nDCG@10 {mine[0]:.4f} Recall@100 {mine[1]:.4f}")
-    print(f"{name:10} bm25s     nDCG@10 {bar[0]:.4f} Recall@100 {bar[1]:.4f}")
+    mine = _scores(lambda question: find(question, None), queries, judged)
+    bar = _scores(theirs, queries, judged)
+    both = _scores(lambda question: find(question, _embedded(model, [question])[0]), queries, judged)
+    print(f"{name}: {len(pieces) / len(keys):.2f} chunks a document")
+    for kind, (gain, recall) in (("keyword", mine), ("bm25s", bar), ("hybrid", both)):
+        print(f"{name:10} {kind:8} nDCG@10 {gain:.4f} Recall@100 {recall:.4f}")
     return all(abs(a - b) <= TOLERANCE for a, b in zip(mine, bar, strict=True))
 
 
@@ -148,7 +166,11 @@ def _made_up(rng: random.Random, number: int) -> DocumentVersion:
         words = [rng.choice(own) if rng.random() < 0.6 else _word(rng) for _ in range(WORDS_PER_CHUNK)]
         texts.append(" ".join(words))
     vectors = [_vector(rng, topic) for _ in texts]
-    return _version(_target("latency", f"https://site.example/{number}"), texts, SPACE, vectors)
+    chunks = [
+        Chunk(ordinal=at, text=text, start=0, end=len(text), tokens=len(text) // 4)
+        for at, text in enumerate(texts)
+    ]
+    return _version(_target("latency", f"https://site.example/{number}"), chunks, SPACE, vectors)
 
 
 def _word(rng: random.Random) -> str:
@@ -171,16 +193,23 @@ def _target(corpus: str, url: str) -> Target:
     )
 
 
-def _version(
-    target: Target, texts: Sequence[str], space: Space, vectors: Sequence[Sequence[float]]
+def _published(
+    target: Target, chunks: Sequence[Chunk], space: Space, model: WordLlamaModel
 ) -> DocumentVersion:
-    chunks = [
-        Chunk(ordinal=at, text=text, start=0, end=len(text), tokens=len(text) // 4)
-        for at, text in enumerate(texts)
-    ]
-    ids = chunk_ids(target.document_id, chunks)
+    vectors = _embedded(model, [chunk.embedded_text for chunk in chunks])
+    return _version(target, chunks, space, vectors)
+
+
+def _embedded(model: WordLlamaModel, texts: Sequence[str]) -> list[list[float]]:
+    return [[float(number) for number in row] for row in model.embed(model.tokenize(texts))]
+
+
+def _version(
+    target: Target, chunks: Sequence[Chunk], space: Space, vectors: Sequence[Sequence[float]]
+) -> DocumentVersion:
+    ids = chunk_ids(target.document_id, list(chunks))
     kept = dict(zip(ids, vectors, strict=True))
-    return DocumentVersion(target, 1, None, None, None, space, chunks, ids, kept)
+    return DocumentVersion(target, 1, None, None, None, space, list(chunks), ids, kept)
 
 
 def _scores(

@@ -73,7 +73,7 @@ def _reports() -> dict[str, BaseModel]:
     waits = Retrying(
         tries=2, next_retry_at=datetime(2026, 3, 14, 12, tzinfo=UTC), cause="http_503", retry_in_s=45.0
     )
-    chunked = Chunked(chunks=[_CHUNK], chunk_count=1)
+    chunked = Chunked(chunks=[_CHUNK], chunk_count=1, chunker="2", tokenizer="0f")
 
     def report(stage: str, status: str, **made: BaseModel) -> StageResult:
         return stage_result(**_REPORT, stage=stage, status=status, **made)

@@ -12,6 +12,8 @@ _TOKEN = re.compile(r"\w+|[^\w\s]")
 class WordTokenizer:
     """White space separates tokens and costs nothing."""
 
+    version = "words"
+
     def marks(self, text: str) -> Marks:
         """Measure a whole text."""
         text.encode()
@@ -26,3 +28,7 @@ class WordTokenizer:
         """Return the number of tokens."""
         text.encode()
         return len(_TOKEN.findall(text))
+
+    def count_part(self, text: str, marks: Marks, part: slice, before: str) -> int:
+        """Return the number of tokens of both together."""
+        return self.count(before + text[part])

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from indexmill.chunking.chunk import ChunkDocuments
+from indexmill.chunking.split import CHUNKER
 from indexmill.contracts.content import CHUNK_LIST, BlobRef, ChunkSettings
 from indexmill.contracts.errors import IndexmillError, PermanentError
 from indexmill.contracts.http_chunking import ChunkRequest
@@ -51,6 +52,13 @@ def test_chunks_beyond_the_inline_limit_come_by_reference() -> None:
     assert packed.chunks_ref is not None
     assert packed.chunks_ref.key.startswith("chunks/")
     assert CHUNK_LIST.validate_json(blobs.get(packed.chunks_ref)) == expected
+
+
+def test_the_result_names_the_chunker_and_the_tokenizer() -> None:
+    chunk = ChunkDocuments(WordTokenizer(), InMemoryBlobs())
+    by_value, by_reference = (chunk.task(task(LONG), limit) for limit in (10**6, 1))
+    assert by_reference.chunks_ref is not None
+    assert {(made.chunker, made.tokenizer) for made in (by_value, by_reference)} == {(CHUNKER, "words")}
 
 
 def test_chunks_for_a_promised_object_are_inline_however_many() -> None:

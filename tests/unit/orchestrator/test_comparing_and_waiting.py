@@ -62,6 +62,9 @@ def test_a_passing_cause_can_be_helped_by_another_try(code: str, helped: bool) -
             {"chunks_sha256": "x", "chunk_settings": {"max_tokens": 128}},
             {"chunks": "The chunk settings changed."},
         ),
+        ({"chunks_sha256": "x", "chunker": "2", "tokenizer": "t"}, {"chunks": "The chunker changed."}),
+        ({"chunks_sha256": "x", "tokenizer": "t"}, {"chunks": "The tokenizer changed."}),
+        ({"chunker": "2"}, {}),
         ({"model": "n"}, {"model": "Another embedding model is configured."}),
         ({"dimension": 8}, {"model": "Another embedding model is configured."}),
         (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from indexmill.chunking.ports import Tokenizer
-from indexmill.chunking.split import split
-from indexmill.contracts.content import CHUNK_LIST, Chunk, ChunkSettings
+from indexmill.chunking.split import CHUNKER, split
+from indexmill.contracts.content import CHUNK_LIST, BlobRef, Chunk, ChunkSettings
 from indexmill.contracts.errors import ErrorCode, PermanentError
 from indexmill.contracts.messages import Chunked, ChunkTask
 from indexmill.platform.blobs import BlobStore
@@ -41,8 +41,19 @@ class ChunkDocuments:
             data = CHUNK_LIST.dump_json(chunks)
             if len(data) > inline_limit:
                 ref = self.blobs.put(data, kind="chunks", content_type="application/json")
-                return Chunked(chunks_ref=ref, chunk_count=len(chunks))
-        return Chunked(chunks=chunks, chunk_count=len(chunks))
+                return self._chunked(len(chunks), chunks_ref=ref)
+        return self._chunked(len(chunks), chunks=chunks)
+
+    def _chunked(
+        self, count: int, *, chunks: list[Chunk] | None = None, chunks_ref: BlobRef | None = None
+    ) -> Chunked:
+        return Chunked(
+            chunks=chunks,
+            chunks_ref=chunks_ref,
+            chunk_count=count,
+            chunker=CHUNKER,
+            tokenizer=self.tokenizer.version,
+        )
 
     def _text(self, task: ChunkTask) -> str:
         if task.text_ref is None:

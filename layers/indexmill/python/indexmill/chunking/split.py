@@ -124,6 +124,8 @@ class Cuts:
         )
 
 
+CHUNKER: Final = "1"
+"""Version of this code; raised when the same text gives other chunks."""
 MAX_CHUNKS: Final = 10_000
 _LOW: Final = 2
 """Tokens that are left free: at the edges of a piece a tokenizer may need one more than inside the text."""
@@ -158,11 +160,11 @@ class _Splitter:
         self._max = settings.max_tokens
         self._overlap = min(settings.overlap_tokens, settings.max_tokens // 2 - 1)
         self._title = " ".join((title or "").split())
-        marks = tokenizer.marks(text)
-        if marks.tokens[-1] > MAX_CHUNKS * settings.max_tokens:
+        self._marks = tokenizer.marks(text)
+        if self._marks.tokens[-1] > MAX_CHUNKS * settings.max_tokens:
             raise _too_many()
         self._outline: Outline = outline(text)
-        self._cuts = Cuts(text, self._outline, marks)
+        self._cuts = Cuts(text, self._outline, self._marks)
         self._contexts: dict[tuple[str, ...], _Context] = {}
 
     def run(self) -> list[Chunk]:
@@ -194,18 +196,14 @@ class _Splitter:
         while True:
             cut = self._cuts.end(start, max(covered, start), budget)
             end = start + len(self._text[start:cut].rstrip())
-            chunk = Chunk(
-                ordinal=ordinal,
-                text=self._text[start:end],
-                context=context.text,
-                start=start,
-                end=end,
-                tokens=0,
-            )
-            chunk.tokens = self._tokenizer.count(chunk.embedded_text)
-            excess = chunk.tokens - self._max
+            before = f"{context.text}\n\n" if context.text else ""
+            tokens = self._tokenizer.count_part(self._text, self._marks, slice(start, end), before)
+            excess = tokens - self._max
             if excess <= 0 or budget <= 0:
-                return chunk, cut
+                text = self._text[start:end]
+                return Chunk(
+                    ordinal=ordinal, text=text, context=context.text, start=start, end=end, tokens=tokens
+                ), cut
             budget -= excess
             if budget <= 0 and start < covered:
                 # Only new text fits: begin without what the previous chunk already has.

@@ -130,6 +130,10 @@ class Chunked(BaseModel):
     chunks: list[Chunk] | None = None
     chunks_ref: BlobRef | None = None
     chunk_count: int = 0
+    chunker: str | None = None
+    """Version of the code that split the text."""
+    tokenizer: str | None = None
+    """Digest of the tokenizer file that it counted with."""
     failure: StageFailure | None = None
 
 

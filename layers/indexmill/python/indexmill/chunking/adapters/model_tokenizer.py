@@ -7,10 +7,11 @@ model for which that independence cannot be read off its file gets every text to
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate, count
 from pathlib import Path
@@ -32,6 +33,13 @@ class ModelTokenizer:
         self._file = Path(file)
         self._tokenizer: Tokenizer | None = None
         self._by_word: WordCounts | None = None
+        self._version = ""
+
+    @property
+    def version(self) -> str:
+        """Digest of the file's content, 16 hexadecimal digits."""
+        self.load()
+        return self._version
 
     def load(self) -> Tokenizer:
         """Read the file now instead of on first use."""
@@ -39,8 +47,9 @@ class ModelTokenizer:
             return self._tokenizer
         from tokenizers import Tokenizer
 
-        content = self._file.read_text(encoding="utf-8")
-        tokenizer = Tokenizer.from_str(content)
+        content = self._file.read_bytes()
+        self._version = hashlib.sha256(content).hexdigest()[:16]
+        tokenizer = Tokenizer.from_buffer(content)
         tokenizer.no_truncation()
         tokenizer.no_padding()
         # A page that mentions "</s>" means these four characters.
@@ -66,6 +75,13 @@ class ModelTokenizer:
         """Return the tokens of `text` as a model input of its own, without special tokens."""
         self.load()
         return self._by_word.count(text) if self._by_word is not None else len(self._encode(text).ids)
+
+    def count_part(self, text: str, marks: Marks, part: slice, before: str) -> int:
+        """Return the tokens of `before` and a part of `text` together."""
+        self.load()
+        if self._by_word is not None and marks.whole_words:
+            return self._by_word.count_part(text, marks, part, before)
+        return self.count(before + text[part])
 
     def _ends(self, text: str) -> list[int]:
         return [end for _, end in self._encode(text).offsets]
@@ -104,7 +120,7 @@ _PIECE: Final = re.compile(r"[ \u2581]{1,64}[^ \u2581\n]{0,4096}|[^ \u2581\n]{1,
 U+2581 is what byte-pair models take for a blank."""
 _REMEMBERED_CHARS: Final = 200
 _REMEMBERED_WORDS: Final = 40_000
-"""About 6 MB; a fuller memory is thrown away and fills again."""
+"""About 6 MB. A fuller memory becomes the older of two; words that are used again move to the newer."""
 _UNCUT_TOKENS: Final = 16
 """A word of more tokens needs marks inside, so that it can be cut."""
 _AT_ONCE_CHARS: Final = 65_536
@@ -117,6 +133,7 @@ class WordCounts:
         """`token_ends` tokenizes a text and returns where each token ends."""
         self._token_ends = token_ends
         self._known: dict[str, int] = {}
+        self._older: dict[str, int] = {}
 
     def marks(self, text: str) -> Marks:
         """Measure a whole text."""
@@ -125,16 +142,25 @@ class WordCounts:
         words, counts, inner = self._measured(text)
         lengths = list(map(len, words))
         lengths[0] -= 1
-        marks = Marks(list(accumulate(lengths)), list(accumulate(counts)))
         if max(counts) <= _UNCUT_TOKENS:
-            return marks
+            return Marks(list(accumulate(lengths)), list(accumulate(counts)), whole_words=True)
+        marks = Marks(list(accumulate(lengths)), list(accumulate(counts)))
         long = {word for word, number in zip(words, counts, strict=True) if number > _UNCUT_TOKENS}
-        inner.update(self._tokenized(long - inner.keys()))
+        more = self._tokenized(long - inner.keys())
+        inner.update((word, ends) for word, _, ends in more if ends is not None)
         return _with_inner(words, marks, inner)
 
     def count(self, text: str) -> int:
         """Return the tokens of a text."""
         return sum(self._measured(text)[1]) if text else 0
+
+    def count_part(self, text: str, marks: Marks, part: slice, before: str) -> int:
+        """Count the first word, which may have lost its blanks; the others are known from the marks."""
+        first, last = bisect_right(marks.ends, part.start), bisect_left(marks.ends, part.stop)
+        if first >= last or marks.ends[last] != part.stop:
+            return self.count(before + text[part])
+        start = self.count(before + text[part.start : marks.ends[first]])
+        return start + marks.tokens[last] - marks.tokens[first]
 
     def _measured(self, text: str) -> tuple[list[str], list[int], dict[str, array[int]]]:
         """Return the words, their counts, and the inner ends of those words of many tokens that are new.
@@ -145,11 +171,12 @@ class WordCounts:
         counts = list(map(self._known.get, words))
         inner: dict[str, array[int]] = {}
         if None in counts:
-            fresh = {word for word, number in zip(words, counts, strict=True) if number is None}
-            learned: dict[str, int] = {}
-            for word, ends in self._tokenized(fresh):
-                learned[word] = len(ends)
-                if len(ends) > _UNCUT_TOKENS:
+            missing = {word for word, number in zip(words, counts, strict=True) if number is None}
+            older = self._older
+            learned = {word: older[word] for word in missing if word in older}
+            for word, number, ends in self._tokenized(missing - learned.keys()):
+                learned[word] = number
+                if ends is not None:
                     inner[word] = ends
             self._remember(learned)
             counts = [learned[words[at]] if number is None else number for at, number in enumerate(counts)]
@@ -158,20 +185,25 @@ class WordCounts:
     def _remember(self, learned: dict[str, int]) -> None:
         if len(self._known) > _REMEMBERED_WORDS:
             # A new dict, not clear(): another thread may still be reading the old one.
-            self._known = {}
+            self._older, self._known = self._known, {}
         self._known.update(
             (word, number) for word, number in learned.items() if len(word) <= _REMEMBERED_CHARS
         )
 
-    def _tokenized(self, words: Iterable[str]) -> Iterator[tuple[str, array[int]]]:
-        """Tokenize words in big strokes; yields each with the offsets after its tokens."""
+    def _tokenized(self, words: Iterable[str]) -> Iterator[tuple[str, int, array[int] | None]]:
+        """Tokenize words in large groups; yield each with its tokens, and where they end if they are many."""
         for group in _groups(words):
-            joined = "\n" + "\n".join(group)
-            ends = self._token_ends(joined)
-            start = 1
+            ends = self._token_ends("\n" + "\n".join(group))
+            start, last = 1, 0
             for word in group:
-                first, last = bisect_right(ends, start), bisect_right(ends, start + len(word))
-                yield word, array("H", (end - start for end in ends[first:last]))
+                first = bisect_right(ends, start, last)
+                last = bisect_right(ends, start + len(word), first)
+                many = last - first > _UNCUT_TOKENS
+                yield (
+                    word,
+                    last - first,
+                    array("H", (end - start for end in ends[first:last])) if many else None,
+                )
                 start += len(word) + 1
 
 

@@ -18,31 +18,31 @@ class _Kind:
     part: Part
     deciding: tuple[str, ...]
     """These make it the same."""
-    beside: tuple[str, ...]
-    """These explain a change."""
+    beside: Mapping[str, str]
+    """These explain a change: the explanation by name, the first that changed; empty for none."""
     why: str
     """When nothing noted explains it."""
-    why_beside: str = ""
-    """Explanation when another input changed."""
 
 
 _KINDS: Final = (
-    _Kind("content", ("content_sha256",), ("content_type",), "The site serves something else."),
+    _Kind("content", ("content_sha256",), {"content_type": ""}, "The site serves something else."),
     _Kind(
         "text",
         ("text_sha256",),
-        ("extractor",),
+        {"extractor": "The extractor changed."},
         "The same content was read differently.",
-        "The extractor changed.",
     ),
     _Kind(
         "chunks",
         ("chunks_sha256",),
-        ("chunk_settings",),
+        {
+            "chunk_settings": "The chunk settings changed.",
+            "chunker": "The chunker changed.",
+            "tokenizer": "The tokenizer changed.",
+        },
         "The chunker or its tokenizer changed.",
-        "The chunk settings changed.",
     ),
-    _Kind("model", ("model", "dimension"), (), "Another embedding model is configured."),
+    _Kind("model", ("model", "dimension"), {}, "Another embedding model is configured."),
 )
 _INPUT: Final[dict[Part, Part]] = {"text": "content", "chunks": "text"}
 """What a part is made of."""
@@ -77,5 +77,5 @@ def _why(kind: _Kind, verdicts: Mapping[Part, str], before: Facts, after: Facts)
     made_of = _INPUT.get(kind.part)
     if made_of is not None and verdicts[made_of] == "changed":
         return f"The {made_of} changed."
-    changed_beside = any(before.get(name) != after.get(name) for name in kind.beside)
-    return kind.why_beside if changed_beside and kind.why_beside else kind.why
+    changed = (why for name, why in kind.beside.items() if before.get(name) != after.get(name))
+    return next(filter(None, changed), kind.why)

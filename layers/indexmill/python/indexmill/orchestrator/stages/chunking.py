@@ -44,6 +44,8 @@ def facts(result: StageResult) -> Output:
         "chunk_count": chunked.chunk_count,
         "chunk_settings": ChunkSettings().model_dump(),
     }
+    if chunked.chunker is not None:
+        digests |= {"chunker": chunked.chunker, "tokenizer": chunked.tokenizer}
     return Output(chunk_count=chunked.chunk_count, digests=digests)
 
 
