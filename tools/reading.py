@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import re
 import sys
 import threading
@@ -92,6 +93,8 @@ class Trace:
     @contextmanager
     def installed(self) -> Iterator[Trace]:
         """Trace this thread, and threads that start from now on."""
+        collects = gc.isenabled()
+        gc.disable()  # Python 3.11.2, Debian's, crashes when it collects while calls are profiled
         threading.setprofile(self._profile)
         sys.setprofile(self._profile)
         try:
@@ -99,6 +102,8 @@ class Trace:
         finally:
             sys.setprofile(None)
             threading.setprofile(None)
+            if collects:
+                gc.enable()
 
     @contextmanager
     def leg(self, name: str) -> Iterator[None]:
