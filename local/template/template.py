@@ -103,11 +103,14 @@ class Template:
             function = self._static.resolve(body["Properties"]["FunctionName"])["Ref"]
             visibility, parameter = self._visibility(queue)
             timeout = self._timeout(self._properties(function))
-            if visibility < VISIBILITY_FACTOR * timeout:
+            window = int(self._static.resolve(body["Properties"].get("MaximumBatchingWindowInSeconds", 0)))
+            least = VISIBILITY_FACTOR * timeout + window
+            if visibility < least:
                 name = parameter or "its VisibilityTimeout"
+                beside = f" and its batching window of {window} s" if window else ""
                 raise TemplateError(
                     f"{queue} hides messages for {visibility} s, less than {VISIBILITY_FACTOR} times the "
-                    f"{timeout} s of {function}; raise {name} to {VISIBILITY_FACTOR * timeout} or more"
+                    f"{timeout} s of {function}{beside}; raise {name} to {least} or more"
                 )
 
     def cloud(self, ids: Mapping[str, str], arns: Mapping[str, str]) -> CloudSpec:

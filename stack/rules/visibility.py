@@ -12,10 +12,10 @@ SQS_VISIBILITY = 30  # seconds, where the queue says nothing
 
 
 class QueueVisibility(CloudFormationLintRule):
-    """A queue hides a message for at least six times the time-out of the function that takes it."""
+    """A queue hides a message for six times the time-out of its function, and the batching window."""
 
     id = "E9001"
-    shortdesc = "Visibility is at least six times the function's time-out"
+    shortdesc = "Visibility is at least six times the function's time-out, and the batching window"
     description = "With the defaults and with every parameter set of samconfig.toml"
     tags = ["sqs"]  # noqa: RUF012 - as cfn-lint declares it
 
@@ -32,11 +32,12 @@ class QueueVisibility(CloudFormationLintRule):
                     source.function_property(event.function, "Timeout"), parameters, LAMBDA_TIMEOUT
                 )
                 hidden = number(queues[event.queue].get("VisibilityTimeout"), parameters, SQS_VISIBILITY)
+                window = number(event.properties.get("MaximumBatchingWindowInSeconds"), parameters, 0)
                 path: Path = ["Resources", event.queue, "Properties"]
-                if timeout is None or hidden is None:
+                if timeout is None or hidden is None or window is None:
                     found.append(source.match(path, f"{event.queue}: with {name} a time is not a number"))
-                elif hidden < TIMES * timeout:
-                    least = f"{TIMES} x {timeout} s of {event.function}"
+                elif hidden < TIMES * timeout + window:
+                    least = f"{TIMES} x {timeout} s of {event.function} and its window of {window} s"
                     message = f"{event.queue} hides messages for {hidden} s with {name}: less than {least}"
                     found.append(source.match(path, message))
         return found

@@ -161,6 +161,16 @@ def test_a_visibility_below_six_time_outs_is_refused() -> None:
         read(ScrapeTimeout="10", ScrapeVisibility="59").check_visibility()
 
 
+def test_a_batching_window_is_read_and_counts_for_the_visibility() -> None:
+    given = {"ScrapeTimeout": "10", "ScrapeBatchingWindow": "5"}
+    sources = cloud(read(**given, ScrapeVisibility="65")).sources
+    assert {each.queue: each.window_s for each in sources if each.window_s} == {"ScrapeQueue": 5}
+    read(**given, ScrapeVisibility="65").check_visibility()
+    message = "10 s of ScraperWorker and its batching window of 5 s; raise ScrapeVisibility to 65"
+    with pytest.raises(TemplateError, match=message):
+        read(**given, ScrapeVisibility="64").check_visibility()
+
+
 SMALL = """
 Transform: AWS::Serverless-2016-10-31
 Parameters: {Wide: {Type: String, Default: "no"}}

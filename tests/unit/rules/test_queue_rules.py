@@ -38,6 +38,13 @@ def test_a_parameter_set_that_raises_both_times_passes(tmp_path: Path) -> None:
     assert findings(tmp_path, good_template(), FITTING) == []
 
 
+def test_the_batching_window_counts_with_the_time_out(tmp_path: Path) -> None:
+    window = ", MaximumBatchingWindowInSeconds: 5" + SCALING
+    assert rules(findings(tmp_path, good_template(scaling=window))) == {"E9001"}
+    fitting = good_template(scaling=window).replace("Default: 360", "Default: 365")
+    assert findings(tmp_path, fitting) == []
+
+
 def test_a_timeout_of_globals_counts(tmp_path: Path) -> None:
     template = good_template().replace("      Timeout: !Ref WorkTimeout\n", "")
     assert findings(tmp_path, template) == []
