@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ from indexmill.orchestrator.settings import (
 )
 from indexmill.platform.settings import FunctionSettings
 from indexmill.scraper.settings import ScraperApiSettings, ScraperWorkerSettings
-from tests.support.function_env import functions, template, variables
+from tests.support.function_env import environment, functions, template, variables
 from tools.openapi import TARGET, rendered, routers
 
 SETTINGS: list[type[FunctionSettings]] = [
@@ -123,6 +124,23 @@ def test_the_postgres_functions_fit_its_connections() -> None:
     assert 0 < consumers < POSTGRES_CONNECTIONS // 2
     assert rest > 0
     assert consumers + others + rest <= POSTGRES_CONNECTIONS
+
+
+@pytest.mark.parametrize(("days", "known_for_days"), [(30, 15), (0, 182.5)])
+def test_known_content_is_trusted_for_half_of_what_the_bucket_keeps(days: int, known_for_days: float) -> None:
+    given = {**environment("ScraperWorker"), "RAW_CONTENT_DAYS": str(days)}
+    settings = ScraperWorkerSettings.from_environment(given)
+    assert settings.known_for == timedelta(days=known_for_days)
+
+
+def test_the_bucket_deletes_raw_content_after_the_days_that_the_scraper_reckons_with() -> None:
+    bucket = template()["Resources"]["ContentBucket"]["Properties"]
+    (rule,) = [each for each in bucket["LifecycleConfiguration"]["Rules"] if "Fn::If" in each]
+    condition, raw, otherwise = rule["Fn::If"]
+    days = {"Ref": "RawContentDays"}
+    assert (raw["Prefix"], raw["ExpirationInDays"], otherwise) == ("raw/", days, {"Ref": "AWS::NoValue"})
+    assert template()["Conditions"][condition] == {"Fn::Not": [{"Fn::Equals": [days, "0"]}]}
+    assert variables("ScraperWorker")["RAW_CONTENT_DAYS"] == days
 
 
 def test_each_function_has_a_role_of_its_own() -> None:

@@ -27,6 +27,7 @@ _ENVELOPE: Final[dict[str, Any]] = {"message_id": "m-1", "job_id": "j-1", "attem
 _REPORT: Final[dict[str, Any]] = {**_ENVELOPE, "tries": 2, "worker": "w-1", "elapsed_ms": 12}
 _REF: Final = BlobRef(key="text/aa/bb", size=70_000, sha256="b" * 64)
 _URL: Final = "https://site.example/a"
+_AT: Final = datetime(2026, 3, 14, 12, tzinfo=UTC)
 _CHUNK: Final = Chunk(ordinal=0, text="Some words.", context="Title", start=9, end=20, tokens=2)
 _FAILURE: Final = StageFailure(code="max_retries_exceeded", message="It failed.", cause="http_503", tries=4)
 _TARGET: Final = Target(caller_id="c-1", corpus_name="docs", corpus_key="k-1", document_id="d-1", url=_URL)
@@ -38,6 +39,7 @@ _DOCUMENT: Final[dict[str, Any]] = {
     "charset": "utf-8",
     "language": "en",
     "raw_ref": _REF,
+    "raw_stored_at": _AT,
     "content_sha256": "c" * 64,
     "extractor": "html-1",
 }
@@ -53,10 +55,11 @@ _EMBED: Final[dict[str, Any]] = {
 
 def samples() -> dict[str, BaseModel]:
     """Return them by what they are, as this code makes them."""
-    stored = Stored(ref=_REF, content_type="text/html", charset="utf-8", final_url=_URL)
+    stored = Stored(ref=_REF, content_type="text/html", charset="utf-8", final_url=_URL, stored_at=_AT)
     return {
         "a page to fetch": ScrapeTask(**_ENVELOPE, url=_URL),
         "a page that is stored": ScrapeTask(**_ENVELOPE, url=_URL, stored=stored),
+        "a page whose content is known": ScrapeTask(**_ENVELOPE, url=_URL, known=stored),
         "chunks to embed": EmbedTask(**_EMBED, chunks=[_CHUNK]),
         "chunks by reference": EmbedTask(**_EMBED, chunks_ref=_REF),
         **_reports(),
@@ -70,9 +73,7 @@ def samples() -> dict[str, BaseModel]:
 
 def _reports() -> dict[str, BaseModel]:
     embedded = Embedded(chunk_count=1, embedded=1, model="m", dimension=4, published=False, superseded=True)
-    waits = Retrying(
-        tries=2, next_retry_at=datetime(2026, 3, 14, 12, tzinfo=UTC), cause="http_503", retry_in_s=45.0
-    )
+    waits = Retrying(tries=2, next_retry_at=_AT, cause="http_503", retry_in_s=45.0)
     chunked = Chunked(chunks=[_CHUNK], chunk_count=1, chunker="2", tokenizer="0f")
 
     def report(stage: str, status: str, **made: BaseModel) -> StageResult:

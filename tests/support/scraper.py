@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from indexmill.contracts.messages import ScrapeTask
 from indexmill.platform.consumer.deliveries import Delivery
@@ -23,6 +24,7 @@ class ScraperHarness:
     blobs: InMemoryBlobs = field(default_factory=InMemoryBlobs)
     clock: FrozenClock = field(default_factory=FrozenClock)
     inline_text_bytes: int = INLINE_TEXT_BYTES
+    known_for: timedelta = timedelta(days=15)
 
     def parts(self) -> ScrapeParts:
         return ScrapeParts(
@@ -32,6 +34,7 @@ class ScraperHarness:
             isolation=InlineIsolation(),
             clock=self.clock,
             inline_text_bytes=self.inline_text_bytes,
+            known_for=self.known_for,
         )
 
 

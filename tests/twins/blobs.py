@@ -14,17 +14,20 @@ class InMemoryBlobs:
     def __init__(self) -> None:
         """Empty."""
         self.objects: dict[str, bytes] = {}
+        self.puts: list[str] = []
+        """Keys of all writes, in order."""
 
     def put(self, data: bytes, *, kind: str, content_type: str) -> BlobRef:
         """Keep `data` under its digest."""
         digest = hashlib.sha256(data).hexdigest()
         ref = BlobRef(key=f"{kind}/{digest[:2]}/{digest}", size=len(data), sha256=digest)
-        self.objects[ref.key] = data
+        self.put_at(ref.key, data, content_type=content_type)
         return ref
 
     def put_at(self, key: str, data: bytes, *, content_type: str) -> None:
         """Keep `data` under `key`."""
         self.objects[key] = data
+        self.puts.append(key)
 
     def get(self, ref: BlobRef) -> bytes:
         """Return the content, checked."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from datetime import timedelta
 
 import pytest
 
@@ -14,6 +15,7 @@ from indexmill.scraper.api import scrape_result
 from indexmill.scraper.ports import Fetched
 from indexmill.scraper.scrape import execute_scrape
 from tests.support.scraper import SITE, ScraperHarness
+from tests.twins.blobs import InMemoryBlobs
 
 PAGE = "<html lang=en><title>T</title><main><h1>H</h1><p>Words.</p></main>"
 
@@ -66,6 +68,38 @@ async def test_stored_content_gives_the_same_document_without_the_site(body: byt
     with pytest.raises(PermanentError) as caught:
         await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), deadline=2000.0, stored=stored)
     assert caught.value.code == "content_missing"
+
+
+@pytest.mark.fault("F64")
+@pytest.mark.parametrize(
+    ("age", "body", "written"),
+    [
+        (timedelta(), PAGE, False),
+        (timedelta(days=15, seconds=-1), PAGE, False),
+        (timedelta(days=15), PAGE, True),
+        (timedelta(seconds=-1), PAGE, True),
+        (None, PAGE, True),
+        (timedelta(), "<p>Other words.", True),
+    ],
+    ids=["now", "young", "old", "by a fast clock", "of unknown age", "changed"],
+)
+async def test_known_content_is_written_again_when_it_changed_or_may_be_old(
+    age: timedelta | None, body: str, written: bool
+) -> None:
+    harness = ScraperHarness()
+    harness.fetcher.pages[f"{SITE}/a"] = body
+    now = harness.clock.now()
+    known = Stored(
+        ref=InMemoryBlobs().put(PAGE.encode(), kind="raw", content_type="text/html"),
+        content_type="text/html",
+        final_url=f"{SITE}/a",
+        stored_at=now - age if age is not None else None,
+    )
+    document = await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), deadline=2000.0, known=known)
+    assert document.raw_ref is not None
+    assert harness.blobs.puts == ([document.raw_ref.key] if written else [])
+    assert document.raw_stored_at == (now if written else known.stored_at)
+    assert document.raw_ref.sha256 == hashlib.sha256(body.encode()).hexdigest() == document.content_sha256
 
 
 async def test_a_private_url_sends_no_request() -> None:

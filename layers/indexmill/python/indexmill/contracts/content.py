@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter
 
 INLINE_LIMIT_BYTES: Final = 60_000
 """A message with more than this many bytes of body carries its content by reference (SQS bills per 64 kB)."""
@@ -38,6 +38,8 @@ class Document(BaseModel):
     """Markdown."""
     text_ref: BlobRef | None = None
     raw_ref: BlobRef | None = None
+    raw_stored_at: AwareDatetime | None = None
+    """When that object was written last, by the clock of the worker that wrote it."""
     content_sha256: str
     """Digest of the raw content."""
     extractor: str | None = None

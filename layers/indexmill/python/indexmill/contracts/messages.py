@@ -10,7 +10,15 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal, Self, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from indexmill.contracts.content import BlobRef, Chunk, ChunkSettings, Document
 
@@ -51,6 +59,8 @@ class Stored(BaseModel):
     content_type: str
     charset: str | None = None
     final_url: str
+    stored_at: AwareDatetime | None = None
+    """When the object was written last; None for content of the release before."""
 
 
 class ScrapeTask(Message):
@@ -60,6 +70,8 @@ class ScrapeTask(Message):
     url: str
     stored: Stored | None = None
     """Read this in place of the site."""
+    known: Stored | None = None
+    """Raw content of the document's published version: not stored again when the site still has it."""
 
 
 class ChunkTask(Message):

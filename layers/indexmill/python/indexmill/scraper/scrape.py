@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Final
 
 from indexmill.contracts.content import INLINE_LIMIT_BYTES, BlobRef, Document
@@ -35,6 +36,8 @@ class ScrapeParts:
     clock: Clock
     allowed_hosts: AllowedHosts = frozenset()
     inline_text_bytes: int = INLINE_TEXT_BYTES
+    known_for: timedelta = timedelta()
+    """Age from which on known raw content is stored again; by default it always is."""
 
 
 async def execute_scrape(
@@ -44,11 +47,13 @@ async def execute_scrape(
     parts: ScrapeParts,
     deadline: float,
     stored: Stored | None = None,
+    known: Stored | None = None,
 ) -> Document:
     """Return the document behind `url`; its raw bytes are stored, and so is text too long for a message.
 
     `deadline` is a monotonic second; `job_id` is the job it is done for, and changes nothing. With `stored`
-    the site is not asked. Raises CallerError (the URL), PermanentError and TransientError.
+    the site is not asked. Bytes that are `stored` or `known` are not stored again before they are old.
+    Raises CallerError (the URL), PermanentError and TransientError.
     """
     asked = canonical_url(url, allowed_hosts=parts.allowed_hosts)
     if stored is not None:
@@ -58,7 +63,10 @@ async def execute_scrape(
         page = await parts.fetcher.fetch(asked, deadline=deadline)
     kind = detect(page.body, page.content_type, page.final_url)
     found = await _extract(RawContent(page.body, kind, page.charset), parts, deadline)
-    raw_ref, text_ref = await _store(page.body, kind, found.markdown, parts)
+    digest = hashlib.sha256(page.body).hexdigest()
+    raw, text_ref = await asyncio.gather(
+        _store_raw(page.body, digest, kind, stored or known, parts), _store_long(found.markdown, parts)
+    )
     return Document(
         url=asked,
         final_url=page.final_url,
@@ -68,8 +76,9 @@ async def execute_scrape(
         language=found.language,
         text=found.markdown if text_ref is None else None,
         text_ref=text_ref,
-        raw_ref=raw_ref,
-        content_sha256=hashlib.sha256(page.body).hexdigest(),
+        raw_ref=raw[0],
+        raw_stored_at=raw[1],
+        content_sha256=digest,
         extractor=EXTRACTOR,
     )
 
@@ -95,16 +104,27 @@ async def _extract(content: RawContent, parts: ScrapeParts, deadline: float) -> 
     return extract(content)
 
 
-async def _store(body: bytes, kind: str, markdown: str, parts: ScrapeParts) -> tuple[BlobRef, BlobRef | None]:
-    """Store in threads, so that other pages continue to load."""
-    raw = asyncio.to_thread(parts.blobs.put, body, kind="raw", content_type=kind)
+async def _store_raw(
+    body: bytes, digest: str, kind: str, known: Stored | None, parts: ScrapeParts
+) -> tuple[BlobRef, datetime]:
+    """Return where the raw content is and when it was written; write it unless that is known and recent.
+
+    A time that is still to come, of a clock that was fast, says nothing about the age.
+    """
+    now = parts.clock.now()
+    if known is not None and known.stored_at is not None and known.ref.sha256 == digest:
+        age = now - known.stored_at
+        if timedelta() <= age < parts.known_for:
+            return known.ref, known.stored_at
+    return await asyncio.to_thread(parts.blobs.put, body, kind="raw", content_type=kind), now
+
+
+async def _store_long(markdown: str, parts: ScrapeParts) -> BlobRef | None:
+    """Store text that is too long for a message; in a thread, so that other pages continue to load."""
     if not _is_long(markdown, parts.inline_text_bytes):
-        return await raw, None
-    text = asyncio.to_thread(
-        parts.blobs.put, markdown.encode(), kind="text", content_type="text/markdown; charset=utf-8"
-    )
-    raw_ref, text_ref = await asyncio.gather(raw, text)
-    return raw_ref, text_ref
+        return None
+    content_type = "text/markdown; charset=utf-8"
+    return await asyncio.to_thread(parts.blobs.put, markdown.encode(), kind="text", content_type=content_type)
 
 
 def _is_long(markdown: str, limit: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from indexmill.platform.blobs import BlobStore
@@ -78,7 +79,7 @@ def build_batch(settings: ScraperWorkerSettings, **overrides: Unpack[Overrides])
     """Build the worker's batch use case."""
     from indexmill.scraper.worker import ScrapeBatch
 
-    parts = _parts(settings, overrides, INLINE_TEXT_BYTES)
+    parts = replace(_parts(settings, overrides, INLINE_TEXT_BYTES), known_for=settings.known_for)
     queue = overrides.get("queue") or _queue(settings.callbacks_queue_url)
     source = overrides.get("source") or _queue(settings.scrape_queue_url)
     return ScrapeBatch(parts, queue, source, timeout_s=settings.scrape_timeout_s)

@@ -90,7 +90,12 @@ class ScrapeBatch:
         deadline = min(delivery.deadline, started + self._timeout_s)
         try:
             document = await execute_scrape(
-                task.url, task.job_id, parts=self._parts, deadline=deadline, stored=task.stored
+                task.url,
+                task.job_id,
+                parts=self._parts,
+                deadline=deadline,
+                stored=task.stored,
+                known=task.known,
             )
         except IndexmillError as error:
             reporter.error(position, error)
