@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import httpx
@@ -15,6 +17,7 @@ from indexmill.contracts.http_search import SearchResponse
 from indexmill.contracts.job import Job
 from local.demo.checks import differences
 from local.faults.activation import control_folder
+from local.faults.cloud import Cloud
 from local.site.catalogue import DONE, PAGES, QUERIES
 from tests.support.stack import RunningStack, index
 
@@ -114,6 +117,24 @@ def test_a_page_that_did_not_change_keeps_its_chunks(stack: RunningStack, client
     after = client.search("paste", corpus, 100)
     assert published(after) == published(before)
     assert len(before.results) == first.chunk_count
+
+
+def test_a_page_that_did_not_change_is_not_stored_again(stack: RunningStack, client: Client) -> None:
+    url, bucket = f"{stack.site}/collections/telescopes.html", stack.resources["ContentBucket"]
+    body = httpx.get(url).content
+    digest = hashlib.sha256(body).hexdigest()
+    s3 = Cloud(asdict(stack)).s3
+    stored = {"Bucket": bucket, "Key": f"raw/{digest[:2]}/{digest}"}
+    index(client, url, "unchanged")
+    # Another write of the object would drop the mark.
+    s3.put_object(**stored, Body=body, Metadata={"written-by": "test"})
+    again = index(client, url, "unchanged")
+    assert s3.head_object(**stored)["Metadata"] == {"written-by": "test"}
+    replay = client.replay(again.job_id, stored=True)
+    (job,) = client.wait([replay.job_id], 40)
+    assert (job.status, client.diff(job.job_id).same) == (DONE, True)
+    index(client, url, "unchanged-2")
+    assert s3.head_object(**stored)["Metadata"] == {}
 
 
 def test_a_redirect_is_indexed_under_the_url_that_was_asked_for(stack: RunningStack, client: Client) -> None:

@@ -7,8 +7,9 @@ that is not here raises AttributeError. Docstrings are the port's.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Final, cast
 
@@ -98,7 +99,7 @@ class InMemoryJobs:
                 **{"created_at": now, "updated_at": now, "expected_by": expected[new.job_id]},
             }
             self._note(row, None)
-            self._keep(new.first, claimed_until=None)
+            self._keep(self._with_known(new.first, target.document_id), claimed_until=None)
             inserted.add(new.job_id)
         return inserted
 
@@ -274,8 +275,15 @@ class InMemoryJobs:
 
     def document(self, document_id: str) -> Row:
         """Return the catalogue's row of a document, which is made when there is none."""
-        new = {"published": None, "min_generation": 0, "updated_at": None}
+        new = {"published": None, "min_generation": 0, "updated_at": None, "job_id": None}
         return self.documents.setdefault(document_id, new)
+
+    def _with_known(self, row: OutboxRow, document_id: str) -> OutboxRow:
+        published = self.documents.get(document_id, {}).get("job_id") or ""
+        known = self.jobs.get(published, {}).get("raw_ref") or {}
+        if known.get("stored_at") is None:
+            return row
+        return replace(row, payload=json.dumps({**json.loads(row.payload), "known": known}))
 
     def _own(self, caller_id: str, job_id: str) -> bool:
         return job_id in self.jobs and self.jobs[job_id]["caller_id"] == caller_id

@@ -98,7 +98,8 @@ class SharedCatalogue(InMemoryVectorIndex):
         for version, one in zip(versions, seen, strict=True):
             if one is PublishOutcome.PUBLISHED:
                 row = self._store.document(version.target.document_id)
-                row.update(published=version.generation, updated_at=self._store.clock.now())
+                now, job_id = self._store.clock.now(), version.job_id
+                row.update(published=version.generation, updated_at=now, job_id=job_id)
         return seen
 
 

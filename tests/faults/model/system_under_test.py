@@ -6,6 +6,7 @@ import itertools
 import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any, Final
 
 from indexmill.chunking.chunk import ChunkDocuments
@@ -152,6 +153,7 @@ class SystemUnderTest:
             blobs=InMemoryBlobs(),
             isolation=InlineIsolation(),
             clock=clock,
+            known_for=timedelta(days=1),
         )
 
     def _chunk(self) -> ChunkBatch:

@@ -26,11 +26,14 @@ def next_message(message_id: str, state: JobState, before: StageResult) -> Scrap
 
 
 def renew(state: JobState, payload: str | None, renewal: Renewal) -> ScrapeTask:
-    """Return the kept message with new ids, or without one a message that fetches the job's URL."""
+    """Return the kept message with new ids, or without one a message that fetches the job's URL.
+
+    Its job may have failed since stored content was lost, so what was known is stored again.
+    """
     ids = {"message_id": renewal.message_id, "attempt": renewal.attempt}
     if payload is None:
         return ScrapeTask.model_validate({"job_id": state.job_id, "url": state.target.url, **ids})
-    return read_kept(ScrapeTask, payload, **ids)
+    return read_kept(ScrapeTask, payload, **ids, known=None)
 
 
 def facts(result: StageResult) -> Output:
@@ -70,6 +73,7 @@ def _stored(document: Document) -> Stored | None:
         content_type=document.content_type,
         charset=document.charset,
         final_url=document.final_url,
+        stored_at=document.raw_stored_at,
     )
 
 

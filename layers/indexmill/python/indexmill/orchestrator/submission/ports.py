@@ -61,7 +61,7 @@ class SubmissionTx(Protocol):
         """Insert pending jobs with history and message; return the ids of those that were inserted.
 
         A job is left out when another one is in flight for its document, unless it is forced.
-        `expected` is by job id.
+        A message gets the raw content of its document that is known. `expected` is by job id.
         """
         ...
 

@@ -34,6 +34,7 @@ UPDATE idempotency_keys SET answer = %(answer)s::jsonb WHERE caller_id = %(calle
 
 -- Payloads are sent in binary: as text, each character of a document would be looked at for quoting.
 -- A document that another job is in flight for is left out: the unique index jobs_in_flight decides.
+-- A message gets the raw content of its document's published version, by the job that published it.
 -- name: insert_jobs
 WITH new AS (
     SELECT * FROM unnest(%(job_ids)s::text[], %(urls)s::text[], %(canonical)s::text[],
@@ -63,7 +64,12 @@ WITH new AS (
     {{insert_history}}
 ), message AS (
     INSERT INTO outbox (id, job_id, caller_id, attempt, stage, kind, payload, claimed_until)
-    SELECT outbox_id, job_id, %(caller_id)s, 1, %(first)s, 'queue', payload, {{until_admission}}
+    SELECT outbox_id, job_id, %(caller_id)s, 1, %(first)s, 'queue',
+        coalesce((
+            SELECT (payload::jsonb || jsonb_build_object('known', published.raw_ref))::text
+            FROM documents JOIN jobs AS published ON published.id = documents.job_id
+            WHERE documents.document_id = new.document_id AND published.raw_ref->>'stored_at' IS NOT NULL
+        ), payload), {{until_admission}}
     FROM new JOIN job ON job.id = new.job_id
 )
 SELECT id FROM job

@@ -1,0 +1,172 @@
+"""Raw content that is known is not stored again: one suite over every store, with the scrape worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from indexmill.contracts.http_actions import ReplayRequest
+from indexmill.contracts.messages import ScrapeResult, ScrapeTask, StageResult, read
+from indexmill.orchestrator.actions.replay import ReplayJobs
+from indexmill.orchestrator.jobs.rows import OutboxRow
+from indexmill.orchestrator.submission.ports import NewJob
+from indexmill.platform.consumer.deliveries import Delivery
+from indexmill.scraper.worker import ScrapeBatch
+from tests.support.job_stores import Jobs, Sent, embed_task, postgres_jobs, twin_jobs
+from tests.support.jobs import CALLER, chunked, embedded, failed, new_job, submitted
+from tests.support.scraper import SITE, ScraperHarness
+from tests.twins.queues import InMemoryQueue
+
+PAGE, OTHER = f"{SITE}/page", f"{SITE}/other"
+
+
+@dataclass
+class Cycle:
+    """Jobs, and a scrape worker whose writes are counted."""
+
+    jobs: Jobs
+    scraper: ScraperHarness = field(default_factory=ScraperHarness)
+    callbacks: InMemoryQueue = field(default_factory=InMemoryQueue)
+
+    def __post_init__(self) -> None:
+        """Build the worker; the site has two pages with the same words."""
+        self.scraper.fetcher.pages |= dict.fromkeys((PAGE, OTHER), "<main><p>Some words.</p></main>")
+        self.worker = ScrapeBatch(self.scraper.parts(), self.callbacks, InMemoryQueue())
+
+    def scrape(self, row: OutboxRow) -> StageResult:
+        """Let the worker handle a message and return its result."""
+        task, deadline = read(ScrapeTask, row.payload), self.scraper.clock.monotonic() + 60
+        self.worker([Delivery(task, 1, deadline, tries=1)])
+        return read(StageResult, self.callbacks.bodies.pop())
+
+    def publish(self, row: OutboxRow) -> None:
+        """Take a job from its first message until it is done."""
+        self.jobs.changes(self.scrape(row))
+        task = embed_task(self.jobs.changes(chunked(row.job_id, row.attempt))[0].outbox)
+        assert self.jobs.publish(task.target.document_id, task.generation, row.job_id)
+        self.jobs.changes(embedded(row.job_id, row.attempt))
+
+    def first(self, new: NewJob) -> OutboxRow:
+        """Submit a job and return its message."""
+        _, (row,) = submitted(self.jobs.store, new)
+        return row
+
+    def index(self, url: str = PAGE) -> str:
+        """Take a new job of the page until it is done; return its id."""
+        row = self.first(new_job(url))
+        self.publish(row)
+        return row.job_id
+
+    def replay(self, job_id: str) -> None:
+        """Repeat a job with its stored content."""
+        sent = Sent()
+        ReplayJobs(self.jobs.store, sent).replay(CALLER, job_id, ReplayRequest(source="stored"), "r")
+        self.publish(*sent.rows)
+
+    def puts(self) -> int:
+        """Return how many objects were written since the last call."""
+        written = len(self.scraper.blobs.puts)
+        self.scraper.blobs.puts.clear()
+        return written
+
+
+@pytest.fixture(params=["twin", "postgres"])
+def cycle(request: pytest.FixtureRequest) -> Iterator[Cycle]:
+    if request.param == "twin":
+        made = Cycle(twin_jobs())
+        yield made
+        made.worker.close()
+        return
+    with postgres_jobs(request.getfixturevalue("database_url")) as jobs:
+        made = Cycle(jobs)
+        yield made
+        made.worker.close()
+
+
+def known(row: OutboxRow) -> bool:
+    return read(ScrapeTask, row.payload).known is not None
+
+
+def test_a_new_page_is_one_write_and_an_unchanged_one_none(cycle: Cycle) -> None:
+    cycle.index()
+    assert cycle.puts() == 1
+    for _ in range(3):
+        cycle.index()
+    assert cycle.puts() == 0
+
+
+def test_another_page_and_a_changed_page_are_stored(cycle: Cycle) -> None:
+    cycle.index()
+    cycle.index(OTHER)
+    assert cycle.puts() == 2
+    cycle.scraper.fetcher.pages[PAGE] = "<main><p>Other words.</p></main>"
+    cycle.index()
+    assert cycle.puts() == 1
+    cycle.index()
+    assert cycle.puts() == 0
+
+
+def test_content_is_stored_again_after_half_of_its_lifetime_however_often_it_was_found(cycle: Cycle) -> None:
+    third = cycle.scraper.known_for / 3
+    written = []
+    for _ in range(8):
+        cycle.index()
+        written.append(cycle.puts())
+        cycle.scraper.clock.tick(third.total_seconds())
+    assert written == [1, 0, 0, 1, 0, 0, 1, 0]
+
+
+def test_a_replay_finds_what_was_not_stored_again(cycle: Cycle) -> None:
+    cycle.index()
+    unchanged = cycle.index()
+    asked = list(cycle.scraper.fetcher.requested)
+    cycle.puts()
+    cycle.replay(unchanged)
+    assert (cycle.puts(), cycle.scraper.fetcher.requested) == (0, asked)
+    cycle.scraper.clock.tick(cycle.scraper.known_for.total_seconds())
+    cycle.replay(unchanged)
+    assert (cycle.puts(), cycle.scraper.fetcher.requested) == (1, asked)
+
+
+def test_only_the_content_of_the_published_version_is_known(cycle: Cycle) -> None:
+    row = cycle.first(new_job(PAGE))
+    cycle.jobs.apply(cycle.scrape(row), failed(row.job_id, "chunking"))
+    assert not known(cycle.first(new_job(PAGE, forced=True)))
+    cycle.index(OTHER)
+    assert known(cycle.first(new_job(OTHER)))
+    assert not known(cycle.first(new_job(OTHER, corpus="another")))
+
+
+def test_a_message_with_known_content_is_otherwise_the_same(cycle: Cycle) -> None:
+    cycle.index()
+    new = new_job(PAGE)
+    task = read(ScrapeTask, cycle.first(new).payload)
+    assert task.known is not None
+    assert (task.known.ref.size, task.known.stored_at) == (31, cycle.scraper.clock.now())
+    assert task.model_copy(update={"known": None}) == read(ScrapeTask, new.first.payload)
+
+
+def test_a_retry_stores_again_since_its_job_may_have_failed_for_lost_content(cycle: Cycle) -> None:
+    cycle.index()
+    row = cycle.first(new_job(PAGE))
+    assert known(row)
+    cycle.jobs.apply(failed(row.job_id, code="max_retries_exceeded"))
+    (again,) = cycle.jobs.retry(row.job_id).outbox
+    assert not known(again)
+    cycle.puts()
+    cycle.publish(again)
+    assert cycle.puts() == 1
+
+
+@pytest.mark.fault("F69")
+def test_content_whose_time_the_release_before_did_not_note_is_not_known(cycle: Cycle) -> None:
+    row = cycle.first(new_job(PAGE))
+    result = cycle.scrape(row)
+    assert isinstance(result, ScrapeResult)
+    assert result.document is not None
+    before = result.document.model_copy(update={"raw_stored_at": None})
+    cycle.scrape = lambda _: result.model_copy(update={"document": before})  # type: ignore[method-assign]
+    cycle.publish(row)
+    assert not known(cycle.first(new_job(PAGE)))
