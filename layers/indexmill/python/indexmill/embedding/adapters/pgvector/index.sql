@@ -108,13 +108,23 @@ WHERE c.corpus_key = %(key)s
 GROUP BY c.id
 
 -- One statement, one snapshot: all rows belong to versions that are published at that time.
+-- Each row is looked up by its primary key, whatever statistics there are: OFFSET 0 keeps the planner from joining
+-- in another order. Before the first ANALYZE it would read the whole corpus, documents first.
 -- name: hits
 SELECT c.id AS row_id, encode(c.chunk_id, 'hex') AS chunk_id, c.text, d.url AS source_url, d.title,
     d.document_id, m.ordinal, c.context, m.start_at AS start, m.end_at AS "end"
-FROM chunks AS c
-JOIN documents AS d ON d.id = c.document
-JOIN memberships AS m ON m.document = d.id AND m.generation = d.published AND m.chunk = c.id
-WHERE c.id = ANY(%(rows)s) AND d.corpus_id = %(corpus)s
+FROM unnest(%(rows)s::int4[]) AS q (id)
+CROSS JOIN LATERAL (
+    SELECT id, document, chunk_id, context, text FROM chunks WHERE id = q.id OFFSET 0
+) AS c
+CROSS JOIN LATERAL (
+    SELECT id, document_id, corpus_id, published, url, title FROM documents WHERE id = c.document OFFSET 0
+) AS d
+CROSS JOIN LATERAL (
+    SELECT ordinal, start_at, end_at FROM memberships
+    WHERE document = d.id AND generation = d.published AND chunk = c.id OFFSET 0
+) AS m
+WHERE d.corpus_id = %(corpus)s
 
 -- A term's frequency is counted in eight equal ranges of the corpus's rows, up to 64 postings in each; a range
 -- with more is extrapolated from their density. Exact for rare terms, within a few percent for common
@@ -133,11 +143,14 @@ CROSS JOIN LATERAL (
 WHERE s.found > 0
 GROUP BY q.term
 
+-- OFFSET 0 as in `hits`: without statistics, a long question would be joined with all words of the corpus.
 -- name: rank_by_words
 SELECT p.chunk AS row_id,
     sum(q.weight * p.tf / (p.tf + %(base)s::float8 + %(slope)s::float8 * p.dl)) AS score
 FROM unnest(%(terms)s::int4[], %(weights)s::float8[]) AS q (term, weight)
-JOIN postings AS p ON p.corpus = %(corpus)s AND p.term = q.term
+CROSS JOIN LATERAL (
+    SELECT chunk, tf, dl FROM postings WHERE corpus = %(corpus)s AND term = q.term OFFSET 0
+) AS p
 GROUP BY p.chunk
 ORDER BY score DESC, p.chunk
 LIMIT %(depth)s

@@ -1,0 +1,96 @@
+"""Search reads the same few rows with statistics and without any, as right after indexing."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import psycopg
+import pytest
+
+from indexmill.embedding.adapters.pgvector import search, vectors
+from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
+from indexmill.embedding.ports import DocumentVersion, Hit, SearchQuery
+from indexmill.platform.postgres.database import Database
+from tests.support.index_builders import SPACE, target, vector_of, version
+
+pytestmark = pytest.mark.integration
+
+DOCUMENTS = 150
+CHUNKS = 10 * DOCUMENTS
+TOP_K = 10
+TABLES = ["documents", "chunks", "memberships", "vectors", "postings"]
+READ = """
+SELECT relname, coalesce(idx_tup_fetch, 0) + seq_tup_read
+FROM pg_stat_xact_user_tables WHERE relname = ANY(%s)
+"""
+VOCABULARY = [f"w{number}" for number in range(400)]
+RARE = [f"rare{number}" for number in range(200)]
+Measure = Callable[[str | None, list[float] | None], tuple[list[Hit], dict[str, int]]]
+
+
+@pytest.fixture(params=["fresh", "analyzed"])
+def session(request: pytest.FixtureRequest, database_url: str) -> Iterator[psycopg.Connection]:
+    """Yield a session on a corpus of 1,500 chunks, with statistics or without any."""
+    draw = random.Random(5)
+    with psycopg.connect(database_url, autocommit=True) as own:
+        for table in TABLES:
+            own.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = off)".encode())
+        with closing(Database(database_url)) as database:
+            PgVectorIndex(database).publish([_document(draw, number) for number in range(DOCUMENTS)])
+        if request.param == "analyzed":
+            own.execute("ANALYZE")
+        known = own.execute("SELECT DISTINCT tablename FROM pg_stats WHERE tablename = ANY(%s)", (TABLES,))
+        assert len(known.fetchall()) == (len(TABLES) if request.param == "analyzed" else 0)
+    with psycopg.connect(database_url, prepare_threshold=None) as session:
+        yield session
+
+
+def _document(draw: random.Random, number: int) -> DocumentVersion:
+    """Return ten chunks of common words; those of the first two documents have the rare ones too."""
+    texts = []
+    for at in range(10):
+        words = draw.sample(VOCABULARY, 30)
+        if number < 2:
+            words += RARE[10 * number + at :: 20]
+        texts.append(" ".join(words))
+    return version(texts, to=target(f"https://a.example/{number}"))
+
+
+@pytest.fixture
+def measure(session: psycopg.Connection) -> Measure:
+    """Return a function that searches and tells the hits and the rows read, by table."""
+
+    def run(text: str | None, vector: list[float] | None) -> tuple[list[Hit], dict[str, int]]:
+        with session.transaction(force_rollback=True):
+            before = Counter(dict(session.execute(READ, (TABLES,)).fetchall()))
+            hits = search.search(session, SearchQuery(target().corpus_key, SPACE, text, vector, TOP_K))
+            after = Counter(dict(session.execute(READ, (TABLES,)).fetchall()))
+            return hits, dict(after - before)
+
+    return run
+
+
+def test_only_the_rows_of_hits_are_read(measure: Measure) -> None:
+    hits, read = measure("w1 w2 w3", None)
+    assert len(hits) == TOP_K
+    assert max(read[table] for table in ("documents", "chunks", "memberships")) <= TOP_K, read
+
+
+def test_a_long_question_reads_no_other_words(measure: Measure) -> None:
+    hits, read = measure(" ".join(RARE), None)
+    assert len(hits) == TOP_K
+    assert 0 < read["postings"] < 10 * len(RARE), read
+
+
+def test_the_approximate_index_spares_most_vectors(
+    session: psycopg.Connection, measure: Measure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vectors, "EXACT_LIMIT", CHUNKS)
+    with session.transaction():
+        assert vectors.build_index_when_due(session, 1)
+    hits, read = measure(None, vector_of("anything"))
+    assert len(hits) == TOP_K
+    assert read["vectors"] < CHUNKS / 2, read
