@@ -101,7 +101,9 @@ UPDATE jobs SET blocked_by = 'dependency' WHERE id = ANY(%(job_ids)s)
 WITH RECURSIVE reached AS (
     SELECT depends_on FROM job_dependencies WHERE job_id = ANY(%(job_ids)s)
     UNION
-    SELECT edge.depends_on FROM reached JOIN job_dependencies edge ON edge.job_id = reached.depends_on
+    SELECT edge.depends_on FROM reached CROSS JOIN LATERAL (
+        SELECT depends_on FROM job_dependencies WHERE job_id = reached.depends_on OFFSET 0
+    ) AS edge
 )
 SELECT EXISTS (SELECT FROM reached WHERE depends_on = ANY(%(job_ids)s)) AS found
 
@@ -112,14 +114,17 @@ WHERE id IN (SELECT depends_on FROM job_dependencies WHERE job_id = %(job_id)s) 
 ORDER BY id FOR UPDATE
 
 -- Pending jobs that wait for these, directly or through others. Locked before they are counted: of two
--- dependencies that end at the same time the later one sees both ends.
+-- dependencies that end at the same time the later one sees both ends. OFFSET 0 and the array have the planner look
+-- up one edge and one job after the other; without statistics it would read all that there are.
 -- name: lock_dependents
 WITH RECURSIVE waiting AS (
     SELECT job_id FROM job_dependencies WHERE depends_on = ANY(%(job_ids)s)
     UNION
-    SELECT edge.job_id FROM waiting JOIN job_dependencies edge ON edge.depends_on = waiting.job_id
+    SELECT edge.job_id FROM waiting CROSS JOIN LATERAL (
+        SELECT job_id FROM job_dependencies WHERE depends_on = waiting.job_id OFFSET 0
+    ) AS edge
 )
-SELECT id FROM jobs WHERE id IN (SELECT job_id FROM waiting) AND status = 'pending' ORDER BY id FOR UPDATE
+SELECT id FROM jobs WHERE id = ANY (ARRAY(SELECT job_id FROM waiting)) AND status = 'pending' ORDER BY id FOR UPDATE
 
 -- A job that depends on a failed one fails, and so do those that depend on it.
 -- name: fail_dependents

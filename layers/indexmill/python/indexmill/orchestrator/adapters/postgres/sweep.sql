@@ -1,7 +1,13 @@
 -- The sweeper's statements, each safe beside another sweeper's.
+--
+-- None depends on statistics, which a database that was just filled or restored lacks: OFFSET 0 keeps the planner
+-- from joining in another order, and a lower limit that every time is above tells it that few rows match.
 
 -- name: now
 SELECT now() AS at
+
+-- fragment: since_ever
+>= '-infinity'::timestamptz
 
 -- name: count_unaccounted
 SELECT status AS stage, count(*) AS count FROM jobs
@@ -9,6 +15,7 @@ WHERE status = ANY(%(stages)s) AND NOT EXISTS (
     SELECT FROM outbox AS o
     WHERE o.job_id = jobs.id AND o.attempt = jobs.attempt AND o.stage = jobs.status
         AND o.parked_at IS NULL AND (o.sent_at IS NULL OR o.sent_at > %(before)s)
+    OFFSET 0
 )
 GROUP BY status
 
@@ -116,27 +123,38 @@ FROM chosen WHERE outbox.id = chosen.message_id RETURNING outbox.id
 -- Those of jobs that wait for them: a message that is no longer needed is parked as well.
 -- name: count_parked
 SELECT count(*) AS count FROM outbox AS o
-JOIN jobs ON jobs.id = o.job_id AND jobs.attempt = o.attempt AND jobs.status = o.stage
-WHERE o.parked_at IS NOT NULL
+CROSS JOIN LATERAL (
+    SELECT FROM jobs WHERE id = o.job_id AND attempt = o.attempt AND status = o.stage OFFSET 0
+) AS waiting
+WHERE o.parked_at {{since_ever}} AND o.parked_at <= 'infinity'::timestamptz
+
+-- fragment: old_messages
+outbox AS o
+    CROSS JOIN LATERAL (
+        SELECT FROM jobs WHERE id = o.job_id AND ended_at < now() - %(payloads)s::interval OFFSET 0
+    ) AS ended
+    WHERE o.created_at {{since_ever}} AND o.created_at < now() - %(payloads)s::interval
 
 -- name: has_old_rows
 SELECT 'outbox' AS kind, EXISTS (
-    SELECT FROM outbox AS o JOIN jobs ON jobs.id = o.job_id
-    WHERE o.created_at < now() - %(payloads)s::interval AND jobs.ended_at < now() - %(payloads)s::interval
+    SELECT FROM {{old_messages}}
 ) AS found
-UNION ALL SELECT 'inbox', EXISTS (SELECT FROM inbox WHERE received_at < now() - %(inbox)s::interval)
+UNION ALL SELECT 'inbox', EXISTS (
+    SELECT FROM inbox WHERE received_at {{since_ever}} AND received_at < now() - %(inbox)s::interval
+)
 UNION ALL SELECT 'idempotency_keys', EXISTS (
-    SELECT FROM idempotency_keys WHERE created_at < now() - %(keys)s::interval
+    SELECT FROM idempotency_keys WHERE created_at {{since_ever}} AND created_at < now() - %(keys)s::interval
 )
 UNION ALL SELECT 'dead_letters', EXISTS (
     SELECT FROM dead_letters WHERE received_at < now() - %(letters)s::interval
 )
-UNION ALL SELECT 'fences', EXISTS (SELECT FROM documents WHERE fenced_at < now() - %(inbox)s::interval)
+UNION ALL SELECT 'fences', EXISTS (
+    SELECT FROM documents WHERE fenced_at {{since_ever}} AND fenced_at < now() - %(inbox)s::interval
+)
 
 -- name: purge_outbox
 DELETE FROM outbox WHERE id IN (
-    SELECT o.id FROM outbox AS o JOIN jobs ON jobs.id = o.job_id
-    WHERE o.created_at < now() - %(payloads)s::interval AND jobs.ended_at < now() - %(payloads)s::interval
+    SELECT o.id FROM {{old_messages}}
         AND (o.sent_at IS NOT NULL OR o.parked_at IS NOT NULL)
     LIMIT %(limit)s FOR UPDATE OF o SKIP LOCKED
 )
