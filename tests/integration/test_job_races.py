@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
-from indexmill.contracts.errors import CallerError
+from indexmill.contracts.errors import CallerError, TransientError
 from indexmill.contracts.http_jobs import SubmitRequest, SubmitResponse
 from indexmill.contracts.messages import EmbedTask
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
@@ -109,11 +109,33 @@ def test_a_duplicate_whose_job_ends_at_that_moment_is_a_job_of_its_own(
         jobs.apply(failed(first))
         return look(self, *given)
 
+    inserts: list[PostgresTx] = []
+    insert = PostgresTx.insert_jobs
+
+    def inserted(self: PostgresTx, *given: Any) -> set[str]:
+        inserts.append(self)
+        return insert(self, *given)
+
     monkeypatch.setattr(PostgresTx, "jobs_in_flight", too_late)
-    second = new_job()
-    ((accepted,), _) = submitted(PostgresJobs(pair[0]), second)
-    assert accepted.job_id == second.job_id
-    assert jobs.job(second.job_id).status == "scraping"
+    monkeypatch.setattr(PostgresTx, "insert_jobs", inserted)
+    second, other = new_job(), new_job("https://example.com/other")
+    (accepted, beside), _ = submitted(PostgresJobs(pair[0]), second, other)
+    assert (accepted.job_id, beside.job_id) == (second.job_id, other.job_id)
+    assert [jobs.job(each.job_id).status for each in (second, other)] == ["scraping", "scraping"]
+    # A second insert in one transaction would lock documents out of order: each insert has its own.
+    assert len(inserts) == len(set(map(id, inserts))) == 2
+
+
+def test_a_submit_gives_up_when_jobs_of_its_documents_come_and_go_each_time(
+    jobs: Jobs, pair: list[Database], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs.submit(new_job())
+    monkeypatch.setattr(PostgresTx, "jobs_in_flight", lambda *_: [])
+    other = new_job("https://example.com/other")
+    with pytest.raises(TransientError) as unavailable:
+        submitted(PostgresJobs(pair[0]), other, new_job())
+    assert unavailable.value.code == "database_unavailable"
+    assert other.job_id not in {job.job_id for job in jobs.find(CALLER.caller_id)}
 
 
 def test_two_last_dependencies_that_end_at_once_start_the_job_once(jobs: Jobs, pair: list[Database]) -> None:

@@ -23,14 +23,18 @@ class JobsTx(SubmissionTx, AdmissionTx, DependenciesTx, QueriesTx, ActionsTx, Re
     """
 
 
+class RunAgain(Exception):
+    """Raised by work that met another transaction's change: nothing is written, and it runs from its top."""
+
+
 class JobStore(Outbox, Protocol):
     """The only writer of job state. All calls raise TransientError(database_unavailable)."""
 
     def transaction(self, work: Callable[[JobsTx], T]) -> T:
         """Run `work` in one transaction and return what it returns; nothing is written when it raises.
 
-        It may run again after a lost connection, a deadlock or a unique violation, also when the first
-        commit did happen: apart from `tx` it must have no effects, and make its ids beforehand.
+        It may run again after a lost connection, a deadlock, a unique violation or RunAgain, also when the
+        first commit did happen: apart from `tx` it must have no effects, and make its ids beforehand.
         """
         ...
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
+from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.http_jobs import SubmitRequest, SubmitResponse
 from indexmill.contracts.identity import CallerContext, corpus_key, corpus_name, document_id, new_id
 from indexmill.contracts.messages import ScrapeTask, Target, write
@@ -21,14 +21,12 @@ from indexmill.orchestrator.admission.admit import admission_tier, admit
 from indexmill.orchestrator.admission.dependencies import wait_for
 from indexmill.orchestrator.admission.forecast import expectations, last_of
 from indexmill.orchestrator.jobs.rows import OutboxRow
-from indexmill.orchestrator.jobs.store import JobStore, JobsTx
+from indexmill.orchestrator.jobs.store import JobStore, JobsTx, RunAgain
 from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.submission.ports import NewJob
 from indexmill.platform.security.urls import AllowedHosts, canonical_url
 
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
-_INSERTS: Final = 3
-"""Tries to insert a job while others of its document end at just that moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,21 +147,13 @@ def _insert(
     tx: JobsTx, jobs: Sequence[NewJob], expected: Mapping[str, datetime | None]
 ) -> tuple[list[Accepted], list[str]]:
     """Return the result for each job, and the ids of those that were inserted."""
-    found: dict[str, Accepted] = {}
-    inserted: list[str] = []
-    for _ in range(_INSERTS):
-        left = [job for job in jobs if job.job_id not in found]
-        if not left:
-            break
-        new = tx.insert_jobs(left, expected)
-        inserted += new
-        found |= {job_id: Accepted(job_id, expected_by=expected[job_id]) for job_id in new}
-        # What is not found now was in flight when we inserted and has ended since: it is inserted next time.
-        found |= _duplicates(tx, [job for job in left if job.job_id not in new])
+    inserted = sorted(tx.insert_jobs(jobs, expected))
+    found = {job_id: Accepted(job_id, expected_by=expected[job_id]) for job_id in inserted}
+    found |= _duplicates(tx, [job for job in jobs if job.job_id not in inserted])
     if any(job.job_id not in found for job in jobs):
-        raise TransientError(
-            ErrorCode.DATABASE_UNAVAILABLE, "The jobs of these documents change too fast.", retry_after=1
-        )
+        # Its document had a job in flight, which has ended since. To insert it now could deadlock: documents
+        # are locked in their order, and the others' are locked already.
+        raise RunAgain
     return [found[job.job_id] for job in jobs], inserted
 
 

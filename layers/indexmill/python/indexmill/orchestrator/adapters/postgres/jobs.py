@@ -16,6 +16,7 @@ from psycopg.errors import UniqueViolation
 from psycopg.types.json import Jsonb
 from pydantic import BaseModel
 
+from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.job import JobError, JobStatus
 from indexmill.contracts.messages import Retrying, Target
 from indexmill.contracts.pipeline import FIRST
@@ -39,12 +40,14 @@ from indexmill.orchestrator.admission.admit import (
     Limits,
 )
 from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
-from indexmill.orchestrator.jobs.store import JobsTx, T
+from indexmill.orchestrator.jobs.store import JobsTx, RunAgain, T
 from indexmill.orchestrator.results.ports import DeadLetter, JobUpdate, Transition
 from indexmill.orchestrator.submission.ports import InFlight, NewJob
 from indexmill.orchestrator.sweeper.ports import Count
 from indexmill.platform.postgres.database import Connection, Database, storable
 
+_RUNS: Final = 5
+"""Of a transaction that met another one's change each time."""
 _MESSAGE: Final = ("id", "job_id", "caller_id", "attempt", "stage", "payload")
 
 
@@ -295,14 +298,18 @@ class PostgresJobs:
         self._pace = PaceCache()
 
     def transaction(self, work: Callable[[JobsTx], T]) -> T:
-        """Run `work` in one transaction, and again when a unique index refused it.
+        """Run `work` in one transaction, and again when a unique index refused it or work asks for it.
 
-        Then another transaction committed a row between the read and the write; the second read sees it.
+        Then another transaction committed a row between the read and the write; the next read sees it.
         """
-        try:
-            return self._database.run(lambda connection: work(self._tx(connection)))
-        except UniqueViolation:
-            return self._database.run(lambda connection: work(self._tx(connection)))
+        for _ in range(_RUNS):
+            try:
+                return self._database.run(lambda connection: work(self._tx(connection)))
+            except (UniqueViolation, RunAgain):
+                continue
+        raise TransientError(
+            ErrorCode.DATABASE_UNAVAILABLE, "The jobs of these documents change too fast.", retry_after=1
+        )
 
     def read(self, work: Callable[[JobsTx], T]) -> T:
         """Run reads, each a transaction of its own."""
