@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from indexmill.chunking.split import CHUNKER
 from indexmill.client import Client
 from indexmill.contracts.job import Job
 from local.faults.cloud import Cloud
@@ -175,6 +176,7 @@ def test_a_queued_text_without_a_job_is_split_into_the_object_that_was_named(
     assert (answer.json()["status"], answer.json()["job_id"]) == ("queued", None)
     expected = http.post("/chunking/chunk", json=asked).json()
     made = eventually(lambda: stored(stack, answer.json()["result_key"]), "its chunks are stored")
+    assert (made.pop("chunker"), len(made.pop("tokenizer"))) == (CHUNKER, 16)
     assert made == {"chunks": expected["chunks"], "chunk_count": expected["chunk_count"]}
     assert index(client, stack.site + PAGE, CORPUS).status == "done"
     assert reports(stack) - before == OF_ONE_JOB

@@ -66,4 +66,7 @@ class ChunkEnqueueResponse(BaseModel):
     status: Literal["queued"] = "queued"
     job_id: str | None = None
     result_key: str | None = None
-    """Object of the content bucket that will hold `{chunks, chunk_count}` or `{failure}`; null with a job."""
+    """Object of the content bucket that will hold the result; null with a job.
+
+    It has `{chunks, chunk_count, chunker, tokenizer}` or `{failure}`.
+    """
