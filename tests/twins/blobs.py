@@ -19,8 +19,7 @@ class InMemoryBlobs:
 
     def put(self, data: bytes, *, kind: str, content_type: str) -> BlobRef:
         """Keep `data` under its digest."""
-        digest = hashlib.sha256(data).hexdigest()
-        ref = BlobRef(key=f"{kind}/{digest[:2]}/{digest}", size=len(data), sha256=digest)
+        ref = BlobRef.of(data, kind)
         self.put_at(ref.key, data, content_type=content_type)
         return ref
 

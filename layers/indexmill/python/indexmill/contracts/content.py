@@ -20,6 +20,12 @@ class BlobRef(BaseModel):
     size: int
     sha256: str
 
+    @classmethod
+    def of(cls, data: bytes, kind: str) -> BlobRef:
+        """Return where `data` is stored; `kind` is the key's first part."""
+        digest = hashlib.sha256(data).hexdigest()
+        return cls(key=f"{kind}/{digest[:2]}/{digest}", size=len(data), sha256=digest)
+
 
 class Document(BaseModel):
     """Result of scraping one URL. Exactly one of `text` and `text_ref` is set."""

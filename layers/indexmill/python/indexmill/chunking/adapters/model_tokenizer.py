@@ -142,9 +142,11 @@ class WordCounts:
         words, counts, inner = self._measured(text)
         lengths = list(map(len, words))
         lengths[0] -= 1
-        if max(counts) <= _UNCUT_TOKENS:
-            return Marks(list(accumulate(lengths)), list(accumulate(counts)), whole_words=True)
-        marks = Marks(list(accumulate(lengths)), list(accumulate(counts)))
+        marks = Marks(
+            list(accumulate(lengths)), list(accumulate(counts)), whole_words=max(counts) <= _UNCUT_TOKENS
+        )
+        if marks.whole_words:
+            return marks
         long = {word for word, number in zip(words, counts, strict=True) if number > _UNCUT_TOKENS}
         more = self._tokenized(long - inner.keys())
         inner.update((word, ends) for word, _, ends in more if ends is not None)

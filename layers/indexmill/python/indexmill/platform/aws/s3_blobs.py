@@ -22,8 +22,7 @@ class S3Blobs:
 
     def put(self, data: bytes, *, kind: str, content_type: str) -> BlobRef:
         """Store `data`; the key is its digest, so a second write changes nothing."""
-        digest = hashlib.sha256(data).hexdigest()
-        ref = BlobRef(key=f"{kind}/{digest[:2]}/{digest}", size=len(data), sha256=digest)
+        ref = BlobRef.of(data, kind)
         self.put_at(ref.key, data, content_type=content_type)
         return ref
 
