@@ -4,7 +4,8 @@ Usage: `python -I ministack_server.py READY_FILE PORT`, with MiniStack's setting
 
 It differs from the `ministack` command: an HTTP server at half the CPU per request, a port that the system
 chooses, waiting receives that are answered at once when a message arrives (MiniStack itself polls every 100
-ms), deletes that succeed for messages that are gone, as on AWS, and the age of each queue's oldest message.
+ms), deletes that succeed for messages that are gone, as on AWS, the age of each queue's oldest message, and
+counts of all requests, by operation (`COUNTS_PATH`).
 SIGUSR1 makes it write its state, which it otherwise does only at exit. It stops when its standard input
 closes, thus with its parent.
 """
@@ -35,6 +36,9 @@ POLL_S = 1.0
 AGE_ATTRIBUTE = "Local.AgeOfOldestMessage"
 """Seconds. SQS itself has no such attribute, only CloudWatch a metric."""
 POISON_RECEIVES = 3
+COUNTS_PATH = "/_local/requests"
+UNIT_BYTES = 64 * 1024
+"""SQS bills a request once for each started 64 KiB of its messages."""
 _RECEIPT = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _client: contextvars.ContextVar[Receive | None] = contextvars.ContextVar("client", default=None)
 
@@ -238,6 +242,56 @@ class SqsRoute:
         await send({"type": "http.response.body", "body": answer})
 
 
+class RequestCounts:
+    """Counts requests by service and operation, such as `sqs:ReceiveMessage`, and answers `COUNTS_PATH`.
+
+    The answer is JSON, by operation: requests; of them those without a body in their answer that is worth
+    mentioning (`empty`: receives without a message); and 64 KiB units of the larger of both bodies (`units`).
+    """
+
+    _NOTHING_BYTES = 20
+    """An answer of a receive without a message is `{}` or `{"Messages": []}`."""
+
+    def __init__(self, application: Any) -> None:
+        self._application = application
+        self._counts: dict[str, dict[str, int]] = {}
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Any) -> None:
+        """Serve one ASGI connection."""
+        if scope["type"] != "http":
+            await self._application(scope, receive, send)
+            return
+        if scope["path"] == COUNTS_PATH:
+            body = json.dumps(self._counts).encode()
+            headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send({"type": "http.response.body", "body": body})
+            return
+        answered = 0
+
+        async def measured(event: dict[str, Any]) -> None:
+            nonlocal answered
+            answered += len(event.get("body", b""))
+            await send(event)
+
+        await self._application(scope, receive, measured)
+        fields = dict(scope["headers"])
+        sent = int(fields.get(b"content-length") or 0)
+        operation = self._operation(scope["method"], fields)
+        count = self._counts.setdefault(operation, {"requests": 0, "empty": 0, "units": 0})
+        count["requests"] += 1
+        count["empty"] += answered <= self._NOTHING_BYTES
+        count["units"] += max(1, -(-max(sent, answered) // UNIT_BYTES))
+
+    @staticmethod
+    def _operation(method: str, fields: dict[bytes, bytes]) -> str:
+        # AWS4-HMAC-SHA256 Credential=KEY/DATE/REGION/SERVICE/aws4_request, ...
+        scope = fields.get(b"authorization", b"").partition(b"Credential=")[2].split(b"/")[:5]
+        service = scope[3].decode("latin-1") if len(scope) == 5 else "other"
+        target = fields.get(b"x-amz-target")
+        return f"{service}:{target.decode('latin-1').rpartition('.')[2] if target else method}"
+
+
 class JoinedWrites:
     """Transport that sends in one segment what is written in one go.
 
@@ -291,6 +345,7 @@ def main(ready_file: Path, port: int) -> None:
     sqs = importlib.import_module("ministack.services.sqs")
     if prompt := _install_wrappers(sqs):
         application = SqsRoute(application, sqs)
+    application = RequestCounts(application)
 
     async def serve_request(scope: MutableMapping[str, Any], receive: Receive, send: Any) -> None:
         _client.set(receive)

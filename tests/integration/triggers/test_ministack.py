@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import httpx
 import pytest
 
 from local.backends.ministack import MiniStack, MiniStackFailed, create_resources
-from local.backends.ministack_server import JoinedWrites
+from local.backends.ministack_server import COUNTS_PATH, JoinedWrites
 from local.triggers.sqs_client import SqsClient, SqsError
 from tests.integration.triggers.harness import ACCOUNT, REGION, Queue
 
@@ -64,6 +65,31 @@ def test_it_listens_on_loopback_only(ministack: MiniStack) -> None:
     listening = [row[1] for row in rows if row[3] == "0A" and row[9] in inodes]
     assert len(listening) == 1
     assert listening[0].startswith("0100007F:")
+
+
+async def test_it_counts_requests_by_operation(ministack: MiniStack) -> None:
+    def counted() -> dict[str, dict[str, int]]:
+        found: dict[str, dict[str, int]] = httpx.get(ministack.endpoint + COUNTS_PATH).json()
+        return found
+
+    queue = Queue(ministack.endpoint)
+    sqs, s3 = _client("sqs", ministack.endpoint), _client("s3", ministack.endpoint)
+    s3.create_bucket(Bucket="counted", CreateBucketConfiguration={"LocationConstraint": REGION})
+    before = counted()
+    sqs.send_message(QueueUrl=queue.url, MessageBody="x" * 70_000)
+    assert len(sqs.receive_message(QueueUrl=queue.url)["Messages"]) == 1
+    assert "Messages" not in sqs.receive_message(QueueUrl=queue.url)
+    s3.put_object(Bucket="counted", Key="a", Body=b"a")
+    s3.get_object(Bucket="counted", Key="a")
+    s3.get_object(Bucket="counted", Key="a")
+    nothing = {"requests": 0, "empty": 0, "units": 0}
+    new = {
+        name: {key: value - before.get(name, nothing)[key] for key, value in count.items()}
+        for name, count in counted().items()
+    }
+    assert new["sqs:SendMessage"] == {"requests": 1, "empty": 0, "units": 2}
+    assert new["sqs:ReceiveMessage"] == {"requests": 2, "empty": 1, "units": 3}
+    assert (new["s3:PUT"]["requests"], new["s3:GET"]["requests"]) == (1, 2)
 
 
 async def test_a_start_without_the_package_says_what_the_log_says(tmp_path: Path) -> None:

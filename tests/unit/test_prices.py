@@ -1,0 +1,20 @@
+"""The price table as a setting."""
+
+from __future__ import annotations
+
+import pytest
+
+from indexmill.contracts.prices import Prices
+
+
+def test_what_is_not_named_has_its_list_price() -> None:
+    prices = Prices.parse(" sqs_request=0.5, s3_write = 0 ")
+    assert (prices.sqs_request, prices.s3_write) == (0.5, 0.0)
+    assert prices.lambda_gb_s == Prices().lambda_gb_s
+    assert Prices.parse("") == Prices()
+
+
+@pytest.mark.parametrize("text", ["sqs=1", "sqs_request", "sqs_request=-1", "sqs_request=much"])
+def test_a_wrong_price_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="sqs"):
+        Prices.parse(text)
