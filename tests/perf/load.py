@@ -67,6 +67,10 @@ class Driver:
         site, pages = self._site, self._pages
         return [f"{site}/{pages[n % len(pages)]}?round={n // len(pages)}" for n in numbers]
 
+    def begin_at(self, number: int) -> None:
+        """Let the next URL be the one with this number, from 0."""
+        self._next = number
+
     async def one_at_a_time(self, urls: Sequence[str], step_s: float = 0.01) -> tuple[Sent, dict[str, float]]:
         """Submit a job, wait until it is done, submit the next; what was sent, and when each was done."""
         sent = Sent()
