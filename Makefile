@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-all up demo test test-failed test-long soak lint fmt build check lock generate clean
+.PHONY: help setup setup-all up demo test test-failed test-long soak bench bench-search lint fmt build check lock generate clean
 
 # The first interpreter that is new enough and can make virtual environments; or name one: make PYTHON=python3.12 setup
 PYTHON ?= $(shell for each in python3 python3.13 python3.12 python3.11 python3.14; do \
@@ -16,6 +16,8 @@ SAM = mkdir -p .venv-sam/state && AWS_DEFAULT_REGION=$${AWS_DEFAULT_REGION:-eu-w
 	__SAM_CLI_APP_DIR="$(CURDIR)/.venv-sam/state" $(BIN)/python -m tools.uv_environment .venv-sam/bin/sam
 ARGS ?=
 URL ?=
+PAGES ?=
+COLLECTIONS ?=
 # auto: one worker more than there are cores, none for a file or two; 0 runs all in one process.
 WORKERS ?= auto
 
@@ -44,6 +46,12 @@ test-long: setup-all ## Run what takes minutes: the large soaks and models, with
 
 soak: setup ## Kill at random for half an hour and check every invariant (SOAK_KILLS=1000 for more than 300)
 	$(BIN)/python -m pytest -m long tests/faults/test_soak.py $(ARGS)
+
+bench: setup ## Measure jobs: CPU, throughput, latency, requests (PAGES=DIR of HTML pages; ARGS="--jobs 500")
+	$(BIN)/python -m tests.perf.pipeline $(if $(PAGES),--pages "$(PAGES)") $(ARGS)
+
+bench-search: setup ## Measure search: latency, and quality with COLLECTIONS=DIR of judged collections
+	$(BIN)/python -m tests.perf.search_quality --latency 20000 $(if $(COLLECTIONS),--collections "$(COLLECTIONS)") $(ARGS)
 
 lint: setup-all ## Check style, types, imports, template and generated files
 	$(BIN)/ruff check .

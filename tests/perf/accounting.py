@@ -18,6 +18,7 @@ from typing import Any
 
 from local.compute.process_stats import proportional_memory_mb
 from local.stack.process_identity import descendants
+from tests.perf.machine import MachineUse
 
 STAND_INS = ("site", "membership", "embeddings")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -29,8 +30,10 @@ class Snapshot:
 
     at: float
     cpu_s: Mapping[str, float]
-    machine_busy_s: float
+    machine: MachineUse
     invocations: Mapping[str, int] = field(default_factory=dict)
+    own_cpu_s: float = 0.0
+    """Of the process that asks: the load generator."""
 
 
 class Accountant:
@@ -38,9 +41,11 @@ class Accountant:
 
     Args:
         info: What `indexmill up --json` printed.
+        outside: Process ids of further stand-ins, by name.
     """
 
-    def __init__(self, info: Mapping[str, Any]) -> None:
+    def __init__(self, info: Mapping[str, Any], outside: Mapping[str, int] | None = None) -> None:
+        self._outside = dict(outside or {})
         self._pid = int(info["pid"])
         self._status_url = f"{info['control']}/status"
         self._processes = Path(info["state"]) / "processes.json"
@@ -57,6 +62,7 @@ class Accountant:
         cpu = {"host": _own(self._pid) + _reaped(self._pid)}
         for name, service in status["services"].items():
             cpu[_component(name)] = _tree_cpu(service["pid"])
+        cpu |= {f"stand-in:{name}": _tree_cpu(pid) for name, pid in self._outside.items()}
         supervisor = self._supervisor()
         cpu["supervisor"] = _own(supervisor)
         functions = {
@@ -66,7 +72,7 @@ class Accountant:
         cpu["function:children"] = _tree_cpu(supervisor) - cpu["supervisor"] - sum(functions.values())
         cpu |= functions
         invocations = {_short(name): stats["invocations"] for name, stats in status["functions"].items()}
-        return Snapshot(time.monotonic(), cpu, _machine_busy(), invocations)
+        return Snapshot(time.monotonic(), cpu, MachineUse.now(), invocations, time.process_time())
 
     def memory(self) -> dict[str, float]:
         """Return the PSS of each component, MiB; all functions together count as `functions`."""
@@ -86,8 +92,15 @@ class Accountant:
 
 
 def difference(before: Snapshot, after: Snapshot, jobs: int) -> dict[str, Any]:
-    """Return the resources used between two snapshots, per job."""
+    """Return the resources used between two snapshots, per job.
+
+    `other_cores` is what processes used that have no part in the benchmark, `stolen_cores` what other virtual
+    machines of the same host took away.
+    """
     wall = after.at - before.at
+    generator = after.own_cpu_s - before.own_cpu_s
+    busy_s = after.machine.busy_s - before.machine.busy_s
+    stolen_s = after.machine.stolen_s - before.machine.stolen_s
     spent = {name: value - before.cpu_s.get(name, 0.0) for name, value in after.cpu_s.items()}
     own = {name: value for name, value in spent.items() if not name.startswith("stand-in:")}
     aside = {name: value for name, value in spent.items() if name.startswith("stand-in:")}
@@ -103,7 +116,10 @@ def difference(before: Snapshot, after: Snapshot, jobs: int) -> dict[str, Any]:
         },
         "wall_s": round(wall, 2),
         "own_cores": round(sum(own.values()) / wall, 2),
-        "machine_cores_busy": round((after.machine_busy_s - before.machine_busy_s) / wall, 2),
+        "load_generator_cpu_ms_per_job": round(generator / jobs * 1e3, 2),
+        "machine_cores_busy": round(busy_s / wall, 2),
+        "stolen_cores": round(stolen_s / wall, 2),
+        "other_cores": round(max(0.0, busy_s - sum(spent.values()) - generator) / wall, 2),
     }
 
 
@@ -150,11 +166,3 @@ def _ticks(pid: int, first: int) -> float:
     except OSError:
         return 0.0
     return (int(fields[first]) + int(fields[first + 1])) / _TICKS_PER_S
-
-
-def _machine_busy() -> float:
-    """Return the CPU seconds of the whole machine, all processes: user, nice, system, irq, softirq."""
-    user, nice, system, _, _, irq, softirq = (
-        int(value) for value in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:8]
-    )
-    return (user + nice + system + irq + softirq) / _TICKS_PER_S

@@ -53,7 +53,7 @@ def ours(chosen: argparse.Namespace) -> dict[str, float]:
     """One run of this stack."""
     with tempfile.TemporaryDirectory(prefix="indexmill-perf-") as folder:
         output = Path(folder) / "figures.json"
-        command = [sys.executable, "-m", "tests.perf.pipeline", "--no-functions"]
+        command = [sys.executable, "-m", "tests.perf.pipeline", "--no-functions", "--unchanged", "0"]
         for name in ("pages", "jobs", "low", "batch", "embeddings"):
             command += [f"--{name}", str(getattr(chosen, name))]
         for value in chosen.parameter:
@@ -137,7 +137,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--output", type=Path, metavar="FILE.json")
     parser.set_defaults(jobs=600)
-    return parser.parse_args()
+    chosen = parser.parse_args()
+    if chosen.pages is None:
+        parser.error("--pages: the peers' own pages, so that all do the same work")
+    return chosen
 
 
 if __name__ == "__main__":

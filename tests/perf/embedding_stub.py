@@ -2,7 +2,7 @@
 
 With a real model behind the stack, the model is most of what a job costs on a small machine. The peers are
 measured against 384 dimensions after 5 ms, and so is this stack. `python -m tests.perf.embedding_stub`
-prints its port and ends when standard input closes.
+prints its port as JSON and ends when standard input closes; GET /control says how many texts it embedded.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import json
 import random
 import struct
 import sys
@@ -26,6 +27,7 @@ class Stub:
     """Vectors from a fixed pool."""
 
     def __init__(self) -> None:
+        self._texts = 0
         chance = random.Random(7)
         self._encoded, self._listed = [], []
         for _ in range(_POOL):
@@ -40,6 +42,7 @@ class Stub:
         """POST /v1/embeddings."""
         body = await request.json()
         inputs = body["input"] if isinstance(body["input"], list) else [body["input"]]
+        self._texts += len(inputs)
         pool = self._encoded if body.get("encoding_format") == "base64" else self._listed
         first = hash(inputs[0]) if inputs else 0
         data = ",".join(
@@ -51,15 +54,21 @@ class Stub:
         text = f'{{"object":"list","model":"stub","data":[{data}],{usage}}}'
         return web.Response(text=text, content_type="application/json")
 
+    async def state(self, _request: web.Request) -> web.Response:
+        """GET /control."""
+        return web.json_response({"texts": self._texts})
+
 
 async def main() -> None:
     """Serve until standard input closes."""
     app = web.Application(client_max_size=64 << 20)
-    app.router.add_post("/v1/embeddings", Stub().answer)
+    stub = Stub()
+    app.router.add_post("/v1/embeddings", stub.answer)
+    app.router.add_get("/control", stub.state)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    print(runner.addresses[0][1], flush=True)
+    print(json.dumps({"port": runner.addresses[0][1]}), flush=True)
     await asyncio.to_thread(sys.stdin.read)
     await runner.cleanup()
 

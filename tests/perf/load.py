@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,8 @@ _OUTCOMES = """
 SELECT id, status, extract(epoch FROM updated_at)::float8, chunk_count, error::text
 FROM jobs WHERE id = ANY(%s)
 """
+
+_CHUNKS = "SELECT count(*)::int, (count(*) - count(DISTINCT text))::int FROM chunks"
 
 
 class PipelineFailed(RuntimeError):
@@ -38,11 +39,13 @@ class Driver:
 
     Args:
         info: What `indexmill up --json` printed.
-        pages: Names of the pages below the stack's web site.
+        site: Address of the page server.
+        pages: Names of its pages.
     """
 
-    def __init__(self, info: Mapping[str, Any], pages: Sequence[str]) -> None:
+    def __init__(self, info: Mapping[str, Any], site: str, pages: Sequence[str]) -> None:
         self._info = info
+        self._site = site
         self._pages = pages
         self._next = 0
 
@@ -58,26 +61,29 @@ class Driver:
         self._database.close()
 
     def urls(self, count: int) -> list[str]:
-        """The next URLs; no two are equal, so that every job is a new document, as for the peers."""
+        """The next URLs; no two are equal, and no two of their pages have a text in common."""
         numbers = range(self._next, self._next + count)
         self._next += count
-        site, pages = self._info["site"], self._pages
+        site, pages = self._site, self._pages
         return [f"{site}/{pages[n % len(pages)]}?round={n // len(pages)}" for n in numbers]
 
-    async def one_at_a_time(self, count: int, step_s: float = 0.01) -> tuple[Sent, dict[str, float]]:
+    def begin_at(self, number: int) -> None:
+        """Let the next URL be the one with this number, from 0."""
+        self._next = number
+
+    async def one_at_a_time(self, urls: Sequence[str], step_s: float = 0.01) -> tuple[Sent, dict[str, float]]:
         """Submit a job, wait until it is done, submit the next; what was sent, and when each was done."""
         sent = Sent()
         done: dict[str, float] = {}
-        for url in self.urls(count):
+        for url in urls:
             [job_id] = await self._submit([url], sent)
             done |= await self.wait([job_id], 60.0, step_s)
         return sent, done
 
-    async def flood(self, count: int, batch: int, lanes: int) -> Sent:
-        """Submit `count` jobs, `batch` URLs a request, on `lanes` connections, as fast as accepted."""
+    async def flood(self, urls: Sequence[str], batch: int, lanes: int) -> Sent:
+        """Submit `urls`, `batch` of them a request, on `lanes` connections, as fast as accepted."""
         sent = Sent()
-        urls = self.urls(count)
-        batches = iter([urls[start : start + batch] for start in range(0, count, batch)])
+        batches = iter([list(urls[start : start + batch]) for start in range(0, len(urls), batch)])
         await asyncio.gather(*(self._lane(batches, sent) for _ in range(lanes)))
         return sent
 
@@ -94,10 +100,10 @@ class Driver:
                 )
             await asyncio.sleep(step_s)
 
-    def chunk_total(self) -> int:
-        """Chunks of all jobs that are done."""
-        row = self._database.execute("SELECT coalesce(sum(chunk_count), 0)::int FROM jobs").fetchone()
-        return int(row[0]) if row else 0
+    def chunk_counts(self) -> dict[str, int]:
+        """Return the chunks of all documents, and how many of them repeat an earlier one's text."""
+        row = self._database.execute(_CHUNKS).fetchone()
+        return {"kept": int(row[0]), "repeated": int(row[1])} if row else {}
 
     async def _lane(self, batches: Iterator[list[str]], sent: Sent) -> None:
         for urls in batches:
@@ -144,12 +150,6 @@ def latencies(sent: Sent, done: Mapping[str, float]) -> dict[str, float]:
 def accept_p50_ms(sent: Sent) -> float:
     """Half of the submits were answered in this time."""
     return _percentile(sorted(sent.took_s), 0.5)
-
-
-def own_cpu_s() -> float:
-    """CPU of this process, the load generator."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
 
 
 def _percentile(ordered: Sequence[float], share: float) -> float:

@@ -48,6 +48,7 @@ from local.backends.model_files import DIMENSIONS, MODEL_ID, tokenizer_path  # n
 from local.backends.postgres import EmbeddedPostgres, create_database  # noqa: E402
 from local.backends.wordllama_model import WordLlamaModel  # noqa: E402
 from sql.migrate import migrate  # noqa: E402
+from tests.perf.machine import Watch  # noqa: E402
 
 Judgements = Mapping[str, Mapping[str, int]]
 TOLERANCE = 0.01
@@ -68,6 +69,7 @@ def main() -> int:
     if options.collections is None and options.latency is None:
         parser.error("give --collections, --latency or both")
     good = True
+    machine = Watch()
     with tempfile.TemporaryDirectory(prefix="indexmill-bench-") as folder:
         server = EmbeddedPostgres(Path(folder), settings={"autovacuum": "off"})
         try:
@@ -81,6 +83,7 @@ def main() -> int:
                 latency(url, options.latency)
         finally:
             server.delete()
+    print("\n".join(machine.lines()))
     return 0 if good else 1
 
 
@@ -147,7 +150,6 @@ def latency(url: str, chunks: int) -> None:
             )
             ratio = median(times["fresh"]) / median(times["analyzed"])
             print(f"{kind:8} top {top_k:3}  {figures} ms  fresh/analyzed {ratio:.2f}")
-    print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
 
 
 def _times(

@@ -29,15 +29,28 @@ class StartedStack:
     """From the start of the command until it returned."""
 
 
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """A process that replaces something outside of the stack; `said` is what it printed when it was ready."""
+
+    pid: int
+    said: dict[str, Any]
+
+    @property
+    def address(self) -> str:
+        """Its HTTP address."""
+        return f"127.0.0.1:{self.said['port']}"
+
+
 @contextlib.contextmanager
-def stack(pages: Path, parameters: Sequence[str]) -> Iterator[StartedStack]:
-    """Run a stack that serves `pages`; `parameters` are of the form KEY=VALUE."""
+def stack(parameters: Sequence[str]) -> Iterator[StartedStack]:
+    """Run a stack; `parameters` are of the form KEY=VALUE."""
     with tempfile.TemporaryDirectory(prefix="indexmill-perf-", ignore_cleanup_errors=True) as folder:
         state = str(Path(folder) / "state")
         # The database server gives up root, and has to get to its data.
         Path(folder).chmod(0o755)
         given = [part for value in parameters for part in ("--parameter", value)]
-        command = [*_CLI, "up", "--detach", "--json", "--state", state, "--site-root", str(pages), *given]
+        command = [*_CLI, "up", "--detach", "--json", "--state", state, *given]
         began = time.monotonic()
         try:
             started = subprocess.run(
@@ -51,24 +64,46 @@ def stack(pages: Path, parameters: Sequence[str]) -> Iterator[StartedStack]:
 
 
 @contextlib.contextmanager
-def embedding_stub() -> Iterator[list[str]]:
-    """Run the fixed-time embedding endpoint; yields the parameters that make a stack use it."""
+def outside(module: str, *options: str) -> Iterator[Outside]:
+    """Run `module` until the end of the block; it prints a line of JSON with its port when it is ready."""
     with subprocess.Popen(
-        [sys.executable, "-m", "tests.perf.embedding_stub"],
+        [sys.executable, "-m", module, *options],
         cwd=REPOSITORY,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
         if process.stdin is None or process.stdout is None:
-            raise RuntimeError("the stub has no pipes")
-        port = process.stdout.readline().strip()
+            raise RuntimeError(f"{module} has no pipes")
+        line = process.stdout.readline()
+        if not line:
+            raise SystemExit(f"{module} ended at its start")
         try:
-            yield [
-                f"EmbeddingBaseUrl=http://127.0.0.1:{port}/v1",
-                "EmbeddingModel=stub",
-                f"EmbeddingDimension={DIMENSIONS}",
-            ]
+            yield Outside(process.pid, json.loads(line))
         finally:
             process.stdin.close()
             process.wait(10)
+
+
+def page_server(pages: Path | None) -> contextlib.AbstractContextManager[Outside]:
+    """Run the server of pages that differ from round to round: of a folder, or of the built-in site."""
+    return outside("tests.perf.page_server", *(() if pages is None else ("--pages", str(pages))))
+
+
+def page_parameters(server: Outside) -> list[str]:
+    """Return the parameters that let a stack fetch from `server`."""
+    return [f"AllowedPrivateHosts={server.address}"]
+
+
+def embedding_stub() -> contextlib.AbstractContextManager[Outside]:
+    """Run the fixed-time embedding endpoint."""
+    return outside("tests.perf.embedding_stub")
+
+
+def embedding_parameters(stub: Outside) -> list[str]:
+    """Return the parameters that make a stack use `stub`."""
+    return [
+        f"EmbeddingBaseUrl=http://{stub.address}/v1",
+        "EmbeddingModel=stub",
+        f"EmbeddingDimension={DIMENSIONS}",
+    ]

@@ -6,12 +6,22 @@ import pytest
 
 from tests.perf.accounting import Snapshot, difference, own_memory
 from tests.perf.compare import table
+from tests.perf.figures import table as figures_table
 from tests.perf.load import Sent, latencies
+from tests.perf.machine import MachineUse
 
 
 def test_stand_ins_are_not_charged_to_the_stack() -> None:
-    before = Snapshot(10.0, {"host": 1.0, "stand-in:site": 1.0}, 5.0, {"ScraperWorker": 3})
-    after = Snapshot(14.0, {"host": 2.0, "stand-in:site": 4.0, "postgres": 1.0}, 11.0, {"ScraperWorker": 13})
+    before = Snapshot(
+        10.0, {"host": 1.0, "stand-in:site": 1.0}, MachineUse(5.0, 1.0), {"ScraperWorker": 3}, 0.5
+    )
+    after = Snapshot(
+        14.0,
+        {"host": 2.0, "stand-in:site": 4.0, "postgres": 1.0},
+        MachineUse(12.0, 1.4),
+        {"ScraperWorker": 13},
+        1.5,
+    )
 
     figures = difference(before, after, jobs=100)
 
@@ -19,7 +29,9 @@ def test_stand_ins_are_not_charged_to_the_stack() -> None:
     assert figures["cpu_ms_by_component"] == {"host": 10.0, "postgres": 10.0}
     assert figures["stand_in_cpu_ms_per_job"] == 30.0
     assert figures["invocations_per_job"] == {"ScraperWorker": 0.1}
-    assert (figures["own_cores"], figures["machine_cores_busy"]) == (0.5, 1.5)
+    assert (figures["own_cores"], figures["machine_cores_busy"]) == (0.5, 1.75)
+    assert figures["load_generator_cpu_ms_per_job"] == 10.0
+    assert (figures["other_cores"], figures["stolen_cores"]) == (0.25, 0.1)
     assert own_memory({"host": 30.0, "functions": 200.0, "stand-in:site": 50.0}) == 230.0
 
 
@@ -40,3 +52,28 @@ def test_ratios_are_ours_over_the_peers_by_medians() -> None:
 
     assert lines[0] == "| | indexmill | floor |"
     assert lines[2] == "| CPU-ms/job, saturated | 10 | 20 (0.50x) |"
+
+
+def test_the_table_names_each_phase_that_was_measured() -> None:
+    machine = MachineUse(0.0, 0.0)
+    spent = difference(Snapshot(0, {}, machine), Snapshot(10, {"postgres": 3.0}, machine), jobs=10)
+    costs = {"jobs": 10, "p50_ms": 80.0, **spent, "requests_per_job": {"s3_write": 1.0}}
+    result = {
+        "pages": 13,
+        "embeddings": "stub",
+        "batch": 100,
+        "ready_s": 2.5,
+        "first_job": 900.0,
+        "idle": {"own_cores": 0.02},
+        "low": costs,
+        "unchanged": {**costs, "requests_per_job": {"s3_write": 0.0}},
+        "memory_pss_mb": {"own": 400.0, "processes": 30},
+        "chunks": {"kept": 100, "repeated": 0},
+        "load_before": 0.1,
+    }
+
+    lines = {line.split("  ")[0]: line.split() for line in figures_table(result).splitlines()}
+
+    assert lines["CPU-ms / job: postgres"][-2:] == ["300.0", "300.0"]
+    assert lines["S3 writes / job"][-2:] == ["1.0", "0.0"]
+    assert "machine:" in figures_table(result)
