@@ -9,6 +9,7 @@ import pytest
 from indexmill.contracts.errors import IndexmillError, PermanentError, TransientError
 from indexmill.scraper.adapters.process_isolation import ProcessIsolation
 from indexmill.scraper.extract.content import Kind, RawContent
+from tests.support.function_env import template
 from tests.unit.scraper.pdf_file import pdf
 
 
@@ -59,6 +60,14 @@ def test_endless_nesting_is_stopped() -> None:
 def test_a_deadline_that_is_shorter_is_tried_again() -> None:
     error = outcome(ProcessIsolation(limit_s=20.0), "<div>" * 200_000 + "x", 0.8)
     assert (type(error), error.code) == (TransientError, "deadline_exceeded")
+
+
+def test_the_densest_page_of_eight_megabytes_fits_the_scrapers_memory() -> None:
+    memory = template()["Resources"]["ScraperWorker"]["Properties"]["MemorySize"]
+    text = "<html><main>" + "<p>Wort <b>fett</b></p>" * 330_000
+    assert 7 < len(text) / 2**20 < 8
+    found = ProcessIsolation.within(memory).extract(html(text), timeout_s=60)
+    assert found.markdown.count("Wort **fett**") == 330_000
 
 
 @pytest.mark.fault("F68")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
@@ -120,7 +121,7 @@ def _robots_cache(settings: ScraperSettings, clock: Clock) -> RobotsCache:
 def _isolation() -> Isolation:
     from indexmill.scraper.adapters.process_isolation import ProcessIsolation
 
-    return ProcessIsolation()
+    return ProcessIsolation.within(int(os.environ.get("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "1024")))
 
 
 def _blobs(bucket: str) -> BlobStore:

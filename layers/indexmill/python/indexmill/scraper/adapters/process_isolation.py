@@ -14,6 +14,10 @@ from indexmill.scraper.classify import failure
 from indexmill.scraper.extract.content import Extracted, RawContent
 
 _CHILD: Final = "indexmill.scraper.extract.child"
+_OWN_MB: Final = 192
+"""Of the function's memory: what this process takes with a batch of large pages beside the child."""
+_ROOMY_MB: Final = 1024
+"""From this size on two children fit, and share more than half a core."""
 _KEPT: Final = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT", "PYTHONDONTWRITEBYTECODE")
 
 
@@ -25,6 +29,11 @@ class ProcessIsolation:
         self._limit_s = limit_s
         self._memory_bytes = memory_bytes
         self._slots = threading.BoundedSemaphore(at_once)
+
+    @classmethod
+    def within(cls, function_mb: int) -> ProcessIsolation:
+        """Return an isolation that leaves a function of `function_mb` MiB the memory for its own work."""
+        return cls(memory_bytes=(function_mb - _OWN_MB) << 20, at_once=2 if function_mb >= _ROOMY_MB else 1)
 
     def extract(self, content: RawContent, *, timeout_s: float) -> Extracted:
         """Return the readable text. Blocks."""
