@@ -37,18 +37,7 @@ _WINDOW_S: Final = 2
 _SMALL_BYTES: Final = 9_200
 """Text of a page: the mean of 200 pages of Debian's documentation."""
 _LONG_BYTES: Final = 70_000
-_WORDS: Final = [
-    "lantern",
-    "harbour",
-    "keeper",
-    "winter",
-    "boat",
-    "letter",
-    "window",
-    "garden",
-    "river",
-    "stone",
-]
+_SENTENCE: Final = "The keeper of the lantern wrote a letter beside the harbour window. "
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,18 @@ class Driver:
         await asyncio.gather(*(self._lane(batches, sent) for _ in range(lanes)))
         return sent
 
+    async def at_moments(self, urls: Sequence[str], moments: Sequence[float]) -> Sent:
+        """Submit each of `urls` alone at its moment, in seconds from now, whether or not others are done."""
+        sent = Sent()
+        began = time.monotonic()
+
+        async def one(url: str, moment: float) -> None:
+            await asyncio.sleep(max(0.0, began + moment - time.monotonic()))
+            await self._submit([url], sent)
+
+        await asyncio.gather(*(one(url, moment) for url, moment in zip(urls, moments, strict=True)))
+        return sent
+
     async def wait(self, job_ids: Sequence[str], timeout_s: float, step_s: float) -> dict[str, float]:
         """Return when each job was done, epoch seconds of the database's clock. Raises PipelineFailed."""
         deadline = time.monotonic() + timeout_s

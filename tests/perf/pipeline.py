@@ -17,8 +17,8 @@ import json
 import os
 import time
 import urllib.request
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -86,20 +86,28 @@ def main() -> None:
 
 def run(chosen: argparse.Namespace) -> dict[str, Any]:
     """All figures as one document."""
-    load_before = os.getloadavg()[0]
+    load_before = round(os.getloadavg()[0], 2)
+    with running_bench(chosen.pages, chosen.embeddings, chosen.parameter) as (started, bench):
+        return {"load_before": load_before} | asyncio.run(_measure(bench, started, chosen))
+
+
+@contextmanager
+def running_bench(
+    folder: Path | None, embeddings: str, parameters: Sequence[str]
+) -> Iterator[tuple[StartedStack, Bench]]:
+    """Run a stack that indexes the pages of `folder`, with the `stub` or the real `model` for embeddings."""
     with ExitStack() as resources:
-        pages = resources.enter_context(page_server(chosen.pages))
+        pages = resources.enter_context(page_server(folder))
         if not pages.said["pages"]:
-            raise SystemExit(f"{chosen.pages} holds no HTML pages with text")
-        parameters = [*page_parameters(pages), *chosen.parameter]
+            raise SystemExit(f"{folder} holds no HTML pages with text")
+        given = [*page_parameters(pages), *parameters]
         stub, outside = None, {"pages": pages.pid}
-        if chosen.embeddings == "stub":
+        if embeddings == "stub":
             stub = resources.enter_context(embedding_stub())
-            parameters += embedding_parameters(stub)
+            given += embedding_parameters(stub)
             outside["vectors"] = stub.pid
-        started = resources.enter_context(stack(parameters))
-        bench = Bench(started.info, pages, stub, Accountant(started.info, outside))
-        return {"load_before": round(load_before, 2)} | asyncio.run(_measure(bench, started, chosen))
+        started = resources.enter_context(stack(given))
+        yield started, Bench(started.info, pages, stub, Accountant(started.info, outside))
 
 
 async def _measure(bench: Bench, started: StartedStack, chosen: argparse.Namespace) -> dict[str, Any]:
@@ -146,7 +154,7 @@ async def _idle(accountant: Accountant) -> dict[str, Any]:
 async def _low(bench: Bench, driver: Driver, jobs: int) -> dict[str, Any]:
     before = bench.reading()
     sent, done = await driver.one_at_a_time(driver.urls(jobs))
-    return {"jobs": jobs, **_times(sent, done), **_costs(before, bench.reading(), jobs)}
+    return {"jobs": jobs, **_times(sent, done), **costs(before, bench.reading(), jobs)}
 
 
 async def _saturation(bench: Bench, driver: Driver, urls: Sequence[str], batch: int) -> dict[str, Any]:
@@ -164,7 +172,7 @@ async def _saturation(bench: Bench, driver: Driver, urls: Sequence[str], batch: 
         "submit_s": round(submitted, 2),
         "refused": sent.refused,
         **_times(sent, done),
-        **_costs(before, after, jobs),
+        **costs(before, after, jobs),
     }
 
 
@@ -172,7 +180,8 @@ def _times(sent: Sent, done: Mapping[str, float]) -> dict[str, float]:
     return {**latencies(sent, done), "accept_p50_ms": accept_p50_ms(sent)}
 
 
-def _costs(before: Reading, after: Reading, jobs: int) -> dict[str, Any]:
+def costs(before: Reading, after: Reading, jobs: int) -> dict[str, Any]:
+    """Return resources and requests between two readings, per job."""
     found = difference(before.used, after.used, jobs)
     found["requests_per_job"] = per_job(before.requests, after.requests, jobs)
     if before.embedded is not None and after.embedded is not None:
