@@ -1,8 +1,9 @@
 """An OpenAI-compatible endpoint that answers any vectors after a fixed time.
 
 With a real model behind the stack, the model is most of what a job costs on a small machine. The peers are
-measured against 384 dimensions after 5 ms, and so is this stack. `python -m tests.perf.embedding_stub`
-prints its port as JSON and ends when standard input closes; GET /control says how many texts it embedded.
+measured against 384 dimensions after 5 ms, and so is this stack. `python -m tests.perf.embedding_stub [MS]`
+takes MS milliseconds more for each input. It prints its port as JSON and ends when standard input
+closes; GET /control says how many texts it embedded.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ _POOL: Final = 512
 class Stub:
     """Vectors from a fixed pool."""
 
-    def __init__(self) -> None:
+    def __init__(self, per_input_s: float = 0.0) -> None:
         self._texts = 0
+        self._per_input_s = per_input_s
         chance = random.Random(7)
         self._encoded, self._listed = [], []
         for _ in range(_POOL):
@@ -49,7 +51,7 @@ class Stub:
             f'{{"object":"embedding","index":{i},"embedding":{pool[(first + i) % _POOL]}}}'
             for i in range(len(inputs))
         )
-        await asyncio.sleep(DELAY_S)
+        await asyncio.sleep(DELAY_S + self._per_input_s * len(inputs))
         usage = '"usage":{"prompt_tokens":1,"total_tokens":1}'
         text = f'{{"object":"list","model":"stub","data":[{data}],{usage}}}'
         return web.Response(text=text, content_type="application/json")
@@ -59,10 +61,10 @@ class Stub:
         return web.json_response({"texts": self._texts})
 
 
-async def main() -> None:
+async def main(per_input_s: float) -> None:
     """Serve until standard input closes."""
     app = web.Application(client_max_size=64 << 20)
-    stub = Stub()
+    stub = Stub(per_input_s)
     app.router.add_post("/v1/embeddings", stub.answer)
     app.router.add_get("/control", stub.state)
     runner = web.AppRunner(app, access_log=None)
@@ -75,4 +77,4 @@ async def main() -> None:
 
 if __name__ == "__main__":
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(main())
+        asyncio.run(main(float(sys.argv[1]) / 1e3 if len(sys.argv) > 1 else 0.0))

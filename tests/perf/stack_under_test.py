@@ -95,9 +95,9 @@ def page_parameters(server: Outside) -> list[str]:
     return [f"AllowedPrivateHosts={server.address}"]
 
 
-def embedding_stub() -> contextlib.AbstractContextManager[Outside]:
-    """Run the fixed-time embedding endpoint."""
-    return outside("tests.perf.embedding_stub")
+def embedding_stub(per_input_ms: float = 0.0) -> contextlib.AbstractContextManager[Outside]:
+    """Run the embedding endpoint, which takes 5 ms, and `per_input_ms` for each input."""
+    return outside("tests.perf.embedding_stub", str(per_input_ms))
 
 
 def embedding_parameters(stub: Outside) -> list[str]:
