@@ -117,12 +117,13 @@ def calibrate(low: Mapping[str, Any], saturation: Mapping[str, Any]) -> Calibrat
 
 
 def predict(measured: Mapping[str, Any]) -> Outcome:
-    """Simulate the steady phase on what others left of the machine."""
+    """Simulate the steady phase among the other processes that were there."""
     steady = measured["steady"]
     found = calibrate(measured["low"], measured["saturation"])
     generator = steady["load_generator_cpu_ms_per_job"] / 1e3 * steady["jobs_per_s"]
-    cores = (os.cpu_count() or 1) - steady["other_cores"] - steady["stolen_cores"] - generator
-    return simulate(found.works, Machine(max(0.2, cores), found.critical), measured["moments"])
+    others = steady["other_cores"] + steady["stolen_cores"] + generator
+    machine = Machine(os.cpu_count() or 1, others, found.critical)
+    return simulate(found.works, machine, measured["moments"])
 
 
 def compare(measured: Mapping[str, Any]) -> list[tuple[str, float, float, str]]:

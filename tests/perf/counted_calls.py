@@ -21,8 +21,8 @@ from typing import Any, Final
 import boto3
 
 from tests.perf.accounting import Accountant
+from tests.perf.aws_requests import between, metered, read_counts
 from tests.perf.load import Driver
-from tests.perf.requests import between, metered, read_counts
 from tests.perf.stack_under_test import (
     embedding_parameters,
     embedding_stub,

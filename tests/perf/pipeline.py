@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.perf.accounting import Accountant, Snapshot, difference, own_memory
+from tests.perf.aws_requests import Counts, per_job, read_counts
 from tests.perf.figures import table
 from tests.perf.init_times import init_times
 from tests.perf.load import Driver, Sent, accept_p50_ms, latencies
-from tests.perf.requests import Counts, per_job, read_counts
 from tests.perf.stack_under_test import (
     Outside,
     StartedStack,

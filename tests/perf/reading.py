@@ -135,9 +135,26 @@ def executed() -> Iterator[list[str]]:
 async def trace_job(folder: Path) -> Trace:
     """Take one job to `done` and return what ran: legs `submit`, then one per consumer."""
     trace = Trace(ROOT)
+    await with_functions(
+        folder, lambda cloud, ids, database, endpoint: Job(cloud, ids, database, endpoint, trace).run
+    )
+    return trace
+
+
+Use = Callable[[CloudSpec, Mapping[str, str], str, str], Callable[[str], None]]
+"""Of a cloud, its resources' ids, a database and an AWS endpoint; what it returns gets the site's address."""
+
+
+async def with_functions(
+    folder: Path, use: Use, root: Path | None = None, overrides: Mapping[str, str] | None = None
+) -> None:
+    """Start what the functions need and run `use(cloud, ids, database, endpoint)(site)` in a thread.
+
+    `root` is a folder to serve as the web site in place of the built-in pages, `overrides` are parameters.
+    """
     state = StateFolder(folder / "state")
     state.acquire()
-    stand_ins = StandIns(state, {}, None)
+    stand_ins = StandIns(state, {}, root)
     ministack = MiniStack(folder / "aws", PYTHON, account_id=ACCOUNT, region=REGION)
     postgres = EmbeddedPostgres(folder / "postgres")
     parameters = stand_ins.parameters(state.keys()) | secret_parameters(REGION, ACCOUNT)
@@ -147,20 +164,19 @@ async def trace_job(folder: Path) -> Trace:
         migrate(database)
         endpoint = await ministack.start()
         await asyncio.gather(*(service.start() for service in stand_ins.services))
-        translated, values = translate(ROOT / "template.yaml", parameters, {}, REGION)
+        translated, values = translate(ROOT / "template.yaml", parameters, overrides or {}, REGION)
         template = Template(translated, values, folder=ROOT, region=REGION, account_id=ACCOUNT)
         made = await asyncio.to_thread(create_resources, endpoint, template.stateful(), region=REGION)
         cloud = template.cloud(made.ids, made.arns)
 
         def take() -> None:  # an HTTP handler uses the event loop of the thread that initialised it
-            Job(cloud, made.ids, database, endpoint, trace).run(stand_ins.addresses["site"])
+            use(cloud, made.ids, database, endpoint)(stand_ins.addresses["site"])
 
         await asyncio.to_thread(take)
     finally:
         await asyncio.gather(*(service.stop() for service in stand_ins.services), ministack.stop())
         await asyncio.to_thread(postgres.stop)
         state.release()
-    return trace
 
 
 class Job:
@@ -235,9 +251,13 @@ class Job:
         ]
         answer = self._functions.call(function, {"Records": records}, function) or {}
         failed = {each["itemIdentifier"] for each in answer.get("batchItemFailures", [])}
-        for record in records:
-            if record["messageId"] not in failed:
-                self._sqs.delete_message(QueueUrl=queue, ReceiptHandle=record["receiptHandle"])
+        done = [record for record in records if record["messageId"] not in failed]
+        if done:
+            # In a batch it is no error that the function deleted some of them itself.
+            entries = [
+                {"Id": str(at), "ReceiptHandle": record["receiptHandle"]} for at, record in enumerate(done)
+            ]
+            self._sqs.delete_message_batch(QueueUrl=queue, Entries=entries)
 
 
 def new_files(trace: Trace) -> dict[str, list[str]]:

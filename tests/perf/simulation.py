@@ -22,7 +22,7 @@ _ENOUGH: Final = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Needs of an invocation, in seconds: CPU for n messages is `fixed + each * n`, then it waits `outside`."""
+    """Needs of an invocation, in seconds: CPU, for n messages `fixed + each * n`; then a wait `outside`."""
 
     fixed: float
     each: float
@@ -39,6 +39,8 @@ class Machine:
 
     cores: float
     """For everything that needs CPU."""
+    others: float = 0.0
+    """Processes, on average, that compete for them and have no part in it."""
     critical: float = 1.0
     """Share of an invocation's CPU that delays its messages; the rest follows."""
     batch: int = 10
@@ -98,7 +100,8 @@ class Simulation:
 
     def _advance(self) -> None:
         """Go to the next timer or to the next end of CPU work."""
-        rate = min(1.0, self._machine.cores / len(self._running)) if self._running else 1.0
+        competing = len(self._running) + self._machine.others
+        rate = min(1.0, self._machine.cores / competing) if self._running else 1.0
         shortest = min((left for left, _ in self._running.values()), default=float("inf"))
         ends = self._now + shortest / rate
         timer = self._timers[0][0] if self._timers else float("inf")

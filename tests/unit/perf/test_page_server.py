@@ -8,7 +8,7 @@ from itertools import product
 from indexmill.chunking.adapters.model_tokenizer import ModelTokenizer
 from indexmill.chunking.split import split
 from indexmill.contracts.content import ChunkSettings
-from indexmill.scraper.extract.content import RawContent, extract
+from indexmill.scraper.extract.content import RawContent, detect, extract
 from local.backends.model_files import tokenizer_path
 from local.site.catalogue import PAGES_DIR
 from tests.perf.page_server import Page, load, mark_of, page_of
@@ -18,7 +18,7 @@ _WORDS = ["lantern", "harbour", "keeper", "winter", "boat", "letter", "window", 
 
 def chunks(body: bytes) -> list[str]:
     """Return the texts of a page's chunks, as the stages make them."""
-    found = extract(RawContent(body, "text/html", "utf-8"))
+    found = extract(RawContent(body, detect(body, "text/html", "http://site.example/"), "utf-8"))
     tokenizer = ModelTokenizer(tokenizer_path())
     return [chunk.text for chunk in split(found.markdown, found.title, ChunkSettings(), tokenizer)]
 
