@@ -46,11 +46,12 @@ def run(
     screen = console()
     try:
         with _stack(screen, state) as info:
-            problems = demonstrate(screen, info, urls or [], corpus)
+            problems, receipt = demonstrate(screen, info, urls or [], corpus)
             for problem in problems:
                 print_error(problem)
             if not problems:
                 screen.print("[green]everything is as expected[/]" if not urls else "[green]done[/]")
+            screen.print(receipt, markup=False, highlight=False, soft_wrap=True)
             if screen.is_terminal and sys.stdin.isatty():
                 _print_next_steps(screen, info)
             if problems:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.request import urlopen
 
 import typer
@@ -21,6 +21,7 @@ from local.cli.terminal import (
 )
 
 if TYPE_CHECKING:
+    from indexmill.contracts.receipt import Receipt
     from local.trace.waiting import StackStatus
 
 _TIMEOUT_S = 5.0
@@ -34,7 +35,7 @@ def run(
     """Show the history of a job and the time spent in each stage.
 
     For each stage: total time, wait until its function started, work, and delay until its result was applied.
-    For a job in progress: what it waits for.
+    For a job in progress: what it waits for. At the end its receipt: what it used and cost so far.
 
     Examples:
 
@@ -45,6 +46,7 @@ def run(
     info = running_stack(state)
     import psycopg
 
+    from local.cli.receipts import receipt_lines
     from local.logbook.records import LogFolder
     from local.logbook.selection import Selection
     from local.trace import show
@@ -63,10 +65,31 @@ def run(
     finally:
         logs.close()
     found = timeline(records, chosen, _stack_status(info["control"], records.read_at))
+    receipt = _receipt(info, records.job)
     if as_json:
-        print_json(show.as_json(found))
-    else:
-        show.show(console(), found)
+        print_json({**show.as_json(found), "receipt": receipt.model_dump()})
+        return
+    screen = console()
+    show.show(screen, found)
+    screen.print()
+    for line in receipt_lines(receipt):
+        screen.print(line, markup=False, highlight=False)
+
+
+def _receipt(info: dict[str, Any], job: dict[str, Any]) -> Receipt:
+    """Return the job's receipt, which is read from the database: its functions may be the problem."""
+    import psycopg
+
+    from indexmill.contracts.prices import Prices
+    from indexmill.orchestrator.adapters.postgres.reads import PaceCache, PostgresReads
+    from indexmill.orchestrator.admission.admit import Limits
+    from indexmill.orchestrator.queries.ports import JobFilter
+    from indexmill.orchestrator.queries.receipts import read_receipt
+
+    prices = Prices.parse(info["parameters"].get("Prices", ""))
+    with psycopg.connect(info["database_url"], autocommit=True) as connection:
+        reads = PostgresReads(connection, Limits(), PaceCache())
+        return read_receipt(reads, JobFilter(job["caller_id"], job_id=job["id"]), prices)
 
 
 def _stack_status(control: str, now: datetime) -> StackStatus:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from indexmill.client import Client, WaitTimeout
+from local.cli.receipts import summary
 from local.cli.results import print_results
 from local.cli.submit import submit_all
 from local.demo.checks import differences, outcome, ranking_problem
@@ -22,8 +23,10 @@ DEADLINE_S: Final = 120.0
 _TOP: Final = 3
 
 
-def demonstrate(screen: Console, info: dict[str, Any], urls: Sequence[str], corpus: str | None) -> list[str]:
-    """Index `urls`, or the built-in site and search it; return the problems, a sentence each.
+def demonstrate(
+    screen: Console, info: dict[str, Any], urls: Sequence[str], corpus: str | None
+) -> tuple[list[str], str]:
+    """Index `urls`, or the built-in site and search it; return the problems, a sentence each, and a receipt.
 
     Raises ApiError.
     """
@@ -40,11 +43,14 @@ def demonstrate(screen: Console, info: dict[str, Any], urls: Sequence[str], corp
             f"[bold]{done} of {len(jobs)} documents indexed, {chunks} chunks, in {seconds:.1f} s[/] "
             f"(the stack was ready after {info['ready_s']:.1f} s)"
         )
+        first = min(job.created_at for job in jobs).isoformat()
+        receipt = summary(client.receipt(corpus_name=jobs[0].corpus_name, created_after=first))
         if late is not None:
-            return [late]
+            return [late], receipt
         if own_site:
-            return differences(info["site"], jobs) + _search(screen, client, info["site"], corpus)
-    return [] if done else ["none of the documents could be indexed"]
+            problems = differences(info["site"], jobs)
+            return problems + _search(screen, client, info["site"], corpus), receipt
+    return [] if done else ["none of the documents could be indexed"], receipt
 
 
 def _index(

@@ -12,8 +12,8 @@ Row = dict[str, Any]
 _CONNECT_S: Final = 5
 _MOST_MATCHES: Final = 5
 _JOBS: Final = (
-    "SELECT id, status, url, corpus_name, title, chunk_count, attempt, error, created_at, updated_at, "
-    "tries, next_retry_at, retry_cause, blocked_by, now() AS read_at "
+    "SELECT id, caller_id, status, url, corpus_name, title, chunk_count, attempt, error, created_at, "
+    "updated_at, tries, next_retry_at, retry_cause, blocked_by, now() AS read_at "
     "FROM jobs WHERE left(id, length(%(id)s)) = %(id)s ORDER BY created_at DESC LIMIT %(most)s"
 )
 _HISTORY: Final = (

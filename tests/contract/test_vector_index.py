@@ -77,6 +77,14 @@ def test_stored_tells_which_vectors_of_a_space_are_kept(index: VectorIndex) -> N
     assert index.stored(SPACE, []) == set()
 
 
+def test_publishing_names_the_chunks_that_only_the_version_before_had(index: VectorIndex) -> None:
+    first = version(["alpha", "beta", "gamma"])
+    index.publish([first])
+    second = version(["alpha", "delta"], 2)
+    index.publish([second])
+    assert (first.removed, sorted(second.removed)) == ([], sorted(first.chunk_ids[1:]))
+
+
 @pytest.mark.fault("F40")
 def test_a_shorter_version_leaves_nothing_of_the_longer_one(index: VectorIndex) -> None:
     index.publish([version([f"word{at} common" for at in range(10)])])

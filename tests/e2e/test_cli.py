@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -192,7 +193,13 @@ def test_the_demo_succeeds_and_leaves_nothing(open_path: Path) -> None:
     with demo(open_path) as process:
         shown, complaints = process.communicate(timeout=90)
     assert (process.returncode, complaints) == (0, ""), shown
-    assert shown.rstrip().endswith("everything is as expected")
+    *_, expected, receipt = shown.rstrip().splitlines()
+    assert expected == "everything is as expected"
+    assert re.fullmatch(
+        rf"receipt: {len(PAGES)} documents, (\d+) chunks \(\1 embedded\), [\d.]+ GB-s, "
+        r"\d+ SQS / \d+ S3 requests, about \$[\d.,]+ per 1M such jobs",
+        receipt,
+    )
     assert f"17 of {len(PAGES)} documents indexed" in shown
     eventually(lambda: (left_in(open_path), mentioning(str(open_path))) == ([], []), "nothing is left", 5)
 

@@ -362,7 +362,7 @@ def test_new_code_finishes_what_old_code_began(before: World) -> None:
     }
     world.create(world.new)
     # Until the database is migrated this release may be unable to work, but loses nothing.
-    world.queues.deliver(new)
+    world.queues.deliver(new, hidden_s=10)
     world.new.invoke_unchecked("OrchestratorSweeper", {})
     files = dict(world.rows(TABLE_FILES))
     world.new.migrate(world.url)

@@ -22,9 +22,17 @@ from indexmill.contracts.messages import (
     stage_result,
 )
 from indexmill.contracts.pipeline import BY_NAME
+from indexmill.contracts.spent import Spent
 
 _ENVELOPE: Final[dict[str, Any]] = {"message_id": "m-1", "job_id": "j-1", "attempt": 2, "request_id": "r-1"}
-_REPORT: Final[dict[str, Any]] = {**_ENVELOPE, "tries": 2, "worker": "w-1", "elapsed_ms": 12}
+_SPENT: Final = Spent(gb_s=0.01, sqs_requests=0.2, chunks=3)
+_REPORT: Final[dict[str, Any]] = {
+    **_ENVELOPE,
+    "tries": 2,
+    "worker": "w-1",
+    "elapsed_ms": 12,
+    "spent": _SPENT,
+}
 _REF: Final = BlobRef(key="text/aa/bb", size=70_000, sha256="b" * 64)
 _URL: Final = "https://site.example/a"
 _AT: Final = datetime(2026, 3, 14, 12, tzinfo=UTC)

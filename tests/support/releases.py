@@ -199,14 +199,17 @@ class Queues:
         self._give_back(queue, messages)
         return [json.loads(message["Body"]) for message in messages]
 
-    def deliver(self, choose: Choose, *only: str) -> int:
-        """Deliver the visible messages of all queues, or of `only` these, once; return their number."""
+    def deliver(self, choose: Choose, *only: str, hidden_s: int | None = None) -> int:
+        """Deliver the visible messages of all queues, or of `only` these, once; return their number.
+
+        `hidden_s` replaces the queues' visibility timeouts, after which those of a failed invocation return.
+        """
         delivered = 0
         for source in self._newest.cloud.sources:
             if only and source.queue not in only:
                 continue
             batches: dict[Release | None, list[dict[str, Any]]] = {}
-            for message in self.receive(source.queue, source.visibility_s):
+            for message in self.receive(source.queue, hidden_s or source.visibility_s):
                 release = choose(source.function, json.loads(message["Body"]))
                 if release is not None and source.queue not in {each.queue for each in release.cloud.sources}:
                     release = self._newest

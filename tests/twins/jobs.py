@@ -1,8 +1,8 @@
 """JobStore in memory: one dict per table and row, keyed by the columns of Postgres.
 
 It is for the use cases that bring a job through the pipeline, thousands of times. Idempotency keys,
-dependencies, lists, batches and quotas are left out: what needs them runs on Postgres, and a row operation
-that is not here raises AttributeError. Docstrings are the port's.
+dependencies, lists, batches, receipts and quotas are left out: what needs them runs on Postgres, and a row
+operation that is not here raises AttributeError. Docstrings are the port's.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Final, cast
 from indexmill.contracts.job import Job, JobError, JobStatus
 from indexmill.contracts.messages import Retrying, Target
 from indexmill.contracts.pipeline import FIRST
+from indexmill.contracts.spent import Amounts
 from indexmill.orchestrator.actions.ports import LockedJob, Original
 from indexmill.orchestrator.adapters.postgres import reads as rows
 from indexmill.orchestrator.admission.admit import (
@@ -83,7 +84,9 @@ class InMemoryJobs:
 
     # A submit
 
-    def insert_jobs(self, jobs: Sequence[NewJob], expected: Mapping[str, datetime | None]) -> set[str]:
+    def insert_jobs(
+        self, jobs: Sequence[NewJob], expected: Mapping[str, datetime | None], spent: Amounts
+    ) -> set[str]:
         inserted = set()
         for new in jobs:
             if new.job_id in self.jobs or (not new.forced and self.jobs_in_flight([new.target.document_id])):
@@ -135,7 +138,7 @@ class InMemoryJobs:
         ]
         return queues, self.usage("", "")[1]
 
-    def start_jobs(self, job_ids: Sequence[str]) -> list[OutboxRow]:
+    def start_jobs(self, job_ids: Sequence[str], spent: Amounts) -> list[OutboxRow]:
         started = []
         for job_id in job_ids:
             row, now = self.jobs[job_id], self.clock.now()

@@ -91,6 +91,7 @@ class InMemoryVectorIndex:
             built = [(version, self._built(version)) for version in chosen if self._may_publish(version)]
             for version, chunks in built:
                 document = self._document(version)
+                version.removed[:] = document.chunks.keys() - chunks.keys()
                 document.published, document.chunks = version.generation, chunks
             published = {
                 key: document.published

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import boto3
+import httpx
 
 from local.template.spec import InvokeResult, SqsSourceSpec
 from local.triggers.sqs import SqsEventSource
@@ -52,6 +53,11 @@ class Queue:
         name = f"q-{uuid.uuid4().hex[:12]}"
         self.url = self._sqs.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"]  # type: ignore[arg-type]
         self.arn = f"arn:aws:sqs:{REGION}:{ACCOUNT}:{name}"
+
+    def requests(self, operation: str) -> int:
+        """Return how many requests of an operation, to any queue, the endpoint answered so far."""
+        found = httpx.get(f"{self.endpoint}/_local/requests").json()
+        return int(found.get(f"sqs:{operation}", {"requests": 0})["requests"])
 
     async def send(self, *bodies: str, **fields: Any) -> None:
         for start in range(0, len(bodies), 10):

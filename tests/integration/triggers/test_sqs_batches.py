@@ -53,6 +53,18 @@ REPLIES: dict[str, tuple[Callable[[list[Record]], InvokeResult], set[str]]] = {
 }
 
 
+async def test_each_batch_is_deleted_by_a_request_of_its_own(queue: MakeQueue, start_source: Start) -> None:
+    q, invoker = queue(), Recorder()
+    before = q.requests("DeleteMessageBatch")
+    source = await start_source(q, invoker)
+    for sent in range(1, 4):
+        await q.send(f"message {sent}")
+        await until(lambda number=sent: len(invoker.bodies) == number)
+    await source.stop()
+    assert len(invoker.batches) == 3
+    assert q.requests("DeleteMessageBatch") - before == 3
+
+
 @pytest.mark.fault("F21")
 @pytest.mark.parametrize("name", REPLIES)
 async def test_a_reply_with_item_failures_reported_settles_the_rest(

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from indexmill.contracts.http_history import JobHistory
     from indexmill.contracts.http_scraper import ScrapeResult
     from indexmill.contracts.http_search import SearchResponse
+    from indexmill.contracts.receipt import Receipt
 
 __all__ = ["ApiError", "Client", "StreamReader", "WaitTimeout"]
 
@@ -44,6 +45,7 @@ _ONE_BY_ONE: Final = 5
 _PAGE: Final = 200
 _ENDED: Final = 204
 """Status of a stream without further events."""
+_RECEIPT: Final = {"receipt": "true"}
 _TRANSIENT: Final = frozenset({429, 502, 503, 504})
 """Statuses after which a request is repeated."""
 
@@ -164,9 +166,22 @@ class Client:
         whole = {**body, "corpus_name": corpus_name, **options}
         return self._post("/orchestrator/jobs", SubmitResponse, whole, headers=headers)
 
-    def get(self, job_id: str) -> Job:
-        """Return one job. Raises ApiError(not_found) for an unknown one and for another caller's."""
-        return Job.model_validate(self._request("GET", f"/orchestrator/jobs/{job_id}"))
+    def get(self, job_id: str, *, receipt: bool = False) -> Job:
+        """Return one job, with its `receipt` if wanted.
+
+        Raises ApiError(not_found) for an unknown one and for another caller's.
+        """
+        return Job.model_validate(
+            self._request("GET", f"/orchestrator/jobs/{job_id}", params=_RECEIPT if receipt else None)
+        )
+
+    def receipt(self, **filters: str | None) -> Receipt:
+        """Return what all jobs that match used and cost; filters as of `list`. Raises ApiError."""
+        from indexmill.contracts.receipt import Receipt
+
+        wanted = {name: value for name, value in filters.items() if value is not None}
+        page = self._request("GET", "/orchestrator/jobs", params={**wanted, **_RECEIPT, "limit": "1"})
+        return Receipt.model_validate(page["receipt"])
 
     def history(self, job_id: str) -> JobHistory:
         """Return a job's transitions and whether their hash chain is intact. Raises ApiError."""
@@ -257,11 +272,15 @@ class Client:
 
         return JobDiff.model_validate(self._request("GET", f"/orchestrator/jobs/{job_id}/diff"))
 
-    def batch(self, batch_id: str) -> BatchSummary:
-        """Return the counts of the jobs that were submitted together. Raises ApiError."""
+    def batch(self, batch_id: str, *, receipt: bool = False) -> BatchSummary:
+        """Return the counts of the jobs that were submitted together, with their `receipt` if wanted.
+
+        Raises ApiError.
+        """
         from indexmill.contracts.http_actions import BatchSummary
 
-        return BatchSummary.model_validate(self._request("GET", f"/orchestrator/batches/{batch_id}"))
+        path = f"/orchestrator/batches/{batch_id}"
+        return BatchSummary.model_validate(self._request("GET", path, params=_RECEIPT if receipt else None))
 
     def search(self, query: str, corpus_name: str | None = None, top_k: int | None = None) -> SearchResponse:
         """Return the best matching chunks of one corpus. Raises ApiError."""

@@ -61,7 +61,9 @@ class ChunkBatch:
                 self._store(task, self._made(task))
                 reporter.success(at)
             else:
-                reporter.success(at, chunked=self._documents.task(task, _INLINE_LIMIT))
+                chunked = self._documents.task(task, _INLINE_LIMIT)
+                reporter.spent(at, bytes_stored=chunked.chunks_ref.size if chunked.chunks_ref else 0)
+                reporter.success(at, chunked=chunked)
         except IndexmillError as error:
             reporter.error(at, error)
         except Exception as error:  # noqa: BLE001 - a defect met by one document must not reach its neighbours

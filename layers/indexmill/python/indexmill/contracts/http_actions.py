@@ -6,7 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from indexmill.contracts.job import ONLY_WHEN_KNOWN
 from indexmill.contracts.pipeline import StageName
+from indexmill.contracts.receipt import Receipt
 
 _CODE_LENGTH = 100
 MAX_RETRIED = 100
@@ -105,3 +107,5 @@ class BatchSummary(BaseModel):
     """All six statuses."""
     failed_codes: dict[str, int]
     """`error.code` of the failed ones."""
+    receipt: Receipt | None = Field(**ONLY_WHEN_KNOWN)
+    """Of all jobs of the batch, when it was asked for."""

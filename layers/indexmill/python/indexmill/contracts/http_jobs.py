@@ -7,8 +7,9 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from indexmill.contracts.job import Job
+from indexmill.contracts.job import ONLY_WHEN_KNOWN, Job
 from indexmill.contracts.pipeline import StageName
+from indexmill.contracts.receipt import Receipt
 
 MAX_URLS = 100
 MAX_DEPENDENCIES = 20
@@ -65,6 +66,8 @@ class JobList(BaseModel):
     """Jobs on this page."""
     next_cursor: str | None
     """Send it as `cursor` for the next page; null on the last."""
+    receipt: Receipt | None = Field(**ONLY_WHEN_KNOWN)
+    """Of all jobs that match, on whichever page, when it was asked for."""
 
 
 class StreamToken(BaseModel):

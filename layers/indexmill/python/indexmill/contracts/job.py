@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from indexmill.contracts.pipeline import STAGES
+from indexmill.contracts.receipt import Receipt
 
 
 class JobStatus(StrEnum):
@@ -42,7 +43,7 @@ class JobError(BaseModel):
     """How often the stage was tried."""
 
 
-_ONLY_WHEN_KNOWN: Final[dict[str, Any]] = {"default": None, "exclude_if": lambda value: value is None}
+ONLY_WHEN_KNOWN: Final[dict[str, Any]] = {"default": None, "exclude_if": lambda value: value is None}
 
 
 class Progress(BaseModel):
@@ -53,9 +54,9 @@ class Progress(BaseModel):
 
     stage: int
     of: int
-    chunks_total: int | None = Field(**_ONLY_WHEN_KNOWN)
-    chunks_done: int | None = Field(**_ONLY_WHEN_KNOWN)
-    bytes: int | None = Field(**_ONLY_WHEN_KNOWN)
+    chunks_total: int | None = Field(**ONLY_WHEN_KNOWN)
+    chunks_done: int | None = Field(**ONLY_WHEN_KNOWN)
+    bytes: int | None = Field(**ONLY_WHEN_KNOWN)
     """Of the text that is done."""
 
 
@@ -106,3 +107,5 @@ class Job(BaseModel):
     """What a pending job waits for."""
     expected_by: datetime | None = None
     """By when the job will most likely have ended, as promised when it was submitted; later is no failure."""
+    receipt: Receipt | None = Field(**ONLY_WHEN_KNOWN)
+    """What it used so far, when that was asked for."""

@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from indexmill.contracts.content import BlobRef, Chunk, ChunkSettings, Document
+from indexmill.contracts.spent import Spent
 
 MessageT = TypeVar("MessageT", bound="Message")
 
@@ -165,6 +166,8 @@ class StageResult(Message):
     worker: str | None = None
     """Execution environment that did the work, for the history."""
     elapsed_ms: int = 0
+    spent: Spent | None = None
+    """What the stage used for this result; None from a release without receipts, and for a wait."""
 
     @property
     def output(self) -> BaseModel | None:
@@ -287,6 +290,11 @@ def family(model: type[Message]) -> str:
 def write(message: BaseModel) -> str:
     """Return the body of a message: JSON without nulls."""
     return message.model_dump_json(by_alias=True, exclude_none=True)
+
+
+def with_spent(body: str, spent: Mapping[str, float]) -> str:
+    """Return the body of a result with what it spent, which is known only once the body's size is."""
+    return f'{body[:-1]},"spent":{json.dumps(spent, separators=(",", ":"))}}}'
 
 
 def _parse(model: type[MessageT], body: str) -> MessageT:

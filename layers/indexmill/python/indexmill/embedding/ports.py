@@ -66,6 +66,8 @@ class DocumentVersion:
     """Beside `chunks`."""
     vectors: dict[str, Vector] = field(default_factory=dict)
     """By chunk id; only those that the index does not hold yet."""
+    removed: list[str] = field(default_factory=list)
+    """Ids of chunks that only the version before had; publishing fills it in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +118,9 @@ class VectorIndex(Protocol):
         """Make each version what search sees of its document: whole, or not at all.
 
         Publishing the same version again is harmless, and it counts as published. Creates the corpus
-        when it is new. Raises PermanentError(vector_rejected, dimension_mismatch) when one cannot be kept;
-        then nothing of the call is visible.
+        when it is new. Names the removed chunks in each version.
+        Raises PermanentError(vector_rejected, dimension_mismatch) when one cannot be kept; then nothing of
+        the call is visible.
         """
         ...
 

@@ -106,8 +106,9 @@ class EmbedBatch:
         reporter: Reporter,
     ) -> None:
         space = self.embedder.space
+        versions = [work.version(space, vectors) for work in works]
         try:
-            seen = self.index.publish([work.version(space, vectors) for work in works])
+            seen = self.index.publish(versions)
         except IndexmillError as error:
             if len(works) > 1 and is_of_one_document(error):
                 # One document fails the batch: embed each by itself, so that the others succeed.
@@ -116,10 +117,21 @@ class EmbedBatch:
                 return
             self._put_off(works, vectors, error, reporter)
             return
-        for work, one in zip(works, seen, strict=True):
+        for work, version, one in zip(works, versions, seen, strict=True):
+            missing = work.missing(stored)
+            reporter.spent(
+                work.position,
+                chunks=len(work.chunks),
+                chunks_embedded=len(missing),
+                chunks_removed=len(version.removed),
+                tokens=sum(chunk.tokens for chunk in work.chunks),
+                tokens_embedded=sum(
+                    chunk.tokens for key, chunk in zip(work.ids, work.chunks, strict=True) if key in missing
+                ),
+            )
             embedded = Embedded(
                 chunk_count=len(work.chunks),
-                embedded=len(work.missing(stored)),
+                embedded=len(missing),
                 model=space.model,
                 dimension=space.dimension,
                 published=one is PublishOutcome.PUBLISHED,

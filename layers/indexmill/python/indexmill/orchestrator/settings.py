@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 from pydantic import BeforeValidator
 
 from indexmill.contracts.identity import FREE
+from indexmill.contracts.prices import Prices
 from indexmill.orchestrator.admission.admit import Limits, Quota
 from indexmill.platform.settings import FunctionSettings
 
@@ -46,6 +47,7 @@ class OrchestratorApiSettings(OrchestratorSettings):
 
     database_answer_seconds: float = 4.0
     allowed_private_hosts: str = ""
+    prices: Annotated[Prices, BeforeValidator(Prices.parse)] = Prices()
     state_table: str
     stream_token_key: str | None = None
     stream_token_key_secret_arn: str | None = None

@@ -129,7 +129,7 @@ def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = Non
     database = build_database(settings, settings.database_answer_seconds)
     shared = assemble(parts or build_parts(settings, database))
     clock, store, relay = SystemClock(), shared.parts.store, shared.relay
-    read = ReadJobs(store, DynamoDbProgress(settings.state_table, clock))
+    read = ReadJobs(store, DynamoDbProgress(settings.state_table, clock), settings.prices)
     secret = partial(resolve, settings.stream_token_key, settings.stream_token_key_secret_arn)
     return Api(
         SubmitJobs(store, relay, parse_allowed_hosts(settings.allowed_private_hosts)),

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+from indexmill.contracts.content import Document
 from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError
 from indexmill.contracts.messages import ScrapeTask
 from indexmill.contracts.pipeline import BY_NAME
@@ -103,6 +104,16 @@ class ScrapeBatch:
             _LOG.exception("scraping failed unexpectedly", extra={"job_id": task.job_id})
             reporter.error(position, TransientError(ErrorCode.INTERNAL_ERROR, type(error).__name__))
         else:
+            reporter.spent(position, **_bytes(task, document))
             reporter.success(position, document=document)
         finally:
             self._times.add(clock.monotonic() - started)
+
+
+def _bytes(task: ScrapeTask, document: Document) -> dict[str, int]:
+    """Return the bytes that were fetched from the site, and those that were written to S3."""
+    raw, before = document.raw_ref, task.stored or task.known
+    size = raw.size if raw is not None else 0
+    kept = before is not None and before.ref == raw and before.stored_at == document.raw_stored_at
+    text = document.text_ref.size if document.text_ref is not None else 0
+    return {"bytes_fetched": 0 if task.stored else size, "bytes_stored": text + (0 if kept else size)}

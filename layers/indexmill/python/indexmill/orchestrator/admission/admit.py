@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from indexmill.contracts.identity import FREE, CallerContext, tier_of
+from indexmill.orchestrator.charges import first_message
 
 if TYPE_CHECKING:
     from indexmill.orchestrator.jobs.rows import OutboxRow
@@ -263,7 +264,7 @@ def admit(tx: JobsTx, callers: Sequence[str], done: Sequence[str] = ()) -> list[
     full = {usage.caller_id for usage in usages if free_slots(usage, tx.limits.of(usage.tier)) == 0}
     if others := sorted(full - set(callers)):
         tx.clear_waiting_for_capacity(others)
-    return tx.start_jobs(choice.start) if choice.start else []
+    return tx.start_jobs(choice.start, first_message(len(choice.start))) if choice.start else []
 
 
 def admit_all(store: JobStore) -> list[OutboxRow]:

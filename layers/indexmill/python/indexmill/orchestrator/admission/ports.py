@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from indexmill.contracts.job import JobStatus
+from indexmill.contracts.spent import Amounts
 from indexmill.orchestrator.admission.admit import CallerQueue, GlobalUsage, Limits, Pace, Usage
 from indexmill.orchestrator.jobs.rows import OutboxRow
 
@@ -35,8 +36,11 @@ class AdmissionTx(Protocol):
         """
         ...
 
-    def start_jobs(self, job_ids: Sequence[str]) -> list[OutboxRow]:
-        """Admit the pending jobs and return their messages in the same order, claimed by this process."""
+    def start_jobs(self, job_ids: Sequence[str], spent: Amounts) -> list[OutboxRow]:
+        """Admit the pending jobs and return their messages in the same order, claimed by this process.
+
+        Each has `spent` on its receipt.
+        """
         ...
 
     def mark_waiting_for_capacity(self, job_ids: Sequence[str]) -> None:

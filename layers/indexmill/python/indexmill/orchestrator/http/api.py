@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Response
 
@@ -46,6 +46,8 @@ _MAX_LIMIT = 200
 _MAX_DIGITS = 3
 _UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "It is as `If-None-Match` says."}}
 
+_Receipt = Literal["true", "false"]
+"""Strict: FastAPI would take "on" and "1" for true."""
 _IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key")]
 
 
@@ -121,20 +123,27 @@ def routes(api: Api) -> APIRouter:
     async def list_jobs(
         wanted: Annotated[JobFilter, Depends(_wanted)],
         cursor: Annotated[str | None, Query(max_length=300)] = None,
+        receipt: _Receipt = "false",
     ) -> JobList:
-        """Return one page of at most `limit` (1 to 200, default 50) jobs."""
-        return api.read.list(wanted, cursor)
+        """Return one page of at most `limit` (1 to 200, default 50) jobs.
+
+        With `receipt=true` also what all jobs that match used, for example those of one `corpus_name`.
+        """
+        return api.read.list(wanted, cursor, receipt=receipt == "true")
 
     @router.get("/jobs/{job_id}", summary="One job", response_model=Job, responses=_UNCHANGED)
     async def get_job(
-        job_id: str, ctx: Caller, if_none_match: Annotated[str | None, Header(alias="If-None-Match")] = None
+        job_id: str,
+        ctx: Caller,
+        receipt: _Receipt = "false",
+        if_none_match: Annotated[str | None, Header(alias="If-None-Match")] = None,
     ) -> Response:
         """Return the job; 404 for an unknown one and for somebody else's alike.
 
         `Retry-After` says when looking again makes sense, and is missing at the end; with `If-None-Match` a
-        job that did not change is 304.
+        job that did not change is 304. With `receipt=true` also what it used.
         """
-        job = api.read.get(ctx, job_id)
+        job = api.read.get(ctx, job_id, receipt=receipt == "true")
         pause = poll_after_s(job, api.clock.now())
         headers = {} if pause is None else {"Retry-After": str(pause)}
         return tagged(job.model_dump_json().encode(), if_none_match, headers)
@@ -203,8 +212,8 @@ def action_routes(api: Api) -> APIRouter:
         return api.replays.diff(ctx, job_id)
 
     @router.get("/batches/{batch_id}", summary="How a batch stands")
-    async def batch(batch_id: str, ctx: Caller) -> BatchSummary:
-        """Count the jobs that were submitted together."""
-        return api.read.batch(ctx, batch_id)
+    async def batch(batch_id: str, ctx: Caller, receipt: _Receipt = "false") -> BatchSummary:
+        """Count the jobs that were submitted together; with `receipt=true` also what they used."""
+        return api.read.batch(ctx, batch_id, receipt=receipt == "true")
 
     return router

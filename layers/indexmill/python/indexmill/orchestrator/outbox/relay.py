@@ -10,6 +10,7 @@ from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.messages import StageFailure, StageResult, stage_result
 from indexmill.orchestrator.jobs.rows import OutboxRow
 from indexmill.orchestrator.jobs.store import JobStore
+from indexmill.platform.meter import METER, sends
 from indexmill.platform.queues import MESSAGE_BYTES, Queue
 
 RecordResults = Callable[[Sequence[StageResult]], list[OutboxRow]]
@@ -39,7 +40,8 @@ class Relay:
             rows = self._fail(too_large)
 
     def _send(self, stage: str, group: Sequence[OutboxRow]) -> list[str]:
-        """Return the ids of the rows that the stage's queue took."""
+        """Return the ids of the rows that the stage's queue took; the send is on their jobs' receipts."""
+        METER.paid(sends([len(row.payload) for row in group]))
         try:
             refused = set(
                 self.queues[stage].send([row.payload for row in group], [row.caller_id for row in group])

@@ -8,7 +8,7 @@ import json
 import uuid
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
@@ -18,10 +18,13 @@ from indexmill.contracts.http_jobs import JobList
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import Job, JobStatus, Waiting
 from indexmill.contracts.pipeline import BY_NAME
+from indexmill.contracts.prices import Prices
+from indexmill.contracts.receipt import Receipt
 from indexmill.orchestrator.admission.admit import wait_reason
 from indexmill.orchestrator.admission.forecast import eligible_at
 from indexmill.orchestrator.jobs.store import JobStore, JobsTx
 from indexmill.orchestrator.queries.ports import JobFilter, JobSnapshot
+from indexmill.orchestrator.queries.receipts import read_receipt
 from indexmill.platform.progress import LONG_CHUNKS, ProgressBoard
 
 _PAUSES_S: Final = (1, 2, 3, 5, 10)
@@ -33,15 +36,21 @@ class ReadJobs:
 
     store: JobStore
     board: ProgressBoard
+    prices: Prices = field(default_factory=Prices)
 
-    def get(self, ctx: CallerContext, job_id: str) -> Job:
+    def get(self, ctx: CallerContext, job_id: str, *, receipt: bool = False) -> Job:
         """Return one job, with the progress of long work; raises CallerError(not_found)."""
         if not is_job_id(job_id):
             raise unknown_job()
-        return _with_work(self.store.read(lambda tx: read_job(tx, ctx.caller_id, job_id)), self.board)
+        job = _with_work(self.store.read(lambda tx: read_job(tx, ctx.caller_id, job_id)), self.board)
+        wanted = JobFilter(ctx.caller_id, job_id=job_id)
+        return job.model_copy(update={"receipt": self._receipt(wanted)}) if receipt else job
 
-    def list(self, wanted: JobFilter, cursor: str | None) -> JobList:
-        """Return one page; raises CallerError(validation_error) for a cursor that is not ours."""
+    def list(self, wanted: JobFilter, cursor: str | None, *, receipt: bool = False) -> JobList:
+        """Return one page, and the receipt of all jobs that match.
+
+        Raises CallerError(validation_error) for a cursor that is not ours.
+        """
         page = replace(wanted, limit=wanted.limit + 1, before=_decode(cursor) if cursor else None)
 
         def work(tx: JobsTx) -> list[Job]:
@@ -50,9 +59,14 @@ class ReadJobs:
         found = self.store.read(work)
         jobs = found[: wanted.limit]
         more = len(found) > wanted.limit
-        return JobList(jobs=jobs, count=len(jobs), next_cursor=_encode(jobs[-1]) if more else None)
+        return JobList(
+            jobs=jobs,
+            count=len(jobs),
+            next_cursor=_encode(jobs[-1]) if more else None,
+            receipt=self._receipt(wanted) if receipt else None,
+        )
 
-    def batch(self, ctx: CallerContext, batch_id: str) -> BatchSummary:
+    def batch(self, ctx: CallerContext, batch_id: str, *, receipt: bool = False) -> BatchSummary:
         """Count the batch's jobs; raises CallerError(not_found)."""
         lines = []
         if is_job_id(batch_id):
@@ -75,6 +89,7 @@ class ReadJobs:
             finished=done + failed == total,
             by_status=dict(by_status),
             failed_codes=dict(codes),
+            receipt=self._receipt(JobFilter(ctx.caller_id, batch_id=batch_id)) if receipt else None,
         )
 
     def events_after(self, ctx: CallerContext, job_id: str, seq: int) -> JobSnapshot:
@@ -89,6 +104,9 @@ class ReadJobs:
 
         snapshot = self.store.read(work)
         return replace(snapshot, job=_with_work(snapshot.job, self.board))
+
+    def _receipt(self, wanted: JobFilter) -> Receipt:
+        return self.store.read(lambda tx: read_receipt(tx, wanted, self.prices))
 
 
 def read_job(tx: JobsTx, caller_id: str, job_id: str) -> Job:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from indexmill.contracts.http_history import JobHistory
 from indexmill.contracts.job import Job, JobError, JobStatus
+from indexmill.contracts.spent import Spent
 from indexmill.orchestrator.jobs.rows import JobState
 
 
@@ -33,11 +34,26 @@ class JobFilter:
     code: str | None = None
     """Of its error."""
     batch_id: str | None = None
+    job_id: str | None = None
     created_after: datetime | None = None
     created_before: datetime | None = None
     limit: int = 50
     before: tuple[datetime, str] | None = None
     """Keyset: only jobs older than this (created_at, job_id)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageTotals:
+    """Sums over the transitions that one stage of some jobs caused."""
+
+    stage: str | None
+    """None: over all stages."""
+    jobs: int
+    unknown_jobs: int
+    """Those that were not metered, or only in part."""
+    tries: int | None
+    wall_ms: int | None
+    spent: Spent
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +105,10 @@ class QueriesTx(Protocol):
 
     def find_jobs(self, wanted: JobFilter) -> list[Job]:
         """Return the jobs that match, newest first."""
+        ...
+
+    def receipt(self, wanted: JobFilter) -> list[StageTotals]:
+        """Return sums over the jobs that match, by stage; the sum of all stages has none."""
         ...
 
     def history(self, caller_id: str, job_id: str) -> JobHistory | None:

@@ -10,8 +10,10 @@ from indexmill.contracts.identity import CallerContext, new_id
 from indexmill.contracts.job import JobError, JobStatus
 from indexmill.contracts.messages import Retrying, StageFailure, StageResult, write
 from indexmill.contracts.pipeline import BY_NAME, Stage
+from indexmill.contracts.spent import SHARED, Amounts
 from indexmill.orchestrator.admission.admit import admit
 from indexmill.orchestrator.admission.dependencies import settle_dependents
+from indexmill.orchestrator.charges import charged
 from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
 from indexmill.orchestrator.jobs.state_machine import Decision, Verdict, advance
 from indexmill.orchestrator.jobs.store import JobStore, JobsTx
@@ -20,11 +22,13 @@ from indexmill.orchestrator.results.ports import Change, JobUpdate, Redispatch, 
 from indexmill.orchestrator.stages.output import Renewal
 from indexmill.orchestrator.stages.registry import MODULES, renewed
 from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome, Retry
+from indexmill.platform.meter import METER, Meter
 from indexmill.platform.observability import Observability
 from indexmill.platform.time.clock import Clock
 
 _EARLY_WAIT_S = 2.0
 _DATABASE_WAIT_S = 5.0
+_MOVE_NOTHING = (Verdict.LATE, Verdict.REDISPATCH)
 _SYSTEM = CallerContext(caller_id="system", caller_type="service")
 
 
@@ -66,6 +70,7 @@ class Recorder:
     store: JobStore
     decide: Decider
     observability: Observability
+    meter: Meter = METER
 
     def __call__(self, results: Sequence[StageResult]) -> list[OutboxRow]:
         """Apply and return the new outbox rows, which this process has claimed."""
@@ -73,9 +78,15 @@ class Recorder:
 
     def changes(self, results: Sequence[StageResult]) -> list[Change]:
         """Apply and return the change of each result, in order."""
-        changes = self.store.transaction(lambda tx: apply_results(tx, results, self.decide))
+        due = self.meter.due()
+        changes = self.store.transaction(lambda tx: apply_results(tx, results, self.decide, due))
+        if any(change.decision.to is not None for change in changes):
+            self.meter.paid(due)
         for result, change in zip(results, changes, strict=True):
             self._report(result, change)
+            if result.spent is not None and change.decision.verdict in _MOVE_NOTHING:
+                # Work that was done twice is on no job's receipt by itself.
+                self.meter.add({name: getattr(result.spent, name) for name in SHARED})
         return changes
 
     def _report(self, result: StageResult, change: Change) -> None:
@@ -99,8 +110,12 @@ def _why(error: JobError) -> dict[str, object]:
     return {name: value for name, value in why.items() if value is not None}
 
 
-def apply_results(tx: JobsTx, results: Sequence[StageResult], decide: Decider) -> list[Change]:
+def apply_results(
+    tx: JobsTx, results: Sequence[StageResult], decide: Decider, due: Amounts | None = None
+) -> list[Change]:
     """Decide about each result in order and write every change; a result that was received before is late.
+
+    The jobs that move share what is `due` of this invocation.
 
     New messages are claimed by this process. Those of jobs that are admitted in place of ended ones, and
     those that are redispatched, are in the last change.
@@ -113,7 +128,7 @@ def apply_results(tx: JobsTx, results: Sequence[StageResult], decide: Decider) -
         # An early result must count when it is delivered again.
         tx.forget(batch.early)
     if batch.transitions:
-        tx.save_results(list(batch.updates.values()), batch.transitions)
+        tx.save_results(list(batch.updates.values()), charged(batch.transitions, due or {}))
     if batch.retries:
         tx.save_retries(batch.retries)
     if fences := batch.fences():
@@ -235,6 +250,8 @@ class ResultBatch:
                 result.worker,
                 result.elapsed_ms,
                 change.outbox,
+                # A stage that runs elsewhere spends nothing; a worker of the release before does not say.
+                result.spent.amounts() if result.spent else None if result.worker else {},
             )
         )
         known = self.updates.get(state.job_id, JobUpdate(state.job_id, to))

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from indexmill.contracts.content import BlobRef
 from indexmill.contracts.job import JobError, JobStatus
 from indexmill.contracts.messages import Retrying, Stored, Target
+from indexmill.contracts.spent import Amounts
 from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
 from indexmill.orchestrator.jobs.state_machine import Decision
 
@@ -58,6 +59,8 @@ class Transition:
     elapsed_ms: int | None
     outbox: tuple[OutboxRow, ...]
     """Messages that follow from it."""
+    spent: Amounts | None
+    """What the stage spent for its result; None for unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from indexmill.contracts.job import JobStatus
 from indexmill.contracts.messages import Target
+from indexmill.contracts.spent import Amounts
 from indexmill.orchestrator.jobs.rows import OutboxRow
 
 
@@ -57,11 +58,14 @@ class SubmissionTx(Protocol):
         """Keep the answer (JSON) under its key."""
         ...
 
-    def insert_jobs(self, jobs: Sequence[NewJob], expected: Mapping[str, datetime | None]) -> set[str]:
+    def insert_jobs(
+        self, jobs: Sequence[NewJob], expected: Mapping[str, datetime | None], spent: Amounts
+    ) -> set[str]:
         """Insert pending jobs with history and message; return the ids of those that were inserted.
 
-        A job is left out when another one is in flight for its document, unless it is forced.
-        A message gets the raw content of its document that is known. `expected` is by job id.
+        Each has `spent` on its receipt. A job is left out when another one is in flight for its document,
+        unless it is forced. A message gets the raw content of its document that is known. `expected` is by
+        job id.
         """
         ...
 

@@ -20,10 +20,12 @@ from indexmill.contracts.pipeline import FIRST
 from indexmill.orchestrator.admission.admit import admission_tier, admit
 from indexmill.orchestrator.admission.dependencies import wait_for
 from indexmill.orchestrator.admission.forecast import expectations, last_of
+from indexmill.orchestrator.charges import submitted
 from indexmill.orchestrator.jobs.rows import OutboxRow
 from indexmill.orchestrator.jobs.store import JobStore, JobsTx, RunAgain
 from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.submission.ports import NewJob
+from indexmill.platform.meter import METER
 from indexmill.platform.security.urls import AllowedHosts, canonical_url
 
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
@@ -147,7 +149,7 @@ def _insert(
     tx: JobsTx, jobs: Sequence[NewJob], expected: Mapping[str, datetime | None]
 ) -> tuple[list[Accepted], list[str]]:
     """Return the result for each job, and the ids of those that were inserted."""
-    inserted = sorted(tx.insert_jobs(jobs, expected))
+    inserted = sorted(tx.insert_jobs(jobs, expected, submitted(METER.due(), len(jobs))))
     found = {job_id: Accepted(job_id, expected_by=expected[job_id]) for job_id in inserted}
     found |= _duplicates(tx, [job for job in jobs if job.job_id not in inserted])
     if any(job.job_id not in found for job in jobs):

@@ -9,6 +9,8 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
+from indexmill.platform.meter import METER
+
 _CONFIG = Config(
     connect_timeout=2,
     read_timeout=10,
@@ -25,6 +27,8 @@ _CONFIG = Config(
 
 _QUICK = _CONFIG.merge(Config(connect_timeout=1, read_timeout=1, retries={"total_max_attempts": 1}))
 _MAKING = threading.Lock()
+_BATCHES = {"BatchGetItem": "dynamodb_reads", "BatchWriteItem": "dynamodb_writes"}
+"""Requests of several items: what counts their items."""
 
 
 def client(service: str, *, read_timeout_s: float | None = None, quick: bool = False) -> Any:
@@ -58,4 +62,23 @@ def _made(service: str, read_timeout_s: float | None, quick: bool) -> Any:
     if read_timeout_s is not None:
         config = config.merge(Config(read_timeout=read_timeout_s))
     make: Any = boto3.client
-    return make(service, config=config)
+    made = make(service, config=config)
+    # For each HTTP request, those of retries included.
+    made.meta.events.register("before-send", _count)
+    for operation, field in _BATCHES.items():
+        if service == "dynamodb":
+            made.meta.events.register(f"before-parameter-build.dynamodb.{operation}", partial(_items, field))
+    return made
+
+
+def _count(event_name: str, **_: Any) -> None:
+    """Count a request; botocore's event is named `before-send.<service>.<operation>`."""
+    service, operation = event_name.split(".")[1:]
+    METER.request(service, operation)
+
+
+def _items(field: str, params: dict[str, Any], **_: Any) -> None:
+    """Count the items of a batch beside the first one, which its request counts."""
+    found = params["RequestItems"].values()
+    items = sum(len(each["Keys"] if isinstance(each, dict) else each) for each in found)
+    METER.add({field: items - 1})

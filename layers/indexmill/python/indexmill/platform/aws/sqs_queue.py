@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -12,10 +12,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.platform.aws.clients import LazyClient
 from indexmill.platform.consumer.deliveries import LONGEST_WAIT_S
+from indexmill.platform.meter import METER, SQS_UNIT_BYTES
+from indexmill.platform.queues import batches
 
 _BATCH = 10
-_BATCH_BYTES = 1_000_000
-"""SQS refuses a batch of more than 1 MiB in sum; some room is left for its envelope."""
 _GROUP = re.compile(r"[!-~]{1,128}")
 
 
@@ -32,11 +32,14 @@ class SqsQueue:
         refused: list[int] = []
         sent_any = not bodies
         last_error: Exception | None = None
-        for batch in _batches(bodies):
+        sizes = [len(body.encode()) for body in bodies]
+        for batch in batches(sizes):
             entries = [
                 {"Id": str(position), "MessageBody": bodies[position], **_group(groups, position)}
                 for position in batch
             ]
+            # The request itself is counted where it is made.
+            METER.add({"sqs_units": max(0, sum(sizes[at] for at in batch) - 1) // SQS_UNIT_BYTES})
             try:
                 answer = self._sqs.send_message_batch(QueueUrl=self._url, Entries=entries)
             except (BotoCoreError, ClientError) as error:
@@ -87,20 +90,6 @@ def _group(groups: Sequence[str], position: int) -> dict[str, str]:
         return {}
     sound = _GROUP.fullmatch(group) is not None
     return {"MessageGroupId": group if sound else hashlib.sha256(group.encode()).hexdigest()}
-
-
-def _batches(bodies: Sequence[str]) -> Iterator[list[int]]:
-    batch: list[int] = []
-    size = 0
-    for position, body in enumerate(bodies):
-        length = len(body.encode())
-        if batch and (len(batch) == _BATCH or size + length > _BATCH_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(position)
-        size += length
-    if batch:
-        yield batch
 
 
 _NUMBERS: Final = (

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Generic, TypeVar
 
 from indexmill.contracts.errors import BreakerOpen, ErrorCode, IndexmillError, TransientError
-from indexmill.contracts.messages import Message, Retrying, StageFailure, StageResult, stage_result, write
+from indexmill.contracts.messages import (
+    Message,
+    Retrying,
+    StageFailure,
+    StageResult,
+    stage_result,
+    with_spent,
+    write,
+)
 from indexmill.contracts.pipeline import Stage
+from indexmill.contracts.spent import Amounts, total
 from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome, Poison, Retry, Wait
+from indexmill.platform.meter import METER, Meter, sends, split
 from indexmill.platform.queues import Queue, SourceQueue
 from indexmill.platform.time.clock import Clock
 from indexmill.platform.time.retry import RetryPolicy
@@ -53,6 +63,7 @@ class BatchReporter(Generic[M]):
         callbacks: Queue,
         clock: Clock,
         source: SourceQueue | None = None,
+        meter: Meter = METER,
     ) -> None:
         """`source` is needed by `flush` alone, which deletes reported messages before the batch ends."""
         self.deliveries = deliveries
@@ -60,11 +71,13 @@ class BatchReporter(Generic[M]):
         self._callbacks = callbacks
         self._clock = clock
         self._source = source
+        self._meter = meter
         self._batch_started = clock.monotonic()
         self._started: dict[int, float] = {}
         self._outcomes: dict[int, Outcome] = {}
         self._results: dict[int, StageResult] = {}
         self._unsent: list[int] = []
+        self._own: dict[int, dict[str, int]] = {}
 
     def begin(self, position: int) -> None:
         """Measure `elapsed_ms` from now; without it, from the start of the batch."""
@@ -76,6 +89,10 @@ class BatchReporter(Generic[M]):
             self._results[position] = result
         self._outcomes[position] = outcome
         self._unsent.append(position)
+
+    def spent(self, position: int, **facts: int) -> None:
+        """Note what the stage did for this delivery alone: bytes, chunks and tokens, fields of Spent."""
+        self._own[position] = facts
 
     def success(self, position: int, **output: Any) -> None:
         """Report success; `output` is the result's `document`, `chunked` or `embedded`."""
@@ -146,17 +163,36 @@ class BatchReporter(Generic[M]):
     def _send(self, positions: Sequence[int]) -> None:
         """Send results; a delivery whose result was not accepted goes back to the queue."""
         sending = sorted({at for at in positions if at in self._results})
+        bodies = {at: write(self._results[at]) for at in sending}
+        shares = self._shares(positions, bodies)
         if not sending:
             return
+        for at, share in shares.items():
+            if at in bodies:
+                bodies[at] = with_spent(bodies[at], total(self._own.get(at, {}), share))
         try:
-            refused: Sequence[int] = self._callbacks.send([write(self._results[at]) for at in sending])
+            refused: Sequence[int] = self._callbacks.send(list(bodies.values()))
         except TransientError as error:
             _LOG.warning("results were not sent: %s", error.code)
             refused = range(len(sending))
         for at in (sending[each] for each in refused):
             if isinstance(self._outcomes[at], Done):
+                self._meter.add(shares[at])
                 wait_s = self.deliveries[at].wait(_RESEND_AFTER_S)
                 self._outcomes[at] = Wait(wait_s, ErrorCode.QUEUE_UNAVAILABLE)
+
+    def _shares(self, positions: Sequence[int], bodies: Mapping[int, str]) -> dict[int, Amounts]:
+        """Share what is due, and the send of `bodies`, out among the deliveries that are done now.
+
+        One without a job has its share too, which no receipt has. What a returned message used is due later.
+        """
+        done = sorted({at for at in positions if isinstance(self._outcomes[at], Done)})
+        if not done:
+            return {}
+        amounts = total(self._meter.due(), sends([len(body) for body in bodies.values()]))
+        self._meter.paid(amounts)
+        took = [result.elapsed_ms if (result := self._results.get(at)) else 0 for at in done]
+        return dict(zip(done, split(amounts, took), strict=True))
 
     def _retrying(self, position: int, outcome: Retry | Wait) -> None:
         """Return the message to the queue; a long wait is reported to its job."""

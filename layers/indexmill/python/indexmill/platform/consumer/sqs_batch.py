@@ -21,6 +21,7 @@ from indexmill.platform.consumer.deliveries import (
 )
 from indexmill.platform.consumer.delivery_log import DeliveryLog, DeliveryRecord, SuspectTry
 from indexmill.platform.consumer.health import Health, SystemHealth
+from indexmill.platform.meter import METER
 from indexmill.platform.observability import Observability
 from indexmill.platform.queues import Queue, SourceQueue
 from indexmill.platform.time.clock import Clock, SystemClock
@@ -219,6 +220,7 @@ class SqsBatch(Generic[M]):
     def __call__(self, event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         """Handle one event; the answer names the records that must stay in the queue."""
         records = [received(record) for record in event.get("Records", [])]
+        METER.begin([record.body for record in records])
         deadline = self._clock.monotonic() + context.get_remaining_time_in_millis() / 1000 - _MARGIN_S
         logged = self._logged(records)
         outcomes: dict[int, Outcome] = {}
@@ -244,6 +246,7 @@ class SqsBatch(Generic[M]):
         self._observability.flush()
         if staying:
             self._end_if_exhausted([each.receipt for at, each in enumerate(records) if at not in staying])
+        METER.end(deleted=len(staying) < len(records))
         return {"batchItemFailures": [{"itemIdentifier": records[at].message_id} for at in sorted(staying)]}
 
     def _end_if_exhausted(self, leaving: Sequence[str]) -> None:

@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 
 from indexmill.contracts.errors import CallerError, ErrorCode, IndexmillError
 from indexmill.contracts.identity import CallerContext
+from indexmill.platform.meter import METER
 from indexmill.platform.observability import Observability
 
 _SERVER_ERROR = 500
@@ -103,12 +104,14 @@ def lambda_handler(app: FastAPI, observability: Observability) -> Handler:
     mangum = Mangum(app, lifespan="off")
 
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+        METER.begin_request()
         reply: dict[str, Any] = mangum(event, context)
         own_id = request_id(event)
         if len(reply.get("body") or "") > _MAX_RESPONSE_BYTES:
             reply = _too_large(own_id)
         reply.setdefault("headers", {})["x-request-id"] = own_id
         observability.flush()
+        METER.end()
         return reply
 
     return handler

@@ -169,6 +169,8 @@ def publish(
     fresh = iter(row_ids.take(connection, sum(plan.lacking for plan in plans)))
     for plan in plans:
         plan.fill(fresh)
+        wanted = set(plan.version.chunk_ids)
+        plan.version.removed[:] = [chunk_id for chunk_id in plan.kept if chunk_id not in wanted]
     _write(connection, plans)
     _make_visible(connection, plans)
     totals = _added(plans)

@@ -20,6 +20,7 @@ from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.job import JobError, JobStatus
 from indexmill.contracts.messages import Retrying, Target
 from indexmill.contracts.pipeline import FIRST
+from indexmill.contracts.spent import Amounts
 from indexmill.orchestrator.actions.ports import LockedJob
 from indexmill.orchestrator.adapters.postgres.reads import (
     SQL,
@@ -69,7 +70,9 @@ class PostgresTx(PostgresReads):
         """Keep the answer (JSON) under its key."""
         self._do("keep_answer", caller_id=caller_id, key=key, answer=answer)
 
-    def insert_jobs(self, jobs: Sequence[NewJob], expected: Mapping[str, datetime | None]) -> set[str]:
+    def insert_jobs(
+        self, jobs: Sequence[NewJob], expected: Mapping[str, datetime | None], spent: Amounts
+    ) -> set[str]:
         """Insert jobs with corpus, history and message."""
         target = jobs[0].target
         found = self._all(
@@ -92,6 +95,7 @@ class PostgresTx(PostgresReads):
             job_type=jobs[0].job_type,
             replay_of=jobs[0].replay_of,
             first=FIRST,
+            spent=Jsonb(spent),
         )
         return {row["id"] for row in found}
 
@@ -160,9 +164,9 @@ class PostgresTx(PostgresReads):
         _, overall = as_usage(found[0])
         return [_queue(row) for row in found], overall
 
-    def start_jobs(self, job_ids: Sequence[str]) -> list[OutboxRow]:
+    def start_jobs(self, job_ids: Sequence[str], spent: Amounts) -> list[OutboxRow]:
         """Admit the pending jobs; one that another transaction has locked is left out."""
-        started = self.messages("start_jobs", job_ids=list(job_ids), first=FIRST)
+        started = self.messages("start_jobs", job_ids=list(job_ids), first=FIRST, spent=Jsonb(spent))
         order = {job_id: at for at, job_id in enumerate(job_ids)}
         return sorted(started, key=lambda row: order[row.job_id])
 
@@ -228,6 +232,7 @@ class PostgresTx(PostgresReads):
             h_tries=[each.tries for each in transitions],
             h_workers=[each.worker for each in transitions],
             h_elapsed=[each.elapsed_ms for each in transitions],
+            h_spent=[None if each.spent is None else Jsonb(each.spent) for each in transitions],
             o_ids=[row.id for row in messages],
             o_jobs=[row.job_id for row in messages],
             o_attempts=[row.attempt for row in messages],

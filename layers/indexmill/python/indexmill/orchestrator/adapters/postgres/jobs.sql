@@ -6,13 +6,18 @@
 -- A trigger computes the hash chain (job_history_chain), so the order of rows is the order of the chain.
 -- fragment: insert_history
 INSERT INTO job_history (job_id, attempt, from_status, to_status, cause, detail, tries, worker, elapsed_ms,
-                         job_type, payload_digest)
-SELECT job_id, attempt, from_status, to_status, cause, detail, tries, worker, elapsed_ms, job_type, payload_digest
+                         spent, job_type, payload_digest)
+SELECT job_id, attempt, from_status, to_status, cause, detail, tries, worker, elapsed_ms, spent, job_type,
+    payload_digest
 FROM transition
 
 -- Of a transition that no stage's result caused.
 -- fragment: no_stage_work
 NULL::int AS tries, NULL::text AS worker, NULL::int AS elapsed_ms
+
+-- Of one that costs nothing worth a line on its job's receipt.
+-- fragment: no_work
+{{no_stage_work}}, NULL::jsonb AS spent
 
 -- ---------- Submission ----------
 
@@ -58,7 +63,7 @@ WITH new AS (
     FROM new ORDER BY document_id ON CONFLICT DO NOTHING RETURNING id
 ), transition AS (
     SELECT new.job_id, 1 AS attempt, NULL::text AS from_status, 'pending' AS to_status, 'submitted' AS cause,
-        NULL::jsonb AS detail, {{no_stage_work}}, %(job_type)s AS job_type, new.payload_digest
+        NULL::jsonb AS detail, {{no_stage_work}}, %(spent)s::jsonb AS spent, %(job_type)s AS job_type, new.payload_digest
     FROM new JOIN job ON job.id = new.job_id
 ), history AS (
     {{insert_history}}
@@ -149,7 +154,7 @@ WITH RECURSIVE lost AS (
     RETURNING jobs.id, jobs.attempt, jobs.error, jobs.job_type, jobs.payload_digest
 ), transition AS (
     SELECT id AS job_id, attempt, 'pending' AS from_status, 'failed' AS to_status, 'dependency failed' AS cause,
-        error AS detail, {{no_stage_work}}, job_type, payload_digest
+        error AS detail, {{no_work}}, job_type, payload_digest
     FROM job
 ), history AS (
     {{insert_history}}
@@ -205,7 +210,7 @@ WITH chosen AS (
     RETURNING jobs.id, jobs.status, jobs.attempt, jobs.job_type, jobs.payload_digest
 ), transition AS (
     SELECT id AS job_id, attempt, 'pending' AS from_status, status AS to_status, 'admitted' AS cause,
-        NULL::jsonb AS detail, {{no_stage_work}}, job_type, payload_digest
+        NULL::jsonb AS detail, {{no_stage_work}}, %(spent)s::jsonb AS spent, job_type, payload_digest
     FROM job
 ), history AS (
     {{insert_history}}
@@ -317,11 +322,11 @@ WITH change AS (
 ), transition AS (
     SELECT h.job_id, h.attempt, h.from_status, h.to_status, h.cause,
         h.detail || jsonb_build_object('at', now()) AS detail, h.tries, h.worker, h.elapsed_ms,
-        job.job_type, job.payload_digest
+        h.spent, job.job_type, job.payload_digest
     FROM unnest(%(h_jobs)s::text[], %(h_attempts)s::int[], %(h_from)s::text[], %(h_to)s::text[],
                 %(h_causes)s::text[], %(h_details)s::jsonb[], %(h_tries)s::int[], %(h_workers)s::text[],
-                %(h_elapsed)s::int[]) WITH ORDINALITY
-        AS h(job_id, attempt, from_status, to_status, cause, detail, tries, worker, elapsed_ms, position)
+                %(h_elapsed)s::int[], %(h_spent)s::jsonb[]) WITH ORDINALITY
+        AS h(job_id, attempt, from_status, to_status, cause, detail, tries, worker, elapsed_ms, spent, position)
     JOIN job ON job.id = h.job_id
     ORDER BY h.position
 ), history AS (
@@ -387,7 +392,7 @@ WITH job AS (
     WHERE id = %(job_id)s RETURNING id, attempt, job_type, payload_digest
 ), transition AS (
     SELECT id AS job_id, attempt, %(from_status)s AS from_status, 'failed' AS to_status, 'canceled' AS cause,
-        %(error)s::jsonb AS detail, {{no_stage_work}}, job_type, payload_digest
+        %(error)s::jsonb AS detail, {{no_work}}, job_type, payload_digest
     FROM job
 ), history AS (
     {{insert_history}}
@@ -413,7 +418,7 @@ WITH job AS (
     WHERE id = %(job_id)s RETURNING id, attempt, caller_id, job_type, payload_digest
 ), transition AS (
     SELECT id AS job_id, attempt, 'failed' AS from_status, 'pending' AS to_status, 'retried' AS cause,
-        NULL::jsonb AS detail, {{no_stage_work}}, job_type, payload_digest
+        NULL::jsonb AS detail, {{no_work}}, job_type, payload_digest
     FROM job
 ), history AS (
     {{insert_history}}
@@ -443,19 +448,53 @@ SELECT {{job_columns}},
      FROM job_history WHERE job_id = jobs.id AND seq > %(seq)s) AS events
 FROM jobs WHERE id = %(job_id)s AND caller_id = %(caller_id)s
 
+-- fragment: wanted_jobs
+jobs.caller_id = %(caller_id)s
+  AND (%(job_id)s::text IS NULL OR jobs.id = %(job_id)s)
+  AND (%(corpus_name)s::text IS NULL OR jobs.corpus_name = %(corpus_name)s)
+  AND (%(status)s::text IS NULL OR jobs.status = %(status)s)
+  AND (%(failed_stage)s::text IS NULL OR jobs.failed_stage = %(failed_stage)s)
+  AND (%(url)s::text IS NULL OR jobs.url = %(url)s)
+  AND (%(code)s::text IS NULL OR jobs.error->>'code' = %(code)s)
+  AND (%(batch_id)s::text IS NULL OR jobs.batch_id = %(batch_id)s)
+  AND (%(created_after)s::timestamptz IS NULL OR jobs.created_at >= %(created_after)s)
+  AND (%(created_before)s::timestamptz IS NULL OR jobs.created_at < %(created_before)s)
+
 -- name: find_jobs
 SELECT {{job_columns}} FROM jobs
-WHERE caller_id = %(caller_id)s
-  AND (%(corpus_name)s::text IS NULL OR corpus_name = %(corpus_name)s)
-  AND (%(status)s::text IS NULL OR status = %(status)s)
-  AND (%(failed_stage)s::text IS NULL OR failed_stage = %(failed_stage)s)
-  AND (%(url)s::text IS NULL OR url = %(url)s)
-  AND (%(code)s::text IS NULL OR error->>'code' = %(code)s)
-  AND (%(batch_id)s::text IS NULL OR batch_id = %(batch_id)s)
-  AND (%(created_after)s::timestamptz IS NULL OR created_at >= %(created_after)s)
-  AND (%(created_before)s::timestamptz IS NULL OR created_at < %(created_before)s)
+WHERE {{wanted_jobs}}
   AND (%(before_at)s::timestamptz IS NULL OR (created_at, id) < (%(before_at)s, %(before_id)s::text))
 ORDER BY created_at DESC, id DESC LIMIT %(limit)s
+
+-- Sums by stage, and of all stages (NULL). A transition of work that says nothing is of a release without receipts.
+-- OFFSET 0 has the planner look up each job's history by its index, with statistics or without.
+-- name: receipt
+SELECT stage, count(DISTINCT job_id)::int AS jobs,
+    count(DISTINCT job_id) FILTER (WHERE NOT metered)::int AS unknown_jobs,
+    sum(transition.tries)::int AS tries, sum(transition.elapsed_ms)::bigint AS wall_ms,
+    sum(gb_s) AS gb_s, sum(invocations) AS invocations, sum(api_requests) AS api_requests,
+    sum(sqs_requests) AS sqs_requests, sum(sqs_units) AS sqs_units,
+    sum(s3_reads) AS s3_reads, sum(s3_writes) AS s3_writes, sum(dynamodb_requests) AS dynamodb_requests,
+    sum(dynamodb_reads) AS dynamodb_reads, sum(dynamodb_writes) AS dynamodb_writes,
+    sum(bytes_fetched)::bigint AS bytes_fetched, sum(bytes_stored)::bigint AS bytes_stored,
+    sum(chunks)::bigint AS chunks, sum(chunks_embedded)::bigint AS chunks_embedded,
+    sum(chunks_removed)::bigint AS chunks_removed,
+    sum(tokens)::bigint AS tokens, sum(tokens_embedded)::bigint AS tokens_embedded
+FROM jobs CROSS JOIN LATERAL (
+    SELECT job_id, spent IS NOT NULL AS metered, tries, elapsed_ms, spent,
+        coalesce(nullif(from_status, 'pending'), 'submission') AS stage
+    FROM job_history AS h
+    WHERE h.job_id = jobs.id AND (spent IS NOT NULL OR elapsed_ms IS NOT NULL OR from_status IS NULL)
+    OFFSET 0
+) AS transition
+LEFT JOIN LATERAL jsonb_to_record(spent) AS used(
+    gb_s float8, invocations float8, api_requests float8, sqs_requests float8, sqs_units float8,
+    s3_reads float8, s3_writes float8, dynamodb_requests float8, dynamodb_reads float8, dynamodb_writes float8,
+    bytes_fetched bigint, bytes_stored bigint, chunks bigint, chunks_embedded bigint, chunks_removed bigint,
+    tokens bigint, tokens_embedded bigint
+) ON true
+WHERE {{wanted_jobs}}
+GROUP BY GROUPING SETS ((stage), ())
 
 -- name: original
 SELECT {{job_columns}}, caller_id, corpus_key, canonical_url, raw_ref, determinism, payload_digest

@@ -14,12 +14,13 @@ from psycopg.rows import dict_row
 from indexmill.contracts.http_history import HistoryEntry, JobHistory
 from indexmill.contracts.job import Job, JobError, JobStatus
 from indexmill.contracts.messages import ChunkTask, Stored, Target, read_kept, write
+from indexmill.contracts.spent import Spent
 from indexmill.orchestrator.actions.ports import LockedJob, Original
 from indexmill.orchestrator.admission.admit import REMEMBERED, GlobalUsage, Limits, Pace, Quota, Usage
 from indexmill.orchestrator.admission.forecast import LAST
 from indexmill.orchestrator.jobs.rows import CLAIM_S, PARK_AFTER, JobState, OutboxRow
 from indexmill.orchestrator.jobs.texts import progress, retryable, user_message
-from indexmill.orchestrator.queries.ports import BatchLine, JobEvent, JobFilter, JobSnapshot
+from indexmill.orchestrator.queries.ports import BatchLine, JobEvent, JobFilter, JobSnapshot, StageTotals
 from indexmill.orchestrator.sweeper.ports import MOST_RESCUES
 from indexmill.platform.postgres.database import Connection
 from indexmill.platform.postgres.statements import load
@@ -70,22 +71,12 @@ class PostgresReads:
     def find_jobs(self, wanted: JobFilter) -> list[Job]:
         """Return the jobs that match, newest first."""
         at, job_id = wanted.before or (None, None)
-        found = self._all(
-            "find_jobs",
-            caller_id=wanted.caller_id,
-            corpus_name=wanted.corpus_name,
-            status=wanted.status,
-            failed_stage=wanted.failed_stage,
-            url=wanted.url,
-            code=wanted.code,
-            batch_id=wanted.batch_id,
-            created_after=wanted.created_after,
-            created_before=wanted.created_before,
-            before_at=at,
-            before_id=job_id,
-            limit=wanted.limit,
-        )
-        return [as_job(row) for row in found]
+        page = {"before_at": at, "before_id": job_id, "limit": wanted.limit}
+        return [as_job(row) for row in self._all("find_jobs", **_wanted(wanted), **page)]
+
+    def receipt(self, wanted: JobFilter) -> list[StageTotals]:
+        """Return sums over the jobs that match, by stage; the sum of all stages has none."""
+        return [as_totals(row) for row in self._all("receipt", **_wanted(wanted))]
 
     def original(self, caller_id: str, job_id: str) -> Original | None:
         """Return the caller's job with what a replay needs."""
@@ -171,6 +162,16 @@ class PostgresReads:
     def _found(self, name: str, **values: Any) -> bool:
         row = self._one(name, **values)
         return bool(row and row["found"])
+
+
+_WANTED: Final = (
+    *("caller_id", "job_id", "corpus_name", "status", "failed_stage", "url", "code", "batch_id"),
+    *("created_after", "created_before"),
+)
+
+
+def _wanted(wanted: JobFilter) -> dict[str, Any]:
+    return {name: getattr(wanted, name) for name in _WANTED}
 
 
 def remembered(quota: Quota) -> int:
@@ -274,6 +275,13 @@ def as_history(job_id: str, rows: list[dict[str, Any]]) -> JobHistory | None:
         entries=[HistoryEntry.model_validate(row) for row in rows],
         intact=all(row["sound"] for row in rows) and rows[-1]["to_status"] == rows[-1]["status"],
     )
+
+
+def as_totals(row: Row) -> StageTotals:
+    """Return the sums of one stage, or of all."""
+    spent = Spent(**{name: row[name] or 0 for name in Spent.model_fields})
+    columns = ("stage", "jobs", "unknown_jobs", "tries", "wall_ms")
+    return StageTotals(**{name: row[name] for name in columns}, spent=spent)
 
 
 def as_usage(row: Row) -> tuple[Usage, GlobalUsage]:

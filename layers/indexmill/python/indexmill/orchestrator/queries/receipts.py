@@ -1,0 +1,70 @@
+"""Receipts: sums of what jobs spent, with their price."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from indexmill.contracts.pipeline import ORDER
+from indexmill.contracts.prices import Prices
+from indexmill.contracts.receipt import Receipt, StageReceipt
+from indexmill.contracts.spent import Spent
+from indexmill.orchestrator.queries.ports import JobFilter, QueriesTx, StageTotals
+
+_COST: Final = (
+    *("gb_s", "invocations", "api_requests", "sqs_requests", "s3_reads", "s3_writes", "dynamodb_requests"),
+)
+_FACTS: Final = (
+    *("chunks", "chunks_embedded", "chunks_removed", "tokens", "tokens_embedded", "bytes_fetched"),
+    "bytes_stored",
+)
+_DIGITS: Final = 6
+_PER_UNIT: Final = 1e-6
+"""Prices are for a million units."""
+
+
+def read_receipt(tx: QueriesTx, wanted: JobFilter, prices: Prices) -> Receipt:
+    """Return the receipt of the jobs that match."""
+    found = tx.receipt(wanted)
+    (whole,) = [each for each in found if each.stage is None]
+    stages = sorted((each for each in found if each.stage), key=lambda each: ORDER.get(each.stage or "", -1))
+    facts: dict[str, Any] = {name: _known(whole, getattr(whole.spent, name)) for name in _FACTS}
+    return Receipt(
+        jobs=whole.jobs,
+        unknown_jobs=whole.unknown_jobs,
+        chunks_reused=_known(whole, whole.spent.chunks - whole.spent.chunks_embedded),
+        stages=[_stage(each, prices) for each in stages],
+        **facts,
+        **_cost(whole, prices),
+    )
+
+
+def price(spent: Spent, prices: Prices) -> float:
+    """Return the price of `spent` in US dollars."""
+    units = (
+        spent.gb_s * prices.lambda_gb_s
+        + spent.invocations * prices.lambda_request
+        + spent.api_requests * prices.api_request
+        + spent.sqs_units * prices.sqs_request
+        + spent.s3_writes * prices.s3_write
+        + spent.s3_reads * prices.s3_read
+        + spent.dynamodb_writes * prices.dynamodb_write
+        + spent.dynamodb_reads * prices.dynamodb_read
+        + spent.tokens_embedded * prices.embedding_token
+    )
+    return float(units * _PER_UNIT)
+
+
+def _stage(totals: StageTotals, prices: Prices) -> StageReceipt:
+    return StageReceipt(
+        stage=totals.stage or "", tries=totals.tries, wall_ms=totals.wall_ms, **_cost(totals, prices)
+    )
+
+
+def _cost(totals: StageTotals, prices: Prices) -> dict[str, Any]:
+    cost = {name: _known(totals, round(getattr(totals.spent, name), _DIGITS)) for name in _COST}
+    return {**cost, "usd": _known(totals, round(price(totals.spent, prices), _DIGITS + 4))}
+
+
+def _known(totals: StageTotals, amount: float) -> float | None:
+    """Return `amount`; None when none of the jobs was metered wholly."""
+    return None if 0 < totals.jobs == totals.unknown_jobs else amount
