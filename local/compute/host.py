@@ -6,7 +6,7 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from local.compute.environment_variables import EnvironmentFactory, base_environment
@@ -94,12 +94,16 @@ class LambdaHost:
         self._sweep()
         await self._launcher.start()
 
-    def add(self, functions: Sequence[FunctionSpec]) -> None:
-        """Register functions, also after `start`: their variables may be known later than the host."""
+    def add(self, functions: Sequence[FunctionSpec], environments: Mapping[str, int] | None = None) -> None:
+        """Register functions, also after `start`: their variables may be known later than the host.
+
+        `environments` are limits by function name, in place of the host's.
+        """
         options = self._options
         for spec in functions:
             watch = CodeWatch(spec, options.watched_packages, self._trees) if options.hot_reload else None
-            pool = FunctionPool(spec, self._context, options.limits, watch)
+            most = (environments or {}).get(spec.name, options.limits.environments)
+            pool = FunctionPool(spec, self._context, replace(options.limits, environments=most), watch)
             self.functions[spec.name] = spec
             self._pools[spec.name] = self._pools[spec.logical_id] = pool
 

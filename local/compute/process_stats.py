@@ -1,8 +1,10 @@
-"""Process figures from /proc; all zero where there is no /proc."""
+"""Figures of processes and of the machine from /proc; processes are all zero where there is no /proc."""
 
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -30,7 +32,33 @@ def proportional_memory_mb(pid: int) -> float:
     return 0.0
 
 
-def _read(pid: int, name: str) -> str:
+class IdleCpu:
+    """Share of the machine's CPU that was idle since the last look."""
+
+    def __init__(self, every_s: float = 0.1, clock: Callable[[], float] = time.monotonic) -> None:
+        """Look at most every `every_s` seconds: the kernel counts in hundredths of a second."""
+        self._every_s = every_s
+        self._clock = clock
+        self._looked = -1e9
+        self._idle = self._total = 0
+
+    def __call__(self) -> float | None:
+        """Return the share, 0 to 1; None when the last look was a moment ago, 1 where there is no /proc."""
+        now = self._clock()
+        if now - self._looked < self._every_s:
+            return None
+        self._looked = now
+        # cpu  user nice system idle iowait irq softirq steal
+        ticks = [int(value) for value in _read("", "stat").partition("\n")[0].split()[1:9]]
+        if not ticks:
+            return 1.0
+        idle, total = sum(ticks[3:5]), sum(ticks)
+        share = (idle - self._idle) / max(1, total - self._total)
+        self._idle, self._total = idle, total
+        return share
+
+
+def _read(pid: int | str, name: str) -> str:
     try:
         return Path(f"/proc/{pid}/{name}").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -16,6 +16,7 @@ from local.backends.postgres_logins import login_url
 from local.compute.host import HostOptions, LambdaHost, LogRecord, PoolLimits
 from local.compute.invoke_api import InvokeApi
 from local.compute.lambda_mappings import EventSourceMappings
+from local.compute.process_stats import IdleCpu
 from local.faults import activation
 from local.faults.host import Proxies
 from local.faults.poller import FaultySqsClient
@@ -24,6 +25,7 @@ from local.template.spec import FunctionSpec, ScheduleSpec
 from local.template.template import CloudSpec
 from local.triggers.schedule import Schedule
 from local.triggers.sqs import SqsEventSource
+from local.triggers.sqs_polling import MAXIMUM
 
 _SECRET_ARN: Final = "_SECRET_ARN"
 _TRIGGER_GRACE_S: Final = 1.5
@@ -85,7 +87,9 @@ class Runtime:
             with_secrets(function, {**literals, "DATABASE_URL": _login(function, config.database_url)})
             for function in cloud.functions
         ]
-        host.add(functions)
+        # Event sources keep to what the machine can run, and may need more while invocations wait for others.
+        sources = {source.function: source.maximum_concurrency or MAXIMUM for source in cloud.sources}
+        host.add(functions, {name: max(most, environments()) for name, most in sources.items()})
         self._mappings = EventSourceMappings(host)
         self._invoke_api = InvokeApi(host, self._mappings)
         self.warnings = python_differences(functions)
@@ -103,6 +107,7 @@ class Runtime:
                 function_timeout_s=timeouts[source.function],
                 prompt_long_polls=config.prompt_long_polls,
                 client=_faulty(config, ids[source.queue]),
+                idle=IdleCpu(),
             )
             for source in cloud.sources
         ]

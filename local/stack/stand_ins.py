@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from local.backends.model_files import DIMENSIONS, MODEL_ID, tokenizer_path
 from local.backends.process import free_port, stand_in
 from local.stack.runtime import environments
 from local.stack.services import StandIn
 from local.stack.state import Keys, StateFolder
-from local.template.parameters import LOCAL_VALUES
+
+_WINDOW_PER_CORE: Final = 20
 
 
 class StandIns:
@@ -36,11 +39,12 @@ class StandIns:
     def parameters(self, keys: Keys) -> dict[str, str]:
         """Return the parameters that the template cannot know; the user's parameters override them."""
         automatic = {
-            **LOCAL_VALUES,
             "MembershipUrl": self.addresses["membership"],
             "TokenizerFile": str(tokenizer_path()),
             "AllowedPrivateHosts": self.addresses["site"].removeprefix("http://"),
             "InternalKeyHashes": hashlib.sha256(keys.ops_key.encode()).hexdigest()[:16],
+            # What the cores can run at once; more would only wait longer, ahead of others' jobs.
+            "DispatchWindow": str(_WINDOW_PER_CORE * max(2, os.cpu_count() or 1)),
             # One environment is reserved for clients that are asked to reconnect later.
             "StreamWindows": str(environments() - 1),
         }

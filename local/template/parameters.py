@@ -5,13 +5,9 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from local.template.intrinsics import TemplateError
-
-# The machine's own keys are enterprise ones: demo, tests and benchmarks have no limit of chunks per day.
-LOCAL_VALUES: Final = {"QuotaEnterprise": "max_active=20"}
-"""Values that differ from the template's defaults on a laptop; parameters of the user override them."""
 
 
 class ParameterError(TemplateError):

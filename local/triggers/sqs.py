@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from local.template.spec import Invoker, InvokeResult, SqsSourceSpec, Throttled
@@ -28,6 +29,8 @@ WINDOW_POLL_S = 0.1
 """Polling interval of a batch that is being gathered."""
 RECEIVE_BACKOFF_S = (0.1, 2.0)
 THROTTLE_BACKOFF_S = (0.1, 5.0)
+GROW_AFTER_S = 0.5
+"""Without an end for so long, all invocations that are allowed being in flight, one more is."""
 
 
 class VisibilityTooShort(ValueError):
@@ -75,7 +78,9 @@ class SqsEventSource:
         prompt_long_polls: bool = False,
         polling: Polling | None = None,
         client: SqsClient | None = None,
+        idle: Callable[[], float | None] = lambda: 1.0,
     ) -> None:
+        """`idle` is the machine's share of idle CPU lately, None when it was asked a moment ago."""
         self.spec = spec
         self.queue_arn = queue_arn
         self._region = region
@@ -84,7 +89,7 @@ class SqsEventSource:
         self._client = client or SqsClient(endpoint, queue_url, region=region)
         self._deletes = Deletes(self._client)
         self._polling: Polling = polling or (LongPolling() if prompt_long_polls else ShortPolling())
-        self._concurrency = Concurrency(spec.maximum_concurrency)
+        self._concurrency = Concurrency(spec.maximum_concurrency, idle)
         self._stats = SourceStats()
         self._enabled = spec.enabled
         self._stopping = asyncio.Event()
@@ -172,10 +177,13 @@ class SqsEventSource:
     async def _run(self) -> None:
         backoff = RECEIVE_BACKOFF_S[0]
         while not self._stopping.is_set():
-            if not self._taking or len(self._deliveries) >= self._concurrency.allowed:
+            if not self._taking:
                 await self._pause(None)
                 continue
-            if (pause := self._polling.pause_s()) > 0:
+            if len(self._deliveries) >= self._concurrency.allowed:
+                await self._until_one_ends()
+                continue
+            if (pause := self._polling.pause_s(in_flight=bool(self._deliveries))) > 0:
                 await self._pause(pause)
                 continue
             try:
@@ -192,6 +200,13 @@ class SqsEventSource:
                 self._start_delivery(batch)
             elif batch:
                 await self._give_back(batch)
+
+    async def _until_one_ends(self) -> None:
+        """Wait for an end; without one for a while, invocations wait for others, and one more may start."""
+        began = time.monotonic()
+        await self._pause(GROW_AFTER_S)
+        if time.monotonic() - began >= GROW_AFTER_S and self._taking:
+            self._concurrency.raise_()
 
     async def _gather(self) -> list[Message]:
         """Return one batch, possibly empty."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 Clock = Callable[[], float]
-START_CONCURRENCY = 5
-"""Lambda's initial number of concurrent invocations, and the default limit on the laptop."""
+MAXIMUM: Final = 5
+"""Concurrent invocations of a mapping that names no maximum; Lambda starts with as many."""
+START: Final = min(MAXIMUM, max(2, os.cpu_count() or 1))
+"""Concurrent invocations before load is known: more than there are cores would share these."""
 
 
 class Polling(Protocol):
@@ -22,39 +25,37 @@ class Polling(Protocol):
     def nudged(self) -> None:
         """Record that traffic is likely."""
 
-    def pause_s(self) -> float:
-        """Return seconds until the next receive should start."""
+    def pause_s(self, *, in_flight: bool) -> float:
+        """Return seconds until the next receive should start, with or without invocations in flight."""
 
 
 class LongPolling:
     """For a queue that answers waiting receives at once: always wait there, let batches fill when it is busy.
 
-    A message after an idle time is received immediately. When receives follow each other closely and return
-    few messages, they are kept `linger_s` apart: a batch costs nearly the same whatever its size.
+    While nothing is in flight, a message is received immediately. While an invocation is in flight, the
+    receive after one that was not full waits until that invocation ends, `linger_s` at most: a batch costs
+    nearly the same whatever its size.
     """
 
     wait_s = 20
 
-    def __init__(self, linger_s: float = 0.015, clock: Clock = time.monotonic) -> None:
+    def __init__(self, linger_s: float = 0.05, clock: Clock = time.monotonic) -> None:
         self._linger_s = linger_s
         self._clock = clock
-        self._last = -1e9
         self._next = -1e9
 
     def received(self, count: int, limit: int) -> None:
         """Record the result of a receive."""
-        now = self._clock()
         if count:
-            busy = now - self._last < 2 * self._linger_s
-            self._next = now + self._linger_s if busy and count < limit else now
-            self._last = now
+            now = self._clock()
+            self._next = now + self._linger_s if count < limit else now
 
     def nudged(self) -> None:
         """Do nothing: a receive is waiting anyway."""
 
-    def pause_s(self) -> float:
+    def pause_s(self, *, in_flight: bool) -> float:
         """Return seconds until the next receive; zero or less is now."""
-        return self._next - self._clock()
+        return self._next - self._clock() if in_flight else 0.0
 
 
 class ShortPolling:
@@ -88,7 +89,7 @@ class ShortPolling:
         """Poll often for a while."""
         self._traffic = self._clock()
 
-    def pause_s(self) -> float:
+    def pause_s(self, *, in_flight: bool) -> float:  # noqa: ARG002 - of the protocol
         """Return seconds until the next receive; zero or less is now."""
         if self._full:
             return 0.0
@@ -98,23 +99,40 @@ class ShortPolling:
 
 
 class Concurrency:
-    """Limit of invocations in flight: between 1 and the mapping's maximum, as on Lambda."""
+    """Limit of invocations in flight: between 1 and the mapping's maximum, as on Lambda.
 
-    def __init__(self, maximum: int | None) -> None:
+    It grows with the backlog while the machine has idle CPU: invocations that wait for others then leave room
+    for more, those that compute do not.
+    """
+
+    _IDLE: Final = 0.2
+    """Share of all cores that has to be idle for one more."""
+    _SATURATED: Final = 0.05
+
+    def __init__(self, maximum: int | None, idle: Callable[[], float | None] = lambda: 1.0) -> None:
+        """`idle` is the share of idle CPU lately; None when it was asked a moment ago."""
+        self._idle = idle
         self.limit(maximum)
 
     def limit(self, maximum: int | None) -> None:
         """Start again with another maximum; None is the laptop's own."""
-        self._maximum = maximum or START_CONCURRENCY
-        self._base = min(START_CONCURRENCY, self._maximum)
+        self._maximum = maximum or MAXIMUM
+        self._base = min(START, self._maximum)
         self.allowed = self._base
 
     def batch(self, count: int, limit: int) -> None:
-        """Raise the limit after a full batch; lower it after an empty receive."""
-        if count >= limit:
-            self.allowed = min(self.allowed + 1, self._maximum)
-        elif count == 0 and self.allowed > self._base:
-            self.allowed -= 1
+        """Raise the limit after a full batch; lower it after an empty receive, or without idle CPU."""
+        if count == 0:
+            self._lower()
+        elif count >= limit and (idle := self._idle()) is not None:
+            if idle >= self._IDLE:
+                self.raise_()
+            elif idle < self._SATURATED:
+                self._lower()
+
+    def raise_(self) -> None:
+        """Allow one more."""
+        self.allowed = min(self.allowed + 1, self._maximum)
 
     def succeeded(self) -> None:
         """Record a success: recover from earlier errors."""
@@ -124,3 +142,7 @@ class Concurrency:
     def failed(self) -> None:
         """Record a failed or throttled invocation: back off."""
         self.allowed = max(1, self.allowed // 2)
+
+    def _lower(self) -> None:
+        if self.allowed > self._base:
+            self.allowed -= 1

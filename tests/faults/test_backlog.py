@@ -116,7 +116,7 @@ def site() -> Iterator[Path]:
 @pytest.mark.parametrize(
     "window",
     [
-        pytest.param(("DispatchWindow=6000",), id="all-in-the-queue"),
+        pytest.param(("DispatchWindow=12000",), id="all-in-the-queue"),
         pytest.param((), id="the-default-window-in-the-queue"),
     ],
 )

@@ -17,6 +17,7 @@ from indexmill.orchestrator.admission.admit import (
     Usage,
     choose,
     effective_priority,
+    free_slots,
     wait_reason,
 )
 from indexmill.orchestrator.admission.forecast import check_pending, eligible_at, expected_by
@@ -97,8 +98,16 @@ def test_a_caller_neglected_for_a_minute_goes_first() -> None:
     ],
 )
 def test_the_reason_is_the_one_that_lasts_longest(usage: Usage, reason: str, until: timedelta | None) -> None:
-    assert wait_reason(usage, FULL, OVERALL) == (reason, NOW + until if until else None)
-    assert wait_reason(usage, FULL, GlobalUsage(NOW, paused=True)) == ("paused", None)
+    assert wait_reason(usage, LIMITS, OVERALL) == (reason, NOW + until if until else None)
+    assert wait_reason(usage, LIMITS, GlobalUsage(NOW, paused=True)) == ("paused", None)
+
+
+def test_a_caller_with_its_share_of_the_window_waits_for_capacity() -> None:
+    limits = Limits({"pro": Quota(max_active=100)}, window=40, share=20)
+    usage = Usage("a", "pro", active=20)
+    assert wait_reason(usage, limits, OVERALL) == ("capacity", None)
+    assert free_slots(usage, limits.of("pro")) == 0
+    assert wait_reason(Usage("a", "pro", active=100), limits, OVERALL) == ("quota_active", None)
 
 
 def seconds(at: datetime | None) -> float:

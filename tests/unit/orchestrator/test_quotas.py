@@ -43,13 +43,21 @@ def test_a_tier_is_known_or_free(reported: str | None, tier: str) -> None:
 
 def test_the_template_knows_every_tiers_quota() -> None:
     limits = OrchestratorSweeperSettings.from_environment(environment("OrchestratorSweeper")).limits
-    assert [limits.of(tier).max_active for tier in ("free", "pro", "enterprise")] == [2, 5, 20]
+    assert [limits.of(tier).max_active for tier in ("free", "pro", "enterprise")] == [2, 5, 100]
     assert [limits.of(tier).chunks_per_day for tier in ("free", "pro", "enterprise")] == [
         1_000,
         10_000,
-        100_000,
+        1_000_000,
     ]
-    assert limits.of(INTERNAL) == Limits().of("free") == Quota()
     assert limits.max_pending == 10_000
-    # One caller alone never fills the window.
-    assert limits.window > 10 * (limits.of("enterprise").max_active or 0)
+    # One caller alone never fills the window, not even one without a quota.
+    assert limits.of(INTERNAL) == Quota(max_active=limits.window // 2)
+
+
+def test_a_share_bounds_every_quota_and_changes_none_below_it() -> None:
+    quotas = {"pro": Quota(max_active=5, burst=7), "enterprise": Quota(max_active=100, chunks_per_day=9)}
+    limits = Limits(quotas, window=40, share=20)
+    assert limits.of("pro") == quotas["pro"]
+    assert limits.of("enterprise") == Quota(max_active=20, chunks_per_day=9)
+    assert limits.of("free") == Quota(max_active=20)
+    assert Limits(quotas).of("enterprise") == quotas["enterprise"]

@@ -26,7 +26,7 @@ class AdmissionSettings(FunctionSettings):
     def limits(self) -> Limits:
         """Return the quotas by tier and the global limits."""
         quotas = {FREE: self.quota_free, "pro": self.quota_pro, "enterprise": self.quota_enterprise}
-        return Limits(quotas, self.dispatch_window, self.max_pending)
+        return Limits(quotas, self.dispatch_window, self.max_pending, max(1, self.dispatch_window // 2))
 
 
 class OrchestratorSettings(AdmissionSettings):

@@ -65,10 +65,15 @@ class Limits:
     """Jobs of all callers together that are started and not ended."""
     max_pending: int = 10_000
     """Jobs of one caller that may wait; further ones are refused."""
+    share: int | None = None
+    """Jobs in flight of one caller, whatever its quota: the rest of the window is left to others."""
 
     def of(self, tier: str) -> Quota:
-        """Return the quota of a tier."""
-        return self.quotas.get(tier, _NONE)
+        """Return the quota of a tier, within the share of one caller."""
+        quota = self.quotas.get(tier, _NONE)
+        if self.share is None or (quota.max_active is not None and quota.max_active <= self.share):
+            return quota
+        return quota.model_copy(update={"max_active": self.share})
 
 
 _NONE: Final = Quota()
@@ -210,8 +215,9 @@ def free_slots(usage: Usage, quota: Quota) -> int:
     return max(0, min((most - used for most, used in limited if most is not None), default=MOST))
 
 
-def wait_reason(usage: Usage, quota: Quota, overall: GlobalUsage) -> tuple[Reason, datetime | None]:
+def wait_reason(usage: Usage, limits: Limits, overall: GlobalUsage) -> tuple[Reason, datetime | None]:
     """Return why the caller's pending jobs wait, and until when if only time decides it."""
+    quota = limits.of(usage.tier)
     if overall.paused:
         return "paused", None
     if quota.chunks_per_day is not None and usage.chunks_today >= quota.chunks_per_day:
@@ -221,8 +227,10 @@ def wait_reason(usage: Usage, quota: Quota, overall: GlobalUsage) -> tuple[Reaso
         return "quota_hourly", (usage.hour_since or overall.now) + _HOUR
     if quota.burst is not None and usage.in_minute >= quota.burst:
         return "quota_hourly", (usage.minute_since or overall.now) + _MINUTE
-    if quota.max_active is not None and usage.active >= quota.max_active:
+    own = limits.quotas.get(usage.tier, _NONE).max_active
+    if own is not None and usage.active >= own:
         return "quota_active", None
+    # Also when the caller has its share of the window.
     return "capacity", None
 
 

@@ -70,7 +70,7 @@ def eligible_at(
 ) -> datetime | None:
     """Estimate when the caller's pending job at `position` (1 is next) starts; None when a person decides."""
     quota = limits.of(usage.tier)
-    reason, until = wait_reason(usage, quota, overall)
+    reason, until = wait_reason(usage, limits, overall)
     if reason == "paused":
         return None
     # When only time decides, the first job starts at `until`; else another job has to end first.
@@ -86,7 +86,7 @@ def expected_by(ahead: int, usage: Usage, limits: Limits, overall: GlobalUsage, 
     the next one waits for a whole round.
     """
     quota = limits.of(usage.tier)
-    _, until = wait_reason(usage, quota, overall)
+    _, until = wait_reason(usage, limits, overall)
     before, places = usage.active + ahead, _places(usage, limits, overall)
     took_s = _took_s(min(before + 1, places) + _of_others(usage, overall), pace)
     seconds = max(before // places * took_s, _quota_s(ahead + 1, usage, quota)) + took_s

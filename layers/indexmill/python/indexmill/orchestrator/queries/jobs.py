@@ -110,7 +110,7 @@ def with_waiting(tx: JobsTx, caller_id: str, jobs: Sequence[Job]) -> list[Job]:
         *_, (_, tier) = positions.values()
         usage, overall, _ = tx.usage(caller_id, tier)
         pace = tx.pace()
-        reason, _ = wait_reason(usage, tx.limits.of(tier), overall)
+        reason, _ = wait_reason(usage, tx.limits, overall)
         for job_id, (position, _) in positions.items():
             at = eligible_at(position, usage, tx.limits, overall, pace)
             waits[job_id] = Waiting(reason=reason, position=position, next_eligible_at=at)
