@@ -122,7 +122,8 @@ def predict(measured: Mapping[str, Any]) -> Outcome:
     found = calibrate(measured["low"], measured["saturation"])
     generator = steady["load_generator_cpu_ms_per_job"] / 1e3 * steady["jobs_per_s"]
     others = steady["other_cores"] + steady["stolen_cores"] + generator
-    machine = Machine(os.cpu_count() or 1, others, found.critical)
+    cores = os.cpu_count() or 1
+    machine = Machine(cores, others, found.critical, at_once=max(2, cores))
     return simulate(found.works, machine, measured["moments"])
 
 

@@ -1,10 +1,10 @@
 """Discrete-event simulation of the pipeline: queues with batches, workers, and cores that all of them share.
 
 A job is submitted, and passes scrape, results, chunk, results, embed, results. A poller takes what is in its
-queue, up to a batch, as soon as something is; while receives follow each other closely it waits a little, as
-`local/triggers/sqs_polling.py` does. An invocation with n messages needs `fixed + each * n` of CPU, of which
-a share delays its messages and the rest comes after them, and waits for what is outside. All CPU is shared by
-the machine's cores, evenly.
+queue, up to a batch, as soon as something is; while an invocation is in flight it waits a little after a
+batch that was not full, as `local/triggers/sqs_polling.py` does. An invocation with n messages needs
+`fixed + each * n` of CPU, of which a share delays its messages and the rest comes after them, and waits for
+what is outside. All CPU is shared by the machine's cores, evenly.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Machine:
     critical: float = 1.0
     """Share of an invocation's CPU that delays its messages; the rest follows."""
     batch: int = 10
-    linger_s: float = 0.015
-    at_once: int = 5
+    linger_s: float = 0.05
+    at_once: int = 2
     """Invocations of one worker at once."""
 
 
@@ -69,8 +69,8 @@ class _Queue:
     worker: str
     waiting: list[int] = field(default_factory=list)
     """Jobs, in the order of their messages."""
-    last: float = -1e9
     next: float = -1e9
+    """Earliest receive while an invocation is in flight."""
 
 
 class Simulation:
@@ -148,14 +148,12 @@ class Simulation:
     def _poll(self, queue: _Queue) -> None:
         if not queue.waiting or self._busy[queue.worker] >= self._machine.at_once:
             return
-        if self._now < queue.next - _ENOUGH:
+        if self._busy[queue.worker] and self._now < queue.next - _ENOUGH:
             self._at(queue.next, lambda: self._poll(queue))
             return
         taken, queue.waiting = queue.waiting[: self._machine.batch], queue.waiting[self._machine.batch :]
-        close = self._now - queue.last < 2 * self._machine.linger_s
         full = len(taken) == self._machine.batch
-        queue.next = self._now + (self._machine.linger_s if close and not full else 0.0)
-        queue.last = self._now
+        queue.next = self._now + (0.0 if full else self._machine.linger_s)
         self._invoke(queue.worker, taken)
         self._poll(queue)
 

@@ -27,7 +27,7 @@ def test_others_slow_a_job_only_when_the_cores_are_fewer_than_what_runs() -> Non
 
 
 def test_cpu_after_the_results_are_sent_delays_no_job_but_counts() -> None:
-    outcome = simulate(SAME, Machine(cores=8, critical=0.5, linger_s=0.0), [0.0])
+    outcome = simulate(SAME, Machine(cores=8, critical=0.5), [0.0])
     assert outcome.latency(0.5) == pytest.approx(len(STEPS) * 0.007)
     assert outcome.cpu_s == pytest.approx(0.07)
 
