@@ -3,9 +3,9 @@
     python -m tests.perf.scaling concurrency [--levels 2,4,8,10] [--per-input-ms 60] [--pages DIR]
     python -m tests.perf.scaling steady [--per-minute 1000] [--minutes 5] [--pages DIR]
 
-`concurrency` gives each level the jobs that its embedders need about 40 s of the middle for, against an endpoint that
-takes its time for each input; the pace is that of the middle of the run. `steady` submits evenly and prints
-the latency of small texts and of documents.
+`concurrency` gives each level about a minute of work, against an endpoint that takes its time for each input;
+the pace is that of the middle of the run. `steady` submits evenly and prints the latency of small texts and
+of documents.
 """
 
 from __future__ import annotations
