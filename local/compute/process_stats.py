@@ -39,23 +39,26 @@ class IdleCpu:
         """Look at most every `every_s` seconds: the kernel counts in hundredths of a second."""
         self._every_s = every_s
         self._clock = clock
-        self._looked = -1e9
-        self._idle = self._total = 0
+        self._looked = clock()
+        self._ticks = _machine_ticks()
 
     def __call__(self) -> float | None:
         """Return the share, 0 to 1; None when the last look was a moment ago, 1 where there is no /proc."""
         now = self._clock()
         if now - self._looked < self._every_s:
             return None
-        self._looked = now
-        # cpu  user nice system idle iowait irq softirq steal
-        ticks = [int(value) for value in _read("", "stat").partition("\n")[0].split()[1:9]]
-        if not ticks:
+        before, self._ticks, self._looked = self._ticks, _machine_ticks(), now
+        if self._ticks is None or before is None:
             return 1.0
-        idle, total = sum(ticks[3:5]), sum(ticks)
-        share = (idle - self._idle) / max(1, total - self._total)
-        self._idle, self._total = idle, total
-        return share
+        idle, total = (after - earlier for after, earlier in zip(self._ticks, before, strict=True))
+        return idle / max(1, total)
+
+
+def _machine_ticks() -> tuple[int, int] | None:
+    """Return idle and all ticks of all cores since boot."""
+    # cpu  user nice system idle iowait irq softirq steal
+    ticks = [int(value) for value in _read("", "stat").partition("\n")[0].split()[1:9]]
+    return (sum(ticks[3:5]), sum(ticks)) if ticks else None
 
 
 def _read(pid: int | str, name: str) -> str:

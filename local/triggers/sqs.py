@@ -29,8 +29,8 @@ WINDOW_POLL_S = 0.1
 """Polling interval of a batch that is being gathered."""
 RECEIVE_BACKOFF_S = (0.1, 2.0)
 THROTTLE_BACKOFF_S = (0.1, 5.0)
-GROW_AFTER_S = 0.5
-"""Without an end for so long, all invocations that are allowed being in flight, one more is."""
+LOOK_AFTER_S = 0.5
+"""Pause between looks at invocations of which none ends."""
 
 
 class VisibilityTooShort(ValueError):
@@ -202,11 +202,12 @@ class SqsEventSource:
                 await self._give_back(batch)
 
     async def _until_one_ends(self) -> None:
-        """Wait for an end; without one for a while, invocations wait for others, and one more may start."""
+        """Wait for an end; invocations of which none ends may wait for others and leave room for one more."""
         began = time.monotonic()
-        await self._pause(GROW_AFTER_S)
-        if time.monotonic() - began >= GROW_AFTER_S and self._taking:
-            self._concurrency.raise_()
+        await self._pause(LOOK_AFTER_S)
+        waited = time.monotonic() - began
+        if waited >= LOOK_AFTER_S and self._taking:
+            self._concurrency.waited(waited)
 
     async def _gather(self) -> list[Message]:
         """Return one batch, possibly empty."""

@@ -108,10 +108,13 @@ class Concurrency:
     _IDLE: Final = 0.2
     """Share of all cores that has to be idle for one more."""
     _SATURATED: Final = 0.05
+    _LONG_S: Final = 2.0
+    """Invocations of which none ends for so long wait for others, whatever else uses the CPU."""
 
     def __init__(self, maximum: int | None, idle: Callable[[], float | None] = lambda: 1.0) -> None:
         """`idle` is the share of idle CPU lately; None when it was asked a moment ago."""
         self._idle = idle
+        self._waited_s = 0.0
         self.limit(maximum)
 
     def limit(self, maximum: int | None) -> None:
@@ -123,19 +126,23 @@ class Concurrency:
     def batch(self, count: int, limit: int) -> None:
         """Raise the limit after a full batch; lower it after an empty receive, or without idle CPU."""
         if count == 0:
-            self._lower()
+            self._shrink()
         elif count >= limit and (idle := self._idle()) is not None:
             if idle >= self._IDLE:
-                self.raise_()
+                self._grow()
             elif idle < self._SATURATED:
-                self._lower()
+                self._shrink()
 
-    def raise_(self) -> None:
-        """Allow one more."""
-        self.allowed = min(self.allowed + 1, self._maximum)
+    def waited(self, seconds: float) -> None:
+        """Record that no invocation ended for so long, with as many in flight as are allowed."""
+        self._waited_s += seconds
+        idle = self._idle()
+        if (idle is not None and idle >= self._IDLE) or self._waited_s >= self._LONG_S:
+            self._grow()
 
     def succeeded(self) -> None:
         """Record a success: recover from earlier errors."""
+        self._waited_s = 0.0
         if self.allowed < self._base:
             self.allowed += 1
 
@@ -143,6 +150,10 @@ class Concurrency:
         """Record a failed or throttled invocation: back off."""
         self.allowed = max(1, self.allowed // 2)
 
-    def _lower(self) -> None:
+    def _grow(self) -> None:
+        self._waited_s = 0.0
+        self.allowed = min(self.allowed + 1, self._maximum)
+
+    def _shrink(self) -> None:
         if self.allowed > self._base:
             self.allowed -= 1

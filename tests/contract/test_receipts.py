@@ -8,14 +8,17 @@ from typing import Any
 import psycopg
 import pytest
 
+from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.messages import StageResult
 from indexmill.contracts.prices import Prices
 from indexmill.contracts.receipt import Receipt
 from indexmill.contracts.spent import Spent
+from indexmill.orchestrator.queries import receipts
 from indexmill.orchestrator.queries.ports import JobFilter
 from indexmill.orchestrator.queries.receipts import read_receipt
+from indexmill.platform.meter import METER
 from tests.support.job_stores import Jobs, postgres_jobs
-from tests.support.jobs import CALLER, chunked, embedded, failed, new_job, scraped
+from tests.support.jobs import CALLER, chunked, embedded, failed, new_job, scraped, submitted
 
 PRICES = Prices.parse("lambda_gb_s=1000000,embedding_token=1")
 
@@ -67,8 +70,6 @@ def test_a_message_that_follows_is_on_the_receipt_of_the_stage_before(jobs: Jobs
 
 
 def test_jobs_that_start_together_share_the_send_of_their_messages(jobs: Jobs) -> None:
-    from tests.support.jobs import submitted
-
     submitted(jobs.store, *(new_job(f"https://example.com/{at}", batch_id="b") for at in range(20)))
     found = receipt(jobs, batch_id="b")
     assert found.sqs_requests == pytest.approx(2)
@@ -129,3 +130,27 @@ def test_the_result_of_a_worker_of_the_release_before_makes_its_stage_unknown(jo
 def test_another_callers_jobs_are_on_no_receipt(jobs: Jobs) -> None:
     job_id = jobs.submit(new_job(caller_id="another"))
     assert receipt(jobs, job_id=job_id).jobs == 0
+
+
+def test_a_selection_that_is_too_large_is_refused(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receipts, "MOST_JOBS", 2)
+    for at in range(3):
+        jobs.submit(new_job(f"https://example.com/{at}", batch_id="b" if at else "a"))
+    assert receipt(jobs, batch_id="b").jobs == 2
+    with pytest.raises(CallerError) as caught:
+        receipt(jobs)
+    assert (caught.value.code, caught.value.field) == (ErrorCode.VALIDATION_ERROR, "query.receipt")
+
+
+def test_a_result_that_comes_twice_counts_once(jobs: Jobs) -> None:
+    job_id = jobs.submit(new_job())
+    result = with_spent(scraped(job_id), gb_s=0.25, s3_writes=1)
+    METER.begin(["x"])
+    try:
+        jobs.apply(result)
+        before = METER.due()["s3_writes"]
+        jobs.apply(result)
+        assert METER.due()["s3_writes"] == before
+    finally:
+        METER.end()
+    assert receipt(jobs, job_id=job_id).s3_writes == 1

@@ -1,7 +1,7 @@
 """Fifty messages are lost from a real queue with thousands: found in minutes, and no others sent again.
 
 Every time-out, visibility timeout and schedule is the template's own. Only admission differs, since
-by default one caller has 20 jobs in flight and all callers together 400: then no queue is that long.
+by default one caller has half of a window of 20 jobs a core in flight: then no queue is that long.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def site() -> Iterator[Path]:
     "window",
     [
         pytest.param(("DispatchWindow=12000",), id="all-in-the-queue"),
-        pytest.param((), id="the-default-window-in-the-queue"),
+        pytest.param(("DispatchWindow=800",), id="four-hundred-in-the-queue"),
     ],
 )
 def test_fifty_lost_messages_are_noticed_and_only_they_are_sent_again(

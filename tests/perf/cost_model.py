@@ -45,9 +45,9 @@ ASSUMED: Final[Mapping[str, Duration]] = {
     "ScraperWorker": Duration(
         850, 1500, "waits for the site; ten pages load at once, and the slowest decides"
     ),
-    "ChunkingWorker": Duration(30, 165, "15 ms for the invocation and 15 ms a page of 11 chunks, CPU alone"),
+    "ChunkingWorker": Duration(40, 220, "20 ms for the invocation and 20 ms a page of 16 chunks, CPU alone"),
     "EmbeddingWorker": Duration(210, 400, "one request to the endpoint for all texts, and one transaction"),
-    "OrchestratorResults": Duration(25, 60, "one transaction and one send for all results of a batch"),
+    "OrchestratorResults": Duration(30, 80, "one transaction and one send for all results of a batch"),
 }
 """Assumed, not measured on AWS: arm64, functions warm, endpoint and database in the same region.
 

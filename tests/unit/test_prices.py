@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from indexmill.contracts.prices import Prices
+from tests.support.function_env import template
 
 
 def test_what_is_not_named_has_its_list_price() -> None:
@@ -18,3 +21,12 @@ def test_what_is_not_named_has_its_list_price() -> None:
 def test_a_wrong_price_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="sqs"):
         Prices.parse(text)
+
+
+def test_the_template_takes_every_price_and_no_other() -> None:
+    pattern = template()["Parameters"]["Prices"]["AllowedPattern"]
+    every = ",".join(f"{name}={number / 4}" for number, name in enumerate(Prices.model_fields))
+    assert re.fullmatch(pattern, every)
+    assert Prices.parse(every).embedding_token == 2.0
+    assert re.fullmatch(pattern, "")
+    assert not re.fullmatch(pattern, "sqs_requests=0.4")

@@ -70,6 +70,16 @@ def test_the_densest_page_of_eight_megabytes_fits_the_scrapers_memory() -> None:
     assert found.markdown.count("Wort **fett**") == 330_000
 
 
+@pytest.mark.parametrize("name", ["ScraperWorker", "ScraperApi"])
+def test_a_pdf_and_a_page_of_wide_characters_fit_the_scrapers_memory(name: str) -> None:
+    isolation = ProcessIsolation.within(template()["Resources"][name]["Properties"]["MemorySize"])
+    assert isolation.extract(RawContent(pdf("One", "Two"), Kind.PDF), timeout_s=20).title == "One"
+    found = isolation.extract(
+        html("<html><main>" + "<p>Wort \U0001f600 <b>fett</b></p>" * 100_000), timeout_s=60
+    )
+    assert found.markdown.count("\U0001f600") == 100_000
+
+
 @pytest.mark.fault("F68")
 def test_memory_is_bounded() -> None:
     isolation = ProcessIsolation(memory_bytes=300 << 20)

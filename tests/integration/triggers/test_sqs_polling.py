@@ -89,14 +89,29 @@ def test_concurrency_grows_only_while_cpu_is_idle_and_shrinks_without() -> None:
     assert seen == [0, 0, 1, 1, 1, 0, 0]
 
 
+def test_concurrency_grows_when_none_ends_at_once_with_idle_cpu_and_later_without() -> None:
+    idle = 0.5
+    concurrency = Concurrency(START + 3, lambda: idle)
+    concurrency.waited(0.5)
+    assert concurrency.allowed == START + 1
+    idle = 0.0
+    for _ in range(3):
+        concurrency.waited(0.5)
+    assert concurrency.allowed == START + 1
+    concurrency.succeeded()
+    for _ in range(3):
+        concurrency.waited(0.5)
+    assert concurrency.allowed == START + 1
+    concurrency.waited(0.5)
+    assert concurrency.allowed == START + 2
+
+
 def test_idle_cpu_is_a_share_since_the_last_look() -> None:
     clock = Clock()
     look = IdleCpu(every_s=0.05, clock=clock)
-    first = look()
-    assert first is not None
-    assert 0 <= first <= 1
     assert look() is None
     clock.now += 0.06
-    later = look()
-    assert later is not None
-    assert 0 <= later <= 1
+    share = look()
+    assert share is not None
+    assert 0 <= share <= 1
+    assert look() is None

@@ -103,11 +103,10 @@ def test_the_reason_is_the_one_that_lasts_longest(usage: Usage, reason: str, unt
 
 
 def test_a_caller_with_its_share_of_the_window_waits_for_capacity() -> None:
-    limits = Limits({"pro": Quota(max_active=100)}, window=40, share=20)
+    limits = Limits({"pro": Quota(max_active=100)}, window=40, per_caller=20)
     usage = Usage("a", "pro", active=20)
     assert wait_reason(usage, limits, OVERALL) == ("capacity", None)
     assert free_slots(usage, limits.of("pro")) == 0
-    assert wait_reason(Usage("a", "pro", active=100), limits, OVERALL) == ("quota_active", None)
 
 
 def seconds(at: datetime | None) -> float:

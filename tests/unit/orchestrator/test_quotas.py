@@ -56,7 +56,7 @@ def test_the_template_knows_every_tiers_quota() -> None:
 
 def test_a_share_bounds_every_quota_and_changes_none_below_it() -> None:
     quotas = {"pro": Quota(max_active=5, burst=7), "enterprise": Quota(max_active=100, chunks_per_day=9)}
-    limits = Limits(quotas, window=40, share=20)
+    limits = Limits(quotas, window=40, per_caller=20)
     assert limits.of("pro") == quotas["pro"]
     assert limits.of("enterprise") == Quota(max_active=20, chunks_per_day=9)
     assert limits.of("free") == Quota(max_active=20)

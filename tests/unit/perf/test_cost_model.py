@@ -32,7 +32,7 @@ def test_durations_are_charged_with_the_memory_of_the_template() -> None:
     assert memory.keys() == ASSUMED.keys()
     assert gb_seconds("full")["ScraperWorker"] == pytest.approx(memory["ScraperWorker"] * 1.5 / 10)
     # Three batches of results for a batch of jobs.
-    assert gb_seconds("single")["OrchestratorResults"] == pytest.approx(memory["OrchestratorResults"] * 0.075)
+    assert gb_seconds("single")["OrchestratorResults"] == pytest.approx(memory["OrchestratorResults"] * 0.09)
 
 
 def test_a_duration_is_on_the_line_through_one_and_ten_messages() -> None:

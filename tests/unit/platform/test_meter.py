@@ -82,6 +82,23 @@ def test_the_results_of_a_batch_share_its_invocation(meter: Meter, clock: Frozen
     assert meter.due()["sqs_requests"] == 0
 
 
+def test_a_result_that_is_sent_early_pays_its_part_and_no_more(meter: Meter, clock: FrozenClock) -> None:
+    queue = CountedQueue(meter)
+    reporter = batch(meter, clock, queue)
+    clock.tick(0.3)
+    document(reporter, 0)
+    reporter.flush()
+    for at in (1, 2):
+        document(reporter, at)
+    reporter.finish()
+    early, *others = spent(queue.bodies)
+    assert early["invocations"] == pytest.approx(1 / 3, abs=1e-4)
+    assert [each["invocations"] for each in others] == [early["invocations"]] * 2
+    # A third of 0.3 s and of the guess for the rest, at 2 GB.
+    assert early["gb_s"] == pytest.approx(0.61 / 3, abs=1e-3)
+    assert total(early, *others)["sqs_requests"] == pytest.approx(4, abs=1e-4)
+
+
 def test_what_comes_after_the_results_is_due_with_the_next_ones(meter: Meter, clock: FrozenClock) -> None:
     queue = CountedQueue(meter)
     document(reporter := batch(meter, clock, queue, 1), 0)

@@ -16,7 +16,7 @@ class Cost(BaseModel):
     invocations: float | None
     """Of functions; a job has a share of those that it was in."""
     api_requests: float | None
-    """To the REST API, for the submit."""
+    """To the REST API: the submit, and results that came over HTTP."""
     sqs_requests: float | None
     s3_reads: float | None
     s3_writes: float | None
@@ -40,7 +40,7 @@ class Receipt(Cost):
 
     jobs: int
     unknown_jobs: int
-    """Jobs that were not metered, or only in part; the sums have the known parts of the other ones."""
+    """Jobs that were not metered, or only in part; the sums have what is known, of these jobs too."""
     chunks: int | None
     chunks_embedded: int | None
     chunks_reused: int | None

@@ -46,7 +46,7 @@ class Meter:
     def begin(self, bodies: Sequence[str]) -> None:
         """Begin an invocation with received messages; their receive and their delete are counted now."""
         calls = -(-len(bodies) // _RECEIVED_AT_ONCE)
-        received = sum(map(len, bodies))
+        received = sum(len(body.encode()) for body in bodies)
         self._begin()
         units = calls + max(calls, -(-received // SQS_UNIT_BYTES))
         self.add({"invocations": 1, "sqs_requests": 2 * calls, "sqs_units": units})

@@ -66,15 +66,15 @@ class Limits:
     """Jobs of all callers together that are started and not ended."""
     max_pending: int = 10_000
     """Jobs of one caller that may wait; further ones are refused."""
-    share: int | None = None
+    per_caller: int | None = None
     """Jobs in flight of one caller, whatever its quota: the rest of the window is left to others."""
 
     def of(self, tier: str) -> Quota:
         """Return the quota of a tier, within the share of one caller."""
         quota = self.quotas.get(tier, _NONE)
-        if self.share is None or (quota.max_active is not None and quota.max_active <= self.share):
+        if self.per_caller is None or (quota.max_active is not None and quota.max_active <= self.per_caller):
             return quota
-        return quota.model_copy(update={"max_active": self.share})
+        return quota.model_copy(update={"max_active": self.per_caller})
 
 
 _NONE: Final = Quota()

@@ -14,7 +14,7 @@ from indexmill.orchestrator.submission.ports import NewJob
 LAST: Final = 40
 """Jobs done last from which the pace is measured; more would include quieter or busier hours."""
 _ABREAST: Final = 20
-"""Assumed jobs in flight of one caller, unless its quota is lower."""
+"""Assumed jobs in flight of a caller without a limit of its own."""
 _GAIN: Final = 0.85
 """Gain of more concurrent jobs than were observed: 1 if none slows another, 0 for no gain."""
 _SAFETY: Final = 1.9
@@ -113,7 +113,7 @@ def _rate(usage: Usage, limits: Limits, overall: GlobalUsage, pace: Pace) -> flo
 def _places(usage: Usage, limits: Limits, overall: GlobalUsage) -> int:
     """Return how many jobs of the caller are assumed to be in flight together."""
     callers = max(1, overall.callers + (usage.active == 0))
-    return min(limits.of(usage.tier).max_active or _ABREAST, _ABREAST, max(1, limits.window // callers))
+    return min(limits.of(usage.tier).max_active or _ABREAST, max(1, limits.window // callers))
 
 
 def _of_others(usage: Usage, overall: GlobalUsage) -> int:

@@ -107,8 +107,8 @@ class QueriesTx(Protocol):
         """Return the jobs that match, newest first."""
         ...
 
-    def receipt(self, wanted: JobFilter) -> list[StageTotals]:
-        """Return sums over the jobs that match, by stage; the sum of all stages has none."""
+    def receipt(self, wanted: JobFilter, most: int) -> list[StageTotals]:
+        """Return sums over `most` of the jobs that match, by stage; the sum of all stages has none."""
         ...
 
     def history(self, caller_id: str, job_id: str) -> JobHistory | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.pipeline import ORDER
 from indexmill.contracts.prices import Prices
 from indexmill.contracts.receipt import Receipt, StageReceipt
@@ -17,15 +18,23 @@ _FACTS: Final = (
     *("chunks", "chunks_embedded", "chunks_removed", "tokens", "tokens_embedded", "bytes_fetched"),
     "bytes_stored",
 )
+MOST_JOBS: Final = 50_000
+"""About a second of work for the database."""
 _DIGITS: Final = 6
 _PER_UNIT: Final = 1e-6
 """Prices are for a million units."""
 
 
 def read_receipt(tx: QueriesTx, wanted: JobFilter, prices: Prices) -> Receipt:
-    """Return the receipt of the jobs that match."""
-    found = tx.receipt(wanted)
+    """Return the receipt of the jobs that match; raises CallerError(validation_error) for too many."""
+    found = tx.receipt(wanted, MOST_JOBS + 1)
     (whole,) = [each for each in found if each.stage is None]
+    if whole.jobs > MOST_JOBS:
+        raise CallerError(
+            ErrorCode.VALIDATION_ERROR,
+            f"More than {MOST_JOBS:,} jobs match; ask for fewer by created_after and created_before.",
+            field="query.receipt",
+        )
     stages = sorted((each for each in found if each.stage), key=lambda each: ORDER.get(each.stage or "", -1))
     facts: dict[str, Any] = {name: _known(whole, getattr(whole.spent, name)) for name in _FACTS}
     return Receipt(

@@ -28,7 +28,6 @@ from indexmill.platform.time.clock import Clock
 
 _EARLY_WAIT_S = 2.0
 _DATABASE_WAIT_S = 5.0
-_MOVE_NOTHING = (Verdict.LATE, Verdict.REDISPATCH)
 _SYSTEM = CallerContext(caller_id="system", caller_type="service")
 
 
@@ -84,8 +83,9 @@ class Recorder:
             self.meter.paid(due)
         for result, change in zip(results, changes, strict=True):
             self._report(result, change)
-            if result.spent is not None and change.decision.verdict in _MOVE_NOTHING:
-                # Work that was done twice is on no job's receipt by itself.
+            if result.spent is not None and change.decision.verdict is Verdict.REDISPATCH:
+                # Work that was fenced out is on no receipt by itself. A late result may be a copy of one that
+                # counts already, so nothing of it is added.
                 self.meter.add({name: getattr(result.spent, name) for name in SHARED})
         return changes
 

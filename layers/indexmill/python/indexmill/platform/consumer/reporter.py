@@ -189,7 +189,10 @@ class BatchReporter(Generic[M]):
         done = sorted({at for at in positions if isinstance(self._outcomes[at], Done)})
         if not done:
             return {}
-        amounts = total(self._meter.due(), sends([len(body) for body in bodies.values()]))
+        # Those that are still in progress have their share of the invocation too.
+        part = len(done) / (len(done) + len(self.deliveries) - len(self._outcomes))
+        due = {name: amount * part for name, amount in self._meter.due().items()}
+        amounts = total(due, sends([len(body.encode()) for body in bodies.values()]))
         self._meter.paid(amounts)
         took = [result.elapsed_ms if (result := self._results.get(at)) else 0 for at in done]
         return dict(zip(done, split(amounts, took), strict=True))

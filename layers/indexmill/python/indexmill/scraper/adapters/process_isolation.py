@@ -15,7 +15,7 @@ from indexmill.scraper.extract.content import Extracted, RawContent
 
 _CHILD: Final = "indexmill.scraper.extract.child"
 _OWN_MB: Final = 192
-"""Of the function's memory: what this process takes with a batch of large pages beside the child."""
+"""Of the function's memory: what this process takes beside the children, with ordinary pages."""
 _ROOMY_MB: Final = 1024
 """From this size on two children fit, and share more than half a core."""
 _KEPT: Final = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT", "PYTHONDONTWRITEBYTECODE")
@@ -32,8 +32,9 @@ class ProcessIsolation:
 
     @classmethod
     def within(cls, function_mb: int) -> ProcessIsolation:
-        """Return an isolation that leaves a function of `function_mb` MiB the memory for its own work."""
-        return cls(memory_bytes=(function_mb - _OWN_MB) << 20, at_once=2 if function_mb >= _ROOMY_MB else 1)
+        """Return an isolation whose children leave a function of `function_mb` MiB memory for itself."""
+        at_once = 2 if function_mb >= _ROOMY_MB else 1
+        return cls(memory_bytes=((function_mb - _OWN_MB) << 20) // at_once, at_once=at_once)
 
     def extract(self, content: RawContent, *, timeout_s: float) -> Extracted:
         """Return the readable text. Blocks."""

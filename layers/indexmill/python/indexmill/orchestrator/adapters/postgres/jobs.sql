@@ -480,11 +480,11 @@ SELECT stage, count(DISTINCT job_id)::int AS jobs,
     sum(chunks)::bigint AS chunks, sum(chunks_embedded)::bigint AS chunks_embedded,
     sum(chunks_removed)::bigint AS chunks_removed,
     sum(tokens)::bigint AS tokens, sum(tokens_embedded)::bigint AS tokens_embedded
-FROM jobs CROSS JOIN LATERAL (
+FROM (SELECT id FROM jobs WHERE {{wanted_jobs}} LIMIT %(most)s) AS wanted CROSS JOIN LATERAL (
     SELECT job_id, spent IS NOT NULL AS metered, tries, elapsed_ms, spent,
         coalesce(nullif(from_status, 'pending'), 'submission') AS stage
     FROM job_history AS h
-    WHERE h.job_id = jobs.id AND (spent IS NOT NULL OR elapsed_ms IS NOT NULL OR from_status IS NULL)
+    WHERE h.job_id = wanted.id AND (spent IS NOT NULL OR elapsed_ms IS NOT NULL OR from_status IS NULL)
     OFFSET 0
 ) AS transition
 LEFT JOIN LATERAL jsonb_to_record(spent) AS used(
@@ -493,7 +493,6 @@ LEFT JOIN LATERAL jsonb_to_record(spent) AS used(
     bytes_fetched bigint, bytes_stored bigint, chunks bigint, chunks_embedded bigint, chunks_removed bigint,
     tokens bigint, tokens_embedded bigint
 ) ON true
-WHERE {{wanted_jobs}}
 GROUP BY GROUPING SETS ((stage), ())
 
 -- name: original

@@ -74,9 +74,9 @@ class PostgresReads:
         page = {"before_at": at, "before_id": job_id, "limit": wanted.limit}
         return [as_job(row) for row in self._all("find_jobs", **_wanted(wanted), **page)]
 
-    def receipt(self, wanted: JobFilter) -> list[StageTotals]:
+    def receipt(self, wanted: JobFilter, most: int) -> list[StageTotals]:
         """Return sums over the jobs that match, by stage; the sum of all stages has none."""
-        return [as_totals(row) for row in self._all("receipt", **_wanted(wanted))]
+        return [as_totals(row) for row in self._all("receipt", **_wanted(wanted), most=most)]
 
     def original(self, caller_id: str, job_id: str) -> Original | None:
         """Return the caller's job with what a replay needs."""
