@@ -16,7 +16,6 @@ import json
 import os
 import statistics
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -117,8 +116,7 @@ def steady(chosen: argparse.Namespace) -> dict[str, Any]:
                 await driver.wait(list(warm.at), 120.0, 0.25)
                 count = round(chosen.per_minute * chosen.minutes)
                 before = accountant.snapshot()
-                begin = time.monotonic() + 1.0
-                moments = [begin + at * 60 / chosen.per_minute for at in range(count)]
+                moments = [at * 60 / chosen.per_minute for at in range(count)]
                 sent = await driver.at_moments(driver.urls(count), moments)
                 done = await driver.wait(list(sent.at), 120.0, 0.25)
                 used = difference(before, accountant.snapshot(), count)
