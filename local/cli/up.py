@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,6 +41,12 @@ def run(
     site_root: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Serve this folder as the web site.", file_okay=False)
     ] = None,
+    eager_polling: Annotated[
+        bool,
+        typer.Option(
+            "--eager-polling", help="Take messages as they come, as Lambda's pollers do; batches fill less."
+        ),
+    ] = False,
 ) -> None:
     """Start the whole cloud on this machine.
 
@@ -54,7 +61,7 @@ def run(
       indexmill up --port 8080 --parameter ScrapeTimeout=5 --parameter ScrapeVisibility=30
     """
     began = time.monotonic()
-    options = _options(state, port, parameter or [], site_root, began)
+    options = replace(_options(state, port, parameter or [], site_root, began), eager_polling=eager_polling)
     if detach:
         _detached(options, as_json=as_json)
     else:

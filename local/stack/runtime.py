@@ -25,7 +25,7 @@ from local.template.spec import FunctionSpec, ScheduleSpec
 from local.template.template import CloudSpec
 from local.triggers.schedule import Schedule
 from local.triggers.sqs import SqsEventSource
-from local.triggers.sqs_polling import MAXIMUM
+from local.triggers.sqs_polling import MAXIMUM, LongPolling
 
 _SECRET_ARN: Final = "_SECRET_ARN"
 _TRIGGER_GRACE_S: Final = 1.5
@@ -45,6 +45,8 @@ class RuntimeConfig:
     logs: Path
     port: int
     """Port of the gateway."""
+    eager_polling: bool = False
+    """Whether event sources let no batch fill; only with `prompt_long_polls`."""
 
 
 def make_host(
@@ -108,6 +110,7 @@ class Runtime:
                 prompt_long_polls=config.prompt_long_polls,
                 client=_faulty(config, ids[source.queue]),
                 idle=IdleCpu(),
+                polling=LongPolling(0.0) if config.eager_polling and config.prompt_long_polls else None,
             )
             for source in cloud.sources
         ]

@@ -45,6 +45,8 @@ class StackOptions:
     overrides: Mapping[str, str] = field(default_factory=dict)
     """Values of template parameters."""
     site_root: Path | None = None
+    eager_polling: bool = False
+    """Whether event sources take what is there at once, and let no batch fill."""
     """Serve this folder in place of the built-in web site."""
     template: Path = REPOSITORY / "template.yaml"
     ministack_python: Path = REPOSITORY / ".venv-ministack" / "bin" / "python"
@@ -214,6 +216,7 @@ class Stack:
             account_id=ACCOUNT_ID,
             logs=self._state.logs,
             port=gateway.number,
+            eager_polling=options.eager_polling,
         )
         await started[_HOST]
         runtime = self._runtime = Runtime(base.host, template.cloud(ids, arns), ids, arns, config)

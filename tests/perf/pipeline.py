@@ -87,15 +87,19 @@ def main() -> None:
 def run(chosen: argparse.Namespace) -> dict[str, Any]:
     """All figures as one document."""
     load_before = round(os.getloadavg()[0], 2)
-    with running_bench(chosen.pages, chosen.embeddings, chosen.parameter) as (started, bench):
+    options = ("--eager-polling",) if chosen.eager_polling else ()
+    with running_bench(chosen.pages, chosen.embeddings, chosen.parameter, *options) as (started, bench):
         return {"load_before": load_before} | asyncio.run(_measure(bench, started, chosen))
 
 
 @contextmanager
 def running_bench(
-    folder: Path | None, embeddings: str, parameters: Sequence[str]
+    folder: Path | None, embeddings: str, parameters: Sequence[str], *options: str
 ) -> Iterator[tuple[StartedStack, Bench]]:
-    """Run a stack that indexes the pages of `folder`, with the `stub` or the real `model` for embeddings."""
+    """Run a stack that indexes the pages of `folder`, with the `stub` or the real `model` for embeddings.
+
+    `options` are those of `indexmill up`.
+    """
     with ExitStack() as resources:
         pages = resources.enter_context(page_server(folder))
         if not pages.said["pages"]:
@@ -106,7 +110,7 @@ def running_bench(
             stub = resources.enter_context(embedding_stub())
             given += embedding_parameters(stub)
             outside["vectors"] = stub.pid
-        started = resources.enter_context(stack(given))
+        started = resources.enter_context(stack(given, *options))
         yield started, Bench(started.info, pages, stub, Accountant(started.info, outside))
 
 
@@ -193,6 +197,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     add_arguments(parser)
     parser.add_argument("--output", type=Path, metavar="FILE.json")
+    parser.add_argument("--eager-polling", action="store_true", help="let no batch fill, as Lambda's pollers")
     return parser.parse_args()
 
 

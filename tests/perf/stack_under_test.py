@@ -43,14 +43,14 @@ class Outside:
 
 
 @contextlib.contextmanager
-def stack(parameters: Sequence[str]) -> Iterator[StartedStack]:
-    """Run a stack; `parameters` are of the form KEY=VALUE."""
+def stack(parameters: Sequence[str], *options: str) -> Iterator[StartedStack]:
+    """Run a stack; `parameters` are of the form KEY=VALUE, `options` of `indexmill up`."""
     with tempfile.TemporaryDirectory(prefix="indexmill-perf-", ignore_cleanup_errors=True) as folder:
         state = str(Path(folder) / "state")
         # The database server gives up root, and has to get to its data.
         Path(folder).chmod(0o755)
         given = [part for value in parameters for part in ("--parameter", value)]
-        command = [*_CLI, "up", "--detach", "--json", "--state", state, *given]
+        command = [*_CLI, "up", "--detach", "--json", "--state", state, *options, *given]
         began = time.monotonic()
         try:
             started = subprocess.run(

@@ -39,6 +39,12 @@ def test_long_polls_linger_after_a_batch_that_was_not_full_while_one_is_in_fligh
     assert polling.pause_s(in_flight=True) <= 0
 
 
+def test_long_polls_without_lingering_follow_at_once() -> None:
+    polling = LongPolling(0.0, Clock())
+    polling.received(2, 10)
+    assert polling.pause_s(in_flight=True) <= 0
+
+
 def test_short_polls_are_close_together_only_after_traffic_or_a_nudge() -> None:
     clock = Clock()
     polling = ShortPolling(busy_s=0.01, idle_s=0.1, busy_for_s=2.0, clock=clock)

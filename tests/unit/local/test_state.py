@@ -94,7 +94,13 @@ def test_a_stack_is_found_only_while_its_process_lives(tmp_path: Path) -> None:
 
 def test_options_travel_to_the_stacks_process(tmp_path: Path) -> None:
     options = StackOptions(
-        tmp_path, port=1, overrides={"A": "1"}, site_root=tmp_path, keep_data=False, began=2.5
+        tmp_path,
+        port=1,
+        overrides={"A": "1"},
+        site_root=tmp_path,
+        keep_data=False,
+        began=2.5,
+        eager_polling=True,
     )
     assert decode(encode(options, bound=True)) == (options, True)
     assert decode(encode(StackOptions(tmp_path), bound=False)) == (StackOptions(tmp_path), False)
