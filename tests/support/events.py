@@ -7,6 +7,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from tests.twins.queues import QUEUE_ARN
+
 
 def api_event(
     method: str,
@@ -61,7 +63,7 @@ def sqs_event(*bodies: str, receive_count: int = 1) -> dict[str, Any]:
                 "receiptHandle": f"r{at}",
                 "body": body,
                 "attributes": {"ApproximateReceiveCount": str(receive_count)},
-                "eventSourceARN": "arn:aws:sqs:eu-west-1:000000000000:queue",
+                "eventSourceARN": QUEUE_ARN,
             }
             for at, body in enumerate(bodies)
         ]

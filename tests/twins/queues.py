@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from indexmill.contracts.errors import ErrorCode, TransientError
 
+QUEUE_ARN = "arn:aws:sqs:eu-west-1:000000000000:queue"
+
 
 class InMemoryQueue:
     """Keeps sent messages. `unavailable` fails every call; `refuse`: positions that the next send loses."""
@@ -26,6 +28,10 @@ class InMemoryQueue:
         self.groups.extend(group for at, group in enumerate(groups) if at not in refused)
         self.bodies.extend(body for at, body in enumerate(bodies) if at not in refused)
         return refused
+
+    def is_at(self, arn: str) -> bool:
+        """Return whether it is the queue of `sqs_event`."""
+        return arn == QUEUE_ARN
 
     def give_back(self, waits: Sequence[tuple[str, float]]) -> None:
         """Note who gave what back."""

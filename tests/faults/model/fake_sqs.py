@@ -37,6 +37,10 @@ class FakeQueue:
         self.messages.extend(Message(body) for body in sorted(bodies))
         return []
 
+    def is_at(self, arn: str) -> bool:
+        """Return whether the ARN names this queue."""
+        return arn.endswith(f":{self.name}")
+
     def give_back(self, waits: Sequence[tuple[str, float]]) -> None:
         """Do nothing: a message that was not deleted may be delivered at any time."""
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from indexmill.contracts.errors import Defect
 from indexmill.contracts.messages import ScrapeTask, write
 from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome, Poison, Retry
 from indexmill.platform.consumer.sqs_batch import SqsBatch
@@ -80,6 +81,22 @@ def test_poison_that_cannot_be_set_aside_stays() -> None:
         ScrapeTask, Scripted(Poison("no")), source=InMemoryQueue(), dead=dead, observability=observability
     )
     assert batch(sqs_event(GOOD), FakeContext()) == {"batchItemFailures": [{"itemIdentifier": "m0"}]}
+
+
+@pytest.mark.shows("S33")
+@pytest.mark.parametrize(
+    "arn", ["arn:aws:sqs:eu-west-1:000000000000:other", "arn:aws:sqs:eu-west-1:1:queue", ""]
+)
+def test_records_of_another_queue_reach_no_use_case(arn: str) -> None:
+    event = sqs_event(GOOD, GOOD)
+    event["Records"][1]["eventSourceARN"] = arn
+    use_case, source = Scripted(Done(), Done()), InMemoryQueue()
+    batch = SqsBatch(
+        ScrapeTask, use_case, source=source, dead=InMemoryQueue(), observability=Observability("test")
+    )
+    with pytest.raises(Defect, match="another queue"):
+        batch(event, FakeContext())
+    assert (use_case.seen, source.deleted, source.given_back) == ([], [], [])
 
 
 def test_an_empty_event_is_no_failure() -> None:

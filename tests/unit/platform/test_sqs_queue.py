@@ -69,3 +69,17 @@ def test_no_wait_ends_later_than_twelve_hours_after_the_receipt() -> None:
     with stub:
         queue.give_back([("r", 12 * 3600.0)])
     stub.assert_no_pending_responses()
+
+
+@pytest.mark.shows("S33")
+@pytest.mark.parametrize(
+    ("arn", "same"),
+    [
+        ("arn:aws:sqs:eu-west-1:123456789012:queue", True),
+        ("arn:aws:sqs:eu-west-1:123456789012:queue2", False),
+        ("arn:aws:sqs:eu-west-1:210987654321:queue", False),
+        ("queue", False),
+    ],
+)
+def test_a_queue_knows_its_arn_by_account_and_name(arn: str, same: bool) -> None:
+    assert stubbed()[0].is_at(arn) is same

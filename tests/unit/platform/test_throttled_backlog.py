@@ -43,6 +43,9 @@ class Backlog(InMemoryQueue):
     def hide(self, name: str, seconds: float) -> None:
         heapq.heappush(self.visible, (self.clock.monotonic() + seconds, random.random(), name))
 
+    def is_at(self, arn: str) -> bool:
+        return bool(arn)
+
     def give_back(self, waits: Sequence[tuple[str, float]]) -> None:
         for name, seconds in waits:
             self.hide(name, round(seconds))

@@ -39,7 +39,11 @@ class Queue(Protocol):
 
 
 class SourceQueue(Protocol):
-    """The queue that messages came from. Both calls raise TransientError(queue_unavailable)."""
+    """The queue that messages came from. What changes it raises TransientError(queue_unavailable)."""
+
+    def is_at(self, arn: str) -> bool:
+        """Return whether this queue has that ARN."""
+        ...
 
     def give_back(self, waits: Sequence[tuple[str, float]]) -> None:
         """Let received messages, named by their receipts, be seen again after so many seconds each."""

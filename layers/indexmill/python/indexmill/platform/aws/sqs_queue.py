@@ -52,6 +52,10 @@ class SqsQueue:
             raise _unreachable() from last_error
         return refused
 
+    def is_at(self, arn: str) -> bool:
+        """Return whether account and name of that ARN are those of the queue's URL."""
+        return arn.split(":")[-2:] == self._url.split("/")[-2:]
+
     def give_back(self, waits: Sequence[tuple[str, float]]) -> None:
         """Let received messages be seen again after so many seconds (at most LONGEST_WAIT_S) each."""
         for start in range(0, len(waits), _BATCH):

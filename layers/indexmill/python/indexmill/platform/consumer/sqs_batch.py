@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
-from indexmill.contracts.errors import TransientError
+from indexmill.contracts.errors import Defect, TransientError
 from indexmill.contracts.messages import Message, NewerSchema, UnreadableMessage, read
 from indexmill.platform.consumer.deliveries import (
     LONGEST_WAIT_S,
@@ -215,10 +215,15 @@ class SqsBatch(Generic[M]):
         self._observability = observability
         self._clock = clock or SystemClock()
         self._health = health or SystemHealth()
+        self._source = source
         self._settlement = Settlement(source, dead, delivery_log, observability, self._clock)
 
     def __call__(self, event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
-        """Handle one event; the answer names the records that must stay in the queue."""
+        """Handle one event; the answer names the records that must stay in the queue.
+
+        Raises Defect for records of another queue: a made-up event, or a mapping to the wrong function.
+        """
+        self._refuse_other_queues(event)
         records = [received(record) for record in event.get("Records", [])]
         METER.begin([record.body for record in records])
         deadline = self._clock.monotonic() + context.get_remaining_time_in_millis() / 1000 - _MARGIN_S
@@ -248,6 +253,11 @@ class SqsBatch(Generic[M]):
             self._end_if_exhausted([each.receipt for at, each in enumerate(records) if at not in staying])
         METER.end(deleted=len(staying) < len(records))
         return {"batchItemFailures": [{"itemIdentifier": records[at].message_id} for at in sorted(staying)]}
+
+    def _refuse_other_queues(self, event: dict[str, Any]) -> None:
+        for arn in {record.get("eventSourceARN", "") for record in event.get("Records", [])}:
+            if not self._source.is_at(arn):
+                raise Defect(f"these records are of another queue: {arn}")
 
     def _end_if_exhausted(self, leaving: Sequence[str]) -> None:
         """End an environment without file descriptors or disk; `leaving` would be deleted."""
