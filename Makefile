@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-all up demo test test-failed test-long soak bench bench-search lint fmt build check lock generate clean
+.PHONY: help setup setup-all up demo test test-failed test-long soak bench bench-search lint fmt build audit check lock generate clean
 
 # The first interpreter that is new enough and can make virtual environments; or name one: make PYTHON=python3.12 setup
 PYTHON ?= $(shell for each in python3 python3.13 python3.12 python3.11 python3.14; do \
@@ -70,6 +70,9 @@ fmt: .venv/.ready ## Format the code and fix what can be fixed
 build: setup-all ## Build what is deployed (.aws-sam/build), for Lambda on arm64
 	@find functions layers sql -name __pycache__ -prune -exec rm -rf {} +
 	$(SAM) build
+
+audit: .venv-audit/.ready ## Look for known vulnerabilities in what is deployed (asks the package index for them)
+	.venv-audit/bin/pip-audit --strict --require-hashes --disable-pip $(patsubst %,-r requirements/%.txt,base vectors)
 
 check: lint test build ## Do what the CI does
 

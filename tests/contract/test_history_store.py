@@ -54,6 +54,7 @@ def test_every_transition_is_returned_in_order_and_sealed(jobs: JobStore) -> Non
     assert found.intact
 
 
+@pytest.mark.shows("S1")
 def test_a_history_is_its_owners_only(jobs: JobStore) -> None:
     job_id = a_job_that_failed(jobs)
     assert history(jobs, "somebody-else", job_id) is None

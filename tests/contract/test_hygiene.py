@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.repository import inside, python_files, text_files
+from tests.support.repository import ROOT, inside, python_files, text_files
 
 # Put together here, so that this file is clean itself.
 INDEXES = [
@@ -46,6 +48,7 @@ def occurrences(patterns: list[str]) -> list[str]:
     ]
 
 
+@pytest.mark.shows("S18")
 @pytest.mark.parametrize("patterns", [INDEXES, FOLDERS, UNFINISHED], ids=["indexes", "folders", "unfinished"])
 def test_no_file_has(patterns: list[str]) -> None:
     assert occurrences(patterns) == []
@@ -102,3 +105,37 @@ def test_only_the_clock_asks_for_the_time() -> None:
 )
 def test_a_call_of_the_clock_is_seen(source: str) -> None:
     assert list(clock_calls(source))
+
+
+@pytest.mark.parametrize(
+    ("rule", "line"),
+    [
+        pytest.param(
+            "S608", "query = f\"SELECT * FROM jobs WHERE id = '{word}'\"", marks=pytest.mark.shows("S23")
+        ),
+        pytest.param("S301", "import pickle; pickle.loads(word)", marks=pytest.mark.shows("S24")),
+        pytest.param("S307", "eval(word)", marks=pytest.mark.shows("S24")),
+        pytest.param("S506", "import yaml; yaml.load(word)", marks=pytest.mark.shows("S24")),
+        pytest.param(
+            "S602", "import subprocess; subprocess.run(word, shell=True)", marks=pytest.mark.shows("S24")
+        ),
+        pytest.param("S113", "import httpx; httpx.get(word, timeout=None)", marks=pytest.mark.shows("S25")),
+    ],
+)
+def test_lint_refuses_what_is_dangerous(rule: str, line: str) -> None:
+    name = "layers/indexmill/python/indexmill/embedding/made_up.py"
+    command = [
+        sys.executable,
+        "-m",
+        "ruff",
+        "check",
+        "--no-cache",
+        "--output-format",
+        "concise",
+        "--stdin-filename",
+        name,
+        "-",
+    ]
+    source = f"def run(word: str) -> None:\n    {line}\n"
+    found = subprocess.run(command, cwd=ROOT, input=source, capture_output=True, text=True, check=False)
+    assert rule in found.stdout

@@ -65,6 +65,7 @@ def test_what_is_still_reported_of_a_canceled_job_changes_nothing(jobs: Jobs) ->
     assert code_of(jobs.job(job_id)) == "canceled"
 
 
+@pytest.mark.shows("S1")
 def test_only_the_owner_cancels_and_only_what_has_not_ended(jobs: Jobs) -> None:
     job_id = jobs.submit(new_job())
     assert refusal(cancel, jobs, job_id, "somebody-else") == "not_found"

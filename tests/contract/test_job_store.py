@@ -67,6 +67,7 @@ def apply(store: JobStore, *results: StageResult) -> list[Verdict]:
     return [change.decision.verdict for change in changes]
 
 
+@pytest.mark.shows("S1")
 def test_a_submitted_job_is_there_for_its_caller_only(store: JobStore) -> None:
     job = new_job()
     submitted(store, job)
@@ -222,6 +223,7 @@ def test_an_older_attempt_and_an_unknown_job_change_nothing(store: JobStore) -> 
     assert apply(store, scraped(job.job_id, attempt=2), scraped("nobody")) == [Verdict.EARLY, Verdict.LATE]
 
 
+@pytest.mark.shows("S1")
 def test_the_list_is_the_callers_own_newest_first_and_filtered(real: JobStore) -> None:
     jobs = [new_job(f"https://example.com/{n}") for n in range(5)]
     for job in jobs:

@@ -47,6 +47,7 @@ def done(jobs: Jobs, url: str, **more: Any) -> str:
     return job_id
 
 
+@pytest.mark.shows("X7")
 def test_a_job_has_the_sum_of_its_stages(jobs: Jobs) -> None:
     job_id = done(jobs, "https://example.com/1")
     found = receipt(jobs, job_id=job_id)
@@ -76,12 +77,14 @@ def test_jobs_that_start_together_share_the_send_of_their_messages(jobs: Jobs) -
     assert receipt(jobs, batch_id="b", limit=1).jobs == 20
 
 
+@pytest.mark.shows("X7")
 def test_prices_are_applied_when_a_receipt_is_read(jobs: Jobs) -> None:
     found = receipt(jobs, job_id=done(jobs, "https://example.com/1"))
     # 2.3 SQS units are missing here: the results above name requests and no units.
     assert found.usd == pytest.approx(1.75 + (30 + 5 + 2 * 0.4 + 2 * 0.125) * 1e-6, abs=1e-6)
 
 
+@pytest.mark.shows("X7")
 def test_a_batch_and_a_corpus_have_the_sum_of_their_jobs(jobs: Jobs) -> None:
     for at in range(3):
         done(jobs, f"https://example.com/{at}", batch_id="b1", corpus="one")
@@ -127,6 +130,7 @@ def test_the_result_of_a_worker_of_the_release_before_makes_its_stage_unknown(jo
     assert [(each.stage, each.gb_s) for each in found.stages] == [("submission", 0), ("scraping", None)]
 
 
+@pytest.mark.shows("S1", "X7")
 def test_another_callers_jobs_are_on_no_receipt(jobs: Jobs) -> None:
     job_id = jobs.submit(new_job(caller_id="another"))
     assert receipt(jobs, job_id=job_id).jobs == 0

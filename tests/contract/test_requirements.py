@@ -15,7 +15,7 @@ from tests.support.repository import ROOT
 
 FOLDER = ROOT / "requirements"
 PRODUCT = ("base", "vectors", "local", "dev")
-HASHED = [*PRODUCT, "tools-uv", "tools-sam", "tools-ministack"]
+HASHED = [*PRODUCT, "tools-uv", "tools-sam", "tools-ministack", "tools-audit"]
 # A line is a comment, a pin, or a hash of the pin above it: no option, no address, no folder.
 PIN = re.compile(r"(?P<pin>[a-z0-9][\w.\[\],-]*==[\w.+!-]+(?: ; [^\\]+?)?)(?: \\)?")
 HASH = re.compile(r" {4}--hash=sha256:[0-9a-f]{64}(?: \\)?")
@@ -45,6 +45,7 @@ def test_a_file_has_pins_and_hashes_and_nothing_else(name: str) -> None:
     assert strange == []
 
 
+@pytest.mark.shows("S31")
 @pytest.mark.parametrize("name", HASHED)
 def test_every_pin_has_a_hash(name: str) -> None:
     lines = (FOLDER / f"{name}.txt").read_text(encoding="utf-8").splitlines()
@@ -75,6 +76,7 @@ def test_this_environment_has_the_pinned_versions(name: str) -> None:
     assert wrong == {}
 
 
+@pytest.mark.shows("S31")
 @pytest.mark.parametrize("layer", ["base", "vectors"])
 def test_a_layer_installs_the_set_of_its_name(layer: str) -> None:
     copy = (ROOT / "layers" / layer / "requirements.txt").read_text(encoding="utf-8")
@@ -93,3 +95,12 @@ def test_every_group_of_the_project_is_compiled() -> None:
         sets = PRODUCT[: PRODUCT.index(group) + 1] if group in PRODUCT else (group,)
         pinned = {package for name in sets for package in pins(FOLDER / f"{name}.txt")}
         assert {canonicalize_name(Requirement(entry).name) for entry in entries} <= pinned
+
+
+@pytest.mark.shows("S30")
+def test_an_audit_that_could_not_look_fails() -> None:
+    recipe = (ROOT / "Makefile").read_text(encoding="utf-8").split("\naudit:")[1].split("\n\n")[0]
+    # Without it a package that the index does not know is skipped, and the audit of nothing succeeds.
+    assert "--strict" in recipe
+    assert all(name in recipe for name in ("base", "vectors"))
+    assert "make audit" in (ROOT / ".ci/run").read_text(encoding="utf-8")

@@ -149,6 +149,7 @@ def permissions(logical_id: str, *services: str) -> Permissions:
     return dict(found)
 
 
+@pytest.mark.shows("S16")
 @pytest.mark.parametrize("logical_id", functions())
 def test_a_role_allows_what_the_function_does_and_nothing_else(logical_id: str) -> None:
     policies = str(template()["Resources"][f"{logical_id}Role"]["Properties"])
@@ -156,6 +157,7 @@ def test_a_role_allows_what_the_function_does_and_nothing_else(logical_id: str) 
     assert permissions(logical_id, *services) == USED[logical_id]
 
 
+@pytest.mark.shows("S11")
 @pytest.mark.parametrize("logical_id", functions())
 def test_a_role_writes_the_functions_own_log_and_reads_its_own_secrets(logical_id: str) -> None:
     own = {f"{logical_id}Logs": {"logs:CreateLogStream", "logs:PutLogEvents"}}

@@ -24,6 +24,7 @@ from indexmill.orchestrator.settings import (
     OrchestratorStreamSettings,
     OrchestratorSweeperSettings,
 )
+from indexmill.orchestrator.sweeper.ports import Retention
 from indexmill.platform.settings import FunctionSettings
 from indexmill.scraper.settings import ScraperApiSettings, ScraperWorkerSettings
 from tests.support.function_env import environment, functions, template, variables
@@ -59,6 +60,7 @@ def template_routes() -> set[tuple[str, str]]:
     }
 
 
+@pytest.mark.shows("S13")
 def test_template_routes_are_code_routes_are_the_published_ones() -> None:
     all_routes: list[Any] = [route for router in routers() for route in router.routes]
     code = {
@@ -76,6 +78,7 @@ def test_the_published_contract_is_fresh() -> None:
     assert TARGET.read_text() == rendered()
 
 
+@pytest.mark.shows("S13")
 def test_no_route_is_a_catch_all() -> None:
     assert all(method != "ANY" and "+" not in path for method, path in template_routes())
 
@@ -94,6 +97,13 @@ def test_the_template_sets_what_the_settings_read(settings: type[FunctionSetting
     secrets = {name.removesuffix("_SECRET_ARN") for name in fields if name.endswith("_SECRET_ARN")}
     assert not secrets & names
     assert {f"{name}_SECRET_ARN" for name in secrets} <= names
+
+
+@pytest.mark.shows("S28")
+def test_messages_are_remembered_as_long_as_a_queue_keeps_them() -> None:
+    queues = [each for each in template()["Resources"].values() if each["Type"] == "AWS::SQS::Queue"]
+    longest = max(each["Properties"]["MessageRetentionPeriod"] for each in queues)
+    assert timedelta(seconds=longest) <= Retention().inbox
 
 
 @pytest.mark.fault("F31")
@@ -143,6 +153,7 @@ def test_the_bucket_deletes_raw_content_after_the_days_that_the_scraper_reckons_
     assert variables("ScraperWorker")["RAW_CONTENT_DAYS"] == days
 
 
+@pytest.mark.shows("S15")
 def test_each_function_has_a_role_of_its_own() -> None:
     roles = Counter(str(found["Role"]) for found in functions().values())
     assert max(roles.values()) == 1

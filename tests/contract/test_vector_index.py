@@ -184,6 +184,7 @@ def test_vectors_of_any_length_count_by_direction(index: VectorIndex) -> None:
     assert hits[1].score == pytest.approx(0.03331, abs=1e-3)
 
 
+@pytest.mark.shows("S2")
 def test_corpora_are_apart(index: VectorIndex) -> None:
     mine, other = target(corpus="mine"), target(corpus="mine", caller="f" * 16)
     index.publish([version(["alpha secret"], to=mine), version(["alpha public"], to=other)])

@@ -45,6 +45,7 @@ def test_words_match_by_stem_and_without_stop_words(index: VectorIndex) -> None:
     assert find(index, "the a were") == []
 
 
+@pytest.mark.shows("S37")
 def test_scores_fall_and_stay_between_zero_and_one(index: VectorIndex) -> None:
     rng = random.Random(5)
     index.publish([version([" ".join(rng.choices(WORDS, k=12)) for _ in range(50)])])
@@ -59,6 +60,7 @@ def test_scores_fall_and_stay_between_zero_and_one(index: VectorIndex) -> None:
         assert all(0 < score <= 1 for score in scores)
 
 
+@pytest.mark.shows("S37")
 def test_top_k_is_the_most_and_fifty_exact_copies_all_count(index: VectorIndex) -> None:
     index.publish([version(["copied text"] * 50)])
     assert len(find(index, "copied", top_k=7)) == 7

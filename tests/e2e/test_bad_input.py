@@ -122,6 +122,7 @@ def test_a_packed_body_is_400(caller: httpx.Client, path: str, pack: Any) -> Non
     refused(answer, 400, "unsupported_encoding", path)
 
 
+@pytest.mark.shows("S8")
 @EVERY
 def test_a_body_above_the_endpoints_limit_is_413(caller: httpx.Client, path: str) -> None:
     headers = {"Content-Type": "application/json"}
@@ -136,6 +137,7 @@ def test_a_body_above_the_endpoints_limit_is_413(caller: httpx.Client, path: str
     )
 
 
+@pytest.mark.shows("S8")
 @pytest.mark.parametrize("size", [7 * KIB * KIB, GATEWAY_LIMIT + 1])
 def test_a_body_above_the_gateways_limit_is_413(caller: httpx.Client, size: int) -> None:
     headers = {"Content-Type": "application/json"}

@@ -119,6 +119,7 @@ URLS = {
 REFUSED_URLS = [(url, code) for code, urls in URLS.items() for url in urls]
 
 
+@pytest.mark.shows("S10")
 @pytest.mark.parametrize("path", [JOBS, SCRAPE, ENQUEUE, EMBED, EMBED_LATER])
 def test_a_url_that_is_not_public_and_plain_is_422(caller: httpx.Client, path: str) -> None:
     for url, code in REFUSED_URLS:
@@ -183,6 +184,7 @@ def test_a_corpus_filter_out_of_the_alphabet_is_422(caller: httpx.Client) -> Non
         refused(caller.get(JOBS, params={"corpus_name": name}), 422, "corpus_name_invalid", JOBS)
 
 
+@pytest.mark.shows("S1")
 def test_a_cursor_of_another_caller_shows_nothing_of_theirs(caller: httpx.Client, http: httpx.Client) -> None:
     http.post(JOBS, json={"urls": ["https://a.invalid/", "https://b.invalid/"], "corpus_name": "cursors"})
     cursor = http.get(JOBS, params={"limit": 1}).json()["next_cursor"]

@@ -178,6 +178,7 @@ def test_an_unknown_corpus_is_not_found(client: Client) -> None:
     assert (refused.value.status, refused.value.code) == (404, "not_found")
 
 
+@pytest.mark.shows("S2")
 @pytest.mark.usefixtures("whole_site")
 def test_another_callers_corpus_is_not_found(other: Client) -> None:
     with pytest.raises(ApiError) as refused:
@@ -185,6 +186,7 @@ def test_another_callers_corpus_is_not_found(other: Client) -> None:
     assert (refused.value.status, refused.value.code) == (404, "not_found")
 
 
+@pytest.mark.shows("S2", "S32")
 def test_two_callers_with_one_corpus_name_see_their_own(
     stack: RunningStack, client: Client, other: Client
 ) -> None:
@@ -196,6 +198,7 @@ def test_two_callers_with_one_corpus_name_see_their_own(
     assert {job.url for job in other.list(corpus_name=corpus).jobs} == {theirs}
 
 
+@pytest.mark.shows("S1")
 def test_another_callers_job_answers_like_an_unknown_one(
     stack: RunningStack, whole_site: list[Job], other: Client
 ) -> None:

@@ -121,6 +121,7 @@ def show(capsys: pytest.CaptureFixture[str], what: str, found: object) -> None:
         sys.stdout.write(f"\n{what}: {found}\n")
 
 
+@pytest.mark.shows("X7")
 def test_the_sums_of_receipts_are_the_requests_that_the_emulator_counted(
     indexed: Indexed, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -130,6 +131,7 @@ def test_the_sums_of_receipts_are_the_requests_that_the_emulator_counted(
     assert found == pytest.approx(indexed.requests, rel=TOLERANCE)
 
 
+@pytest.mark.shows("X7")
 def test_shares_of_invocations_sum_up_to_what_the_host_billed(
     own: RunningStack, indexed: Indexed, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -149,6 +151,7 @@ def test_bytes_are_those_of_the_objects_that_were_stored(indexed: Indexed) -> No
     assert indexed.receipt.bytes_stored == indexed.stored_bytes
 
 
+@pytest.mark.shows("X7")
 def test_jobs_sum_up_to_their_batch(client: Client, indexed: Indexed) -> None:
     whole = client.batch(indexed.batch_id, receipt=True).receipt
     jobs = [client.get(job_id, receipt=True) for job_id in indexed.job_ids[:TOGETHER]]
@@ -192,6 +195,7 @@ def test_another_value_than_true_and_false_is_refused(own: RunningStack) -> None
             assert answer.json()["error"]["field"] == "query.receipt"
 
 
+@pytest.mark.shows("X7")
 def test_a_trace_ends_with_the_receipt(own: RunningStack, indexed: Indexed) -> None:
     asked = ("trace", indexed.job_ids[0], "--state", own.state)
     shown = indexmill(*asked)

@@ -176,6 +176,7 @@ def test_a_changed_token_is_refused(http: httpx.Client, anonymous: httpx.Client,
         assert anonymous.get(path(done.job_id), params={"token": changed}).status_code == 401
 
 
+@pytest.mark.shows("S1")
 def test_another_callers_job_is_404_for_the_stream_and_for_its_token(stack: RunningStack, done: Job) -> None:
     with stack.http(stack.other_api_key) as other:
         for answer in (other.get(path(done.job_id)), other.post(f"{path(done.job_id)}-token")):

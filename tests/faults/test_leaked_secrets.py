@@ -111,6 +111,7 @@ PLANTED: dict[str, tuple[Callable[[Cloud], None], set[tuple[str, str]]]] = {
 }
 
 
+@pytest.mark.shows("S19")
 @pytest.mark.integration
 @pytest.mark.parametrize(("plant", "expected"), PLANTED.values(), ids=PLANTED)
 def test_what_is_planted_is_found(
@@ -121,6 +122,7 @@ def test_what_is_planted_is_found(
     assert found(cloud) == expected, "looking takes nothing away"
 
 
+@pytest.mark.shows("S19")
 @pytest.mark.e2e
 def test_what_a_stack_tells_where_it_must_not_is_found(kept: Arena) -> None:
     job = kept.submit(kept.page(kept.token("told")))

@@ -154,6 +154,7 @@ async def test_the_folder_of_the_file_is_made(serve: ServeFront, tmp_path: Path)
     assert json.loads(path.read_text())["status"] == "200"
 
 
+@pytest.mark.shows("S19")
 @pytest.mark.parametrize("log_format", [None, '{"all":"$context.requestId $context.authorizer.principalId"}'])
 async def test_no_key_reaches_the_log(serve: ServeFront, tmp_path: Path, log_format: str | None) -> None:
     path = tmp_path / "access.log"

@@ -75,6 +75,7 @@ async def test_an_open_route_calls_no_authorizer(serve: ServeFront) -> None:
     assert served.functions.calls == {"Echo": 1}
 
 
+@pytest.mark.shows("S5")
 @pytest.mark.fault("F52")
 async def test_an_answer_is_cached_by_key_until_it_expires(serve: ServeFront) -> None:
     clock = Clock()

@@ -92,6 +92,7 @@ async def test_other_encodings_are_refused(site: Site, fetcher: HttpFetcher, enc
     assert (type(error), error.code) == (PermanentError, "unsupported_content_type")
 
 
+@pytest.mark.shows("S14")
 @pytest.mark.fault("F68")
 async def test_a_bomb_does_not_go_off(site: Site, fetcher: HttpFetcher) -> None:
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
@@ -107,6 +108,7 @@ async def test_a_page_over_the_limit_is_refused_by_its_announcement(site: Site, 
     assert (await failed(fetcher, site.route("/", head))).code == "content_too_large"
 
 
+@pytest.mark.shows("S14")
 @pytest.mark.fault("F68")
 async def test_an_endless_page_is_cut_off(site: Site, fetcher: HttpFetcher) -> None:
     sent = 0

@@ -78,6 +78,7 @@ PRIVATE_ANSWERS = [
 ]
 
 
+@pytest.mark.shows("S10")
 @pytest.mark.parametrize("answers", PRIVATE_ANSWERS, ids=",".join)
 async def test_one_private_answer_refuses_the_name(answers: list[str]) -> None:
     inner = Recorder("93.184.215.14")
@@ -87,6 +88,7 @@ async def test_one_private_answer_refuses_the_name(answers: list[str]) -> None:
     assert not any(answer in error.message for answer in answers)
 
 
+@pytest.mark.shows("S10")
 async def test_the_address_that_was_vetted_is_the_one_that_is_dialled() -> None:
     names, inner = Names(["93.184.215.14"], ["127.0.0.1"]), Recorder("93.184.215.14")
     fetcher = guarded(names, inner)
@@ -130,6 +132,7 @@ async def public(canary: Site) -> AsyncIterator[HttpFetcher]:
     await made.close()
 
 
+@pytest.mark.shows("S10")
 @pytest.mark.parametrize(
     "host",
     ["127.0.0.1", "localhost", "localhost.", "127.1", "0x7f.1", "2130706433", "[::ffff:127.0.0.1]", "0"],
@@ -150,6 +153,7 @@ async def test_open_and_closed_private_ports_look_the_same(public: HttpFetcher, 
     assert str(canary.port) not in opened.message
 
 
+@pytest.mark.shows("S10")
 @pytest.mark.parametrize("status", ["301 X", "302 X", "303 X", "307 X", "308 X"])
 async def test_a_redirect_to_a_private_service_is_not_followed(
     site: Site, fetcher: HttpFetcher, canary: Site, status: str
@@ -159,6 +163,7 @@ async def test_a_redirect_to_a_private_service_is_not_followed(
     assert canary.connections == 0
 
 
+@pytest.mark.shows("S10")
 @pytest.mark.parametrize(
     ("location", "code"),
     [

@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -93,6 +94,23 @@ def test_a_batch_of_every_kind_of_page(site: Site, harness: Harness) -> None:
     assert documents[1] is not None
     assert (documents[1].url, documents[1].final_url) == (site.url + "/moved", site.url + "/html")
     assert site.paths.count("/robots.txt") == 1
+
+
+@pytest.mark.shows("S32")
+def test_no_page_leaves_a_file(
+    site: Site, harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    urls = [
+        site.page("/html", PAGE),
+        site.page("/pdf", pdf("Words."), "application/pdf"),
+        site.page("/broken", "%PDF-1.4 broken", "application/pdf"),
+        site.page("/dense", "<p>" * 200_000 + "Words."),
+        site.page("/bomb", gzip.compress(bytes(9_000_000)), content_encoding="gzip"),
+    ]
+    assert harness.scrape(*urls) == [Done()] * len(urls)
+    assert list(tmp_path.rglob("*")) == []
 
 
 @pytest.mark.fault("F55")

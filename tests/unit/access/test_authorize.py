@@ -102,6 +102,7 @@ def test_an_invalid_key_raises_exactly_the_word_that_means_401(membership: Membe
     assert str(caught.value) == "Unauthorized"
 
 
+@pytest.mark.shows("S5")
 @pytest.mark.fault("F51")
 def test_refused_keys_are_remembered_and_never_open_the_breaker(membership: Membership) -> None:
     authorize = authorizer(membership)
@@ -124,6 +125,7 @@ def test_an_impossible_key_is_refused_without_asking(membership: Membership, key
     assert membership.calls == 0
 
 
+@pytest.mark.shows("S14")
 @pytest.mark.fault("F49", "F50")
 @pytest.mark.parametrize(
     "answer",

@@ -80,6 +80,7 @@ def test_what_a_sound_server_may_do_is_understood(endpoint: Endpoint, items: lis
 FIRST = item(0, packed(vector(0)))
 
 
+@pytest.mark.shows("S14")
 @pytest.mark.fault("F41", "F42")
 @pytest.mark.parametrize(
     ("items", "code"),

@@ -51,6 +51,7 @@ def test_a_passing_cause_can_be_helped_by_another_try(code: str, helped: bool) -
     assert not retryable(JobStatus.SCRAPING, None)
 
 
+@pytest.mark.shows("P049")
 @pytest.mark.parametrize(
     ("change", "why"),
     [

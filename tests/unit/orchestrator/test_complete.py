@@ -39,6 +39,7 @@ def test_the_callback_reports_a_failure() -> None:
     assert complete(p, p.submit(), FAILED) == "job_failed"
 
 
+@pytest.mark.shows("S6")
 @pytest.mark.parametrize(
     ("ctx", "job", "report", "code"),
     [

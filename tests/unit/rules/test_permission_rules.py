@@ -27,6 +27,7 @@ def test_named_permissions_and_the_explained_ones_pass(tmp_path: Path, allowed: 
     assert findings(tmp_path, role(allowed)) == []
 
 
+@pytest.mark.shows("S15")
 @pytest.mark.parametrize(
     ("rule", "allowed"),
     [
@@ -43,6 +44,7 @@ def test_a_wildcard_is_found(tmp_path: Path, rule: str, allowed: str) -> None:
     assert [found for found, _ in findings(tmp_path, role(allowed))] == [rule]
 
 
+@pytest.mark.shows("S15")
 def test_a_wildcard_behind_a_condition_is_found(tmp_path: Path) -> None:
     hidden = (
         f"!If [Some, {statement(chr(39) + 's3:*' + chr(39), chr(39) + '*' + chr(39))}, !Ref 'AWS::NoValue']"

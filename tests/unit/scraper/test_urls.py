@@ -86,6 +86,7 @@ def test_a_url_has_one_spelling(raw: str, canonical: str) -> None:
     assert canonical_url(canonical, allowed_hosts=ALLOWED) == canonical
 
 
+@pytest.mark.shows("S10")
 @pytest.mark.parametrize(("code", "raw"), [(code, raw) for code, urls in REFUSED.items() for raw in urls])
 def test_what_is_not_plainly_public_is_refused(code: str, raw: str) -> None:
     with pytest.raises(CallerError) as caught:

@@ -1,4 +1,4 @@
-"""Fault marks of the tests, read from the files without importing them."""
+"""Marks of the tests that name a fault or a promise, read from the files without importing them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from pathlib import Path
 from tests.support.repository import ROOT
 
 TESTS = ROOT / "tests"
+MARKS = ("fault", "shows")
 
 
 @cache
 def marked() -> dict[str, set[str]]:
-    """Return ids of faults by test, named `tests/…/test_x.py::test_y`; parameters' marks count too."""
+    """Return ids by test, named `tests/…/test_x.py::test_y`; parameters' marks count too."""
     found: dict[str, set[str]] = {}
     for file in sorted(TESTS.rglob("test_*.py")):
         found |= {f"{file.relative_to(ROOT)}::{name}": ids for name, ids in _of_file(file) if ids}
@@ -58,9 +59,9 @@ def _module_marks(tree: ast.Module) -> Iterator[ast.expr]:
 
 def _ids(part: ast.expr) -> Iterator[str]:
     for node in ast.walk(part):
-        if isinstance(node, ast.Call) and _is_mark(node.func, "fault"):
+        if isinstance(node, ast.Call) and any(_is_mark(node.func, name) for name in MARKS):
             for argument in node.args:
-                assert isinstance(argument, ast.Constant), "a fault is named by a plain string"
+                assert isinstance(argument, ast.Constant), "an id is a plain string"
                 yield str(argument.value)
 
 
