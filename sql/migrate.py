@@ -1,10 +1,13 @@
-"""Apply the numbered migrations: Lambda handler and command line.
+"""Prepare the database: migrations, time limits, logins. Lambda handler and command line.
 
 Each file `NNNN_name.sql` in this folder runs once, in order, in a transaction of its own, under an advisory
 lock so that two deployments never migrate concurrently. Its digest is kept: a changed file is refused.
 
 The service keeps running. A migration waits for a lock on a table in use for at most two seconds, since
 statements behind it wait too; then it rolls back and is tried again.
+
+No function sends its time limits: RDS Proxy and PgBouncer refuse startup options, and a SET would pin a
+proxy's session. The limits are settings of the database and of the logins, written again by each run.
 """
 
 from __future__ import annotations
@@ -12,34 +15,157 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 _LOCK = 7_204_115_260_711
 _FOLDER = Path(__file__).resolve().parent
 _USAGE_STATUS = 2
 _LOCK_WAIT_S = 2.0
 _LOCK_TRIES = 20
+LIMITS: Final = {
+    "lock_timeout": "5s",
+    "idle_in_transaction_session_timeout": "30s",
+    "statement_timeout": "20s",
+}
+"""Limits of every session of the database; a login's own setting replaces the last one."""
+LOGINS: Final = {
+    "ORCHESTRATOR_DATABASE": ("indexmill_orchestrator", False),
+    "ORCHESTRATOR_CALLER_DATABASE": ("indexmill_orchestrator", True),
+    "EMBEDDING_DATABASE": ("indexmill_embedding", False),
+    "EMBEDDING_CALLER_DATABASE": ("indexmill_embedding", True),
+}
+"""Kinds of logins: their group, and whether a caller waits for their statements (DATABASE_ANSWER_SECONDS)."""
+_CLONE: Final = "_clone"
+"""What Secrets Manager's rotation by two alternating users appends to the name of the second one."""
+_LONGEST_NAME: Final = 63
 
 
 class ChangedMigrationError(Exception):
     """A migration that was already applied has another content now."""
 
 
-def migrate(url: str, folder: Path = _FOLDER, *, lock_wait_s: float = _LOCK_WAIT_S) -> list[str]:
+class LoginError(Exception):
+    """A login cannot be made as it is asked for."""
+
+
+class Login(NamedTuple):
+    """A login of functions, made and limited by each run."""
+
+    name: str
+    password: str | None
+    group: str
+    """Group of the migrations, which says what the login may do."""
+    statement_s: float | None = None
+    """Time limit of its statements in seconds; None: the database's."""
+
+
+def owner_connection(url: str) -> psycopg.Connection[Any]:
+    """Connect as the owner, not through a pooler: the limits of the database do not hold for this session."""
+    connection = psycopg.connect(url, autocommit=True)
+    for name in LIMITS:
+        connection.execute(sql.SQL("SET {} = 0").format(sql.Identifier(name)))
+    return connection
+
+
+def migrate(
+    url: str, folder: Path = _FOLDER, *, lock_wait_s: float = _LOCK_WAIT_S, logins: Sequence[Login] = ()
+) -> list[str]:
     """Bring the database at `url` up to date and return the names of the files that were applied.
 
     `lock_wait_s` is how long a file waits each time for a table in use, and its pause between two times.
-    Raises ChangedMigrationError, and psycopg's errors for a migration that fails (it is rolled back whole).
+    Raises ChangedMigrationError, LoginError, and psycopg's errors for a migration that fails (it is rolled
+    back whole).
     """
-    with psycopg.connect(url, autocommit=True) as connection:
+    with owner_connection(url) as connection:
         connection.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))
         try:
-            return _apply_all(connection, folder, lock_wait_s)
+            applied = _apply_all(connection, folder, lock_wait_s)
+            limit_database(connection)
+            make_logins(connection, url, logins)
+            return applied
         finally:
             connection.execute("SELECT pg_advisory_unlock(%s)", (_LOCK,))
+
+
+def limit_database(connection: psycopg.Connection[Any]) -> None:
+    """Write the time limits of the database's sessions; they hold for those that are opened from then on."""
+    _set(connection, None, LIMITS)
+
+
+def make_logins(connection: psycopg.Connection[Any], url: str, logins: Iterable[Login]) -> None:
+    """Make each login and the second user of its rotation, members of the group and with the same limits.
+
+    A member does not inherit the settings of its group, nor a rotation's clone those of the first user: each
+    login has its own. The password is set only where a login with it fails, so a rotation that happens
+    meanwhile is not undone. Raises LoginError for a login that is the owner's or of another kind too.
+    """
+    seen = {connection.info.user: "the owner of the tables"}
+    for login in logins:
+        base = login.name.removesuffix(_CLONE)
+        if base in seen:
+            raise LoginError(f"the login {login.name} is also that of {seen[base]}: each needs its own")
+        seen[base] = login.group
+        limits = (
+            {} if login.statement_s is None else {"statement_timeout": f"{login.statement_s * 1000:.0f}ms"}
+        )
+        for name in (base, base + _CLONE):
+            if len(name.encode()) <= _LONGEST_NAME:
+                _make_role(connection, name, login.group)
+                _set(connection, name, limits)
+        if login.password is not None and not _logs_in(url, login.name, login.password):
+            _set_password(connection, login.name, login.password)
+
+
+def _make_role(connection: psycopg.Connection[Any], name: str, group: str) -> None:
+    role, of_group = sql.Identifier(name), sql.Identifier(group)
+    if not connection.execute("SELECT FROM pg_roles WHERE rolname = %s", (name,)).fetchall():
+        connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(role))
+    (member,) = connection.execute("SELECT pg_has_role(%s, %s, 'MEMBER')", (name, group)).fetchall()[0]
+    if not member:
+        connection.execute(sql.SQL("GRANT {} TO {}").format(of_group, role))
+
+
+def _set(connection: psycopg.Connection[Any], role: str | None, wanted: Mapping[str, str]) -> None:
+    """Write the settings of the database, or of a role in it, as far as they are different."""
+    (held,) = connection.execute(
+        "SELECT ARRAY(SELECT unnest(setconfig) FROM pg_db_role_setting"
+        " WHERE setdatabase = (SELECT oid FROM pg_database WHERE datname = current_database())"
+        " AND setrole = coalesce((SELECT oid FROM pg_roles WHERE rolname = %s), 0))",
+        (role,),
+    ).fetchall()[0]
+    known = dict(each.split("=", 1) for each in held)
+    database = sql.Identifier(connection.info.dbname)
+    whose = sql.SQL("DATABASE {}").format(database)
+    if role is not None:
+        whose = sql.SQL("ROLE {} IN DATABASE {}").format(sql.Identifier(role), database)
+    for name in LIMITS:
+        if known.get(name) == wanted.get(name):
+            continue
+        change = sql.SQL("SET {} = {}").format(sql.Identifier(name), sql.Literal(wanted.get(name)))
+        if name not in wanted:
+            change = sql.SQL("RESET {}").format(sql.Identifier(name))
+        connection.execute(sql.SQL("ALTER {} {}").format(whose, change))
+
+
+def _logs_in(url: str, name: str, password: str) -> bool:
+    try:
+        psycopg.connect(make_conninfo(url, user=name, password=password)).close()
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+def _set_password(connection: psycopg.Connection[Any], name: str, password: str) -> None:
+    # As a verifier, so that the server's log of statements has no password.
+    verifier = connection.pgconn.encrypt_password(password.encode(), name.encode(), b"scram-sha-256").decode()
+    statement = sql.SQL("ALTER ROLE {} PASSWORD {}").format(sql.Identifier(name), sql.Literal(verifier))
+    connection.execute(statement)
 
 
 def _apply_all(connection: psycopg.Connection[Any], folder: Path, lock_wait_s: float) -> list[str]:
@@ -83,12 +209,34 @@ def _apply(
 
 
 def handler(_event: dict[str, Any], _context: Any) -> dict[str, Any]:
-    """Migrate on deployment; the database's address is a setting or a secret."""
+    """Migrate on deployment and make the functions' logins; the variables name their secrets."""
     # The command line needs no library of ours.
     from indexmill.platform.aws.secrets import resolve
 
     url = resolve(os.environ.get("DATABASE_URL"), os.environ.get("DATABASE_URL_SECRET_ARN"))
-    return {"applied": migrate(url)}
+    secrets = {name: arn for name in LOGINS if (arn := os.environ.get(name + "_SECRET_ARN"))}
+    urls = {name: resolve(None, arn) for name, arn in secrets.items()}
+    return {"applied": migrate(url, logins=logins_of(urls, float(os.environ["DATABASE_ANSWER_SECONDS"])))}
+
+
+def logins_of(urls: Mapping[str, str], answer_s: float) -> list[Login]:
+    """Return the logins of connection strings by kind, a key of LOGINS; raises LoginError without a user."""
+    made = []
+    for kind, url in urls.items():
+        group, answers = LOGINS[kind]
+        parts = conninfo_to_dict(url)
+        if not parts.get("user"):
+            raise LoginError(f"the secret of {kind} names no user")
+        password = parts.get("password")
+        made.append(
+            Login(
+                str(parts["user"]),
+                None if password is None else str(password),
+                group,
+                answer_s if answers else None,
+            )
+        )
+    return made
 
 
 def main() -> int:

@@ -76,9 +76,12 @@ class Preparation:
         ids, arns = await self._call("create", endpoint=endpoint, template=template, region=region)
         return ids, arns
 
-    async def migrate(self, url: str, folder: Path) -> list[str]:
-        """Migrate the database; return the names of applied files. Raises PreparationFailed."""
-        applied: list[str] = await self._call("migrate", url=url, folder=str(folder))
+    async def migrate(self, url: str, folder: Path, answer_s: float) -> list[str]:
+        """Migrate the database and make its logins; return the names of applied files.
+
+        `answer_s` is the limit of statements that a caller waits for. Raises PreparationFailed.
+        """
+        applied: list[str] = await self._call("migrate", url=url, folder=str(folder), answer_s=answer_s)
         return applied
 
     async def stop(self) -> None:
@@ -121,12 +124,12 @@ def _create(endpoint: str, template: dict[str, Any], region: str) -> Any:
     return at_endpoint, dict(made.arns)
 
 
-def _migrate(url: str, folder: str) -> list[str]:
+def _migrate(url: str, folder: str, answer_s: float) -> list[str]:
     sys.path.insert(0, folder)
-    applied: list[str] = import_module("migrate").migrate(url)
-    from local.backends.postgres_logins import create_logins
+    module = import_module("migrate")
+    from local.backends.postgres_logins import login_urls
 
-    create_logins(url)
+    applied: list[str] = module.migrate(url, logins=module.logins_of(login_urls(url), answer_s))
     return applied
 
 

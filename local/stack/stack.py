@@ -220,9 +220,8 @@ class Stack:
         )
         await started[_HOST]
         runtime = self._runtime = Runtime(base.host, template.cloud(ids, arns), ids, arns, config)
-        await asyncio.gather(
-            preparation.migrate(base.postgres.url, options.template.parent / "sql"), runtime.start()
-        )
+        migrations, answer_s = options.template.parent / "sql", float(parameters["DatabaseAnswerSeconds"])
+        await asyncio.gather(preparation.migrate(base.postgres.url, migrations, answer_s), runtime.start())
         self._record()
         self._telemetry.watch(base.host, Queues(base.aws.endpoint, ids, region=REGION))
         self._control.schedules = runtime.schedules

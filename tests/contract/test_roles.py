@@ -124,6 +124,8 @@ def named(value: Any) -> str:
     if not isinstance(value, dict):
         return str(value)
     ((how, what),) = value.items()
+    if how == "Fn::If" and what[2] == {"Ref": "AWS::NoValue"}:
+        return named(what[1])
     if how == "Fn::GetAtt":
         return str(what[0])
     if how == "Fn::Sub":

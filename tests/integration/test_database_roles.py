@@ -18,8 +18,8 @@ from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
 from indexmill.orchestrator.sweeper.ports import Retention
 from indexmill.platform.postgres.database import Connection, Database
 from local.backends.postgres import create_database, drop_database
-from local.backends.postgres_logins import create_logins, login_url, secret_parameters
-from sql.migrate import migrate
+from local.backends.postgres_logins import login_url, login_urls, secret_parameters
+from sql.migrate import logins_of, migrate
 from tests.support.index_builders import version
 from tests.support.jobs import applied, new_job, scraped, submitted
 
@@ -49,8 +49,8 @@ def url_of(owner_url: str, parameter: str) -> str:
 @pytest.fixture
 def logins(database_url: str) -> tuple[str, str]:
     """Return the URLs of the Orchestrator's and of Embedding's login."""
-    create_logins(database_url)
-    create_logins(database_url)
+    for _ in range(2):
+        migrate(database_url, logins=logins_of(login_urls(database_url), 4.0))
     parameters = ("OrchestratorDatabaseUrlSecretArn", "EmbeddingDatabaseUrlSecretArn")
     first, second = (url_of(database_url, each) for each in parameters)
     return first, second

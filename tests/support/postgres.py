@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from local.backends.postgres import EmbeddedPostgres, create_database, drop_database
-from sql.migrate import migrate
+from sql.migrate import limit_database, migrate, owner_connection
 
 _numbers = itertools.count(1)
 
@@ -31,5 +31,9 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def database_url(postgres_server: str) -> Iterator[str]:
     """Yield the URL of a fresh migrated database."""
     name = f"test_{next(_numbers)}"
-    yield create_database(postgres_server, name, template="migrated")
+    url = create_database(postgres_server, name, template="migrated")
+    # The settings of a database are not copied with it.
+    with owner_connection(url) as connection:
+        limit_database(connection)
+    yield url
     drop_database(postgres_server, name)

@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from indexmill.contracts.errors import TransientError
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
@@ -44,7 +45,7 @@ def replicate(postgres_server: str, database_url: str, writer: Database) -> Iter
     def replicate() -> Database:
         writer.close()  # a database is copied while it has no connection
         url = create_database(postgres_server, name, template=urlsplit(database_url).path[1:])
-        replicas.append(Database(url, options="-c default_transaction_read_only=on"))
+        replicas.append(Database(make_conninfo(url, options="-c default_transaction_read_only=on")))
         return replicas[-1]
 
     replicas: list[Database] = []

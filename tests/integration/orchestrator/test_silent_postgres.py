@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from indexmill.contracts.errors import TransientError
 from indexmill.orchestrator.http.api import routes
@@ -90,7 +91,7 @@ def test_what_was_not_answered_in_time_is_not_begun_again(line: Line, way: str) 
 
 
 def test_a_slow_statement_is_given_up_by_the_server_and_costs_no_connection(database_url: str) -> None:
-    database = Database(database_url, answer_s=0.3)
+    database = Database(make_conninfo(database_url, options="-c statement_timeout=300"), answer_s=0.3)
     first = database.connection()
     with pytest.raises(TransientError):
         database.read(lambda c: c.execute("SELECT pg_sleep(5)"))

@@ -1,11 +1,14 @@
 """Postgres from a function: one lazy connection per execution environment, explicit transactions, no pool.
 
-A pool would add threads that Lambda freezes between events, and RDS Proxy pins a session on prepared
-statements and SET; so nothing here prepares, listens or sets.
+A pool would add threads that Lambda freezes between events. RDS Proxy and PgBouncer refuse startup options,
+and RDS Proxy pins a session on prepared statements and SET; so nothing here prepares, listens or sets. The
+server's time limits are settings of the database and the login, which the Migrator writes; a new connection
+looks whether they are there.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, overload
 
@@ -40,7 +43,13 @@ _LOST = (
     errors.ReadOnlySqlTransaction,
     errors.IdleInTransactionSessionTimeout,
 )
-_OPTIONS: Final = "-c lock_timeout=5000 -c idle_in_transaction_session_timeout=30000"
+_LOCK_S: Final = 5.0
+_IDLE_S: Final = 30.0
+_LIMITS: Final = """
+    SELECT name, extract(epoch FROM current_setting(name)::interval)::float8
+    FROM unnest(ARRAY['statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout']) AS name
+"""
+_LOG: Final = logging.getLogger(__name__)
 ANSWER_S: Final = 20.0
 """Time limit of a statement in seconds when no caller waits for it."""
 _ON_ITS_WAY_S: Final = 0.5
@@ -75,15 +84,15 @@ class _Connection(psycopg.Connection[tuple[Any, ...]]):
 class Database:
     """A lazily opened autocommit connection that survives a server restart."""
 
-    def __init__(self, url: str, *, answer_s: float = ANSWER_S, options: str = _OPTIONS) -> None:
+    def __init__(self, url: str, *, answer_s: float = ANSWER_S) -> None:
         """`url` is a libpq connection string; nothing is opened yet.
 
-        A statement has `answer_s` to be answered: the server cancels it then, and the connection to a server
-        that does not answer half a second later is dropped.
+        A statement has `answer_s` to be answered: the server cancels it then by the limit of the login or the
+        database, and the connection to a server that does not answer half a second later is dropped.
         """
         self._url = url
-        self._options = f"-c statement_timeout={round(answer_s * 1000)} {options}"
-        self._longest_wait_s = answer_s + _ON_ITS_WAY_S
+        self._answer_s = answer_s
+        self._warned: set[str] = set()
         self._connection: Connection | None = None
 
     def connection(self) -> Connection:
@@ -144,14 +153,32 @@ class Database:
                 autocommit=True,
                 prepare_threshold=None,
                 connect_timeout=_CONNECT_TIMEOUT_S,
-                options=self._options,
                 keepalives_idle=30,
                 tcp_user_timeout=10_000,
             )
+            made.longest_wait_s = self._answer_s + _ON_ITS_WAY_S
+            self._look_at_limits(made)
         except psycopg.OperationalError as error:
             raise _unavailable() from error
-        made.longest_wait_s = self._longest_wait_s
         return made
+
+    def _look_at_limits(self, connection: Connection) -> None:
+        """Warn, once per login, of limits that the Migrator has not set, or not as low."""
+        longest = {
+            "statement_timeout": self._answer_s,
+            "lock_timeout": _LOCK_S,
+            "idle_in_transaction_session_timeout": _IDLE_S,
+        }
+        held = connection.execute(_LIMITS).fetchall()
+        wrong = [f"{name} is {seconds:g} s" for name, seconds in held if not 0 < seconds <= longest[name]]
+        login = connection.info.user
+        if wrong and login not in self._warned:
+            self._warned.add(login)
+            _LOG.warning(
+                "database limits are missing: %s; the Migrator sets them",
+                ", ".join(wrong),
+                extra={"login": login, "limits": dict(held), "wanted": longest},
+            )
 
 
 def _in_transaction(connection: Connection, work: Callable[[Connection], T]) -> T:
