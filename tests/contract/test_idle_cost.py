@@ -1,0 +1,79 @@
+"""The cost of an idle system is that of docs/deploying.md, for each choice of the data plane."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.perf import idle_cost
+from tests.support.data_stack import data_stack
+from tests.support.function_env import template
+from tests.support.repository import ROOT
+
+CHARGED_WHILE_IDLE = {
+    "AWS::CloudWatch::Alarm",
+    "AWS::EC2::EIP",
+    "AWS::EC2::NatGateway",
+    "AWS::EC2::VPCEndpoint",
+    "AWS::RDS::DBCluster",
+    "AWS::RDS::DBInstance",
+    "AWS::RDS::DBProxy",
+    "AWS::SecretsManager::Secret",
+}
+"""Types that `idle_cost` has a price for; SQS polls and the sweeper are priced by their events."""
+FREE_WHILE_IDLE = {
+    "AWS::ApiGateway::Account",
+    "AWS::CloudFormation::Stack",
+    "AWS::DynamoDB::Table",
+    "AWS::EC2::InternetGateway",
+    "AWS::EC2::Route",
+    "AWS::EC2::RouteTable",
+    "AWS::EC2::SecurityGroup",
+    "AWS::EC2::SecurityGroupEgress",
+    "AWS::EC2::SecurityGroupIngress",
+    "AWS::EC2::Subnet",
+    "AWS::EC2::SubnetRouteTableAssociation",
+    "AWS::EC2::VPC",
+    "AWS::EC2::VPCGatewayAttachment",
+    "AWS::IAM::Role",
+    "AWS::Logs::LogGroup",
+    "AWS::RDS::DBClusterParameterGroup",
+    "AWS::RDS::DBParameterGroup",
+    "AWS::RDS::DBProxyTargetGroup",
+    "AWS::RDS::DBSubnetGroup",
+    "AWS::S3::Bucket",
+    "AWS::S3::BucketPolicy",
+    "AWS::SQS::Queue",
+    "AWS::SQS::QueuePolicy",
+    "AWS::SecretsManager::RotationSchedule",
+    "AWS::SecretsManager::SecretTargetAttachment",
+    "AWS::Serverless::Api",
+    "AWS::Serverless::Function",
+    "AWS::Serverless::LayerVersion",
+}
+
+
+@pytest.mark.shows("P114", "X19")
+def test_the_page_has_the_floor_of_each_choice() -> None:
+    page = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
+    assert idle_cost.table() in page
+
+
+def test_every_resource_that_is_charged_by_the_hour_has_its_price() -> None:
+    """A resource of a new type is counted, or known to cost nothing while it is not used."""
+    kinds = {
+        body["Type"]
+        for stack in (template(), data_stack())
+        for body in stack["Resources"].values()
+        if "Condition" not in body or stack is data_stack()
+    }
+    assert kinds <= CHARGED_WHILE_IDLE | FREE_WHILE_IDLE
+    assert "AWS::RDS::DBProxy" in kinds
+
+
+@pytest.mark.shows("X19")
+def test_without_a_database_there_is_next_to_nothing_to_pay() -> None:
+    assert sum(idle_cost.functions_cost().values()) < 5
+
+
+def test_no_choice_promises_a_database_that_pauses() -> None:
+    assert float(data_stack()["Parameters"]["MinCapacity"]["MinValue"]) == 0.5

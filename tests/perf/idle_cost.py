@@ -1,0 +1,156 @@
+"""Cost of a month without a job, for each choice of the data plane, from template.yaml and stack/data.yaml.
+
+    python -m tests.perf.idle_cost
+
+Prices are AWS's list for us-east-1, November 2026, without a free tier; a month has 730 hours. What depends
+on the amount of data (objects, rows, backups beyond the free amount, logs, traffic) is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from indexmill.contracts.prices import Prices
+from tests.support.data_stack import of_type, parameters, resources
+from tests.support.function_env import functions, template
+
+HOURS: Final = 730.0
+ACU_HOUR: Final = 0.12
+"""Aurora PostgreSQL Serverless v2, standard storage."""
+AURORA_GIB: Final = 0.10
+AURORA_LEAST_GIB: Final = 10
+INSTANCE_HOUR: Final[Mapping[str, float]] = {
+    "db.t4g.micro": 0.016,
+    "db.t4g.small": 0.032,
+    "db.t4g.medium": 0.065,
+    "db.t4g.large": 0.129,
+}
+"""RDS for PostgreSQL in one zone; each has two vCPUs."""
+GP3_GIB: Final = 0.115
+PROXY_HOUR: Final = 0.015
+"""For each vCPU of an instance, or each ACU of a cluster."""
+PROXY_LEAST: Final[Mapping[str, float]] = {"aurora": 8, "rds": 2}
+"""ACUs or vCPUs that are charged at least."""
+NAT_HOUR: Final = 0.045
+ADDRESS_HOUR: Final = 0.005
+"""A public IPv4 address."""
+ENDPOINT_HOUR: Final = 0.01
+"""An interface endpoint in one zone."""
+SECRET: Final = 0.40
+ALARM: Final = 0.10
+
+POLLERS: Final = 5
+"""Of an event source mapping with an empty queue."""
+POLL_S: Final = 20
+SWEEP_S: Final = 0.2
+"""Assumed duration of a sweep that finds nothing."""
+SWEEP_READS: Final = 2
+"""Items of the state table that a sweep reads: a breaker each."""
+
+SHOWN: Final[tuple[Mapping[str, str], ...]] = (
+    {"Database": "rds", "Proxy": "false", "Egress": "nat"},
+    {"Database": "rds", "Proxy": "true", "Egress": "nat"},
+    {"Database": "rds", "Proxy": "false", "Egress": "endpoints"},
+    {"Database": "rds", "Proxy": "true", "Egress": "endpoints"},
+    {"Database": "aurora", "Proxy": "false", "Egress": "nat"},
+    {"Database": "aurora", "Proxy": "true", "Egress": "nat"},
+    {"Database": "aurora", "Proxy": "false", "Egress": "endpoints"},
+    {"Database": "aurora", "Proxy": "true", "Egress": "endpoints"},
+)
+
+
+def functions_cost() -> dict[str, float]:
+    """Return dollars a month of what template.yaml makes with DataPlane `none`: polls, sweeps and secrets."""
+    prices = Prices()
+    sources = [
+        event
+        for found in functions().values()
+        for event in found.get("Events", {}).values()
+        if event["Type"] == "SQS"
+    ]
+    polls = len(sources) * POLLERS * HOURS * 3600 / POLL_S
+    sweeper = functions()["OrchestratorSweeper"]
+    assert sweeper["Events"]["EveryMinute"]["Properties"]["Schedule"] == "rate(1 minute)"
+    sweeps = HOURS * 60
+    queues = sum(name.endswith(("_QUEUE_URL", "_DLQ_URL")) for name in _variables(sweeper))
+    seconds = sweeps * SWEEP_S * sweeper["MemorySize"] / 1024
+    return {
+        "polls": polls * prices.sqs_request / 1e6,
+        "sweeps": (
+            sweeps * prices.lambda_request
+            + seconds * prices.lambda_gb_s
+            + sweeps * queues * prices.sqs_request
+            + sweeps * SWEEP_READS * prices.dynamodb_read
+        )
+        / 1e6,
+        "secrets": SECRET * len(list(_unconditional("AWS::SecretsManager::Secret"))),
+        "alarms": ALARM * len(list(_unconditional("AWS::CloudWatch::Alarm"))),
+    }
+
+
+def data_cost(choice: Mapping[str, str]) -> dict[str, float]:
+    """Return dollars a month of what stack/data.yaml makes with these parameters and other defaults."""
+    made, given = resources(choice), parameters(choice)
+    endpoints = of_type(made, "AWS::EC2::VPCEndpoint").values()
+    interfaces = [each for each in endpoints if each["VpcEndpointType"] == "Interface"]
+    clusters = of_type(made, "AWS::RDS::DBCluster").values()
+    instances = of_type(made, "AWS::RDS::DBInstance").values()
+    found = {"database": 0.0, "proxy": 0.0}
+    for cluster in clusters:
+        least = float(cluster["ServerlessV2ScalingConfiguration"]["MinCapacity"])
+        found["database"] += least * ACU_HOUR * HOURS + AURORA_LEAST_GIB * AURORA_GIB
+    for instance in instances:
+        if instance["DBInstanceClass"] != "db.serverless":
+            storage = int(instance["AllocatedStorage"]) * GP3_GIB
+            found["database"] += INSTANCE_HOUR[instance["DBInstanceClass"]] * HOURS + storage
+    units = PROXY_LEAST[given["Database"]]
+    found["proxy"] = len(of_type(made, "AWS::RDS::DBProxy")) * units * PROXY_HOUR * HOURS
+    found["NAT"] = len(of_type(made, "AWS::EC2::NatGateway")) * NAT_HOUR * HOURS
+    found["NAT"] += len(of_type(made, "AWS::EC2::EIP")) * ADDRESS_HOUR * HOURS
+    found["endpoints"] = sum(len(each["SubnetIds"]) for each in interfaces) * ENDPOINT_HOUR * HOURS
+    # Beside those of the logins, the one that RDS makes for the owner.
+    found["secrets"] = SECRET * (len(of_type(made, "AWS::SecretsManager::Secret")) + 1)
+    return found
+
+
+def table() -> str:
+    """Return the floor of each choice as a table in Markdown, dollars a month."""
+    own = functions_cost()
+    parts = ", ".join(f"{name} {value:.2f}" for name, value in own.items() if value)
+    none = sum(own.values())
+    lines = [
+        "| `DataPlane` | `DatabaseProxy` | `Egress` | Database | Proxy | Way out | Secrets | Sum, a month |",
+        "|---|---|---|---|---|---|---|---|",
+        f"| `none` | - | - | elsewhere | - | elsewhere | - | **${none:.2f}** ({parts}) |",
+    ]
+    for choice in SHOWN:
+        found = data_cost(choice)
+        way = found["NAT"] + found["endpoints"]
+        cells = [found["database"], found["proxy"], way, found["secrets"]]
+        row = [f"`{value}`" for value in choice.values()] + [_dollars(value) for value in cells]
+        lines.append(f"| {' | '.join(row)} | **${none + sum(cells):.2f}** |")
+    return "\n".join(lines)
+
+
+def _dollars(value: float) -> str:
+    return f"{value:.2f}" if value else "-"
+
+
+def _variables(function: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = function["Environment"]["Variables"]
+    return found
+
+
+def _unconditional(kind: str) -> Iterator[str]:
+    found = template()["Resources"].items()
+    return (name for name, body in found if body["Type"] == kind and "Condition" not in body)
+
+
+def main() -> None:
+    """Print the table."""
+    print(table())
+
+
+if __name__ == "__main__":
+    main()
