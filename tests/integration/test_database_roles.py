@@ -124,6 +124,16 @@ def test_embedding_publishes_searches_and_builds_its_index(
     database.close()
 
 
+def test_the_release_before_draws_numbers_from_the_sequences_itself(
+    orchestrator: Database, embedding: Connection
+) -> None:
+    for connection in (orchestrator.connection(), embedding):
+        (drawn,) = connection.execute("SELECT nextval('generation_seq')").fetchone() or (0,)
+        assert connection.execute("SELECT next_generation()").fetchone() == (drawn + 1,)
+    (block,) = embedding.execute("SELECT nextval('chunk_blocks')").fetchone() or (0,)
+    assert embedding.execute("SELECT next_chunk_block()").fetchone() == (block + 1,)
+
+
 def test_the_orchestrator_does_its_work(orchestrator: Database) -> None:
     store, view = PostgresJobs(orchestrator), PostgresSweep(orchestrator)
     job = new_job()

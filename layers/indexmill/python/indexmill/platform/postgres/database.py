@@ -1,9 +1,9 @@
 """Postgres from a function: one lazy connection per execution environment, explicit transactions, no pool.
 
 A pool would add threads that Lambda freezes between events. RDS Proxy and PgBouncer refuse startup options,
-and RDS Proxy pins a session on prepared statements and SET; so nothing here prepares, listens or sets. The
-server's time limits are settings of the database and the login, which the Migrator writes; a new connection
-looks whether they are there.
+and RDS Proxy pins a session on prepared statements and SET; so nothing here prepares, listens or sets
+(docs/decisions/0019-nothing-pins-a-session.md). The server's time limits are settings of the database and the
+login, which the Migrator writes; a new connection looks whether they are there.
 """
 
 from __future__ import annotations

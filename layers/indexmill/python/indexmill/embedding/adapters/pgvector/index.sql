@@ -20,7 +20,7 @@ ON CONFLICT DO NOTHING
 SELECT id FROM spaces WHERE model = %(model)s AND dimension = %(dimension)s
 
 -- name: next_generation
-SELECT nextval('generation_seq') AS generation
+SELECT next_generation() AS generation
 
 -- name: claim_documents
 INSERT INTO documents (document_id, corpus_id, url)
@@ -31,7 +31,7 @@ ON CONFLICT (document_id) DO UPDATE SET updated_at = now()
 RETURNING document_id, id, published, min_generation
 
 -- name: take_row_blocks
-SELECT nextval('chunk_blocks')::int4 AS block FROM generate_series(1, %(count)s)
+SELECT next_chunk_block() AS block FROM generate_series(1, %(count)s)
 
 -- The count is read back from the tables: a version is visible with every chunk and vector, or not at all.
 -- name: make_visible
@@ -160,12 +160,9 @@ SELECT e.chunk AS row_id, -(e.embedding <#> %(vector)s::halfvec) AS similarity
 FROM vectors AS e WHERE e.corpus = %(corpus)s AND e.space = %(space)s
 ORDER BY e.embedding <#> %(vector)s::halfvec LIMIT %(depth)s
 
--- The space and its dimension are literals, as in the partial index that this has to match.
 -- name: nearest_approximate
-SELECT e.chunk AS row_id,
-    -(e.embedding::halfvec(:dimension) <#> %(vector)s::halfvec(:dimension)) AS similarity
-FROM vectors AS e WHERE e.corpus = %(corpus)s AND e.space = :space
-ORDER BY e.embedding::halfvec(:dimension) <#> %(vector)s::halfvec(:dimension) LIMIT %(depth)s
+SELECT row_id, similarity FROM nearest_approximate(
+    %(corpus)s, %(space)s, %(vector)s::halfvec, %(dimension)s, %(probes)s, %(depth)s)
 
 -- name: space_sizes
 SELECT coalesce(max(n), 0)::int8 AS largest, coalesce(sum(n), 0)::int8 AS total,

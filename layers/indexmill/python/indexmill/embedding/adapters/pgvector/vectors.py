@@ -46,25 +46,15 @@ def nearest(
     """Return the rows and cosine similarities of the nearest vectors, nearest first.
 
     `place` is the corpus and the space; `vector` has length 1. `indexed_rows` > 0 takes the space's
-    approximate index, which was built over that many rows. Every other plan has to sort; without statistics
-    the planner takes a corpus for a few rows that are sorted at once, so sorting is ruled out.
+    approximate index, which was built over that many rows.
     """
     corpus, space = place
     literal = f"[{','.join(map(repr, map(float, vector)))}]"
-    values = {"vector": literal, "corpus": corpus, "space": space, "depth": depth}
+    values: dict[str, object] = {"vector": literal, "corpus": corpus, "space": space, "depth": depth}
     if not indexed_rows:
         return connection.execute(SQL["nearest_exact"], values).fetchall()
-    statement = (
-        SQL["nearest_approximate"].replace(":dimension", str(len(vector))).replace(":space", str(space))
-    )
-    with connection.transaction():
-        probes = max(_MIN_PROBES, _lists(indexed_rows) // _MIN_PROBES)
-        settings = (
-            f"SET LOCAL ivfflat.iterative_scan = relaxed_order; SET LOCAL ivfflat.probes = {probes}; "
-            "SET LOCAL enable_sort = off"
-        )
-        connection.execute(settings.encode())
-        found = connection.execute(statement.encode(), values).fetchall()
+    values |= {"dimension": len(vector), "probes": max(_MIN_PROBES, _lists(indexed_rows) // _MIN_PROBES)}
+    found = connection.execute(SQL["nearest_approximate"], values).fetchall()
     return sorted(found, key=lambda row: -row[1])
 
 

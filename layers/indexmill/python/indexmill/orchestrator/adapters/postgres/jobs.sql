@@ -289,7 +289,7 @@ SELECT {{state_columns}}, 0 AS next_generation FROM jobs WHERE id = %(job_id)s
 
 -- In the order of ids, so that two batches that share jobs wait for each other and never deadlock.
 -- name: lock_jobs
-SELECT {{state_columns}}, nextval('generation_seq') AS next_generation
+SELECT {{state_columns}}, next_generation() AS next_generation
 FROM jobs WHERE id = ANY(%(job_ids)s) ORDER BY id FOR UPDATE
 
 -- name: receive
@@ -379,7 +379,7 @@ WHERE documents.document_id = closed.document_id
 -- ---------- Job actions ----------
 
 -- name: lock_job
-SELECT {{state_columns}}, nextval('generation_seq') AS next_generation,
+SELECT {{state_columns}}, next_generation() AS next_generation,
     failed_stage, error, resume_stage, forced, ended_at
 FROM jobs WHERE id = %(job_id)s AND caller_id = %(caller_id)s FOR UPDATE
 
