@@ -394,5 +394,7 @@ def test_new_code_finishes_what_old_code_began(before: World) -> None:
     }
     done = [kind for kind, (_, life) in BEGUN.items() if life[-1] == "done"]
     embedded = {kind: world.site.embeddings_of(pages[kind]) for kind in done}
-    assert embedded == {**dict.fromkeys(done, 1), "canceled in embedding": 2}
+    # The one was paid for before the database was migrated, and could not be published then.
+    twice = {"message to embed": 2, "canceled in embedding": 2}
+    assert embedded == {**dict.fromkeys(done, 1), **twice}
     assert world.rows("SELECT count(*), count(published) FROM documents") == [(len(done), len(done))]

@@ -202,7 +202,8 @@ class Queues:
     def deliver(self, choose: Choose, *only: str, hidden_s: int | None = None) -> int:
         """Deliver the visible messages of all queues, or of `only` these, once; return their number.
 
-        `hidden_s` replaces the queues' visibility timeouts, after which those of a failed invocation return.
+        `hidden_s` replaces the queues' visibility timeouts, after which those of a failed invocation return;
+        without it an invocation must not fail.
         """
         delivered = 0
         for source in self._newest.cloud.sources:
@@ -217,7 +218,8 @@ class Queues:
             self._give_back(source.queue, batches.pop(None, []))
             for release, messages in batches.items():
                 assert release is not None
-                self._invoke(release, source.queue, messages)
+                with contextlib.suppress(*([AssertionError] if hidden_s else [])):
+                    self._invoke(release, source.queue, messages)
                 delivered += len(messages)
         return delivered
 
