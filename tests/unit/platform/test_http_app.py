@@ -54,8 +54,8 @@ def handler() -> Any:
         raise TransientError("database_unavailable", "Not now.", retry_after=5, hint="Wait.")
 
     @router.get("/large")
-    async def large() -> dict[str, str]:
-        return {"text": "x" * 7_000_000}
+    async def large(character: str, count: int) -> dict[str, str]:
+        return {"text": character * count}
 
     observability = Observability("test", level="CRITICAL")
     return lambda_handler(create_app("Test", [router], observability), observability)
@@ -158,9 +158,32 @@ def test_unknown_paths_and_methods_are_alike() -> None:
     assert call("GET", "/nothing")[0] == call("GET", "/things")[0] == 404
 
 
-def test_an_answer_too_large_for_lambda_is_an_error_of_ours() -> None:
-    status, body, _ = call("GET", "/large")
-    assert (status, body["error"]["code"]) == (413, "response_too_large")
+@pytest.mark.parametrize(
+    ("character", "count", "status"),
+    [
+        ("x", 6_291_000, 200),
+        ("x", 6_291_456, 413),
+        ("\u66f8", 2_097_000, 200),
+        ("\u66f8", 2_100_000, 413),  # 6.3 MB in 2.1 million characters
+        ("\U0001f600", 1_600_000, 413),
+        ('"', 1_572_000, 200),  # two characters in the body's JSON, four bytes in that of the reply
+        ('"', 1_573_000, 413),
+    ],
+)
+def test_an_answer_too_large_for_lambda_is_an_error_of_ours(character: str, count: int, status: int) -> None:
+    event = api_event("GET", "/large", caller=caller_claims())
+    event["multiValueQueryStringParameters"] = {"character": [character], "count": [str(count)]}
+    reply = handler()(event, FakeContext())
+    assert reply["statusCode"] == status
+    assert (
+        len(json.dumps(reply, ensure_ascii=False).encode()) <= 6 << 20,
+        reply["headers"]["x-request-id"],
+    ) == (
+        True,
+        "req-123",
+    )
+    if status == 413:
+        assert json.loads(reply["body"])["error"]["code"] == "response_too_large"
 
 
 def test_without_an_authorizers_context_a_request_is_refused() -> None:

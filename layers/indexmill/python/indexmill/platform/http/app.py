@@ -21,8 +21,10 @@ from indexmill.platform.meter import METER
 from indexmill.platform.observability import Observability
 
 _SERVER_ERROR = 500
-_MAX_RESPONSE_BYTES = 6_000_000
-"""Lambda refuses to return more than 6 MB; some is left for the reply's own envelope."""
+_MAX_RESPONSE_BYTES = 6_291_456
+"""Lambda refuses to return more than 6 MiB, counted in the JSON that its runtime client sends."""
+_MOST_PER_CHARACTER = 6
+"""Bytes of one character in that JSON, at most."""
 _SOUND_ID = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 Handler = Callable[[dict[str, Any], Any], dict[str, Any]]
@@ -107,14 +109,21 @@ def lambda_handler(app: FastAPI, observability: Observability) -> Handler:
         METER.begin_request()
         reply: dict[str, Any] = mangum(event, context)
         own_id = request_id(event)
-        if len(reply.get("body") or "") > _MAX_RESPONSE_BYTES:
-            reply = _too_large(own_id)
         reply.setdefault("headers", {})["x-request-id"] = own_id
+        if _is_too_large(reply):
+            reply = _too_large(own_id)
         observability.flush()
         METER.end()
         return reply
 
     return handler
+
+
+def _is_too_large(reply: dict[str, Any]) -> bool:
+    # The exact size takes as long as the encoding itself: only what could be too large is measured.
+    if len(reply.get("body") or "") <= _MAX_RESPONSE_BYTES // _MOST_PER_CHARACTER:
+        return False
+    return len(json.dumps(reply, ensure_ascii=False).encode()) > _MAX_RESPONSE_BYTES
 
 
 def _too_large(own_id: str) -> dict[str, Any]:
@@ -126,7 +135,7 @@ def _too_large(own_id: str) -> dict[str, Any]:
     }
     return {
         "statusCode": 413,
-        "headers": {"content-type": "application/json"},
+        "headers": {"content-type": "application/json", "x-request-id": own_id},
         "body": json.dumps({"error": error}),
         "isBase64Encoded": False,
     }
