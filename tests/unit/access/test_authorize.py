@@ -94,7 +94,7 @@ def test_an_unknown_tier_is_free_and_counted(
     assert ("unknown_tier_total" in capsys.readouterr().out) == counted
 
 
-@pytest.mark.parametrize("status", [401, 403, 409])
+@pytest.mark.parametrize("status", [400, 401, 403, 409, 422])
 def test_an_invalid_key_raises_exactly_the_word_that_means_401(membership: Membership, status: int) -> None:
     membership.answer = (status, b"")
     with pytest.raises(Unauthorized) as caught:
@@ -156,6 +156,31 @@ def test_after_three_failures_membership_is_left_alone(membership: Membership) -
         with pytest.raises(TransientError):
             ask(authorize, "good")
     assert membership.calls == 3
+
+
+@pytest.mark.parametrize("status", [302, 400, 404, 405, 422, 429])
+def test_no_answer_to_one_key_closes_the_door_to_others(membership: Membership, status: int) -> None:
+    authorize = authorizer(membership)
+    membership.answer = (status, b"")
+    for number in range(5):
+        with pytest.raises((Unauthorized, TransientError)):
+            ask(authorize, f"odd-{number}")
+    assert membership.calls == 5
+    membership.answer = (200, b"")
+    assert ask(authorize, "good")["principalId"] == key_hash("good")
+
+
+@pytest.mark.parametrize("status", [302, 404, 405, 429])
+def test_a_wrong_url_looks_like_an_outage_and_is_counted(
+    membership: Membership, capsys: pytest.CaptureFixture[str], status: int
+) -> None:
+    authorize = authorizer(membership)
+    membership.answer = (status, b"")
+    with pytest.raises(TransientError) as caught:
+        ask(authorize, "good")
+    assert (caught.value.code, caught.value.retry_after) == ("auth_unavailable", 5)
+    (line,) = [each for each in capsys.readouterr().out.splitlines() if "membership_unexpected_total" in each]
+    assert json.loads(line)["status"] == str(status)
 
 
 def test_internal_callers_are_known_by_their_hash(membership: Membership) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from indexmill.access.ports import InvalidKey
+from indexmill.access.ports import InvalidKey, UnexpectedStatus
 from indexmill.contracts.identity import FREE, CallerContext, key_hash, tier_of
 from indexmill.platform.observability import Observability
 
@@ -40,6 +40,9 @@ class Authorize:
         except InvalidKey as error:
             self.observability.emit("auth_rejected", CallerContext(caller_id=key_hash(key)))
             raise Unauthorized from error
+        except UnexpectedStatus as error:
+            self.observability.count("membership_unexpected_total", status=str(error.status))
+            raise
         finally:
             self.observability.flush()
         return allowed(ctx, every_method(str(event["methodArn"])))

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from indexmill.contracts.errors import ErrorCode, TransientError
+
 
 class InvalidKey(Exception):
     """Membership does not know this key."""
+
+
+class UnexpectedStatus(TransientError):
+    """Membership answers with a status that tells nothing about a key: 429, or its URL is wrong."""
+
+    def __init__(self, status: int) -> None:
+        """`status` is Membership's."""
+        super().__init__(ErrorCode.AUTH_UNAVAILABLE, "Keys cannot be checked right now.", retry_after=5)
+        self.status = status
 
 
 class Membership(Protocol):
@@ -15,6 +26,7 @@ class Membership(Protocol):
     def authenticate(self, api_key: str) -> dict[str, Any]:
         """Return the key's claims, {} while Membership tells none.
 
-        Raises InvalidKey, or TransientError(auth_unavailable) when Membership cannot be asked.
+        Raises InvalidKey, or TransientError(auth_unavailable) when Membership cannot be asked:
+        UnexpectedStatus when that is so for this key only.
         """
         ...
