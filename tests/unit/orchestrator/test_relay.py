@@ -10,9 +10,11 @@ from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.messages import ScrapeTask, read
 from indexmill.orchestrator.jobs.rows import OutboxRow
+from indexmill.platform.meter import Meter
 from indexmill.platform.queues import MESSAGE_BYTES
 from tests.support.jobs import new_job, scraped, stored_job, submitted
 from tests.support.sweeper import SweeperHarness
+from tests.twins.clock import FrozenClock
 from tests.twins.queues import InMemoryQueue
 
 
@@ -30,6 +32,19 @@ def picky(p: SweeperHarness) -> Picky:
     p.scrape.__class__ = Picky
     assert isinstance(p.scrape, Picky)
     return p.scrape
+
+
+def test_sends_are_on_receipts_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    p = SweeperHarness()
+    job_id = p.submit()
+    meter = Meter(FrozenClock())
+    monkeypatch.setattr("indexmill.orchestrator.outbox.relay.METER", meter)
+    meter.begin(["x" * 600_000])
+    before = meter.due()["sqs_units"]
+    message_id = read(ScrapeTask, p.scrape.bodies[0]).message_id
+    # 120,000 bytes in 40,000 characters: two units of 64 KiB.
+    p.relay.send([OutboxRow(message_id, job_id, 1, "scraping", "\u66f8" * 40_000)])
+    assert before - meter.due()["sqs_units"] == 2
 
 
 @pytest.mark.fault("F25")

@@ -91,7 +91,7 @@ class EmbedBatch:
             texts, timeout_s=remaining / 2, on_step=progress_callback(group, texts, self.board)
         )
         vectors |= kept
-        whole = [work for work in group if work.missing(stored).keys() <= vectors.keys()]
+        whole = [work for work in group if all(key in stored or key in vectors for key in work.ids)]
         if whole:
             self._publish(whole, vectors, stored, reporter)
         rest = [work for work in group if work not in whole]

@@ -41,7 +41,7 @@ class Relay:
 
     def _send(self, stage: str, group: Sequence[OutboxRow]) -> list[str]:
         """Return the ids of the rows that the stage's queue took; the send is on their jobs' receipts."""
-        METER.paid(sends([len(row.payload) for row in group]))
+        METER.paid(sends([len(row.payload.encode()) for row in group]))
         try:
             refused = set(
                 self.queues[stage].send([row.payload for row in group], [row.caller_id for row in group])

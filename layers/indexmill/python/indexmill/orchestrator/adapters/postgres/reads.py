@@ -75,7 +75,7 @@ class PostgresReads:
         return [as_job(row) for row in self._all("find_jobs", **_wanted(wanted), **page)]
 
     def receipt(self, wanted: JobFilter, most: int) -> list[StageTotals]:
-        """Return sums over the jobs that match, by stage; the sum of all stages has none."""
+        """Return sums by stage over at most `most` of the jobs that match; the sum of all stages has none."""
         return [as_totals(row) for row in self._all("receipt", **_wanted(wanted), most=most)]
 
     def original(self, caller_id: str, job_id: str) -> Original | None:
