@@ -12,6 +12,7 @@ from local.compute import error_documents
 from local.compute.clock import epoch_ms
 from local.compute.invocation import Invocation
 from local.compute.launcher import SupervisorLost
+from local.compute.memory import Groups
 from local.compute.process import EnvironmentProcess, HostContext
 from local.compute.reports import InvocationLog
 from local.compute.runtime_api import RuntimeConnection
@@ -100,10 +101,10 @@ class ExecutionEnvironment:
         if self._next is not None:
             self._send(self._next)
 
-    def check_memory(self) -> None:
-        """Kill the process when it uses more than the function's memory."""
+    def check_memory(self, groups: Groups) -> None:
+        """Kill the process group when it uses more than the function's memory."""
         if (
-            self._sample() > self._spec.memory_mb
+            self._sample(groups) > self._spec.memory_mb
             and self._context.memory.enforced
             and self._current is not None
         ):
@@ -247,9 +248,9 @@ class ExecutionEnvironment:
         if was_usable or unsent is not None:
             self._owner.ended(self, None if self._initialised else init_error, unsent)
 
-    def _sample(self) -> float:
+    def _sample(self, groups: Groups | None = None) -> float:
         self._sampled = time.monotonic()
-        now = self._process.memory_mb()
+        now = self._process.memory_mb(self._spec.memory_mb, groups)
         self._peak_mb = max(self._peak_mb, now)
         return now
 

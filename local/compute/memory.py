@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from local.compute.process_stats import process_groups
+
 _INTERVAL_S = 0.1
+
+
+Groups = Mapping[int, Sequence[int]]
+"""Pids by process group."""
 
 
 class Watched(Protocol):
     """Process that can measure its own memory."""
 
-    def check_memory(self) -> None:
-        """Measure, and act above the limit."""
+    def check_memory(self, groups: Groups) -> None:
+        """Measure the process with its children, and act above the limit."""
 
 
 class MemoryWatch:
@@ -42,7 +49,8 @@ class MemoryWatch:
 
     def _tick(self) -> None:
         self._timer = None
+        groups = process_groups() if self._watched else {}
         for item in list(self._watched):
-            item.check_memory()
+            item.check_memory(groups)
         if self._watched and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_INTERVAL_S, self._tick)

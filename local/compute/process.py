@@ -13,8 +13,8 @@ from pathlib import Path
 from local.compute.environment_variables import EnvironmentFactory
 from local.compute.launcher import ExitListener, Launcher, SupervisorLost, signal_group
 from local.compute.log_files import LogFiles, LogPipe
-from local.compute.memory import MemoryWatch
-from local.compute.process_stats import cpu_seconds, private_memory_mb
+from local.compute.memory import Groups, MemoryWatch
+from local.compute.process_stats import cpu_seconds, group_memory_mb, process_groups
 from local.compute.runtime_api import RuntimeConnection, RuntimePort
 from local.template.spec import FunctionSpec
 
@@ -111,9 +111,12 @@ class EnvironmentProcess:
         for pipe in self._pipes:
             pipe.drain()
 
-    def memory_mb(self) -> float:
-        """Return the private memory in MiB."""
-        return private_memory_mb(self._pid) if self._pid and not self._exited.is_set() else 0.0
+    def memory_mb(self, limit_mb: float, groups: Groups | None = None) -> float:
+        """Return the private memory of the process group in MiB, exact above `limit_mb`."""
+        if not self._pid or self._exited.is_set():
+            return 0.0
+        groups = process_groups() if groups is None else groups
+        return group_memory_mb(groups.get(self._pid, ()), limit_mb)
 
     def cpu_seconds(self) -> float:
         """Return the CPU time so far, of the process and the children it waited for."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -17,6 +19,25 @@ def private_memory_mb(pid: int) -> float:
     return (int(fields[1]) - int(fields[2])) * _PAGE_BYTES / (1 << 20) if fields else 0.0
 
 
+def process_groups() -> dict[int, list[int]]:
+    """Return the pids of each process group of this machine; empty where there is no /proc."""
+    found: dict[int, list[int]] = {}
+    with contextlib.suppress(OSError):
+        for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):  # noqa: PTH208
+            with contextlib.suppress(OSError):  # ended meanwhile
+                found.setdefault(os.getpgid(pid), []).append(pid)
+    return found
+
+
+def group_memory_mb(pids: Collection[int], limit_mb: float = math.inf) -> float:
+    """Return the private memory of these processes together, MiB.
+
+    Above `limit_mb`, memory that they share since a fork is counted once; that takes longer.
+    """
+    whole = sum(private_memory_mb(pid) for pid in pids)
+    return whole if whole <= limit_mb or len(pids) < 2 else sum(_rollup_mb(pid, "Pss_Anon") for pid in pids)
+
+
 def cpu_seconds(pid: int) -> float:
     """Return CPU time of the process and of the children it has waited for, seconds."""
     # The command's name is in parentheses and may contain spaces.
@@ -26,8 +47,12 @@ def cpu_seconds(pid: int) -> float:
 
 def proportional_memory_mb(pid: int) -> float:
     """Return PSS in MiB: each page divided by the processes that share it. Slow (walks the page table)."""
+    return _rollup_mb(pid, "Pss")
+
+
+def _rollup_mb(pid: int, name: str) -> float:
     for line in _read(pid, "smaps_rollup").splitlines():
-        if line.startswith("Pss:"):
+        if line.startswith(f"{name}:"):
             return int(line.split()[1]) / 1024
     return 0.0
 

@@ -18,6 +18,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 def deeper():
     raise LookupError("no such shelf")
@@ -47,6 +48,30 @@ def handler(event, context):
         kept = b"x" * (event["mb"] << 20)
         if event.get("stay"):
             signal.pause()
+        return len(kept)
+    if what == "many":
+        code = f"x = b'x' * ({event['mb']} << 20); print(len(x), flush=True); import time; time.sleep(60)"
+        popen = subprocess.Popen
+        found = [popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for _ in range(event["count"])]
+        for child in found:
+            child.stdout.readline()
+        if event.get("stay"):
+            signal.pause()
+        for child in found:
+            child.kill()
+            child.wait()
+    if what == "fork":
+        kept = b"x" * (event["mb"] << 20)
+        found = []
+        for _ in range(event["count"]):
+            pid = os.fork()
+            if not pid:
+                signal.pause()
+            found.append(pid)
+        time.sleep(0.5)
+        for pid in found:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
         return len(kept)
     if what == "children":
         child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
@@ -162,6 +187,20 @@ async def test_too_much_memory_ends_the_process(lab: Lab) -> None:
     assert "Memory Size: 64 MB\tMax Memory Used: 64 MB" in report
     await until(lambda: not alive(pid))
     await check_works(host, pid)
+
+
+async def test_the_memory_of_children_counts(lab: Lab) -> None:
+    host = await lab.start(lab.function(TROUBLE, memory_mb=128))
+    # Each of these processes is below the limit.
+    result = await call(host, {"do": "many", "mb": 60, "count": 3, "stay": True})
+    assert fault(result) == ("Runtime.ExitError", EXITED + "signal: killed")
+    assert "Memory Size: 128 MB\tMax Memory Used: 128 MB" in lab.lines("platform", result.request_id)[-1]
+    await check_works(host)
+
+
+async def test_memory_that_children_share_counts_once(lab: Lab) -> None:
+    host = await lab.start(lab.function(TROUBLE, memory_mb=128))
+    assert await answer(host, {"do": "fork", "mb": 60, "count": 3}) == 60 << 20
 
 
 async def test_memory_may_be_left_unlimited_and_is_reported(forking: Lab) -> None:
