@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import zlib
 
 import pytest
 
@@ -43,10 +44,10 @@ def test_what_the_child_refuses_is_refused(content: RawContent, code: str) -> No
     assert caught.value.code == code
 
 
-def outcome(isolation: ProcessIsolation, text: str, timeout_s: float) -> IndexmillError:
+def outcome(isolation: ProcessIsolation, text: str | RawContent, timeout_s: float) -> IndexmillError:
     started = time.monotonic()
     with pytest.raises(IndexmillError) as caught:
-        isolation.extract(html(text), timeout_s=timeout_s)
+        isolation.extract(text if isinstance(text, RawContent) else html(text), timeout_s=timeout_s)
     # Below every limit of 20 s here: what stopped it is the lower one.
     assert time.monotonic() - started < 15.0
     return caught.value
@@ -78,6 +79,17 @@ def test_a_pdf_and_a_page_of_wide_characters_fit_the_scrapers_memory(name: str) 
         html("<html><main>" + "<p>Wort \U0001f600 <b>fett</b></p>" * 100_000), timeout_s=60
     )
     assert found.markdown.count("\U0001f600") == 100_000
+
+
+@pytest.mark.shows("B59")
+@pytest.mark.parametrize("function_mb", [512, 1024, 4096])
+def test_a_pdf_gets_256_mib_whatever_the_function_has(function_mb: int) -> None:
+    packed = zlib.compress(b"BT /F 12 Tf 72 700 Td (Words) Tj ET" + b" " * (200 << 20))
+    before, _, rest = pdf("").partition(b"<</Length")
+    stream = b"<</Filter/FlateDecode/Length %d>>stream\n%s\n" % (len(packed), packed)
+    bomb = RawContent(before + stream + rest[rest.index(b"endstream") :], Kind.PDF)
+    error = outcome(ProcessIsolation.within(function_mb), bomb, 20)
+    assert (type(error), error.code) == (PermanentError, "parse_error")
 
 
 @pytest.mark.fault("F68")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
 import random
 import subprocess
 import sys
@@ -11,8 +13,12 @@ import zlib
 
 import pytest
 
+from indexmill.scraper.settings import ScraperWorkerSettings
+from local.compute.process_stats import group_memory_mb, process_groups
 from tests.integration.scraper.site import Site
+from tests.support.function_env import template
 from tests.support.repository import ROOT
+from tests.unit.scraper.pdf_file import pdf
 
 MOST_GROWTH_MB = 256
 PAGES = ["/fine", *["/bomb"] * 4, *["/endless"] * 3, *["/announced"] * 2]
@@ -27,20 +33,24 @@ from tests.twins.blobs import InMemoryBlobs
 from tests.twins.fetcher import InMemoryRobotsCache
 from tests.twins.queues import InMemoryQueue
 
+class Forgetful(InMemoryBlobs):
+    def put_at(self, key, data, *, content_type):
+        self.puts.append(key)
+
 port, *paths = sys.argv[1:]
 url = f"http://127.0.0.1:{port}"
 reports = InMemoryQueue()
 settings = ScraperWorkerSettings(
     scrape_queue_url="x", scrape_dlq_url="x", callbacks_queue_url="x", bucket_name="x", state_table="x",
-    allowed_private_hosts=f"127.0.0.1:{port}",
+    allowed_private_hosts=f"127.0.0.1:{port}", scrape_timeout_s=120,
 )
 worker = build_batch(
-    settings, queue=reports, source=InMemoryQueue(), blobs=InMemoryBlobs(), robots_cache=InMemoryRobotsCache()
+    settings, queue=reports, source=InMemoryQueue(), blobs=Forgetful(), robots_cache=InMemoryRobotsCache()
 )
 
 def work(paths):
     tasks = [ScrapeTask(message_id=path, job_id=path, url=url + path) for path in paths]
-    worker([Delivery(task, 1, time.monotonic() + 30) for task in tasks])
+    worker([Delivery(task, 1, time.monotonic() + 150) for task in tasks])
 
 def megabytes():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
@@ -82,7 +92,7 @@ def test_pages_that_want_all_memory_get_little_of_it(site: Site) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=150,
         cwd=ROOT,
     )
     assert ran.returncode == 0, ran.stderr
@@ -91,3 +101,35 @@ def test_pages_that_want_all_memory_get_little_of_it(site: Site) -> None:
         ["done", *["content_bomb"] * 4, *["content_too_large"] * 5],
     )
     assert found["grown_mb"] < MOST_GROWTH_MB, found
+
+
+@pytest.mark.fault("F68")
+@pytest.mark.shows("B59")
+def test_the_largest_pages_and_their_children_fit_the_function(site: Site) -> None:
+    """Ten pages of the largest size together, each of which takes up to fifteen times its bytes."""
+    memory = template()["Resources"]["ScraperWorker"]["Properties"]["MemorySize"]
+    largest = ScraperWorkerSettings.model_fields["max_content_bytes"].default
+    wide = "word \U0001f600 text "
+    page = "<!doctype html><title>T</title><p>" + wide * ((largest - 100) // len(wide.encode()))
+    site.page("/wide", page)
+    site.page("/tags", "<!doctype html><main>" + "<p>Wort <b>fett</b></p>" * 330_000)
+    site.page("/pdf", pdf(*["Some words"] * 2_000), content_type="application/pdf")
+    paths = [*["/wide"] * 7, "/tags", "/tags", "/pdf"]
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(site.port), *paths],
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        env={**os.environ, "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(memory)},
+        start_new_session=True,
+    ) as running:
+        peak, most = 0.0, 0
+        ends = None
+        while ends is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                ends = running.wait(0.01)
+            pids = process_groups().get(running.pid, [])
+            peak, most = max(peak, group_memory_mb(pids)), max(most, len(pids))
+        assert running.stdout is not None
+        found = json.loads(running.stdout.read().splitlines()[-1])
+    assert (found["codes"], most) == (["done"] * 10, 2)
+    assert peak < memory, peak

@@ -67,7 +67,7 @@ class Isolation(Protocol):
     """Parses content that could take the process down, out of its reach."""
 
     def extract(self, content: RawContent, *, timeout_s: float) -> Extracted:
-        """Return the readable text. Blocks.
+        """Return the readable text. Blocks; called for one content at a time.
 
         Raises PermanentError, among them parse_error when the content needs more time or memory than it gets,
         and TransientError(deadline_exceeded) when `timeout_s` was the shorter limit.

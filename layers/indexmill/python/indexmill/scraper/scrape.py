@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
 from indexmill.contracts.content import INLINE_LIMIT_BYTES, BlobRef, Document
+from indexmill.contracts.errors import ErrorCode
 from indexmill.contracts.messages import Stored
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.security.urls import AllowedHosts, canonical_url
 from indexmill.platform.time.clock import Clock
+from indexmill.scraper.classify import failure
 from indexmill.scraper.extract.content import Extracted, RawContent, detect, extract, is_risky
 from indexmill.scraper.ports import Fetched, Fetcher, Isolation
 from indexmill.scraper.robots import Robots
@@ -38,6 +42,8 @@ class ScrapeParts:
     inline_text_bytes: int = INLINE_TEXT_BYTES
     known_for: timedelta = timedelta()
     """Age from which on known raw content is stored again; by default it always is."""
+    risky: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held from reading risky content until its text is stored: the function's memory has room for one."""
 
 
 async def execute_scrape(
@@ -62,25 +68,27 @@ async def execute_scrape(
         await parts.robots.check(asked, deadline=deadline)
         page = await parts.fetcher.fetch(asked, deadline=deadline)
     kind = detect(page.body, page.content_type, page.final_url)
-    found = await _extract(RawContent(page.body, kind, page.charset), parts, deadline)
-    digest = hashlib.sha256(page.body).hexdigest()
-    raw, text_ref = await asyncio.gather(
-        _store_raw(page.body, digest, kind, stored or known, parts), _store_long(found.markdown, parts)
-    )
-    return Document(
-        url=asked,
-        final_url=page.final_url,
-        title=found.title,
-        content_type=kind,
-        charset=page.charset,
-        language=found.language,
-        text=found.markdown if text_ref is None else None,
-        text_ref=text_ref,
-        raw_ref=raw[0],
-        raw_stored_at=raw[1],
-        content_sha256=digest,
-        extractor=EXTRACTOR,
-    )
+    content = RawContent(page.body, kind, page.charset)
+    async with _alone(content, parts, deadline):
+        found = await _extract(content, parts, deadline)
+        digest = hashlib.sha256(page.body).hexdigest()
+        raw, text_ref = await asyncio.gather(
+            _store_raw(page.body, digest, kind, stored or known, parts), _store_long(found.markdown, parts)
+        )
+        return Document(
+            url=asked,
+            final_url=page.final_url,
+            title=found.title,
+            content_type=kind,
+            charset=page.charset,
+            language=found.language,
+            text=found.markdown if text_ref is None else None,
+            text_ref=text_ref,
+            raw_ref=raw[0],
+            raw_stored_at=raw[1],
+            content_sha256=digest,
+            extractor=EXTRACTOR,
+        )
 
 
 def _kept(stored: Stored, blobs: BlobStore) -> Fetched:
@@ -92,6 +100,23 @@ def _kept(stored: Stored, blobs: BlobStore) -> Fetched:
         charset=stored.charset,
         body=blobs.get(stored.ref),
     )
+
+
+@asynccontextmanager
+async def _alone(content: RawContent, parts: ScrapeParts, deadline: float) -> AsyncIterator[None]:
+    """Wait for other risky content, if this is risky. Raises TransientError(deadline_exceeded)."""
+    if not is_risky(content):
+        yield
+        return
+    try:
+        async with asyncio.timeout(deadline - parts.clock.monotonic()):
+            await parts.risky.acquire()
+    except TimeoutError:
+        raise failure(ErrorCode.DEADLINE_EXCEEDED) from None
+    try:
+        yield
+    finally:
+        parts.risky.release()
 
 
 async def _extract(content: RawContent, parts: ScrapeParts, deadline: float) -> Extracted:

@@ -25,7 +25,8 @@ def main(arguments: list[str]) -> None:
         answer = {"code": error.code, "message": error.message}
     except (MemoryError, RecursionError):
         answer = {"code": ErrorCode.PARSE_ERROR, "message": "The page needs more memory than it may take"}
-    sys.stdout.buffer.write(json.dumps(answer).encode())
+    # Not as ASCII: the parent holds all of it, and an escape has up to four times the bytes.
+    sys.stdout.buffer.write(json.dumps(answer, ensure_ascii=False).encode())
 
 
 def _limit(which: int, value: int) -> None:

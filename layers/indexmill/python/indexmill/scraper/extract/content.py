@@ -13,6 +13,8 @@ from indexmill.scraper.extract.markdown import read_markdown, read_text
 from indexmill.scraper.extract.pdf import read_pdf
 from indexmill.scraper.extract.text import decode
 
+_MAX_BYTES_IN_PROCESS: Final = 512 * 1024
+"""Ten of a larger size at once could need more memory than the function has: up to 15 times their bytes."""
 _MAX_TAGS_IN_PROCESS: Final = 8_000
 """More start and end tags than this are parsed where they can be stopped: nesting them costs up to 0.3 s."""
 
@@ -127,7 +129,7 @@ class Extracted:
 
 def is_risky(content: RawContent) -> bool:
     """Return whether reading `content` in this process could stop or kill it."""
-    if content.kind is Kind.PDF:
+    if content.kind is Kind.PDF or len(content.body) > _MAX_BYTES_IN_PROCESS:
         return True
     return content.kind is Kind.HTML and content.body.count(b"<") > _MAX_TAGS_IN_PROCESS
 
