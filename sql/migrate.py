@@ -16,6 +16,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -208,15 +209,27 @@ def _apply(
             return
 
 
-def handler(_event: dict[str, Any], _context: Any) -> dict[str, Any]:
-    """Migrate on deployment and make the functions' logins; the variables name their secrets."""
+def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    """Migrate and make the functions' logins, for CloudFormation or called directly."""
+    # It is beside this module in the function's folder, where neither is in a package.
+    custom_resource = import_module("custom_resource")
+    if custom_resource.is_request(event):
+        answer: dict[str, Any] = custom_resource.respond(
+            event, context, _migrate_configured, (ChangedMigrationError, LoginError)
+        )
+        return answer
+    return {"applied": _migrate_configured()}
+
+
+def _migrate_configured() -> list[str]:
+    """Migrate the database that the variables name; they name the logins' secrets too."""
     # The command line needs no library of ours.
     from indexmill.platform.aws.secrets import resolve
 
     url = resolve(os.environ.get("DATABASE_URL"), os.environ.get("DATABASE_URL_SECRET_ARN"))
     secrets = {name: arn for name in LOGINS if (arn := os.environ.get(name + "_SECRET_ARN"))}
     urls = {name: resolve(None, arn) for name, arn in secrets.items()}
-    return {"applied": migrate(url, logins=logins_of(urls, float(os.environ["DATABASE_ANSWER_SECONDS"])))}
+    return migrate(url, logins=logins_of(urls, float(os.environ["DATABASE_ANSWER_SECONDS"])))
 
 
 def logins_of(urls: Mapping[str, str], answer_s: float) -> list[Login]:

@@ -20,8 +20,8 @@ from local.compute.host import LambdaHost
 from local.compute.invocation import LogTail
 from local.compute.lambda_functions import FunctionConfigurations, unknown_function
 from local.compute.lambda_mappings import EventSourceMappings
-from local.compute.lambda_responses import OperationError, error_response, function_name, json_response
-from local.template.spec import InvokeResult, Throttled
+from local.compute.lambda_responses import OperationError, error_response, json_response
+from local.template.spec import InvokeResult, Throttled, function_name
 
 _ROOT = "/2015-03-31/functions/"
 _MAX_EVENT_BYTES = 1 << 20

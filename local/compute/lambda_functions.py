@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from local.compute.host import LambdaHost
-from local.compute.lambda_responses import OperationError, function_name, page
-from local.template.spec import FunctionSpec
+from local.compute.lambda_responses import OperationError, page
+from local.template.spec import FunctionSpec, function_name
 
 _PAGE: Final = 50
 

@@ -10,8 +10,8 @@ from typing import Any, Final, Protocol
 
 from local.compute.host import LambdaHost
 from local.compute.lambda_functions import unknown_function
-from local.compute.lambda_responses import OperationError, function_name, invalid, page
-from local.template.spec import SqsSourceSpec, mapping_id
+from local.compute.lambda_responses import OperationError, invalid, page
+from local.template.spec import SqsSourceSpec, function_name, mapping_id
 
 _PAGE: Final = 100
 _UNCHANGEABLE: Final = ("FunctionName", "FilterCriteria", "FunctionResponseTypes", "ProvisionedPollerConfig")

@@ -1,4 +1,4 @@
-"""Shared by all operations of the local Lambda API: function references, responses, errors, pages."""
+"""Shared by all operations of the local Lambda API: responses, errors, pages."""
 
 from __future__ import annotations
 
@@ -28,14 +28,6 @@ class OperationError(Exception):
 def invalid(message: str) -> OperationError:
     """Return the error for a parameter's value that is not accepted."""
     return OperationError(400, "InvalidParameterValueException", message)
-
-
-def function_name(reference: str) -> str:
-    """Return the name in a name, a partial or a whole ARN, each with or without a qualifier."""
-    parts = reference.split(":")
-    if "function" in parts[:-1]:
-        return parts[parts.index("function") + 1]
-    return parts[0]
 
 
 def json_response(content: Mapping[str, Any], status: int = 200) -> web.Response:

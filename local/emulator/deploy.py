@@ -49,12 +49,10 @@ class Deployment:
     api_url: str
     resources: Mapping[str, str]
     """Physical ids by logical ids."""
-    migrations: list[str]
-    """Files that the Migrator applied."""
 
 
 def deploy(options: Options) -> Deployment:
-    """Build, deploy, place the layers in the functions' path, and migrate. Raises EmulatorFailed."""
+    """Build, deploy, and place the layers in the functions' path. Raises EmulatorFailed."""
     emulator = Emulator(options.endpoint.rstrip("/"), options.region)
     parameters = {"DatabaseUrlSecretArn": emulator.put_secret(SECRET, options.database_url)}
     host: HostRuntime | None = None
@@ -63,6 +61,8 @@ def deploy(options: Options) -> Deployment:
         host = HostRuntime(options.folder.resolve())
         sam.build(host.build, options.region)
         template = host.substitute()
+        # The Migrator runs while the stack is deployed.
+        host.mount_built()
         parameters["TokenizerFile"] = str(host.layer(TOKENIZER_LAYER) / TOKENIZER)
     parameters |= options.parameters
     sam.deploy(template, options.stack, parameters, emulator.endpoint, options.region)
@@ -70,11 +70,9 @@ def deploy(options: Options) -> Deployment:
     if host is not None:
         _mount_layers(emulator, resources, host)
         emulator.reset_concurrency()
-    migrated = emulator.invoke(resources["Migrator"], {})
     return Deployment(
         api_url=emulator.api_url(resources["Api"], parameters.get("Stage", "dev")),
         resources=resources,
-        migrations=list(migrated["applied"]),
     )
 
 
@@ -96,8 +94,7 @@ def main() -> int:
     except EmulatorFailed as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    applied = ", ".join(deployment.migrations) or "none, the database is up to date"
-    sys.stderr.write(f"deployed {options.stack}; migrations applied: {applied}\n")
+    sys.stderr.write(f"deployed {options.stack}\n")
     sys.stdout.write(f"{deployment.api_url}\n")
     return 0
 

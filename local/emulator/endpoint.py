@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 import urllib.request
 import zipfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -78,14 +76,6 @@ class Emulator:
                 archive.extractall(draft)
             draft.rename(unpacked)
         return unpacked
-
-    def invoke(self, function: str, event: Mapping[str, Any]) -> Any:
-        """Invoke a function and wait for its result. Raises EmulatorFailed when it ends with an error."""
-        answer = self._client("lambda").invoke(FunctionName=function, Payload=json.dumps(event))
-        result = json.load(answer["Payload"])
-        if "FunctionError" in answer:
-            raise EmulatorFailed(f"{function} failed: {json.dumps(result)}")
-        return result
 
     def _client(self, service: str) -> Any:
         from botocore.config import Config

@@ -50,6 +50,13 @@ class HostRuntime:
         """Make `unpacked` visible to the functions as the layer `name`."""
         _link(self.layer(name), unpacked)
 
+    def mount_built(self) -> None:
+        """Make the layers of the build visible to the functions, until the deployed ones are mounted."""
+        template: dict[str, Any] = yaml.safe_load((self.build / "template.yaml").read_text())
+        for name, body in template["Resources"].items():
+            if body["Type"] == "AWS::Serverless::LayerVersion":
+                self.mount(name, self.build / body["Properties"]["ContentUri"])
+
     def substitute(self) -> Path:
         """Make the build run on this machine; returns the template to deploy, beside the built one.
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from local.template.cron import Cron, CronError, parse_cron
 from local.template.intrinsics import TemplateError
-from local.template.spec import ScheduleSpec, SqsSourceSpec
+from local.template.spec import ScheduleSpec, SqsSourceSpec, function_name
 
 _RATE: Final = re.compile(r"rate\((\d+) (minute|hour|day)(s?)\)")
 _CRON: Final = re.compile(r"cron\((.*)\)")
@@ -27,7 +27,7 @@ def read_sqs_source(name: str, properties: Mapping[str, Any], queues: Mapping[st
         raise TemplateError(f"{name} has a filter, which is not supported here")
     return SqsSourceSpec(
         logical_id=name,
-        function=properties["FunctionName"],
+        function=function_name(properties["FunctionName"]),
         queue=queues[arn],
         batch_size=int(properties.get("BatchSize", 10)),
         window_s=float(properties.get("MaximumBatchingWindowInSeconds", 0)),
@@ -43,7 +43,7 @@ def read_schedule(name: str, properties: Mapping[str, Any]) -> Iterator[Schedule
     for target in properties["Targets"]:
         yield ScheduleSpec(
             logical_id=name,
-            function=target["Arn"].rpartition(":")[2],
+            function=function_name(target["Arn"]),
             every_s=every_s,
             cron=cron,
             input=target.get("Input"),

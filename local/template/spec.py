@@ -89,6 +89,14 @@ class RestApiSpec:
     access_log_format: str | None = None
 
 
+def function_name(reference: str) -> str:
+    """Return the name in a name, a partial or a whole ARN, each with or without a qualifier."""
+    parts = reference.split(":")
+    if "function" in parts[:-1]:
+        return parts[parts.index("function") + 1]
+    return parts[0]
+
+
 def mapping_id(function_arn: str, queue_arn: str) -> str:
     """Return the UUID of an event source mapping: the same for the same function and queue, at each start."""
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{function_arn} {queue_arn}"))

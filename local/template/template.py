@@ -17,13 +17,24 @@ from local.template.event_sources import read_schedule, read_sqs_source
 from local.template.intrinsics import Resolver, TemplateError
 from local.template.parameters import as_references
 from local.template.rest_api import read_api, read_throttles
-from local.template.spec import FunctionSpec, RestApiSpec, ScheduleSpec, SqsSourceSpec, Throttle, mapping_id
+from local.template.spec import (
+    FunctionSpec,
+    RestApiSpec,
+    ScheduleSpec,
+    SqsSourceSpec,
+    Throttle,
+    function_name,
+    mapping_id,
+)
 from local.template.translation import SOURCE
 
 STACK: Final = "indexmill"
 VISIBILITY_FACTOR: Final = 6
 """Least ratio of a queue's visibility timeout to its function's timeout, as AWS recommends."""
 
+_CUSTOM_RESOURCE: Final = "AWS::CloudFormation::CustomResource"
+_DIGEST: Final = "ParametersDigest"
+"""Attribute of the custom resource that migrates."""
 _NAME_PROPERTY: Final = {
     "AWS::SQS::Queue": "QueueName",
     "AWS::DynamoDB::Table": "TableName",
@@ -79,6 +90,11 @@ class Template:
             name: body for name, body in translated["Resources"].items() if static.includes(body)
         }
         self._static = static
+        self._aliases: dict[str, str] = {
+            name: self._properties(name)["FunctionName"]["Ref"]
+            for name in self._names_of("AWS::Lambda::Alias")
+        }
+        """Function by alias, logical ids."""
 
     def stateful(self) -> dict[str, Any]:
         """Return the queues, tables and buckets as a template of their own, with parameters resolved.
@@ -100,7 +116,8 @@ class Template:
         """Raise TemplateError when a queue's visibility timeout is too short for its function."""
         for body in self._of_type("AWS::Lambda::EventSourceMapping"):
             queue = body["Properties"]["EventSourceArn"]["Fn::GetAtt"][0]
-            function = self._static.resolve(body["Properties"]["FunctionName"])["Ref"]
+            target = self._static.resolve(body["Properties"]["FunctionName"])["Ref"]
+            function = self._aliases.get(target, target)
             visibility, parameter = self._visibility(queue)
             timeout = self._timeout(self._properties(function))
             window = int(self._static.resolve(body["Properties"].get("MaximumBatchingWindowInSeconds", 0)))
@@ -118,7 +135,13 @@ class Template:
         functions = {name: self._name(name) for name in self._names_of("AWS::Lambda::Function")}
         attributes = {f"{name}.Arn": self._function_arn(given) for name, given in functions.items()}
         attributes |= {f"{name}.Arn": arn for name, arn in arns.items()}
+        # Each start migrates and begins with the parameters given: nothing here waits for a custom resource.
+        attributes |= {f"{name}.{_DIGEST}": "local" for name in self._names_of(_CUSTOM_RESOURCE)}
         names = {name: name for name in self._resources} | functions | dict(ids)
+        names |= {
+            name: f"{self._function_arn(functions[function])}:{self._properties(name)['Name']}"
+            for name, function in self._aliases.items()
+        }
         names |= self._mapping_ids(self._resolver(names, attributes))
         resolver = self._resolver(names, attributes)
         # A stage refers to resources that do not exist locally, such as log groups; they are not read here.
@@ -160,7 +183,7 @@ class Template:
         ids = {}
         for name in self._names_of("AWS::Lambda::EventSourceMapping"):
             properties = resolver.resolve(self._properties(name))
-            function_arn = self._function_arn(properties["FunctionName"])
+            function_arn = self._function_arn(function_name(properties["FunctionName"]))
             ids[name] = mapping_id(function_arn, properties["EventSourceArn"])
         return ids
 

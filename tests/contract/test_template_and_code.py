@@ -46,8 +46,8 @@ SETTINGS: list[type[FunctionSettings]] = [
     ScraperWorkerSettings,
     StreamAuthorizerSettings,
 ]
-# Read by libraries, not by our settings.
-FOREIGN = {"POWERTOOLS_SERVICE_NAME", "POWERTOOLS_METRICS_NAMESPACE"}
+# Read by libraries or by no code, not by our settings.
+FOREIGN = {"POWERTOOLS_SERVICE_NAME", "POWERTOOLS_METRICS_NAMESPACE", "PARAMETERS_DIGEST"}
 POSTGRES_CONNECTIONS = 80
 
 

@@ -42,8 +42,6 @@ class SecondEmulator:
     host: HostRuntime
     log: Path
     """What the emulator and the functions' starts say."""
-    deployment: str
-    """What the deployment said."""
 
     def client(self) -> Client:
         """Return a client of the one caller there is."""
@@ -158,4 +156,4 @@ def deployed(folder: Path, database_url: str) -> Iterator[SecondEmulator]:
         log = folder / "ministack.log"
         assert done.returncode == 0, f"{done.stderr}\n{log.read_text()[-6000:]}"
         api_url = done.stdout.strip()
-        yield SecondEmulator(api_url, endpoint, site, database_url, HostRuntime(work), log, done.stderr)
+        yield SecondEmulator(api_url, endpoint, site, database_url, HostRuntime(work), log)
