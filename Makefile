@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-all up demo test test-failed test-long soak bench bench-search lint fmt build audit check lock generate clean
+.PHONY: help setup setup-all up demo test test-failed used-permissions test-long soak bench bench-search lint fmt build audit check lock generate clean
 
 # The first interpreter that is new enough and can make virtual environments; or name one: make PYTHON=python3.12 setup
 PYTHON ?= $(shell for each in python3 python3.13 python3.12 python3.11 python3.14; do \
@@ -22,6 +22,9 @@ COLLECTIONS ?=
 # auto: one worker more than there are cores, none for a file or two; 0 runs all in one process.
 WORKERS ?= auto
 
+# What the functions of the tests' clouds called on AWS, for the comparison with their roles.
+CALLS := .pytest_cache/aws-calls
+
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
@@ -37,10 +40,16 @@ demo: setup ## Index a little web site on a cloud of its own, then search it (UR
 
 # Bytecode is kept whatever the environment says: without it each worker compiles all tests again.
 test: setup-all ## Run all tests, in parallel (ARGS="tests/unit -k name" for some; WORKERS=0 for one process)
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	@rm -rf $(CALLS) && mkdir -p $(CALLS)
+	PYTHONDONTWRITEBYTECODE= RECORD_AWS_CALLS="$(CURDIR)/$(CALLS)" $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	$(if $(ARGS),,@$(MAKE) --no-print-directory used-permissions)
 
 test-failed: setup-all ## Run again what failed in the last run, one test at a time, until one fails
-	$(BIN)/python -m pytest -n 0 -x --last-failed --last-failed-no-failures none $(ARGS)
+	@mkdir -p $(CALLS)
+	RECORD_AWS_CALLS="$(CURDIR)/$(CALLS)" $(BIN)/python -m pytest -n 0 -x --last-failed --last-failed-no-failures none $(ARGS)
+
+used-permissions: .venv/.ready ## Compare the roles with the AWS calls of the last make test
+	$(BIN)/python -m tests.support.used_permissions $(CALLS)
 
 test-long: setup-all ## Run what takes minutes: the large soaks and models, with their figures (ARGS="tests/faults")
 	$(BIN)/python -m pytest -m long -o log_cli=true -o log_cli_level=INFO $(ARGS)

@@ -1,4 +1,4 @@
-"""Activation of fault injection in a stack: once at its start, by the environment variable `FAULTS`."""
+"""Activation in a stack, once at its start: `FAULTS` enables faults, `RECORD_AWS_CALLS` a record of calls."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from local.faults import aws_calls
 from local.faults.control import FaultControl
 from local.faults.rules import Rule, parse
 from local.faults.worker import FOLDER
@@ -32,6 +33,11 @@ def first_rules(environment: Mapping[str, str] = os.environ) -> list[Rule]:
     return [parse(text) for text in texts if text not in ("", "on")]
 
 
-def worker_variables(control: FaultControl) -> dict[str, str]:
-    """Return the variables for functions."""
-    return {FOLDER: str(control.folder)}
+def worker_variables(
+    control: FaultControl | None, environment: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """Return the variables by which functions' processes are instrumented; none: they are not."""
+    found = {FOLDER: str(control.folder)} if control is not None else {}
+    if folder := environment.get(aws_calls.VARIABLE):
+        found[aws_calls.VARIABLE] = folder
+    return found

@@ -56,16 +56,17 @@ def make_host(
     faults = activation.control_of(logs.parent)
     if faults is not None:
         faults.reset(activation.first_rules())
+    instrumented = activation.worker_variables(faults)
     return LambdaHost(
         [],
         region=region,
         log_dir=logs / "functions",
         account_id=account_id,
-        extra_environment=activation.worker_variables(faults) if faults else None,
+        extra_environment=instrumented,
         options=HostOptions(
             limits=PoolLimits(environments=environments()),
             on_log=on_log,
-            path_prefix=(activation.INJECTION,) if faults else (),
+            path_prefix=(activation.INJECTION,) if instrumented else (),
         ),
     )
 

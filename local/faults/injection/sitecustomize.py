@@ -1,5 +1,7 @@
-"""Startup hook of every function's process while faults are enabled."""
+"""Startup hook of every function's process while calls are recorded or faults are enabled."""
 
-from local.faults.worker import install
+from local.faults import aws_calls, worker
 
-install()
+# A call that a fault prevents is one that the function may make.
+worker.install()
+aws_calls.install()

@@ -1,0 +1,85 @@
+"""Record of which function calls what on which AWS resource, to compare with what its role allows.
+
+With the variable `RECORD_AWS_CALLS` set to a folder, every process of a function appends each call to a file
+of its own there when it makes it for the first time: a line of JSON with function, action
+(`sqs:SendMessage`) and resource (`ScrapeQueue`, `ContentBucket/raw`, `StateTable/breaker`; an event source
+mapping by the variable that has its id, `SCRAPE_MAPPING_ID`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+VARIABLE: Final = "RECORD_AWS_CALLS"
+_STACK: Final = "indexmill-"
+_BATCHES: Final = re.compile(
+    r"(?<=SendMessage)Batch|(?<=DeleteMessage)Batch|(?<=ChangeMessageVisibility)Batch"
+)
+
+
+def install() -> None:
+    """Wrap botocore in this process, before the function's module is imported."""
+    folder = os.environ.get(VARIABLE)
+    if not folder:
+        return
+    from botocore import client
+
+    base: Any = client.BaseClient
+    original = base._make_api_call
+    function = os.environ.get("AWS_LAMBDA_FUNCTION_NAME", "").removeprefix(_STACK)
+    seen: set[tuple[str, str]] = set()
+
+    def make_api_call(self: Any, operation_name: str, api_params: dict[str, Any]) -> Any:
+        service = self.meta.service_model.service_name
+        for call in calls(service, operation_name, api_params):
+            if call not in seen:
+                seen.add(call)
+                _append(Path(folder), function, call)
+        return original(self, operation_name, api_params)
+
+    base._make_api_call = make_api_call
+
+
+def calls(service: str, operation: str, parameters: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the IAM action and the resource of each object that a boto3 call names."""
+    action = f"{service}:{_BATCHES.sub('', operation)}"
+    if operation == "Invoke":
+        action = "lambda:InvokeFunction"
+    for resource in _resources(parameters):
+        yield action, resource
+
+
+def _resources(parameters: Mapping[str, Any]) -> Iterator[str]:
+    if "QueueUrl" in parameters:
+        yield str(parameters["QueueUrl"]).rpartition("/")[2].removeprefix(_STACK)
+    elif "Bucket" in parameters:
+        yield "ContentBucket/" + str(parameters.get("Key", "")).partition("/")[0]
+    elif "FunctionName" in parameters:
+        yield str(parameters["FunctionName"]).rpartition(":")[2].removeprefix(_STACK)
+    elif "RequestItems" in parameters:
+        for items in parameters["RequestItems"].values():
+            for item in (
+                items["Keys"] if isinstance(items, dict) else (each["PutRequest"]["Item"] for each in items)
+            ):
+                yield _item(item)
+    elif "TableName" in parameters:
+        yield _item(parameters.get("Item") or parameters["Key"])
+    else:
+        value = parameters.get("UUID") or parameters.get("SecretId")
+        yield from (name for name, each in os.environ.items() if each == value)
+
+
+def _item(item: Mapping[str, Any]) -> str:
+    return "StateTable/" + str(item["pk"]["S"]).partition("#")[0]
+
+
+def _append(folder: Path, function: str, call: tuple[str, str]) -> None:
+    action, resource = call
+    line = json.dumps({"function": function, "action": action, "resource": resource})
+    with (folder / f"{function}-{os.getpid()}.jsonl").open("a", encoding="utf-8") as file:
+        file.write(line + "\n")
