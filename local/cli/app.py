@@ -16,6 +16,7 @@ from local.cli import (
     invoke,
     jobs,
     logs,
+    release,
     replay,
     retry,
     search,
@@ -69,7 +70,7 @@ app = typer.Typer(
 )
 for command in (up, down, status, submit, search, jobs, cancel, retry, replay, trace, logs, invoke, events):
     app.command(command.__name__.rpartition(".")[2])(command.run)
-for command in (doctor, demo, chaos):
+for command in (doctor, demo, chaos, release):
     app.command(command.__name__.rpartition(".")[2])(command.run)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +30,8 @@ __all__ = [
     "PayloadTooLarge",
     "PoolLimits",
 ]
+
+_DRAIN_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,10 @@ class LambdaHost:
         self._scratch: Path | None = None
         """Made by `start`; only then is there something to delete."""
         self._pools: dict[str, FunctionPool] = {}
+        self._canary: dict[str, FunctionPool] = {}
+        """New versions by function name, for `_share` of the invocations."""
+        self._share = 0.0
+        self._draining: set[asyncio.Task[None]] = set()
         self._trees: dict[Path, WatchedTree] = {}
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -99,19 +106,59 @@ class LambdaHost:
 
         `environments` are limits by function name, in place of the host's.
         """
-        options = self._options
         for spec in functions:
-            watch = CodeWatch(spec, options.watched_packages, self._trees) if options.hot_reload else None
-            most = (environments or {}).get(spec.name, options.limits.environments)
-            pool = FunctionPool(spec, self._context, replace(options.limits, environments=most), watch)
-            self.functions[spec.name] = spec
-            self._pools[spec.name] = self._pools[spec.logical_id] = pool
+            most = (environments or {}).get(spec.name, self._options.limits.environments)
+            self._use(self._pool(spec, most))
+
+    def begin_canary(self, functions: Sequence[FunctionSpec], share: float) -> None:
+        """Run `share` (0 to 1) of the invocations by new versions of functions, as a weighted alias does.
+
+        Functions that are new altogether get all of theirs.
+        """
+        for spec in functions:
+            known = self._pools.get(spec.name)
+            most = known.limits.environments if known else self._options.limits.environments
+            pool = self._pool(spec, most)
+            if known:
+                self._canary[spec.name] = pool
+            else:
+                self._use(pool)
+        self._share = share
+
+    def canary_errors(self) -> dict[str, int]:
+        """Return how many invocations of each new version failed, where any did."""
+        found = {name: pool.stats().errors for name, pool in self._canary.items()}
+        return {name: errors for name, errors in found.items() if errors}
+
+    def end_canary(self, *, promote: bool) -> None:
+        """Run all invocations by the new versions, or none; the other ones finish those that they have."""
+        canary, self._canary, self._share = self._canary, {}, 0.0
+        for name, pool in canary.items():
+            old = self._pools[name]
+            if promote:
+                self._use(pool)
+            task = asyncio.get_running_loop().create_task(_drain(old if promote else pool))
+            self._draining.add(task)
+            task.add_done_callback(self._draining.discard)
+
+    def _pool(self, spec: FunctionSpec, environments: int) -> FunctionPool:
+        options = self._options
+        watch = CodeWatch(spec, options.watched_packages, self._trees) if options.hot_reload else None
+        return FunctionPool(spec, self._context, replace(options.limits, environments=environments), watch)
+
+    def _use(self, pool: FunctionPool) -> None:
+        spec = pool.spec
+        self.functions[spec.name] = spec
+        self._pools[spec.name] = self._pools[spec.logical_id] = pool
 
     async def stop(self) -> None:
         """End every process and remove the scratch folders; logs stay."""
         if self._sweeper is not None:
             self._sweeper.cancel()
-        pools = set(self._pools.values())
+        for task in self._draining:
+            task.cancel()
+        await asyncio.gather(*self._draining, return_exceptions=True)
+        pools = {*self._pools.values(), *self._canary.values()}
         await asyncio.gather(*(pool.stop() for pool in pools))
         await self._launcher.stop()
         self._memory.stop()
@@ -130,6 +177,8 @@ class LambdaHost:
         function is a result with `function_error`.
         """
         pool = self._pools[function]
+        if self._canary and random.random() < self._share:  # noqa: S311 - a share of the traffic
+            pool = self._canary.get(pool.spec.name, pool)
         if len(payload) > MAX_REQUEST_BYTES:
             raise PayloadTooLarge(f"{len(payload)} bytes exceed the limit of {MAX_REQUEST_BYTES} bytes")
         invocation = Invocation(payload, asyncio.get_running_loop().create_future(), tail, trace_id)
@@ -177,7 +226,16 @@ class LambdaHost:
         return self._launcher.starts
 
     def _sweep(self) -> None:
-        for pool in set(self._pools.values()):
+        for pool in {*self._pools.values(), *self._canary.values()}:
             pool.retire_idle()
         every = min(5.0, max(0.05, self._options.limits.idle_s / 2))
         self._sweeper = asyncio.get_running_loop().call_later(every, self._sweep)
+
+
+async def _drain(pool: FunctionPool) -> None:
+    """Stop a pool when its last invocation has ended, or at once when cancelled."""
+    try:
+        while (stats := pool.stats()).busy or stats.waiting:
+            await asyncio.sleep(_DRAIN_S)
+    finally:
+        await pool.stop()

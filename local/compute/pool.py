@@ -53,7 +53,7 @@ class FunctionPool:
     ) -> None:
         self.spec = spec
         self._context = context
-        self._limits = limits
+        self.limits = limits
         self._watch = watch
         self._version = 0
         self._environments: set[ExecutionEnvironment] = set()
@@ -72,9 +72,9 @@ class FunctionPool:
             raise HostStopped(self.spec.name)
         self._check_code()
         reserved = self.spec.reserved_concurrency
-        full = not self._idle and len(self._environments) >= self._limits.environments
+        full = not self._idle and len(self._environments) >= self.limits.environments
         if (reserved is not None and self._in_flight >= reserved) or (
-            full and len(self._waiting) >= self._limits.waiting
+            full and len(self._waiting) >= self.limits.waiting
         ):
             self._stats.throttles += 1
             raise Throttled(self.spec.name)
@@ -90,7 +90,7 @@ class FunctionPool:
 
     def retire_idle(self) -> None:
         """End the environments that were idle for too long, except one."""
-        before = time.monotonic() - self._limits.idle_s
+        before = time.monotonic() - self.limits.idle_s
         while self._idle and len(self._environments) > 1 and self._idle[0].free_since < before:
             self._retire(self._idle.pop(0))
 
@@ -169,7 +169,7 @@ class FunctionPool:
         while (
             not self._stopped
             and len(self._waiting) > len(self._starting)
-            and len(self._environments) < self._limits.environments
+            and len(self._environments) < self.limits.environments
         ):
             environment = ExecutionEnvironment(self.spec, self, self._context, self._version)
             self._environments.add(environment)

@@ -3,12 +3,15 @@
 GET /status             process ids, counters, queue depths, as JSON
 GET /metrics            metrics of functions and host, for Prometheus
 POST /schedules/NAME    {"mode", "times", "delay", "fire"}: fault mode of a schedule; one firing now
+POST /releases          {"tree", "share", "seconds"}: run another tree, with the key of ops in X-API-Key
 """
 
 from __future__ import annotations
 
+import hmac
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
@@ -18,6 +21,7 @@ from local.metrics.telemetry import Telemetry
 from local.triggers.schedule import FaultMode, Schedule
 
 _SCHEDULES = "/schedules/"
+Release = Callable[[Path, float, float], Awaitable[dict[str, Any]]]
 
 
 class ControlApi:
@@ -29,6 +33,12 @@ class ControlApi:
         self._runner: web.ServerRunner | None = None
         self.schedules: Mapping[str, Schedule] = {}
         """By name, once known."""
+        self._release: Release | None = None
+        self._key = ""
+
+    def allow_releases(self, release: Release, key: str) -> None:
+        """Serve releases to clients with `key`: they run code, which not every user of the machine may."""
+        self._release, self._key = release, key
 
     async def start(self) -> str:
         """Listen; returns the base URL."""
@@ -50,7 +60,21 @@ class ControlApi:
             return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
         if request.method == "POST" and request.path.startswith(_SCHEDULES):
             return await self._update_schedule(request, request.path.removeprefix(_SCHEDULES))
+        if request.method == "POST" and request.path == "/releases" and self._release is not None:
+            return await self._run_release(request, self._release)
         return web.Response(status=404)
+
+    async def _run_release(self, request: web.BaseRequest, release: Release) -> web.Response:
+        if not hmac.compare_digest(request.headers.get("X-API-Key", "").encode(), self._key.encode()):
+            return _answer({"detail": "X-API-Key must be the key of ops"}, 403)
+        try:
+            body = await request.json()
+            tree, share, seconds = Path(body["tree"]), float(body["share"]), float(body["seconds"])
+        except (KeyError, TypeError, ValueError) as error:
+            return _answer({"detail": f"{error}; the fields are tree, share and seconds"}, 400)
+        if not (tree / "template.yaml").is_file():
+            return _answer({"detail": f"{tree} has no template.yaml"}, 400)
+        return _answer(await release(tree, share, seconds))
 
     async def _update_schedule(self, request: web.BaseRequest, name: str) -> web.Response:
         schedule = self.schedules.get(name)

@@ -85,11 +85,8 @@ class Runtime:
         self._config = config
         self.host = host
         # The signer and the verifier get the same key; nothing else needs it.
-        literals = {"STREAM_TOKEN_KEY": secrets.token_hex(32)}
-        functions = [
-            with_secrets(function, {**literals, "DATABASE_URL": _login(function, config.database_url)})
-            for function in cloud.functions
-        ]
+        self._literals = {"STREAM_TOKEN_KEY": secrets.token_hex(32)}
+        functions = self.configured(cloud.functions)
         # Event sources keep to what the machine can run, and may need more while invocations wait for others.
         sources = {source.function: source.maximum_concurrency or MAXIMUM for source in cloud.sources}
         host.add(functions, {name: max(most, environments()) for name, most in sources.items()})
@@ -124,6 +121,14 @@ class Runtime:
         self._proxies = Proxies(control) if control else None
         self.gateway = ""
         self.invoke_endpoint = ""
+
+    def configured(self, functions: Iterable[FunctionSpec]) -> list[FunctionSpec]:
+        """Return functions with their secrets in plain text."""
+        url = self._config.database_url
+        return [
+            with_secrets(function, {**self._literals, "DATABASE_URL": _login(function, url)})
+            for function in functions
+        ]
 
     async def start(self) -> None:
         """Start everything; sets `gateway` and `invoke_endpoint`."""

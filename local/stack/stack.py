@@ -19,6 +19,7 @@ from local.metrics.telemetry import Telemetry
 from local.stack.control import ControlApi
 from local.stack.gateway_port import GatewayPort
 from local.stack.preparation import REPOSITORY, Preparation
+from local.stack.release import Releases, Target
 from local.stack.runtime import Runtime, RuntimeConfig, make_host
 from local.stack.services import Aws, Postgres, RestartLimitReached, Service, ServiceMonitor
 from local.stack.stand_ins import StandIns
@@ -225,6 +226,18 @@ class Stack:
         self._record()
         self._telemetry.watch(base.host, Queues(base.aws.endpoint, ids, region=REGION))
         self._control.schedules = runtime.schedules
+        target = Target(
+            host=base.host,
+            runtime=runtime,
+            database_url=base.postgres.url,
+            aws_endpoint=base.aws.endpoint,
+            automatic=automatic,
+            overrides=options.overrides,
+            region=REGION,
+            account_id=ACCOUNT_ID,
+            log=self._state.logs / "preparation.log",
+        )
+        self._control.allow_releases(Releases(target).release, self._state.keys().ops_key)
         self.info = {
             "gateway": gateway.keep(runtime.gateway),
             "database_url": base.postgres.url,
