@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -47,6 +46,12 @@ def run(
             "--eager-polling", help="Take messages as they come, as Lambda's pollers do; batches fill less."
         ),
     ] = False,
+    pollers: Annotated[
+        int,
+        typer.Option(
+            min=1, max=10, help="Receives that wait at each queue; Lambda has 5, which share the messages."
+        ),
+    ] = 1,
 ) -> None:
     """Start the whole cloud on this machine.
 
@@ -61,27 +66,36 @@ def run(
       indexmill up --port 8080 --parameter ScrapeTimeout=5 --parameter ScrapeVisibility=30
     """
     began = time.monotonic()
-    options = replace(_options(state, port, parameter or [], site_root, began), eager_polling=eager_polling)
+    from local.stack.stack import StackOptions
+
+    options = StackOptions(
+        state.resolve(),
+        port=port,
+        overrides=_overrides(parameter or []),
+        site_root=_folder(site_root),
+        eager_polling=eager_polling,
+        pollers=pollers,
+        began=began,
+    )
     if detach:
         _detached(options, as_json=as_json)
     else:
         _foreground(options, as_json=as_json)
 
 
-def _options(
-    state: Path, port: int, parameters: list[str], site_root: Path | None, began: float
-) -> StackOptions:
-    from local.stack.stack import StackOptions
+def _overrides(parameters: list[str]) -> dict[str, str]:
     from local.template.parameters import ParameterError, parse_overrides
 
-    if site_root is not None and not site_root.is_dir():
-        raise Failure(f"--site-root {site_root} is no folder", EXIT_USAGE)
     try:
-        overrides = parse_overrides(parameters)
+        return parse_overrides(parameters)
     except ParameterError as error:
         raise Failure(f"--parameter {error}", EXIT_USAGE) from error
-    root = None if site_root is None else site_root.resolve()
-    return StackOptions(state.resolve(), port=port, overrides=overrides, site_root=root, began=began)
+
+
+def _folder(site_root: Path | None) -> Path | None:
+    if site_root is not None and not site_root.is_dir():
+        raise Failure(f"--site-root {site_root} is no folder", EXIT_USAGE)
+    return None if site_root is None else site_root.resolve()
 
 
 def _detached(options: StackOptions, *, as_json: bool) -> None:

@@ -47,6 +47,8 @@ class RuntimeConfig:
     """Port of the gateway."""
     eager_polling: bool = False
     """Whether event sources let no batch fill; only with `prompt_long_polls`."""
+    pollers: int = 1
+    """Receives of each event source beside each other; several let no batch fill either."""
 
 
 def make_host(
@@ -96,6 +98,7 @@ class Runtime:
         """Differences to AWS that a user should know; sentences."""
         self._front = self._make_front(cloud)
         timeouts = {function.name: float(function.timeout_s) for function in functions}
+        eager = config.eager_polling or config.pollers > 1
         self._sources = [
             SqsEventSource(
                 source,
@@ -108,7 +111,8 @@ class Runtime:
                 prompt_long_polls=config.prompt_long_polls,
                 client=_faulty(config, ids[source.queue]),
                 idle=IdleCpu(),
-                polling=LongPolling(0.0) if config.eager_polling and config.prompt_long_polls else None,
+                polling=LongPolling(0.0) if eager and config.prompt_long_polls else None,
+                pollers=config.pollers if config.prompt_long_polls else 1,
             )
             for source in cloud.sources
         ]

@@ -46,9 +46,11 @@ class StackOptions:
     overrides: Mapping[str, str] = field(default_factory=dict)
     """Values of template parameters."""
     site_root: Path | None = None
+    """Serve this folder in place of the built-in web site."""
     eager_polling: bool = False
     """Whether event sources take what is there at once, and let no batch fill."""
-    """Serve this folder in place of the built-in web site."""
+    pollers: int = 1
+    """Receives of each event source that wait beside each other; Lambda has five."""
     template: Path = REPOSITORY / "template.yaml"
     ministack_python: Path = REPOSITORY / ".venv-ministack" / "bin" / "python"
     keep_data: bool = True
@@ -218,6 +220,7 @@ class Stack:
             logs=self._state.logs,
             port=gateway.number,
             eager_polling=options.eager_polling,
+            pollers=options.pollers,
         )
         await started[_HOST]
         runtime = self._runtime = Runtime(base.host, template.cloud(ids, arns), ids, arns, config)

@@ -21,7 +21,7 @@ from local.template.spec import Invoker, InvokeResult, SqsSourceSpec, Throttled
 from local.triggers.sqs_client import MAX_PER_CALL, SqsClient, SqsError
 from local.triggers.sqs_deletes import Deletes
 from local.triggers.sqs_events import Message, events, failed_ids
-from local.triggers.sqs_polling import Concurrency, LongPolling, Polling, ShortPolling
+from local.triggers.sqs_polling import START, Concurrency, LongPolling, Polling, ShortPolling
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +63,9 @@ class SqsEventSource:
     With `prompt_long_polls` the endpoint answers waiting receives as soon as a message arrives; then one
     receive always waits there. Otherwise the queue is polled every few milliseconds while busy and ten times
     a second when idle, and `nudge` announces likely traffic.
+
+    With several `pollers` as many receives wait there beside each other, no more than invocations may follow,
+    and each delivers what it got: batches are smaller.
     """
 
     def __init__(  # noqa: PLR0913 - parameters of a mapping
@@ -79,6 +82,7 @@ class SqsEventSource:
         polling: Polling | None = None,
         client: SqsClient | None = None,
         idle: Callable[[], float | None] = lambda: 1.0,
+        pollers: int = 1,
     ) -> None:
         """`idle` is the machine's share of idle CPU lately, None when it was asked a moment ago."""
         self.spec = spec
@@ -89,13 +93,16 @@ class SqsEventSource:
         self._client = client or SqsClient(endpoint, queue_url, region=region)
         self._deletes = Deletes(self._client)
         self._polling: Polling = polling or (LongPolling() if prompt_long_polls else ShortPolling())
-        self._concurrency = Concurrency(spec.maximum_concurrency, idle)
+        self._concurrency = Concurrency(spec.maximum_concurrency, idle, start=max(START, pollers))
         self._stats = SourceStats()
         self._enabled = spec.enabled
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()
-        self._loop: asyncio.Task[None] | None = None
-        self._poll: asyncio.Task[list[Message]] | None = None
+        self._pollers = pollers
+        self._loops: list[asyncio.Task[None]] = []
+        self._gathering = 0
+        """Pollers that gather a batch now."""
+        self._polls: set[asyncio.Task[list[Message]]] = set()
         self._deliveries: set[asyncio.Task[None]] = set()
 
     @property
@@ -127,7 +134,8 @@ class SqsEventSource:
                 f"{self.spec.logical_id}: queue {self.spec.queue} hides messages for {visibility} s, "
                 f"less than the {self._function_timeout_s:g} s timeout of {self.spec.function}"
             )
-        self._loop = asyncio.create_task(self._run(), name=f"sqs-{self.spec.logical_id}")
+        name = f"sqs-{self.spec.logical_id}"
+        self._loops = [asyncio.create_task(self._run(), name=name) for _ in range(self._pollers)]
 
     async def stop(self, grace_s: float = 5.0) -> None:
         """Stop polling, return undelivered messages, and wait `grace_s` for invocations in flight.
@@ -136,8 +144,7 @@ class SqsEventSource:
         """
         self._stopping.set()
         self._interrupt()
-        if self._loop is not None:
-            await self._loop
+        await asyncio.gather(*self._loops)
         if self._deliveries:
             _, late = await asyncio.wait(self._deliveries, timeout=grace_s)
             for delivery in late:
@@ -160,8 +167,9 @@ class SqsEventSource:
 
     def _interrupt(self) -> None:
         self._changed.set()
-        if self._poll is not None and not self._taking:
-            self._poll.cancel()
+        if not self._taking:
+            for poll in self._polls:
+                poll.cancel()
 
     @property
     def _taking(self) -> bool:
@@ -180,12 +188,13 @@ class SqsEventSource:
             if not self._taking:
                 await self._pause(None)
                 continue
-            if len(self._deliveries) >= self._concurrency.allowed:
+            if len(self._deliveries) + self._gathering >= self._concurrency.allowed:
                 await self._until_one_ends()
                 continue
             if (pause := self._polling.pause_s(in_flight=bool(self._deliveries))) > 0:
                 await self._pause(pause)
                 continue
+            self._gathering += 1
             try:
                 batch = await self._gather()
             except (SqsError, OSError) as error:
@@ -194,6 +203,8 @@ class SqsEventSource:
                 await self._pause(backoff)
                 backoff = min(2 * backoff, RECEIVE_BACKOFF_S[1])
                 continue
+            finally:
+                self._gathering -= 1
             backoff = RECEIVE_BACKOFF_S[0]
             self._concurrency.batch(len(batch), self.spec.batch_size)
             if batch and self._taking:
@@ -234,9 +245,10 @@ class SqsEventSource:
         """Receive up to ten messages; none when the source is stopped or disabled while waiting."""
         if wait_s:
             # A separate task can be cancelled without losing a response that has arrived already.
-            self._poll = poll = asyncio.create_task(self._client.receive(limit, wait_s))
+            poll = asyncio.create_task(self._client.receive(limit, wait_s))
+            self._polls.add(poll)
             await asyncio.wait({poll})
-            self._poll = None
+            self._polls.discard(poll)
             found = [] if poll.cancelled() else poll.result()
         else:
             found = await self._client.receive(limit)

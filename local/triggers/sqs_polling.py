@@ -111,16 +111,19 @@ class Concurrency:
     _LONG_S: Final = 2.0
     """Invocations of which none ends for so long wait for others, whatever else uses the CPU."""
 
-    def __init__(self, maximum: int | None, idle: Callable[[], float | None] = lambda: 1.0) -> None:
-        """`idle` is the share of idle CPU lately; None when it was asked a moment ago."""
+    def __init__(
+        self, maximum: int | None, idle: Callable[[], float | None] = lambda: 1.0, *, start: int = START
+    ) -> None:
+        """Begin with `start`; `idle` is the share of idle CPU lately, None when it was asked a moment ago."""
         self._idle = idle
+        self._start = start
         self._waited_s = 0.0
         self.limit(maximum)
 
     def limit(self, maximum: int | None) -> None:
         """Start again with another maximum; None is the laptop's own."""
         self._maximum = maximum or MAXIMUM
-        self._base = min(START, self._maximum)
+        self._base = min(self._start, self._maximum)
         self.allowed = self._base
 
     def batch(self, count: int, limit: int) -> None:

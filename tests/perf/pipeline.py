@@ -87,7 +87,7 @@ def main() -> None:
 def run(chosen: argparse.Namespace) -> dict[str, Any]:
     """All figures as one document."""
     load_before = round(os.getloadavg()[0], 2)
-    options = ("--eager-polling",) if chosen.eager_polling else ()
+    options = [*(["--eager-polling"] if chosen.eager_polling else []), f"--pollers={chosen.pollers}"]
     with running_bench(chosen.pages, chosen.embeddings, chosen.parameter, *options) as (started, bench):
         return {"load_before": load_before} | asyncio.run(_measure(bench, started, chosen))
 
@@ -198,6 +198,7 @@ def _arguments() -> argparse.Namespace:
     add_arguments(parser)
     parser.add_argument("--output", type=Path, metavar="FILE.json")
     parser.add_argument("--eager-polling", action="store_true", help="let no batch fill, as Lambda's pollers")
+    parser.add_argument("--pollers", type=int, default=1, help="receives beside each other; Lambda has 5")
     return parser.parse_args()
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from local.template.spec import InvokeResult, Throttled
 from local.triggers.sqs import SqsEventSource, VisibilityTooShort
+from local.triggers.sqs_polling import LongPolling
 from tests.integration.triggers.harness import Queue, Record, Recorder, failures, until
 
 Start = Callable[..., Awaitable[SqsEventSource]]
@@ -281,3 +282,52 @@ async def test_batches_fill_when_messages_come_quickly(queue: MakeQueue, start_s
     stats = source.stats()
     assert (stats.messages, stats.deleted) == (100, 100)
     assert stats.invocations < 60
+
+
+@pytest.mark.parametrize(("pollers", "alone", "together"), [(1, 2, 10), (5, 5, 7)])
+async def test_five_pollers_deliver_smaller_batches_than_one(
+    queue: MakeQueue,
+    start_source: Start,
+    monkeypatch: pytest.MonkeyPatch,
+    pollers: int,
+    alone: int,
+    together: int,
+) -> None:
+    """Messages that come one by one, to a function that takes its time."""
+    monkeypatch.setattr("local.triggers.sqs.START", 2)
+    q, released = queue(), asyncio.Event()
+
+    async def wait(_records: list[Record]) -> InvokeResult:
+        await released.wait()
+        return InvokeResult(b"null")
+
+    invoker = Recorder(wait)
+    await start_source(q, invoker, polling=LongPolling(0.0), pollers=pollers, maximum_concurrency=5)
+    for number in range(alone):
+        await q.send(str(number))
+        await until(lambda number=number: len(invoker.bodies) == number + 1)
+    await q.send(*map(str, range(alone, 12)))
+    # No further invocation may follow, so none of the pollers takes them.
+    assert await q.counts() == (together, alone)
+    released.set()
+    await until(q.is_empty)
+    sizes = [len(batch) for batch in invoker.batches]
+    assert (sizes[:alone], sum(sizes[alone:])) == ([1] * alone, together)
+    assert invoker.most_running == alone
+
+
+async def test_five_pollers_wait_beside_each_other_and_stop_together(
+    queue: MakeQueue, start_source: Start
+) -> None:
+    q, invoker = queue(), Recorder()
+    source = await start_source(q, invoker, polling=LongPolling(0.0), pollers=5)
+    await q.send(*map(str, range(30)))
+    await until(q.is_empty)
+    assert sorted(invoker.bodies, key=int) == list(map(str, range(30)))
+    before = q.requests("ReceiveMessage")
+    source.enabled = False
+    await q.send("later")
+    source.enabled = True
+    await until(lambda: "later" in invoker.bodies)
+    # All five ask again.
+    await until(lambda: q.requests("ReceiveMessage") >= before + 5)

@@ -101,6 +101,7 @@ def test_options_travel_to_the_stacks_process(tmp_path: Path) -> None:
         keep_data=False,
         began=2.5,
         eager_polling=True,
+        pollers=5,
     )
     assert decode(encode(options, bound=True)) == (options, True)
     assert decode(encode(StackOptions(tmp_path), bound=False)) == (StackOptions(tmp_path), False)
