@@ -20,6 +20,8 @@ from tests.support.repository import ROOT
 FOLDERS = ("functions", "layers", "sql")
 REGION = "eu-west-1"
 MIGRATOR = "Migrator"
+BUILDER = "IndexBuilder"
+"""Invoked by the sweeper about once a month."""
 ALARMS = {"ApiFunctionErrors", "WorkerErrors", "ApiErrors", "DeadLetterAge", "CallbackAge"}
 # An authorizer's error is its refusal of a key.
 REFUSE_BY_ERROR = {"Authorizer", "StreamAuthorizer"}
@@ -209,14 +211,22 @@ def test_callers_queues_and_schedules_use_the_alias() -> None:
         for scheme in body["components"]["securitySchemes"].values()
     ]
     used += [each for uri in uris for each in references(uri) if not each.startswith(("AWS::", "__"))]
+    sweeper = found["OrchestratorSweeper"]["Properties"]["Environment"]["Variables"]
+    used.append(sweeper["INDEX_BUILDER_FUNCTION"]["Ref"])
     assert set(used) <= set(aliases)
     assert {aliases[each] for each in used} == set(functions()) - {MIGRATOR}
 
 
 def test_no_function_is_invoked_by_name() -> None:
     """Such an invocation would not go through the alias."""
-    roles = [str(properties) for properties in of_type(resources(), "AWS::IAM::Role").values()]
-    assert [role for role in roles if "lambda:Invoke" in role] == []
+    statements = [
+        statement
+        for role in of_type(resources(), "AWS::IAM::Role").values()
+        for policy in role.get("Policies", ())
+        for statement in policy["PolicyDocument"]["Statement"]
+    ]
+    invoked = [each["Resource"] for each in statements if "lambda:Invoke" in str(each)]
+    assert invoked == [{"Ref": f"{BUILDER}Aliaslive"}]
 
 
 def test_without_the_canary_there_is_no_codedeploy() -> None:
@@ -234,7 +244,7 @@ def test_the_canary_is_taken_back_on_every_alarm() -> None:
         and "CodeDeployLambdaAliasUpdate" in body.get("UpdatePolicy", {})
     }
     # The migrations come before the canary, whatever becomes of it.
-    assert updated == set(functions()) - {MIGRATOR}
+    assert updated == set(functions()) - {MIGRATOR, BUILDER}
     for group in of_type(found, "AWS::CodeDeploy::DeploymentGroup").values():
         alarms = group["AlarmConfiguration"]["Fn::If"]
         assert alarms[0] == "Canaries"
@@ -257,7 +267,7 @@ def test_the_error_alarms_watch_the_new_version_of_every_function() -> None:
                 each["Name"]: each["Value"] for each in metric["MetricStat"]["Metric"]["Dimensions"]
             }
             watched[dimensions["FunctionName"]["Ref"]] = dimensions
-    assert set(watched) == set(functions()) - {MIGRATOR} - REFUSE_BY_ERROR
+    assert set(watched) == set(functions()) - {MIGRATOR, BUILDER} - REFUSE_BY_ERROR
     for name, dimensions in watched.items():
         assert dimensions["Resource"] == {"Fn::Sub": f"${{{name}}}:live"}
         assert dimensions["ExecutedVersion"] == {"Fn::GetAtt": [published[name], "Version"]}

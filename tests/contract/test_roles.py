@@ -54,6 +54,7 @@ USED: Final[dict[str, Permissions]] = {
         "ScraperWorkerTasks": _SWITCH,
         "ChunkingWorkerTasks": _SWITCH,
         "EmbeddingWorkerTasks": _SWITCH,
+        "IndexBuilder.Alias": {"lambda:InvokeFunction"},
         "StateTable": {"dynamodb:BatchGetItem"},
     },
     "OrchestratorDeadLetters": {
@@ -103,6 +104,7 @@ USED: Final[dict[str, Permissions]] = {
         "StateTable": {*_NOTES, "dynamodb:PutItem"},
     },
     "Migrator": {},
+    "IndexBuilder": {},
 }
 _NETWORK: Final = {
     "ec2:CreateNetworkInterface",

@@ -84,7 +84,7 @@ def test_no_route_is_a_catch_all() -> None:
 
 
 def test_every_function_with_settings_is_in_the_template() -> None:
-    assert {settings.function for settings in SETTINGS} | {"Migrator"} == set(functions())
+    assert {settings.function for settings in SETTINGS} | {"Migrator", "IndexBuilder"} == set(functions())
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: settings.function)

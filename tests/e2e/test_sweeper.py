@@ -156,3 +156,19 @@ def test_a_message_that_vanished_is_sent_again(
     eventually(found, "the lost ones are sent again", 60)
     assert {job.status for job in client.wait(ids, 60)} == {"done"}
     assert rescues() == len(gone)
+
+
+def test_an_index_that_is_due_is_built(stack: RunningStack, database: Connection) -> None:
+    built = "SELECT indexed_rows FROM spaces WHERE model = 'made up'"
+    database.execute("INSERT INTO spaces (model, dimension) VALUES ('made up', 4)")
+    database.execute("INSERT INTO corpus_totals VALUES (-1, 0, 10000, 0, 0, 0)")
+    try:
+        assert sweep(stack)["indexes"] >= 1
+        eventually(lambda: database.execute(built).fetchone() != (0,), "the index is built")
+        eventually(lambda: sweep(stack)["indexes"] == 0, "nothing is due")
+    finally:
+        database.execute("DELETE FROM corpus_totals WHERE corpus = -1")
+        for (name,) in database.execute("SELECT 'vectors_space_' || id FROM spaces").fetchall():
+            database.execute(f"DROP INDEX IF EXISTS {name}".encode())
+        database.execute("DELETE FROM spaces WHERE model = 'made up'")
+        database.execute("UPDATE spaces SET indexed_rows = 0, index_tried_at = NULL")

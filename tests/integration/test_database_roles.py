@@ -12,15 +12,17 @@ from psycopg.errors import InsufficientPrivilege
 
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.embedding.adapters.pgvector.names import PostgresGenerations
-from indexmill.embedding.adapters.pgvector.vectors import build_index_when_due
+from indexmill.embedding.adapters.pgvector.vectors import EXACT_LIMIT
+from indexmill.embedding.ports import SearchQuery
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
 from indexmill.orchestrator.sweeper.ports import Retention
 from indexmill.platform.postgres.database import Connection, Database
 from local.backends.postgres import create_database, drop_database
 from local.backends.postgres_logins import login_url, login_urls, secret_parameters
+from sql.build_index import build_due
 from sql.migrate import logins_of, migrate
-from tests.support.index_builders import version
+from tests.support.index_builders import SPACE, vector_of, version
 from tests.support.jobs import applied, new_job, scraped, submitted
 
 pytestmark = pytest.mark.integration
@@ -109,19 +111,27 @@ def test_embedding_cannot_drop_or_make_tables(embedding: Connection) -> None:
             embedding.execute(statement.encode())
 
 
-def test_embedding_publishes_searches_and_builds_its_index(
-    logins: tuple[str, str], embedding: Connection, monkeypatch: pytest.MonkeyPatch
+def test_embedding_publishes_and_searches(
+    logins: tuple[str, str], database_url: str, orchestrator: Database, embedding: Connection
 ) -> None:
     database = Database(logins[1])
     index = PgVectorIndex(database)
     published = version(["one text", "another"], generation=PostgresGenerations(database).next())
     index.publish([published])
-    monkeypatch.setattr("indexmill.embedding.adapters.pgvector.vectors.EXACT_LIMIT", 1)
-    (space,) = embedding.execute("SELECT id FROM spaces").fetchone() or (0,)
-    assert build_index_when_due(embedding, space)
-    (rows,) = embedding.execute("SELECT indexed_rows FROM spaces").fetchone() or (0,)
-    assert rows > 0
+    embedding.execute("UPDATE corpus_totals SET chunks = %s", (EXACT_LIMIT,))
+    question = SearchQuery(published.target.corpus_key, SPACE, None, vector_of("one text"), 1)
+    assert [hit.text for hit in index.search(question)] == ["one text"]
+    assert PostgresSweep(orchestrator).index_builds_due() == 1
+    assert build_due(database_url) == [1]
+    assert [hit.text for hit in index.search(question)] == ["one text"]
     database.close()
+
+
+def test_the_release_before_builds_no_index(embedding: Connection) -> None:
+    embedding.execute("INSERT INTO spaces (model, dimension) VALUES ('tiny', 4)")
+    embedding.execute("SELECT build_vector_index(1, 16, 2000)")
+    assert embedding.execute("SELECT to_regclass('vectors_space_1')").fetchone() == (None,)
+    assert embedding.execute("SELECT indexed_rows FROM spaces").fetchone() == (0,)
 
 
 def test_the_release_before_draws_numbers_from_the_sequences_itself(

@@ -14,6 +14,7 @@ from indexmill.embedding.adapters.pgvector import search, vectors
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.embedding.ports import DocumentVersion, Hit, SearchQuery
 from indexmill.platform.postgres.database import Database
+from sql.build_index import build_due
 from tests.support.index_builders import SPACE, target, vector_of, version
 
 pytestmark = pytest.mark.integration
@@ -86,11 +87,11 @@ def test_a_long_question_reads_no_other_words(measure: Measure) -> None:
 
 
 def test_the_approximate_index_spares_most_vectors(
-    session: psycopg.Connection, measure: Measure, monkeypatch: pytest.MonkeyPatch
+    session: psycopg.Connection, measure: Measure, database_url: str
 ) -> None:
-    monkeypatch.setattr(vectors, "EXACT_LIMIT", CHUNKS)
-    with session.transaction():
-        assert vectors.build_index_when_due(session, 1)
+    session.execute("UPDATE corpus_totals SET chunks = %s", (vectors.EXACT_LIMIT,))
+    session.commit()
+    assert build_due(database_url) == [1]
     hits, read = measure(None, vector_of("anything"))
     assert len(hits) == TOP_K
     assert read["vectors"] < CHUNKS / 2, read

@@ -61,6 +61,20 @@ class InMemorySwitch:
         return changed
 
 
+@dataclass
+class CountedBuilder:
+    """Counts how often it was started; `broken` makes it unreachable."""
+
+    started: int = 0
+    broken: bool = False
+
+    def start(self) -> None:
+        """Count."""
+        if self.broken:
+            raise TransientError(ErrorCode.QUEUE_UNAVAILABLE, "It cannot be invoked.")
+        self.started += 1
+
+
 class SweeperHarness(OrchestratorHarness):
     """The pipeline on twins, its sweeper, and a callback queue without a consumer."""
 
@@ -73,6 +87,7 @@ class SweeperHarness(OrchestratorHarness):
         self.reports = InMemoryQueue()
         self.switches = {stage: InMemorySwitch() for stage in self.queues}
         self.breakers = InMemoryBreakers()
+        self.index_builder = CountedBuilder()
         self.sweep = self.sweeper(self.view)
 
     def sweeper(self, store: SweepStore) -> SweepJobs:
@@ -83,6 +98,7 @@ class SweeperHarness(OrchestratorHarness):
             callbacks=QueueBacklog(self.reports),
             switches=dict(self.switches),
             breakers=self.breakers,
+            index_builder=self.index_builder,
             clock=self.clock,
         )
         parts = Parts(self.store, dict(self.queues), self.observability)
@@ -116,12 +132,14 @@ class PostgresSweeperHarness(OrchestratorHarness):
         self.database = database
         self.switches = {stage: InMemorySwitch() for stage in self.queues}
         self.breakers = InMemoryBreakers()
+        self.index_builder = CountedBuilder()
         own = SweepParts(
             store=PostgresSweep(database),
             queues={stage: QueueBacklog(queue) for stage, queue in self.queues.items()},
             callbacks=QueueBacklog(InMemoryQueue()),
             switches=dict(self.switches),
             breakers=self.breakers,
+            index_builder=self.index_builder,
             clock=self.clock,
         )
         self.sweep = assemble_sweeper(Parts(self.store, dict(self.queues), self.observability), own)

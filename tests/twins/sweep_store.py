@@ -29,6 +29,7 @@ class InMemorySweep:
     open_incidents: dict[str, dict[str, Mapping[str, object]]] = field(default_factory=dict)
     closed_incidents: dict[tuple[str, str], datetime] = field(default_factory=dict)
     """When each was last closed, by kind and subject."""
+    index_builds: int = 0
 
     def now(self) -> datetime:
         """Return the clock's time."""
@@ -94,6 +95,10 @@ class InMemorySweep:
     def parked(self) -> int:
         """Return how many messages were set aside that their jobs still wait for."""
         return sum(row is not None and row["parked_at"] is not None for _, row in self._waiting())
+
+    def index_builds_due(self) -> int:
+        """Return how many indexes are due: as many as the test says."""
+        return self.index_builds
 
     def purge(self, keep: Retention, limit: int) -> Mapping[str, int]:
         """Delete messages of jobs that ended long ago; the rest has no age here."""

@@ -222,3 +222,12 @@ def test_waiting_jobs_are_admitted_and_old_rows_deleted() -> None:
     (tick,) = p.tick()
     assert (tick["purged"], tick["admitted"]) == (1, 0)
     assert p.jobs.outbox == {}
+
+
+def test_the_builder_is_started_when_an_index_is_due() -> None:
+    p = SweeperHarness()
+    assert (p.tick()[0]["indexes"], p.index_builder.started) == (0, 0)
+    p.view.index_builds = 2
+    assert (p.tick()[0]["indexes"], p.index_builder.started) == (2, 1)
+    p.index_builder.broken = True
+    assert p.tick()[0]["indexes"] == 0

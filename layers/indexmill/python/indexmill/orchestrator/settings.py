@@ -89,6 +89,7 @@ class OrchestratorSweeperSettings(OrchestratorSettings):
     scrape_mapping_id: str
     chunk_mapping_id: str
     embed_mapping_id: str
+    index_builder_function: str
     payload_retention_days: int = 7
     state_table: str
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from indexmill.orchestrator.http.api import Api
     from indexmill.orchestrator.outbox.relay import Relay
     from indexmill.orchestrator.results.apply import Recorder
-    from indexmill.orchestrator.sweeper.ports import Backlog, Retention, SweepStore, Switch
+    from indexmill.orchestrator.sweeper.ports import Backlog, IndexBuilder, Retention, SweepStore, Switch
     from indexmill.orchestrator.sweeper.sweep import SweepJobs
     from indexmill.platform.breakers import BreakerStates
     from indexmill.platform.consumer.sqs_batch import SqsBatch
@@ -64,6 +64,7 @@ class SweepParts:
     switches: Mapping[str, Switch]
     """By stage."""
     breakers: BreakerStates
+    index_builder: IndexBuilder
     clock: Clock
 
 
@@ -214,6 +215,7 @@ def build_sweeper(settings: OrchestratorSweeperSettings) -> Handler:
     """Build orchestrator/sweeper."""
     from datetime import timedelta
 
+    from indexmill.orchestrator.adapters.aws.lambda_index_builder import LambdaIndexBuilder
     from indexmill.orchestrator.adapters.aws.lambda_switch import LambdaSwitch
     from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
     from indexmill.orchestrator.sweeper.ports import Retention
@@ -234,6 +236,7 @@ def build_sweeper(settings: OrchestratorSweeperSettings) -> Handler:
             stage.name: LambdaSwitch(getattr(settings, f"{stage.queue}_mapping_id")) for stage in STAGES
         },
         breakers=DynamoDbBreakers(settings.state_table, clock),
+        index_builder=LambdaIndexBuilder(settings.index_builder_function),
         clock=clock,
     )
     keep = Retention(payloads=timedelta(days=settings.payload_retention_days))
@@ -262,5 +265,6 @@ def assemble_sweeper(parts: Parts, own: SweepParts, keep: Retention | None = Non
         rescue=Rescue(own.store, shared.record, shared.relay, observability),
         switches=SetSwitches(own.store, own.breakers, own.switches, observability, own.clock),
         purge=Purge(own.store, keep or Retention()),
+        index_builder=own.index_builder,
         observability=observability,
     )

@@ -111,6 +111,10 @@ class SweepStore(Protocol):
         """Return how many messages were set aside, as unsendable, that their jobs still wait for."""
         ...
 
+    def index_builds_due(self) -> int:
+        """Return how many indexes of vectors are to be built, but those that were tried in the last hour."""
+        ...
+
     def purge(self, keep: Retention, limit: int) -> Mapping[str, int]:
         """Delete at most `limit` rows of each kind that are older than that; return how many, by kind."""
         ...
@@ -146,6 +150,14 @@ class Switch(Protocol):
 
     def set(self, *, on: bool) -> bool:
         """Turn it on or off; return whether that changed anything. Raises TransientError."""
+        ...
+
+
+class IndexBuilder(Protocol):
+    """Function that builds the indexes of vectors."""
+
+    def start(self) -> None:
+        """Let it build what is due; does not wait for it. Raises TransientError."""
         ...
 
 

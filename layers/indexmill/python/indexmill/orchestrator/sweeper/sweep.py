@@ -1,4 +1,4 @@
-"""Tick of the sweeper: switches, lost messages, admission, unsent messages, deletion of old rows."""
+"""Tick of the sweeper: switches, lost messages, admission, unsent messages, old rows, index builds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from indexmill.orchestrator.jobs.store import JobStore
 from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.sweeper.accounting import CountMessages
 from indexmill.orchestrator.sweeper.housekeeping import Purge
-from indexmill.orchestrator.sweeper.ports import SweepStore
+from indexmill.orchestrator.sweeper.ports import IndexBuilder, SweepStore
 from indexmill.orchestrator.sweeper.rescue import Rescue
 from indexmill.orchestrator.sweeper.switches import SetSwitches
 from indexmill.platform.observability import Observability
@@ -45,6 +45,7 @@ class SweepJobs:
     rescue: Rescue
     switches: SetSwitches
     purge: Purge
+    index_builder: IndexBuilder
     observability: Observability
 
     def __call__(self) -> dict[str, int]:
@@ -62,6 +63,7 @@ class SweepJobs:
             "leftovers": self._try("leftovers", self._unsent, 0),
             "parked": self._try("parked", self._parked, 0),
             "purged": self._try("purge", self._purge, 0),
+            "indexes": self._try("indexes", self._indexes, 0),
         }
         self.observability.log.info("sweep.finished", extra=done)
         self.observability.flush()
@@ -85,6 +87,13 @@ class SweepJobs:
 
     def _purge(self) -> int:
         return sum(self.purge().values())
+
+    def _indexes(self) -> int:
+        """Start the builder when an index is due: it looks again itself, and one builds at a time."""
+        due = self.stores.sweep.index_builds_due()
+        if due:
+            self.index_builder.start()
+        return due
 
     def _parked(self) -> int:
         parked = self.stores.sweep.parked()

@@ -2,7 +2,7 @@
 
 A pool would add threads that Lambda freezes between events. RDS Proxy and PgBouncer refuse startup options,
 and RDS Proxy pins a session on prepared statements and SET; so nothing here prepares, listens or sets
-(docs/decisions/0019-nothing-pins-a-session.md). The server's time limits are settings of the database and the
+(docs/decisions/0020-nothing-pins-a-session.md). The server's time limits are settings of the database and the
 login, which the Migrator writes; a new connection looks whether they are there.
 """
 

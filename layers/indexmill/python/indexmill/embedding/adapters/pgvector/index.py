@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import psycopg
 from psycopg.rows import scalar_row
 
 from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError
-from indexmill.embedding.adapters.pgvector import publish, search, vectors
+from indexmill.embedding.adapters.pgvector import publish, search
 from indexmill.embedding.adapters.pgvector.names import Names
 from indexmill.embedding.adapters.pgvector.publish import RowIds
 from indexmill.embedding.adapters.pgvector.statements import SQL
@@ -20,9 +19,6 @@ from indexmill.embedding.ports import DocumentVersion, Hit, PublishOutcome, Sear
 from indexmill.platform.postgres.database import Connection, Database
 
 T = TypeVar("T")
-
-_CHECK_EVERY_BLOCKS: Final = 32
-"""Writers look whether an index is due each time this many blocks of chunk ids are used up, together."""
 
 
 class PgVectorIndex:
@@ -60,17 +56,12 @@ class PgVectorIndex:
         if not chosen:
             return []
         targets, spaces = [version.target for version in chosen], {version.space for version in chosen}
-        before = self._row_ids.last_block
         self._read(lambda connection: self._names.ensure(connection, targets, spaces))
         published = self._guarded(
             lambda: self._database.run(
                 lambda connection: publish.publish(connection, chosen, self._names, self._row_ids)
             )
         )
-        if before // _CHECK_EVERY_BLOCKS != self._row_ids.last_block // _CHECK_EVERY_BLOCKS:
-            for space in spaces:
-                number = self._names.spaces[space]
-                self._read(partial(vectors.build_index_when_due, space=number))
         return outcomes(versions, published)
 
     def corpus_exists(self, corpus_key: str) -> bool:

@@ -163,19 +163,3 @@ ORDER BY e.embedding <#> %(vector)s::halfvec LIMIT %(depth)s
 -- name: nearest_approximate
 SELECT row_id, similarity FROM nearest_approximate(
     %(corpus)s, %(space)s, %(vector)s::halfvec, %(dimension)s, %(probes)s, %(depth)s)
-
--- name: space_sizes
-SELECT coalesce(max(n), 0)::int8 AS largest, coalesce(sum(n), 0)::int8 AS total,
-    (SELECT indexed_rows FROM spaces WHERE id = %(space)s) AS indexed,
-    (SELECT dimension FROM spaces WHERE id = %(space)s) AS dimension
-FROM (SELECT sum(chunks) AS n FROM corpus_totals GROUP BY corpus) AS sizes
-
--- name: limit_build
-SET LOCAL statement_timeout = '60s'; SET LOCAL lock_timeout = '5s'
-
--- name: lock_build
-SELECT pg_try_advisory_xact_lock(%(lock)s, %(space)s) AS locked
-
--- Only its owner may make an index of a table; the function is theirs and may be called by us.
--- name: build_index
-SELECT build_vector_index(%(space)s, %(lists)s, %(rows)s)

@@ -126,7 +126,6 @@ class RowIds:
     """Hands out chunk row ids from blocks that this process took; what is left is used by the next batch."""
 
     free: list[int] = field(default_factory=list)
-    last_block: int = 0
 
     def take(self, connection: Connection, count: int) -> list[int]:
         """Return `count` ids that no other process gets."""
@@ -136,7 +135,6 @@ class RowIds:
             cursor = connection.cursor(row_factory=scalar_row)
             for block in cursor.execute(SQL["take_row_blocks"], values).fetchall():
                 self.free += range(block * BLOCK, (block + 1) * BLOCK)
-                self.last_block = block
         taken, self.free = self.free[:count], self.free[count:]
         return taken
 

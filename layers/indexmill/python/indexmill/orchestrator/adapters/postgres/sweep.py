@@ -69,6 +69,10 @@ class PostgresSweep:
         """Return how many messages were set aside that their jobs still wait for."""
         return int(self._rows("count_parked")[0]["count"])
 
+    def index_builds_due(self) -> int:
+        """Return how many indexes of vectors are to be built, but those that were tried in the last hour."""
+        return int(self._rows("index_builds_due")[0]["count"])
+
     def purge(self, keep: Retention, limit: int) -> Mapping[str, int]:
         """Delete a batch of each kind of rows that are no longer needed; a kind without any costs a look."""
         values = {

@@ -191,6 +191,9 @@ WITH old AS (
 )
 DELETE FROM documents USING old WHERE documents.id = old.id AND old.published IS NULL
 
+-- name: index_builds_due
+SELECT count(*) AS count FROM index_builds_due('1 hour')
+
 -- name: pauses
 SELECT stage, reason FROM pauses
 

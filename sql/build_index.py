@@ -1,0 +1,159 @@
+"""Build the approximate indexes of vectors that are due: Lambda handler and command line.
+
+An index is built beside the one in use by CREATE INDEX CONCURRENTLY, renamed in a short transaction, and the
+one before is dropped CONCURRENTLY: searches and writers never wait for it. Only the owner of the table may do
+that, in no transaction and on a session of its own: not through a pooler.
+
+A build that is ended in the middle leaves an INVALID index that nothing reads; the next run drops it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import Any, Final, NamedTuple
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import namedtuple_row
+
+_LOCK: Final = 7_204_115_260_712
+_USAGE_STATUS: Final = 2
+_AGAIN_AFTER: Final = "1 hour"
+"""Time after which the function tries again what it could not do, or was ended in."""
+_FOR_THE_END_S: Final = 30.0
+"""Seconds of the function's time that are kept for dropping what a canceled build leaves."""
+_STEPS_PER_S: Final = 1e9
+"""Numbers that are compared in a second: rows x lists x dimension is what a build compares."""
+_BY_HAND: Final = "build it by `python sql/build_index.py DATABASE_URL`"
+_SESSION: Final = {
+    "lock_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "maintenance_work_mem": "512MB",
+    # The server notices when this process was killed, and ends the build.
+    "client_connection_check_interval": "5s",
+}
+
+_logger = logging.getLogger("indexmill.build_index")
+_logger.setLevel(logging.INFO)
+
+
+class BuildError(Exception):
+    """An index could not be built; searches stay as they are."""
+
+
+class Due(NamedTuple):
+    """A space whose index is to be built (`outgrown`), or was left behind by a build."""
+
+    space: int
+    dimension: int
+    over_rows: int
+    """Chunks that there are."""
+    lists: int
+    outgrown: bool
+
+    @property
+    def estimate_s(self) -> float:
+        """Return how long the build takes on a machine like the one of docs/performance.md, or slower."""
+        return self.over_rows * self.lists * self.dimension / _STEPS_PER_S
+
+
+def build_due(url: str, *, limit_s: float | None = None, again_after: str = "0 s") -> list[int]:
+    """Build every index that is due and return the spaces; none while another process builds.
+
+    `limit_s` is how long this may take; the rest waits for the next run. `again_after` is an interval of
+    Postgres: a space that was tried since then is left alone.
+    Raises BuildError for what would take, or took, longer than `limit_s`, and psycopg's errors.
+    """
+    with psycopg.connect(url, autocommit=True) as connection:
+        for name, value in _SESSION.items():
+            _set(connection, name, value)
+        _set(connection, "statement_timeout", "0" if limit_s is None else f"{limit_s * 1000:.0f}ms")
+        (alone,) = connection.execute("SELECT pg_try_advisory_lock(%s)", (_LOCK,)).fetchall()[0]
+        if not alone:
+            _logger.info("another process builds")
+            return []
+        return [each.space for each in _due(connection, again_after) if _build(connection, each, limit_s)]
+
+
+def _due(connection: psycopg.Connection[Any], again_after: str) -> list[Due]:
+    cursor = connection.cursor(row_factory=namedtuple_row)
+    rows = cursor.execute("SELECT * FROM index_builds_due(%s::interval)", (again_after,)).fetchall()
+    return [Due(*row) for row in rows]
+
+
+def _build(connection: psycopg.Connection[Any], due: Due, limit_s: float | None) -> bool:
+    """Drop what a build left behind and build the index if that is due; return whether it was built."""
+    connection.execute("UPDATE spaces SET index_tried_at = now() WHERE id = %s", (due.space,))
+    own = f"vectors_space_{due.space}"
+    new, old = own + "_new", own + "_old"
+    for left in (new, old):
+        _drop(connection, left)
+    if not due.outgrown:
+        return False
+    if limit_s is not None and due.estimate_s > limit_s:
+        raise BuildError(
+            f"the index of space {due.space} over {due.over_rows} rows takes about {due.estimate_s:.0f} s,"
+            f" and there are {limit_s:.0f} s: {_BY_HAND}"
+        )
+    _logger.info("building the index of space %d over %d rows", due.space, due.over_rows)
+    text = sql.SQL(
+        "CREATE INDEX CONCURRENTLY {} ON vectors"
+        " USING ivfflat ((embedding::halfvec({})) halfvec_ip_ops) WITH (lists = {}) WHERE space = {}"
+    )
+    numbers = map(sql.Literal, (due.dimension, due.lists, due.space))
+    try:
+        connection.execute(text.format(sql.Identifier(new), *numbers))
+    except psycopg.errors.QueryCanceled as error:
+        _set(connection, "statement_timeout", "0")
+        _drop(connection, new)
+        raise BuildError(
+            f"the index of space {due.space} over {due.over_rows} rows took longer than {limit_s} s:"
+            f" {_BY_HAND}"
+        ) from error
+    with connection.transaction():
+        _rename(connection, own, old)
+        _rename(connection, new, own)
+        connection.execute("UPDATE spaces SET indexed_rows = %s WHERE id = %s", (due.over_rows, due.space))
+    _drop(connection, old)
+    return True
+
+
+def _drop(connection: psycopg.Connection[Any], index: str) -> None:
+    connection.execute(sql.SQL("DROP INDEX CONCURRENTLY IF EXISTS {}").format(sql.Identifier(index)))
+
+
+def _rename(connection: psycopg.Connection[Any], index: str, name: str) -> None:
+    """Rename an index if it is there: a lock that neither readers nor writers wait for."""
+    text = sql.SQL("ALTER INDEX IF EXISTS {} RENAME TO {}")
+    connection.execute(text.format(sql.Identifier(index), sql.Identifier(name)))
+
+
+def _set(connection: psycopg.Connection[Any], name: str, value: str) -> None:
+    connection.execute(sql.SQL("SET {} = {}").format(sql.Identifier(name), sql.Literal(value)))
+
+
+def handler(_event: dict[str, Any], context: Any) -> dict[str, Any]:
+    """Build what is due, within the function's time; the sweeper invokes this."""
+    # The command line needs no library of ours.
+    from indexmill.platform.aws.secrets import resolve
+
+    url = resolve(os.environ.get("DATABASE_URL"), os.environ.get("DATABASE_URL_SECRET_ARN"))
+    limit_s = context.get_remaining_time_in_millis() / 1000 - _FOR_THE_END_S
+    return {"built": build_due(url, limit_s=limit_s, again_after=_AGAIN_AFTER)}
+
+
+def main() -> int:
+    """`python sql/build_index.py DATABASE_URL`: build what is due, without a limit, and print it."""
+    if len(sys.argv[1:]) != 1:
+        sys.stderr.write("usage: python sql/build_index.py DATABASE_URL\n")
+        return _USAGE_STATUS
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    built = build_due(sys.argv[1])
+    sys.stdout.write("".join(f"space {space}: built\n" for space in built) or "nothing to do\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
