@@ -133,7 +133,10 @@ class Database:
                     raise _unavailable() from error
             except (errors.QueryCanceled, NoAnswer) as error:
                 raise _unavailable() from error
-            except _LOST as error:
+            except psycopg.Error as error:
+                # A pooler whose server left may answer with two errors at once: psycopg reports neither.
+                if not isinstance(error, _LOST) and not connection.closed:
+                    raise
                 self.close()
                 if lost:
                     raise _unavailable() from error
@@ -158,7 +161,7 @@ class Database:
             )
             made.longest_wait_s = self._answer_s + _ON_ITS_WAY_S
             self._look_at_limits(made)
-        except psycopg.OperationalError as error:
+        except psycopg.Error as error:
             raise _unavailable() from error
         return made
 
