@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -52,6 +53,11 @@ def run(
             min=1, max=10, help="Receives that wait at each queue; Lambda has 5, which share the messages."
         ),
     ] = 1,
+    postgres_port: Annotated[int, typer.Option(help="Port of Postgres; 0 takes a free one.")] = 0,
+    database_proxy: Annotated[
+        str,
+        typer.Option(metavar="HOST:PORT", help="Pooler before Postgres, for all but the owner's functions."),
+    ] = "",
 ) -> None:
     """Start the whole cloud on this machine.
 
@@ -66,6 +72,8 @@ def run(
       indexmill up --port 8080 --parameter ScrapeTimeout=5 --parameter ScrapeVisibility=30
     """
     began = time.monotonic()
+    if database_proxy and not re.fullmatch(r"[\w.-]+:\d{1,5}", database_proxy):
+        raise Failure(f"--database-proxy {database_proxy} is no HOST:PORT", EXIT_USAGE)
     from local.stack.stack import StackOptions
 
     options = StackOptions(
@@ -76,6 +84,8 @@ def run(
         eager_polling=eager_polling,
         pollers=pollers,
         began=began,
+        postgres_port=postgres_port,
+        database_proxy=database_proxy,
     )
     if detach:
         _detached(options, as_json=as_json)

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit, urlunsplit
 
 from local.backends.postgres_logins import login_url
 from local.compute.host import HostOptions, LambdaHost, LogRecord, PoolLimits
@@ -49,6 +50,8 @@ class RuntimeConfig:
     """Whether event sources let no batch fill; only with `prompt_long_polls`."""
     pollers: int = 1
     """Receives of each event source beside each other; several let no batch fill either."""
+    database_proxy: str = ""
+    """Host and port that the services' logins connect to in place of the server's; the owner never does."""
 
 
 def make_host(
@@ -128,9 +131,8 @@ class Runtime:
 
     def configured(self, functions: Iterable[FunctionSpec]) -> list[FunctionSpec]:
         """Return functions with their secrets in plain text."""
-        url = self._config.database_url
         return [
-            with_secrets(function, {**self._literals, "DATABASE_URL": _login(function, url)})
+            with_secrets(function, {**self._literals, "DATABASE_URL": _login(function, self._config)})
             for function in functions
         ]
 
@@ -191,9 +193,14 @@ class Runtime:
         )
 
 
-def _login(function: FunctionSpec, owner_url: str) -> str:
+def _login(function: FunctionSpec, config: RuntimeConfig) -> str:
     """Return the connection string of the login whose secret the template names for the function."""
-    return login_url(owner_url, function.environment.get("DATABASE_URL" + _SECRET_ARN, ""))
+    url = login_url(config.database_url, function.environment.get("DATABASE_URL" + _SECRET_ARN, ""))
+    if url == config.database_url or not config.database_proxy:
+        return url
+    parts = urlsplit(url)
+    account = parts.netloc.rpartition("@")[0]
+    return urlunsplit(parts._replace(netloc=f"{account}@{config.database_proxy}"))
 
 
 def with_secrets(function: FunctionSpec, literals: Mapping[str, str]) -> FunctionSpec:

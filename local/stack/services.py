@@ -103,10 +103,10 @@ class Postgres:
 
     name = "postgres"
 
-    def __init__(self, state_dir: Path) -> None:
+    def __init__(self, state_dir: Path, port: int = 0) -> None:
         self._loop = asyncio.get_running_loop()
         self._ends: asyncio.Queue[int] = asyncio.Queue()
-        self._server = EmbeddedPostgres(state_dir, on_exit=self._on_exit)
+        self._server = EmbeddedPostgres(state_dir, port=port, on_exit=self._on_exit)
         self.url = ""
 
     @property

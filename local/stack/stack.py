@@ -51,6 +51,10 @@ class StackOptions:
     """Whether event sources take what is there at once, and let no batch fill."""
     pollers: int = 1
     """Receives of each event source that wait beside each other; Lambda has five."""
+    postgres_port: int = 0
+    """Port of Postgres; 0 takes a free one."""
+    database_proxy: str = ""
+    """Host and port of a pooler before Postgres, for the functions whose login is not the owner's."""
     template: Path = REPOSITORY / "template.yaml"
     ministack_python: Path = REPOSITORY / ".venv-ministack" / "bin" / "python"
     keep_data: bool = True
@@ -102,7 +106,7 @@ class Stack:
         keys = self._state.keys()
         stand_ins = StandIns(self._state, self._options.overrides, self._options.site_root)
         self._services += stand_ins.services
-        self._postgres = Postgres(self._state.path)
+        self._postgres = Postgres(self._state.path, self._options.postgres_port)
         aws = Aws(
             MiniStack(
                 self._state.aws,
@@ -221,6 +225,7 @@ class Stack:
             port=gateway.number,
             eager_polling=options.eager_polling,
             pollers=options.pollers,
+            database_proxy=options.database_proxy,
         )
         await started[_HOST]
         runtime = self._runtime = Runtime(base.host, template.cloud(ids, arns), ids, arns, config)
