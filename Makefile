@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-all up demo test test-failed used-permissions test-long soak bench bench-search lint fmt build audit check lock generate clean
+.PHONY: help setup setup-all up demo test test-failed used-permissions test-pooler test-long soak bench bench-search lint fmt build audit check lock generate clean
 
 # The first interpreter that is new enough and can make virtual environments; or name one: make PYTHON=python3.12 setup
 PYTHON ?= $(shell for each in python3 python3.13 python3.12 python3.11 python3.14; do \
@@ -50,6 +50,10 @@ test-failed: setup-all ## Run again what failed in the last run, one test at a t
 
 used-permissions: .venv/.ready ## Compare the roles with the AWS calls of the last make test
 	$(BIN)/python -m tests.support.used_permissions $(CALLS)
+
+POOLED := tests/e2e tests/faults tests/integration/orchestrator
+test-pooler: setup-all ## Run what uses Postgres again, through PgBouncer in transaction mode (docs/local-cloud.md)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --pooler -n $(WORKERS) $(POOLED) $(ARGS)
 
 test-long: setup-all ## Run what takes minutes: the large soaks and models, with their figures (ARGS="tests/faults")
 	$(BIN)/python -m pytest -m long -o log_cli=true -o log_cli_level=INFO $(ARGS)

@@ -1,54 +1,20 @@
-"""No statement of a function pins its session to one connection of RDS Proxy.
+"""No statement of a function pins its session to one connection of RDS Proxy: the texts, as they are in code.
 
-What pins is listed in https://docs.aws.amazon.com/AmazonRDS/latest/UserGuide/rds-proxy-pinning.html. Calls of
-stored functions do not, whatever is in them; COPY is not on the list.
+`tests/integration/test_pooler.py` and runs with `--pooler` read what is really sent.
 """
 
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from indexmill.embedding.adapters.pgvector import statements
 from indexmill.orchestrator.adapters.postgres import reads
+from tests.support.pinning import pins
 from tests.support.repository import ROOT, inside, python_files
 
 LAYER = ROOT / "layers" / "indexmill" / "python"
-LONGEST_BYTES = 16 * 1024
-PINNING = {
-    "SET, RESET, DISCARD": r"(?:\A|;)\s*(?:re)?set\s|(?:\A|;)\s*discard\s",
-    "set_config": r"\bset_config\s*\(",
-    "prepared statement": r"(?:\A|;)\s*(?:prepare|execute|deallocate)\s",
-    "cursor": r"(?:\A|;)\s*declare\s",
-    "temporary object": r"\b(?:create|into)\s+(?:(?:global|local)\s+)?temp(?:orary)?\b|\bpg_temp\.",
-    "sequence": r"\b(?:nextval|setval|currval|lastval)\s*\(",
-    "session lock": r"\bpg_(?:try_)?advisory_(?:lock|unlock)",
-    "notification channel": r"(?:\A|;)\s*(?:un)?listen\s",
-    "library": r"(?:\A|;)\s*load\s",
-}
-EXAMPLES = [
-    *("SET lock_timeout = 1", "SELECT 1; SET LOCAL enable_sort = off", "RESET ALL", "discard all"),
-    *("SELECT set_config('a.b', %s, true)", "PREPARE p AS SELECT 1", "EXECUTE p", "DEALLOCATE ALL"),
-    *("DECLARE c CURSOR FOR SELECT 1", "CREATE TEMP TABLE t (i INT)", "SELECT 1 INTO TEMPORARY t"),
-    *("SELECT nextval('s')", "SELECT pg_advisory_lock(1)", "SELECT pg_try_advisory_lock(1, 2)"),
-    *("SELECT pg_advisory_unlock_all()", "LISTEN channel", "LOAD 'vector'"),
-]
-HARMLESS = [
-    "UPDATE jobs SET status = 'done' WHERE id = %s",
-    "SELECT next_generation() AS generation",
-    "SELECT pg_try_advisory_xact_lock(1, 2)",
-    "COPY chunks FROM STDIN (FORMAT binary)",
-]
-
-
-def pinned(text: str) -> list[str]:
-    """Return the names of what pins a session in an SQL text."""
-    found = [name for name, pattern in PINNING.items() if re.search(pattern, text, re.IGNORECASE)]
-    return found + ["long text"] * (len(text.encode(errors="replace")) > LONGEST_BYTES)
 
 
 def deployed() -> list[Path]:
@@ -95,16 +61,6 @@ def driver_calls(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield node.lineno, name
 
 
-@pytest.mark.parametrize("text", EXAMPLES)
-def test_what_pins_is_found(text: str) -> None:
-    assert pinned(text)
-
-
-@pytest.mark.parametrize("text", HARMLESS)
-def test_what_does_not_pin_is_not(text: str) -> None:
-    assert pinned(text) == []
-
-
 def test_calls_of_the_driver_that_pin_are_found() -> None:
     source = (
         "c.cursor('name'); c.execute(q, prepare=True); psycopg.connect(u)\n"
@@ -117,15 +73,15 @@ def test_calls_of_the_driver_that_pin_are_found() -> None:
 def test_no_named_statement_pins() -> None:
     assert {path.name for path in LAYER.rglob("*.sql")} == {"index.sql", "jobs.sql", "sweep.sql"}
     texts = statements.SQL | reads.SQL
-    assert {name: found for name, text in texts.items() if (found := pinned(text))} == {}
+    assert {name: found for name, text in texts.items() if (found := pins(text))} == {}
 
 
 def test_no_text_in_code_pins() -> None:
     found = [
-        (f"{inside(path)}:{line}", names)
+        (f"{inside(path)}:{line}", why)
         for path in deployed()
         for line, text in string_texts(ast.parse(path.read_text(encoding="utf-8")))
-        if (names := pinned(text))
+        if (why := pins(text))
     ]
     assert found == []
 

@@ -19,7 +19,7 @@ from tests.support.processes import family, listening, mentioning, still_running
 from tests.support.repository import ROOT
 from tests.support.stack import RunningStack, eventually, index, indexmill, open_folder, start
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.direct]
 
 CORPUS = "cli"
 NO_STACK = 3

@@ -41,6 +41,7 @@ from tests.support.second_emulator import REGION, SecondEmulator
 
 pytestmark = [
     pytest.mark.e2e,
+    pytest.mark.direct,
     pytest.mark.slow,
     pytest.mark.timeout(240),
     pytest.mark.skipif(second_emulator.missing() is not None, reason=str(second_emulator.missing())),

@@ -70,6 +70,8 @@ def find(value: Any, name: str) -> Iterator[tuple[str, Any]]:
             yield from find(part, name)
 
 
+# PgBouncer looks logins up by a session of the owner's.
+@pytest.mark.direct
 def test_each_service_logs_in_as_itself(stack: RunningStack, client: Client, database: Connection) -> None:
     job = index(client, stack.site + PAGE, CORPUS)
     history = client.history(job.job_id)

@@ -104,6 +104,7 @@ def database(database_url: str) -> Iterator[Database]:
     opened.close()
 
 
+@pytest.mark.direct
 @pytest.mark.timeout(300)
 def test_no_order_of_events_loses_a_job_in_memory() -> None:
     check_reached(run(lambda reached: SystemUnderTest(in_memory(), reached), 300))
@@ -135,6 +136,7 @@ def _marked(mutate: Mutate) -> ParameterSet:
     return pytest.param(mutate, id=mutate.__name__, marks=() if mutate in QUICK else pytest.mark.long)
 
 
+@pytest.mark.direct
 @pytest.mark.parametrize("mutate", [_marked(mutate) for mutate in MUTATIONS])
 def test_the_model_finds_a_missing_safeguard(mutate: Mutate, monkeypatch: pytest.MonkeyPatch) -> None:
     mutate(monkeypatch)

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from local.faults.proxy import FaultProxy
 from local.faults.toxics import Toxic
+from tests.support.pooled_runs import pooled
 
 
 @dataclass
@@ -30,7 +31,7 @@ class Line:
 @contextmanager
 def line_to(url: str) -> Iterator[Line]:
     """Yield a line to the database at `url`, carried by a thread of its own."""
-    line, parts = Line(), urlsplit(url)
+    line, parts = Line(), urlsplit(pooled(url))
     proxy = FaultProxy(parts.hostname or "", parts.port or 0, lambda: line.toxic, line.fired.append)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="line")

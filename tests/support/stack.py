@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from pathlib import Path
@@ -21,6 +21,8 @@ import httpx
 from indexmill.client import Client
 from indexmill.contracts.job import Job
 from indexmill.platform.time.clock import SystemClock
+from local.backends.process import free_port
+from tests.support import pooled_runs
 from tests.support.repository import ROOT
 
 T = TypeVar("T")
@@ -113,12 +115,18 @@ def indexmill(
     )
 
 
-def start(state: Path, *parameters: str, faults: str = "", site_root: Path | None = None) -> RunningStack:
+def start(
+    state: Path,
+    *parameters: str,
+    faults: str = "",
+    site_root: Path | None = None,
+    options: Sequence[str] = (),
+) -> RunningStack:
     """Start a stack on `state`; `parameters` are of the form KEY=VALUE, `faults` what FAULTS is set to."""
     given = [part for parameter in parameters for part in ("--parameter", parameter)]
     given += ["--site-root", str(site_root)] if site_root else []
     started = indexmill(
-        "up", "--detach", "--json", "--state", str(state), *given, variables={"FAULTS": faults}
+        *("up", "--detach", "--json", "--state", str(state)), *given, *options, variables={"FAULTS": faults}
     )
     if started.returncode:
         raise RuntimeError(
@@ -144,10 +152,12 @@ def running_stack(
     *parameters: str, faults: str = "", site_root: Path | None = None
 ) -> Iterator[RunningStack]:
     """Run a stack on a folder of its own, which goes with it."""
-    with open_folder() as folder:
+    postgres_port = free_port()
+    with open_folder() as folder, pooled_runs.before(postgres_port) as chain:
         state = folder / "state"
+        proxy = ("--postgres-port", str(postgres_port), "--database-proxy", chain.address) if chain else ()
         try:
-            yield start(state, *parameters, faults=faults, site_root=site_root)
+            yield start(state, *parameters, faults=faults, site_root=site_root, options=proxy)
         finally:
             indexmill("down", "--state", str(state))
 

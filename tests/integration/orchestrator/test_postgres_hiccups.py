@@ -1,15 +1,21 @@
-"""Postgres restarts, ends sessions, is full or busy: work is repeated from its start, or a 503."""
+"""Postgres restarts, ends sessions, is full or busy: work is repeated from its start, or a 503.
+
+Each of it on a direct connection, and on one through a pooler in transaction mode.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import select
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -27,9 +33,10 @@ from sql.migrate import migrate
 from tests.support.events import FakeContext, api_event, caller_claims
 from tests.support.function_env import environment
 from tests.support.jobs import applied, failed, new_job, scraped, submitted
+from tests.support.pooler import Chain, chain
 from tests.support.stack import eventually
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.direct]
 
 HOLD = b"LOCK TABLE jobs, outbox, job_history, sweep_state IN ACCESS EXCLUSIVE MODE"
 SESSION = "SELECT pid FROM pg_stat_activity WHERE pid = %s"
@@ -51,9 +58,21 @@ def cut_off_while_waiting(url: str, work: Callable[[], Any]) -> Any:
         return doing.result(10)
 
 
+@pytest.fixture(params=["direct", "pooled"])
+def pooled(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param == "pooled")
+
+
 @pytest.fixture
-def database(database_url: str) -> Iterator[Database]:
-    opened = Database(database_url)
+def own_url(pooled: bool, database_url: str, request: pytest.FixtureRequest) -> str:
+    """Return the address by which the product connects."""
+    found: Chain | None = request.getfixturevalue("postgres_chain") if pooled else None
+    return found.url(database_url) if found else database_url
+
+
+@pytest.fixture
+def database(own_url: str) -> Iterator[Database]:
+    opened = Database(own_url)
     opened.connection()
     yield opened
     opened.close()
@@ -97,12 +116,33 @@ def test_a_session_that_ended_while_the_process_was_frozen_is_replaced(
         lambda: store.read(lambda tx: tx.state("none")),
     ]
     for use in uses:
-        pid = database.connection().info.backend_pid
+        pid = backend(database.connection())
         with psycopg.connect(database_url, autocommit=True) as watcher:
             watcher.execute("SELECT pg_terminate_backend(%s)", (pid,))
             eventually(lambda pid=pid: not watcher.execute(SESSION, (pid,)).fetchone(), "it is gone", 5)
         use()
-        assert database.connection().info.backend_pid != pid
+        assert backend(database.connection()) != pid
+
+
+@pytest.mark.fault("F33")
+@pytest.mark.usefixtures("postgres_chain")
+def test_a_connection_that_the_pooler_closed_while_the_process_was_frozen_is_replaced(
+    postgres_server: str, database_url: str
+) -> None:
+    with chain(urlsplit(postgres_server).port or 0, client_idle_s=0.2) as impatient:
+        database = Database(impatient.url(database_url))
+        before = database.connection()
+        (closed, _, _) = select.select([before], [], [], 5)
+        assert closed == [before]
+        submitted(PostgresJobs(database), new_job())
+        assert database.connection() is not before
+        database.close()
+
+
+def backend(connection: Connection) -> int:
+    """Return the server process behind a connection; a pooler tells its clients numbers of its own."""
+    ((pid,),) = connection.execute("SELECT pg_backend_pid()").fetchall()
+    return int(pid)
 
 
 def raising(state: str, times: int, calls: list[int]) -> Callable[[Connection], str]:
@@ -148,8 +188,8 @@ def test_a_statement_that_takes_too_long_is_not_tried_again(database: Database) 
 
 
 @pytest.mark.fault("F32")
-def test_batches_that_share_jobs_never_deadlock(database_url: str) -> None:
-    databases = [Database(database_url) for _ in range(4)]
+def test_batches_that_share_jobs_never_deadlock(own_url: str) -> None:
+    databases = [Database(own_url) for _ in range(4)]
     stores = [PostgresJobs(each) for each in databases]
     jobs = [new_job(f"https://example.com/{number}") for number in range(20)]
     for job in jobs:
@@ -187,10 +227,24 @@ def server(tmp_path: Path) -> Iterator[tuple[EmbeddedPostgres, str]]:
         made.delete()
 
 
-@pytest.mark.fault("F29")
-def test_a_restart_costs_a_moment_and_nothing_else(server: tuple[EmbeddedPostgres, str]) -> None:
-    postgres, url = server
-    database = Database(url)
+@pytest.fixture
+def way_in(
+    pooled: bool, server: tuple[EmbeddedPostgres, str], request: pytest.FixtureRequest
+) -> Iterator[str]:
+    """Yield the address by which the product connects to that server."""
+    if not pooled:
+        yield server[1]
+        return
+    request.getfixturevalue("postgres_chain")
+    with chain(urlsplit(server[1]).port or 0, pool_size=2) as made:
+        yield made.url(server[1])
+
+
+@pytest.mark.fault("F29", "F30")
+def test_a_restart_costs_a_moment_and_nothing_else(server: tuple[EmbeddedPostgres, str], way_in: str) -> None:
+    postgres, _ = server
+    # A pooler without its server lets a client wait for it, so the limit of the statement counts.
+    database = Database(way_in, answer_s=0.5)
     store, job = PostgresJobs(database), new_job()
     submitted(store, job)
     postgres.stop()
@@ -199,9 +253,15 @@ def test_a_restart_costs_a_moment_and_nothing_else(server: tuple[EmbeddedPostgre
         with pytest.raises(TransientError) as unavailable:
             use()
         assert unavailable.value.code == "database_unavailable"
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 3
     postgres.start()
-    assert applied(store, scraped(job.job_id))[0].status == "chunking"
+
+    def reported() -> str | None:
+        with contextlib.suppress(TransientError):
+            return applied(store, scraped(job.job_id))[0].status
+        return None
+
+    assert eventually(reported, "a pooler connects again", 2) == "chunking"
     database.close()
 
 
@@ -213,6 +273,26 @@ def _event_loop() -> Iterator[None]:
     yield
     asyncio.set_event_loop(None)
     loop.close()
+
+
+def orchestrator_api(url: str) -> Callable[[], dict[str, Any]]:
+    """Return the function that lists jobs in the database at `url`."""
+    settings = OrchestratorApiSettings.from_environment(
+        {**environment("OrchestratorApi"), "DATABASE_URL": url}
+    )
+    api = build_use_cases(settings)
+    handler = lambda_handler(create_app("test", [routes(api)], api.observability), api.observability)
+    event = api_event("GET", "/orchestrator/jobs", caller=caller_claims())
+    return lambda: handler(event, FakeContext())
+
+
+def unavailable_within(seconds: float, answering: Callable[[], dict[str, Any]]) -> None:
+    began = time.monotonic()
+    answer = answering()
+    assert time.monotonic() - began < seconds
+    error = json.loads(answer["body"])["error"]
+    assert (answer["statusCode"], error["code"]) == (503, "database_unavailable")
+    assert error["retry_after"] > 0
 
 
 def fill(url: str) -> list[Connection]:
@@ -227,23 +307,54 @@ def fill(url: str) -> list[Connection]:
 
 @pytest.mark.fault("F31")
 @pytest.mark.usefixtures("_event_loop")
-def test_a_full_server_is_a_503_within_two_seconds(server: tuple[EmbeddedPostgres, str]) -> None:
-    _, url = server
-    settings = OrchestratorApiSettings.from_environment(
-        {**environment("OrchestratorApi"), "DATABASE_URL": url}
-    )
-    api = build_use_cases(settings)
-    handler = lambda_handler(create_app("test", [routes(api)], api.observability), api.observability)
-    event = api_event("GET", "/orchestrator/jobs", caller=caller_claims())
-    others = fill(url)
+def test_a_full_server_is_a_503_within_two_seconds(server: tuple[EmbeddedPostgres, str], way_in: str) -> None:
+    answering, others = orchestrator_api(way_in), fill(server[1])
     try:
-        began = time.monotonic()
-        answer = handler(event, FakeContext())
-        assert time.monotonic() - began < 2
-        error = json.loads(answer["body"])["error"]
-        assert (answer["statusCode"], error["code"]) == (503, "database_unavailable")
-        assert error["retry_after"] > 0
+        unavailable_within(2, answering)
     finally:
         for each in others:
             each.close()
-    assert eventually(lambda: handler(event, FakeContext())["statusCode"] == 200, "it is well again", 5)
+    assert eventually(lambda: answering()["statusCode"] == 200, "it is well again", 5)
+
+
+@pytest.mark.fault("F31")
+@pytest.mark.usefixtures("_event_loop", "postgres_chain")
+@pytest.mark.parametrize("queue_wait_s", [60, 1], ids=["the function gives up", "the pooler gives up"])
+def test_a_pool_without_a_free_connection_is_a_503_in_time(
+    postgres_server: str, database_url: str, queue_wait_s: int
+) -> None:
+    port = urlsplit(postgres_server).port or 0
+    with chain(port, pool_size=2, queue_wait_s=queue_wait_s) as small:
+        url = small.url(database_url)
+        answering = orchestrator_api(url)
+        with psycopg.connect(url) as one, psycopg.connect(url) as other:
+            for busy in (one, other):
+                busy.execute("SELECT 1")
+            unavailable_within(5, answering)
+        assert answering()["statusCode"] == 200
+        assert small.reported() == []
+
+
+@pytest.mark.fault("F34")
+def test_a_writer_that_became_a_reader_is_a_503_until_it_writes_again(
+    database_url: str, database: Database
+) -> None:
+    store, job, name = PostgresJobs(database), new_job(), urlsplit(database_url).path[1:]
+
+    def make_it(setting: str) -> None:
+        """Change the database, and end its sessions as a failover does."""
+        with psycopg.connect(database_url, autocommit=True) as operator:
+            operator.execute("SET default_transaction_read_only = off")
+            operator.execute(f'ALTER DATABASE "{name}" {setting}'.encode())
+            operator.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+
+    make_it("SET default_transaction_read_only = on")
+    with pytest.raises(TransientError) as refused:
+        submitted(store, job)
+    assert refused.value.code == "database_unavailable"
+    make_it("RESET default_transaction_read_only")
+    _, messages = submitted(store, job)
+    assert [row.id for row in messages] == [job.first.id]

@@ -16,7 +16,8 @@ from local.backends.postgres import create_database, drop_database
 from tests.support.job_stores import canceled, retried
 from tests.support.jobs import CALLER, applied, failed, new_job, scraped, stored_job, submitted
 
-pytestmark = pytest.mark.integration
+# A replica is made as a copy, for which a database must have no connections: a pooler keeps some.
+pytestmark = [pytest.mark.integration, pytest.mark.direct]
 
 Guarded = Callable[[Database, str], Any]
 GUARDED: dict[str, Guarded] = {

@@ -100,6 +100,7 @@ def test_a_slow_statement_is_given_up_by_the_server_and_costs_no_connection(data
     database.close()
 
 
+@pytest.mark.direct
 def test_statements_of_workers_may_take_longer(database_url: str) -> None:
     database = Database(database_url)
 
