@@ -1,4 +1,4 @@
-"""What the template does so that AWS takes it, and so that nothing runs away."""
+"""Guards of the template: AWS takes it as it is, and no loop or retry is without a bound."""
 
 from __future__ import annotations
 
