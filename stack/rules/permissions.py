@@ -27,19 +27,20 @@ def statements(source: Source) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Yield each statement that allows something, wherever a condition hides it."""
     for kind in KINDS:
         for name, body in source.resources(kind).items():
-            yield from _search(body, ["Resources", name, "Properties"])
+            yield from search(body, ["Resources", name, "Properties"])
 
 
-def _search(value: Any, path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+def search(value: Any, path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yield each statement below `value` that allows something."""
     if isinstance(value, dict):
         # With a principal it is a trust policy, which says who and not what.
         if value.get("Effect") == "Allow" and "Principal" not in value:
             yield path, value
         for key, part in value.items():
-            yield from _search(part, [*path, key])
+            yield from search(part, [*path, key])
     elif isinstance(value, list):
         for index, part in enumerate(value):
-            yield from _search(part, [*path, index])
+            yield from search(part, [*path, index])
 
 
 def listed(value: Any) -> list[Any]:

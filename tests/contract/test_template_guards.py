@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
+import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from indexmill.contracts.identity import CallerContext
+from indexmill.contracts.pipeline import STAGES
+from indexmill.orchestrator.results import apply
+from indexmill.platform.observability import Observability
 from local.template.translation import translate
-from tests.support.function_env import ROOT, template
+from tests.support.function_env import ROOT, functions, template
 
 REGION = "eu-west-1"
+MOST_METRICS = 10  # that CloudWatch takes in one alarm
 
 
 @pytest.fixture(scope="module")
@@ -49,3 +57,66 @@ def test_the_regions_log_role_outlives_the_stack_and_can_be_left_alone() -> None
         found = template()["Resources"][name]
         assert found["Condition"] == "CreatesAccountRole"
         assert (found["DeletionPolicy"], found["UpdateReplacePolicy"]) == ("Retain", "Retain")
+
+
+def alarm(name: str) -> dict[str, Any]:
+    """Return an alarm's properties with its metrics by id."""
+    found = dict(template()["Resources"][name]["Properties"])
+    return {**found, "Metrics": {each["Id"]: each for each in found["Metrics"]}}
+
+
+def watched(name: str, metric: str) -> list[str]:
+    """Return the functions whose metric an alarm reads."""
+    metrics = [
+        each["MetricStat"]["Metric"] for each in alarm(name)["Metrics"].values() if "MetricStat" in each
+    ]
+    return [each["Dimensions"][0]["Value"]["Ref"] for each in metrics if each["MetricName"] == metric]
+
+
+def test_the_pipelines_functions_may_loop_and_all_others_raise_an_alarm() -> None:
+    loop = {name for name, found in functions().items() if found.get("RecursiveLoop") == "Allow"}
+    workers = {"ScraperWorker", "ChunkingWorker", "EmbeddingWorker"}
+    assert loop == {*workers, "OrchestratorResults", "OrchestratorDeadLetters"}
+    # Lambda counts no dropped invocation where it looks for none.
+    both = [
+        watched(name, "RecursiveInvocationsDropped") for name in ("RequestLoopAlarm", "BackgroundLoopAlarm")
+    ]
+    assert sorted(both[0] + both[1]) == sorted(functions().keys() - loop)
+    assert max(map(len, both)) <= MOST_METRICS
+    assert set(watched("PipelineLoopAlarm", "Invocations")) == loop
+
+
+def test_the_loops_alarm_allows_three_times_what_jobs_need() -> None:
+    metrics = alarm("PipelineLoopAlarm")["Metrics"]
+    invocations_per_job = 2 * len(STAGES)  # each stage and its result
+    times = 3 * invocations_per_job
+    expression = f"invocations - {times} * (FILL(ended, 0) + ${{DispatchWindow}})"
+    assert metrics["found"]["Expression"] == {"Fn::Sub": expression}
+    counted = metrics["ended"]["MetricStat"]["Metric"]
+    ended = template()["Resources"]["JobsEnded"]["Properties"]
+    assert {key: ended["MetricTransformations"][0][f"Metric{key}"] for key in ("Namespace", "Name")} == {
+        "Namespace": counted["Namespace"],
+        "Name": counted["MetricName"],
+    }
+    assert ended["LogGroupName"] == {"Ref": "OrchestratorResultsLogs"}
+
+
+def test_the_filter_counts_the_audit_lines_of_jobs_that_ended(capsys: pytest.CaptureFixture[str]) -> None:
+    pattern = template()["Resources"]["JobsEnded"]["Properties"]["FilterPattern"]
+    named = set(re.findall(r'\$\.message = "(\w+)"', pattern))
+    assert named == {"job_completed", "job_failed"}
+    # The Recorder's own words for the ends of jobs.
+    assert named <= set(re.findall(r'emit\("(\w+)"', inspect.getsource(apply)))
+    capsys.readouterr()
+    Observability("orchestrator").emit("job_completed", CallerContext(caller_id="ann"))
+    line = json.loads(capsys.readouterr().out)
+    assert re.search(r'\$\.service = "(\w+)"', pattern)[1] == line["service"]  # type: ignore[index]
+    assert line["message"] == "job_completed"
+
+
+@pytest.mark.parametrize("name", ["RequestLoopAlarm", "BackgroundLoopAlarm", "PipelineLoopAlarm"])
+def test_alarms_tell_the_topic_when_there_is_one(name: str) -> None:
+    found = alarm(name)
+    topic = {"Fn::If": ["HasAlarmTopic", [{"Ref": "AlarmTopicArn"}], {"Ref": "AWS::NoValue"}]}
+    assert (found["AlarmActions"], found["TreatMissingData"]) == (topic, "notBreaching")
+    assert [each["Id"] for each in found["Metrics"].values() if each.get("ReturnData", True)] == ["found"]

@@ -16,7 +16,13 @@ from hypothesis.stateful import run_state_machine_as_test
 from indexmill.platform.postgres.database import Database
 from tests.faults.model.backends import in_memory, postgres
 from tests.faults.model.machine import machine
-from tests.faults.model.mutations import MUTATIONS, Mutate, mark_sent_before_sending, never_send_again
+from tests.faults.model.mutations import (
+    MUTATIONS,
+    Mutate,
+    mark_sent_before_sending,
+    never_mark_sent,
+    never_send_again,
+)
 from tests.faults.model.system_under_test import SystemUnderTest
 
 MANY: Final = int(os.environ.get("MODEL_EXAMPLES", "2000"))
@@ -54,7 +60,7 @@ REACHED: Final = (
 )
 """Outcomes that the orders must reach: without them they would prove nothing."""
 
-QUICK: Final = (mark_sent_before_sending, never_send_again)
+QUICK: Final = (mark_sent_before_sending, never_mark_sent, never_send_again)
 """Mutations that a few dozen orders find: also without the long tests the model shows that it can fail."""
 
 

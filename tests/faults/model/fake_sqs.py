@@ -31,10 +31,14 @@ class FakeQueue:
     name: str
     messages: list[Message] = field(default_factory=list)
     deleted: set[str] = field(default_factory=set)
+    sent: list[Message] = field(default_factory=list)
+    """Every message that was ever sent here."""
 
     def send(self, bodies: Sequence[str], *_: Any, **__: Any) -> list[int]:
         """Append all bodies in sorted order: the order of rows from a database is not deterministic."""
-        self.messages.extend(Message(body) for body in sorted(bodies))
+        new = [Message(body) for body in sorted(bodies)]
+        self.messages.extend(new)
+        self.sent.extend(new)
         return []
 
     def is_at(self, arn: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar, Final
@@ -9,8 +10,10 @@ from typing import ClassVar, Final
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from indexmill.orchestrator.sweeper.ports import MOST_RESCUES
 from tests.faults.model.crash_injector import Killed
 from tests.faults.model.fake_sqs import Message, dlq_name
+from tests.faults.model.message_locations import WorkItem
 from tests.faults.model.site import SubmitKind
 from tests.faults.model.system_under_test import SystemUnderTest
 
@@ -21,6 +24,8 @@ MOST_DEAD_LETTERS: Final = 2
 MOST_CRASHES: Final = 2
 MOST_LOST: Final = 3
 """A message is sent again three times: a job whose every message is lost fails, and may."""
+MOST_DISPATCHES: Final = 1 + MOST_RESCUES + MOST_JOBS
+"""Of a stage of an attempt while nothing is submitted: once, by rescues, and when others fenced it out."""
 _MOMENT_S: Final = 10
 """Shorter than a lease, and longer than an example takes: real time passes in Postgres as well."""
 _LEASE_S: Final = 35
@@ -160,9 +165,11 @@ class JobsMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Deliver everything without faults, then check end states."""
         try:
+            before = self.system.dispatches()
             self._settle()
             left = {job: status for job, status in self.system.jobs().items() if status not in _FINAL}
             assert not left, f"stuck: {left}"
+            self._fall_silent(before)
             violations = self.system.violations()
             assert not violations, violations
         finally:
@@ -200,6 +207,21 @@ class JobsMachine(RuleBasedStateMachine):
             self.system.tick(_LEASE_S)
             if not any(queue.messages for queue in self.system.queues.values()):
                 self.system.tick(_STALE_S)
+
+    def _fall_silent(self, before: Counter[WorkItem | None]) -> None:
+        """Deliver what is left; without new submissions dispatches are bounded, and then there are none."""
+        for _ in range(2):
+            # Rows that a crashed process had claimed are due by then.
+            self.system.tick(_LEASE_S)
+            for _ in range(2 * len(self.system.queues)):
+                for name in self._nonempty():
+                    self._drain(name)
+        settled = self.system.dispatches()
+        often = (settled - before).most_common(1)
+        assert not often or often[0][1] <= MOST_DISPATCHES, f"dispatched too often: {often}"
+        self.system.tick(_LEASE_S)
+        again = self.system.dispatches() - settled
+        assert not self._nonempty(), f"dispatched without end: {again or self._nonempty()}"
 
     def _deliver(
         self, name: str, picked: list[Message], crash: tuple[int, bool] | None, *, stays: bool

@@ -58,6 +58,11 @@ def mark_sent_before_sending(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Relay, "send", hasty)
 
 
+def never_mark_sent(patch: pytest.MonkeyPatch) -> None:
+    """Leave rows unsent: every sweep sends them again, a loop that needs no new jobs."""
+    patch.setattr(Relay, "_mark_sent", lambda *_: None)
+
+
 def sweep_no_unsent_rows(patch: pytest.MonkeyPatch) -> None:
     """Leave unsent rows of crashed processes in the outbox."""
     patch.setattr(SweepJobs, "_unsent", lambda *_: 0)
@@ -148,6 +153,7 @@ MUTATIONS: Final[tuple[Mutate, ...]] = (
     accept_results_of_any_attempt,
     apply_duplicates,
     mark_sent_before_sending,
+    never_mark_sent,
     sweep_no_unsent_rows,
     never_send_again,
     send_again_with_a_new_attempt,

@@ -209,6 +209,10 @@ class SystemUnderTest:
         out = self.backend.unaccounted(self.caller.caller_id)
         return [f"{work} has no message" for work in out - in_transit(self.queues) - self._lost]
 
+    def dispatches(self) -> Counter[WorkItem | None]:
+        """Return how often each work item's message was sent to its stage."""
+        return Counter(work_item(name, message) for name in STAGES for message in self.queues[name].sent)
+
     def tick(self, seconds: int) -> None:
         """Let time pass and run the sweeper."""
         self.backend.clock.tick(seconds)
