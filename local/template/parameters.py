@@ -50,7 +50,9 @@ def _check(name: str, value: str, rules: Mapping[str, Any]) -> None:
         _check_number(name, value, rules)
     pattern = rules.get("AllowedPattern")
     if pattern is not None and re.fullmatch(pattern, value) is None:
-        raise ParameterError(f"parameter {name} is {value!r}, which does not match {pattern}")
+        wanted = rules.get("ConstraintDescription")
+        why = f"it must be {wanted}" if wanted else f"which does not match {pattern}"
+        raise ParameterError(f"parameter {name} is {value!r}, {why}")
     allowed = [str(each) for each in rules.get("AllowedValues", ())]
     if allowed and value not in allowed:
         raise ParameterError(f"parameter {name} is {value!r}, which is none of {', '.join(allowed)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,8 +15,9 @@ from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.pipeline import STAGES
 from indexmill.orchestrator.results import apply
 from indexmill.platform.observability import Observability
+from local.template.parameters import ParameterError, parameter_values, parse_overrides
 from local.template.translation import translate
-from tests.support.function_env import ROOT, functions, template
+from tests.support.function_env import GIVEN, ROOT, functions, template
 
 REGION = "eu-west-1"
 MOST_METRICS = 10  # that CloudWatch takes in one alarm
@@ -26,7 +28,7 @@ def translated() -> Iterator[dict[str, Any]]:
     """Return the resources that CloudFormation is given."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_DEFAULT_REGION", REGION)
-        yield translate(ROOT / "template.yaml", {}, {}, REGION)[0]["Resources"]
+        yield translate(ROOT / "template.yaml", GIVEN, {}, REGION)[0]["Resources"]
 
 
 def referred(value: Any) -> set[str]:
@@ -120,3 +122,55 @@ def test_alarms_tell_the_topic_when_there_is_one(name: str) -> None:
     topic = {"Fn::If": ["HasAlarmTopic", [{"Ref": "AlarmTopicArn"}], {"Ref": "AWS::NoValue"}]}
     assert (found["AlarmActions"], found["TreatMissingData"]) == (topic, "notBreaching")
     assert [each["Id"] for each in found["Metrics"].values() if each.get("ReturnData", True)] == ["found"]
+
+
+def parameter_sets() -> dict[str, dict[str, str]]:
+    """Return the parameters of each environment of samconfig.toml."""
+    config = tomllib.loads((ROOT / "samconfig.toml").read_text(encoding="utf-8"))
+    return {
+        name: parse_overrides(commands["deploy"]["parameters"]["parameter_overrides"])
+        for name, commands in config.items()
+        if isinstance(commands, dict)
+    }
+
+
+def test_what_has_no_usable_default_has_none() -> None:
+    """CloudFormation then refuses the change set: nothing has been made yet."""
+    declared = template()["Parameters"]
+    assert {name for name, body in declared.items() if "Default" not in body} >= set(GIVEN)
+    with pytest.raises(ParameterError, match="MembershipUrl has no default and needs a value"):
+        parameter_values(declared, {"Stage": "dev"})
+    assert parameter_values(declared, {"Stage": "dev", **GIVEN})["MembershipUrl"] == GIVEN["MembershipUrl"]
+
+
+@pytest.mark.parametrize("environment", ["default", "staging", "prod"])
+def test_an_environment_names_all_that_must_be_named_and_is_refused_until_it_is_filled_in(
+    environment: str,
+) -> None:
+    declared, given = template()["Parameters"], parameter_sets()[environment]
+    needed = {name for name, body in declared.items() if "Default" not in body}
+    assert needed <= set(given)
+    with pytest.raises(ParameterError, match="MembershipUrl is 'REPLACE-ME', it must be an https:// URL"):
+        parameter_values(declared, given)
+    for name in GIVEN:
+        assert re.fullmatch(declared[name]["AllowedPattern"], "REPLACE-ME") is None
+        assert declared[name]["ConstraintDescription"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "fits"),
+    [
+        ("MembershipUrl", "https://membership.acme.org/v2", True),
+        ("MembershipUrl", "http://membership.acme.org", False),
+        ("MembershipUrl", "http://127.0.0.1:8080", True),
+        ("MembershipUrl", "http://127.0.0.1.acme.org:80", False),
+        ("MembershipUrl", "https://a b", False),
+        ("MembershipUrl", "", False),
+        ("EmbeddingBaseUrl", "https://api.acme.org/v1", True),
+        ("EmbeddingBaseUrl", "http://10.0.3.7:8000/v1", True),
+        ("EmbeddingBaseUrl", "ftp://api.acme.org/v1", False),
+        ("EmbeddingBaseUrl", "https://api.acme.org/v1?key=1", False),
+    ],
+)
+def test_addresses_of_other_services(name: str, value: str, fits: bool) -> None:
+    assert (re.fullmatch(template()["Parameters"][name]["AllowedPattern"], value) is not None) is fits

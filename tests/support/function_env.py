@@ -11,6 +11,8 @@ from samtranslator.yaml_helper import yaml_parse
 from local.backends.model_files import tokenizer_path
 
 ROOT = Path(__file__).resolve().parents[2]
+GIVEN = {"MembershipUrl": "https://membership.invalid", "EmbeddingBaseUrl": "https://embeddings.invalid/v1"}
+"""Values of the parameters that have no default."""
 _PLACEHOLDERS = {
     "AWS_DEFAULT_REGION": "eu-west-1",
     "AWS_ACCESS_KEY_ID": "test",
@@ -47,10 +49,8 @@ def environment(logical_id: str) -> dict[str, str]:
     found = dict(_PLACEHOLDERS)
     for name, value in variables(logical_id).items():
         if isinstance(value, dict):
-            parameter = parameters.get(value.get("Ref", ""))
-            found[name] = str(
-                parameter["Default"] if parameter else f"https://nowhere.invalid/{name.lower()}"
-            )
+            parameter = parameters.get(value.get("Ref", ""), {})
+            found[name] = str(parameter.get("Default", f"https://nowhere.invalid/{name.lower()}"))
         else:
             found[name] = str(value)
     if "TOKENIZER_FILE" in found:

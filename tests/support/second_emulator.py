@@ -141,6 +141,8 @@ def deployed(folder: Path, database_url: str) -> Iterator[SecondEmulator]:
             "EmbeddingModel": MODEL_ID,
             "EmbeddingDimension": str(DIMENSIONS),
             "AllowedPrivateHosts": site.removeprefix("http://"),
+            # It knows no alarm over more than one metric.
+            "CreateAlarms": "false",
             "InternalKeyHashes": hashlib.sha256(b"key-of-ops").hexdigest()[:16],
         }
         # A folder with a space in its name: nothing on the way may split it.

@@ -14,6 +14,7 @@ from local.template.parameters import ParameterError
 from local.template.spec import Throttle
 from local.template.template import CloudSpec, Template
 from local.template.translation import translate
+from tests.support.function_env import GIVEN
 from tests.support.repository import ROOT
 
 REGION, ACCOUNT = "eu-west-1", "000000000000"
@@ -28,7 +29,9 @@ def _no_region_stays_behind() -> Iterator[None]:
 
 
 def read(path: Path = ROOT / "template.yaml", **overrides: str) -> Template:
-    translated, parameters = translate(path, {"AllowedPrivateHosts": SITE, "Unknown": "x"}, overrides, REGION)
+    translated, parameters = translate(
+        path, {**GIVEN, "AllowedPrivateHosts": SITE, "Unknown": "x"}, overrides, REGION
+    )
     return Template(translated, parameters, folder=path.parent, region=REGION, account_id=ACCOUNT)
 
 
