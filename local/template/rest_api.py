@@ -13,16 +13,11 @@ _METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch")
 _INVOCATION: Final = re.compile(r"functions/arn:[^/]*:function:([^/:]+)(?::[^/]+)?/invocations")
 _AUTHORIZER: Final = "x-amazon-apigateway-authorizer"
 _INTEGRATION: Final = "x-amazon-apigateway-integration"
-_TIMEOUT_PARAMETER: Final = "IntegrationTimeoutSeconds"
 _DEFAULT_TTL_S: Final = 300
+_TIMEOUT_MS: Final = 29_000
 
 
-def read_api(
-    logical_id: str,
-    body: Mapping[str, Any],
-    stages: Sequence[Mapping[str, Any]],
-    parameters: Mapping[str, str],
-) -> RestApiSpec:
+def read_api(logical_id: str, body: Mapping[str, Any], stages: Sequence[Mapping[str, Any]]) -> RestApiSpec:
     """Return the API of its resolved definition and stages. Raises TemplateError for unsupported parts."""
     if not stages:
         raise TemplateError(f"{logical_id} has no stage")
@@ -31,7 +26,7 @@ def read_api(
     return RestApiSpec(
         logical_id=logical_id,
         stage=str(stage["StageName"]),
-        routes=tuple(_routes(body, float(parameters.get(_TIMEOUT_PARAMETER, 29)))),
+        routes=tuple(_routes(body)),
         authorizers={
             name: _authorizer(name, scheme[_AUTHORIZER])
             for name, scheme in schemes.items()
@@ -59,7 +54,7 @@ def read_throttles(stages: Sequence[Mapping[str, Any]]) -> dict[str, Throttle]:
     return throttles
 
 
-def _routes(body: Mapping[str, Any], timeout_s: float) -> Iterator[RouteSpec]:
+def _routes(body: Mapping[str, Any]) -> Iterator[RouteSpec]:
     default = body.get("security")
     for path, operations in body["paths"].items():
         for method, operation in operations.items():
@@ -74,7 +69,7 @@ def _routes(body: Mapping[str, Any], timeout_s: float) -> Iterator[RouteSpec]:
                 path=path,
                 function=_function(integration["uri"]),
                 authorizer=next((name for each in security or () for name in each if name != "NONE"), None),
-                timeout_ms=int(integration.get("timeoutInMillis", timeout_s * 1000)),
+                timeout_ms=int(integration.get("timeoutInMillis", _TIMEOUT_MS)),
             )
 
 

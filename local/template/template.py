@@ -154,7 +154,7 @@ class Template:
         queues = {arn: name for name, arn in arns.items()}
         return CloudSpec(
             functions=tuple(self._function(name, resolver) for name in functions),
-            api=read_api(apis[0], api_body, stages, self.parameters) if apis else None,
+            api=read_api(apis[0], api_body, stages) if apis else None,
             throttles=read_throttles(stages),
             binary_media_types=tuple(api_body.get("x-amazon-apigateway-binary-media-types", ())),
             sources=tuple(

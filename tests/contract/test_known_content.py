@@ -130,6 +130,24 @@ def test_a_replay_finds_what_was_not_stored_again(cycle: Cycle) -> None:
     assert (cycle.puts(), cycle.scraper.fetcher.requested) == (1, asked)
 
 
+def test_a_page_indexed_across_two_lifetimes_can_still_be_replayed(cycle: Cycle) -> None:
+    """The bucket deletes what was written more than a lifetime ago; the worker trusts half of that."""
+    lifetime, written_at = 2 * cycle.scraper.known_for, cycle.scraper.clock.now()
+    cycle.index()
+    for _ in range(4):  # each 0.6 lifetimes: twice past a whole one
+        cycle.scraper.clock.tick(0.6 * lifetime.total_seconds())
+        cycle.puts()
+        job_id = cycle.index()
+        written_at = cycle.scraper.clock.now() if cycle.puts() else written_at
+        assert cycle.scraper.clock.now() - written_at < lifetime
+    asked = list(cycle.scraper.fetcher.requested)
+    cycle.scraper.clock.tick(0.4 * lifetime.total_seconds())
+    if cycle.scraper.clock.now() - written_at >= lifetime:
+        cycle.scraper.blobs.objects.clear()
+    cycle.replay(job_id)
+    assert cycle.scraper.fetcher.requested == asked
+
+
 def test_only_the_content_of_the_published_version_is_known(cycle: Cycle) -> None:
     row = cycle.first(new_job(PAGE))
     cycle.jobs.apply(cycle.scrape(row), failed(row.job_id, "chunking"))

@@ -136,21 +136,19 @@ def test_the_postgres_functions_fit_its_connections() -> None:
     assert consumers + others + rest <= POSTGRES_CONNECTIONS
 
 
-@pytest.mark.parametrize(("days", "known_for_days"), [(30, 15), (0, 182.5)])
+@pytest.mark.parametrize(("days", "known_for_days"), [(30, 15), (400, 200)])
 def test_known_content_is_trusted_for_half_of_what_the_bucket_keeps(days: int, known_for_days: float) -> None:
-    given = {**environment("ScraperWorker"), "RAW_CONTENT_DAYS": str(days)}
+    given = {**environment("ScraperWorker"), "RAW_RETENTION_DAYS": str(days)}
     settings = ScraperWorkerSettings.from_environment(given)
     assert settings.known_for == timedelta(days=known_for_days)
 
 
 def test_the_bucket_deletes_raw_content_after_the_days_that_the_scraper_reckons_with() -> None:
     bucket = template()["Resources"]["ContentBucket"]["Properties"]
-    (rule,) = [each for each in bucket["LifecycleConfiguration"]["Rules"] if "Fn::If" in each]
-    condition, raw, otherwise = rule["Fn::If"]
-    days = {"Ref": "RawContentDays"}
-    assert (raw["Prefix"], raw["ExpirationInDays"], otherwise) == ("raw/", days, {"Ref": "AWS::NoValue"})
-    assert template()["Conditions"][condition] == {"Fn::Not": [{"Fn::Equals": [days, "0"]}]}
-    assert variables("ScraperWorker")["RAW_CONTENT_DAYS"] == days
+    (raw,) = [each for each in bucket["LifecycleConfiguration"]["Rules"] if each["Prefix"] == "raw/"]
+    days = {"Ref": "RawRetentionDays"}
+    assert (raw["Status"], raw["ExpirationInDays"]) == ("Enabled", days)
+    assert variables("ScraperWorker")["RAW_RETENTION_DAYS"] == days
 
 
 @pytest.mark.shows("S15")

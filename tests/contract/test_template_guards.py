@@ -15,6 +15,7 @@ from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.pipeline import STAGES
 from indexmill.orchestrator.results import apply
 from indexmill.platform.observability import Observability
+from local.template.intrinsics import Resolver
 from local.template.parameters import ParameterError, parameter_values, parse_overrides
 from local.template.translation import translate
 from tests.support.function_env import GIVEN, ROOT, functions, template
@@ -174,3 +175,33 @@ def test_an_environment_names_all_that_must_be_named_and_is_refused_until_it_is_
 )
 def test_addresses_of_other_services(name: str, value: str, fits: bool) -> None:
     assert (re.fullmatch(template()["Parameters"][name]["AllowedPattern"], value) is not None) is fits
+
+
+@pytest.mark.parametrize("seconds", ["6", "29", "300"])
+def test_the_gateway_waits_for_a_function_that_ends_just_after(seconds: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_DEFAULT_REGION", REGION)
+        given = {**GIVEN, "IntegrationTimeoutSeconds": seconds}
+        made, parameters = translate(ROOT / "template.yaml", given, {}, REGION)
+    resolver = Resolver(parameters, mappings=made["Mappings"], keep_references=True)
+    operations = [
+        each
+        for path in made["Resources"]["Api"]["Properties"]["Body"]["paths"].values()
+        for each in path.values()
+    ]
+    waits = {
+        resolver.resolve(each["x-amazon-apigateway-integration"]["timeoutInMillis"]) for each in operations
+    }
+    assert waits == {int(seconds) * 1000}
+    behind = [
+        name
+        for name, body in functions().items()
+        if "Api" in {event["Type"] for event in body.get("Events", {}).values()}
+    ]
+    limits = {resolver.resolve(made["Resources"][name]["Properties"]["Timeout"]) for name in behind}
+    assert limits == {int(seconds) + 1}
+
+
+def test_every_allowed_limit_of_the_gateway_is_in_the_mapping() -> None:
+    allowed = template()["Parameters"]["IntegrationTimeoutSeconds"]["AllowedValues"]
+    assert set(template()["Mappings"]["IntegrationTimeouts"]) == set(map(str, allowed))

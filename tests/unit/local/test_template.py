@@ -137,9 +137,9 @@ def test_routes_say_who_answers_and_who_checks(whole: CloudSpec) -> None:
 
 
 def test_the_integration_time_out_is_a_parameter() -> None:
-    api = cloud(read(IntegrationTimeoutSeconds="3")).api
+    api = cloud(read(IntegrationTimeoutSeconds="6")).api
     assert api is not None
-    assert {route.timeout_ms for route in api.routes} == {3_000}
+    assert {route.timeout_ms for route in api.routes} == {6_000}
 
 
 def test_sources_read_their_queues(whole: CloudSpec) -> None:

@@ -45,13 +45,10 @@ class ScraperWorkerSettings(ScraperSettings):
 
     scrape_dlq_url: str
     callbacks_queue_url: str
-    raw_content_days: int = Field(default=0, ge=0)
-    """Days after which the bucket deletes raw content; 0: never."""
+    raw_retention_days: int = Field(default=400, ge=2)
+    """Days after which the bucket deletes raw content."""
 
     @property
     def known_for(self) -> timedelta:
-        """Return the age up to which known raw content is not stored again: half of its lifetime.
-
-        What is never deleted is stored again twice a year, in case that its object was lost.
-        """
-        return timedelta(days=(self.raw_content_days or 365) / 2)
+        """Return the age up to which known raw content is not stored again: half of its lifetime."""
+        return timedelta(days=self.raw_retention_days / 2)
