@@ -39,6 +39,7 @@ class EnvironmentFactory:
             **function.environment,
             **self.extra,
             **self._reserved(function, stream),
+            **({} if function.log_level is None else {"AWS_LAMBDA_LOG_LEVEL": function.log_level}),
             "AWS_LAMBDA_RUNTIME_API": f"127.0.0.1:{port}",
             "PYTHONPATH": os.pathsep.join(path),
             # A same-size edit within one second would otherwise run stale bytecode.

@@ -11,6 +11,7 @@ from local.compute import error_documents
 from local.compute.event_ids import event_ids
 from local.compute.invocation import Invocation
 from local.compute.log_files import LogFiles
+from local.compute.log_filter import passes
 from local.template.spec import FunctionSpec
 
 _MOST_KEPT: Final = 50
@@ -29,7 +30,9 @@ class InvocationLog:
         """Shown in the next REPORT, once."""
 
     def line(self, stream: str, message: str, more: Mapping[str, Any] | None = None) -> None:
-        """Log a line of the process; it has no request while the module is imported."""
+        """Log a line of the process, unless its level is filtered; while importing it has no request."""
+        if stream != "platform" and self._spec.log_level and not passes(message, self._spec.log_level):
+            return
         current = self._current
         if current is None:
             self._loading.append((stream, message))

@@ -32,6 +32,8 @@ class FunctionSpec:
     environment: Mapping[str, str]
     runtime: str = "python3.13"
     reserved_concurrency: int | None = None
+    log_level: str | None = None
+    """Its ApplicationLogLevel, as TRACE to FATAL; None where logs are no JSON."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,6 +194,8 @@ class Template:
             {key: raw[key] for key in ("Handler", "Runtime", "Environment", "MemorySize") if key in raw}
         )
         reserved = raw.get("ReservedConcurrentExecutions")
+        logging = raw.get("LoggingConfig", {})
+        is_json = logging.get("LogFormat") == "JSON"
         variables = own.get("Environment", {}).get("Variables", {})
         return FunctionSpec(
             logical_id=name,
@@ -207,6 +209,7 @@ class Template:
             environment={key: _text(value) for key, value in variables.items()},
             runtime=own["Runtime"],
             reserved_concurrency=None if reserved is None else int(resolver.resolve(reserved)),
+            log_level=str(resolver.resolve(logging.get("ApplicationLogLevel", "INFO"))) if is_json else None,
         )
 
     def _resolver(

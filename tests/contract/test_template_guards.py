@@ -205,3 +205,15 @@ def test_the_gateway_waits_for_a_function_that_ends_just_after(seconds: str) -> 
 def test_every_allowed_limit_of_the_gateway_is_in_the_mapping() -> None:
     allowed = template()["Parameters"]["IntegrationTimeoutSeconds"]["AllowedValues"]
     assert set(template()["Mappings"]["IntegrationTimeouts"]) == set(map(str, allowed))
+
+
+@pytest.mark.parametrize(("level", "lambdas"), [("WARNING", "WARN"), ("ERROR", "ERROR"), ("DEBUG", "DEBUG")])
+def test_the_log_level_reaches_lambdas_filter(level: str, lambdas: str) -> None:
+    logging = template()["Globals"]["Function"]["LoggingConfig"]
+    assert logging["LogFormat"] == "JSON"
+    resolver = Resolver({"LogLevel": level}, mappings=template()["Mappings"])
+    assert resolver.resolve(logging["ApplicationLogLevel"]) == lambdas
+    assert set(template()["Mappings"]["LogLevels"]) == set(
+        template()["Parameters"]["LogLevel"]["AllowedValues"]
+    )
+    assert all("ApplicationLogLevel" not in body["LoggingConfig"] for body in functions().values())

@@ -2,18 +2,35 @@
 
 Log messages name events (`stage.completed`); metrics are CloudWatch embedded metric format; audit events are
 log lines of their own logger so that they can be kept longer.
+
+Lambda drops lines below the function's ApplicationLogLevel, by their `level`; a line without one, or without
+a valid time, counts as INFO. Above INFO metrics and audit events therefore say ERROR.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 from typing import Any
 
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
 from indexmill.contracts.identity import CallerContext
+from indexmill.platform.time.clock import SystemClock
 
 NAMESPACE = "Indexmill"
+_ABOVE_INFO = ("WARN", "ERROR", "FATAL")
+
+
+def _quiet_libraries() -> None:
+    """Let libraries log warnings only: the runtime sets the root, and at DEBUG botocore logs secrets."""
+    root = logging.getLogger()
+    root.setLevel(max(root.level, logging.WARNING))
+
+
+# Also here: secrets are read before the first Observability is made.
+_quiet_libraries()
 
 
 class Observability:
@@ -21,14 +38,18 @@ class Observability:
 
     def __init__(self, service: str, *, level: str = "INFO") -> None:
         """`service` is the log key and metric dimension."""
+        _quiet_libraries()
         self.service = service
+        filtered = os.environ.get("AWS_LAMBDA_LOG_LEVEL") in _ABOVE_INFO
+        self._kept = "ERROR" if filtered else None
         self.log = Logger(service=service, level=level, use_rfc3339=True, utc=True)
-        self._audit = Logger(service="audit", level="INFO", use_rfc3339=True, utc=True)
+        self._audit = Logger(service="audit", level=self._kept or "INFO", use_rfc3339=True, utc=True)
         self.metrics = Metrics(namespace=NAMESPACE, service=service)
 
     def emit(self, event: str, ctx: CallerContext, **fields: Any) -> None:
         """Write one audit event: who did what."""
-        self._audit.info(
+        write = self._audit.info if self._kept is None else self._audit.error
+        write(
             event,
             extra={
                 "caller_id": ctx.caller_id,
@@ -55,9 +76,17 @@ class Observability:
         for key, text in dimensions.items():
             blob.add_dimension(key, text)
         blob.add_metric(name=name, unit=unit, value=value)
+        self._keep(blob)
         blob.flush_metrics()
 
     def flush(self) -> None:
         """Write what was counted since the last flush."""
         if self.metrics.metric_set:
+            self._keep(self.metrics)
             self.metrics.flush_metrics()
+
+    def _keep(self, blob: Metrics | EphemeralMetrics) -> None:
+        """Give a blob what Lambda's filter reads, when it would drop the blob without."""
+        if self._kept is not None:
+            blob.add_metadata("level", self._kept)
+            blob.add_metadata("timestamp", SystemClock().now().isoformat())

@@ -1,0 +1,68 @@
+"""Lines of the product's own logger, metrics and audit under Lambda's filter by level."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from local.compute.log_filter import passes
+from tests.integration.compute.harness import Lab, call
+
+SPEAKS = """
+from indexmill.contracts.identity import CallerContext
+from indexmill.platform.observability import Observability
+
+observability = Observability("scraper", level="%s")
+
+def handler(event, context):
+    import logging
+    logging.getLogger("botocore.parsers").debug("Response body: a secret")
+    for level in ("debug", "info", "warning", "error"):
+        getattr(observability.log, level)(level)
+    observability.emit("job_submitted", CallerContext(caller_id="ann"))
+    observability.count("plain")
+    observability.count("with_dimension", stage="scraping")
+    observability.flush()
+"""
+LOGGED = ["debug", "info", "warning", "error"]
+
+
+@pytest.mark.parametrize(
+    ("ours", "lambdas", "kept"),
+    [("DEBUG", "DEBUG", 4), ("INFO", "INFO", 3), ("WARNING", "WARN", 2), ("ERROR", "ERROR", 1)],
+)
+async def test_metrics_and_audit_come_out_at_every_level(
+    lab: Lab, ours: str, lambdas: str, kept: int
+) -> None:
+    host = await lab.start(lab.function(SPEAKS % ours, log_level=lambdas))
+    await call(host)
+    host.flush_logs()
+    assert "secret" not in "".join(lab.lines("stdout") + lab.lines("stderr"))
+    found = [json.loads(line) for line in lab.lines("stdout")]
+    logged = [line for line in found if "message" in line]
+    assert [line["message"] for line in logged] == [*LOGGED[-kept:], "job_submitted"]
+    assert [line["service"] for line in logged][-1] == "audit"
+    metrics = [line["_aws"]["CloudWatchMetrics"][0]["Metrics"][0]["Name"] for line in found if "_aws" in line]
+    assert sorted(metrics) == ["plain", "with_dimension"]
+
+
+@pytest.mark.parametrize(
+    ("line", "least", "kept"),
+    [
+        ("no JSON", "ERROR", True),
+        ('{"level": "INFO", "timestamp": "2026-11-22T10:00:00Z"}', "ERROR", False),
+        ('{"level": "error", "timestamp": "2026-11-22T10:00:00.5+00:00"}', "ERROR", True),
+        ('{"level": "WARNING", "timestamp": "2026-11-22T10:00:00Z"}', "WARN", True),
+        # What has no level or no valid time is INFO.
+        ('{"_aws": {}}', "WARN", False),
+        ('{"_aws": {}}', "INFO", True),
+        ('{"level": "ERROR"}', "ERROR", False),
+        ('{"level": "ERROR", "timestamp": "yesterday"}', "WARN", False),
+        ('{"level": "CRITICAL", "timestamp": "2026-11-22T10:00:00Z"}', "ERROR", False),
+        ('{"level": "DEBUG", "timestamp": "2026-11-22T10:00:00Z"}', "INFO", False),
+        ('["level"]', "ERROR", True),
+    ],
+)
+def test_what_the_filter_keeps(line: str, least: str, kept: bool) -> None:
+    assert passes(line, least) is kept
