@@ -16,7 +16,7 @@ _STARTS = {"sqs:SendMessage", "lambda:InvokeFunction", "lambda:InvokeAsync"}
 
 
 class RecursiveLoops(CloudFormationLintRule):
-    """Every function that may start itself again says so, and no other function does."""
+    """Every function that may start itself again allows it, and no other function does."""
 
     id = "E9007"
     shortdesc = "Functions in a loop have RecursiveLoop: Allow, others have not"

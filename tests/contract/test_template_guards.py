@@ -1,4 +1,4 @@
-"""Guards of the template: AWS takes it as it is, and no loop or retry is without a bound."""
+"""Guards of the template: against deployments that fail halfway, and against loops."""
 
 from __future__ import annotations
 
