@@ -75,13 +75,16 @@ class GatewayResponses:
         exchange.status = (spec.status if spec else None) or error.status
         templates = (spec.templates if spec else None) or _DEFAULT_TEMPLATES
         content_type = _choose(templates, accept)
-        body = VARIABLE.sub(
-            lambda found: exchange.variable(found.group(1)) or "", templates[content_type]
-        ).encode("utf-8", "replace")
+        body = _filled(templates[content_type], exchange).encode("utf-8", "replace")
         headers = [("Content-Type", content_type), ("x-amzn-ErrorType", error.code)]
         own = {name.lower() for name in spec.headers} if spec else set()
         kept = [pair for pair in headers if pair[0].lower() not in own]
-        return Reply(exchange.status, kept + (list(spec.headers.items()) if spec else []), body)
+        added = [(name, _filled(value, exchange)) for name, value in spec.headers.items()] if spec else []
+        return Reply(exchange.status, kept + added, body)
+
+
+def _filled(text: str, exchange: Exchange) -> str:
+    return VARIABLE.sub(lambda found: exchange.variable(found.group(1)) or "", text)
 
 
 def _choose(templates: Mapping[str, str], accept: str | None) -> str:

@@ -102,7 +102,7 @@ def _gateway_response(name: str, response: Mapping[str, Any]) -> GatewayResponse
         response_type=name,
         status=None if status is None else int(status),
         headers={
-            key.removeprefix(prefix): value.strip("'")
+            key.removeprefix(prefix): value.strip("'") if value.startswith("'") else f"${value}"
             for key, value in response.get("responseParameters", {}).items()
             if key.startswith(prefix)
         },

@@ -66,7 +66,7 @@ class GatewayResponseSpec:
     response_type: str
     status: int | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Header name to literal value (mapping expressions already reduced to their literal)."""
+    """Header name to value; `$context` variables in it are filled in."""
     templates: Mapping[str, str] = field(default_factory=dict)
     """Content type to body template; `$context` variables in it are filled in."""
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from local.template.translation import translate
-from tests.support.function_env import functions, template
+from tests.support.function_env import GIVEN, functions, template
 from tests.support.repository import ROOT
 
 FOLDERS = ("functions", "layers", "sql")
@@ -55,13 +55,13 @@ def transformed(tree: Path, **parameters: str) -> dict[str, Any]:
     packaged = tree / "packaged.yaml"
     text = (tree / "template.yaml").read_text()
     packaged.write_text(re.sub(r"(CodeUri|ContentUri): (\S+)", uploaded, text))
-    resources: dict[str, Any] = translate(packaged, {}, parameters, REGION)[0]["Resources"]
+    resources: dict[str, Any] = translate(packaged, GIVEN, parameters, REGION)[0]["Resources"]
     return resources
 
 
 @cache
 def resources(**parameters: str) -> dict[str, Any]:
-    found: dict[str, Any] = translate(ROOT / "template.yaml", {}, parameters, REGION)[0]["Resources"]
+    found: dict[str, Any] = translate(ROOT / "template.yaml", GIVEN, parameters, REGION)[0]["Resources"]
     return found
 
 

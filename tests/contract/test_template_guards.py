@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from indexmill.contracts.errors import HTTP_STATUS
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.pipeline import STAGES
 from indexmill.orchestrator.results import apply
+from indexmill.platform.http.app import SECURITY_HEADERS
 from indexmill.platform.observability import Observability
 from local.template.intrinsics import Resolver
 from local.template.parameters import ParameterError, parameter_values, parse_overrides
@@ -60,6 +62,33 @@ def test_the_regions_log_role_outlives_the_stack_and_can_be_left_alone() -> None
         found = template()["Resources"][name]
         assert found["Condition"] == "CreatesAccountRole"
         assert (found["DeletionPolicy"], found["UpdateReplacePolicy"]) == ("Retain", "Retain")
+
+
+@pytest.mark.shows("S12", "S22", "S36", "S40")
+def test_every_answer_of_the_gateway_has_our_shape_and_headers(
+    translated: dict[str, Any],
+) -> None:
+    responses = translated["Api"]["Properties"]["Body"]["x-amazon-apigateway-gateway-responses"]
+    assert {"WAF_FILTERED", "UNSUPPORTED_MEDIA_TYPE", "THROTTLED", "DEFAULT_4XX", "DEFAULT_5XX"} <= set(
+        responses
+    )
+    codes = {}
+    for name, response in responses.items():
+        headers = {
+            key.removeprefix("gatewayresponse.header.").lower(): value
+            for key, value in response["responseParameters"].items()
+        }
+        assert headers["x-request-id"] == "context.requestId"
+        assert {key: headers[key].strip("'") for key in SECURITY_HEADERS} == SECURITY_HEADERS
+        error = json.loads(response["responseTemplates"]["application/json"])["error"]
+        assert error["request_id"] == "$context.requestId"
+        assert headers.get("retry-after", "''").strip("'") == str(error.get("retry_after", ""))
+        codes[name] = error["code"]
+        assert HTTP_STATUS[error["code"]] == int(response.get("statusCode", HTTP_STATUS[error["code"]]))
+    assert codes["WAF_FILTERED"] == "request_blocked"
+    assert codes["UNSUPPORTED_MEDIA_TYPE"] == "unsupported_media_type"
+    assert (codes["BAD_REQUEST_BODY"], codes["DEFAULT_4XX"]) == ("malformed_json", "bad_request")
+    assert codes["THROTTLED"] == "gateway_throttled"
 
 
 def alarm(name: str) -> dict[str, Any]:

@@ -147,11 +147,11 @@ def test_a_body_above_the_gateways_limit_is_413(caller: httpx.Client, size: int)
 
 # The gateway answers these two itself, and has one template for all refusals without one of their own.
 def test_a_header_that_is_too_long_is_431(caller: httpx.Client) -> None:
-    refused(caller.get("/orchestrator/jobs", headers={"X-Long": "x" * 11_000}), 431, "malformed_json")
+    refused(caller.get("/orchestrator/jobs", headers={"X-Long": "x" * 11_000}), 431, "bad_request")
 
 
 def test_a_path_that_is_too_long_is_414(caller: httpx.Client) -> None:
-    refused(caller.get(f"/orchestrator/jobs/{'x' * 9000}"), 414, "malformed_json")
+    refused(caller.get(f"/orchestrator/jobs/{'x' * 9000}"), 414, "bad_request")
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import httpx
 
+from indexmill.platform.http.app import SECURITY_HEADERS
 from tests.support import openapi
 
 URL: Final = "https://example.com/page"
@@ -50,6 +51,8 @@ def refused(answer: httpx.Response, status: int, code: str, path: str | None = N
     assert error["message"]
     assert error["request_id"]
     assert answer.headers["Content-Type"].startswith("application/json")
+    assert answer.headers["X-Request-Id"] == error["request_id"]
+    assert {name: answer.headers.get(name) for name in SECURITY_HEADERS} == SECURITY_HEADERS
     assert MARK not in answer.text
     assert len(answer.content) < 1024
     if path is not None:

@@ -53,6 +53,7 @@ class Release:
         overrides = {
             **_QUOTAS,
             "AllowedPrivateHosts": site.removeprefix("http://"),
+            "MembershipUrl": site,
             "EmbeddingBaseUrl": f"{site}/v1",
             "EmbeddingDimension": "4",
             "TokenizerFile": str(tokenizer_path()),

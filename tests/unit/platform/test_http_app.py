@@ -13,7 +13,14 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
 from indexmill.contracts.errors import TransientError
-from indexmill.platform.http.app import Caller, RequestId, create_app, json_route, lambda_handler
+from indexmill.platform.http.app import (
+    SECURITY_HEADERS,
+    Caller,
+    RequestId,
+    create_app,
+    json_route,
+    lambda_handler,
+)
 from indexmill.platform.observability import Observability
 from tests.support.events import FakeContext, api_event, caller_claims
 
@@ -71,6 +78,15 @@ def test_a_good_request_passes() -> None:
     status, body, headers = call("POST", "/things", body={"name": "x"})
     assert (status, body["name"], body["caller"]) == (202, "x", "0123456789abcdef")
     assert headers["x-request-id"] == body["request_id"] == "req-123"
+
+
+@pytest.mark.shows("S12", "S36")
+@pytest.mark.parametrize("path", ["/things", "/nowhere"])
+def test_every_answer_says_that_it_is_data(path: str) -> None:
+    status, _, headers = call("POST", path, body={"name": "x"})
+    assert status in (202, 404)
+    assert {name: headers.get(name) for name in SECURITY_HEADERS} == SECURITY_HEADERS
+    assert headers["content-type"].startswith("application/json")
 
 
 def test_a_sound_request_id_of_the_caller_is_kept_and_an_odd_one_is_not() -> None:

@@ -18,6 +18,7 @@ from typing import Final
 class ErrorCode(StrEnum):
     """Every code of an error envelope, a job's error or a metric dimension."""
 
+    BAD_REQUEST = "bad_request"
     MALFORMED_JSON = "malformed_json"
     INVALID_ENCODING = "invalid_encoding"
     INVALID_HEADER = "invalid_header"
@@ -26,6 +27,7 @@ class ErrorCode(StrEnum):
     BAD_SIGNATURE = "bad_signature"
     STALE_TIMESTAMP = "stale_timestamp"
     FORBIDDEN = "forbidden"
+    REQUEST_BLOCKED = "request_blocked"
     NOT_FOUND = "not_found"
     IDEMPOTENCY_CONFLICT = "idempotency_conflict"
     INVALID_TRANSITION = "invalid_transition"
@@ -91,9 +93,11 @@ class ErrorCode(StrEnum):
 
 
 HTTP_STATUS: Final[dict[str, int]] = {
-    **dict.fromkeys(("malformed_json", "invalid_encoding", "invalid_header", "unsupported_encoding"), 400),
+    **dict.fromkeys(
+        ("bad_request", "malformed_json", "invalid_encoding", "invalid_header", "unsupported_encoding"), 400
+    ),
     **dict.fromkeys(("invalid_api_key", "bad_signature", "stale_timestamp"), 401),
-    "forbidden": 403,
+    **dict.fromkeys(("forbidden", "request_blocked"), 403),
     "not_found": 404,
     **dict.fromkeys(("idempotency_conflict", "invalid_transition"), 409),
     **dict.fromkeys(("payload_too_large", "response_too_large"), 413),

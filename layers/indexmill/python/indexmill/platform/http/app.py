@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Coroutine
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Final, NoReturn
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -25,6 +25,13 @@ _MAX_RESPONSE_BYTES = 6_291_456
 """Lambda refuses to return more than 6 MiB, counted in the JSON that its runtime client sends."""
 _MOST_PER_CHARACTER = 6
 """Bytes of one character in that JSON, at most."""
+SECURITY_HEADERS: Final = {
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "strict-transport-security": "max-age=31536000",
+}
+"""Headers of every answer, the gateway's own included: text of pages is data, whatever it looks like."""
 _SOUND_ID = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 Handler = Callable[[dict[str, Any], Any], dict[str, Any]]
@@ -109,7 +116,7 @@ def lambda_handler(app: FastAPI, observability: Observability) -> Handler:
         METER.begin_request()
         reply: dict[str, Any] = mangum(event, context)
         own_id = request_id(event)
-        reply.setdefault("headers", {})["x-request-id"] = own_id
+        reply["headers"] = {**reply.get("headers", {}), **SECURITY_HEADERS, "x-request-id": own_id}
         if _is_too_large(reply):
             reply = _too_large(own_id)
         observability.flush()
@@ -135,7 +142,7 @@ def _too_large(own_id: str) -> dict[str, Any]:
     }
     return {
         "statusCode": 413,
-        "headers": {"content-type": "application/json", "x-request-id": own_id},
+        "headers": {**SECURITY_HEADERS, "content-type": "application/json", "x-request-id": own_id},
         "body": json.dumps({"error": error}),
         "isBase64Encoded": False,
     }
