@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
 from typing import Any, Final, NamedTuple
 
 import psycopg
@@ -62,19 +63,20 @@ class Due(NamedTuple):
 def build_due(url: str, *, limit_s: float | None = None, again_after: str = "0 s") -> list[int]:
     """Build every index that is due and return the spaces; none while another process builds.
 
-    `limit_s` is how long this may take; the rest waits for the next run. `again_after` is an interval of
-    Postgres: a space that was tried since then is left alone.
+    `limit_s` is how long all builds together may take; the rest waits for the next run. `again_after` is an
+    interval of Postgres: a space that was tried since then is left alone.
     Raises BuildError for what would take, or took, longer than `limit_s`, and psycopg's errors.
     """
     with psycopg.connect(url, autocommit=True) as connection:
         for name, value in _SESSION.items():
             _set(connection, name, value)
-        _set(connection, "statement_timeout", "0" if limit_s is None else f"{limit_s * 1000:.0f}ms")
+        _limit(connection, None)
         (alone,) = connection.execute("SELECT pg_try_advisory_lock(%s)", (_LOCK,)).fetchall()[0]
         if not alone:
             _logger.info("another process builds")
             return []
-        return [each.space for each in _due(connection, again_after) if _build(connection, each, limit_s)]
+        ends = None if limit_s is None else time.monotonic() + limit_s
+        return [each.space for each in _due(connection, again_after) if _build(connection, each, ends)]
 
 
 def _due(connection: psycopg.Connection[Any], again_after: str) -> list[Due]:
@@ -83,8 +85,9 @@ def _due(connection: psycopg.Connection[Any], again_after: str) -> list[Due]:
     return [Due(*row) for row in rows]
 
 
-def _build(connection: psycopg.Connection[Any], due: Due, limit_s: float | None) -> bool:
+def _build(connection: psycopg.Connection[Any], due: Due, ends: float | None) -> bool:
     """Drop what a build left behind and build the index if that is due; return whether it was built."""
+    limit_s = None if ends is None else max(0.1, ends - time.monotonic())
     connection.execute("UPDATE spaces SET index_tried_at = now() WHERE id = %s", (due.space,))
     own = f"vectors_space_{due.space}"
     new, old = own + "_new", own + "_old"
@@ -103,15 +106,19 @@ def _build(connection: psycopg.Connection[Any], due: Due, limit_s: float | None)
         " USING ivfflat ((embedding::halfvec({})) halfvec_ip_ops) WITH (lists = {}) WHERE space = {}"
     )
     numbers = map(sql.Literal, (due.dimension, due.lists, due.space))
+    _limit(connection, limit_s)
     try:
         connection.execute(text.format(sql.Identifier(new), *numbers))
     except psycopg.errors.QueryCanceled as error:
-        _set(connection, "statement_timeout", "0")
+        _limit(connection, None)
         _drop(connection, new)
+        if limit_s is None:
+            raise
         raise BuildError(
-            f"the index of space {due.space} over {due.over_rows} rows took longer than {limit_s} s:"
+            f"the index of space {due.space} over {due.over_rows} rows took longer than {limit_s:.1f} s:"
             f" {_BY_HAND}"
         ) from error
+    _limit(connection, None)
     with connection.transaction():
         _rename(connection, own, old)
         _rename(connection, new, own)
@@ -128,6 +135,10 @@ def _rename(connection: psycopg.Connection[Any], index: str, name: str) -> None:
     """Rename an index if it is there: a lock that neither readers nor writers wait for."""
     text = sql.SQL("ALTER INDEX IF EXISTS {} RENAME TO {}")
     connection.execute(text.format(sql.Identifier(index), sql.Identifier(name)))
+
+
+def _limit(connection: psycopg.Connection[Any], limit_s: float | None) -> None:
+    _set(connection, "statement_timeout", "0" if limit_s is None else f"{limit_s * 1000:.0f}ms")
 
 
 def _set(connection: psycopg.Connection[Any], name: str, value: str) -> None:
