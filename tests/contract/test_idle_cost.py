@@ -22,6 +22,7 @@ CHARGED_WHILE_IDLE = {
 """Types that `idle_cost` has a price for; SQS polls and the sweeper are priced by their events."""
 FREE_WHILE_IDLE = {
     "AWS::ApiGateway::Account",
+    "AWS::CloudFormation::CustomResource",
     "AWS::CloudFormation::Stack",
     "AWS::DynamoDB::Table",
     "AWS::EC2::InternetGateway",
