@@ -1,4 +1,4 @@
-"""Prepare the database: migrations, time limits, logins. Lambda handler and command line.
+"""Prepare the database: migrations, time limits, logins; after a restore. Lambda handler and command line.
 
 Each file `NNNN_name.sql` in this folder runs once, in order, in a transaction of its own, under an advisory
 lock so that two deployments never migrate concurrently. Its digest is kept: a changed file is refused.
@@ -42,6 +42,29 @@ LOGINS: Final = {
     "EMBEDDING_CALLER_DATABASE": ("indexmill_embedding", True),
 }
 """Kinds of logins: their group, and whether a caller waits for their statements (DATABASE_ANSWER_SECONDS)."""
+_SEQUENCES: Final = """
+SELECT sequencename, coalesce(last_value, start_value - 1), least(%s, (max_value - min_value) / 100)
+FROM pg_sequences WHERE schemaname = current_schema() ORDER BY sequencename
+"""
+_SEQUENCE_GAP: Final = 1_000_000
+_UNSURE_GENERATIONS: Final = 1_000
+"""Last numbers of the restored sequence that may be of lost transactions: Postgres logs 32 numbers ahead, and
+a transaction that was open took its number earlier. Those of jobs in flight are known, and not lost.
+"""
+_LOSE: Final = """
+INSERT INTO lost_generations (after, upto)
+SELECT known, next FROM (
+    SELECT known, coalesce(lead(known) OVER (ORDER BY known) - 1, %(upto)s) AS next FROM (
+        SELECT %(after)s::bigint AS known
+        UNION SELECT generation FROM jobs WHERE ended_at IS NULL AND generation > %(after)s
+    ) AS one
+) AS gaps WHERE next > known
+"""
+_SEND_AGAIN: Final = """
+UPDATE outbox SET sent_at = NULL, claimed_until = now() FROM jobs
+WHERE jobs.id = outbox.job_id AND jobs.ended_at IS NULL AND outbox.sent_at IS NOT NULL
+  AND outbox.stage = jobs.status AND outbox.attempt = jobs.attempt
+"""
 _CLONE: Final = "_clone"
 """What Secrets Manager's rotation by two alternating users appends to the name of the second one."""
 _LONGEST_NAME: Final = 63
@@ -209,8 +232,38 @@ def _apply(
             return
 
 
+def after_restore(url: str) -> dict[str, int]:
+    """Make the restored database at `url` safe for the messages of the one that it replaces.
+
+    What was committed after the point in time of the restore is lost, but its messages are still in the
+    queues, and execution environments still hold numbers that they took. So each sequence continues a million
+    further (one with a small range: a hundredth of it), and generations that may have been issued since are
+    recorded as lost: publishing refuses them. The messages that jobs in flight wait for are sent again, since
+    their progress after that time is lost too: a result of it that is still in a queue would hide from the
+    sweeper's count that their message is gone. A second run is harmless. Returns the number after which each
+    sequence continues. All of it is one transaction; raises psycopg's errors.
+    """
+    moved = {}
+    with owner_connection(url) as connection, connection.transaction():
+        for name, last, gap in connection.execute(_SEQUENCES, (_SEQUENCE_GAP,)).fetchall():
+            moved[name] = last + gap
+            connection.execute(
+                "SELECT setval(%s::regclass, %s)", (sql.Identifier(name).as_string(), moved[name])
+            )
+            if name == "generation_seq":
+                after = max(0, last - _UNSURE_GENERATIONS)
+                connection.execute(_LOSE, {"after": after, "upto": moved[name]})
+        connection.execute(_SEND_AGAIN)
+    return moved
+
+
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-    """Migrate and make the functions' logins, for CloudFormation or called directly."""
+    """Migrate and make the functions' logins, for CloudFormation or called directly.
+
+    `{"after_restore": HOST}` makes the database that was restored at HOST safe instead.
+    """
+    if host := event.get("after_restore"):
+        return {"continues_after": after_restore(make_conninfo(_configured_url(), host=str(host)))}
     # It is beside this module in the function's folder, where neither is in a package.
     custom_resource = import_module("custom_resource")
     if custom_resource.is_request(event):
@@ -221,12 +274,19 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     return {"applied": _migrate_configured()}
 
 
+def _configured_url() -> str:
+    """Return the owner's connection string."""
+    from indexmill.platform.aws.secrets import resolve
+
+    return resolve(os.environ.get("DATABASE_URL"), os.environ.get("DATABASE_URL_SECRET_ARN"))
+
+
 def _migrate_configured() -> list[str]:
     """Migrate the database that the variables name; they name the logins' secrets too."""
     # The command line needs no library of ours.
     from indexmill.platform.aws.secrets import resolve
 
-    url = resolve(os.environ.get("DATABASE_URL"), os.environ.get("DATABASE_URL_SECRET_ARN"))
+    url = _configured_url()
     secrets = {name: arn for name in LOGINS if (arn := os.environ.get(name + "_SECRET_ARN"))}
     urls = {name: resolve(None, arn) for name, arn in secrets.items()}
     return migrate(url, logins=logins_of(urls, float(os.environ["DATABASE_ANSWER_SECONDS"])))
@@ -253,12 +313,16 @@ def logins_of(urls: Mapping[str, str], answer_s: float) -> list[Login]:
 
 
 def main() -> int:
-    """`python sql/migrate.py DATABASE_URL`: print what was applied."""
-    if len(sys.argv[1:]) != 1:
-        sys.stderr.write("usage: python sql/migrate.py DATABASE_URL\n")
+    """`python sql/migrate.py [--after-restore] DATABASE_URL`: print what was done."""
+    options, url = sys.argv[1:-1], sys.argv[-1]
+    if not sys.argv[1:] or options not in ([], ["--after-restore"]) or url.startswith("-"):
+        sys.stderr.write("usage: python sql/migrate.py [--after-restore] DATABASE_URL\n")
         return _USAGE_STATUS
-    for name in migrate(sys.argv[1]) or ["nothing to do"]:
-        sys.stdout.write(f"{name}\n")
+    if options:
+        done = [f"{name} continues after {last}" for name, last in after_restore(url).items()]
+    else:
+        done = migrate(url) or ["nothing to do"]
+    sys.stdout.writelines(f"{line}\n" for line in done)
     return 0
 
 

@@ -27,6 +27,7 @@ OWN_GROUP: Final = frozenset(
         "tests/faults/test_production_is_innocent.py",
         "tests/faults/test_invariants.py",
         "tests/faults/test_proxy.py",
+        "tests/faults/test_restore.py",
         "tests/faults/test_rules.py",
         "tests/faults/test_skew.py",
     )

@@ -22,10 +22,15 @@ SELECT id FROM spaces WHERE model = %(model)s AND dimension = %(dimension)s
 -- name: next_generation
 SELECT next_generation() AS generation
 
+-- A generation that a restore lost is left out: its document is neither made nor locked.
 -- name: claim_documents
 INSERT INTO documents (document_id, corpus_id, url)
-SELECT * FROM unnest(%(ids)s::text[], %(corpora)s::int4[], %(urls)s::text[])
-    AS claimed (document_id, corpus_id, url)
+SELECT document_id, corpus_id, url
+FROM unnest(%(ids)s::text[], %(corpora)s::int4[], %(urls)s::text[], %(generations)s::int8[])
+    AS claimed (document_id, corpus_id, url, generation)
+WHERE NOT EXISTS (
+    SELECT FROM lost_generations AS lost
+    WHERE claimed.generation > lost.after AND claimed.generation <= lost.upto)
 ORDER BY document_id
 ON CONFLICT (document_id) DO UPDATE SET updated_at = now()
 RETURNING document_id, id, published, min_generation

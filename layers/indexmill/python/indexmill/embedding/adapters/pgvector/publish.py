@@ -184,11 +184,13 @@ def _claim(
     ids = [version.target.document_id for version in versions]
     corpora = [names.corpora[version.target.corpus_key] for version in versions]
     urls = [storable(version.target.url) for version in versions]
-    values = {"ids": ids, "corpora": corpora, "urls": urls}
+    generations = [version.generation for version in versions]
+    values = {"ids": ids, "corpora": corpora, "urls": urls, "generations": generations}
     rows = connection.cursor(row_factory=class_row(_Claimed)).execute(SQL["claim_documents"], values)
     state = {row.document_id: row for row in rows.fetchall()}
     published = {key: row.published for key, row in state.items() if row.published is not None}
-    going = [version for version in versions if state[version.target.document_id].admits(version.generation)]
+    claimed = [version for version in versions if version.target.document_id in state]
+    going = [version for version in claimed if state[version.target.document_id].admits(version.generation)]
     known = [state[v.target.document_id].id for v in going if v.target.document_id in published]
     kept = _kept_chunks(connection, known)
     plans = []
