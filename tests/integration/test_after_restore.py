@@ -1,4 +1,4 @@
-"""What a restored database is prepared with: sequences, lost generations, messages that are sent again."""
+"""Preparation of a restored database: sequences, lost generations, messages of jobs in flight."""
 
 from __future__ import annotations
 
