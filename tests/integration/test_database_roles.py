@@ -29,6 +29,9 @@ pytestmark = pytest.mark.integration
 
 INDEX = ("corpora", "spaces", "documents", "chunks", "memberships", "vectors", "postings", "corpus_totals")
 
+READ = "lost_generations"
+"""Read by each publish, and written by the owner alone."""
+
 PURGED = ("outbox", "inbox", "idempotency_keys", "dead_letters", "fences")
 OLD_ROWS = (
     "INSERT INTO jobs (id, status, caller_id, url, ended_at)"
@@ -78,7 +81,7 @@ def tables(owner_url: str) -> list[str]:
 
 
 def test_embedding_reaches_no_table_of_the_orchestrator(database_url: str, embedding: Connection) -> None:
-    foreign = set(tables(database_url)) - set(INDEX)
+    foreign = set(tables(database_url)) - {*INDEX, READ}
     assert {"jobs", "job_history", "outbox", "inbox", "dead_letters", "pauses"} <= foreign
     for table in foreign:
         for statement in (
@@ -90,6 +93,17 @@ def test_embedding_reaches_no_table_of_the_orchestrator(database_url: str, embed
         ):
             with pytest.raises(InsufficientPrivilege):
                 embedding.execute(statement.encode())
+
+
+def test_embedding_reads_lost_generations_and_changes_none(embedding: Connection) -> None:
+    assert embedding.execute(f"SELECT count(*) FROM {READ}".encode()).fetchone() == (0,)
+    for statement in (
+        f"INSERT INTO {READ} VALUES (0, 1)",
+        f"UPDATE {READ} SET upto = 9",
+        f"DELETE FROM {READ}",
+    ):
+        with pytest.raises(InsufficientPrivilege):
+            embedding.execute(statement.encode())
 
 
 @pytest.mark.parametrize(
