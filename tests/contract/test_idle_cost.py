@@ -37,6 +37,7 @@ FREE_WHILE_IDLE = {
     "AWS::EC2::VPCGatewayAttachment",
     "AWS::IAM::Role",
     "AWS::Logs::LogGroup",
+    "AWS::Logs::MetricFilter",
     "AWS::RDS::DBClusterParameterGroup",
     "AWS::RDS::DBParameterGroup",
     "AWS::RDS::DBProxyTargetGroup",
