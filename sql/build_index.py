@@ -10,7 +10,6 @@ A build that is ended in the middle leaves an INVALID index that nothing reads; 
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import time
 from typing import Any, Final, NamedTuple
@@ -148,9 +147,9 @@ def _set(connection: psycopg.Connection[Any], name: str, value: str) -> None:
 def handler(_event: dict[str, Any], context: Any) -> dict[str, Any]:
     """Build what is due, within the function's time; the sweeper invokes this."""
     # The command line needs no library of ours.
-    from indexmill.platform.aws.secrets import resolve
+    from indexmill.platform.postgres.address import configured_url
 
-    url = resolve(os.environ.get("DATABASE_URL"), os.environ.get("DATABASE_URL_SECRET_ARN"))
+    url = configured_url()
     limit_s = context.get_remaining_time_in_millis() / 1000 - _FOR_THE_END_S
     return {"built": build_due(url, limit_s=limit_s, again_after=_AGAIN_AFTER)}
 

@@ -13,6 +13,7 @@ proxy's session. The limits are settings of the database and of the logins, writ
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -276,39 +277,41 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
 
 def _configured_url() -> str:
     """Return the owner's connection string."""
-    from indexmill.platform.aws.secrets import resolve
+    # The command line needs no library of ours.
+    from indexmill.platform.postgres.address import configured_url
 
-    return resolve(os.environ.get("DATABASE_URL"), os.environ.get("DATABASE_URL_SECRET_ARN"))
+    return configured_url()
 
 
 def _migrate_configured() -> list[str]:
     """Migrate the database that the variables name; they name the logins' secrets too."""
-    # The command line needs no library of ours.
-    from indexmill.platform.aws.secrets import resolve
+    from indexmill.platform.aws.secrets import Secret
 
     url = _configured_url()
-    secrets = {name: arn for name in LOGINS if (arn := os.environ.get(name + "_SECRET_ARN"))}
-    urls = {name: resolve(None, arn) for name, arn in secrets.items()}
-    return migrate(url, logins=logins_of(urls, float(os.environ["DATABASE_ANSWER_SECONDS"])))
+    arns = {kind: os.environ.get(f"{kind}_SECRET_ARN") for kind in LOGINS}
+    secrets = {kind: Secret(None, arn).current() for kind, arn in arns.items() if arn}
+    return migrate(url, logins=logins_of(secrets, float(os.environ["DATABASE_ANSWER_SECONDS"])))
 
 
-def logins_of(urls: Mapping[str, str], answer_s: float) -> list[Login]:
-    """Return the logins of connection strings by kind, a key of LOGINS; raises LoginError without a user."""
+def logins_of(secrets: Mapping[str, str], answer_s: float) -> list[Login]:
+    """Return the logins of secrets by kind, a key of LOGINS: connection strings, or RDS' JSON.
+
+    Raises LoginError for a secret without a user.
+    """
     made = []
-    for kind, url in urls.items():
+    for kind, secret in secrets.items():
         group, answers = LOGINS[kind]
-        parts = conninfo_to_dict(url)
-        if not parts.get("user"):
-            raise LoginError(f"the secret of {kind} names no user")
-        password = parts.get("password")
-        made.append(
-            Login(
-                str(parts["user"]),
-                None if password is None else str(password),
-                group,
-                answer_s if answers else None,
+        try:
+            found: Mapping[str, Any] = (
+                json.loads(secret) if secret.lstrip().startswith("{") else conninfo_to_dict(secret)
             )
-        )
+        except (ValueError, psycopg.ProgrammingError):
+            # Without the error's text, which has the secret in it.
+            raise LoginError(f"the secret of {kind} is neither a connection string nor JSON") from None
+        user = found.get("username") or found.get("user")
+        if not user:
+            raise LoginError(f"the secret of {kind} names no user")
+        made.append(Login(user, found.get("password"), group, answer_s if answers else None))
     return made
 
 

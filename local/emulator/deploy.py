@@ -54,7 +54,11 @@ class Deployment:
 def deploy(options: Options) -> Deployment:
     """Build, deploy, and place the layers in the functions' path. Raises EmulatorFailed."""
     emulator = Emulator(options.endpoint.rstrip("/"), options.region)
-    parameters = {"DatabaseUrlSecretArn": emulator.put_secret(SECRET, options.database_url)}
+    # A database beside the emulator rarely has a certificate; a parameter may say otherwise.
+    parameters = {
+        "DatabaseUrlSecretArn": emulator.put_secret(SECRET, options.database_url),
+        "DatabaseSslMode": "disable",
+    }
     host: HostRuntime | None = None
     template = options.folder / "template.yaml"
     if not options.unchanged:

@@ -9,6 +9,7 @@ import pytest
 
 from indexmill.embedding.adapters.openai_embedder import OpenAIEmbedder
 from indexmill.embedding.ports import Embedder, Space
+from indexmill.platform.aws.secrets import Secret
 from local.backends.embeddings import EmbeddingEndpoint
 from local.backends.model_files import DIMENSIONS, MODEL_ID
 from local.backends.wordllama_model import WordLlamaModel
@@ -29,7 +30,7 @@ def embedder(request: pytest.FixtureRequest, endpoint: str) -> Embedder:
     if request.param == "twin":
         return HashEmbedder()
     return OpenAIEmbedder(
-        Space(MODEL_ID, DIMENSIONS), base_url=f"{endpoint}/v1", api_key="key", max_batch_inputs=4
+        Space(MODEL_ID, DIMENSIONS), base_url=f"{endpoint}/v1", api_key=Secret("key"), max_batch_inputs=4
     )
 
 

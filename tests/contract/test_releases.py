@@ -89,7 +89,7 @@ def references(node: Any) -> Iterator[str]:
                 text = value if isinstance(value, str) else value[0]
                 yield from (each.split(".")[0] for each in re.findall(r"\$\{([\w.:]+)\}", text))
                 yield from references(value)
-            elif name == "Condition":
+            elif name == "Condition" and isinstance(value, str):
                 yield from references(template()["Conditions"][value])
             elif name == "Fn::If":
                 yield from references(template()["Conditions"][value[0]])

@@ -120,7 +120,7 @@ _NETWORK: Final = {
 @pytest.mark.parametrize("logical_id", functions())
 def test_a_role_allows_what_the_function_does_and_nothing_else(logical_id: str) -> None:
     policies = str(template()["Resources"][f"{logical_id}Role"]["Properties"])
-    services = set(re.findall(r"'(\w+):\w+'", policies)) - {"sts", "logs", "secretsmanager", "ec2"}
+    services = set(re.findall(r"'(\w+):\w+'", policies)) - {"sts", "logs", "secretsmanager", "kms", "ec2"}
     assert permissions(logical_id, *services) == USED[logical_id]
 
 
@@ -132,6 +132,23 @@ def test_a_role_writes_the_functions_own_log_and_reads_its_own_secrets(logical_i
     secrets = [value for name, value in variables(logical_id).items() if name.endswith("_SECRET_ARN")]
     read = {named(each): {"secretsmanager:GetSecretValue"} for each in secrets}
     assert permissions(logical_id, "secretsmanager") == read
+
+
+@pytest.mark.parametrize("logical_id", functions())
+def test_a_role_that_reads_secrets_decrypts_with_their_key_and_no_other_does(logical_id: str) -> None:
+    reads = permissions(logical_id, "secretsmanager")
+    assert permissions(logical_id, "kms") == ({"KmsKeyArn": {"kms:Decrypt"}} if reads else {})
+
+
+@pytest.mark.parametrize("name", [each for each in template()["Parameters"] if each.endswith("SecretArn")])
+def test_a_role_needs_the_whole_arn_of_a_secret(name: str) -> None:
+    """A part of an ARN is taken by Secrets Manager and denied by the role."""
+    rules = template()["Parameters"][name]
+    whole = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:team/database-AbC123"
+    assert re.fullmatch(rules["AllowedPattern"], rules.get("Default", whole))
+    assert re.fullmatch(rules["AllowedPattern"], whole)
+    for partial in (whole[:-7], "team/database", "team/database-AbC123", whole + "*"):
+        assert not re.fullmatch(rules["AllowedPattern"], partial)
 
 
 @pytest.mark.parametrize("logical_id", functions())

@@ -16,8 +16,9 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from indexmill.contracts.errors import TransientError
 from indexmill.platform.postgres.database import Connection, Database
-from local.backends.postgres import EmbeddedPostgres, create_database
+from local.backends.postgres import create_database
 from sql.migrate import LOGINS, Login, LoginError, limit_database, logins_of, migrate, owner_connection
+from tests.support.rotation import asking_server, rotate
 
 pytestmark = pytest.mark.integration
 
@@ -28,19 +29,9 @@ LIMITS = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_time
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Yield the owner's URL of a server that asks all others for a password."""
-    postgres = EmbeddedPostgres(Path(tmp_path_factory.mktemp("postgres")))
-    url = postgres.start()
-    with psycopg.connect(url, autocommit=True) as connection:
-        (file,) = connection.execute("SELECT current_setting('hba_file')").fetchone() or ("",)
-        lines = ["local all all trust", "host all indexmill all trust", "host all all all scram-sha-256"]
-        Path(file).write_text("\n".join([*lines, ""]))
-        connection.execute("SELECT pg_reload_conf()")
-    migrate(create_database(url, "migrated"))
-    try:
+    with asking_server(Path(tmp_path_factory.mktemp("postgres"))) as url:
+        migrate(create_database(url, "migrated"))
         yield url
-    finally:
-        postgres.stop()
-        postgres.delete()
 
 
 @pytest.fixture
@@ -76,25 +67,6 @@ def limits(url: str) -> dict[str, str]:
 def expected(kind: str) -> dict[str, str]:
     statement = "4s" if LOGINS[kind][1] else "20s"
     return dict(zip(LIMITS, (statement, "5s", "30s"), strict=True))
-
-
-def rotate(owner: str, secret: str) -> str:
-    """Rotate as Secrets Manager does with alternating users; return the new secret.
-
-    It creates the other user as a member of the current one when there is none, else it sets a password.
-    """
-    current, password = str(conninfo_to_dict(secret)["user"]), token_hex(8)
-    other = current.removesuffix("_clone") if current.endswith("_clone") else f"{current}_clone"
-    name, member = sql.Identifier(other), sql.Identifier(current)
-    with psycopg.connect(owner, autocommit=True) as master:
-        if not master.execute("SELECT FROM pg_roles WHERE rolname = %s", (other,)).fetchall():
-            master.execute(
-                sql.SQL("CREATE ROLE {} WITH LOGIN PASSWORD {}").format(name, sql.Literal(password))
-            )
-            master.execute(sql.SQL("GRANT {} TO {}").format(member, name))
-        else:
-            master.execute(sql.SQL("ALTER USER {} WITH PASSWORD {}").format(name, sql.Literal(password)))
-    return make_conninfo(secret, user=other, password=password)
 
 
 def works(kind: str, url: str) -> None:

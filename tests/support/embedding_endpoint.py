@@ -14,6 +14,7 @@ from aiohttp import web
 from indexmill.contracts.errors import IndexmillError
 from indexmill.embedding.adapters.openai_embedder import OpenAIEmbedder
 from indexmill.embedding.ports import Space
+from indexmill.platform.aws.secrets import Secret
 
 Answer = Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
 
@@ -59,7 +60,9 @@ class Endpoint:
         self.answer = answer
 
     def embedder(self, **changes: Any) -> OpenAIEmbedder:
-        return OpenAIEmbedder(Space("m", 4), base_url=f"{self.address}/v1", api_key="secret", **changes)
+        return OpenAIEmbedder(
+            Space("m", 4), base_url=f"{self.address}/v1", **{"api_key": Secret("secret"), **changes}
+        )
 
     def error(self, texts: int = 2, timeout_s: float = 5, **changes: Any) -> IndexmillError:
         with pytest.raises(IndexmillError) as caught:

@@ -46,8 +46,11 @@ def extract_previous(folder: Path) -> Path:
 class Release:
     """The functions of one tree, in a process of their own."""
 
-    def __init__(self, name: str, tree: Path, endpoint: str, site: str, log: Path) -> None:
-        """`endpoint` is AWS's, `site` serves the pages and the embeddings."""
+    def __init__(self, name: str, tree: Path, endpoint: str, site: str, log: Path, **parameters: str) -> None:
+        """`endpoint` is AWS's, `site` serves the pages and the embeddings.
+
+        With `parameters` that name secrets, the functions read them; else they get literals.
+        """
         self.name = name
         self.tree = tree
         overrides = {
@@ -58,7 +61,9 @@ class Release:
             "EmbeddingDimension": "4",
             "TokenizerFile": str(tokenizer_path()),
             "LogLevel": "WARNING",
+            **parameters,
         }
+        self._secrets = any(each.endswith("SecretArn") for each in parameters)
         translated, parameters = translate(tree / "template.yaml", {}, overrides, REGION)
         self._template = Template(translated, parameters, folder=tree, region=REGION, account_id=ACCOUNT)
         self.endpoint = endpoint
@@ -97,9 +102,11 @@ class Release:
         functions = {}
         for each in self.cloud.functions:
             module, _, attribute = each.handler.rpartition(".")
-            given = {k: v for k, v in each.environment.items() if not k.endswith("_SECRET_ARN")}
+            given = dict(each.environment)
+            if not self._secrets:
+                given = {k: v for k, v in given.items() if not k.endswith("_SECRET_ARN")} | own
             replaced = {k: v for k, v in changed.items() if k in given or k.startswith("AWS_")}
-            environment = {**given, **own, **replaced}
+            environment = {**given, **replaced}
             file = str(each.code_dir / f"{module}.py")
             functions[each.logical_id] = {"file": file, "attribute": attribute, "environment": environment}
         self.lambda_endpoint = self._command(deploy=functions)

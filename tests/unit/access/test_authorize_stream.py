@@ -12,6 +12,7 @@ from indexmill.access.authorize_stream import AuthorizeStream
 from indexmill.access.ports import InvalidKey
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.identity import CallerContext
+from indexmill.platform.aws.secrets import Secret
 from indexmill.platform.observability import Observability
 from indexmill.platform.security.stream_tokens import StreamGrant, sign
 from tests.twins.clock import FrozenClock
@@ -35,7 +36,7 @@ class Door:
     def __init__(self) -> None:
         self.clock = FrozenClock()
         by_key = Authorize(validate, Observability("test", level="CRITICAL"))
-        self.authorize = AuthorizeStream(by_key, self.clock, lambda: SECRET)
+        self.authorize = AuthorizeStream(by_key, self.clock, Secret(SECRET))
 
     def token(self, job_id: str = JOB, secret: str = SECRET) -> str:
         return sign(secret, StreamGrant(job_id, "caller-of-the-token", self.clock.now() + timedelta(hours=1)))

@@ -11,6 +11,7 @@ from aiohttp import web
 from indexmill.contracts.errors import IndexmillError
 from indexmill.embedding.adapters.openai_embedder import OpenAIEmbedder, batches
 from indexmill.embedding.ports import Space
+from indexmill.platform.aws.secrets import Secret
 from tests.support.aiohttp_server import served
 from tests.support.embedding_endpoint import Endpoint, document, good, item, packed, vector
 
@@ -248,7 +249,7 @@ def test_the_time_limit_is_for_all_requests_together(endpoint: Endpoint) -> None
 
 
 def test_a_refused_connection_is_a_transient_error() -> None:
-    embedder = OpenAIEmbedder(Space("m", 4), base_url="http://127.0.0.1:1/v1", api_key="k")
+    embedder = OpenAIEmbedder(Space("m", 4), base_url="http://127.0.0.1:1/v1", api_key=Secret("k"))
     with pytest.raises(IndexmillError) as caught:
         embedder.embed(["a"], timeout_s=2)
     assert caught.value.code == "embedding_unavailable"

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from indexmill.platform.aws.secrets import Secret
 from indexmill.platform.security.stream_tokens import StreamGrant, sign, verify
 from tests.twins.clock import FrozenClock
 
@@ -15,8 +16,13 @@ GRANT = StreamGrant("5e2c11f4-0000-4000-8000-000000000000", "caller/ünï.1", CL
 TOKEN = sign(SECRET, GRANT)
 
 
+class Empty:
+    def known(self, *, again: bool = False) -> tuple[str, ...]:
+        return ("",)
+
+
 def test_a_token_grants_what_was_signed() -> None:
-    assert verify(SECRET, TOKEN, CLOCK.now()) == GRANT
+    assert verify(Secret(SECRET), TOKEN, CLOCK.now()) == GRANT
 
 
 def test_a_token_needs_no_escaping_in_a_url() -> None:
@@ -24,30 +30,42 @@ def test_a_token_needs_no_escaping_in_a_url() -> None:
 
 
 def test_a_token_is_good_until_its_second_and_not_in_it() -> None:
-    assert verify(SECRET, TOKEN, GRANT.expires_at - timedelta(seconds=1)) == GRANT
-    assert verify(SECRET, TOKEN, GRANT.expires_at) is None
+    assert verify(Secret(SECRET), TOKEN, GRANT.expires_at - timedelta(seconds=1)) == GRANT
+    assert verify(Secret(SECRET), TOKEN, GRANT.expires_at) is None
 
 
 def test_no_changed_character_goes_unnoticed() -> None:
     for at, letter in enumerate(TOKEN):
         changed = TOKEN[:at] + ("A" if letter != "A" else "B") + TOKEN[at + 1 :]
-        assert verify(SECRET, changed, CLOCK.now()) is None, at
-        assert verify(SECRET, TOKEN[:at] + TOKEN[at + 1 :], CLOCK.now()) is None, at
+        assert verify(Secret(SECRET), changed, CLOCK.now()) is None, at
+        assert verify(Secret(SECRET), TOKEN[:at] + TOKEN[at + 1 :], CLOCK.now()) is None, at
 
 
 @pytest.mark.parametrize(
     "token", ["", ".", "a.b", "ä.ö", TOKEN + "=", TOKEN + ".", f" {TOKEN}", "A" * 2_000, "\0.\0"]
 )
 def test_what_is_no_token_grants_nothing(token: str) -> None:
-    assert verify(SECRET, token, CLOCK.now()) is None
+    assert verify(Secret(SECRET), token, CLOCK.now()) is None
 
 
 def test_another_secret_grants_nothing() -> None:
-    assert verify("another secret", TOKEN, CLOCK.now()) is None
+    assert verify(Secret("another secret"), TOKEN, CLOCK.now()) is None
 
 
 def test_an_empty_secret_is_refused_on_both_sides() -> None:
     with pytest.raises(ValueError, match="empty"):
         sign("", GRANT)
     with pytest.raises(ValueError, match="empty"):
-        verify("", TOKEN, CLOCK.now())
+        verify(Empty(), TOKEN, CLOCK.now())
+
+
+@pytest.mark.shows("S18")
+def test_a_token_of_the_key_before_is_good_and_one_of_the_next_key_is_read_again_for() -> None:
+    assert verify(Secret("the next", previous=SECRET), TOKEN, CLOCK.now()) == GRANT
+    assert verify(Secret("the next"), TOKEN, CLOCK.now()) is None
+
+    class Rotated:
+        def known(self, *, again: bool = False) -> tuple[str, ...]:
+            return (SECRET, "old") if again else ("old",)
+
+    assert verify(Rotated(), TOKEN, CLOCK.now()) == GRANT

@@ -5,13 +5,12 @@ The gateway caches none of its answers: a token in the URL and a key in a header
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from indexmill.access.authorize import Authorize, Unauthorized, allowed, api_key_of
 from indexmill.contracts.identity import CallerContext
-from indexmill.platform.security.stream_tokens import verify
+from indexmill.platform.security.stream_tokens import Keys, verify
 from indexmill.platform.time.clock import Clock
 
 
@@ -21,7 +20,8 @@ class AuthorizeStream:
 
     by_key: Authorize
     clock: Clock
-    secret: Callable[[], str]
+    keys: Keys
+    """Read when the first token comes."""
 
     def __call__(self, event: dict[str, Any], _context: object = None) -> dict[str, Any]:
         """Return the policy for the event's key or token.
@@ -32,7 +32,7 @@ class AuthorizeStream:
         if api_key_of(event):
             return self.by_key(event)
         token = (event.get("queryStringParameters") or {}).get("token")
-        grant = verify(self.secret(), str(token), self.clock.now()) if token else None
+        grant = verify(self.keys, str(token), self.clock.now()) if token else None
         if grant is None or grant.job_id != (event.get("pathParameters") or {}).get("job_id"):
             raise Unauthorized
         return allowed(CallerContext(grant.caller_id), str(event["methodArn"]))

@@ -25,4 +25,6 @@ class StreamAuthorizerSettings(AuthorizerSettings):
     function: ClassVar[str] = "StreamAuthorizer"
 
     stream_token_key: str | None = None
+    previous_stream_token_key: str | None = None
+    """Literal of the key before, whose tokens are still good; a secret has it in its previous version."""
     stream_token_key_secret_arn: str | None = None

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from indexmill.platform.settings import FunctionSettings
+from indexmill.platform.postgres.address import DatabaseSettings
 
 
-class EmbeddingSettings(FunctionSettings):
+class EmbeddingSettings(DatabaseSettings):
     """Settings of all three functions: the database and the model."""
 
-    database_url: str | None = None
-    database_url_secret_arn: str | None = None
     embedding_base_url: str
     """Ends with the version, for example `…/v1`."""
     embedding_model: str

@@ -14,6 +14,7 @@ from indexmill.embedding.settings import (
 )
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.observability import Observability
+from indexmill.platform.postgres.address import address_of
 from indexmill.platform.postgres.database import ANSWER_S, Database
 from indexmill.platform.progress import ProgressBoard
 from indexmill.platform.queues import Queue
@@ -157,10 +158,7 @@ def build_batch(  # noqa: PLR0913 - everything around it
 
 
 def _database(settings: EmbeddingSettings, answer_s: float = ANSWER_S) -> Database:
-    from indexmill.platform.aws.secrets import resolve
-
-    url = resolve(settings.database_url, settings.database_url_secret_arn)
-    return Database(url, answer_s=answer_s)
+    return Database(address_of(settings), answer_s=answer_s)
 
 
 def _index(database: Database) -> VectorIndex:
@@ -170,13 +168,14 @@ def _index(database: Database) -> VectorIndex:
 
 
 def _embedder(settings: EmbeddingSettings, clock: Clock) -> Embedder:
+    from indexmill.contracts.errors import ErrorCode
     from indexmill.embedding.adapters.openai_embedder import OpenAIEmbedder
-    from indexmill.platform.aws.secrets import resolve
+    from indexmill.platform.aws.secrets import Secret
 
     # An endpoint that asks for no key is given one all the same: the client insists.
-    has_key = settings.embedding_api_key or settings.embedding_api_key_secret_arn
-    api_key = (
-        resolve(settings.embedding_api_key, settings.embedding_api_key_secret_arn) if has_key else "none"
+    literal = settings.embedding_api_key or (None if settings.embedding_api_key_secret_arn else "none")
+    api_key = Secret(
+        literal, settings.embedding_api_key_secret_arn, unavailable=ErrorCode.EMBEDDING_UNAVAILABLE
     )
     return OpenAIEmbedder(
         Space(settings.embedding_model, settings.embedding_dimension),

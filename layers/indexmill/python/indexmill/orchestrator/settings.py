@@ -9,6 +9,7 @@ from pydantic import BeforeValidator
 from indexmill.contracts.identity import FREE
 from indexmill.contracts.prices import Prices
 from indexmill.orchestrator.admission.admit import Limits, Quota
+from indexmill.platform.postgres.address import DatabaseSettings
 from indexmill.platform.settings import FunctionSettings
 
 QuotaText = Annotated[Quota, BeforeValidator(Quota.parse)]
@@ -30,11 +31,9 @@ class AdmissionSettings(FunctionSettings):
         return Limits(quotas, self.dispatch_window, self.max_pending, max(1, self.dispatch_window // 2))
 
 
-class OrchestratorSettings(AdmissionSettings):
+class OrchestratorSettings(AdmissionSettings, DatabaseSettings):
     """Settings of all functions that change jobs."""
 
-    database_url: str | None = None
-    database_url_secret_arn: str | None = None
     scrape_queue_url: str
     chunk_queue_url: str
     embed_queue_url: str
@@ -53,13 +52,11 @@ class OrchestratorApiSettings(OrchestratorSettings):
     stream_token_key_secret_arn: str | None = None
 
 
-class OrchestratorStreamSettings(AdmissionSettings):
+class OrchestratorStreamSettings(AdmissionSettings, DatabaseSettings):
     """orchestrator/stream."""
 
     function: ClassVar[str] = "OrchestratorStream"
 
-    database_url: str | None = None
-    database_url_secret_arn: str | None = None
     database_answer_seconds: float = 4.0
     state_table: str
     stream_windows: int = 50

@@ -20,9 +20,10 @@ from indexmill.orchestrator.settings import (
     OrchestratorStreamSettings,
     OrchestratorSweeperSettings,
 )
-from indexmill.platform.aws.secrets import resolve
+from indexmill.platform.aws.secrets import Secret
 from indexmill.platform.aws.sqs_queue import SqsQueue
 from indexmill.platform.observability import Observability
+from indexmill.platform.postgres.address import address_of
 from indexmill.platform.postgres.database import ANSWER_S, Database
 from indexmill.platform.queues import Queue
 from indexmill.platform.time.clock import Clock, SystemClock
@@ -88,8 +89,7 @@ def assemble(parts: Parts) -> Orchestrator:
 
 def build_database(settings: OrchestratorSettings, answer_s: float = ANSWER_S) -> Database:
     """Build the function's one connection; it is opened when it is first used."""
-    url = resolve(settings.database_url, settings.database_url_secret_arn)
-    return Database(url, answer_s=answer_s)
+    return Database(address_of(settings), answer_s=answer_s)
 
 
 def build_parts(settings: OrchestratorSettings, database: Database | None = None) -> Parts:
@@ -113,8 +113,6 @@ def build_api(settings: OrchestratorApiSettings) -> Handler:
 
 def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = None) -> Api:
     """Build what the routes of orchestrator/api call."""
-    from functools import partial
-
     from indexmill.orchestrator.actions.cancel import CancelJob
     from indexmill.orchestrator.actions.replay import ReplayJobs
     from indexmill.orchestrator.actions.retry import RetryJobs
@@ -131,13 +129,13 @@ def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = Non
     shared = assemble(parts or build_parts(settings, database))
     clock, store, relay = SystemClock(), shared.parts.store, shared.relay
     read = ReadJobs(store, DynamoDbProgress(settings.state_table, clock), settings.prices)
-    secret = partial(resolve, settings.stream_token_key, settings.stream_token_key_secret_arn)
+    key = Secret(settings.stream_token_key, settings.stream_token_key_secret_arn)
     return Api(
         SubmitJobs(store, relay, parse_allowed_hosts(settings.allowed_private_hosts)),
         read,
         ReadHistory(store),
         CompleteStage(shared.record, relay),
-        GrantStream(read, clock, secret),
+        GrantStream(read, clock, key.current),
         CancelJob(store, relay, clock),
         RetryJobs(store, relay),
         ReplayJobs(store, relay),
@@ -158,8 +156,8 @@ def build_stream(settings: OrchestratorStreamSettings) -> Handler:
     from indexmill.platform.http.app import create_app, lambda_handler
 
     clock = SystemClock()
-    url = resolve(settings.database_url, settings.database_url_secret_arn)
-    store = PostgresJobs(Database(url, answer_s=settings.database_answer_seconds), settings.limits)
+    database = Database(address_of(settings), answer_s=settings.database_answer_seconds)
+    store = PostgresJobs(database, settings.limits)
     follow = StreamJob(
         read=ReadJobs(store, DynamoDbProgress(settings.state_table, clock)),
         windows=DynamoDbWindows(settings.state_table, settings.stream_windows, clock),

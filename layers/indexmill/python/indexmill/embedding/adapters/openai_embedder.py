@@ -15,6 +15,7 @@ from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_core import from_json
@@ -22,6 +23,7 @@ from pydantic_core import from_json
 from indexmill.contracts.errors import ErrorCode, IndexmillError
 from indexmill.embedding.classify import failure, status_failure
 from indexmill.embedding.ports import Space, Vector
+from indexmill.platform.aws.secrets import Secret
 from indexmill.platform.time.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ class OpenAIEmbedder:
         space: Space,
         *,
         base_url: str,
-        api_key: str,
+        api_key: Secret,
         max_batch_inputs: int = 256,
         request_timeout_s: float = 30.0,
         clock: Clock | None = None,
@@ -73,7 +75,7 @@ class OpenAIEmbedder:
             vectors.extend(read_vectors(body, len(batch), self._space.dimension))
         return vectors
 
-    def _request(self, texts: list[str], timeout_s: float) -> bytes:
+    def _request(self, texts: list[str], timeout_s: float, *, again: bool = True) -> bytes:
         deadline = self._clock.monotonic() + timeout_s
         limit = len(texts) * (self._space.dimension * _BYTES_PER_NUMBER + _BYTES_PER_ITEM) + _BYTES_AROUND
         try:
@@ -89,10 +91,20 @@ class OpenAIEmbedder:
         except IndexmillError:
             raise
         except Exception as error:
+            if (
+                again
+                and getattr(error, "status_code", None) == HTTPStatus.UNAUTHORIZED
+                and self._key_changed()
+            ):
+                return self._request(texts, deadline - self._clock.monotonic(), again=False)
             known = translated(error, self._clock.now())
             if known is None:
                 raise
             raise known from error
+
+    def _key_changed(self) -> bool:
+        """Return whether the key that was refused is another one now."""
+        return self._client is not None and self._api_key.again() != self._client.api_key
 
     def _received(self, parts: Iterator[bytes], limit: int, deadline: float) -> bytes:
         """Put the parts together as they arrive; parts of a given size would be waited for without limit."""
@@ -107,10 +119,12 @@ class OpenAIEmbedder:
         return bytes(received)
 
     def _opened(self) -> OpenAI:
+        key = self._api_key.current()
         if self._client is None:
             from openai import OpenAI
 
-            self._client = OpenAI(api_key=self._api_key, base_url=self._base_url, max_retries=0)
+            self._client = OpenAI(api_key=key, base_url=self._base_url, max_retries=0)
+        self._client.api_key = key
         return self._client
 
 

@@ -1,28 +1,92 @@
-"""Settings that are secrets: a literal on a laptop, a Secrets Manager ARN on AWS."""
+"""Settings that are secrets: a literal on a laptop, a Secrets Manager ARN on AWS, read again in rotations."""
 
 from __future__ import annotations
 
-from functools import lru_cache
+import logging
+from typing import Final
 
-from indexmill.contracts.errors import Defect
+from indexmill.contracts.errors import Defect, ErrorCode, TransientError
+from indexmill.platform.time.clock import Clock, SystemClock
+
+KEPT_S: Final = 300.0
+"""Seconds after which a secret is read again."""
+_AGAIN_S: Final = 1.0
+"""Seconds for which a value that was refused is not read again: the cause is another one."""
+_RETRY_S: Final = 30.0
+"""Seconds for which an older value serves when Secrets Manager cannot be reached."""
+_CURRENT: Final = "AWSCURRENT"
+_PREVIOUS: Final = "AWSPREVIOUS"
+_LOG: Final = logging.getLogger(__name__)
 
 
-def resolve(literal: str | None, arn: str | None) -> str:
-    """Return `literal` when there is one, else the secret string behind `arn`.
+class Secret:
+    """One secret; it is read on first use, so that no function waits for it while it starts."""
 
-    Raises Defect when neither is set.
-    """
-    if literal:
-        return literal
-    if not arn:
-        raise Defect("neither the literal nor the secret's ARN is set")
-    return _fetch(arn)
+    def __init__(
+        self,
+        literal: str | None,
+        arn: str | None = None,
+        *,
+        previous: str | None = None,
+        unavailable: ErrorCode = ErrorCode.INTERNAL_ERROR,
+        clock: Clock | None = None,
+    ) -> None:
+        """`literal`, with `previous`, wins over `arn`; `unavailable` is the code when it cannot be read."""
+        self._literals = {_CURRENT: literal, _PREVIOUS: previous}
+        self._arn = None if literal else arn or ""
+        self._unavailable = unavailable
+        self._clock = clock or SystemClock()
+        self._kept: dict[str, tuple[float, str | None]] = {}
+        """Time of the last read, and its value, by version stage."""
+
+    def current(self) -> str:
+        """Return the secret, at most five minutes old; raises TransientError, or Defect when none is set."""
+        return self._value(_CURRENT, KEPT_S) or ""
+
+    def again(self) -> str:
+        """Return the secret, read now, after its value was refused; raises TransientError."""
+        return self._value(_CURRENT, _AGAIN_S) or ""
+
+    def known(self, *, again: bool = False) -> tuple[str, ...]:
+        """Return the secret and the one before it, if there is one: what may be verified with."""
+        kept_s = _AGAIN_S if again else KEPT_S
+        return tuple(filter(None, (self._value(_CURRENT, kept_s), self._value(_PREVIOUS, kept_s))))
+
+    def _value(self, stage: str, kept_s: float) -> str | None:
+        if self._arn is None:
+            return self._literals[stage]
+        if not self._arn:
+            raise Defect("neither the literal nor the secret's ARN is set")
+        now = self._clock.monotonic()
+        read_at, value = self._kept.get(stage, (None, None))
+        if read_at is not None and now - read_at < kept_s:
+            return value
+        try:
+            value = _fetch(self._arn, stage)
+        except Exception as error:
+            # An outage of Secrets Manager stops no function that has a value.
+            if read_at is None:
+                raise TransientError(
+                    self._unavailable, "A secret cannot be read right now.", retry_after=5
+                ) from error
+            _LOG.warning(
+                "a secret cannot be read; the last value serves", extra={"reason": repr(error)[:200]}
+            )
+            now += _RETRY_S - KEPT_S
+        self._kept[stage] = (now, value)
+        return value
 
 
-@lru_cache(maxsize=8)
-def _fetch(arn: str) -> str:
+def _fetch(arn: str, stage: str) -> str | None:
+    """Return a version's text, None when there is no such version; raises botocore's errors."""
     # Only a function on AWS comes here: on a laptop the import would cost every cold start.
     from indexmill.platform.aws.clients import client
 
-    value: str = client("secretsmanager").get_secret_value(SecretId=arn)["SecretString"]
+    secrets = client("secretsmanager", read_timeout_s=2, quick=True)
+    try:
+        value: str = secrets.get_secret_value(SecretId=arn, VersionStage=stage)["SecretString"]
+    except secrets.exceptions.ResourceNotFoundException:
+        if stage == _CURRENT:
+            raise
+        return None
     return value

@@ -9,7 +9,10 @@ login, which the Migrator writes; a new connection looks whether they are there.
 from __future__ import annotations
 
 import logging
+import os
+import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, TypeVar, overload
 
 import psycopg
@@ -18,6 +21,8 @@ from psycopg.abc import PQGen
 from psycopg.pq import TransactionStatus
 
 from indexmill.contracts.errors import ErrorCode, TransientError
+from indexmill.platform.postgres.address import Address
+from indexmill.platform.time.deadline import REQUEST
 
 
 @overload
@@ -84,13 +89,13 @@ class _Connection(psycopg.Connection[tuple[Any, ...]]):
 class Database:
     """A lazily opened autocommit connection that survives a server restart."""
 
-    def __init__(self, url: str, *, answer_s: float = ANSWER_S) -> None:
-        """`url` is a libpq connection string; nothing is opened yet.
+    def __init__(self, address: str | Address, *, answer_s: float = ANSWER_S) -> None:
+        """`address` is a libpq connection string, or gives one; nothing is opened or read yet.
 
         A statement has `answer_s` to be answered: the server cancels it then by the limit of the login or the
         database, and the connection to a server that does not answer half a second later is dropped.
         """
-        self._url = url
+        self._address = address
         self._answer_s = answer_s
         self._warned: set[str] = set()
         self._connection: Connection | None = None
@@ -98,11 +103,20 @@ class Database:
     def connection(self) -> Connection:
         """Return the open connection, opening it when there is none.
 
-        Raises TransientError(database_unavailable).
+        Raises TransientError(database_unavailable), or (deadline_exceeded) for work of a request that was
+        answered meanwhile: another request has the connection now.
         """
-        if self._connection is None or self._connection.closed:
-            self._connection = self._open()
-        return self._connection
+        self._check_request()
+        found = self._connection
+        if found is None or found.closed:
+            found = self._open()
+            try:
+                self._check_request()
+            except TransientError:
+                found.close()
+                raise
+            self._connection = found
+        return found
 
     def run(self, work: Callable[[Connection], T]) -> T:
         """Run `work` in one transaction and return what it returns.
@@ -137,7 +151,7 @@ class Database:
                 # A pooler whose server left may answer with two errors at once: psycopg reports neither.
                 if not isinstance(error, _LOST) and not connection.closed:
                     raise
-                self.close()
+                self._close(connection)
                 if lost:
                     raise _unavailable() from error
                 lost = True
@@ -146,23 +160,59 @@ class Database:
     def close(self) -> None:
         """Close the connection; the next use opens another."""
         if self._connection is not None:
-            self._connection.close()
+            self._close(self._connection)
+
+    def _close(self, connection: Connection) -> None:
+        connection.close()
+        if self._connection is connection:
             self._connection = None
 
+    def _check_request(self) -> None:
+        """Have the connection dropped with the running request; raises TransientError when that has ended."""
+        request = REQUEST.get()
+        if request is not None:
+            request.hold(self, self._drop)
+
+    def _drop(self) -> None:
+        """Take the connection from the thread that uses it: its transaction is rolled back.
+
+        Only the socket is shut down here: libpq's own memory belongs to that thread.
+        """
+        dropped, self._connection = self._connection, None
+        if dropped is None or dropped.closed:
+            return
+        with (
+            suppress(OSError, psycopg.OperationalError),
+            socket.socket(fileno=os.dup(dropped.fileno())) as own,
+        ):
+            own.shutdown(socket.SHUT_RDWR)
+
     def _open(self) -> Connection:
+        url = self._address if isinstance(self._address, str) else self._address.current()
         try:
-            made = _Connection.connect(
-                self._url,
-                autocommit=True,
-                prepare_threshold=None,
-                connect_timeout=_CONNECT_TIMEOUT_S,
-                keepalives_idle=30,
-                tcp_user_timeout=10_000,
-            )
-            made.longest_wait_s = self._answer_s + _ON_ITS_WAY_S
-            self._look_at_limits(made)
+            return self._connect(url)
+        except psycopg.Error as error:
+            # libpq does not tell why a login failed: each failure but silence may be a password of before.
+            silent = isinstance(error, errors.ConnectionTimeout)
+            valid = url if silent or isinstance(self._address, str) else self._address.again()
+            if valid == url:
+                raise _unavailable() from error
+        try:
+            return self._connect(valid)
         except psycopg.Error as error:
             raise _unavailable() from error
+
+    def _connect(self, url: str) -> Connection:
+        made = _Connection.connect(
+            url,
+            autocommit=True,
+            prepare_threshold=None,
+            connect_timeout=_CONNECT_TIMEOUT_S,
+            keepalives_idle=30,
+            tcp_user_timeout=10_000,
+        )
+        made.longest_wait_s = self._answer_s + _ON_ITS_WAY_S
+        self._look_at_limits(made)
         return made
 
     def _look_at_limits(self, connection: Connection) -> None:

@@ -12,7 +12,7 @@ import hmac
 import json
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, Protocol
 
 _PURPOSE: Final = b"indexmill.stream.v1\0"
 """Signed too, so that no other use of the same secret makes a valid token."""
@@ -38,15 +38,29 @@ def sign(secret: str, grant: StreamGrant) -> str:
     return f"{_text(body)}.{_text(_mac(secret, body))}"
 
 
-def verify(secret: str, token: str, now: datetime) -> StreamGrant | None:
+class Keys(Protocol):
+    """Secrets that tokens are signed with; they rotate."""
+
+    def known(self, *, again: bool = False) -> tuple[str, ...]:
+        """Return the current secret and the one before it; `again` reads them now."""
+        ...
+
+
+def verify(keys: Keys, token: str, now: datetime) -> StreamGrant | None:
     """Return what `token` grants, or None when it is not ours, was changed, or has expired at `now`."""
     body, mac = _parts(token)
-    # Compared in constant time and before anything in it is read.
-    if not hmac.compare_digest(mac, _mac(secret, body)):
+    if not body:
+        return None
+    # Compared in constant time and before anything in it is read. The signer may know a newer key.
+    if not _signed(keys.known(), body, mac) and not _signed(keys.known(again=True), body, mac):
         return None
     job_id, caller_id, expires = json.loads(body)
     grant = StreamGrant(job_id, caller_id, datetime.fromtimestamp(expires, now.tzinfo))
     return grant if now < grant.expires_at else None
+
+
+def _signed(secrets: tuple[str, ...], body: bytes, mac: bytes) -> bool:
+    return any(hmac.compare_digest(mac, _mac(secret, body)) for secret in secrets)
 
 
 def _mac(secret: str, body: bytes) -> bytes:

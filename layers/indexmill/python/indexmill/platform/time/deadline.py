@@ -1,14 +1,43 @@
-"""The service's own time limit of a synchronous request, shorter than the gateway's."""
+"""Time limit of a synchronous request, shorter than the gateway's."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+import threading
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from typing import TypeVar
 
 from indexmill.contracts.errors import ErrorCode, TransientError
 
 T = TypeVar("T")
+
+
+class Request:
+    """A request with a limit, as its work sees it in any thread: what it holds is taken away at the end."""
+
+    def __init__(self) -> None:
+        self._over = False
+        self._held: dict[int, Callable[[], None]] = {}
+        self._lock = threading.Lock()
+
+    def hold(self, what: object, take_away: Callable[[], None]) -> None:
+        """Note that the work uses `what`; raises TransientError(deadline_exceeded) when it is too late."""
+        with self._lock:
+            if self._over:
+                raise TransientError(ErrorCode.DEADLINE_EXCEEDED, "The request was answered meanwhile.")
+            self._held[id(what)] = take_away
+
+    def end(self) -> None:
+        """Take away what the work holds: it continues in its thread and can use nothing of it."""
+        with self._lock:
+            self._over = True
+        for take_away in self._held.values():
+            take_away()
+
+
+REQUEST: ContextVar[Request | None] = ContextVar("request", default=None)
+"""The request that the running code works for, if it has a limit."""
 
 
 def request_limit(service_limit_s: float, integration_timeout_s: float) -> float:
@@ -19,9 +48,15 @@ def request_limit(service_limit_s: float, integration_timeout_s: float) -> float
 async def within(seconds: float, work: Awaitable[T], *, message: str, hint: str) -> T:
     """Return what `work` returns, or raise TransientError(deadline_exceeded) (HTTP 504) after `seconds`.
 
-    The work may still be running then: `hint` names the endpoint that does it without a limit.
+    The work may still be running then, in a thread: its database connection is dropped, so that the next
+    request does not join its transaction. `hint` names the endpoint that does it without a limit.
     """
+    request = Request()
+    token = REQUEST.set(request)
     try:
         return await asyncio.wait_for(work, seconds)
     except TimeoutError as error:
+        request.end()
         raise TransientError(ErrorCode.DEADLINE_EXCEEDED, message, hint=hint) from error
+    finally:
+        REQUEST.reset(token)
