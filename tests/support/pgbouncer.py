@@ -122,15 +122,13 @@ def _apt(folder: Path, *arguments: str) -> None:
 
 
 def _run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=_APT_S,
-        check=False,
-        env={**os.environ, "LC_ALL": "C"},
-    )
+    environment = {**os.environ, "LC_ALL": "C"}
+    try:
+        return subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=_APT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 1, "", _UNREACHABLE[-1])
 
 
 @contextlib.contextmanager
