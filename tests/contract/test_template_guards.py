@@ -91,6 +91,38 @@ def test_every_answer_of_the_gateway_has_our_shape_and_headers(
     assert codes["THROTTLED"] == "gateway_throttled"
 
 
+@pytest.mark.shows("S17")
+def test_every_queue_and_the_bucket_refuse_plain_http_and_other_accounts() -> None:
+    resources = template()["Resources"]
+    queues = {name for name, found in resources.items() if found["Type"] == "AWS::SQS::Queue"}
+    policies = {name: resources[name]["Properties"] for name in ("QueuePolicies", "ContentBucketPolicy")}
+    assert {queue["Ref"] for queue in policies["QueuePolicies"]["Queues"]} == queues
+    assert policies["ContentBucketPolicy"]["Bucket"] == {"Ref": "ContentBucket"}
+    for policy, service in zip(policies.values(), ("sqs", "s3"), strict=True):
+        statements = policy["PolicyDocument"]["Statement"]
+        assert {(each["Effect"], each["Principal"], each["Action"]) for each in statements} == {
+            ("Deny", "*", f"{service}:*")
+        }
+        assert [each["Condition"] for each in statements] == [
+            {"Bool": {"aws:SecureTransport": "false"}},
+            {"StringNotEquals": {"aws:PrincipalAccount": {"Ref": "AWS::AccountId"}}},
+        ]
+    objects = policies["ContentBucketPolicy"]["PolicyDocument"]["Statement"][0]["Resource"]
+    assert objects == [{"Fn::GetAtt": ["ContentBucket", "Arn"]}, {"Fn::Sub": "${ContentBucket.Arn}/*"}]
+
+
+@pytest.mark.shows("S17")
+def test_what_is_kept_is_encrypted_and_closed_to_the_public() -> None:
+    resources = template()["Resources"]
+    for found in resources.values():
+        if found["Type"] == "AWS::SQS::Queue":
+            assert found["Properties"]["SqsManagedSseEnabled"] is True
+    bucket = resources["ContentBucket"]["Properties"]
+    assert set(bucket["PublicAccessBlockConfiguration"].values()) == {True}
+    assert len(bucket["PublicAccessBlockConfiguration"]) == 4
+    assert bucket["BucketEncryption"]
+
+
 def alarm(name: str) -> dict[str, Any]:
     """Return an alarm's properties with its metrics by id."""
     found = dict(template()["Resources"][name]["Properties"])
