@@ -17,7 +17,7 @@ from local.cli.app import app
 from local.cli.results import print_results
 from local.cli.submit import submit_all
 from local.cli.terminal import EXIT_NO_STACK, EXIT_USAGE, Failure, console, print_json, running_stack
-from local.cli.up import _options
+from local.cli.up import _folder, _overrides
 from local.demo.checks import differences, outcome, ranking_problem, stages_passed
 from local.site.catalogue import DONE, PAGES
 
@@ -159,21 +159,18 @@ def test_a_folder_without_a_stack_is_a_failure_with_the_next_step(tmp_path: Path
 
 
 def test_options_of_up_are_read(tmp_path: Path) -> None:
-    options = _options(tmp_path, 8080, ["A=1", "B=x=y"], tmp_path, 1.5)
-    assert (options.state, options.port, options.began) == (tmp_path.resolve(), 8080, 1.5)
-    assert (options.overrides, options.site_root) == ({"A": "1", "B": "x=y"}, tmp_path.resolve())
+    assert _overrides(["A=1", "B=x=y"]) == {"A": "1", "B": "x=y"}
+    assert (_folder(tmp_path), _folder(None)) == (tmp_path.resolve(), None)
 
 
-@pytest.mark.parametrize(
-    ("parameters", "root", "expected"),
-    [(["A"], None, "--parameter"), ([], Path("/no/such/folder"), "--site-root /no/such/folder is no folder")],
-)
-def test_wrong_options_of_up_are_wrong_usage(
-    tmp_path: Path, parameters: list[str], root: Path | None, expected: str
-) -> None:
-    with pytest.raises(Failure, match=expected) as failure:
-        _options(tmp_path, 0, parameters, root, 0.0)
-    assert failure.value.exit_code == EXIT_USAGE
+def test_wrong_options_of_up_are_wrong_usage() -> None:
+    for wrong, expected in (
+        (lambda: _overrides(["A"]), "--parameter"),
+        (lambda: _folder(Path("/no/such/folder")), "--site-root /no/such/folder is no folder"),
+    ):
+        with pytest.raises(Failure, match=expected) as failure:
+            wrong()
+        assert failure.value.exit_code == EXIT_USAGE
 
 
 @pytest.mark.parametrize(
