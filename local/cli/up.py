@@ -24,6 +24,19 @@ from local.cli.terminal import (
 if TYPE_CHECKING:
     from local.stack.stack import StackOptions
 
+EagerPollingOption = Annotated[
+    bool,
+    typer.Option(
+        "--eager-polling", help="Take messages as they come, as Lambda's pollers do; batches fill less."
+    ),
+]
+PollersOption = Annotated[
+    int,
+    typer.Option(
+        min=1, max=10, help="Receives that wait at each queue; Lambda has 5, which share the messages."
+    ),
+]
+
 
 def run(
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Return when it is ready.")] = False,
@@ -41,18 +54,8 @@ def run(
     site_root: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Serve this folder as the web site.", file_okay=False)
     ] = None,
-    eager_polling: Annotated[
-        bool,
-        typer.Option(
-            "--eager-polling", help="Take messages as they come, as Lambda's pollers do; batches fill less."
-        ),
-    ] = False,
-    pollers: Annotated[
-        int,
-        typer.Option(
-            min=1, max=10, help="Receives that wait at each queue; Lambda has 5, which share the messages."
-        ),
-    ] = 1,
+    eager_polling: EagerPollingOption = False,
+    pollers: PollersOption = 1,
     postgres_port: Annotated[int, typer.Option(help="Port of Postgres; 0 takes a free one.")] = 0,
     database_proxy: Annotated[
         str,

@@ -234,18 +234,7 @@ class Stack:
         self._record()
         self._telemetry.watch(base.host, Queues(base.aws.endpoint, ids, region=REGION))
         self._control.schedules = runtime.schedules
-        target = Target(
-            host=base.host,
-            runtime=runtime,
-            database_url=base.postgres.url,
-            aws_endpoint=base.aws.endpoint,
-            automatic=automatic,
-            overrides=options.overrides,
-            region=REGION,
-            account_id=ACCOUNT_ID,
-            log=self._state.logs / "preparation.log",
-        )
-        self._control.allow_releases(Releases(target).release, self._state.keys().ops_key)
+        self._allow_releases(base, runtime, automatic)
         self.info = {
             "gateway": gateway.keep(runtime.gateway),
             "database_url": base.postgres.url,
@@ -257,6 +246,20 @@ class Stack:
             "resources": dict(ids),
             "warnings": [*runtime.warnings, *gateway.warnings],
         }
+
+    def _allow_releases(self, base: _Base, runtime: Runtime, automatic: Mapping[str, str]) -> None:
+        target = Target(
+            host=base.host,
+            runtime=runtime,
+            database_url=base.postgres.url,
+            aws_endpoint=base.aws.endpoint,
+            automatic=automatic,
+            overrides=self._options.overrides,
+            region=REGION,
+            account_id=ACCOUNT_ID,
+            log=self._state.logs / "preparation.log",
+        )
+        self._control.allow_releases(Releases(target).release, self._state.keys().ops_key)
 
     async def _create_resources(self, aws: Aws) -> None:
         """Create queues, bucket and table again, under their fixed names, after a restart of AWS."""
