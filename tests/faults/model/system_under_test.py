@@ -50,6 +50,7 @@ from tests.faults.model.message_locations import STAGES, WorkItem, in_transit, w
 from tests.faults.model.site import Site, SubmitKind
 from tests.support.events import FakeContext
 from tests.support.jobs import state_of, stored_job
+from tests.support.sweeper import CountedBuilder
 from tests.twins.blobs import InMemoryBlobs
 from tests.twins.breakers import InMemoryBreakers
 from tests.twins.delivery_log import InMemoryDeliveryLog
@@ -128,6 +129,7 @@ class SystemUnderTest:
             rescue=Rescue(view, record, relay, _QUIET),
             switches=SetSwitches(view, InMemoryBreakers(), {}, _QUIET, self.backend.clock),
             purge=Purge(view),
+            index_builder=CountedBuilder(),
             observability=_QUIET,
         )
 
