@@ -81,9 +81,10 @@ fmt: .venv/.ready ## Format the code and fix what can be fixed
 	$(BIN)/ruff check --fix .
 
 # sam takes the code layer and the functions as they lie there: this machine's bytecode must not go along.
-build: setup-all ## Build what is deployed (.aws-sam/build), for Lambda on arm64
+build: setup-all ## Build what is deployed, for Lambda on arm64, and its bills of materials (.aws-sam)
 	@find functions layers sql -name __pycache__ -prune -exec rm -rf {} +
 	$(SAM) build
+	$(BIN)/python -m tools.sbom .aws-sam/build .aws-sam/sbom > /dev/null
 
 audit: .venv-audit/.ready ## Look for known vulnerabilities in what is deployed (asks the package index for them)
 	.venv-audit/bin/pip-audit --strict --require-hashes --disable-pip $(patsubst %,-r requirements/%.txt,base vectors)

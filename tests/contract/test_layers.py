@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
 
 from tests.support.repository import ROOT
 from tests.support.template_functions import TemplateFunction, template_functions
+from tools.sbom import pinned_hashes, write_bills
 from tools.uv_environment import environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -178,3 +182,74 @@ def test_no_scripts_and_no_other_files(lambda_layers: dict[str, Path]) -> None:
         expected = {"python", "tokenizer"} if name == "BaseLayer" else {"python"}
         assert {path.name for path in folder.iterdir()} == expected
         assert not (folder / "python" / "bin").exists()
+
+
+@pytest.fixture(scope="module")
+def bills(lambda_layers: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The bills of materials of a build: layers, and code as `sam build` copies it."""
+    artefacts = tmp_path_factory.mktemp("build")
+    for name, folder in lambda_layers.items():
+        (artefacts / name).symlink_to(folder)
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "layers/indexmill", artefacts / "CodeLayer", ignore=ignored)
+    for function in functions():
+        shutil.copytree(function.folder, artefacts / function.name, ignore=ignored)
+    files = write_bills(artefacts, tmp_path_factory.mktemp("bills"))
+    return {file.name.removesuffix(".cdx.json"): file for file in files}
+
+
+@pytest.mark.shows("S29")
+def test_every_artefact_has_a_valid_bill_of_materials(bills: dict[str, Path]) -> None:
+    assert set(bills) == {*LAYERS, "CodeLayer", *(function.name for function in functions())}
+    validator = JsonStrictValidator(SchemaVersion.V1_6)
+    for name, file in bills.items():
+        assert validator.validate_str(file.read_text()) is None, name
+        assert json.loads(file.read_text())["components"], name
+
+
+@pytest.mark.shows("S29", "S31")
+def test_a_bill_names_every_package_with_the_digests_it_was_checked_against(bills: dict[str, Path]) -> None:
+    pinned = pinned_hashes(ROOT / "requirements")
+    found = {}
+    for name in LAYERS:
+        for each in json.loads(bills[name].read_text())["components"]:
+            if each["type"] == "library":
+                found[each["name"], each["version"]] = [hash_["value"] for hash_ in each["properties"]]
+    assert {package: {f"sha256:{digest}" for digest in pinned[package]} for package in found} == {
+        package: set(digests) for package, digests in found.items()
+    }
+    assert all(found.values())
+    assert len(found) > 30
+
+
+@pytest.mark.shows("S31")
+def test_a_package_with_another_digest_is_not_built_into_a_layer(tmp_path: Path) -> None:
+    layer = Path(shutil.copytree(ROOT / "layers/vectors", tmp_path / "vectors"))
+    requirements = layer / "requirements.txt"
+    text = re.sub(r"--hash=sha256:[0-9a-f]{64}", f"--hash=sha256:{'0' * 64}", requirements.read_text())
+    requirements.write_text(text)
+    given = environment() | {"ARTIFACTS_DIR": str(tmp_path / "built")}
+    command = ["make", "--no-print-directory", "build-VectorsLayer"]
+    done = subprocess.run(command, cwd=layer, env=given, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "hash" in done.stderr.lower()
+
+
+@pytest.mark.shows("S39")
+def test_no_artefact_has_what_is_for_tests(bills: dict[str, Path]) -> None:
+    for name, file in bills.items():
+        components = json.loads(file.read_text())["components"]
+        packages = {each["name"] for each in components if each["type"] == "library"}
+        assert packages & {"pytest", "hypothesis", "moto", "localstack-client"} == set(), name
+        own = [each["name"] for each in components if each["type"] == "file"]
+        strange = [path for path in own if re.search(r"(^|/)(tests?|local|faults|conftest)(/|\.py|$)", path)]
+        assert strange == [], name
+        if name not in LAYERS:
+            assert {Path(path).suffix for path in own} <= {".py", ".sql", ".typed"}, name
+
+
+def test_the_same_artefact_has_the_same_bill(bills: dict[str, Path], tmp_path: Path) -> None:
+    folder = tmp_path / "build"
+    shutil.copytree(ROOT / "sql", folder / "Migrator", ignore=shutil.ignore_patterns("__pycache__"))
+    [again] = write_bills(folder, tmp_path / "bills")
+    assert again.read_text() == bills["Migrator"].read_text()
