@@ -2,7 +2,7 @@
 
     python -m tools.sbom .aws-sam/build .aws-sam/sbom
 
-An artefact is a folder of the build: a layer, or a function's package. Its bill names every distribution in it
+An artefact is a folder of the build: a layer, or a function's package. Its bill names each distribution in it
 with version, licence and the digests that its wheel was checked against, and every file of our own with its
 digest. The same artefact has the same bill.
 """
