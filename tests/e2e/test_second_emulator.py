@@ -45,7 +45,7 @@ pytestmark = [
     pytest.mark.e2e,
     pytest.mark.direct,
     pytest.mark.slow,
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(300),
     pytest.mark.skipif(second_emulator.missing() is not None, reason=str(second_emulator.missing())),
 ]
 

@@ -28,7 +28,7 @@ MINISTACK: Final = ROOT / ".venv-ministack" / "bin" / "ministack"
 REGION: Final = "eu-west-1"
 KEY: Final = "key-of-ann"
 _START_S: Final = 20.0
-_DEPLOY_S: Final = 150.0
+_DEPLOY_S: Final = 220.0
 
 
 @dataclass(frozen=True, slots=True)
