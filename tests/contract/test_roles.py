@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 from typing import Final
 
 import pytest
 
 from tests.support.function_env import functions, template, variables
 from tests.support.roles import Permissions, named, permissions
+from tests.support.used_permissions import differences
 
 _CONSUME: Final = {
     "sqs:ReceiveMessage",
@@ -20,6 +23,7 @@ _SEND: Final = {"sqs:SendMessage"}
 _COUNT: Final = {"sqs:GetQueueAttributes"}
 _SWITCH: Final = {"lambda:GetEventSourceMapping", "lambda:UpdateEventSourceMapping"}
 _NOTES: Final = {"dynamodb:BatchGetItem", "dynamodb:BatchWriteItem"}
+_ITEM: Final = {"dynamodb:GetItem", "dynamodb:PutItem"}
 _WRITE: Final = {"s3:PutObject"}
 _READ: Final = {"s3:GetObject"}
 # A function that reads an object must learn that it is gone; without ListBucket S3 calls it forbidden.
@@ -69,18 +73,20 @@ USED: Final[dict[str, Permissions]] = {
     },
     "ScraperApi": {
         "ScrapeQueue": _SEND,
-        "ContentBucket/*": _WRITE,
-        "StateTable": {"dynamodb:GetItem", "dynamodb:PutItem"},
+        "ContentBucket/raw/*": _WRITE,
+        "ContentBucket/text/*": _WRITE,
+        "StateTable/robots": _ITEM,
     },
     "ScraperWorker": {
         "ScrapeQueue": _CONSUME,
         "ScrapeDlq": _SEND,
         "CallbacksQueue": _SEND,
         "ContentBucket": _LIST,
-        "ContentBucket/*": _WRITE,
-        # The raw content of a job that is replayed.
-        "ContentBucket/raw/*": _READ,
-        "StateTable": {*_NOTES, "dynamodb:GetItem", "dynamodb:PutItem"},
+        # The raw content of a job that is replayed is read.
+        "ContentBucket/raw/*": _WRITE | _READ,
+        "ContentBucket/text/*": _WRITE,
+        "StateTable/robots": _ITEM,
+        "StateTable/release": _NOTES,
     },
     "ChunkingApi": {"ChunkQueue": _SEND, "ContentBucket/text/*": _WRITE},
     "ChunkingWorker": {
@@ -90,18 +96,20 @@ USED: Final[dict[str, Permissions]] = {
         "ContentBucket": _LIST,
         "ContentBucket/text/*": _READ,
         "ContentBucket/chunks/*": _WRITE,
-        "StateTable": _NOTES,
+        "StateTable/release": _NOTES,
     },
-    "EmbeddingWriteApi": {"EmbedQueue": _SEND, "ContentBucket/*": _WRITE},
+    "EmbeddingWriteApi": {"EmbedQueue": _SEND, "ContentBucket/chunks/*": _WRITE},
     "EmbeddingReadApi": {},
     "EmbeddingWorker": {
         "EmbedQueue": _CONSUME,
         "EmbedDlq": _SEND,
         "CallbacksQueue": _SEND,
         "ContentBucket": _LIST,
-        "ContentBucket/*": _READ,
-        "ContentBucket/progress/*": _WRITE,
-        "StateTable": {*_NOTES, "dynamodb:PutItem"},
+        "ContentBucket/chunks/*": _READ,
+        "ContentBucket/progress/*": _READ | _WRITE,
+        "StateTable/release": _NOTES,
+        "StateTable/breaker": {"dynamodb:BatchGetItem", "dynamodb:PutItem"},
+        "StateTable/progress": {"dynamodb:PutItem"},
     },
     "Migrator": {},
     "IndexBuilder": {},
@@ -116,12 +124,31 @@ _NETWORK: Final = {
 }
 
 
-@pytest.mark.shows("S16")
+@pytest.mark.shows("S10", "S11", "S16")
 @pytest.mark.parametrize("logical_id", functions())
 def test_a_role_allows_what_the_function_does_and_nothing_else(logical_id: str) -> None:
     policies = str(template()["Resources"][f"{logical_id}Role"]["Properties"])
     services = set(re.findall(r"'(\w+):\w+'", policies)) - {"sts", "logs", "secretsmanager", "kms", "ec2"}
     assert permissions(logical_id, *services) == USED[logical_id]
+
+
+@pytest.mark.shows("S10", "S11")
+def test_a_call_on_another_prefix_or_another_kind_of_item_is_not_allowed(tmp_path: Path) -> None:
+    calls = [
+        ("s3:PutObject", "ContentBucket/raw"),
+        ("s3:PutObject", "ContentBucket/chunks"),
+        ("dynamodb:PutItem", "StateTable/robots"),
+        ("dynamodb:PutItem", "StateTable/breaker"),
+    ]
+    made = [
+        {"function": "ScraperWorker", "action": action, "resource": resource} for action, resource in calls
+    ]
+    (tmp_path / "calls.jsonl").write_text("\n".join(map(json.dumps, made)), encoding="utf-8")
+    refused = [each for each in differences(tmp_path) if "does not allow" in each]
+    assert refused == [
+        f"ScraperWorker calls {action} on {on}, which its role does not allow"
+        for action, on in (calls[3], calls[1])
+    ]
 
 
 @pytest.mark.shows("S11")

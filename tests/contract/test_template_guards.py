@@ -123,6 +123,23 @@ def test_what_is_kept_is_encrypted_and_closed_to_the_public() -> None:
     assert bucket["BucketEncryption"]
 
 
+@pytest.mark.shows("S17")
+@pytest.mark.parametrize("stage", ["Scrape", "Chunk", "Embed", "Callbacks"])
+def test_a_dead_letter_queue_takes_messages_of_its_own_queue_only(stage: str) -> None:
+    resources = template()["Resources"]
+    queue, dead = resources[f"{stage}Queue"], resources[f"{stage}Dlq"]["Properties"]
+    assert queue["Properties"]["RedrivePolicy"]["deadLetterTargetArn"] == {
+        "Fn::GetAtt": [f"{stage}Dlq", "Arn"]
+    }
+    assert dead["RedriveAllowPolicy"]["redrivePermission"] == "byQueue"
+    (source,) = dead["RedriveAllowPolicy"]["sourceQueueArns"]
+    # By name, as a reference would be a cycle; so the name is the same on both sides.
+    region_and_account = "${AWS::Partition}:sqs:${AWS::Region}:${AWS::AccountId}"
+    assert source["Fn::Sub"] == f"arn:{region_and_account}:{queue['Properties']['QueueName']['Fn::Sub']}"
+    # A queue that gets another name is another queue: the old one keeps its messages.
+    assert queue["UpdateReplacePolicy"] == "Retain"
+
+
 def alarm(name: str) -> dict[str, Any]:
     """Return an alarm's properties with its metrics by id."""
     found = dict(template()["Resources"][name]["Properties"])

@@ -31,7 +31,10 @@ def named(value: Any) -> str:
 
 
 def permissions(logical_id: str, *services: str) -> Permissions:
-    """Return the actions of these services that the function's role allows, by resource."""
+    """Return the actions of these services that the function's role allows, by resource.
+
+    A table of which only some items may be touched is one resource for each kind: `StateTable/robots`.
+    """
     policies = template()["Resources"][f"{logical_id}Role"]["Properties"]["Policies"]
     statements = [
         each["Fn::If"][1] if "Fn::If" in each else each
@@ -43,5 +46,14 @@ def permissions(logical_id: str, *services: str) -> Permissions:
         assert statement["Effect"] == "Allow"
         actions = {each for each in listed(statement["Action"]) if each.partition(":")[0] in services}
         for resource in listed(statement["Resource"]) if actions else ():
-            found[named(resource)] |= actions
+            for name in _items(named(resource), statement.get("Condition", {})):
+                found[name] |= actions
     return dict(found)
+
+
+def _items(resource: str, condition: dict[str, Any]) -> list[str]:
+    patterns = condition.get("ForAllValues:StringLike", {}).get("dynamodb:LeadingKeys")
+    if patterns is None:
+        return [resource]
+    assert all(re.fullmatch(r"[a-z-]+#\*", each) for each in patterns)
+    return [f"{resource}/{each.removesuffix('#*')}" for each in patterns]

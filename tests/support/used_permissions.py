@@ -28,8 +28,9 @@ UNUSED = {
     ("ChunkingWorker", "sqs:SendMessage", "ChunkDlq"),
     # The vectors of a document that one invocation does not finish.
     ("EmbeddingWorker", "s3:PutObject", "ContentBucket/progress/*"),
+    ("EmbeddingWorker", "s3:GetObject", "ContentBucket/progress/*"),
     # Chunks that are too large for a message.
-    ("EmbeddingWriteApi", "s3:PutObject", "ContentBucket/*"),
+    ("EmbeddingWriteApi", "s3:PutObject", "ContentBucket/chunks/*"),
     # A job that is asked for while it is embedded.
     ("OrchestratorApi", "dynamodb:GetItem", "StateTable"),
     # A retry that resumes at embedding.
@@ -40,7 +41,9 @@ UNUSED = {
     ("OrchestratorDeadLetters", "sqs:SendMessage", "ChunkQueue"),
     ("OrchestratorDeadLetters", "sqs:SendMessage", "EmbedQueue"),
     # A site whose robots.txt no worker has read before.
-    ("ScraperApi", "dynamodb:PutItem", "StateTable"),
+    ("ScraperApi", "dynamodb:PutItem", "StateTable/robots"),
+    # A page whose text is too large for an answer.
+    ("ScraperApi", "s3:PutObject", "ContentBucket/text/*"),
 }
 
 
@@ -84,7 +87,7 @@ def _used(allowed: tuple[str, str], made: set[tuple[str, str]]) -> bool:
 
 def _covers(allowed: tuple[str, str], call: tuple[str, str]) -> bool:
     (action, pattern), (called, resource) = allowed, call
-    # A prefix of a bucket is recorded without its last part; a table is one resource whatever the item.
+    # A prefix of a bucket is recorded without its last part, a table's item by its kind.
     names = (resource, f"{resource}/", resource.partition("/")[0])
     return action == called and any(fnmatchcase(name, pattern) for name in names)
 
