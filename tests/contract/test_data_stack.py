@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from local.template.intrinsics import Resolver
+from local.template.parameters import as_references
 from tests.support.data_stack import CHOICES, data_stack, of_type, outputs, references, resources
-from tests.support.function_env import functions, template
+from tests.support.function_env import functions, template, variables
 
 Choice = Mapping[str, str]
 IDS = [" ".join(choice.values()) for choice in CHOICES]
@@ -160,6 +163,106 @@ def test_functions_in_the_network_take_it_from_the_data_plane() -> None:
             output = {"Fn::GetAtt": ["Data", f"Outputs.{name}"]}
             assert network[name] == {"Fn::If": ["HasDataPlane", {"Fn::Split": [",", output]}, {"Ref": name}]}
     assert template()["Parameters"]["DataPlane"]["Default"] == "none"
+
+
+KINDS = {
+    "OrchestratorApi": "OrchestratorCallerLoginArn",
+    "OrchestratorStream": "OrchestratorCallerLoginArn",
+    "OrchestratorResults": "OrchestratorLoginArn",
+    "OrchestratorSweeper": "OrchestratorLoginArn",
+    "OrchestratorDeadLetters": "OrchestratorLoginArn",
+    "EmbeddingWriteApi": "EmbeddingCallerLoginArn",
+    "EmbeddingReadApi": "EmbeddingCallerLoginArn",
+    "EmbeddingWorker": "EmbeddingLoginArn",
+    "Migrator": "OwnerSecretArn",
+    "IndexBuilder": "OwnerSecretArn",
+}
+"""The login of each function that uses Postgres."""
+DIRECT = {"Migrator", "IndexBuilder"}
+"""Statements of theirs set the session up, which pins a connection of the proxy."""
+
+
+def _with(plane: str, logical_id: str, **own: str) -> dict[str, Any]:
+    """Return the function's variables and what its role may read, with parameters of `own`."""
+    declared = template()["Parameters"]
+    given = {name: str(body.get("Default", "")) for name, body in declared.items()} | own
+    made = data_stack()["Outputs"]
+    resolver = Resolver(
+        {**as_references(declared, {**given, "DataPlane": plane}), "AWS::NoValue": None},
+        {f"Data.Outputs.{name}": f"the data plane's {name}" for name in made} if plane != "none" else {},
+        conditions=template()["Conditions"],
+        keep_references=True,
+    )
+    role = template()["Resources"][f"{logical_id}Role"]["Properties"]["Policies"][0]["PolicyDocument"]
+    secrets: set[str] = set()
+    for statement in resolver.resolve(role["Statement"]):
+        if statement and statement["Action"] == "secretsmanager:GetSecretValue":
+            found = statement["Resource"]
+            secrets |= {str(each) for each in (found if isinstance(found, list) else [found])}
+    return {**resolver.resolve(variables(logical_id)), "role": secrets}
+
+
+def test_every_function_that_uses_postgres_has_its_login() -> None:
+    assert set(KINDS) == {name for name in functions() if "DATABASE_HOST" in variables(name)}
+
+
+@pytest.mark.parametrize(("logical_id", "login"), KINDS.items())
+def test_functions_take_address_and_login_from_the_data_plane(logical_id: str, login: str) -> None:
+    """Those that own the tables go to the server itself, all others to the proxy, where there is one."""
+    own = {"DatabaseHost": "own.invalid", "DatabaseUrlSecretArn": "own", "DatabaseName": "own"}
+    found = _with("aurora", logical_id, **own)
+    host = "DirectHost" if logical_id in DIRECT else "DatabaseHost"
+    assert found["DATABASE_HOST"] == f"the data plane's {host}"
+    assert found["DATABASE_PORT"] == "the data plane's DatabasePort"
+    assert found["DATABASE_NAME"] == "the data plane's DatabaseName"
+    assert found["DATABASE_URL_SECRET_ARN"] == f"the data plane's {login}"
+    assert found["DATABASE_URL_SECRET_ARN"] in found["role"]
+    # One's own names nothing any more: what the data plane has not made may not be read.
+    assert "own" not in found["role"]
+
+
+@pytest.mark.parametrize("logical_id", KINDS)
+def test_without_a_data_plane_they_take_those_of_the_parameters(logical_id: str) -> None:
+    own = {"DatabaseHost": "own.invalid", "DatabaseUrlSecretArn": "own", "DatabaseName": "corpus"}
+    found = _with("none", logical_id, **own)
+    names = ("DATABASE_HOST", "DATABASE_PORT", "DATABASE_NAME", "DATABASE_URL_SECRET_ARN")
+    assert [found[name] for name in names] == ["own.invalid", "5432", "corpus", "own"]
+    assert "own" in found["role"]
+
+
+def test_the_migrator_makes_each_login_of_the_data_plane() -> None:
+    found = _with("rds", "Migrator")
+    kinds = ("ORCHESTRATOR", "ORCHESTRATOR_CALLER", "EMBEDDING", "EMBEDDING_CALLER")
+    given = [found[f"{kind}_DATABASE_SECRET_ARN"] for kind in kinds]
+    logins = (
+        "OrchestratorLoginArn",
+        "OrchestratorCallerLoginArn",
+        "EmbeddingLoginArn",
+        "EmbeddingCallerLoginArn",
+    )
+    assert given == [f"the data plane's {login}" for login in logins]
+    assert set(given) < found["role"]
+
+
+def test_a_deployment_without_a_database_is_refused_before_anything_is_made() -> None:
+    (assertion,) = template()["Rules"]["ADatabaseIsNamed"]["Assertions"]
+    assert "DataPlane" in assertion["AssertDescription"]
+    secret = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:own-AbC123"
+    for plane, arn, fits in (("none", "", False), ("none", secret, True), ("rds", "", True)):
+        resolver = Resolver({"DataPlane": plane, "DatabaseUrlSecretArn": arn})
+        assert resolver.resolve(assertion["Assert"]) is fits
+    # What samconfig.toml has until it is filled in.
+    declared = template()["Parameters"]["DatabaseUrlSecretArn"]
+    assert declared["Default"] == ""
+    assert re.fullmatch(declared["AllowedPattern"], "REPLACE-ME") is None
+
+
+def test_the_way_to_s3_has_no_policy_of_its_own(choice: Choice) -> None:
+    """The Migrator puts its answer into a bucket of CloudFormation, whose name differs between regions."""
+    endpoints = of_type(resources(choice), "AWS::EC2::VPCEndpoint").values()
+    (s3,) = [each for each in endpoints if str(each["ServiceName"]).endswith(".s3")]
+    assert "PolicyDocument" not in s3
+    assert s3["RouteTableIds"] == [{"Ref": "PrivateRoutes"}]
 
 
 _SECRET = "AWS::SecretsManager::Secret"

@@ -47,7 +47,11 @@ def environment(logical_id: str) -> dict[str, str]:
     """Return a complete environment: parameters' defaults, and placeholders for what is only there on AWS."""
     parameters = template()["Parameters"]
     found = dict(_PLACEHOLDERS)
-    for name, value in variables(logical_id).items():
+    for name, given in variables(logical_id).items():
+        value = given
+        while isinstance(value, dict) and "Fn::If" in value:
+            # No condition of a variable holds with the defaults.
+            value = value["Fn::If"][2]
         if isinstance(value, dict):
             parameter = parameters.get(value.get("Ref", ""), {})
             found[name] = str(parameter.get("Default", f"https://nowhere.invalid/{name.lower()}"))

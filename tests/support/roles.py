@@ -22,8 +22,10 @@ def named(value: Any) -> str:
     ((how, what),) = value.items()
     if how == "Fn::If" and what[2] == {"Ref": "AWS::NoValue"}:
         return named(what[1])
+    if how == "Fn::If":
+        return f"{what[0]} ? {named(what[1])} : {named(what[2])}"
     if how == "Fn::GetAtt":
-        return str(what[0])
+        return ".".join(what) if "Outputs." in what[1] else str(what[0])
     if how == "Fn::Sub":
         last = str(what).rpartition(":")[2]
         return re.sub(r"\$\{(\w+)(?:\.Arn)?\}", r"\1", last)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support.function_env import GIVEN
 from tests.support.function_env import template as parsed_template
 from tests.support.repository import ROOT
 
@@ -51,9 +52,12 @@ def _value(value: Any, template: dict[str, Any]) -> str:
     """Return what a variable becomes: a default, or a resource's logical id in the shape of its type."""
     if not isinstance(value, dict):
         return str(value)
+    if "Fn::If" in value:
+        # No condition of a variable holds with the defaults.
+        return _value(value["Fn::If"][2], template)
     reference = value.get("Ref")
     if reference in template.get("Parameters", {}):
-        return str(template["Parameters"][reference].get("Default", ""))
+        return str(template["Parameters"][reference].get("Default", GIVEN.get(reference, "")))
     if reference is None:
         return str(next(iter(value)))
     kind = template["Resources"].get(reference, {}).get("Type")
