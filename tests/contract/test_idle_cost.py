@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.perf import idle_cost
-from tests.support.data_stack import data_stack
+from tests.support.data_stack import data_stack, edge_stack
 from tests.support.function_env import template
 from tests.support.repository import ROOT
 
@@ -18,10 +18,13 @@ CHARGED_WHILE_IDLE = {
     "AWS::RDS::DBInstance",
     "AWS::RDS::DBProxy",
     "AWS::SecretsManager::Secret",
+    "AWS::WAFv2::WebACL",
 }
 """Types that `idle_cost` has a price for; SQS polls and the sweeper are priced by their events."""
 FREE_WHILE_IDLE = {
     "AWS::ApiGateway::Account",
+    "AWS::ApiGateway::BasePathMapping",
+    "AWS::ApiGateway::DomainName",
     "AWS::CloudFormation::CustomResource",
     "AWS::CloudFormation::Stack",
     "AWS::DynamoDB::Table",
@@ -51,6 +54,7 @@ FREE_WHILE_IDLE = {
     "AWS::Serverless::Api",
     "AWS::Serverless::Function",
     "AWS::Serverless::LayerVersion",
+    "AWS::WAFv2::WebACLAssociation",
 }
 
 
@@ -60,13 +64,21 @@ def test_the_page_has_the_floor_of_each_choice() -> None:
     assert idle_cost.table() in page
 
 
+@pytest.mark.shows("P114", "X19")
+def test_the_page_has_the_price_of_the_web_acl() -> None:
+    found = idle_cost.edge_cost()
+    page = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
+    assert f"`Edge=waf` adds ${sum(found.values()):.2f}: {found['web ACL']:.2f} for the web ACL and" in page
+    assert found == {"web ACL": 5.0, "rules": 4.0}
+
+
 def test_every_resource_that_is_charged_by_the_hour_has_its_price() -> None:
     """A resource of a new type is counted, or known to cost nothing while it is not used."""
     kinds = {
         body["Type"]
-        for stack in (template(), data_stack())
+        for stack in (template(), data_stack(), edge_stack())
         for body in stack["Resources"].values()
-        if "Condition" not in body or stack is data_stack()
+        if "Condition" not in body or stack is not template()
     }
     assert kinds <= CHARGED_WHILE_IDLE | FREE_WHILE_IDLE
     assert "AWS::RDS::DBProxy" in kinds

@@ -1,4 +1,4 @@
-"""Cost of a month without a job, for each choice of the data plane, from template.yaml and stack/data.yaml.
+"""Cost of a month without a job, for each choice of the data plane, from template.yaml and the nested stacks.
 
     python -m tests.perf.idle_cost
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from indexmill.contracts.prices import Prices
-from tests.support.data_stack import of_type, parameters, resources
+from tests.support.data_stack import edge_stack, of_type, parameters, resources
 from tests.support.function_env import functions, template
 
 HOURS: Final = 730.0
@@ -39,6 +39,9 @@ ENDPOINT_HOUR: Final = 0.01
 """An interface endpoint in one zone."""
 SECRET: Final = 0.40
 ALARM: Final = 0.10
+WEB_ACL: Final = 5.00
+WEB_ACL_RULE: Final = 1.00
+"""A group of managed rules is one; requests are $0.60 per million."""
 
 POLLERS: Final = 5
 """Of an event source mapping with an empty queue."""
@@ -112,6 +115,15 @@ def data_cost(choice: Mapping[str, str]) -> dict[str, float]:
     # Beside those of the logins, the one that RDS makes for the owner.
     found["secrets"] = SECRET * (len(of_type(made, "AWS::SecretsManager::Secret")) + 1)
     return found
+
+
+def edge_cost() -> dict[str, float]:
+    """Return dollars a month of what stack/edge.yaml makes."""
+    acls = of_type(edge_stack()["Resources"], "AWS::WAFv2::WebACL").values()
+    return {
+        "web ACL": WEB_ACL * len(acls),
+        "rules": WEB_ACL_RULE * sum(len(each["Rules"]) for each in acls),
+    }
 
 
 def table() -> str:

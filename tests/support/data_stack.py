@@ -34,6 +34,13 @@ def data_stack() -> dict[str, Any]:
     return parsed
 
 
+@cache
+def edge_stack() -> dict[str, Any]:
+    """Return stack/edge.yaml likewise."""
+    parsed: dict[str, Any] = yaml_parse((ROOT / "stack" / "edge.yaml").read_text(encoding="utf-8"))
+    return parsed
+
+
 def parameters(given: Mapping[str, str]) -> dict[str, str]:
     """Return a value of every parameter: those of `given`, else its default."""
     defaults = {name: str(body.get("Default", "test")) for name, body in data_stack()["Parameters"].items()}
