@@ -58,6 +58,8 @@ def deploy(options: Options) -> Deployment:
     parameters = {
         "DatabaseUrlSecretArn": emulator.put_secret(SECRET, options.database_url),
         "DatabaseSslMode": "disable",
+        # No reservations: one machine's functions are few.
+        "DatabaseBehindProxy": "true",
     }
     host: HostRuntime | None = None
     template = options.folder / "template.yaml"

@@ -190,10 +190,9 @@ class Template:
     def _function(self, name: str, resolver: Resolver) -> FunctionSpec:
         raw = self._properties(name)
         layers = [self._properties(layer["Ref"])["Content"] for layer in raw.get("Layers", ())]
-        own = resolver.resolve(
-            {key: raw[key] for key in ("Handler", "Runtime", "Environment", "MemorySize") if key in raw}
-        )
-        reserved = raw.get("ReservedConcurrentExecutions")
+        plain = ("Handler", "Runtime", "Environment", "MemorySize", "ReservedConcurrentExecutions")
+        own = resolver.resolve({key: raw[key] for key in plain if key in raw})
+        reserved = own.get("ReservedConcurrentExecutions")
         logging = raw.get("LoggingConfig", {})
         is_json = logging.get("LogFormat") == "JSON"
         variables = own.get("Environment", {}).get("Variables", {})
@@ -208,7 +207,7 @@ class Template:
             memory_mb=int(own.get("MemorySize", 128)),
             environment={key: _text(value) for key, value in variables.items()},
             runtime=own["Runtime"],
-            reserved_concurrency=None if reserved is None else int(resolver.resolve(reserved)),
+            reserved_concurrency=None if reserved is None else int(reserved),
             log_level=str(resolver.resolve(logging.get("ApplicationLogLevel", "INFO"))) if is_json else None,
         )
 

@@ -27,6 +27,7 @@ from indexmill.orchestrator.settings import (
 from indexmill.orchestrator.sweeper.ports import Retention
 from indexmill.platform.settings import FunctionSettings
 from indexmill.scraper.settings import ScraperApiSettings, ScraperWorkerSettings
+from local.template.intrinsics import Resolver
 from tests.support.function_env import environment, functions, template, variables
 from tools.openapi import TARGET, rendered, routers
 
@@ -107,8 +108,9 @@ def test_messages_are_remembered_as_long_as_a_queue_keeps_them() -> None:
 
 
 @pytest.mark.fault("F31")
-def test_the_postgres_functions_fit_its_connections() -> None:
-    """All but the REST functions are bounded; these share what is left, and each finds at least one."""
+@pytest.mark.parametrize(("api", "streams"), [(1, None), (8, 30)], ids=["behind a proxy", "reserved"])
+def test_the_postgres_functions_fit_its_connections(api: int, streams: int | None) -> None:
+    """Behind a proxy each REST function finds at least one; without one all are bounded."""
     defaults = {name: found.get("Default") for name, found in template()["Parameters"].items()}
 
     def number(value: Any) -> int:
@@ -124,9 +126,11 @@ def test_the_postgres_functions_fit_its_connections() -> None:
             limits = [event["Properties"]["ScalingConfig"]["MaximumConcurrency"] for event in events]
             consumers += sum(number(limit) for limit in limits)
         elif "STREAM_WINDOWS" in variables(name):
-            others += number(variables(name)["STREAM_WINDOWS"])
+            others += number(variables(name)["STREAM_WINDOWS"]) if streams is None else streams
+            assert _reserved(name) == ["ReservesForStreams", "StreamReservedConcurrency"]
         elif kinds == {"Api"}:
-            rest += 1
+            rest += api
+            assert _reserved(name) == ["ReservesForApi", "ApiReservedConcurrency"]
         else:
             # One run at a time, by a schedule or by a deployment.
             assert kinds <= {"Schedule"}, f"nothing bounds {name}"
@@ -134,6 +138,36 @@ def test_the_postgres_functions_fit_its_connections() -> None:
     assert 0 < consumers < POSTGRES_CONNECTIONS // 2
     assert rest > 0
     assert consumers + others + rest <= POSTGRES_CONNECTIONS
+    if streams is not None:
+        advice = template()["Parameters"]["ApiReservedConcurrency"]["Description"]
+        assert f"{api}, with StreamReservedConcurrency {streams} " in advice
+
+
+def _reserved(logical_id: str) -> list[str]:
+    """Return the condition under which a function has reserved executions, and the parameter of how many."""
+    condition, number, otherwise = functions()[logical_id]["ReservedConcurrentExecutions"]["Fn::If"]
+    assert otherwise == {"Ref": "AWS::NoValue"}
+    return [condition, number["Ref"]]
+
+
+@pytest.mark.parametrize(
+    ("given", "fits"),
+    [
+        ({}, False),
+        ({"DatabaseProxy": "true"}, False),
+        ({"DatabaseBehindProxy": "true"}, True),
+        ({"DataPlane": "rds"}, True),
+        ({"DataPlane": "rds", "DatabaseProxy": "false"}, False),
+        ({"DataPlane": "rds", "DatabaseProxy": "false", "DatabaseBehindProxy": "true"}, False),
+        ({"ApiReservedConcurrency": "8"}, False),
+        ({"ApiReservedConcurrency": "8", "StreamReservedConcurrency": "30"}, True),
+    ],
+)
+def test_connections_that_nothing_bounds_are_refused(given: dict[str, str], fits: bool) -> None:
+    defaults = {name: str(found.get("Default", "")) for name, found in template()["Parameters"].items()}
+    (assertion,) = template()["Rules"]["ConnectionsAreBounded"]["Assertions"]
+    assert Resolver(defaults | given).resolve(assertion["Assert"]) is fits
+    assert "ApiReservedConcurrency" in assertion["AssertDescription"]
 
 
 @pytest.mark.parametrize(("days", "known_for_days"), [(30, 15), (400, 200)])
