@@ -241,9 +241,11 @@ def after_restore(url: str) -> dict[str, int]:
     further (one with a small range: a hundredth of it), and generations that may have been issued since are
     recorded as lost: publishing refuses them. The messages that jobs in flight wait for are sent again, since
     their progress after that time is lost too: a result of it that is still in a queue would hide from the
-    sweeper's count that their message is gone. A second run is harmless. Returns the number after which each
-    sequence continues. All of it is one transaction; raises psycopg's errors.
+    sweeper's count that their message is gone. A second run is harmless while nothing was submitted since.
+    Returns the number after which each sequence continues. A point before a migration is migrated first; the
+    rest is one transaction. Raises psycopg's errors.
     """
+    migrate(url)
     moved = {}
     with owner_connection(url) as connection, connection.transaction():
         for name, last, gap in connection.execute(_SEQUENCES, (_SEQUENCE_GAP,)).fetchall():

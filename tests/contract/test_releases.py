@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ REGION = "eu-west-1"
 MIGRATOR = "Migrator"
 BUILDER = "IndexBuilder"
 """Invoked by the sweeper about once a month."""
+SWEEPER = "OrchestratorSweeper"
+"""It names the workers' mappings, which wait for the alarms: no alarm of theirs may wait for it."""
 ALARMS = {"ApiFunctionErrors", "WorkerErrors", "ApiErrors", "DeadLetterAge", "CallbackAge"}
 # An authorizer's error is its refusal of a key.
 REFUSE_BY_ERROR = {"Authorizer", "StreamAuthorizer"}
@@ -99,6 +102,10 @@ def references(node: Any) -> Iterator[str]:
     elif isinstance(node, list):
         for each in node:
             yield from references(each)
+
+
+def listed(value: Any) -> list[str]:
+    return value if isinstance(value, list) else [value] if value else []
 
 
 def outputs(node: Any) -> set[str]:
@@ -267,10 +274,28 @@ def test_the_error_alarms_watch_the_new_version_of_every_function() -> None:
                 each["Name"]: each["Value"] for each in metric["MetricStat"]["Metric"]["Dimensions"]
             }
             watched[dimensions["FunctionName"]["Ref"]] = dimensions
-    assert set(watched) == set(functions()) - {MIGRATOR, BUILDER} - REFUSE_BY_ERROR
+    assert set(watched) == set(functions()) - {MIGRATOR, BUILDER, SWEEPER} - REFUSE_BY_ERROR
     for name, dimensions in watched.items():
         assert dimensions["Resource"] == {"Fn::Sub": f"${{{name}}}:live"}
         assert dimensions["ExecutedVersion"] == {"Fn::GetAtt": [published[name], "Version"]}
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {},
+        {"Canary": "true"},
+        {"Canary": "true", "WarmStart": "provisioned"},
+        {"Canary": "true", "DataPlane": "aurora"},
+    ],
+)
+def test_no_resource_waits_for_itself(parameters: dict[str, str]) -> None:
+    found = resources(**parameters)
+    waits_for = {
+        name: {each for each in (*references(body), *listed(body.get("DependsOn"))) if each in found}
+        for name, body in found.items()
+    }
+    TopologicalSorter(waits_for).prepare()
 
 
 @pytest.mark.shows("R265")

@@ -109,13 +109,13 @@ class Database:
         self._check_request()
         found = self._connection
         if found is None or found.closed:
-            found = self._open()
+            # Known before the request is asked about again: one that ends from now on drops it.
+            found = self._connection = self._open()
             try:
                 self._check_request()
             except TransientError:
-                found.close()
+                self._close(found)
                 raise
-            self._connection = found
         return found
 
     def run(self, work: Callable[[Connection], T]) -> T:
@@ -212,7 +212,11 @@ class Database:
             tcp_user_timeout=10_000,
         )
         made.longest_wait_s = self._answer_s + _ON_ITS_WAY_S
-        self._look_at_limits(made)
+        try:
+            self._look_at_limits(made)
+        except psycopg.Error:
+            made.close()
+            raise
         return made
 
     def _look_at_limits(self, connection: Connection) -> None:
