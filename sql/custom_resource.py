@@ -2,8 +2,8 @@
 
 A create or update request is answered SUCCESS when `work` returned, else FAILED: CloudFormation then rolls
 the stack back. A delete request does nothing. Neither does an update to an older release: it is part of a
-rollback, which should not depend on the database. The rollback of an update without another release looks like
-any other update, and runs the migrations again.
+rollback, which should not depend on the database. The rollback of an update without another release looks
+like any other update, and runs the migrations again.
 """
 
 from __future__ import annotations
