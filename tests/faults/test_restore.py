@@ -133,7 +133,7 @@ def site() -> Iterator[Site]:
 
 
 @pytest.fixture(scope="module")
-def arena(site: Site) -> Iterator[Arena]:
+def own_arena(site: Site) -> Iterator[Arena]:
     """Yield a stack of its own whose server archives its WAL."""
     patch = pytest.MonkeyPatch()
     patch.setenv(BIN_ENV, str(site.programs))
@@ -265,21 +265,21 @@ def restore(arena: Arena, site: Site, jobs: Jobs) -> None:
 
 @pytest.mark.fault("F79")
 def test_jobs_in_flight_end_on_a_restored_database_and_lost_ones_change_nothing(
-    arena: Arena, site: Site
+    own_arena: Arena, site: Site
 ) -> None:
-    jobs = submit_before_the_loss(arena, site)
-    before = documents(arena)
-    restore(arena, site, jobs)
-    assert documents(arena) == before
-    arena.control.set_toxics()
-    arena.control.arm()
-    rows(arena, "DELETE FROM pauses RETURNING 1")
-    quiet = wait_until_idle(arena.cloud, 90)
+    jobs = submit_before_the_loss(own_arena, site)
+    before = documents(own_arena)
+    restore(own_arena, site, jobs)
+    assert documents(own_arena) == before
+    own_arena.control.set_toxics()
+    own_arena.control.arm()
+    rows(own_arena, "DELETE FROM pauses RETURNING 1")
+    quiet = wait_until_idle(own_arena.cloud, 90)
     assert quiet.reached, quiet
-    assert set(arena.statuses(jobs.kept).values()) == {"done"}
+    assert set(own_arena.statuses(jobs.kept).values()) == {"done"}
     # I4, I6: the messages of lost jobs were delivered too, and published nothing.
-    after = documents(arena)
+    after = documents(own_arena)
     assert [each for each in after if each in before] == before
     assert {each["job_id"] for each in after} == {job.job_id for job in jobs.kept}
-    assert arena.statuses(jobs.lost) == {}
-    assert [str(each) for each in violations(arena.cloud, arena.accepted)] == []
+    assert own_arena.statuses(jobs.lost) == {}
+    assert [str(each) for each in violations(own_arena.cloud, own_arena.accepted)] == []

@@ -284,8 +284,8 @@ def test_old_code_loses_no_message_that_it_cannot_send(world: World) -> None:
 
 
 def test_after_a_rollback_old_code_sends_what_new_code_left_unsent(world: World) -> None:
-    """With the statement of docs/operations.md: without it the chunk message stops the old relay's batch."""
-    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    """With the statement of docs/deploying.md: without it the chunk message stops the old relay's batch."""
+    page = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
     (statement,) = re.findall(r"^ *(UPDATE outbox SET kind = .*;)$", page, re.MULTILINE)
     world.deploy(world.new, CHUNK_QUEUE_URL=UNAVAILABLE, CHUNKING_FUNCTION="away")
     (job_id,) = world.submit(world.new, *names())
