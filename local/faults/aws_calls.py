@@ -60,7 +60,9 @@ def _resources(parameters: Mapping[str, Any]) -> Iterator[str]:
     elif "Bucket" in parameters:
         yield "ContentBucket/" + str(parameters.get("Key", "")).partition("/")[0]
     elif "FunctionName" in parameters:
-        yield str(parameters["FunctionName"]).rpartition(":")[2].removeprefix(_STACK)
+        # A name, or an ARN that may end in an alias.
+        name = re.sub(r"^.*:function:", "", str(parameters["FunctionName"]))
+        yield re.sub(r":(.*)", ".Alias", name).removeprefix(_STACK)
     elif "RequestItems" in parameters:
         for items in parameters["RequestItems"].values():
             for item in (
