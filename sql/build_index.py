@@ -12,6 +12,8 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from contextlib import closing
+from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 import psycopg
@@ -27,13 +29,13 @@ _FOR_THE_END_S: Final = 30.0
 _STEPS_PER_S: Final = 1e9
 """Numbers that are compared in a second: rows x lists x dimension is what a build compares."""
 _BY_HAND: Final = "build it by `python sql/build_index.py DATABASE_URL`"
-_SESSION: Final = {
-    "lock_timeout": "0",
-    "idle_in_transaction_session_timeout": "0",
-    "maintenance_work_mem": "512MB",
-    # The server notices when this process was killed, and ends the build.
-    "client_connection_check_interval": "5s",
-}
+_SESSION: Final = """
+SELECT set_config('maintenance_work_mem', least(524288, greatest(65536, setting::bigint * 2)) || 'kB', false),
+       set_config('client_connection_check_interval', '5s', false)
+FROM pg_settings WHERE name = 'effective_cache_size'
+"""
+"""A quarter of the memory that the server counts on for caching (in blocks of 8 KiB), 64 to 512 MiB; and the
+server notices when this process was killed, and ends the build."""
 
 _logger = logging.getLogger("indexmill.build_index")
 _logger.setLevel(logging.INFO)
@@ -64,18 +66,34 @@ def build_due(url: str, *, limit_s: float | None = None, again_after: str = "0 s
 
     `limit_s` is how long all builds together may take; the rest waits for the next run. `again_after` is an
     interval of Postgres: a space that was tried since then is left alone.
-    Raises BuildError for what would take, or took, longer than `limit_s`, and psycopg's errors.
+    Raises BuildError, when all others were built, for what would take, or took, longer than `limit_s`, and
+    psycopg's errors.
     """
-    with psycopg.connect(url, autocommit=True) as connection:
-        for name, value in _SESSION.items():
-            _set(connection, name, value)
-        _limit(connection, None)
+    with closing(build_connection(url)) as connection:
         (alone,) = connection.execute("SELECT pg_try_advisory_lock(%s)", (_LOCK,)).fetchall()[0]
         if not alone:
             _logger.info("another process builds")
             return []
         ends = None if limit_s is None else time.monotonic() + limit_s
-        return [each.space for each in _due(connection, again_after) if _build(connection, each, ends)]
+        built, left = [], []
+        for each in _due(connection, again_after):
+            try:
+                if _build(connection, each, ends):
+                    built.append(each.space)
+            except BuildError as error:
+                left.append(str(error))
+    if left:
+        raise BuildError("; ".join([*left, f"built: {built or 'none'}"]))
+    return built
+
+
+def build_connection(url: str) -> psycopg.Connection[Any]:
+    """Connect as the owner, for a build: without limits, and with as much memory as the server can spare."""
+    # Beside this module in the function's folder, where neither is in a package.
+    migrate = import_module(f"{__package__ or ''}.migrate".removeprefix("."))
+    connection: psycopg.Connection[Any] = migrate.owner_connection(url)
+    connection.execute(_SESSION)
+    return connection
 
 
 def _due(connection: psycopg.Connection[Any], again_after: str) -> list[Due]:
@@ -137,11 +155,8 @@ def _rename(connection: psycopg.Connection[Any], index: str, name: str) -> None:
 
 
 def _limit(connection: psycopg.Connection[Any], limit_s: float | None) -> None:
-    _set(connection, "statement_timeout", "0" if limit_s is None else f"{limit_s * 1000:.0f}ms")
-
-
-def _set(connection: psycopg.Connection[Any], name: str, value: str) -> None:
-    connection.execute(sql.SQL("SET {} = {}").format(sql.Identifier(name), sql.Literal(value)))
+    value = "0" if limit_s is None else f"{limit_s * 1000:.0f}ms"
+    connection.execute(sql.SQL("SET statement_timeout = {}").format(sql.Literal(value)))
 
 
 def handler(_event: dict[str, Any], context: Any) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -52,6 +53,9 @@ _UNSURE_GENERATIONS: Final = 1_000
 """Last numbers of the restored sequence that may be of lost transactions: Postgres logs 32 numbers ahead, and
 a transaction that was open took its number earlier. Those of jobs in flight are known, and not lost.
 """
+_IS_DONE: Final = """
+SELECT coalesce(max(restored_at) > pg_postmaster_start_time(), false) FROM lost_generations
+"""
 _LOSE: Final = """
 INSERT INTO lost_generations (after, upto)
 SELECT known, next FROM (
@@ -66,6 +70,15 @@ UPDATE outbox SET sent_at = NULL, claimed_until = now() FROM jobs
 WHERE jobs.id = outbox.job_id AND jobs.ended_at IS NULL AND outbox.sent_at IS NOT NULL
   AND outbox.stage = jobs.status AND outbox.attempt = jobs.attempt
 """
+_MIRROR_AGAIN: Final = """
+WITH every AS (UPDATE callers SET version = version + 1000000, mirrored = false)
+UPDATE maintenance SET version = version + 1000000, mirrored = false
+"""
+"""The state table may have copies of later versions than those that were restored."""
+_LOG_ON: Final = """
+UPDATE audit_logged SET xact = pg_current_xact_id(), seq = 0 WHERE xact > pg_current_xact_id()
+"""
+"""A database that was loaded from a dump counts transactions from the start again."""
 _CLONE: Final = "_clone"
 """What Secrets Manager's rotation by two alternating users appends to the name of the second one."""
 _LONGEST_NAME: Final = 63
@@ -88,6 +101,8 @@ class Login(NamedTuple):
     """Group of the migrations, which says what the login may do."""
     statement_s: float | None = None
     """Time limit of its statements in seconds; None: the database's."""
+    pending: str | None = None
+    """Password that a rotation of this user may have set; the secret has it a moment later."""
 
 
 def owner_connection(url: str) -> psycopg.Connection[Any]:
@@ -107,28 +122,27 @@ def migrate(
     Raises ChangedMigrationError, LoginError, and psycopg's errors for a migration that fails (it is rolled
     back whole).
     """
-    with owner_connection(url) as connection:
+    # The lock ends with the connection: a server that no longer answers is asked nothing at the end.
+    with closing(owner_connection(url)) as connection:
         connection.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))
-        try:
-            applied = _apply_all(connection, folder, lock_wait_s)
-            limit_database(connection)
-            make_logins(connection, url, logins)
-            return applied
-        finally:
-            connection.execute("SELECT pg_advisory_unlock(%s)", (_LOCK,))
+        applied = _apply_all(connection, folder, lock_wait_s)
+        limit_database(connection)
+        make_logins(connection, url, logins)
+        return applied
 
 
 def limit_database(connection: psycopg.Connection[Any]) -> None:
     """Write the time limits of the database's sessions; they hold for those that are opened from then on."""
-    _set(connection, None, LIMITS)
+    _set_limits(connection, None, LIMITS)
 
 
 def make_logins(connection: psycopg.Connection[Any], url: str, logins: Iterable[Login]) -> None:
     """Make each login and the second user of its rotation, members of the group and with the same limits.
 
     A member does not inherit the settings of its group, nor a rotation's clone those of the first user: each
-    login has its own. The password is set only where a login with it fails, so a rotation that happens
-    meanwhile is not undone. Raises LoginError for a login that is the owner's or of another kind too.
+    login has its own. The password is set only where neither it nor the pending one logs in: the secret's is
+    the valid one, but for a rotation of a single user that is between its steps.
+    Raises LoginError for a login that is the owner's or of another kind too.
     """
     seen = {connection.info.user: "the owner of the tables"}
     for login in logins:
@@ -142,8 +156,9 @@ def make_logins(connection: psycopg.Connection[Any], url: str, logins: Iterable[
         for name in (base, base + _CLONE):
             if len(name.encode()) <= _LONGEST_NAME:
                 _make_role(connection, name, login.group)
-                _set(connection, name, limits)
-        if login.password is not None and not _logs_in(url, login.name, login.password):
+                _set_limits(connection, name, limits)
+        valid = filter(None, (login.password, login.pending))
+        if login.password is not None and not any(_logs_in(url, login.name, each) for each in valid):
             _set_password(connection, login.name, login.password)
 
 
@@ -156,7 +171,7 @@ def _make_role(connection: psycopg.Connection[Any], name: str, group: str) -> No
         connection.execute(sql.SQL("GRANT {} TO {}").format(of_group, role))
 
 
-def _set(connection: psycopg.Connection[Any], role: str | None, wanted: Mapping[str, str]) -> None:
+def _set_limits(connection: psycopg.Connection[Any], role: str | None, wanted: Mapping[str, str]) -> None:
     """Write the settings of the database, or of a role in it, as far as they are different."""
     (held,) = connection.execute(
         "SELECT ARRAY(SELECT unnest(setconfig) FROM pg_db_role_setting"
@@ -241,14 +256,18 @@ def after_restore(url: str) -> dict[str, int]:
     further (one with a small range: a hundredth of it), and generations that may have been issued since are
     recorded as lost: publishing refuses them. The messages that jobs in flight wait for are sent again, since
     their progress after that time is lost too: a result of it that is still in a queue would hide from the
-    sweeper's count that their message is gone. A second run is harmless while nothing was submitted since.
-    Returns the number after which each sequence continues. A point before a migration is migrated first; the
-    rest is one transaction. Raises psycopg's errors.
+    sweeper's count that their message is gone. A point before a migration is migrated first; the rest is one
+    transaction. A second run on a server that was not started since changes nothing: what was issued since is
+    not lost. Returns the number after which each sequence continues. Raises psycopg's errors.
     """
     migrate(url)
     moved = {}
     with owner_connection(url) as connection, connection.transaction():
-        for name, last, gap in connection.execute(_SEQUENCES, (_SEQUENCE_GAP,)).fetchall():
+        sequences = connection.execute(_SEQUENCES, (_SEQUENCE_GAP,)).fetchall()
+        (is_done,) = connection.execute(_IS_DONE).fetchall()[0]
+        if is_done:
+            return {name: last for name, last, _ in sequences}
+        for name, last, gap in sequences:
             moved[name] = last + gap
             connection.execute(
                 "SELECT setval(%s::regclass, %s)", (sql.Identifier(name).as_string(), moved[name])
@@ -257,17 +276,22 @@ def after_restore(url: str) -> dict[str, int]:
                 after = max(0, last - _UNSURE_GENERATIONS)
                 connection.execute(_LOSE, {"after": after, "upto": moved[name]})
         connection.execute(_SEND_AGAIN)
+        connection.execute(_MIRROR_AGAIN)
+        connection.execute(_LOG_ON)
     return moved
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """Migrate and make the functions' logins, for CloudFormation or called directly.
 
-    `{"after_restore": HOST}` makes the database that was restored at HOST safe instead.
+    `{"after_restore": HOST}` makes the database that was restored at HOST safe instead, and
+    `{"callers": [ACT, …]}` does one act of callers.py.
     """
     if host := event.get("after_restore"):
         return {"continues_after": after_restore(make_conninfo(_configured_url(), host=str(host)))}
-    # It is beside this module in the function's folder, where neither is in a package.
+    # They are beside this module in the function's folder, where none is in a package.
+    if act := event.get("callers"):
+        return {"rows": import_module("callers").act(_configured_url(), act[0], act[1:])}
     custom_resource = import_module("custom_resource")
     if custom_resource.is_request(event):
         answer: dict[str, Any] = custom_resource.respond(
@@ -291,30 +315,45 @@ def _migrate_configured() -> list[str]:
 
     url = _configured_url()
     arns = {kind: os.environ.get(f"{kind}_SECRET_ARN") for kind in LOGINS}
-    secrets = {kind: Secret(None, arn).current() for kind, arn in arns.items() if arn}
-    return migrate(url, logins=logins_of(secrets, float(os.environ["DATABASE_ANSWER_SECONDS"])))
+    secrets = {kind: Secret(None, arn) for kind, arn in arns.items() if arn}
+    logins = logins_of(
+        {kind: secret.current() for kind, secret in secrets.items()},
+        float(os.environ["DATABASE_ANSWER_SECONDS"]),
+        {kind: pending for kind, secret in secrets.items() if (pending := secret.pending())},
+    )
+    return migrate(url, logins=logins)
 
 
-def logins_of(secrets: Mapping[str, str], answer_s: float) -> list[Login]:
+def logins_of(
+    secrets: Mapping[str, str], answer_s: float, pending: Mapping[str, str] | None = None
+) -> list[Login]:
     """Return the logins of secrets by kind, a key of LOGINS: connection strings, or RDS' JSON.
 
-    Raises LoginError for a secret without a user.
+    `pending` are those that a rotation has not made valid yet. Raises LoginError for one without a user.
     """
     made = []
     for kind, secret in secrets.items():
         group, answers = LOGINS[kind]
-        try:
-            found: Mapping[str, Any] = (
-                json.loads(secret) if secret.lstrip().startswith("{") else conninfo_to_dict(secret)
-            )
-        except (ValueError, psycopg.ProgrammingError):
-            # Without the error's text, which has the secret in it.
-            raise LoginError(f"the secret of {kind} is neither a connection string nor JSON") from None
-        user = found.get("username") or found.get("user")
-        if not user:
-            raise LoginError(f"the secret of {kind} names no user")
-        made.append(Login(user, found.get("password"), group, answer_s if answers else None))
+        user, password = _user_of(kind, secret)
+        next_user, next_password = _user_of(kind, (pending or {}).get(kind, secret))
+        own = next_password if next_user == user and next_password != password else None
+        made.append(Login(user, password, group, answer_s if answers else None, own))
     return made
+
+
+def _user_of(kind: str, secret: str) -> tuple[str, str | None]:
+    """Return a secret's user and password."""
+    try:
+        found: Mapping[str, Any] = (
+            json.loads(secret) if secret.lstrip().startswith("{") else conninfo_to_dict(secret)
+        )
+    except (ValueError, psycopg.ProgrammingError):
+        # Without the error's text, which has the secret in it.
+        raise LoginError(f"the secret of {kind} is neither a connection string nor JSON") from None
+    user = found.get("username") or found.get("user")
+    if not user:
+        raise LoginError(f"the secret of {kind} names no user")
+    return str(user), found.get("password")
 
 
 def main() -> int:
