@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Final
+from typing import Annotated, Final
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter
 
 INLINE_LIMIT_BYTES: Final = 60_000
 """A message with more than this many bytes of body carries its content by reference (SQS bills per 64 kB)."""
+
+
+MAX_INTEGER: Final = 2**31 - 1
+"""The largest number that a column of type INTEGER has."""
+Count = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
 
 
 class BlobRef(BaseModel):
@@ -55,14 +60,14 @@ class Document(BaseModel):
 class Chunk(BaseModel):
     """A piece of a document, in order."""
 
-    ordinal: int = Field(ge=0)
+    ordinal: Count
     text: str
     context: str = ""
     """Title and headings above the piece, joined by " > "."""
-    start: int = Field(ge=0)
+    start: Count
     """Offset of `text` in the document's text, in characters."""
-    end: int = Field(ge=0)
-    tokens: int = Field(ge=0)
+    end: Count
+    tokens: Count
     """Tokens of `embedded_text` in the model's own tokenizer."""
 
     @property

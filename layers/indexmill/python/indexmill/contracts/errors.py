@@ -11,6 +11,7 @@ Every code is a member of `ErrorCode` or `http_<status>` for the status a fetche
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Final
 
@@ -28,9 +29,11 @@ class ErrorCode(StrEnum):
     STALE_TIMESTAMP = "stale_timestamp"
     FORBIDDEN = "forbidden"
     REQUEST_BLOCKED = "request_blocked"
+    CALLER_BLOCKED = "caller_blocked"
     NOT_FOUND = "not_found"
     IDEMPOTENCY_CONFLICT = "idempotency_conflict"
     INVALID_TRANSITION = "invalid_transition"
+    REQUEST_TIMEOUT = "request_timeout"
     PAYLOAD_TOO_LARGE = "payload_too_large"
     RESPONSE_TOO_LARGE = "response_too_large"
     URI_TOO_LONG = "uri_too_long"
@@ -46,8 +49,10 @@ class ErrorCode(StrEnum):
     QUEUE_SATURATED = "queue_saturated"
     QUOTA_EXCEEDED = "quota_exceeded"
     GATEWAY_THROTTLED = "gateway_throttled"
+    WAF_RATE_LIMITED = "waf_rate_limited"
     INTERNAL_ERROR = "internal_error"
     UPSTREAM_ERROR = "upstream_error"
+    MAINTENANCE = "maintenance"
     AUTH_UNAVAILABLE = "auth_unavailable"
     DATABASE_UNAVAILABLE = "database_unavailable"
     SEARCH_UNAVAILABLE = "search_unavailable"
@@ -89,26 +94,32 @@ class ErrorCode(StrEnum):
     STUCK_TIMEOUT = "stuck_timeout"
     CANCELED = "canceled"
     DEPENDENCY_FAILED = "dependency_failed"
+    BUDGET_EXCEEDED = "budget_exceeded"
     MAX_RETRIES_EXCEEDED = "max_retries_exceeded"
 
 
+_HTTP_CODE: Final = re.compile(r"http_[1-5][0-9]{2}")
 HTTP_STATUS: Final[dict[str, int]] = {
     **dict.fromkeys(
         ("bad_request", "malformed_json", "invalid_encoding", "invalid_header", "unsupported_encoding"), 400
     ),
     **dict.fromkeys(("invalid_api_key", "bad_signature", "stale_timestamp"), 401),
-    **dict.fromkeys(("forbidden", "request_blocked"), 403),
+    **dict.fromkeys(("forbidden", "request_blocked", "caller_blocked"), 403),
     "not_found": 404,
+    "request_timeout": 408,
     **dict.fromkeys(("idempotency_conflict", "invalid_transition"), 409),
     **dict.fromkeys(("payload_too_large", "response_too_large"), 413),
     "uri_too_long": 414,
     "unsupported_media_type": 415,
     "headers_too_large": 431,
-    **dict.fromkeys(("rate_limited", "queue_saturated", "quota_exceeded", "gateway_throttled"), 429),
+    **dict.fromkeys(
+        ("rate_limited", "queue_saturated", "quota_exceeded", "gateway_throttled", "waf_rate_limited"), 429
+    ),
     "internal_error": 500,
     "upstream_error": 502,
     **dict.fromkeys(
         (
+            "maintenance",
             "auth_unavailable",
             "database_unavailable",
             "search_unavailable",
@@ -128,6 +139,11 @@ HTTP_STATUS: Final[dict[str, int]] = {
 def http_code(status: int) -> str:
     """Return the code for a site that answered `status`, for example `http_403`."""
     return f"http_{status}"
+
+
+def is_code(text: str) -> bool:
+    """Return whether `text` belongs to the bounded set."""
+    return text in ErrorCode.__members__.values() or _HTTP_CODE.fullmatch(text) is not None
 
 
 class IndexmillError(Exception):

@@ -6,11 +6,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from indexmill.contracts.budget import Budget
 from indexmill.contracts.job import ONLY_WHEN_KNOWN
 from indexmill.contracts.pipeline import StageName
 from indexmill.contracts.receipt import Receipt
+from indexmill.contracts.texts import CorpusName, Identifier
 
-_CODE_LENGTH = 100
 MAX_RETRIED = 100
 
 
@@ -35,11 +36,11 @@ class RetryRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    corpus_name: str | None = None
+    corpus_name: CorpusName | None = None
     failed_stage: StageName | None = None
-    code: str | None = Field(default=None, max_length=_CODE_LENGTH)
+    code: Identifier | None = None
     """`error.code` of the jobs."""
-    batch_id: str | None = Field(default=None, max_length=_CODE_LENGTH)
+    batch_id: Identifier | None = None
     limit: int = Field(default=MAX_RETRIED, ge=1, le=MAX_RETRIED)
     include_permanent: bool = False
     """Also jobs that another try cannot help; those with a `code` that was asked for always are."""
@@ -68,6 +69,8 @@ class ReplayRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     source: Literal["fetch", "stored"] = "fetch"
+    budget: Budget | None = None
+    """Of the new job, as in a submit."""
 
 
 class Comparison(BaseModel):

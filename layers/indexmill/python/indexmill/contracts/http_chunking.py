@@ -6,7 +6,8 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from indexmill.contracts.content import Chunk, ChunkSettings
+from indexmill.contracts.content import MAX_INTEGER, Chunk, ChunkSettings
+from indexmill.contracts.texts import DocumentText, Identifier, Title
 
 
 class RequestedSettings(ChunkSettings):
@@ -26,10 +27,10 @@ class ChunkRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    text: str = Field(min_length=1)
-    title: str | None = Field(default=None, max_length=1000)
+    text: DocumentText = Field(min_length=1)
+    title: Title | None = None
     """Precedes every chunk's headings."""
-    job_id: str | None = Field(default=None, max_length=100)
+    job_id: Identifier | None = None
     """Echoed in the answer; no result is sent."""
     settings: RequestedSettings = RequestedSettings()
 
@@ -50,12 +51,12 @@ class ChunkEnqueueRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    text: str = Field(min_length=1)
-    title: str | None = Field(default=None, max_length=1000)
+    text: DocumentText = Field(min_length=1)
+    title: Title | None = None
     """Precedes every chunk's headings."""
-    job_id: str | None = Field(default=None, min_length=1, max_length=100)
+    job_id: Identifier | None = None
     """Job that receives the result; internal callers only. Without it the result is only stored."""
-    attempt: int = Field(default=1, ge=1, le=2**31 - 1)
+    attempt: int = Field(default=1, ge=1, le=MAX_INTEGER)
     """Of the job that `job_id` names."""
     settings: RequestedSettings = RequestedSettings()
 

@@ -6,13 +6,12 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from indexmill.contracts.content import Chunk
+from indexmill.contracts.content import MAX_INTEGER, Chunk, Count
+from indexmill.contracts.texts import CorpusName, DocumentText, Identifier, Title, Url
 
 MAX_TEXTS: Final = 128
 MAX_TEXT_CHARS: Final = 32_000
 MAX_ENQUEUED_CHUNKS: Final = 10_000
-_URL_LENGTH: Final = 2048
-_TITLE_LENGTH: Final = 1000
 
 
 def _not_blank(text: str) -> str:
@@ -21,7 +20,9 @@ def _not_blank(text: str) -> str:
     return text
 
 
-EmbeddableText = Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARS), AfterValidator(_not_blank)]
+EmbeddableText = Annotated[
+    DocumentText, Field(min_length=1, max_length=MAX_TEXT_CHARS), AfterValidator(_not_blank)
+]
 
 
 class EmbedRequest(BaseModel):
@@ -30,11 +31,11 @@ class EmbedRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     texts: list[EmbeddableText] = Field(min_length=1, max_length=MAX_TEXTS)
-    corpus_name: str | None = None
+    corpus_name: CorpusName | None = None
     """None means the corpus "default"; without `url` it has no meaning."""
-    url: str | None = Field(default=None, min_length=1, max_length=_URL_LENGTH)
-    title: str | None = Field(default=None, max_length=_TITLE_LENGTH)
-    job_id: str | None = Field(default=None, max_length=100)
+    url: Url | None = None
+    title: Title | None = None
+    job_id: Identifier | None = None
     """Echoed in the answer; no result is sent."""
 
 
@@ -60,11 +61,11 @@ class GivenChunk(Chunk):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     text: EmbeddableText
-    ordinal: int = Field(default=0, ge=0)
-    start: int = Field(default=0, ge=0)
-    end: int = Field(default=0, ge=0)
-    tokens: int = Field(default=0, ge=0)
-    context: str = Field(default="", max_length=MAX_TEXT_CHARS)
+    ordinal: Count = 0
+    start: Count = 0
+    end: Count = 0
+    tokens: Count = 0
+    context: DocumentText = Field(default="", max_length=MAX_TEXT_CHARS)
 
 
 class EnqueueRequest(BaseModel):
@@ -74,13 +75,13 @@ class EnqueueRequest(BaseModel):
 
     chunks: list[GivenChunk] | None = Field(default=None, min_length=1, max_length=MAX_ENQUEUED_CHUNKS)
     texts: list[EmbeddableText] | None = Field(default=None, min_length=1, max_length=MAX_ENQUEUED_CHUNKS)
-    corpus_name: str | None = None
+    corpus_name: CorpusName | None = None
     """None means the corpus "default"."""
-    url: str = Field(min_length=1, max_length=_URL_LENGTH)
-    title: str | None = Field(default=None, max_length=_TITLE_LENGTH)
-    job_id: str | None = Field(default=None, min_length=1, max_length=100)
+    url: Url
+    title: Title | None = None
+    job_id: Identifier | None = None
     """Job that receives the result; internal callers only. Without it no result is sent."""
-    attempt: int = Field(default=1, ge=1)
+    attempt: int = Field(default=1, ge=1, le=MAX_INTEGER)
     """Of the job that `job_id` names."""
 
     @model_validator(mode="after")

@@ -29,6 +29,8 @@ class HistoryEntry(BaseModel):
     """Since the transition before, queues included."""
     job_type: str | None = None
     payload_digest: str | None = None
+    request_id: str | None = None
+    """X-Request-Id of the request that it goes back to; not part of the hash."""
     prev_hash: str
     """Empty in the first entry."""
     hash: str

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from indexmill.contracts.budget import Budget
+from indexmill.contracts.content import MAX_INTEGER, Chunk, Count
+from indexmill.contracts.errors import is_code
+from indexmill.contracts.identity import CALLER_ID
 from indexmill.contracts.job import ONLY_WHEN_KNOWN, Job
 from indexmill.contracts.pipeline import StageName
 from indexmill.contracts.receipt import Receipt
+from indexmill.contracts.texts import CorpusName, DocumentText, Identifier, Title, Url
 
-MAX_URLS = 100
-MAX_DEPENDENCIES = 20
-_URL_LENGTH = 2048
+MAX_URLS: Final = 100
+MAX_DEPENDENCIES: Final = 20
+
+
+def _known(code: str) -> str:
+    if not is_code(code):
+        raise ValueError("a code of the list in docs/api.md, or http_ and a status")
+    return code
+
+
+Code = Annotated[Identifier, AfterValidator(_known)]
+"""Of the bounded set: codes are counted by name."""
 
 
 class SubmitRequest(BaseModel):
@@ -21,9 +35,9 @@ class SubmitRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    url: str | None = Field(default=None, min_length=1, max_length=_URL_LENGTH)
-    urls: list[str] | None = Field(default=None, min_length=1, max_length=MAX_URLS)
-    corpus_name: str | None = None
+    url: Url | None = None
+    urls: list[Url] | None = Field(default=None, min_length=1, max_length=MAX_URLS)
+    corpus_name: CorpusName | None = None
     """None means the corpus "default"."""
     job_type: Literal["index"] = "index"
     priority: int = Field(default=50, ge=0, le=100)
@@ -32,6 +46,10 @@ class SubmitRequest(BaseModel):
     """The caller's own jobs that must be done before these start; they fail when one of them fails."""
     force: bool = False
     """Start new jobs even when other jobs of the same documents are in flight."""
+    on_behalf_of: str | None = Field(default=None, pattern=CALLER_ID)
+    """Caller whose jobs these become; internal callers only."""
+    budget: Budget | None = None
+    """Bounds of each of the jobs; the caller's tier may have lower ones."""
 
     @model_validator(mode="after")
     def _one_of(self) -> Self:
@@ -70,6 +88,32 @@ class JobList(BaseModel):
     """Of all jobs that match, on whichever page, when it was asked for."""
 
 
+class JobCounts(BaseModel):
+    """Numbers of the caller's jobs, by status."""
+
+    total: int
+    by_status: dict[str, int]
+    """All six statuses."""
+    failed_stages: dict[str, int]
+    """The failed ones, by the stage that failed."""
+    capped: list[str]
+    """Statuses with more jobs than were counted; their numbers are lower bounds."""
+
+
+class Health(BaseModel):
+    """State of the service: acceptance of jobs, and its stages."""
+
+    status: Literal["ok", "degraded"]
+    """`degraded`: jobs are accepted, and wait for a stage."""
+    version: str
+    """Of the code."""
+    release: str
+    """`ReleaseId` of the deployment, if it has one."""
+    stages: dict[str, Literal["up", "paused", "breaker_open"]]
+    checked_at: datetime
+    """Seconds ago at most: ten."""
+
+
 class StreamToken(BaseModel):
     """Reads one job's stream without a key; for browsers."""
 
@@ -87,13 +131,52 @@ class StageCompletePayload(BaseModel):
     stage: StageName
     status: Literal["success", "failed"]
     result: dict[str, Any] | None = None
-    """Scraping: {text, title?, content_type?, final_url?}; chunking: {chunks}; embedding: {chunk_count}."""
-    error_code: str | None = Field(default=None, max_length=100)
-    error_message: str | None = Field(default=None, max_length=2000)
-    attempt: int | None = Field(default=None, ge=1)
+    """Scraping: {text, title?, content_type?, final_url?}; chunking: {chunks}; embedding: {chunk_count,
+    model?}."""
+    error_code: Code | None = None
+    error_message: DocumentText | None = Field(default=None, max_length=2000)
+    attempt: int | None = Field(default=None, ge=1, le=MAX_INTEGER)
     """None means the job's current attempt."""
-    message_id: str | None = Field(default=None, min_length=1, max_length=100)
+    message_id: Identifier | None = None
     """Id of the result: the same id is applied once."""
+
+
+class ScrapedResult(BaseModel):
+    """`result` of scraping."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    text: DocumentText
+    title: Title | None = None
+    content_type: Identifier = "text/markdown"
+    final_url: Url | None = None
+    """None means the job's own URL."""
+
+
+class ReportedChunk(Chunk):
+    """A chunk of `result` of chunking."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    text: DocumentText
+    context: DocumentText = ""
+
+
+class ChunkedResult(BaseModel):
+    """`result` of chunking."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    chunks: list[ReportedChunk]
+
+
+class EmbeddedResult(BaseModel):
+    """`result` of embedding."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    chunk_count: Count
+    model: Identifier = "external"
 
 
 class StageCompleteResponse(BaseModel):

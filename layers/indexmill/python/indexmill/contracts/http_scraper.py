@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
-_URL_LENGTH = 2048
+from indexmill.contracts.texts import Identifier, Url
 
 
 class ScrapeRequest(BaseModel):
@@ -14,8 +14,8 @@ class ScrapeRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    url: str = Field(min_length=1, max_length=_URL_LENGTH)
-    job_id: str | None = Field(default=None, min_length=1, max_length=100)
+    url: Url
+    job_id: Identifier | None = None
     """The job it is done for; only internal callers may name one when they enqueue."""
 
 

@@ -6,6 +6,8 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
+from indexmill.contracts.texts import CorpusName
+
 MAX_QUERY_CHARS = 2_000
 MAX_TOP_K = 100
 _MAX_DIMENSION = 16_000
@@ -19,7 +21,7 @@ class SearchRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    corpus_name: str | None = None
+    corpus_name: CorpusName | None = None
     """None means the corpus "default"."""
     query: Query | None = None
     """A question in words: found by meaning and by keywords."""

@@ -6,15 +6,19 @@ import hashlib
 import re
 import uuid
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Final
 
 from indexmill.contracts.errors import CallerError, ErrorCode
+from indexmill.contracts.texts import CORPUS_NAME
 
+CALLER_ID: Final = r"^[A-Za-z0-9._:@|+=~-]{1,128}$"
+"""Pattern of the ids of callers: Membership's, or hashes of keys."""
 DEFAULT_CORPUS: Final = "default"
 FREE: Final = "free"
 TIERS: Final = (FREE, "pro", "enterprise")
 _TIER_ALIASES: Final = {"premium": "pro"}
-_CORPUS_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+_CORPUS_NAME: Final = re.compile(CORPUS_NAME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,10 @@ class CallerContext:
     internal: bool = False
     """Whether the key belongs to the system itself, as the authorizer found."""
     raw_claims: dict[str, Any] = field(default_factory=dict)
+    key_id: str = ""
+    """sha256(api_key)[:16], whatever else the caller is known by; for the audit."""
+    alias: str = ""
+    """The id that the claims or the key give, where `caller_id` is the caller that it is an alias of."""
 
 
 def new_id() -> str:
@@ -49,7 +57,7 @@ def key_hash(api_key: str) -> str:
     return hashlib.sha256(api_key.encode()).hexdigest()[:16]
 
 
-def corpus_name(name: str | None) -> str:
+def corpus_name(name: str | None, field: str = "body.corpus_name") -> str:
     """Return the corpus a request means: `name` when valid, the default corpus for None.
 
     Raises CallerError(corpus_name_invalid).
@@ -60,7 +68,7 @@ def corpus_name(name: str | None) -> str:
         raise CallerError(
             ErrorCode.CORPUS_NAME_INVALID,
             "A corpus name has 1 to 63 lower-case letters, digits and hyphens, and no hyphen in front.",
-            field="body.corpus_name",
+            field=field,
         )
     return name
 
@@ -68,6 +76,19 @@ def corpus_name(name: str | None) -> str:
 def corpus_key(caller_id: str, name: str) -> str:
     """Return the 32 hex digits under which one caller's corpus is kept."""
     return hashlib.sha256(f"{caller_id}\0{name}".encode()).hexdigest()[:32]
+
+
+class CorpusIsolation(StrEnum):
+    """Callers that a corpus is shared with."""
+
+    CALLER = "caller"
+    """The caller who made it. Another one's corpus of the same name is another corpus."""
+    SHARED = "shared"
+    """Every caller; jobs are their caller's all the same."""
+
+    def key(self, caller_id: str, name: str) -> str:
+        """Return the key of the corpus that the caller means by `name`; no caller's id is empty."""
+        return corpus_key(caller_id if self is CorpusIsolation.CALLER else "", name)
 
 
 def document_id(key: str, canonical_url: str) -> str:

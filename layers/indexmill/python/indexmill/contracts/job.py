@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from indexmill.contracts.budget import Budget
 from indexmill.contracts.pipeline import STAGES
 from indexmill.contracts.receipt import Receipt
 
@@ -61,10 +62,12 @@ class Progress(BaseModel):
 
 
 class Waiting(BaseModel):
-    """What a pending job waits for."""
+    """Reason for which a pending job waits, or for which a job in flight makes no progress."""
 
-    reason: Literal["quota_active", "quota_hourly", "quota_chunks", "dependency", "paused", "capacity"]
-    """Which quota is used up, or: other jobs, an operator who holds work back, a free place."""
+    reason: Literal[
+        "quota_active", "quota_hourly", "quota_chunks", "dependency", "paused", "capacity", "breaker_open"
+    ]
+    """Which quota is used up, or: other jobs, an operator who holds work back, a free place, an outage."""
     position: int | None = None
     """Its turn among the caller's pending jobs; 1 is next. Null while it waits for other jobs."""
     next_eligible_at: datetime | None = None
@@ -104,7 +107,11 @@ class Job(BaseModel):
     retryable: bool = False
     """Whether it failed for a reason that another try can help."""
     waiting: Waiting | None = None
-    """What a pending job waits for."""
+    """Of a pending job, and of one in flight that is held back."""
+    request_id: str | None = None
+    """X-Request-Id of the request behind its current run: a submit, replay, retry or cancel."""
+    budget: Budget | None = Field(**ONLY_WHEN_KNOWN)
+    """Its bounds, when there are any."""
     expected_by: datetime | None = None
     """By when the job will most likely have ended, as promised when it was submitted; later is no failure."""
     receipt: Receipt | None = Field(**ONLY_WHEN_KNOWN)

@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from indexmill.contracts.content import BlobRef, Chunk, ChunkSettings, Document
+from indexmill.contracts.content import MAX_INTEGER, BlobRef, Chunk, ChunkSettings, Count, Document
 from indexmill.contracts.spent import Spent
 
 MessageT = TypeVar("MessageT", bound="Message")
@@ -35,7 +35,7 @@ class Message(BaseModel):
     """Id of the outbox row; the same in every copy."""
     job_id: str | None = None
     """None: done for a caller who wants no callback."""
-    attempt: int = 1
+    attempt: int = Field(default=1, le=MAX_INTEGER)
     """The fence: only the Orchestrator raises it."""
     request_id: str | None = None
     """Request that caused the message, for logs."""
@@ -93,20 +93,20 @@ class EmbedTask(Message):
 
     schema_name: Literal["indexmill.embed.v1"] = Field(default="indexmill.embed.v1", alias="schema")
     target: Target
-    generation: int
+    generation: int = Field(ge=0, le=2**63 - 1)
     """Newer generations of a document win; issued by the Orchestrator."""
     title: str | None = None
     content_sha256: str | None = None
     chunks: list[Chunk] | None = None
     chunks_ref: BlobRef | None = None
-    chunk_count: int
+    chunk_count: Count
 
 
 class Embedded(BaseModel):
     """Output of the embedding stage."""
 
-    chunk_count: int
-    embedded: int
+    chunk_count: Count
+    embedded: Count
     """Chunks that were sent to the model; the rest was already there."""
     model: str
     dimension: int
@@ -142,7 +142,7 @@ class Chunked(BaseModel):
 
     chunks: list[Chunk] | None = None
     chunks_ref: BlobRef | None = None
-    chunk_count: int = 0
+    chunk_count: Count = 0
     chunker: str | None = None
     """Version of the code that split the text."""
     tokenizer: str | None = None

@@ -106,6 +106,8 @@ ORDER: Final = {stage.name: position for position, stage in enumerate(STAGES)}
 TRANSITIONS: Final = {stage.name: stage.next for stage in STAGES}
 """Status after each stage's success."""
 FIRST: Final = STAGES[0].name
+EVERY_STAGE: Final = "*"
+"""In a pause's row: all of them."""
 
 if TYPE_CHECKING:
     StageName = str

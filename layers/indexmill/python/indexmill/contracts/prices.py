@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from indexmill.contracts.spent import Spent
+
+_PER_UNIT: Final = 1e-6
+"""Prices are for a million units."""
 
 
 class Prices(BaseModel):
@@ -33,3 +38,18 @@ class Prices(BaseModel):
         """Read `sqs_request=0.4,s3_write=5`; what is not named has its list price. Raises ValueError."""
         parts = [part.partition("=") for part in text.split(",") if part.strip()]
         return cls.model_validate({name.strip(): value.strip() for name, _, value in parts})
+
+    def of(self, spent: Spent) -> float:
+        """Return the price of `spent` in US dollars."""
+        units = (
+            spent.gb_s * self.lambda_gb_s
+            + spent.invocations * self.lambda_request
+            + spent.api_requests * self.api_request
+            + spent.sqs_units * self.sqs_request
+            + spent.s3_writes * self.s3_write
+            + spent.s3_reads * self.s3_read
+            + spent.dynamodb_writes * self.dynamodb_write
+            + spent.dynamodb_reads * self.dynamodb_read
+            + spent.tokens_embedded * self.embedding_token
+        )
+        return float(units * _PER_UNIT)
