@@ -1,7 +1,7 @@
 """Logs, metrics and audit events, set up once per function.
 
 Log messages name events (`stage.completed`); metrics are CloudWatch embedded metric format; audit events are
-log lines of their own logger so that they can be kept longer.
+lines of the service `audit`, which are copied to a log group of their own (docs/decisions/0031-the-audit.md).
 
 Lambda drops lines below the function's ApplicationLogLevel, by their `level`; a line without one, or without
 a valid time, counts as INFO. Above INFO metrics and audit events therefore say ERROR.
@@ -16,6 +16,7 @@ from typing import Any
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
+from indexmill.contracts.audit import AuditEvent
 from indexmill.contracts.identity import CallerContext
 from indexmill.platform.time.clock import SystemClock
 
@@ -40,14 +41,15 @@ class Observability:
         """`service` is the log key and metric dimension."""
         _quiet_libraries()
         self.service = service
+        self.function = os.environ.get("AWS_LAMBDA_FUNCTION_NAME", "none")
         filtered = os.environ.get("AWS_LAMBDA_LOG_LEVEL") in _ABOVE_INFO
         self._kept = "ERROR" if filtered else None
         self.log = Logger(service=service, level=level, use_rfc3339=True, utc=True)
         self._audit = Logger(service="audit", level=self._kept or "INFO", use_rfc3339=True, utc=True)
         self.metrics = Metrics(namespace=NAMESPACE, service=service)
 
-    def emit(self, event: str, ctx: CallerContext, **fields: Any) -> None:
-        """Write one audit event: who did what."""
+    def emit(self, event: AuditEvent, ctx: CallerContext, **fields: Any) -> None:
+        """Write one audit event: who did what; never a key, a question's text or a document's."""
         write = self._audit.info if self._kept is None else self._audit.error
         write(
             event,

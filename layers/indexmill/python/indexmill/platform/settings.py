@@ -32,6 +32,13 @@ class FunctionSettings(BaseModel):
         return cls.model_validate(found)
 
 
+class HttpSettings(FunctionSettings):
+    """Settings of every function behind the API."""
+
+    allowed_origins: str = ""
+    """Comma-separated origins whose pages may read the answers."""
+
+
 def csv(value: str) -> tuple[str, ...]:
     """Split a comma-separated setting; blanks are dropped."""
     return tuple(part.strip() for part in value.split(",") if part.strip())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
@@ -27,27 +28,51 @@ _CONFIG = Config(
 
 _QUICK = _CONFIG.merge(Config(connect_timeout=1, read_timeout=1, retries={"total_max_attempts": 1}))
 _MAKING = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class DirectTimes:
+    """Limits of a direct client, in seconds."""
+
+    connect_s: float
+    answer_s: float
+
+
 _BATCHES = {"BatchGetItem": "dynamodb_reads", "BatchWriteItem": "dynamodb_writes"}
 """Requests of several items: what counts their items."""
 
 
-def client(service: str, *, read_timeout_s: float | None = None, quick: bool = False) -> Any:
+def client(
+    service: str,
+    *,
+    read_timeout_s: float | None = None,
+    quick: bool = False,
+    direct: DirectTimes | None = None,
+) -> Any:
     """Return the process's client for `service`; safe in any thread.
 
     Endpoints come from AWS_ENDPOINT_URL and AWS_ENDPOINT_URL_<SERVICE>. A `quick` client times out after 1 s
-    and does not retry: for calls that are optional.
+    and does not retry: for calls that are optional. A `direct` one is of DynamoDB, for calls that are part of
+    every caller's request: `platform/aws/direct.py` sends them, without retries.
     """
     # boto3.client is not safe in threads; the clients that it makes are.
     with _MAKING:
-        return _made(service, read_timeout_s, quick)
+        return _made(service, read_timeout_s, quick, direct)
 
 
 class LazyClient:
     """`client(...)`, made on its first call: a function does not pay for clients that it never uses."""
 
-    def __init__(self, service: str, *, read_timeout_s: float | None = None, quick: bool = False) -> None:
+    def __init__(
+        self,
+        service: str,
+        *,
+        read_timeout_s: float | None = None,
+        quick: bool = False,
+        direct: DirectTimes | None = None,
+    ) -> None:
         """Make nothing yet."""
-        self._make = partial(client, service, read_timeout_s=read_timeout_s, quick=quick)
+        self._make = partial(client, service, read_timeout_s=read_timeout_s, quick=quick, direct=direct)
 
     def __getattr__(self, operation: str) -> Any:
         """Return the client's method, found directly from then on."""
@@ -57,12 +82,18 @@ class LazyClient:
 
 
 @cache
-def _made(service: str, read_timeout_s: float | None, quick: bool) -> Any:
+def _made(service: str, read_timeout_s: float | None, quick: bool, direct: DirectTimes | None) -> Any:
     config = _QUICK if quick else _CONFIG
     if read_timeout_s is not None:
         config = config.merge(Config(read_timeout=read_timeout_s))
     make: Any = boto3.client
     made = make(service, config=config)
+    if direct is not None:
+        from indexmill.platform.aws.direct import DirectRequests
+
+        made.meta.events.register(
+            "before-call.dynamodb", DirectRequests(direct.connect_s, direct.answer_s).send
+        )
     # For each HTTP request, those of retries included.
     made.meta.events.register("before-send", _count)
     for operation, field in _BATCHES.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from typing import Final
 
 from indexmill.contracts.errors import Defect, ErrorCode, TransientError
@@ -12,10 +13,13 @@ KEPT_S: Final = 300.0
 """Seconds after which a secret is read again."""
 _AGAIN_S: Final = 1.0
 """Seconds for which a value that was refused is not read again: the cause is another one."""
+_VERIFY_S: Final = 10.0
+"""Seconds between two reads that a token which cannot be verified causes: any caller can send one."""
 _RETRY_S: Final = 30.0
 """Seconds for which an older value serves when Secrets Manager cannot be reached."""
 _CURRENT: Final = "AWSCURRENT"
 _PREVIOUS: Final = "AWSPREVIOUS"
+_PENDING: Final = "AWSPENDING"
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -38,6 +42,8 @@ class Secret:
         self._clock = clock or SystemClock()
         self._kept: dict[str, tuple[float, str | None]] = {}
         """Time of the last read, and its value, by version stage."""
+        self._verified_at = -math.inf
+        """Time of the last read that `known` was asked for."""
 
     def current(self) -> str:
         """Return the secret, at most five minutes old; raises TransientError, or Defect when none is set."""
@@ -47,14 +53,23 @@ class Secret:
         """Return the secret, read now, after its value was refused; raises TransientError."""
         return self._value(_CURRENT, _AGAIN_S) or ""
 
+    def pending(self) -> str | None:
+        """Return what a rotation that has not ended made of it, read now; raises TransientError."""
+        return self._value(_PENDING, 0.0)
+
     def known(self, *, again: bool = False) -> tuple[str, ...]:
-        """Return the secret and the one before it, if there is one: what may be verified with."""
-        kept_s = _AGAIN_S if again else KEPT_S
+        """Return the secret and the one before it, if there is one: what may be verified with.
+
+        With `again` both are read now, once in ten seconds.
+        """
+        kept_s, now = KEPT_S, self._clock.monotonic()
+        if again and now - self._verified_at >= _VERIFY_S:
+            kept_s, self._verified_at = 0.0, now
         return tuple(filter(None, (self._value(_CURRENT, kept_s), self._value(_PREVIOUS, kept_s))))
 
     def _value(self, stage: str, kept_s: float) -> str | None:
         if self._arn is None:
-            return self._literals[stage]
+            return self._literals.get(stage)
         if not self._arn:
             raise Defect("neither the literal nor the secret's ARN is set")
         now = self._clock.monotonic()

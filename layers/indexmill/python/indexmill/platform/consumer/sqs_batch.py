@@ -23,6 +23,7 @@ from indexmill.platform.consumer.delivery_log import DeliveryLog, DeliveryRecord
 from indexmill.platform.consumer.health import Health, SystemHealth
 from indexmill.platform.meter import METER
 from indexmill.platform.observability import Observability
+from indexmill.platform.pressure import AgeNotes
 from indexmill.platform.queues import Queue, SourceQueue
 from indexmill.platform.time.clock import Clock, SystemClock
 
@@ -42,15 +43,20 @@ class Received(NamedTuple):
     """How often it was received, this time included."""
     first_received: str
     """Milliseconds since 1970; "0" when the queue does not return it."""
+    sent: str = "0"
+    """When it was sent, likewise."""
 
     def log_fields(self) -> dict[str, str]:
-        """Return fields for a log line: the SQS message id, and the job id when the body has one."""
+        """Return fields for a log line: the SQS message id, and the ids of job and request in the body."""
         fields = {"sqs_message_id": self.message_id}
         try:
-            job_id = json.loads(self.body)["job_id"]
-        except (ValueError, TypeError, KeyError):
+            body = json.loads(self.body)
+        except (ValueError, RecursionError):
             return fields
-        return fields | {"job_id": job_id} if isinstance(job_id, str) else fields
+        ids = body if isinstance(body, dict) else {}
+        return fields | {
+            name: str(ids[name]) for name in ("job_id", "request_id") if isinstance(ids.get(name), str)
+        }
 
     def least_wait(self, now: float) -> float:
         """Return the minimum visibility timeout, in seconds, when the message is returned to the queue.
@@ -74,7 +80,15 @@ def received(record: dict[str, Any]) -> Received:
         record["body"],
         int(attributes.get("ApproximateReceiveCount", 1)),
         attributes.get("ApproximateFirstReceiveTimestamp", "0"),
+        attributes.get("SentTimestamp", "0"),
     )
+
+
+def refuse_other_queues(event: dict[str, Any], own: Sequence[SourceQueue]) -> None:
+    """Raise Defect for records of a queue that is not in `own`: they stay in it."""
+    for arn in {record.get("eventSourceARN", "") for record in event.get("Records", [])}:
+        if not any(queue.is_at(arn) for queue in own):
+            raise Defect(f"these records are of another queue: {arn}")
 
 
 class LambdaContext(Protocol):
@@ -207,8 +221,10 @@ class SqsBatch(Generic[M]):
         delivery_log: DeliveryLog | None = None,
         clock: Clock | None = None,
         health: Health | None = None,
+        ages: AgeNotes | None = None,
     ) -> None:
         """`source` is where records came from, `dead` its dead-letter queue."""
+        self._ages = ages
         self._model = model
         self._handle = handle
         self._delivery_log = delivery_log
@@ -223,9 +239,11 @@ class SqsBatch(Generic[M]):
 
         Raises Defect for records of another queue: a made-up event, or a mapping to the wrong function.
         """
-        self._refuse_other_queues(event)
+        refuse_other_queues(event, [self._source])
         records = [received(record) for record in event.get("Records", [])]
         METER.begin([record.body for record in records])
+        if self._ages is not None:
+            self._ages.see([int(each.sent) for each in records if each.receives == 1 and each.sent != "0"])
         deadline = self._clock.monotonic() + context.get_remaining_time_in_millis() / 1000 - _MARGIN_S
         logged = self._logged(records)
         outcomes: dict[int, Outcome] = {}
@@ -253,11 +271,6 @@ class SqsBatch(Generic[M]):
             self._end_if_exhausted([each.receipt for at, each in enumerate(records) if at not in staying])
         METER.end(deleted=len(staying) < len(records))
         return {"batchItemFailures": [{"itemIdentifier": records[at].message_id} for at in sorted(staying)]}
-
-    def _refuse_other_queues(self, event: dict[str, Any]) -> None:
-        for arn in {record.get("eventSourceARN", "") for record in event.get("Records", [])}:
-            if not self._source.is_at(arn):
-                raise Defect(f"these records are of another queue: {arn}")
 
     def _end_if_exhausted(self, leaving: Sequence[str]) -> None:
         """End an environment without file descriptors or disk; `leaving` would be deleted."""

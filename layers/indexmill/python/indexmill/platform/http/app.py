@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Coroutine
-from typing import Annotated, Any, Final, NoReturn
+from collections.abc import Callable, Collection, Coroutine
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Request, Response, params
+from fastapi.dependencies.utils import get_flat_params
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
@@ -17,8 +18,18 @@ from starlette.exceptions import HTTPException
 
 from indexmill.contracts.errors import CallerError, ErrorCode, IndexmillError
 from indexmill.contracts.identity import CallerContext
+from indexmill.platform.http.door import Door
+from indexmill.platform.http.requests import (
+    StrictRequest,
+    check_parameters,
+    checked_body,
+    field_name,
+    read_json,
+)
+from indexmill.platform.limits.enforcer import RateLimited
 from indexmill.platform.meter import METER
 from indexmill.platform.observability import Observability
+from indexmill.platform.time.deadline import limited
 
 _SERVER_ERROR = 500
 _MAX_RESPONSE_BYTES = 6_291_456
@@ -32,67 +43,80 @@ SECURITY_HEADERS: Final = {
     "strict-transport-security": "max-age=31536000",
 }
 """Headers of every answer, the gateway's own included: text of pages is data, whatever it looks like."""
+_CODES_OF_FIELDS: Final = frozenset((ErrorCode.URL_INVALID,))
+"""What a field's own check may say instead of validation_error."""
+_EXPOSED: Final = ",".join(
+    (
+        *("x-request-id", "retry-after", "etag"),
+        *("x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset", "x-ratelimit-reason"),
+    )
+)
+"""Headers that a page of an allowed origin can read, beside those that any page can."""
+_TRY_AGAIN: Final = "Send it again; with the same Idempotency-Key a submit happens once."
+_WAIT_S: Final = 5
+"""Retry-After of a 503 or 504 that has no better one."""
 _SOUND_ID = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 Handler = Callable[[dict[str, Any], Any], dict[str, Any]]
-
-
-class _StrictRequest(Request):
-    """A request whose JSON was already parsed by our own rules."""
-
-    def __init__(self, request: Request, body: bytes, value: Any) -> None:
-        super().__init__(request.scope, request.receive)
-        self._body = body
-        self._json = value
 
 
 def json_route(max_body_bytes: int) -> type[APIRoute]:
     """Return the route class of endpoints that take JSON of at most `max_body_bytes`."""
 
     class JsonRoute(APIRoute):
-        """Checks headers, size and JSON before FastAPI sees the body."""
+        """Checks parameters, headers, size and JSON before FastAPI sees the body."""
 
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
             original = super().get_route_handler()
             takes_body = self.body_field is not None
+            declared = get_flat_params(self.dependant)
+            query = frozenset(each.alias for each in declared if isinstance(each.field_info, params.Query))
+            headers = frozenset(each.alias for each in declared if isinstance(each.field_info, params.Header))
 
             async def handle(request: Request) -> Response:
-                if _api_keys(request) > 1:
-                    raise CallerError(ErrorCode.INVALID_API_KEY, "Send exactly one X-API-Key header.")
+                _enter(request, self.path)
+                check_parameters(request, query, headers)
                 if takes_body:
-                    body = await _checked_body(request, max_body_bytes)
-                    request = _StrictRequest(request, body, read_json(body))
-                return await original(request)
+                    body = await checked_body(request, max_body_bytes)
+                    request = StrictRequest(request, body, read_json(body))
+                response = await original(request)
+                response.headers.update(_limit_headers(request))
+                return response
 
             return handle
 
     return JsonRoute
 
 
-def _api_keys(request: Request) -> int:
-    # The event knows: on the way here the values of one header were joined into one.
-    headers = request.scope.get("aws.event", {}).get("multiValueHeaders") or {}
-    return sum(len(values) for name, values in headers.items() if name.lower() == "x-api-key")
+def _enter(request: Request, path: str) -> None:
+    """Admit the request, or raise; every answer to it tells the caller's limit."""
+    door: Door | None = request.app.state.door
+    # Of what is exempt one path has no caller.
+    if door is None or door.is_exempt(path):
+        return
+    try:
+        decision = door.enter(_caller_of(request), request.method, path)
+    except RateLimited as error:
+        request.state.limit_headers = error.decision.headers()
+        raise
+    if decision is not None:
+        request.state.limit_headers = decision.headers()
 
 
-async def _checked_body(request: Request, limit: int) -> bytes:
-    content_type = request.headers.get("content-type", "").lower()
-    media_type, _, parameters = content_type.partition(";")
-    if media_type.strip() != "application/json":
-        raise CallerError(ErrorCode.UNSUPPORTED_MEDIA_TYPE, "Send the body as application/json.")
-    if "charset" in parameters and "utf-8" not in parameters:
-        raise CallerError(ErrorCode.INVALID_ENCODING, "The body must be UTF-8.")
-    if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise CallerError(ErrorCode.UNSUPPORTED_ENCODING, "Send the body without a content encoding.")
-    body = await request.body()
-    if len(body) > limit:
-        raise CallerError(ErrorCode.PAYLOAD_TOO_LARGE, f"The body may have at most {limit} bytes.")
-    return body
+def _limit_headers(request: Request) -> dict[str, str]:
+    found: dict[str, str] = getattr(request.state, "limit_headers", {})
+    return found
 
 
-def create_app(title: str, routers: list[APIRouter], observability: Observability) -> FastAPI:
-    """Build a service's app: its routers, and our envelope for whatever goes wrong."""
+def create_app(
+    title: str, routers: list[APIRouter], observability: Observability, door: Door | None
+) -> FastAPI:
+    """Build a service's app: its routers, and our envelope for whatever goes wrong.
+
+    Every request to them passes `door` first; a test of something else has none.
+    """
     app = FastAPI(title=title, redirect_slashes=False, docs_url=None, redoc_url=None, openapi_url=None)
+    app.state.door = door
     for router in routers:
         app.include_router(router)
 
@@ -100,30 +124,61 @@ def create_app(title: str, routers: list[APIRouter], observability: Observabilit
         known = _as_known(error)
         if known.http_status >= _SERVER_ERROR:
             observability.log.error("request.failed", exc_info=error, extra={"code": known.code})
-        return envelope(known, _own_id(request))
+        if known.code == ErrorCode.FORBIDDEN:
+            route, field = getattr(request.scope.get("route"), "path", None), known.field
+            where = {"route": route, "field": field, **request.path_params}
+            observability.emit("internal_rejected", _caller_of(request), request_id=_own_id(request), **where)
+        answer = envelope(known, _own_id(request))
+        answer.headers.update(_limit_headers(request))
+        return answer
 
     for kind in (IndexmillError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, on_error)
     return app
 
 
-def lambda_handler(app: FastAPI, observability: Observability) -> Handler:
-    """Wrap `app`; every answer carries X-Request-Id, and none is larger than Lambda can return."""
+def lambda_handler(
+    app: FastAPI,
+    observability: Observability,
+    allowed_origins: Collection[str] = (),
+    *,
+    before_s: float = 29.0,
+) -> Handler:
+    """Wrap `app`; every answer carries X-Request-Id, and none is larger than Lambda can return.
+
+    Pages of `allowed_origins` may read the answers, errors too; the gateway answers their preflights. Work
+    that waits for the database is a 504 a second before the gateway's own, which comes after `before_s`.
+    """
     # Mangum would run the app's lifespan on every event: clients live at module scope instead.
     mangum = Mangum(app, lifespan="off")
 
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         METER.begin_request()
-        reply: dict[str, Any] = mangum(event, context)
+        with limited(before_s - 1, message="The request took too long.", hint=_TRY_AGAIN):
+            reply: dict[str, Any] = mangum(event, context)
         own_id = request_id(event)
-        reply["headers"] = {**reply.get("headers", {}), **SECURITY_HEADERS, "x-request-id": own_id}
+        own = {**SECURITY_HEADERS, "x-request-id": own_id}
+        if allowed_origins:
+            own |= _cors_headers(_header(event, "origin"), allowed_origins)
+        reply["headers"] = {**reply.get("headers", {}), **own}
         if _is_too_large(reply):
-            reply = _too_large(own_id)
+            reply = _too_large(own)
         observability.flush()
         METER.end()
         return reply
 
     return handler
+
+
+def _cors_headers(origin: str, allowed: Collection[str]) -> dict[str, str]:
+    """Return what lets a page read the answer. It differs by origin, so caches keep one for each."""
+    if origin not in allowed:
+        return {"vary": "Origin"}
+    return {
+        "vary": "Origin",
+        "access-control-allow-origin": origin,
+        "access-control-expose-headers": _EXPOSED,
+    }
 
 
 def _is_too_large(reply: dict[str, Any]) -> bool:
@@ -133,16 +188,16 @@ def _is_too_large(reply: dict[str, Any]) -> bool:
     return len(json.dumps(reply, ensure_ascii=False).encode()) > _MAX_RESPONSE_BYTES
 
 
-def _too_large(own_id: str) -> dict[str, Any]:
+def _too_large(own: dict[str, str]) -> dict[str, Any]:
     error = {
         "code": ErrorCode.RESPONSE_TOO_LARGE,
         "message": "The answer would be larger than 6 MB.",
-        "request_id": own_id,
+        "request_id": own["x-request-id"],
         "hint": "Use the asynchronous endpoint, POST /orchestrator/jobs.",
     }
     return {
         "statusCode": 413,
-        "headers": {**SECURITY_HEADERS, "content-type": "application/json", "x-request-id": own_id},
+        "headers": {**own, "content-type": "application/json"},
         "body": json.dumps({"error": error}),
         "isBase64Encoded": False,
     }
@@ -151,15 +206,18 @@ def _too_large(own_id: str) -> dict[str, Any]:
 def envelope(error: IndexmillError, request_id_: str) -> JSONResponse:
     """Return the one shape of an error answer."""
     message = error.message if error.code != ErrorCode.INTERNAL_ERROR else "Something went wrong on our side."
+    retry_after = error.retry_after
+    if retry_after is None and error.http_status in (503, 504):
+        retry_after = _WAIT_S
     content = {
         "code": error.code,
         "message": message,
         "request_id": request_id_,
         "field": error.field,
-        "retry_after": error.retry_after,
+        "retry_after": retry_after,
         "hint": error.hint,
     }
-    headers = {"Retry-After": str(error.retry_after)} if error.retry_after is not None else {}
+    headers = {"Retry-After": str(retry_after)} if retry_after is not None else {}
     body = {"error": {key: value for key, value in content.items() if value is not None}}
     return JSONResponse(body, status_code=error.http_status, headers=headers)
 
@@ -179,9 +237,9 @@ def _as_known(error: Exception) -> IndexmillError:
 def _first_problem(error: RequestValidationError) -> IndexmillError:
     """Name the first wrong field; never the value, which may be large or secret."""
     problem = error.errors()[0]
-    location = ".".join(str(part) for part in problem["loc"])
-    text = str(problem["msg"])[:200]
-    return CallerError(ErrorCode.VALIDATION_ERROR, f"{location}: {text}"[:400], field=location[:200])
+    location, text = field_name(problem["loc"]), str(problem["msg"])[:200]
+    code = problem["type"] if problem["type"] in _CODES_OF_FIELDS else ErrorCode.VALIDATION_ERROR
+    return CallerError(code, f"{location}: {text}"[:400], field=location)
 
 
 def _own_id(request: Request) -> str:
@@ -193,7 +251,7 @@ def _request_context(request: Request) -> dict[str, Any]:
     return context
 
 
-async def _caller(request: Request) -> CallerContext:
+def _caller_of(request: Request) -> CallerContext:
     claims = _request_context(request).get("authorizer") or {}
     caller_id = claims.get("caller_id")
     if not caller_id:
@@ -204,7 +262,24 @@ async def _caller(request: Request) -> CallerContext:
         tier=claims.get("tier") or None,
         scopes=tuple(str(claims.get("scopes", "")).split()),
         internal=str(claims.get("internal", "false")) == "true",
+        raw_claims=_raw_claims(claims),
+        key_id=str(claims.get("key_id", "")),
+        alias=str(claims.get("alias", "")),
     )
+
+
+def _raw_claims(claims: dict[str, Any]) -> dict[str, Any]:
+    """Return what the authorizer passes on of Membership's own claims: texts, which it checked."""
+    found: dict[str, Any] = {}
+    if limits := claims.get("rate_limits"):
+        found["rate_limits"] = json.loads(limits)
+    if claims.get("token") == "true":
+        found["token"] = True
+    return found
+
+
+async def _caller(request: Request) -> CallerContext:
+    return _caller_of(request)
 
 
 async def _base_url(request: Request) -> str:
@@ -219,11 +294,16 @@ async def _base_url(request: Request) -> str:
 
 def request_id(event: dict[str, Any]) -> str:
     """Return the caller's X-Request-Id when it is a sound one, else the gateway's own; "" for neither."""
-    headers = event.get("headers") or {}
-    given = next((str(value) for name, value in headers.items() if name.lower() == "x-request-id"), "")
+    given = _header(event, "x-request-id")
     if _SOUND_ID.fullmatch(given):
         return given
     return str(event.get("requestContext", {}).get("requestId", ""))
+
+
+def _header(event: dict[str, Any], wanted: str) -> str:
+    """Return the value of a header, "" without it."""
+    headers = event.get("headers") or {}
+    return next((str(value) for name, value in headers.items() if name.lower() == wanted), "")
 
 
 def tagged(content: bytes, if_none_match: str | None, headers: dict[str, str]) -> Response:
@@ -242,73 +322,3 @@ RequestId = Annotated[str, Depends(_own_id)]
 """Id of this request, for messages and logs."""
 BaseUrl = Annotated[str, Depends(_base_url)]
 """Where this API is for the caller, without a slash at the end."""
-
-
-_BOMS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
-_MAX_DIGITS = 400
-
-
-def read_json(body: bytes) -> Any:
-    """Parse a request body.
-
-    Raises CallerError: malformed_json, invalid_encoding, or validation_error for NUL and lone surrogates.
-    """
-    if not body.strip():
-        raise CallerError(ErrorCode.MALFORMED_JSON, "The request has no body; send a JSON object.")
-    if body.startswith(_BOMS) or b"\0" in body:
-        raise CallerError(
-            ErrorCode.INVALID_ENCODING, "The body must be JSON in UTF-8 without a byte order mark."
-        )
-    try:
-        text = body.decode()
-    except UnicodeDecodeError as error:
-        raise CallerError(ErrorCode.INVALID_ENCODING, "The body is not valid UTF-8.") from error
-    try:
-        value = json.loads(
-            text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_int, parse_float=_float
-        )
-    except (ValueError, RecursionError) as error:
-        raise CallerError(ErrorCode.MALFORMED_JSON, "The body is not valid JSON.") from error
-    # Only an escape can contain characters that the decoder above refuses.
-    if "\\u" in text:
-        _check_text(value)
-    return value
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("duplicate key")
-    return found
-
-
-def _no_constant(_name: str) -> NoReturn:
-    raise ValueError("NaN and Infinity are not JSON")
-
-
-def _int(text: str) -> int:
-    if len(text) > _MAX_DIGITS:
-        raise ValueError("number too long")
-    return int(text)
-
-
-def _float(text: str) -> float:
-    value = float(text) if len(text) <= _MAX_DIGITS else float("inf")
-    if value in (float("inf"), float("-inf")):
-        raise ValueError("number too large")
-    return value
-
-
-def _check_text(value: Any) -> None:
-    stack = [value]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, dict):
-            stack.extend(item.keys())
-            stack.extend(item.values())
-        elif isinstance(item, list):
-            stack.extend(item)
-        elif isinstance(item, str) and any(c == "\0" or "\ud800" <= c <= "\udfff" for c in item):
-            raise CallerError(
-                ErrorCode.VALIDATION_ERROR, "Text must not contain NUL or unpaired surrogates.", field="body"
-            )

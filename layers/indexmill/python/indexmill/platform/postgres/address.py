@@ -20,8 +20,9 @@ class DatabaseSettings(FunctionSettings):
     database_url: str | None = None
     database_url_secret_arn: str | None = None
     database_host: str = ""
-    """Wins over a JSON secret's own, which names the server and not its proxy."""
+    """Wins, with the port, over the secret's own, which may be that of the server or of its proxy."""
     database_port: int = 5432
+    """Of that host; also where a JSON secret has none."""
     database_name: str = ""
     database_ssl_mode: str = "verify-full"
     """Unless the connection string has its own; a literal one is taken as it is."""
@@ -83,6 +84,8 @@ def connection_string(secret: str, settings: DatabaseSettings) -> str:
     except (ValueError, ProgrammingError):
         # Without the error's text, which has the secret in it.
         raise Defect("the database's secret is neither a connection string nor JSON") from None
+    if settings.database_host:
+        parts = {**parts, "host": settings.database_host, "port": settings.database_port, "hostaddr": None}
     if missing := [name for name in ("host", "user", "dbname") if not parts.get(name)]:
         raise Defect(f"the database's address has no {' and no '.join(missing)}")
     tls = {"sslmode": settings.database_ssl_mode}
@@ -96,7 +99,7 @@ def _of_json(secret: str, settings: DatabaseSettings) -> dict[str, Any]:
     return {
         "user": found.get("username"),
         "password": found.get("password"),
-        "host": settings.database_host or found.get("host"),
-        "port": settings.database_port,
+        "host": found.get("host"),
+        "port": found.get("port") or settings.database_port,
         "dbname": settings.database_name or found.get("dbname"),
     }

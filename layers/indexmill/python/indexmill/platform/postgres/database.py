@@ -48,8 +48,9 @@ _LOST = (
     errors.ReadOnlySqlTransaction,
     errors.IdleInTransactionSessionTimeout,
 )
-_LOCK_S: Final = 5.0
-_IDLE_S: Final = 30.0
+LOCK_S: Final = 5.0
+IDLE_S: Final = 30.0
+"""Seconds; sql/migrate.py writes these limits, and `ANSWER_S`, for the database."""
 _LIMITS: Final = """
     SELECT name, extract(epoch FROM current_setting(name)::interval)::float8
     FROM unnest(ARRAY['statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout']) AS name
@@ -76,6 +77,11 @@ class _Connection(psycopg.Connection[tuple[Any, ...]]):
     def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
         """Wait for one statement's end; raises NoAnswer, after which the connection is closed."""
         limit = self.longest_wait_s if timeout is None else timeout
+        request = REQUEST.get()
+        if request is not None:
+            # The route that waits for work in a thread gives it up before this.
+            left = request.left() + _ON_ITS_WAY_S
+            limit = left if limit is None else min(limit, left)
         try:
             return super().wait(gen, interval, limit)
         except psycopg.OperationalError as error:
@@ -146,7 +152,7 @@ class Database:
                 if attempt == _TRANSACTION_RETRIES:
                     raise _unavailable() from error
             except (errors.QueryCanceled, NoAnswer) as error:
-                raise _unavailable() from error
+                raise _too_slow(error) from error
             except psycopg.Error as error:
                 # A pooler whose server left may answer with two errors at once: psycopg reports neither.
                 if not isinstance(error, _LOST) and not connection.closed:
@@ -171,6 +177,8 @@ class Database:
         """Have the connection dropped with the running request; raises TransientError when that has ended."""
         request = REQUEST.get()
         if request is not None:
+            if not request.left():
+                raise request.exceeded()
             request.hold(self, self._drop)
 
     def _drop(self) -> None:
@@ -223,8 +231,8 @@ class Database:
         """Warn, once per login, of limits that the Migrator has not set, or not as low."""
         longest = {
             "statement_timeout": self._answer_s,
-            "lock_timeout": _LOCK_S,
-            "idle_in_transaction_session_timeout": _IDLE_S,
+            "lock_timeout": LOCK_S,
+            "idle_in_transaction_session_timeout": IDLE_S,
         }
         held = connection.execute(_LIMITS).fetchall()
         wrong = [f"{name} is {seconds:g} s" for name, seconds in held if not 0 < seconds <= longest[name]]
@@ -241,6 +249,17 @@ class Database:
 def _in_transaction(connection: Connection, work: Callable[[Connection], T]) -> T:
     with connection.transaction():
         return work(connection)
+
+
+def _too_slow(error: psycopg.Error) -> TransientError:
+    """Return the error for a statement without an answer in time.
+
+    The server canceled a slow one; a silent one is unavailable, unless the caller's own time has ended.
+    """
+    request = REQUEST.get()
+    if request is not None and (isinstance(error, errors.QueryCanceled) or not request.left()):
+        return request.exceeded()
+    return _unavailable()
 
 
 def _unavailable() -> TransientError:

@@ -16,6 +16,8 @@ from typing import Final, Protocol
 
 _PURPOSE: Final = b"indexmill.stream.v1\0"
 """Signed too, so that no other use of the same secret makes a valid token."""
+_LEAST_SECRET: Final = 32
+"""Bytes: as many as the signature has."""
 _MAX_TOKEN: Final = 1_000
 _NO_TOKEN: Final = (b"", bytes(32))
 """Body and signature that never match."""
@@ -32,7 +34,7 @@ class StreamGrant:
 
 
 def sign(secret: str, grant: StreamGrant) -> str:
-    """Return the token for `grant`: URL-safe text. Raises ValueError for an empty secret."""
+    """Return the token for `grant`: URL-safe text. Raises ValueError for a short secret."""
     payload = [grant.job_id, grant.caller_id, int(grant.expires_at.timestamp())]
     body = json.dumps(payload, separators=(",", ":")).encode()
     return f"{_text(body)}.{_text(_mac(secret, body))}"
@@ -42,7 +44,7 @@ class Keys(Protocol):
     """Secrets that tokens are signed with; they rotate."""
 
     def known(self, *, again: bool = False) -> tuple[str, ...]:
-        """Return the current secret and the one before it; `again` reads them now."""
+        """Return the current secret and the one before it; `again` reads them now, if not just read so."""
         ...
 
 
@@ -64,8 +66,8 @@ def _signed(secrets: tuple[str, ...], body: bytes, mac: bytes) -> bool:
 
 
 def _mac(secret: str, body: bytes) -> bytes:
-    if not secret:
-        raise ValueError("an empty secret signs nothing")
+    if len(secret.encode()) < _LEAST_SECRET:
+        raise ValueError(f"a secret has at least {_LEAST_SECRET} bytes")
     return hmac.new(secret.encode(), _PURPOSE + body, hashlib.sha256).digest()
 
 

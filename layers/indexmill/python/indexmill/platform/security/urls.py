@@ -13,9 +13,9 @@ from typing import Final, NoReturn
 import idna
 
 from indexmill.contracts.errors import CallerError, ErrorCode
+from indexmill.contracts.texts import MAX_URL_LENGTH
 from indexmill.platform.security.addresses import is_public
 
-MAX_URL_LENGTH: Final = 2048
 FIELD: Final = "body.url"
 AllowedHosts = frozenset[tuple[str, int]]
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
 
@@ -16,10 +18,21 @@ T = TypeVar("T")
 class Request:
     """A request with a limit, as its work sees it in any thread: what it holds is taken away at the end."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit_s: float, message: str, hint: str) -> None:
+        """`message` and `hint` are the answer to a caller whose request takes longer."""
+        self._ends = time.monotonic() + limit_s
+        self._message, self._hint = message, hint
         self._over = False
         self._held: dict[int, Callable[[], None]] = {}
         self._lock = threading.Lock()
+
+    def left(self) -> float:
+        """Return the seconds that are left, 0 at the end."""
+        return max(0.0, self._ends - time.monotonic())
+
+    def exceeded(self) -> TransientError:
+        """Return the answer to a caller who would have to wait longer (HTTP 504)."""
+        return TransientError(ErrorCode.DEADLINE_EXCEEDED, self._message, hint=self._hint)
 
     def hold(self, what: object, take_away: Callable[[], None]) -> None:
         """Note that the work uses `what`; raises TransientError(deadline_exceeded) when it is too late."""
@@ -51,12 +64,20 @@ async def within(seconds: float, work: Awaitable[T], *, message: str, hint: str)
     The work may still be running then, in a thread: its database connection is dropped, so that the next
     request does not join its transaction. `hint` names the endpoint that does it without a limit.
     """
-    request = Request()
+    with limited(seconds, message=message, hint=hint) as request:
+        try:
+            return await asyncio.wait_for(work, seconds)
+        except TimeoutError as error:
+            request.end()
+            raise request.exceeded() from error
+
+
+@contextmanager
+def limited(seconds: float, *, message: str, hint: str) -> Iterator[Request]:
+    """Let what waits for the database inside raise TransientError(deadline_exceeded) after `seconds`."""
+    request = Request(seconds, message, hint)
     token = REQUEST.set(request)
     try:
-        return await asyncio.wait_for(work, seconds)
-    except TimeoutError as error:
-        request.end()
-        raise TransientError(ErrorCode.DEADLINE_EXCEEDED, message, hint=hint) from error
+        yield request
     finally:
         REQUEST.reset(token)

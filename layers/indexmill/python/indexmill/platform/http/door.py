@@ -1,0 +1,152 @@
+"""The door of a service: refuses requests before their bodies are read.
+
+Backpressure comes before the limit, so that a request which a full queue refuses costs its caller nothing;
+the block is seen with the limit.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection
+from typing import Final
+
+from indexmill.contracts.errors import ErrorCode, TransientError
+from indexmill.contracts.identity import CallerContext, tier_of
+from indexmill.platform.limits.clock import StoreClock
+from indexmill.platform.limits.enforcer import (
+    ActiveCallers,
+    CallerBlocked,
+    Decision,
+    RateLimited,
+    SlidingWindowEnforcer,
+)
+from indexmill.platform.limits.settings import READ, TOKEN, WORK, LimitSettings
+from indexmill.platform.limits.strategies import is_internal
+from indexmill.platform.limits.window import SLOTS
+from indexmill.platform.observability import Observability
+from indexmill.platform.time.clock import SystemClock
+
+_READS: Final = ("GET", "HEAD")
+_ACCEPTING: Final = ("/enqueue", "/jobs", "/retry", "/replay")
+"""Ends of the paths whose requests cause work that is done later."""
+_MAINTENANCE_S: Final = 60
+_TOLD_EVERY_S: Final = 1.0
+_MOST_TOLD: Final = 1_000
+
+Pressure = Callable[[CallerContext, str, str], None]
+"""Refuses a request (caller, method, path) by raising."""
+
+
+class Door:
+    """One service's; `enter` admits a request or raises what it is answered with."""
+
+    def __init__(
+        self,
+        enforcer: SlidingWindowEnforcer,
+        observability: Observability,
+        *,
+        clock: StoreClock,
+        exempt: Collection[str] = (),
+        pressure: Pressure | None = None,
+        maintenance: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """`exempt` are the paths, as routes have them, of requests that are neither limited nor counted.
+
+        While `maintenance` returns a message, requests for work that would be done later are refused with it.
+        """
+        self._maintenance = maintenance
+        self._enforcer = enforcer
+        self._observability = observability
+        self._clock = clock
+        self._exempt = frozenset(exempt)
+        self._pressure = pressure
+        self._refused: Counter[tuple[str, str]] = Counter()
+        self._told_at = -_TOLD_EVERY_S
+        self._told_callers: dict[tuple[str, str], float] = {}
+        self._failures_told = 0
+
+    def is_exempt(self, path: str) -> bool:
+        """Return whether requests to `path` are neither limited nor counted."""
+        return path in self._exempt
+
+    def enter(self, ctx: CallerContext, method: str, path: str) -> Decision | None:
+        """Admit the request; None when nothing limits it.
+
+        Raises CallerBlocked, RateLimited, TransientError(maintenance), or what backpressure raises.
+        """
+        if self._pressure is not None:
+            self._pressure(ctx, method, path)
+        bucket = TOKEN if "token" in ctx.raw_claims else READ if method in _READS else WORK
+        try:
+            decision = self._enforcer.check(ctx, bucket)
+        except CallerBlocked:
+            self._observability.count("caller_blocked_total")
+            raise
+        except RateLimited as error:
+            self._note(ctx, bucket, error.decision)
+            raise
+        finally:
+            self._tell()
+        # After the check, which reads the message too.
+        message = self._maintenance() if method == "POST" and path.endswith(_ACCEPTING) else None
+        if message is not None:
+            raise TransientError(ErrorCode.MAINTENANCE, message, retry_after=_MAINTENANCE_S)
+        return decision
+
+    def _note(self, ctx: CallerContext, bucket: str, decision: Decision) -> None:
+        """Count a refusal; the audit has one of a caller at most for each slot of its window."""
+        self._refused[bucket, "internal" if is_internal(ctx) else tier_of(ctx.tier)] += 1
+        now, caller = self._clock.monotonic(), (bucket, ctx.caller_id)
+        if now < self._told_callers.get(caller, now):
+            return
+        self._told_callers.pop(caller, None)
+        self._told_callers[caller] = now + decision.window_seconds / SLOTS
+        if len(self._told_callers) > _MOST_TOLD:
+            del self._told_callers[next(iter(self._told_callers))]
+        self._observability.emit(
+            "rate_limit_hit",
+            ctx,
+            bucket=bucket,
+            limit=decision.limit,
+            window_seconds=decision.window_seconds,
+            reason=decision.reason,
+        )
+
+    def _tell(self) -> None:
+        """Write the metrics, once a second at most: a flood must not become one of log lines."""
+        if failures := self._enforcer.failures - self._failures_told:
+            self._failures_told += failures
+            self._observability.count("rate_limit_store_unavailable", failures)
+        now = self._clock.monotonic()
+        if not self._refused or now < self._told_at + _TOLD_EVERY_S:
+            return
+        self._told_at = now
+        for (bucket, tier), number in self._refused.items():
+            self._observability.count("rate_limited_total", number, bucket=bucket, tier=tier)
+        self._refused.clear()
+
+
+def build_door(
+    service: str,
+    settings: LimitSettings,
+    observability: Observability,
+    *,
+    exempt: Collection[str] = (),
+    pressure: Pressure | None = None,
+) -> Door:
+    """Build the door of a function of `service`, on the state table."""
+    from indexmill.platform.aws.dynamodb_limits import DynamoDbLimits
+
+    clock = StoreClock(SystemClock())
+    store = DynamoDbLimits(settings.state_table, clock)
+    active = ActiveCallers(service, store, clock)
+    strategies = settings.strategies(service, settings.fair_share, active.count)
+    enforcer = SlidingWindowEnforcer(service, strategies, store, clock, active)
+    return Door(
+        enforcer,
+        observability,
+        clock=clock,
+        exempt=exempt,
+        pressure=pressure,
+        maintenance=lambda: active.maintenance,
+    )

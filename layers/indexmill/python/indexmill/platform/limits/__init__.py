@@ -1,0 +1,1 @@
+"""Request limits: how much a caller may ask within a window, whichever process answers."""

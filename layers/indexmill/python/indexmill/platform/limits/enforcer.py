@@ -1,0 +1,238 @@
+"""Enforcement of the request limits: one conditional write for a request, none for a refusal that is known.
+
+The limits of all processes are one: the store decides. While it is unavailable each process admits what the
+caller may at least, by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from indexmill.contracts.errors import CallerError, ErrorCode
+from indexmill.contracts.identity import CallerContext
+from indexmill.platform.limits.clock import StoreClock
+from indexmill.platform.limits.store import LimitStore, Shared, StoreUnavailable
+from indexmill.platform.limits.strategies import RateLimit, RateLimitStrategy, Reason
+from indexmill.platform.limits.window import (
+    SLOTS,
+    Window,
+    active_callers,
+    admission,
+    is_recent,
+)
+
+_SHARED_S: Final = 5.0
+_QUIET_S: Final = 1.5
+"""A store that failed is left alone for so long: its time-outs would be added to every request."""
+_TRIES: Final = 3
+_MOST_REMEMBERED: Final = 10_000
+_ROUNDING_S: Final = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Admission or refusal of one request, as the caller's headers show it."""
+
+    limit: int
+    window_seconds: int
+    remaining: int
+    reset_s: int
+    """Seconds until one more request is possible than now, if none comes meanwhile."""
+    reason: Reason
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers of the answer."""
+        return {
+            "X-RateLimit-Limit": str(self.limit),
+            "X-RateLimit-Remaining": str(self.remaining),
+            "X-RateLimit-Reset": str(self.reset_s),
+            "X-RateLimit-Reason": self.reason,
+        }
+
+
+class RateLimited(CallerError):
+    """429: the caller has used its limit."""
+
+    def __init__(self, decision: Decision) -> None:
+        """The caller may come back after `reset_s`."""
+        super().__init__(
+            ErrorCode.RATE_LIMITED,
+            f"You may make {decision.limit} of these requests in {decision.window_seconds} s.",
+            retry_after=decision.reset_s,
+            hint="GET /orchestrator/limits tells your limits and their use.",
+        )
+        self.decision = decision
+
+
+class CallerBlocked(CallerError):
+    """403: an operator blocked the caller."""
+
+    def __init__(self) -> None:
+        """The reason is the operator's."""
+        super().__init__(ErrorCode.CALLER_BLOCKED, "This caller is blocked.")
+
+
+def key_of(service: str, bucket: str, caller_id: str) -> str:
+    """Return the key of a caller's window."""
+    return f"{service}#{bucket}#{caller_id}"
+
+
+class ActiveCallers:
+    """Active callers of a service, and maintenance, at most five seconds old."""
+
+    def __init__(self, service: str, store: LimitStore, clock: StoreClock) -> None:
+        """Nothing is known yet."""
+        self._service = service
+        self._store = store
+        self._clock = clock
+        self._read_at = -math.inf
+        self._found: Shared | None = None
+
+    def refresh(self) -> Shared:
+        """Read again what is too old. Raises StoreUnavailable.
+
+        The answer also corrects the clock, before anything is counted by it.
+        """
+        if self._found is None or not 0 <= self._clock.now() - self._read_at < _SHARED_S:
+            self._found = None
+            self._found = self._store.shared(self._service)
+            self._read_at = self._clock.now()
+        return self._found
+
+    @property
+    def maintenance(self) -> str | None:
+        """The message to callers while no work is accepted, as far as it is known."""
+        return self._found.maintenance if self._found else None
+
+    def lost(self) -> None:
+        """Forget: the store is unavailable."""
+        self._found = None
+
+    def count(self, bucket: str) -> int | None:
+        """Return how many callers were active in the last hour; None for unknown."""
+        if self._found is None:
+            return None
+        return active_callers(self._found.active.get(bucket, {}), self._clock.now())
+
+    def moved(self, bucket: str, old: int | None, new: int) -> None:
+        """Count a caller as active now."""
+        now = self._clock.now()
+        known = self._found.active.get(bucket, {}) if self._found else {}
+        over = [slot for slot in known if not is_recent(slot, now)]
+        left = old if old is not None and is_recent(old, now) else None
+        counters = self._store.move_active(self._service, bucket, left, new, over)
+        if self._found is not None:
+            self._found = replace(self._found, active={**self._found.active, bucket: counters})
+
+
+class SlidingWindowEnforcer:
+    """Admits a caller's requests to one service up to the limits of a strategy for each bucket."""
+
+    def __init__(
+        self,
+        service: str,
+        strategies: Mapping[str, RateLimitStrategy],
+        store: LimitStore,
+        clock: StoreClock,
+        active: ActiveCallers,
+    ) -> None:
+        """`strategies` are by bucket."""
+        self._service = service
+        self._strategies = strategies
+        self._store = store
+        self._clock = clock
+        self._active = active
+        self._copies: dict[str, Window] = {}
+        """Windows as they were last seen, in the order of their use."""
+        self._local: dict[str, Window] = {}
+        self._quiet_until = -math.inf
+        self.failures = 0
+        """How often the store was unavailable."""
+
+    def check(self, ctx: CallerContext, bucket: str) -> Decision | None:
+        """Admit a request and count it; None when the caller has no limit.
+
+        Raises RateLimited, or CallerBlocked.
+        """
+        key = key_of(self._service, bucket, ctx.caller_id)
+        if self._clock.monotonic() < self._quiet_until:
+            return self._check_locally(key, self._strategies[bucket].get_limit(ctx))
+        try:
+            self._active.refresh()
+            limit = self._strategies[bucket].get_limit(ctx)
+            if limit is None:
+                if self._store.is_blocked(key):
+                    raise CallerBlocked
+                return None
+            return self._check_everywhere(key, bucket, limit)
+        except StoreUnavailable:
+            self.failures += 1
+            self._active.lost()
+            self._quiet_until = self._clock.monotonic() + _QUIET_S
+            return self._check_locally(key, self._strategies[bucket].get_limit(ctx))
+
+    def _check_everywhere(self, key: str, bucket: str, limit: RateLimit) -> Decision:
+        now, window_s = self._clock.now(), limit.window_seconds
+        copy = self._copies.get(key)
+        for _ in range(_TRIES):
+            if copy is not None and copy.count(now, window_s) >= limit.most:
+                # Others can only have added to it.
+                raise RateLimited(decide(copy, now, limit))
+            wish = admission(copy, now, window_s, limit.most, counts_as_active=limit.reason == "fair_share")
+            outcome = self._store.admit(key, wish)
+            before = outcome.before or Window()
+            if before.blocked:
+                raise CallerBlocked
+            if outcome.admitted:
+                after = before.with_request(wish)
+                self._remember(key, after)
+                self._follow_up(key, bucket, before, after, now, window_s)
+                return decide(after, now, limit)
+            copy = before
+            self._remember(key, copy)
+        raise RateLimited(decide(copy or Window(), now, limit))
+
+    def _follow_up(
+        self, key: str, bucket: str, before: Window, after: Window, now: float, window_s: int
+    ) -> None:
+        """Count the caller as active when ten minutes are new, and shorten an item that grew too long."""
+        if after.seen is not None and after.seen != before.seen:
+            self._active.moved(bucket, before.seen, after.seen)
+        over = after.over(now, window_s)
+        if len(over) > SLOTS:
+            self._store.forget(key, over)
+
+    def _remember(self, key: str, window: Window) -> None:
+        self._copies.pop(key, None)
+        self._copies[key] = window
+        if len(self._copies) > _MOST_REMEMBERED:
+            del self._copies[next(iter(self._copies))]
+
+    def _check_locally(self, key: str, limit: RateLimit | None) -> Decision | None:
+        if limit is None:
+            return None
+        limit = replace(limit, reason="local")
+        now, window_s = self._clock.now(), limit.window_seconds
+        window = self._local.pop(key, Window())
+        wish = admission(window, now, window_s, limit.most, counts_as_active=False)
+        fits = window.count(now, window_s) < limit.most
+        self._local[key] = window.with_request(wish) if fits else window
+        if len(self._local) > _MOST_REMEMBERED:
+            del self._local[next(iter(self._local))]
+        decision = decide(self._local[key], now, limit)
+        if not fits:
+            raise RateLimited(decision)
+        return decision
+
+
+def decide(window: Window, now: float, limit: RateLimit) -> Decision:
+    """Return how much of the limit is left in the window."""
+    count = window.count(now, limit.window_seconds)
+    # One more than now is possible when the oldest leaves; when the limit has shrunk, when enough of them do.
+    wait_s = window.wait_s(now, limit.window_seconds, min(limit.most, count) if count else 1)
+    # A millisecond more than needed: times are rounded.
+    reset_s = math.ceil(wait_s + _ROUNDING_S) if count else 0
+    return Decision(limit.most, limit.window_seconds, max(0, limit.most - count), reset_s, limit.reason)

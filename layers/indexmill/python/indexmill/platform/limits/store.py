@@ -1,0 +1,66 @@
+"""Port of the request limits: windows, active callers and maintenance, which all processes share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from indexmill.platform.limits.window import Admission, Window
+
+
+class StoreUnavailable(Exception):
+    """The store did not answer in time, or not usefully."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Of an admission: whether it happened, and the window before it, None for none."""
+
+    admitted: bool
+    before: Window | None
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """State that concerns every caller of a service."""
+
+    active: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    """Callers by bucket and by the ten minutes of their last request."""
+    maintenance: str | None = None
+    """Message to callers during maintenance."""
+
+
+class LimitStore(Protocol):
+    """Every method raises StoreUnavailable."""
+
+    def admit(self, key: str, admission: Admission) -> Outcome:
+        """Count a request if the admission's condition holds; one atomic step."""
+        ...
+
+    def forget(self, key: str, slots: Sequence[int]) -> None:
+        """Remove slots that have left the window."""
+        ...
+
+    def is_blocked(self, key: str) -> bool:
+        """Return whether the caller is blocked; the answer may be a second old."""
+        ...
+
+    def move_active(
+        self, service: str, bucket: str, old: int | None, new: int, over: Sequence[int]
+    ) -> Mapping[int, int]:
+        """Count an active caller in the ten minutes `new`, no longer in `old`, and remove those in `over`.
+
+        Returns the bucket's counters.
+        """
+        ...
+
+    def shared(self, service: str) -> Shared:
+        """Return what concerns every caller."""
+        ...
+
+    def read(
+        self, keys: Sequence[str], services: Sequence[str]
+    ) -> tuple[dict[str, Window], dict[str, Shared]]:
+        """Return the windows that exist, and what concerns every caller of each service."""
+        ...
