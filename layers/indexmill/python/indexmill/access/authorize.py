@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from indexmill.access.ports import InvalidKey, UnexpectedStatus
+from indexmill.access.ports import InvalidKey, UnexpectedStatus, UnreadableClaims
 from indexmill.contracts.identity import FREE, CallerContext, key_hash, tier_of
+from indexmill.platform.limits.strategies import claimed, compact
 from indexmill.platform.observability import Observability
 
 
@@ -38,18 +40,24 @@ class Authorize:
             if ctx.tier and tier_of(ctx.tier) == FREE != ctx.tier.lower():
                 self.observability.count("unknown_tier_total")
         except InvalidKey as error:
-            self.observability.emit("auth_rejected", CallerContext(caller_id=key_hash(key)))
+            request = (event.get("requestContext") or {}).get("requestId")
+            self.observability.emit("auth_rejected", CallerContext(key_hash(key)), request_id=request)
             raise Unauthorized from error
         except UnexpectedStatus as error:
             self.observability.count("membership_unexpected_total", status=str(error.status))
+            raise
+        except UnreadableClaims:
+            self.observability.count("membership_claims_invalid_total")
             raise
         finally:
             self.observability.flush()
         return allowed(ctx, every_method(str(event["methodArn"])))
 
 
-def allowed(ctx: CallerContext, resource: str) -> dict[str, Any]:
-    """Return the gateway's answer that lets `ctx` call `resource`, an ARN."""
+def allowed(ctx: CallerContext, resource: str, **passed_on: str) -> dict[str, Any]:
+    """Return the gateway's answer that lets `ctx` call `resource`, an ARN; functions see `passed_on` too."""
+    if limits := claimed(ctx.raw_claims.get("rate_limits")):
+        passed_on["rate_limits"] = json.dumps(compact(limits), separators=(",", ":"))
     statement = {"Action": "execute-api:Invoke", "Effect": "Allow", "Resource": resource}
     return {
         "principalId": ctx.caller_id,
@@ -57,9 +65,13 @@ def allowed(ctx: CallerContext, resource: str) -> dict[str, Any]:
         "context": {
             "caller_id": ctx.caller_id,
             "caller_type": ctx.caller_type,
-            "tier": tier_of(ctx.tier),
+            # Empty for none: a caller of whom Membership tells no tier has a fair share.
+            "tier": tier_of(ctx.tier) if ctx.tier else "",
             "scopes": " ".join(ctx.scopes),
             "internal": "true" if ctx.internal else "false",
+            **passed_on,
+            "key_id": ctx.key_id,
+            "alias": ctx.alias,
         },
     }
 

@@ -35,4 +35,5 @@ class AuthorizeStream:
         grant = verify(self.keys, str(token), self.clock.now()) if token else None
         if grant is None or grant.job_id != (event.get("pathParameters") or {}).get("job_id"):
             raise Unauthorized
-        return allowed(CallerContext(grant.caller_id), str(event["methodArn"]))
+        # The token tells no tier: its requests are counted apart from those with a key.
+        return allowed(CallerContext(grant.caller_id), str(event["methodArn"]), token="true")

@@ -1,7 +1,8 @@
-"""Port of Access: the Membership service."""
+"""Ports of Access: the Membership service, and the roots of callers."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 from indexmill.contracts.errors import ErrorCode, TransientError
@@ -20,6 +21,14 @@ class UnexpectedStatus(TransientError):
         self.status = status
 
 
+class UnreadableClaims(TransientError):
+    """Membership calls a key valid, and what it says of the caller has a wrong type."""
+
+    def __init__(self) -> None:
+        """The claims themselves are not part of the error."""
+        super().__init__(ErrorCode.AUTH_UNAVAILABLE, "Keys cannot be checked right now.", retry_after=5)
+
+
 class Membership(Protocol):
     """Knows which keys are valid."""
 
@@ -29,4 +38,16 @@ class Membership(Protocol):
         Raises InvalidKey, or TransientError(auth_unavailable) when Membership cannot be asked:
         UnexpectedStatus when that is so for this key only.
         """
+        ...
+
+
+class RootsUnavailable(Exception):
+    """The roots cannot be read right now."""
+
+
+class Roots(Protocol):
+    """Knows which caller an id belongs to."""
+
+    def find(self, ids: Collection[str]) -> Mapping[str, str]:
+        """Return the root of each id that is known. Raises RootsUnavailable."""
         ...

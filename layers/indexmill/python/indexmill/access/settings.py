@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from indexmill.platform.settings import FunctionSettings
 
@@ -13,6 +13,9 @@ class AuthorizerSettings(FunctionSettings):
     function: ClassVar[str] = "Authorizer"
 
     membership_url: str
+    membership_auth_style: Literal["body", "header", "both"] = "body"
+    membership_breaker_seconds: float = 30.0
+    state_table: str
     internal_key_hashes: str = ""
     """Comma-separated key hashes of the system's own callers."""
     orchestrator_key_hash: str = ""

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
-from indexmill.access.ports import InvalidKey, Membership
-from indexmill.contracts.errors import ErrorCode, TransientError
-from indexmill.contracts.identity import CallerContext, key_hash
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from indexmill.access.ports import InvalidKey, Membership, UnreadableClaims
+from indexmill.contracts.identity import CALLER_ID, CallerContext, key_hash
+from indexmill.platform.limits.strategies import UnreadableLimits, claimed
 from indexmill.platform.time.clock import Clock
 
 _MAX_KEY: Final = 256
 _NEGATIVE_TTL_S: Final = 10.0
 _MOST_REMEMBERED: Final = 10_000
-_TYPES: Final = ("user", "service", "unknown")
 
 
 @dataclass(slots=True)
@@ -57,24 +58,30 @@ class ValidateApiKey:
             self._refused[hashed] = now + _NEGATIVE_TTL_S
 
 
-def build_context(hashed: str, claims: dict[str, Any], *, internal: bool) -> CallerContext:
-    """Map Membership's claims; unknown ones are kept aside, wrong types are an outage of Membership.
+class Claims(BaseModel):
+    """Membership's answer about a valid key; claims that are not here are kept aside, unread."""
 
-    Raises TransientError(auth_unavailable).
-    """
-    caller_id = claims.get("caller_id") or hashed
-    caller_type = claims.get("caller_type", "unknown")
-    tier = claims.get("tier")
-    scopes = claims.get("scopes", [])
-    sound = (
-        isinstance(caller_id, str)
-        and caller_id.isprintable()
-        and len(caller_id) <= _MAX_KEY
-        and caller_type in _TYPES
-        and (tier is None or isinstance(tier, str))
-        and isinstance(scopes, list)
-        and all(isinstance(scope, str) for scope in scopes)
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    caller_id: str | None = Field(default=None, pattern=CALLER_ID)
+    caller_type: Literal["user", "service", "unknown"] = "unknown"
+    tier: str | None = Field(default=None, max_length=100)
+    scopes: list[Annotated[str, Field(pattern=r"^[\x21-\x7e]{1,200}$")]] = Field(default=[], max_length=100)
+
+
+def build_context(hashed: str, claims: dict[str, Any], *, internal: bool) -> CallerContext:
+    """Map Membership's claims. Raises UnreadableClaims for wrong types: that is an outage of Membership."""
+    try:
+        known = Claims.model_validate(claims)
+        claimed(claims.get("rate_limits"))
+    except (ValidationError, UnreadableLimits) as error:
+        raise UnreadableClaims from error
+    return CallerContext(
+        known.caller_id or hashed,
+        known.caller_type,
+        known.tier,
+        tuple(known.scopes),
+        internal,
+        claims,
+        key_id=hashed,
     )
-    if not sound:
-        raise TransientError(ErrorCode.AUTH_UNAVAILABLE, "Membership gave an unreadable answer.")
-    return CallerContext(caller_id, caller_type, tier, tuple(scopes), internal, claims)

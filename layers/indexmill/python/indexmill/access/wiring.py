@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from indexmill.access.adapters.dynamodb_roots import DynamoDbRoots
 from indexmill.access.adapters.http_membership import HttpMembership
 from indexmill.access.authorize import Authorize
 from indexmill.access.authorize_stream import AuthorizeStream
-from indexmill.access.ports import Membership
+from indexmill.access.identify import Identify
+from indexmill.access.ports import Membership, Roots
 from indexmill.access.settings import AuthorizerSettings, StreamAuthorizerSettings
 from indexmill.access.validate import ValidateApiKey
 from indexmill.contracts.errors import ErrorCode
@@ -15,9 +17,13 @@ from indexmill.platform.settings import csv
 from indexmill.platform.time.clock import SystemClock
 
 
-def build_authorizer(settings: AuthorizerSettings, membership: Membership | None = None) -> Authorize:
+def build_authorizer(
+    settings: AuthorizerSettings, membership: Membership | None = None, roots: Roots | None = None
+) -> Authorize:
     """Build authorizer/app."""
-    return Authorize(_validate(settings, membership), Observability("authorizer", level=settings.log_level))
+    observability = Observability("authorizer", level=settings.log_level)
+    roots = roots or DynamoDbRoots(settings.state_table)
+    return Authorize(Identify(_validate(settings, membership), roots, observability), observability)
 
 
 def build_stream_authorizer(
@@ -35,5 +41,9 @@ def build_stream_authorizer(
 
 def _validate(settings: AuthorizerSettings, membership: Membership | None) -> ValidateApiKey:
     hashes = {*csv(settings.internal_key_hashes), *csv(settings.orchestrator_key_hash)}
-    asked = membership or HttpMembership(settings.membership_url)
+    asked = membership or HttpMembership(
+        settings.membership_url,
+        style=settings.membership_auth_style,
+        open_s=settings.membership_breaker_seconds,
+    )
     return ValidateApiKey(asked, SystemClock(), frozenset(hashes))

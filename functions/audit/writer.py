@@ -1,0 +1,7 @@
+"""Copies the audit lines of the other functions' logs into its own log group, which keeps them for longer."""
+
+from __future__ import annotations
+
+from indexmill.audit.wiring import build_writer
+
+handler = build_writer()

@@ -1,0 +1,1 @@
+"""The log group of the audit."""
