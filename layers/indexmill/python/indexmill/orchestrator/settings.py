@@ -6,29 +6,26 @@ from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator
 
-from indexmill.contracts.identity import FREE
+from indexmill.contracts.identity import CorpusIsolation
 from indexmill.contracts.prices import Prices
-from indexmill.orchestrator.admission.admit import Limits, Quota
+from indexmill.orchestrator.admission.admit import Limits
+from indexmill.platform.limits.settings import LimitSettings, Share
+from indexmill.platform.limits.strategies import FairShare
 from indexmill.platform.postgres.address import DatabaseSettings
-from indexmill.platform.settings import FunctionSettings
+from indexmill.platform.pressure import PressureSettings
+from indexmill.platform.quotas import QuotaSettings
 
-QuotaText = Annotated[Quota, BeforeValidator(Quota.parse)]
 
-
-class AdmissionSettings(FunctionSettings):
+class AdmissionSettings(QuotaSettings):
     """Quotas and global limits; only the template sets their values."""
 
-    quota_free: QuotaText
-    quota_pro: QuotaText
-    quota_enterprise: QuotaText
     dispatch_window: int
     max_pending: int
 
     @property
     def limits(self) -> Limits:
         """Return the quotas by tier and the global limits."""
-        quotas = {FREE: self.quota_free, "pro": self.quota_pro, "enterprise": self.quota_enterprise}
-        return Limits(quotas, self.dispatch_window, self.max_pending, max(1, self.dispatch_window // 2))
+        return Limits(self.quotas, self.dispatch_window, self.max_pending, max(1, self.dispatch_window // 2))
 
 
 class OrchestratorSettings(AdmissionSettings, DatabaseSettings):
@@ -39,26 +36,40 @@ class OrchestratorSettings(AdmissionSettings, DatabaseSettings):
     embed_queue_url: str
 
 
-class OrchestratorApiSettings(OrchestratorSettings):
+class OrchestratorApiSettings(OrchestratorSettings, LimitSettings, PressureSettings):
     """orchestrator/api."""
 
     function: ClassVar[str] = "OrchestratorApi"
 
+    corpus_isolation: CorpusIsolation = CorpusIsolation.CALLER
     database_answer_seconds: float = 4.0
+    integration_timeout_seconds: float = 29.0
     allowed_private_hosts: str = ""
+    release_id: str = ""
     prices: Annotated[Prices, BeforeValidator(Prices.parse)] = Prices()
-    state_table: str
+    fair_share_scraper: Share
+    fair_share_chunking: Share
+    fair_share_embedding: Share
     stream_token_key: str | None = None
     stream_token_key_secret_arn: str | None = None
 
+    @property
+    def shares(self) -> dict[str, FairShare | None]:
+        """Return what each service divides among its callers."""
+        return {
+            "orchestrator": self.fair_share,
+            "scraper": self.fair_share_scraper,
+            "chunking": self.fair_share_chunking,
+            "embedding": self.fair_share_embedding,
+        }
 
-class OrchestratorStreamSettings(AdmissionSettings, DatabaseSettings):
+
+class OrchestratorStreamSettings(AdmissionSettings, DatabaseSettings, LimitSettings):
     """orchestrator/stream."""
 
     function: ClassVar[str] = "OrchestratorStream"
 
     database_answer_seconds: float = 4.0
-    state_table: str
     stream_windows: int = 50
     """How many streams may wait at once; each holds an execution environment."""
     integration_timeout_seconds: float = 29.0
@@ -69,6 +80,7 @@ class OrchestratorResultsSettings(OrchestratorSettings):
 
     function: ClassVar[str] = "OrchestratorResults"
 
+    prices: Annotated[Prices, BeforeValidator(Prices.parse)] = Prices()
     callbacks_queue_url: str
     callbacks_dlq_url: str
 
@@ -97,3 +109,7 @@ class OrchestratorDeadLettersSettings(OrchestratorSettings):
     function: ClassVar[str] = "OrchestratorDeadLetters"
 
     bucket_name: str
+    scrape_dlq_url: str
+    chunk_dlq_url: str
+    embed_dlq_url: str
+    callbacks_dlq_url: str

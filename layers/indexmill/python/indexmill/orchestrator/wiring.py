@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from indexmill.contracts.pipeline import STAGES
+from indexmill.contracts.prices import Prices
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.orchestrator.jobs.store import JobStore
 from indexmill.orchestrator.settings import (
@@ -26,6 +27,7 @@ from indexmill.platform.observability import Observability
 from indexmill.platform.postgres.address import address_of
 from indexmill.platform.postgres.database import ANSWER_S, Database
 from indexmill.platform.queues import Queue
+from indexmill.platform.settings import csv
 from indexmill.platform.time.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
@@ -33,7 +35,14 @@ if TYPE_CHECKING:
     from indexmill.orchestrator.http.api import Api
     from indexmill.orchestrator.outbox.relay import Relay
     from indexmill.orchestrator.results.apply import Recorder
-    from indexmill.orchestrator.sweeper.ports import Backlog, IndexBuilder, Retention, SweepStore, Switch
+    from indexmill.orchestrator.sweeper.ports import (
+        Backlog,
+        IndexBuilder,
+        Mirror,
+        Retention,
+        SweepStore,
+        Switch,
+    )
     from indexmill.orchestrator.sweeper.sweep import SweepJobs
     from indexmill.platform.breakers import BreakerStates
     from indexmill.platform.consumer.sqs_batch import SqsBatch
@@ -66,6 +75,7 @@ class SweepParts:
     """By stage."""
     breakers: BreakerStates
     index_builder: IndexBuilder
+    mirror: Mirror
     clock: Clock
 
 
@@ -78,13 +88,14 @@ class Orchestrator:
     record: Recorder
 
 
-def assemble(parts: Parts) -> Orchestrator:
-    """Put the shared parts together."""
+def assemble(parts: Parts, prices: Prices | None = None) -> Orchestrator:
+    """Put the shared parts together; without `prices` budgets are compared by the list prices."""
     from indexmill.orchestrator.outbox.relay import Relay
     from indexmill.orchestrator.results.apply import Decider, Recorder
 
-    record = Recorder(parts.store, Decider(SystemClock()), parts.observability)
-    return Orchestrator(parts, Relay(parts.store, parts.queues, record), record)
+    decide = Decider(SystemClock(), prices=prices or Prices())
+    record = Recorder(parts.store, decide, parts.observability)
+    return Orchestrator(parts, Relay(parts.store, parts.queues, record, parts.observability), record)
 
 
 def build_database(settings: OrchestratorSettings, answer_s: float = ANSWER_S) -> Database:
@@ -103,12 +114,29 @@ def build_parts(settings: OrchestratorSettings, database: Database | None = None
 
 def build_api(settings: OrchestratorApiSettings) -> Handler:
     """Build orchestrator/api."""
-    from indexmill.orchestrator.http.api import action_routes, routes
+    from indexmill.orchestrator.admission.load import JobLoad
+    from indexmill.orchestrator.http.api import ADD_WORK, COMPLETE, HEALTH, action_routes, open_routes, routes
     from indexmill.platform.http.app import create_app, lambda_handler
+    from indexmill.platform.http.door import build_door
+    from indexmill.platform.pressure import Backpressure
 
     api = build_use_cases(settings)
-    app = create_app("Indexmill Orchestrator", [routes(api), action_routes(api)], api.observability)
-    return lambda_handler(app, api.observability)
+    pressure = Backpressure(
+        JobLoad(api.submit.store, settings.max_queue_depth),
+        settings,
+        SystemClock(),
+        api.observability,
+        routes=ADD_WORK,
+    )
+    # A stage's report is never refused for a limit: without it the job would wait for its rescue.
+    door = build_door(
+        "orchestrator", settings, api.observability, exempt=[COMPLETE, HEALTH], pressure=pressure
+    )
+    routers = [routes(api), action_routes(api), open_routes(api)]
+    app = create_app("Indexmill Orchestrator", routers, api.observability, door)
+    return lambda_handler(
+        app, api.observability, csv(settings.allowed_origins), before_s=settings.integration_timeout_seconds
+    )
 
 
 def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = None) -> Api:
@@ -117,28 +145,43 @@ def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = Non
     from indexmill.orchestrator.actions.replay import ReplayJobs
     from indexmill.orchestrator.actions.retry import RetryJobs
     from indexmill.orchestrator.http.api import Api
+    from indexmill.orchestrator.queries.health import ReadHealth
     from indexmill.orchestrator.queries.history import ReadHistory
     from indexmill.orchestrator.queries.jobs import ReadJobs
+    from indexmill.orchestrator.queries.limits import ShowLimits
     from indexmill.orchestrator.queries.stream import GrantStream
     from indexmill.orchestrator.results.complete import CompleteStage
+    from indexmill.orchestrator.submission.aliases import RecordAlias
     from indexmill.orchestrator.submission.submit import SubmitJobs
+    from indexmill.platform.aws.dynamodb_limits import DynamoDbLimits
     from indexmill.platform.aws.dynamodb_progress import DynamoDbProgress
+    from indexmill.platform.limits.clock import StoreClock
     from indexmill.platform.security.urls import parse_allowed_hosts
 
     database = build_database(settings, settings.database_answer_seconds)
-    shared = assemble(parts or build_parts(settings, database))
+    shared = assemble(parts or build_parts(settings, database), settings.prices)
     clock, store, relay = SystemClock(), shared.parts.store, shared.relay
     read = ReadJobs(store, DynamoDbProgress(settings.state_table, clock), settings.prices)
     key = Secret(settings.stream_token_key, settings.stream_token_key_secret_arn)
+    own = StoreClock(clock)
+    limits = ShowLimits(store, DynamoDbLimits(settings.state_table, own), own, settings, settings.shares)
     return Api(
-        SubmitJobs(store, relay, parse_allowed_hosts(settings.allowed_private_hosts)),
+        SubmitJobs(
+            store,
+            relay,
+            parse_allowed_hosts(settings.allowed_private_hosts),
+            isolation=settings.corpus_isolation,
+        ),
         read,
+        ReadHealth(store, clock, settings.release_id),
         ReadHistory(store),
         CompleteStage(shared.record, relay),
         GrantStream(read, clock, key.current),
         CancelJob(store, relay, clock),
         RetryJobs(store, relay),
         ReplayJobs(store, relay),
+        limits,
+        RecordAlias(store),
         clock,
         shared.parts.observability,
     )
@@ -154,6 +197,7 @@ def build_stream(settings: OrchestratorStreamSettings) -> Handler:
     from indexmill.orchestrator.queries.stream import StreamJob
     from indexmill.platform.aws.dynamodb_progress import DynamoDbProgress
     from indexmill.platform.http.app import create_app, lambda_handler
+    from indexmill.platform.http.door import build_door
 
     clock = SystemClock()
     database = Database(address_of(settings), answer_s=settings.database_answer_seconds)
@@ -166,7 +210,11 @@ def build_stream(settings: OrchestratorStreamSettings) -> Handler:
         window_s=window_s(settings.integration_timeout_seconds),
     )
     observability = Observability("orchestrator", level=settings.log_level)
-    return lambda_handler(create_app("Indexmill job stream", [routes(follow)], observability), observability)
+    door = build_door("orchestrator", settings, observability)
+    app = create_app("Indexmill job stream", [routes(follow)], observability, door)
+    return lambda_handler(
+        app, observability, csv(settings.allowed_origins), before_s=settings.integration_timeout_seconds
+    )
 
 
 def window_s(integration_timeout_s: float) -> float:
@@ -182,7 +230,7 @@ def build_results(settings: OrchestratorResultsSettings) -> SqsBatch[StageResult
     from indexmill.orchestrator.results.apply import ApplyResults
     from indexmill.platform.consumer.sqs_batch import SqsBatch
 
-    shared = assemble(build_parts(settings))
+    shared = assemble(build_parts(settings), settings.prices)
     return SqsBatch(
         StageResult,
         ApplyResults(shared.record, shared.relay),
@@ -196,15 +244,17 @@ def build_dead_letters(settings: OrchestratorDeadLettersSettings) -> Handler:
     """Build orchestrator/dead_letters."""
     from indexmill.orchestrator.results.dead_letters import KeepDeadLetters
     from indexmill.platform.aws.s3_blobs import S3Blobs
+    from indexmill.platform.consumer.sqs_batch import refuse_other_queues
 
     shared = assemble(build_parts(settings))
     blobs = S3Blobs(settings.bucket_name)
-    store = KeepDeadLetters(
-        shared.parts.store, shared.record, shared.relay, blobs, shared.parts.observability
-    )
+    keep = KeepDeadLetters(shared.parts.store, shared.record, shared.relay, blobs, shared.parts.observability)
+    own = [SqsQueue(getattr(settings, f"{stage.queue}_dlq_url")) for stage in STAGES]
+    own.append(SqsQueue(settings.callbacks_dlq_url))
 
     def handle(event: dict[str, Any], _context: object) -> dict[str, Any]:
-        return store(event)
+        refuse_other_queues(event, own)
+        return keep(event)
 
     return handle
 
@@ -213,6 +263,7 @@ def build_sweeper(settings: OrchestratorSweeperSettings) -> Handler:
     """Build orchestrator/sweeper."""
     from datetime import timedelta
 
+    from indexmill.orchestrator.adapters.aws.dynamodb_mirror import DynamoDbMirror
     from indexmill.orchestrator.adapters.aws.lambda_index_builder import LambdaIndexBuilder
     from indexmill.orchestrator.adapters.aws.lambda_switch import LambdaSwitch
     from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
@@ -235,6 +286,7 @@ def build_sweeper(settings: OrchestratorSweeperSettings) -> Handler:
         },
         breakers=DynamoDbBreakers(settings.state_table, clock),
         index_builder=LambdaIndexBuilder(settings.index_builder_function),
+        mirror=DynamoDbMirror(settings.state_table, clock),
         clock=clock,
     )
     keep = Retention(payloads=timedelta(days=settings.payload_retention_days))
@@ -250,6 +302,7 @@ def assemble_sweeper(parts: Parts, own: SweepParts, keep: Retention | None = Non
     """Put the sweeper's parts together."""
     from indexmill.orchestrator.sweeper.accounting import CountMessages
     from indexmill.orchestrator.sweeper.housekeeping import Purge
+    from indexmill.orchestrator.sweeper.mirror import MirrorCallers
     from indexmill.orchestrator.sweeper.ports import Retention
     from indexmill.orchestrator.sweeper.rescue import Rescue
     from indexmill.orchestrator.sweeper.sweep import Stores, SweepJobs
@@ -264,5 +317,6 @@ def assemble_sweeper(parts: Parts, own: SweepParts, keep: Retention | None = Non
         switches=SetSwitches(own.store, own.breakers, own.switches, observability, own.clock),
         purge=Purge(own.store, keep or Retention()),
         index_builder=own.index_builder,
+        mirror=MirrorCallers(own.store, own.mirror),
         observability=observability,
     )

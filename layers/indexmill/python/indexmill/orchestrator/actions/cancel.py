@@ -28,10 +28,11 @@ class CancelJob:
     relay: Relay
     clock: Clock
 
-    def __call__(self, ctx: CallerContext, job_id: str, reason: str) -> Job:
+    def __call__(self, ctx: CallerContext, job_id: str, reason: str, request_id: str = "") -> Job:
         """Return the job, failed with code `canceled`; later results of it change nothing.
 
-        Raises CallerError: not_found, or invalid_transition for a job that ended or is published already.
+        A job that is canceled already is returned as it is. Raises CallerError: not_found, or
+        invalid_transition for a job that ended otherwise or is published already.
         """
         if not is_job_id(job_id):
             raise unknown_job()
@@ -41,14 +42,14 @@ class CancelJob:
             locked = tx.lock_job(ctx.caller_id, job_id)
             if locked is None:
                 raise unknown_job()
-            if _is_done_before(locked, reason, at):
+            if _is_canceled(locked):
                 return read_job(tx, ctx.caller_id, job_id), []
             if locked.state.status.terminal:
                 raise _refused(f"The job has ended: it is {locked.state.status.value}.")
             (state,) = with_visibility(tx, [locked.state])
             if state.visible:
                 raise _refused("The document is published already.", "The job will be done in a moment.")
-            tx.cancel_job(job_id, state.status, _error(locked, reason, at))
+            tx.cancel_job(job_id, state.status, _error(locked, reason, at), request_id or None)
             if state.issued is not None:
                 tx.raise_fences({state.target.document_id: state.issued})
             if state.has_dependents:
@@ -61,14 +62,10 @@ class CancelJob:
         return job
 
 
-def _is_done_before(locked: LockedJob, reason: str, at: datetime) -> bool:
-    """Return whether an earlier run of this call canceled the job, and the commit's answer was lost."""
+def _is_canceled(locked: LockedJob) -> bool:
+    """Return whether it was canceled before, also by a run of this call whose commit's answer was lost."""
     error = locked.error
-    return (
-        locked.state.status is JobStatus.FAILED
-        and error is not None
-        and (error.code, error.message, error.at) == (ErrorCode.CANCELED, reason, at)
-    )
+    return locked.state.status is JobStatus.FAILED and error is not None and error.code == ErrorCode.CANCELED
 
 
 def _refused(message: str, hint: str | None = None) -> CallerError:

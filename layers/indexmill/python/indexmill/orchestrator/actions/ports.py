@@ -43,7 +43,9 @@ class ActionsTx(Protocol):
         """Lock and return the caller's job."""
         ...
 
-    def cancel_job(self, job_id: str, from_status: JobStatus, error: JobError) -> None:
+    def cancel_job(
+        self, job_id: str, from_status: JobStatus, error: JobError, request_id: str | None
+    ) -> None:
         """Fail the job with history, and park its messages that were not sent."""
         ...
 
@@ -59,7 +61,9 @@ class ActionsTx(Protocol):
         """Return the newest payload of each stage."""
         ...
 
-    def restart_job(self, row: OutboxRow, generation: int | None, *, blocked: bool) -> None:
+    def restart_job(
+        self, row: OutboxRow, generation: int | None, request_id: str | None, *, blocked: bool
+    ) -> None:
         """Make the failed job pending, in the row's attempt, with the row as the message it starts with."""
         ...
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.http_actions import JobDiff, ReplayRequest
@@ -47,7 +47,7 @@ class ReplayJobs:
             raise CallerError(
                 ErrorCode.INVALID_TRANSITION, "The raw content was not kept.", hint='Use "source": "fetch".'
             )
-        new = self._new_job(ctx, original, stored, request_id)
+        new = replace(self._new_job(ctx, original, stored, request_id), budget=request.budget)
 
         def work(tx: JobsTx) -> list[OutboxRow]:
             accept_jobs(tx, [new])
@@ -103,4 +103,6 @@ class ReplayJobs:
             forced=True,
             payload_digest=original.payload_digest,
             replay_of=original.job.job_id,
+            request_id=request_id or None,
+            caller_type=ctx.caller_type,
         )

@@ -11,10 +11,12 @@ from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.http_actions import RetryReport, RetryRequest, SkippedJob
 from indexmill.contracts.identity import CallerContext, corpus_name, new_id
 from indexmill.contracts.job import Job, JobError, JobStatus
+from indexmill.contracts.messages import Target
 from indexmill.contracts.pipeline import BY_NAME, FIRST, ORDER, STAGES
 from indexmill.orchestrator.actions.ports import LockedJob
-from indexmill.orchestrator.admission.admit import admit
+from indexmill.orchestrator.admission.admit import admission_tier, admit
 from indexmill.orchestrator.admission.dependencies import is_blocked
+from indexmill.orchestrator.admission.forecast import check_pending
 from indexmill.orchestrator.jobs.rows import OutboxRow
 from indexmill.orchestrator.jobs.store import JobStore, JobsTx
 from indexmill.orchestrator.outbox.relay import Relay
@@ -36,19 +38,19 @@ class RetryJobs:
     relay: Relay
     make_id: Callable[[], str] = new_id
 
-    def one(self, ctx: CallerContext, job_id: str) -> Job:
-        """Return the job, pending or in flight again from the stage that failed.
+    def one(self, ctx: CallerContext, job_id: str, request_id: str = "") -> Job:
+        """Return the job, in flight again from the stage that failed, or pending while the quota is used up.
 
-        Raises CallerError: not_found, or invalid_transition when it did not fail or another job is in flight
-        for its document.
+        Raises CallerError: not_found, quota_exceeded for too many pending jobs, or invalid_transition when it
+        did not fail or another job is in flight for its document.
         """
         if not is_job_id(job_id):
             raise unknown_job()
-        job, messages = self._retry(ctx.caller_id, job_id)
+        job, messages = self._retry(ctx, job_id, request_id or None)
         self.relay.send(messages)
         return job
 
-    def every(self, ctx: CallerContext, request: RetryRequest) -> RetryReport:
+    def every(self, ctx: CallerContext, request: RetryRequest, request_id: str = "") -> RetryReport:
         """Retry the newest failed jobs that match; one that cannot be retried does not keep the rest back.
 
         Jobs that another attempt cannot help take no place of others: older ones are looked at instead.
@@ -67,7 +69,7 @@ class RetryJobs:
         rows: list[OutboxRow] = []
         for job in reversed(chosen):
             try:
-                _, messages = self._retry(ctx.caller_id, job.job_id)
+                _, messages = self._retry(ctx, job.job_id, request_id or None)
             except CallerError as error:
                 report.skipped.append(SkippedJob(job_id=job.job_id, reason=error.message))
             else:
@@ -76,8 +78,8 @@ class RetryJobs:
         self.relay.send(rows)
         return report
 
-    def _retry(self, caller_id: str, job_id: str) -> tuple[Job, list[OutboxRow]]:
-        message_id = self.make_id()
+    def _retry(self, ctx: CallerContext, job_id: str, request_id: str | None) -> tuple[Job, list[OutboxRow]]:
+        caller_id, message_id = ctx.caller_id, self.make_id()
 
         def work(tx: JobsTx) -> tuple[Job, list[OutboxRow]]:
             locked = tx.lock_job(caller_id, job_id)
@@ -89,14 +91,16 @@ class RetryJobs:
                 return read_job(tx, caller_id, job_id), []
             if state.status is not JobStatus.FAILED:
                 raise _refused(f"Only a failed job can be retried; this one is {state.status.value}.")
+            usage, overall, pending = tx.usage(caller_id, admission_tier(ctx))
+            check_pending(pending, 1, usage, tx.limits, overall, tx.pace())
             blocked = is_blocked(tx, job_id)
             if not locked.forced:
-                _check_alone(tx, state.target.document_id)
+                _check_alone(tx, state.target)
             row = _first_message(tx, locked, message_id)
             if state.issued is not None:
                 tx.raise_fences({state.target.document_id: state.issued})
             generation = state.generation if BY_NAME[row.stage].publishes else None
-            tx.restart_job(row, generation, blocked=blocked)
+            tx.restart_job(row, generation, request_id, blocked=blocked)
             messages = admit(tx, [caller_id])
             return read_job(tx, caller_id, job_id), messages
 
@@ -113,13 +117,12 @@ def _find(tx: JobsTx, wanted: JobFilter) -> list[Job]:
     return tx.find_jobs(wanted)
 
 
-def _check_alone(tx: JobsTx, document_id: str) -> None:
+def _check_alone(tx: JobsTx, target: Target) -> None:
     """Refuse a retry while another job is in flight for the document; the unique index makes that safe."""
-    others = tx.jobs_in_flight([document_id])
-    if others:
-        raise _refused(
-            f"Job {others[0].job_id} is at work on this document.", "Wait for it, or cancel it first."
-        )
+    for other in tx.jobs_in_flight([target.document_id]):
+        if other.caller_id != target.caller_id:
+            raise _refused("Another job is at work on this document.", "Try again when it has ended.")
+        raise _refused(f"Job {other.job_id} is at work on this document.", "Wait for it, or cancel it first.")
 
 
 def _first_message(tx: JobsTx, locked: LockedJob, message_id: str) -> OutboxRow:

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal, Self
-
-from pydantic import BaseModel, ConfigDict, Field
+from typing import TYPE_CHECKING, Final, Literal
 
 from indexmill.contracts.identity import FREE, CallerContext, tier_of
 from indexmill.orchestrator.charges import first_message
+from indexmill.platform.quotas import Quota
 
 if TYPE_CHECKING:
     from indexmill.orchestrator.jobs.rows import OutboxRow
@@ -28,32 +27,8 @@ if TYPE_CHECKING:
 
 INTERNAL: Final = "internal"
 """Tier of jobs of the system's own callers, which have no quota."""
-UNLIMITED: Final = "unlimited"
 MULTIPLIERS: Final[Mapping[str, int]] = MappingProxyType({FREE: 1, "pro": 2, "enterprise": 3, INTERNAL: 3})
 """What a tier makes of a job's priority."""
-
-
-class Quota(BaseModel):
-    """Limits of each caller of one tier; None means no limit. Beyond them jobs wait, they are not refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    max_active: int | None = Field(default=None, ge=1)
-    """Jobs started and not ended."""
-    max_per_hour: int | None = Field(default=None, ge=1)
-    """Jobs started within any hour."""
-    burst: int | None = Field(default=None, ge=1)
-    """Jobs started within any minute."""
-    chunks_per_day: int | None = Field(default=None, ge=1)
-    """Chunks made since midnight UTC: once they are reached, nothing starts before the next midnight."""
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Read `max_active=2,burst=20`, or `unlimited`; what is not named has no limit. Raises ValueError."""
-        if text == UNLIMITED:
-            return cls()
-        parts = [part.partition("=") for part in text.split(",") if part.strip()]
-        return cls.model_validate({name.strip(): value.strip() for name, _, value in parts})
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +239,8 @@ def admit(tx: JobsTx, callers: Sequence[str], done: Sequence[str] = ()) -> list[
     full = {usage.caller_id for usage in usages if free_slots(usage, tx.limits.of(usage.tier)) == 0}
     if others := sorted(full - set(callers)):
         tx.clear_waiting_for_capacity(others)
-    return tx.start_jobs(choice.start, first_message(len(choice.start))) if choice.start else []
+    started = tx.start_jobs(choice.start, first_message(len(choice.start))) if choice.start else []
+    return [replace(row, admits=True) for row in started]
 
 
 def admit_all(store: JobStore) -> list[OutboxRow]:

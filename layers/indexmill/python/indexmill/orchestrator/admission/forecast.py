@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from indexmill.contracts.errors import CallerError, ErrorCode
-from indexmill.orchestrator.admission.admit import GlobalUsage, Limits, Pace, Quota, Usage, wait_reason
+from indexmill.orchestrator.admission.admit import GlobalUsage, Limits, Pace, Usage, wait_reason
 from indexmill.orchestrator.submission.ports import NewJob
+from indexmill.platform.quotas import Quota
 
 LAST: Final = 40
 """Jobs done last from which the pace is measured; more would include quieter or busier hours."""

@@ -9,6 +9,7 @@ from indexmill.contracts.job import JobStatus
 from indexmill.contracts.spent import Amounts
 from indexmill.orchestrator.admission.admit import CallerQueue, GlobalUsage, Limits, Pace, Usage
 from indexmill.orchestrator.jobs.rows import OutboxRow
+from indexmill.platform.pressure import Load
 
 
 class AdmissionTx(Protocol):
@@ -21,6 +22,14 @@ class AdmissionTx(Protocol):
 
     def usage(self, caller_id: str, tier: str) -> tuple[Usage, GlobalUsage, int]:
         """Return the caller's usage, that of all callers, and how many jobs of the caller are pending."""
+        ...
+
+    def load(self, most: int) -> Load:
+        """Return how many jobs of all callers are pending or in flight, counted up to `most` each.
+
+        The age is that of the job which has waited longest for capacity: its caller's quota, its dependencies
+        and no operator keep it waiting.
+        """
         ...
 
     def pace(self) -> Pace:

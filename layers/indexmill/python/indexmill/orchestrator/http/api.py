@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Response
+from pydantic import BeforeValidator
 
-from indexmill.contracts.errors import CallerError, ErrorCode
+from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
 from indexmill.contracts.http_actions import (
     BatchSummary,
     CancelRequest,
@@ -19,6 +22,8 @@ from indexmill.contracts.http_actions import (
 )
 from indexmill.contracts.http_history import JobHistory
 from indexmill.contracts.http_jobs import (
+    Health,
+    JobCounts,
     JobList,
     StageCompletePayload,
     StageCompleteResponse,
@@ -26,29 +31,53 @@ from indexmill.contracts.http_jobs import (
     SubmitRequest,
     SubmitResponse,
 )
+from indexmill.contracts.http_limits import CallerLimits
 from indexmill.contracts.identity import corpus_name as valid_corpus_name
 from indexmill.contracts.job import Job, JobStatus
+from indexmill.contracts.texts import CorpusName, UrlText
 from indexmill.orchestrator.actions.cancel import CancelJob
 from indexmill.orchestrator.actions.replay import ReplayJobs
 from indexmill.orchestrator.actions.retry import RetryJobs
+from indexmill.orchestrator.queries.health import ReadHealth
 from indexmill.orchestrator.queries.history import ReadHistory
 from indexmill.orchestrator.queries.jobs import ReadJobs, poll_after_s
+from indexmill.orchestrator.queries.limits import ShowLimits
 from indexmill.orchestrator.queries.ports import JobFilter
 from indexmill.orchestrator.queries.stream import GrantStream
 from indexmill.orchestrator.results.complete import CompleteStage
+from indexmill.orchestrator.submission.aliases import RecordAlias
 from indexmill.orchestrator.submission.submit import SubmitJobs
 from indexmill.platform.http.app import BaseUrl, Caller, RequestId, json_route, tagged
 from indexmill.platform.observability import Observability
 from indexmill.platform.time.clock import Clock
 
+_PREFIX = "/orchestrator"
+COMPLETE = f"{_PREFIX}/jobs/{{job_id}}/complete"
+"""Path of the stages' reports."""
+HEALTH = f"{_PREFIX}/health"
+ADD_WORK = [
+    ("POST", f"{_PREFIX}/jobs{path}") for path in ("", "/retry", "/{job_id}/retry", "/{job_id}/replay")
+]
+"""Methods and paths of the requests that start jobs."""
 _MAX_BODY = 256 * 1024
-_MAX_LIMIT = 200
+MAX_LIMIT = 200
 _MAX_DIGITS = 3
 _UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "It is as `If-None-Match` says."}}
 
+_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _Receipt = Literal["true", "false"]
 """Strict: FastAPI would take "on" and "1" for true."""
 _IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key")]
+
+
+def _dated(text: str) -> str:
+    """Refuse a number, which pydantic would take for seconds since 1970."""
+    if _DATE.match(text) is None:
+        raise ValueError("a moment in ISO 8601, as 2026-03-01T12:00:00Z")
+    return text
+
+
+_Moment = Annotated[datetime, BeforeValidator(_dated)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +86,15 @@ class Api:
 
     submit: SubmitJobs
     read: ReadJobs
+    health: ReadHealth
     history: ReadHistory
     complete: CompleteStage
     grant_stream: GrantStream
     cancel: CancelJob
     retry: RetryJobs
     replays: ReplayJobs
+    limits: ShowLimits
+    record_alias: RecordAlias
     clock: Clock
     observability: Observability
 
@@ -70,29 +102,29 @@ class Api:
 def _limit(text: str) -> int:
     """Read the page size by ourselves: FastAPI would take "1_0" and " 10 " for ten."""
     decimal = text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS
-    if not decimal or not 1 <= int(text) <= _MAX_LIMIT:
+    if not decimal or not 1 <= int(text) <= MAX_LIMIT:
         raise CallerError(
-            ErrorCode.VALIDATION_ERROR, f"limit is a number from 1 to {_MAX_LIMIT}.", field="query.limit"
+            ErrorCode.VALIDATION_ERROR, f"limit is a number from 1 to {MAX_LIMIT}.", field="query.limit"
         )
     return int(text)
 
 
 def _wanted(
     ctx: Caller,
-    corpus_name: str | None = None,
+    corpus_name: Annotated[CorpusName | None, Query()] = None,
     status: JobStatus | None = None,
     failed_stage: Annotated[str | None, Query(max_length=20)] = None,
-    url: Annotated[str | None, Query(max_length=2048)] = None,
+    url: Annotated[UrlText | None, Query()] = None,
     code: Annotated[str | None, Query(max_length=100)] = None,
     batch_id: Annotated[str | None, Query(max_length=100)] = None,
-    created_after: datetime | None = None,
-    created_before: datetime | None = None,
+    created_after: Annotated[_Moment | None, Query()] = None,
+    created_before: Annotated[_Moment | None, Query()] = None,
     limit: str = "50",
 ) -> JobFilter:
     """Gather the list's filters."""
     return JobFilter(
         caller_id=ctx.caller_id,
-        corpus_name=valid_corpus_name(corpus_name) if corpus_name is not None else None,
+        corpus_name=valid_corpus_name(corpus_name, "query.corpus_name") if corpus_name is not None else None,
         status=status.value if status else None,
         failed_stage=failed_stage,
         url=url,
@@ -104,19 +136,32 @@ def _wanted(
     )
 
 
+def _with_aliases(api: Api) -> Any:
+    """Return what has a caller's alias recorded on its first request, before that is handled."""
+
+    async def record(ctx: Caller) -> None:
+        # Without the database the request itself fails, or needs none.
+        with suppress(TransientError):
+            api.record_alias(ctx)
+
+    return Depends(record)
+
+
 def routes(api: Api) -> APIRouter:
     """Return the router over `api`."""
-    router = APIRouter(prefix="/orchestrator", route_class=json_route(_MAX_BODY), tags=["orchestrator"])
+    router = APIRouter(
+        prefix=_PREFIX,
+        route_class=json_route(_MAX_BODY),
+        tags=["orchestrator"],
+        dependencies=[_with_aliases(api)],
+    )
 
     @router.post("/jobs", status_code=202, summary="Submit URLs")
     async def submit(
         body: SubmitRequest, ctx: Caller, request_id: RequestId, idempotency_key: _IdempotencyKey = None
     ) -> SubmitResponse:
         """Accept one `url` or up to 100 `urls`; under one `Idempotency-Key` once in 24 hours."""
-        accepted = api.submit(ctx, body, request_id, idempotency_key)
-        for job_id in accepted.job_ids or [accepted.job_id]:
-            api.observability.emit("job_submitted", ctx, job_id=job_id, request_id=request_id)
-        return accepted
+        return api.submit(ctx, body, request_id, idempotency_key)
 
     @router.get("/jobs", summary="List the caller's jobs, newest first")
     @router.get("/jobs/", include_in_schema=False)
@@ -130,6 +175,11 @@ def routes(api: Api) -> APIRouter:
         With `receipt=true` also what all jobs that match used, for example those of one `corpus_name`.
         """
         return api.read.list(wanted, cursor, receipt=receipt == "true")
+
+    @router.get("/jobs/summary", summary="How many jobs the caller has, by status")
+    async def count_jobs(ctx: Caller) -> JobCounts:
+        """Count them by status and, of the failed ones, by stage; up to 100,000 of each status."""
+        return api.read.counts(ctx)
 
     @router.get("/jobs/{job_id}", summary="One job", response_model=Job, responses=_UNCHANGED)
     async def get_job(
@@ -153,7 +203,12 @@ def routes(api: Api) -> APIRouter:
 
 
 def _add_job_resources(router: APIRouter, api: Api) -> None:
-    """Add the routes of a job's history, stream token and stage results."""
+    """Add the routes of a job's history, stream token and stage results, and of the caller's limits."""
+
+    @router.get("/limits", summary="The caller's limits and their use")
+    async def limits(ctx: Caller) -> CallerLimits:
+        """Return the limits of requests to each service, and the quotas of jobs."""
+        return api.limits(ctx)
 
     @router.post("/jobs/{job_id}/stream-token", summary="Let a browser follow one job")
     async def stream_token(job_id: str, ctx: Caller, base_url: BaseUrl) -> StreamToken:
@@ -165,46 +220,57 @@ def _add_job_resources(router: APIRouter, api: Api) -> None:
         """Return every transition, and whether the chain of their hashes is intact."""
         return api.history(ctx, job_id)
 
-    @router.post("/jobs/{job_id}/complete", summary="A stage's report (internal callers)")
+    @router.post(COMPLETE.removeprefix(_PREFIX), summary="A stage's report (internal callers)")
     async def stage_complete(job_id: str, body: StageCompletePayload, ctx: Caller) -> StageCompleteResponse:
         """Apply the report; a late or repeated one is 200 `already_advanced`."""
         return api.complete(ctx, job_id, body)
 
 
+def open_routes(api: Api) -> APIRouter:
+    """Return the router of what needs no key."""
+    router = APIRouter(prefix=_PREFIX, route_class=json_route(_MAX_BODY), tags=["orchestrator"])
+
+    @router.get(
+        HEALTH.removeprefix(_PREFIX),
+        summary="Whether the service works (no key)",
+        openapi_extra={"security": []},
+    )
+    async def health(response: Response) -> Health:
+        """Return version and stages; 503 while no job can be submitted. It is at most ten seconds old."""
+        response.headers["Cache-Control"] = "public, max-age=10"
+        return api.health()
+
+    return router
+
+
 def action_routes(api: Api) -> APIRouter:
     """Return the router of job actions (cancel, retry, replay, diff) and batches over `api`."""
-    router = APIRouter(prefix="/orchestrator", route_class=json_route(_MAX_BODY), tags=["orchestrator"])
+    router = APIRouter(
+        prefix=_PREFIX,
+        route_class=json_route(_MAX_BODY),
+        tags=["orchestrator"],
+        dependencies=[_with_aliases(api)],
+    )
 
     @router.post("/jobs/{job_id}/cancel", summary="Stop a job")
     async def cancel(job_id: str, body: CancelRequest, ctx: Caller, request_id: RequestId) -> Job:
         """Fail the job with code `canceled`; 409 for one that ended or is published already."""
-        job = api.cancel(ctx, job_id, body.reason)
-        api.observability.emit("job_canceled", ctx, job_id=job_id, request_id=request_id, reason=body.reason)
-        return job
+        return api.cancel(ctx, job_id, body.reason, request_id)
 
     @router.post("/jobs/retry", summary="Retry failed jobs")
     async def retry_every(body: RetryRequest, ctx: Caller, request_id: RequestId) -> RetryReport:
         """Give the newest failed jobs that match another attempt, at most `limit` of them."""
-        report = api.retry.every(ctx, body)
-        for job_id in report.retried:
-            api.observability.emit("job_retried", ctx, job_id=job_id, request_id=request_id)
-        return report
+        return api.retry.every(ctx, body, request_id)
 
     @router.post("/jobs/{job_id}/retry", status_code=202, summary="Retry a failed job")
     async def retry(job_id: str, ctx: Caller, request_id: RequestId) -> Job:
         """Give the job another attempt from the stage that failed; 409 for one that did not fail."""
-        job = api.retry.one(ctx, job_id)
-        api.observability.emit("job_retried", ctx, job_id=job_id, request_id=request_id)
-        return job
+        return api.retry.one(ctx, job_id, request_id)
 
     @router.post("/jobs/{job_id}/replay", status_code=202, summary="Do a job again as a new one")
     async def replay(job_id: str, body: ReplayRequest, ctx: Caller, request_id: RequestId) -> Job:
         """Start a job of the same URL, from the site or from the raw content that was fetched then."""
-        job = api.replays.replay(ctx, job_id, body, request_id)
-        api.observability.emit(
-            "job_replayed", ctx, job_id=job.job_id, replay_of=job_id, request_id=request_id
-        )
-        return job
+        return api.replays.replay(ctx, job_id, body, request_id)
 
     @router.get("/jobs/{job_id}/diff", summary="Compare a replay with its original")
     async def diff(job_id: str, ctx: Caller) -> JobDiff:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Header, Response
+from fastapi import APIRouter, Header, Query, Response
 
 from indexmill.orchestrator.queries.stream import StreamJob
 from indexmill.platform.http.app import Caller, json_route
@@ -16,7 +16,7 @@ _OPENAPI: Final[dict[str, Any]] = {"security": [{"ApiKey": []}, {"StreamToken": 
 _RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "The job, each time something happens to it.",
-        "content": {_TYPE: {"schema": {"type": "string"}}},
+        "content": {_TYPE: {"schema": {"description": "Events with the job as JSON in `data`."}}},
     },
     204: {"description": "The job is over and its end was seen: do not ask again."},
 }
@@ -40,7 +40,10 @@ def routes(follow: StreamJob) -> APIRouter:
         openapi_extra=_OPENAPI,
     )
     async def stream_job(
-        job_id: str, ctx: Caller, last_event_id: Annotated[str | None, Header(alias="Last-Event-ID")] = None
+        job_id: str,
+        ctx: Caller,
+        last_event_id: Annotated[str | None, Header(alias="Last-Event-ID")] = None,
+        _token: Annotated[str | None, Query(alias="token", include_in_schema=False)] = None,
     ) -> Response:
         """Server-sent events, each the job as `GET` shows it; for `EventSource`.
 

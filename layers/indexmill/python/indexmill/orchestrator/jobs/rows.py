@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from indexmill.contracts.budget import Budget
 from indexmill.contracts.job import JobStatus
 from indexmill.contracts.messages import Target
 
@@ -29,6 +30,8 @@ class OutboxRow:
     """Failed tries to send it."""
     caller_id: str = ""
     """Whose job it is: its group in the queue."""
+    admits: bool = False
+    """Whether its job was admitted with it: the first message of an attempt, once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,5 +49,8 @@ class JobState:
     """Number of the newest message that publishes."""
     has_dependents: bool = False
     """Whether other jobs wait for this one."""
+    budget: Budget | None = None
+    spent_usd: float = 0.0
+    """Price of what the job used before; known where its budget has a bound for it."""
     visible: bool = False
     """Whether search sees what that message published, or something newer; known where it matters."""

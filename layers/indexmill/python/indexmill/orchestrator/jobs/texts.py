@@ -14,6 +14,7 @@ DONE_MESSAGE: Final = "Document indexed — ready to search"
 _ANY_STAGE: Final = {
     "canceled": "Job canceled",
     "dependency_failed": "A document that this one waits for could not be indexed.",
+    "budget_exceeded": "This document needs more than the job may use.",
     "poison_message": "This document could not be processed. Try a different URL or format.",
 }
 

@@ -11,6 +11,7 @@ from indexmill.contracts.messages import StageFailure, StageResult, stage_result
 from indexmill.orchestrator.jobs.rows import OutboxRow
 from indexmill.orchestrator.jobs.store import JobStore
 from indexmill.platform.meter import METER, sends
+from indexmill.platform.observability import Observability
 from indexmill.platform.queues import MESSAGE_BYTES, Queue
 
 RecordResults = Callable[[Sequence[StageResult]], list[OutboxRow]]
@@ -25,10 +26,18 @@ class Relay:
     """By stage name."""
     apply: RecordResults
     """Fails the jobs of messages that no queue takes; returns the rows that follow."""
+    observability: Observability
 
     def send(self, rows: Sequence[OutboxRow]) -> None:
-        """Send rows, one batch per stage, and mark which are sent. Never raises for an outage."""
+        """Send rows, one batch per stage, and mark which are sent. Never raises for an outage.
+
+        The jobs that were admitted with them are counted here, where each of them passes once; sent again by
+        the sweeper, a message is not counted.
+        """
         while rows:
+            if admitted := sum(row.admits for row in rows):
+                by = self.observability.function
+                self.observability.count("jobs_admitted_total", admitted, function=by)
             too_large = [row for row in rows if len(row.payload.encode()) > MESSAGE_BYTES]
             by_stage: dict[str, list[OutboxRow]] = defaultdict(list)
             for row in rows:

@@ -9,24 +9,29 @@ import uuid
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import Final
+from datetime import datetime, timedelta
+from typing import Final, Literal
 
 from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.http_actions import BatchSummary
-from indexmill.contracts.http_jobs import JobList
+from indexmill.contracts.http_jobs import JobCounts, JobList
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import Job, JobStatus, Waiting
-from indexmill.contracts.pipeline import BY_NAME
+from indexmill.contracts.pipeline import BY_NAME, EVERY_STAGE, STAGES, Stage
 from indexmill.contracts.prices import Prices
 from indexmill.contracts.receipt import Receipt
 from indexmill.orchestrator.admission.admit import wait_reason
 from indexmill.orchestrator.admission.forecast import eligible_at
 from indexmill.orchestrator.jobs.store import JobStore, JobsTx
-from indexmill.orchestrator.queries.ports import JobFilter, JobSnapshot
+from indexmill.orchestrator.queries.ports import Hold, JobFilter, JobSnapshot
 from indexmill.orchestrator.queries.receipts import read_receipt
 from indexmill.platform.progress import LONG_CHUNKS, ProgressBoard
+from indexmill.platform.time.clock import Clock, SystemClock
 
+MOST_COUNTED: Final = 100_000
+"""Jobs of one status that a caller's counts go up to."""
+_QUIET: Final = timedelta(seconds=5)
+"""Time without a change after which a job in flight may be held back."""
 _PAUSES_S: Final = (1, 2, 3, 5, 10)
 
 
@@ -37,12 +42,17 @@ class ReadJobs:
     store: JobStore
     board: ProgressBoard
     prices: Prices = field(default_factory=Prices)
+    clock: Clock = field(default_factory=SystemClock)
 
     def get(self, ctx: CallerContext, job_id: str, *, receipt: bool = False) -> Job:
         """Return one job, with the progress of long work; raises CallerError(not_found)."""
         if not is_job_id(job_id):
             raise unknown_job()
-        job = _with_work(self.store.read(lambda tx: read_job(tx, ctx.caller_id, job_id)), self.board)
+
+        def work(tx: JobsTx) -> Job:
+            return with_holds(tx, self.clock, [read_job(tx, ctx.caller_id, job_id)])[0]
+
+        job = _with_work(self.store.read(work), self.board)
         wanted = JobFilter(ctx.caller_id, job_id=job_id)
         return job.model_copy(update={"receipt": self._receipt(wanted)}) if receipt else job
 
@@ -54,7 +64,7 @@ class ReadJobs:
         page = replace(wanted, limit=wanted.limit + 1, before=_decode(cursor) if cursor else None)
 
         def work(tx: JobsTx) -> list[Job]:
-            return with_waiting(tx, wanted.caller_id, tx.find_jobs(page))
+            return with_holds(tx, self.clock, with_waiting(tx, wanted.caller_id, tx.find_jobs(page)))
 
         found = self.store.read(work)
         jobs = found[: wanted.limit]
@@ -92,6 +102,22 @@ class ReadJobs:
             receipt=self._receipt(JobFilter(ctx.caller_id, batch_id=batch_id)) if receipt else None,
         )
 
+    def counts(self, ctx: CallerContext) -> JobCounts:
+        """Count the caller's jobs by status."""
+        lines = self.store.read(lambda tx: tx.count_jobs(ctx.caller_id, MOST_COUNTED))
+        by_status = Counter({status.value: 0 for status in JobStatus})
+        stages: Counter[str] = Counter()
+        for line in lines:
+            by_status[line.status.value] += line.count
+            if line.failed_stage is not None:
+                stages[line.failed_stage] += line.count
+        return JobCounts(
+            total=by_status.total(),
+            by_status=dict(by_status),
+            failed_stages=dict(stages),
+            capped=[status for status, count in by_status.items() if count >= MOST_COUNTED],
+        )
+
     def events_after(self, ctx: CallerContext, job_id: str, seq: int) -> JobSnapshot:
         """Return one job with its events after `seq`; raises CallerError(not_found)."""
 
@@ -99,7 +125,7 @@ class ReadJobs:
             snapshot = tx.job_events(ctx.caller_id, job_id, seq) if is_job_id(job_id) else None
             if snapshot is None:
                 raise unknown_job()
-            (job,) = with_waiting(tx, ctx.caller_id, [snapshot.job])
+            (job,) = with_holds(tx, self.clock, with_waiting(tx, ctx.caller_id, [snapshot.job]))
             return replace(snapshot, job=job)
 
         snapshot = self.store.read(work)
@@ -136,6 +162,36 @@ def with_waiting(tx: JobsTx, caller_id: str, jobs: Sequence[Job]) -> list[Job]:
         by = tx.blockers(blocked)
         waits |= {id_: Waiting(reason="dependency", blocked_by=by.get(id_)) for id_ in blocked}
     return [job.model_copy(update={"waiting": waits.get(job.job_id)}) for job in jobs]
+
+
+def with_holds(tx: JobsTx, clock: Clock, jobs: Sequence[Job]) -> list[Job]:
+    """Return `jobs`, those in flight whose stage is paused or has an open breaker with that reason.
+
+    A job that changed a moment ago is held by nothing, and costs no look.
+    """
+    quiet_since = clock.now() - _QUIET
+    quiet = {job.job_id for job in jobs if job.status.value in BY_NAME and job.updated_at < quiet_since}
+    if not quiet:
+        return list(jobs)
+    reasons = reasons_by_stage(tx)
+    return [
+        job.model_copy(update={"waiting": Waiting(reason=reasons[job.status.value])})
+        if job.job_id in quiet and job.status.value in reasons
+        else job
+        for job in jobs
+    ]
+
+
+def reasons_by_stage(tx: JobsTx) -> dict[str, Literal["paused", "breaker_open"]]:
+    """Return why stages do no work, by stage; those that work are left out."""
+    holds = tx.holds()
+    return {stage.name: hold.reason for stage in STAGES for hold in holds if _holds(hold, stage)}
+
+
+def _holds(hold: Hold, stage: Stage) -> bool:
+    if hold.reason == "paused":
+        return hold.subject in (stage.name, EVERY_STAGE)
+    return hold.subject in stage.breakers
 
 
 def unknown_job() -> CallerError:

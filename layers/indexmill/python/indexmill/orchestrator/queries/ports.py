@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Literal, Protocol
 
 from indexmill.contracts.http_history import JobHistory
 from indexmill.contracts.job import Job, JobError, JobStatus
@@ -20,6 +20,24 @@ class BatchLine:
     status: JobStatus
     code: str | None
     count: int
+
+
+@dataclass(frozen=True, slots=True)
+class StatusCount:
+    """Number of a caller's jobs with one status and failed stage."""
+
+    status: JobStatus
+    failed_stage: str | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Something that keeps a stage from working."""
+
+    reason: Literal["paused", "breaker_open"]
+    subject: str
+    """A stage, or `*` for all; of a breaker its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +135,14 @@ class QueriesTx(Protocol):
 
     def count_batch(self, caller_id: str, batch_id: str) -> list[BatchLine]:
         """Count the batch's jobs by status and error code; empty for an unknown batch."""
+        ...
+
+    def count_jobs(self, caller_id: str, most: int) -> list[StatusCount]:
+        """Count the caller's jobs by status and failed stage, up to `most` of each status."""
+        ...
+
+    def holds(self) -> list[Hold]:
+        """Return pauses of stages, and breakers that were not closed at the last sweep."""
         ...
 
     def state(self, job_id: str) -> JobState | None:

@@ -8,7 +8,6 @@ from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.pipeline import ORDER
 from indexmill.contracts.prices import Prices
 from indexmill.contracts.receipt import Receipt, StageReceipt
-from indexmill.contracts.spent import Spent
 from indexmill.orchestrator.queries.ports import JobFilter, QueriesTx, StageTotals
 
 _COST: Final = (
@@ -21,8 +20,6 @@ _FACTS: Final = (
 MOST_JOBS: Final = 50_000
 """About a second of work for the database."""
 _DIGITS: Final = 6
-_PER_UNIT: Final = 1e-6
-"""Prices are for a million units."""
 
 
 def read_receipt(tx: QueriesTx, wanted: JobFilter, prices: Prices) -> Receipt:
@@ -47,22 +44,6 @@ def read_receipt(tx: QueriesTx, wanted: JobFilter, prices: Prices) -> Receipt:
     )
 
 
-def price(spent: Spent, prices: Prices) -> float:
-    """Return the price of `spent` in US dollars."""
-    units = (
-        spent.gb_s * prices.lambda_gb_s
-        + spent.invocations * prices.lambda_request
-        + spent.api_requests * prices.api_request
-        + spent.sqs_units * prices.sqs_request
-        + spent.s3_writes * prices.s3_write
-        + spent.s3_reads * prices.s3_read
-        + spent.dynamodb_writes * prices.dynamodb_write
-        + spent.dynamodb_reads * prices.dynamodb_read
-        + spent.tokens_embedded * prices.embedding_token
-    )
-    return float(units * _PER_UNIT)
-
-
 def _stage(totals: StageTotals, prices: Prices) -> StageReceipt:
     return StageReceipt(
         stage=totals.stage or "", tries=totals.tries, wall_ms=totals.wall_ms, **_cost(totals, prices)
@@ -71,7 +52,7 @@ def _stage(totals: StageTotals, prices: Prices) -> StageReceipt:
 
 def _cost(totals: StageTotals, prices: Prices) -> dict[str, Any]:
     cost = {name: _known(totals, round(getattr(totals.spent, name), _DIGITS)) for name in _COST}
-    return {**cost, "usd": _known(totals, round(price(totals.spent, prices), _DIGITS + 4))}
+    return {**cost, "usd": _known(totals, round(prices.of(totals.spent), _DIGITS + 4))}
 
 
 def _known(totals: StageTotals, amount: float) -> float | None:

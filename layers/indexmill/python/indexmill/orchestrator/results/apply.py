@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from indexmill.contracts.errors import ErrorCode, TransientError
-from indexmill.contracts.identity import CallerContext, new_id
+from indexmill.contracts.identity import new_id
 from indexmill.contracts.job import JobError, JobStatus
 from indexmill.contracts.messages import Retrying, StageFailure, StageResult, write
 from indexmill.contracts.pipeline import BY_NAME, Stage
-from indexmill.contracts.spent import SHARED, Amounts
+from indexmill.contracts.prices import Prices
+from indexmill.contracts.spent import SHARED, Amounts, Spent
 from indexmill.orchestrator.admission.admit import admit
 from indexmill.orchestrator.admission.dependencies import settle_dependents
+from indexmill.orchestrator.budgets import excess
 from indexmill.orchestrator.charges import charged
 from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
 from indexmill.orchestrator.jobs.state_machine import Decision, Verdict, advance
@@ -28,7 +30,6 @@ from indexmill.platform.time.clock import Clock
 
 _EARLY_WAIT_S = 2.0
 _DATABASE_WAIT_S = 5.0
-_SYSTEM = CallerContext(caller_id="system", caller_type="service")
 
 
 @dataclass(slots=True)
@@ -90,18 +91,18 @@ class Recorder:
         return changes
 
     def _report(self, result: StageResult, change: Change) -> None:
-        fields = {"job_id": result.job_id, "stage": result.stage, "attempt": result.attempt}
+        fields = {
+            **{"job_id": result.job_id, "stage": result.stage, "attempt": result.attempt},
+            **({"request_id": result.request_id} if result.request_id else {}),
+        }
         log, elapsed_ms = self.observability.log, result.elapsed_ms
         if change.error is not None:
             log.warning("stage.failed", extra={**fields, **_why(change.error), "elapsed_ms": elapsed_ms})
         else:
             verdict = change.decision.verdict.name.lower()
             log.info("result.applied", extra={**fields, "verdict": verdict, "elapsed_ms": elapsed_ms})
-        if change.status is JobStatus.DONE and change.decision.verdict is Verdict.ADVANCE:
-            self.observability.emit("job_completed", _SYSTEM, job_id=result.job_id)
         if change.error is not None:
             self.observability.count("jobs_failed_total", stage=result.stage)
-            self.observability.emit("job_failed", _SYSTEM, **fields, code=change.error.code)
 
 
 def _why(error: JobError) -> dict[str, object]:
@@ -121,12 +122,15 @@ def apply_results(
     those that are redispatched, are in the last change.
     """
     states = tx.lock_jobs(sorted({result.job_id for result in results if result.job_id}))
+    states |= _priced(tx, states.values(), decide.prices)
     received = tx.receive([result.message_id for result in results])
     batch = ResultBatch(_with_embedding_failures_seen(tx, states, results), received, decide)
     changes = [batch.take(result) for result in results]
     if batch.early:
         # An early result must count when it is delivered again.
         tx.forget(batch.early)
+    if batch.stale:
+        tx.note_stale(batch.stale)
     if batch.transitions:
         tx.save_results(list(batch.updates.values()), charged(batch.transitions, due or {}))
     if batch.retries:
@@ -156,6 +160,18 @@ def with_visibility(tx: JobsTx, states: Sequence[JobState]) -> list[JobState]:
         else replace(state, visible=(published.get(state.target.document_id) or 0) >= state.issued)
         for state in states
     ]
+
+
+def _priced(tx: JobsTx, states: Iterable[JobState], prices: Prices) -> dict[str, JobState]:
+    """Return those of the states that have a budget in money, with what they cost before."""
+    bounded = {state.job_id: state for state in states if state.budget and state.budget.max_cost_usd}
+    if not bounded:
+        return {}
+    spent = tx.spent(list(bounded))
+    return {
+        job_id: replace(state, spent_usd=prices.of(spent.get(job_id, Spent())))
+        for job_id, state in bounded.items()
+    }
 
 
 def _with_embedding_failures_seen(
@@ -194,6 +210,8 @@ class ResultBatch:
     """Until when a job's stage waits, by job id."""
     redispatch: dict[str, Redispatch] = field(default_factory=dict)
     """Stages whose message is redispatched, by job id."""
+    stale: list[StageResult] = field(default_factory=list)
+    """Of earlier attempts."""
     early: list[str] = field(default_factory=list)
     """Message ids that must not count yet."""
 
@@ -206,6 +224,8 @@ class ResultBatch:
         change = self.decide(state, result)
         if change.decision.verdict is Verdict.EARLY:
             self.early.append(result.message_id)
+        elif state is not None and result.attempt < state.attempt:
+            self.stale.append(result)
         elif state is not None and change.redispatch is not None:
             self.redispatch[state.job_id] = change.redispatch
         elif state is not None and change.retrying is not None:
@@ -238,6 +258,8 @@ class ResultBatch:
         cause = f"{result.stage} {result.status}"
         if to is JobStatus.DONE and result.status == "failed":
             cause = f"{result.stage} published, then {result.status}"
+        if change.error is not None and change.error.code == ErrorCode.BUDGET_EXCEEDED:
+            cause = f"{result.stage} exceeded the budget"
         self.transitions.append(
             Transition(
                 state.job_id,
@@ -267,7 +289,11 @@ class ResultBatch:
         )
         issued = change.generation if change.generation is not None else state.issued
         self.states[state.job_id] = replace(
-            state, status=to, title=update.title or state.title, issued=issued
+            state,
+            status=to,
+            title=update.title or state.title,
+            issued=issued,
+            spent_usd=self.decide.cost_after(state, result),
         )
 
 
@@ -277,6 +303,7 @@ class Decider:
 
     clock: Clock
     make_id: Callable[[], str] = new_id
+    prices: Prices = field(default_factory=Prices)
 
     def __call__(self, state: JobState | None, result: StageResult) -> Change:
         """Decide about `result`; an unknown job's result is late, so that it is not redelivered."""
@@ -303,6 +330,10 @@ class Decider:
             redispatch = Redispatch(self.make_id(), state.generation)
             return Change(Decision(Verdict.REDISPATCH), redispatch=redispatch, status=state.status)
         following = BY_NAME.get(to.value)
+        if following and state.budget:
+            over = excess(state.budget, output, self.cost_after(state, result), self.prices)
+            if over is not None:
+                return self._over_budget(over, result)
         return Change(
             decision,
             status=to,
@@ -313,6 +344,17 @@ class Decider:
             facts=output.digests,
             stored=output.stored,
         )
+
+    def cost_after(self, state: JobState, result: StageResult) -> float:
+        """Return what a job with a bound for it cost with this result, in US dollars."""
+        if state.budget is None or state.budget.max_cost_usd is None:
+            return 0.0
+        return state.spent_usd + self.prices.of(result.spent or Spent())
+
+    def _over_budget(self, over: str, result: StageResult) -> Change:
+        failed, now = JobStatus.FAILED, self.clock.now()
+        error = JobError(stage=result.stage, code=ErrorCode.BUDGET_EXCEEDED, message=over, at=now)
+        return Change(Decision(Verdict.FAIL, failed), error=error, status=failed)
 
     def _failure(self, decision: Decision, state: JobState, result: StageResult) -> Change:
         if BY_NAME[result.stage].publishes and state.visible:

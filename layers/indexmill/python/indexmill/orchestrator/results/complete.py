@@ -16,6 +16,7 @@ from indexmill.contracts.messages import StageFailure, StageResult, stage_result
 from indexmill.orchestrator.jobs.rows import JobState
 from indexmill.orchestrator.jobs.state_machine import Verdict
 from indexmill.orchestrator.outbox.relay import Relay
+from indexmill.orchestrator.queries.jobs import is_job_id, unknown_job
 from indexmill.orchestrator.results.apply import Recorder
 from indexmill.orchestrator.stages.registry import MODULES
 
@@ -37,9 +38,9 @@ class CompleteStage:
         """
         if not ctx.internal:
             raise CallerError(ErrorCode.FORBIDDEN, "Internal service key required")
-        current = self.record.store.read(lambda tx: tx.state(job_id))
+        current = self.record.store.read(lambda tx: tx.state(job_id)) if is_job_id(job_id) else None
         if current is None:
-            raise CallerError(ErrorCode.NOT_FOUND, "No such job.")
+            raise unknown_job()
         (change,) = self.record.changes([_as_result(current, payload)])
         self.relay.send(list(change.outbox))
         verdict = change.decision.verdict
@@ -71,7 +72,7 @@ def _as_result(current: JobState, payload: StageCompletePayload) -> StageResult:
         return stage_result(**common, failure=failure)
     try:
         return stage_result(**common, **MODULES[payload.stage].from_http(current, payload.result or {}))
-    except (ValidationError, KeyError, TypeError, ValueError) as error:
+    except ValidationError as error:
         raise CallerError(
             ErrorCode.VALIDATION_ERROR, "The result does not fit the stage.", field="body.result"
         ) from error

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from indexmill.contracts.content import BlobRef
 from indexmill.contracts.job import JobError, JobStatus
-from indexmill.contracts.messages import Retrying, Stored, Target
-from indexmill.contracts.spent import Amounts
+from indexmill.contracts.messages import Retrying, StageResult, Stored, Target
+from indexmill.contracts.spent import Amounts, Spent
 from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
 from indexmill.orchestrator.jobs.state_machine import Decision
 
@@ -107,6 +107,10 @@ class ResultsTx(Protocol):
         """Lock and return the jobs, of any caller."""
         ...
 
+    def spent(self, job_ids: Sequence[str]) -> dict[str, Spent]:
+        """Return what the jobs used so far, in all attempts."""
+        ...
+
     def receive(self, message_ids: Sequence[str]) -> set[str]:
         """Note the messages as received; return those that were not received before."""
         ...
@@ -117,6 +121,10 @@ class ResultsTx(Protocol):
 
     def save_results(self, updates: Sequence[JobUpdate], transitions: Sequence[Transition]) -> None:
         """Write the jobs' new columns, their transitions, and the messages that follow, claimed."""
+        ...
+
+    def note_stale(self, results: Sequence[StageResult]) -> None:
+        """Add an audit event for each result of an earlier attempt, which changes nothing."""
         ...
 
     def save_retries(self, notes: Mapping[str, Retrying]) -> None:

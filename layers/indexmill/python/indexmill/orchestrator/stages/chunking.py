@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from indexmill.contracts.content import CHUNK_LIST, Chunk, ChunkSettings, Document
+from indexmill.contracts.http_jobs import ChunkedResult
 from indexmill.contracts.messages import Chunked, ChunkResult, ChunkTask, StageResult, read_kept
 from indexmill.orchestrator.jobs.rows import JobState
 from indexmill.orchestrator.stages.output import Output, Renewal
@@ -46,7 +47,8 @@ def facts(result: StageResult) -> Output:
     }
     if chunked.chunker is not None:
         digests |= {"chunker": chunked.chunker, "tokenizer": chunked.tokenizer}
-    return Output(chunk_count=chunked.chunk_count, digests=digests)
+    tokens = None if chunked.chunks is None else sum(chunk.tokens for chunk in chunked.chunks)
+    return Output(chunk_count=chunked.chunk_count, tokens=tokens, digests=digests)
 
 
 def _digest(chunked: Chunked) -> str:
@@ -57,5 +59,5 @@ def _digest(chunked: Chunked) -> str:
 
 def from_http(_state: JobState, result: Mapping[str, Any]) -> dict[str, Any]:
     """Return the chunks of `{chunks}`."""
-    chunks = [Chunk.model_validate(item) for item in result["chunks"]]
+    chunks: list[Chunk] = [*ChunkedResult.model_validate(result).chunks]
     return {"chunked": Chunked(chunks=chunks, chunk_count=len(chunks))}

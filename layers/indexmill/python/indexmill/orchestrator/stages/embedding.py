@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from indexmill.contracts.http_jobs import EmbeddedResult
 from indexmill.contracts.messages import Chunked, Embedded, EmbedResult, EmbedTask, StageResult, read_kept
 from indexmill.orchestrator.jobs.rows import JobState
 from indexmill.orchestrator.stages.output import Output, Renewal
@@ -29,14 +30,15 @@ def next_message(message_id: str, state: JobState, before: StageResult) -> Embed
     )
 
 
-def renew(_state: JobState, payload: str | None, renewal: Renewal) -> EmbedTask:
-    """Return the kept message with new ids and the renewal's generation."""
+def renew(state: JobState, payload: str | None, renewal: Renewal) -> EmbedTask:
+    """Return the kept message with new ids, the renewal's generation and the job's target of today."""
     return read_kept(
         EmbedTask,
         payload or "",
         message_id=renewal.message_id,
         attempt=renewal.attempt,
         generation=renewal.generation,
+        target=state.target,
     )
 
 
@@ -54,6 +56,7 @@ def facts(result: StageResult) -> Output:
 
 def from_http(_state: JobState, result: Mapping[str, Any]) -> dict[str, Any]:
     """Return the counts of `{chunk_count, model?}`."""
-    count = int(result["chunk_count"])
-    model = str(result.get("model", "external"))
-    return {"embedded": Embedded(chunk_count=count, embedded=count, model=model, dimension=0, published=True)}
+    given = EmbeddedResult.model_validate(result)
+    count = given.chunk_count
+    embedded = Embedded(chunk_count=count, embedded=count, model=given.model, dimension=0, published=True)
+    return {"embedded": embedded}

@@ -14,6 +14,10 @@ class Output:
 
     title: str | None = None
     chunk_count: int | None = None
+    tokens: int | None = None
+    """Of the chunks; None when they are not here."""
+    size: int | None = None
+    """Bytes of the content that was fetched."""
     stored: Stored | None = None
     """Where the raw content is kept."""
     digests: dict[str, Any] = field(default_factory=dict)

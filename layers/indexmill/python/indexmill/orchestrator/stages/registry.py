@@ -34,7 +34,7 @@ class StageModule(Protocol):
     def from_http(self, state: JobState, result: Mapping[str, Any]) -> dict[str, Any]:
         """Return the output field of a result that came over HTTP.
 
-        Raises KeyError, TypeError or ValueError for a result that does not fit.
+        Raises ValidationError for a result that does not fit.
         """
         ...
 

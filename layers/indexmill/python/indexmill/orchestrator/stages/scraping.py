@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from indexmill.contracts.content import Document
+from indexmill.contracts.http_jobs import ScrapedResult
 from indexmill.contracts.messages import ScrapeResult, ScrapeTask, StageResult, Stored, read_kept
 from indexmill.orchestrator.jobs.rows import JobState
 from indexmill.orchestrator.stages.output import Output, Renewal
@@ -48,19 +49,20 @@ def facts(result: StageResult) -> Output:
         "extractor": document.extractor,
         "text_sha256": text,
     }
-    return Output(title=document.title, stored=_stored(document), digests=digests)
+    size = document.raw_ref.size if document.raw_ref else len((document.text or "").encode())
+    return Output(title=document.title, size=size, stored=_stored(document), digests=digests)
 
 
 def from_http(state: JobState, result: Mapping[str, Any]) -> dict[str, Any]:
     """Return the document of `{text, title?, content_type?, final_url?}`."""
-    text = str(result["text"])
+    given = ScrapedResult.model_validate(result)
     document = Document(
         url=state.target.url,
-        final_url=result.get("final_url", state.target.url),
-        title=result.get("title"),
-        content_type=result.get("content_type", "text/markdown"),
-        text=text,
-        content_sha256=_digest(text.encode()),
+        final_url=given.final_url or state.target.url,
+        title=given.title,
+        content_type=given.content_type,
+        text=given.text,
+        content_sha256=_digest(given.text.encode()),
     )
     return {"document": document}
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from indexmill.contracts.budget import Budget
+from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.job import JobStatus
 from indexmill.contracts.messages import Target
 from indexmill.contracts.spent import Amounts
@@ -31,6 +33,12 @@ class NewJob:
     depends_on: tuple[str, ...] = ()
     """Jobs that must be done first; the same for all jobs of a submit."""
     replay_of: str | None = None
+    request_id: str | None = None
+    budget: Budget | None = None
+    """As asked for; the caller's quota may have lower bounds."""
+    caller_type: str = "unknown"
+    submitted_by: str | None = None
+    """The internal caller who submitted it for the one that it belongs to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +49,30 @@ class InFlight:
     job_id: str
     status: JobStatus
     expected_by: datetime | None
+    caller_id: str
+
+
+class CallerMoved(TransientError):
+    """The caller became an alias of another one since its key was validated."""
+
+    def __init__(self, root: str) -> None:
+        """`root` is the other one; the gateway knows it when the validation expires."""
+        super().__init__(
+            ErrorCode.AUTH_UNAVAILABLE, "This key's caller was linked to another one.", retry_after=60
+        )
+        self.root = root
 
 
 class SubmissionTx(Protocol):
     """Row operations of a submit."""
+
+    def root_of(self, caller_id: str) -> str:
+        """Return the caller that has the jobs of `caller_id`: the one that it is an alias of, or itself."""
+        ...
+
+    def add_alias(self, alias: str, root: str) -> None:
+        """Record that `alias` is another id of `root`; a known id stays as it is."""
+        ...
 
     def take_key(self, caller_id: str, key: str, digest: str) -> bool:
         """Claim an idempotency key for a request's digest; False when it was used within 24 hours."""
@@ -64,8 +92,8 @@ class SubmissionTx(Protocol):
         """Insert pending jobs with history and message; return the ids of those that were inserted.
 
         Each has `spent` on its receipt. A job is left out when another one is in flight for its document,
-        unless it is forced. A message gets the raw content of its document that is known. `expected` is by
-        job id.
+        unless it is forced; all are when the caller is an alias. A message gets the raw content of its
+        document that is known. `expected` is by job id.
         """
         ...
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -14,17 +14,18 @@ from pydantic import BaseModel
 
 from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.http_jobs import SubmitRequest, SubmitResponse
-from indexmill.contracts.identity import CallerContext, corpus_key, corpus_name, document_id, new_id
+from indexmill.contracts.identity import CallerContext, CorpusIsolation, corpus_name, document_id, new_id
 from indexmill.contracts.messages import ScrapeTask, Target, write
 from indexmill.contracts.pipeline import FIRST
 from indexmill.orchestrator.admission.admit import admission_tier, admit
 from indexmill.orchestrator.admission.dependencies import wait_for
 from indexmill.orchestrator.admission.forecast import expectations, last_of
+from indexmill.orchestrator.budgets import effective
 from indexmill.orchestrator.charges import submitted
 from indexmill.orchestrator.jobs.rows import OutboxRow
 from indexmill.orchestrator.jobs.store import JobStore, JobsTx, RunAgain
 from indexmill.orchestrator.outbox.relay import Relay
-from indexmill.orchestrator.submission.ports import NewJob
+from indexmill.orchestrator.submission.ports import CallerMoved, NewJob
 from indexmill.platform.meter import METER
 from indexmill.platform.security.urls import AllowedHosts, canonical_url
 
@@ -51,6 +52,8 @@ class _Shared:
     request_id: str | None
     request: SubmitRequest
     tier: str
+    caller_type: str
+    submitted_by: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,7 @@ class SubmitJobs:
     relay: Relay
     allowed_private_hosts: AllowedHosts = frozenset()
     make_id: Callable[[], str] = new_id
+    isolation: CorpusIsolation = CorpusIsolation.CALLER
 
     def __call__(
         self,
@@ -71,14 +75,43 @@ class SubmitJobs:
     ) -> SubmitResponse:
         """Accept the request's URLs; when this returns, every job is committed with its first message.
 
-        The same request under the same `idempotency_key` within a day gets the first one's answer.
-        Raises CallerError for a bad corpus name, URL, dependency or key, and then accepts none of them.
+        The same request under the same `idempotency_key` within a day gets the first one's answer. The jobs
+        are those of the caller `request.on_behalf_of`, for an internal caller that names one.
+        Raises CallerError for a bad corpus name, URL, dependency or key, for `on_behalf_of` by anyone else
+        (forbidden), and then accepts none of them; CallerMoved.
         """
+        owner = _owner(ctx, request)
+        try:
+            return self._submit(owner, ctx, request, request_id, idempotency_key)
+        except CallerMoved as moved:
+            if owner == ctx:
+                raise
+            return self._submit(
+                replace(owner, caller_id=moved.root), ctx, request, request_id, idempotency_key
+            )
+
+    def _submit(
+        self,
+        owner: CallerContext,
+        ctx: CallerContext,
+        request: SubmitRequest,
+        request_id: str,
+        idempotency_key: str | None,
+    ) -> SubmitResponse:
         key = _checked_key(idempotency_key) if idempotency_key is not None else None
         urls = [request.url] if request.url is not None else list(request.urls or ())
         batch_id = self.make_id() if request.urls is not None else None
-        corpus, tier = corpus_name(request.corpus_name), admission_tier(ctx)
-        shared = _Shared(ctx.caller_id, corpus, batch_id, request_id or None, request, tier)
+        corpus, tier = corpus_name(request.corpus_name), admission_tier(owner)
+        shared = _Shared(
+            owner.caller_id,
+            corpus,
+            batch_id,
+            request_id or None,
+            request,
+            tier,
+            owner.caller_type,
+            None if request.on_behalf_of is None else ctx.caller_id,
+        )
         # Of jobs with equal priority the one with the lesser id starts first: the one that was named first.
         ids = sorted(self.make_id() for _ in urls)
         jobs = [self._new_job(shared, ids[position], url, position) for position, url in enumerate(urls)]
@@ -89,7 +122,7 @@ class SubmitJobs:
             response = _response(accept_jobs(tx, jobs), batch_id)
             if key is not None:
                 tx.keep_answer(ctx.caller_id, key, response.model_dump_json())
-            return response, admit(tx, [ctx.caller_id])
+            return response, admit(tx, [owner.caller_id])
 
         response, messages = self.store.transaction(work)
         self.relay.send(messages)
@@ -98,7 +131,7 @@ class SubmitJobs:
     def _new_job(self, shared: _Shared, job_id: str, url: str, position: int) -> NewJob:
         request = shared.request
         canonical = self._canonical(url, f"body.urls.{position}" if shared.batch_id else "body.url")
-        key = corpus_key(shared.caller_id, shared.corpus)
+        key = self.isolation.key(shared.caller_id, shared.corpus)
         message_id = self.make_id()
         target = Target(
             caller_id=shared.caller_id,
@@ -120,6 +153,10 @@ class SubmitJobs:
             forced=request.force,
             payload_digest=_payload_digest(request, shared.corpus, canonical),
             depends_on=tuple(dict.fromkeys(request.depends_on)),
+            request_id=shared.request_id,
+            budget=request.budget,
+            caller_type=shared.caller_type,
+            submitted_by=shared.submitted_by,
         )
 
     def _canonical(self, url: str, field: str) -> str:
@@ -128,6 +165,18 @@ class SubmitJobs:
         except CallerError as error:
             error.field = field
             raise
+
+
+def _owner(ctx: CallerContext, request: SubmitRequest) -> CallerContext:
+    """Return the caller whose jobs these are. Raises CallerError(forbidden)."""
+    if request.on_behalf_of is None:
+        return ctx
+    if not ctx.internal:
+        raise CallerError(
+            ErrorCode.FORBIDDEN, "Only internal callers submit for others.", field="body.on_behalf_of"
+        )
+    # Its quotas are those of a caller, of the tier that Membership reports for the internal one.
+    return CallerContext(request.on_behalf_of, tier=ctx.tier)
 
 
 def accept_jobs(tx: JobsTx, jobs: Sequence[NewJob]) -> list[Accepted]:
@@ -139,6 +188,8 @@ def accept_jobs(tx: JobsTx, jobs: Sequence[NewJob]) -> list[Accepted]:
     caller_id, depends_on = jobs[0].target.caller_id, jobs[0].depends_on
     usage, overall, pending = tx.usage(caller_id, jobs[0].tier)
     expected = expectations(pending, jobs, usage, tx.limits, overall, tx.pace())
+    quota = tx.limits.of(jobs[0].tier)
+    jobs = [replace(job, budget=effective(job.budget, quota)) for job in jobs]
     accepted, inserted = _insert(tx, jobs, expected)
     if depends_on:
         wait_for(tx, caller_id, inserted, depends_on)
@@ -150,19 +201,30 @@ def _insert(
 ) -> tuple[list[Accepted], list[str]]:
     """Return the result for each job, and the ids of those that were inserted."""
     inserted = sorted(tx.insert_jobs(jobs, expected, submitted(METER.due(), len(jobs))))
-    found = {job_id: Accepted(job_id, expected_by=expected[job_id]) for job_id in inserted}
-    found |= _duplicates(tx, [job for job in jobs if job.job_id not in inserted])
+    refused = [job for job in jobs if job.job_id not in inserted]
+    found, beside = _duplicates(tx, refused)
+    if beside:
+        inserted = sorted([*inserted, *tx.insert_jobs(beside, expected, {})])
+    found |= {job_id: Accepted(job_id, expected_by=expected[job_id]) for job_id in inserted}
     if any(job.job_id not in found for job in jobs):
+        caller_id = jobs[0].target.caller_id
+        if (root := tx.root_of(caller_id)) != caller_id:
+            raise CallerMoved(root)
         # Its document had a job in flight, which has ended since. To insert it now could deadlock: documents
         # are locked in their order, and the others' are locked already.
         raise RunAgain
     return [found[job.job_id] for job in jobs], inserted
 
 
-def _duplicates(tx: JobsTx, refused: Sequence[NewJob]) -> dict[str, Accepted]:
-    """Return the jobs in flight for the refused ones' documents, by the refused one's id."""
+def _duplicates(tx: JobsTx, refused: Sequence[NewJob]) -> tuple[dict[str, Accepted], list[NewJob]]:
+    """Return the caller's jobs in flight for the refused ones' documents, by the refused one's id.
+
+    In a shared corpus it may be another caller's job that is in flight, which this caller must not see: the
+    refused job is returned too, to be inserted beside it.
+    """
     if not refused:
-        return {}
+        return {}, []
+    caller_id, foreign = refused[0].target.caller_id, set[str]()
     own = {job.job_id for job in refused}
     by_document: dict[str, Accepted] = {}
     found: dict[str, Accepted] = {}
@@ -171,12 +233,19 @@ def _duplicates(tx: JobsTx, refused: Sequence[NewJob]) -> dict[str, Accepted]:
         known = Accepted(job.job_id, job.job_id not in own, job.expected_by)
         if job.job_id in own:
             found[job.job_id] = known
+        elif job.caller_id != caller_id:
+            foreign.add(job.document_id)
         else:
             by_document[job.document_id] = known
     for new in refused:
         if new.job_id not in found and new.target.document_id in by_document:
             found[new.job_id] = by_document[new.target.document_id]
-    return found
+    beside = [
+        replace(new, forced=True)
+        for new in refused
+        if new.job_id not in found and new.target.document_id in foreign
+    ]
+    return found, beside
 
 
 def _kept_answer(tx: JobsTx, caller_id: str, key: str, digest: str) -> SubmitResponse:
@@ -206,19 +275,24 @@ def _response(accepted: Sequence[Accepted], batch_id: str | None) -> SubmitRespo
 
 
 def _checked_key(key: str) -> str:
-    """Return `key`; raises CallerError(invalid_header) unless it is 1 to 255 visible ASCII characters."""
+    """Return `key`; raises CallerError(validation_error) unless it is 1 to 255 visible ASCII characters."""
     if _KEY.fullmatch(key) is None:
         raise CallerError(
-            ErrorCode.INVALID_HEADER,
+            ErrorCode.VALIDATION_ERROR,
             "Idempotency-Key has 1 to 255 visible ASCII characters.",
             field="header.Idempotency-Key",
         )
     return key
 
 
+_YOUNGER: Final = ("on_behalf_of", "budget")
+"""Fields that are younger than kept digests: part of a digest only where they are given."""
+
+
 def _digest(request: BaseModel) -> str:
     """Return the digest of the request's content, independent of its formatting."""
-    return hashlib.sha256(request.model_dump_json().encode()).hexdigest()
+    unset = {name for name in _YOUNGER if getattr(request, name, None) is None}
+    return hashlib.sha256(request.model_dump_json(exclude=unset).encode()).hexdigest()
 
 
 def _payload_digest(request: SubmitRequest, corpus: str, canonical: str) -> str:
@@ -230,5 +304,7 @@ def _payload_digest(request: SubmitRequest, corpus: str, canonical: str) -> str:
         "priority": request.priority,
         "depends_on": sorted(set(request.depends_on)),
     }
+    if request.budget is not None:
+        payload["budget"] = request.budget.model_dump(exclude_none=True)
     text = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
+
+from indexmill.contracts.audit import AuditEvent
 
 MOST_RESCUES: Final = 3
 """A message that was redispatched so often without effect will not get through."""
@@ -40,6 +42,19 @@ class StaleJob:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptEvent:
+    """An audit event of the database."""
+
+    seq: int
+    at: datetime
+    event: AuditEvent
+    caller_id: str
+    caller_type: str
+    tier: str | None
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Count:
     """Missing messages of a stage, with the database's time of the count."""
 
@@ -58,6 +73,50 @@ class Retention:
     dead_letters: timedelta = timedelta(days=14)
     """As long as a dead-letter queue would have kept them; longer while their job can be tried again."""
     idempotency_keys: timedelta = timedelta(days=1)
+    earlier_starts: timedelta = timedelta(hours=1)
+    """The longest window of a quota."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallerRow:
+    """A caller, or an alias of one."""
+
+    caller_id: str
+    root: str
+    blocked_reason: str | None
+    """None: it is not blocked."""
+    unblocked: bool
+    """Whether it was blocked before."""
+    version: int
+    """Raised by every change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Maintenance:
+    """A message to callers while no work is accepted; None otherwise."""
+
+    message: str | None
+    version: int
+
+
+class Mirror(Protocol):
+    """Copy of callers and maintenance. All calls raise TransientError."""
+
+    def exists(self) -> bool:
+        """Return whether it was begun and not lost since."""
+        ...
+
+    def begin(self) -> None:
+        """Record that it was begun."""
+        ...
+
+    def put(self, caller: CallerRow) -> None:
+        """Copy one row; an older version than the copy's changes nothing."""
+        ...
+
+    def put_maintenance(self, maintenance: Maintenance) -> None:
+        """Copy it likewise."""
+        ...
 
 
 class SweepStore(Protocol):
@@ -111,12 +170,39 @@ class SweepStore(Protocol):
         """Return how many messages were set aside, as unsendable, that their jobs still wait for."""
         ...
 
+    def log_audit(self, write: Callable[[KeptEvent], None], limit: int) -> int:
+        """Pass at most `limit` audit events on that were not passed on before; return how many.
+
+        An event is passed on twice when the process dies, or the database fails, before that is committed.
+        """
+        ...
+
     def index_builds_due(self) -> int:
         """Return how many indexes of vectors are to be built, but those that were tried in the last hour."""
         ...
 
     def purge(self, keep: Retention, limit: int) -> Mapping[str, int]:
         """Delete at most `limit` rows of each kind that are older than that; return how many, by kind."""
+        ...
+
+    def unmirrored(self, limit: int) -> Sequence[CallerRow]:
+        """Return callers that are not copied as they are now: blocked ones first, then aliases."""
+        ...
+
+    def unmirrored_maintenance(self) -> Maintenance | None:
+        """Return it when it is not copied as it is now."""
+        ...
+
+    def mark_mirrored(self, callers: Sequence[CallerRow]) -> None:
+        """Record that these versions are copied."""
+        ...
+
+    def mark_maintenance_mirrored(self, version: int) -> None:
+        """Record that this version is copied."""
+        ...
+
+    def mirror_all(self) -> None:
+        """Record that nothing is copied."""
         ...
 
     def pauses(self) -> Mapping[str, str]:

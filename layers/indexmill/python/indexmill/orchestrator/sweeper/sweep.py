@@ -1,4 +1,4 @@
-"""Tick of the sweeper: switches, lost messages, admission, unsent messages, old rows, index builds."""
+"""Tick of the sweeper: switches, lost messages, admission, outbox, audit, old rows, indexes, callers."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from functools import partial
 from typing import Final, TypeVar
 
 from indexmill.contracts.errors import TransientError
+from indexmill.contracts.identity import CallerContext
 from indexmill.orchestrator.admission.admit import admit_all
 from indexmill.orchestrator.jobs.store import JobStore
 from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.sweeper.accounting import CountMessages
 from indexmill.orchestrator.sweeper.housekeeping import Purge
-from indexmill.orchestrator.sweeper.ports import IndexBuilder, SweepStore
+from indexmill.orchestrator.sweeper.mirror import MirrorCallers
+from indexmill.orchestrator.sweeper.ports import IndexBuilder, KeptEvent, SweepStore
 from indexmill.orchestrator.sweeper.rescue import Rescue
 from indexmill.orchestrator.sweeper.switches import SetSwitches
 from indexmill.platform.observability import Observability
@@ -22,6 +24,7 @@ T = TypeVar("T")
 
 _BATCH: Final = 100
 _MOST_BATCHES: Final = 50
+_EVENTS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ class SweepJobs:
     switches: SetSwitches
     purge: Purge
     index_builder: IndexBuilder
+    mirror: MirrorCallers
     observability: Observability
 
     def __call__(self) -> dict[str, int]:
@@ -62,8 +66,10 @@ class SweepJobs:
             "admitted": self._try("admit", self._admit, 0),
             "leftovers": self._try("leftovers", self._unsent, 0),
             "parked": self._try("parked", self._parked, 0),
+            "audited": self._try("audit", self._audit, 0),
             "purged": self._try("purge", self._purge, 0),
             "indexes": self._try("indexes", self._indexes, 0),
+            "mirrored": self._try("mirror", self.mirror, 0),
         }
         self.observability.log.info("sweep.finished", extra=done)
         self.observability.flush()
@@ -84,6 +90,21 @@ class SweepJobs:
         rows = admit_all(self.stores.jobs)
         self.relay.send(rows)
         return len(rows)
+
+    def _audit(self) -> int:
+        """Write the database's audit events into the log, beside those of requests."""
+        written = 0
+        for _ in range(_MOST_BATCHES):
+            batch = self.stores.sweep.log_audit(self._emit, _EVENTS)
+            written += batch
+            if batch < _EVENTS:
+                break
+        return written
+
+    def _emit(self, kept: KeptEvent) -> None:
+        ctx = CallerContext(kept.caller_id, kept.caller_type, kept.tier)
+        own = {"event_id": kept.seq, "at": kept.at.isoformat()}
+        self.observability.emit(kept.event, ctx, **own, **kept.fields)
 
     def _purge(self) -> int:
         return sum(self.purge().values())

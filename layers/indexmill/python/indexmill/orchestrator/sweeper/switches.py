@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from indexmill.contracts.errors import TransientError
-from indexmill.contracts.pipeline import BY_NAME
+from indexmill.contracts.pipeline import BY_NAME, EVERY_STAGE
 from indexmill.orchestrator.sweeper.ports import SweepStore, Switch
 from indexmill.platform.breakers import BreakerStates, StatesUnavailable
 from indexmill.platform.observability import Observability
 from indexmill.platform.time.clock import Clock
-
-EVERY_STAGE: Final = "*"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,9 @@ from pydantic import BaseModel
 
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.job import JobError, JobStatus
-from indexmill.contracts.messages import Retrying, Target
+from indexmill.contracts.messages import Retrying, StageResult, Target
 from indexmill.contracts.pipeline import FIRST
-from indexmill.contracts.spent import Amounts
+from indexmill.contracts.spent import Amounts, Spent
 from indexmill.orchestrator.actions.ports import LockedJob
 from indexmill.orchestrator.adapters.postgres.reads import (
     SQL,
@@ -50,6 +50,8 @@ from indexmill.platform.postgres.database import Connection, Database, storable
 _RUNS: Final = 5
 """Of a transaction that met another one's change each time."""
 _MESSAGE: Final = ("id", "job_id", "caller_id", "attempt", "stage", "payload")
+_SHARED: Final = ("batch_id", "tier", "job_type", "replay_of", "request_id", "caller_type", "submitted_by")
+"""Columns that are the same for all jobs of a submit."""
 
 
 class PostgresTx(PostgresReads):
@@ -69,6 +71,15 @@ class PostgresTx(PostgresReads):
     def keep_answer(self, caller_id: str, key: str, answer: str) -> None:
         """Keep the answer (JSON) under its key."""
         self._do("keep_answer", caller_id=caller_id, key=key, answer=answer)
+
+    def root_of(self, caller_id: str) -> str:
+        """Return the caller that has the jobs of `caller_id`."""
+        row = self._one("root_of", caller_id=caller_id)
+        return str(row["root"]) if row else caller_id
+
+    def add_alias(self, alias: str, root: str) -> None:
+        """Record that `alias` is another id of `root`."""
+        self._do("add_alias", alias=alias, root=root)
 
     def insert_jobs(
         self, jobs: Sequence[NewJob], expected: Mapping[str, datetime | None], spent: Amounts
@@ -90,10 +101,8 @@ class PostgresTx(PostgresReads):
             corpus_key=target.corpus_key,
             caller_id=target.caller_id,
             corpus_name=target.corpus_name,
-            batch_id=jobs[0].batch_id,
-            tier=jobs[0].tier,
-            job_type=jobs[0].job_type,
-            replay_of=jobs[0].replay_of,
+            **{name: getattr(jobs[0], name) for name in _SHARED},
+            budget=_json(jobs[0].budget),
             first=FIRST,
             spent=Jsonb(spent),
         )
@@ -103,7 +112,9 @@ class PostgresTx(PostgresReads):
         """Return the unforced jobs in flight for the documents, and the jobs `job_ids`."""
         found = self._all("jobs_in_flight", documents=list(document_ids), job_ids=list(job_ids))
         return [
-            InFlight(row["document_id"], row["id"], JobStatus(row["status"]), row["expected_by"])
+            InFlight(
+                row["document_id"], row["id"], JobStatus(row["status"]), row["expected_by"], row["caller_id"]
+            )
             for row in found
         ]
 
@@ -185,21 +196,31 @@ class PostgresTx(PostgresReads):
         row = self._one("lock_job", caller_id=caller_id, job_id=job_id)
         return as_locked_job(row) if row else None
 
-    def cancel_job(self, job_id: str, from_status: JobStatus, error: JobError) -> None:
+    def cancel_job(
+        self, job_id: str, from_status: JobStatus, error: JobError, request_id: str | None
+    ) -> None:
         """Fail the job with history, and park its messages that were not sent."""
         values = {"from_status": from_status.value, "stage": error.stage, "error": _json(error)}
-        self._do("cancel_job", job_id=job_id, **values)
+        self._do("cancel_job", job_id=job_id, request_id=request_id, **values)
 
-    def restart_job(self, row: OutboxRow, generation: int | None, *, blocked: bool) -> None:
+    def restart_job(
+        self, row: OutboxRow, generation: int | None, request_id: str | None, *, blocked: bool
+    ) -> None:
         """Make the failed job pending, with history and the message it starts with."""
         blocked_by = "dependency" if blocked else None
-        self._do("restart_job", **_message(row), generation=generation, blocked_by=blocked_by)
+        values = {"generation": generation, "blocked_by": blocked_by, "request_id": request_id}
+        self._do("restart_job", **_message(row), **values)
 
     # Results
 
     def lock_jobs(self, job_ids: Sequence[str]) -> dict[str, JobState]:
         """Lock and return the jobs, each with a fresh generation."""
         return {row["id"]: as_state(row) for row in self._all("lock_jobs", job_ids=list(job_ids))}
+
+    def spent(self, job_ids: Sequence[str]) -> dict[str, Spent]:
+        """Return what the jobs used so far, in all attempts."""
+        found = self._all("spent", job_ids=list(job_ids))
+        return {row.pop("job_id"): Spent(**{name: row[name] or 0 for name in row}) for row in found}
 
     def receive(self, message_ids: Sequence[str]) -> set[str]:
         """Note the messages as received; return those that were not received before."""
@@ -238,6 +259,13 @@ class PostgresTx(PostgresReads):
             o_attempts=[row.attempt for row in messages],
             o_stages=[row.stage for row in messages],
             o_payloads=[row.payload for row in messages],
+        )
+
+    def note_stale(self, results: Sequence[StageResult]) -> None:
+        """Add an audit event for each result of an earlier attempt."""
+        told = {"job_id", "attempt", "stage", "status", "failure", "request_id"}
+        self._do(
+            "note_stale", results=Jsonb([each.model_dump(mode="json", include=told) for each in results])
         )
 
     def save_retries(self, notes: Mapping[str, Retrying]) -> None:

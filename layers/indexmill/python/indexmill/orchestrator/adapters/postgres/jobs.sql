@@ -6,9 +6,9 @@
 -- A trigger computes the hash chain (job_history_chain), so the order of rows is the order of the chain.
 -- fragment: insert_history
 INSERT INTO job_history (job_id, attempt, from_status, to_status, cause, detail, tries, worker, elapsed_ms,
-                         spent, job_type, payload_digest)
+                         spent, job_type, payload_digest, request_id)
 SELECT job_id, attempt, from_status, to_status, cause, detail, tries, worker, elapsed_ms, spent, job_type,
-    payload_digest
+    payload_digest, request_id
 FROM transition
 
 -- Of a transition that no stage's result caused.
@@ -40,6 +40,7 @@ UPDATE idempotency_keys SET answer = %(answer)s::jsonb WHERE caller_id = %(calle
 -- Payloads are sent in binary: as text, each character of a document would be looked at for quoting.
 -- A document that another job is in flight for is left out: the unique index jobs_in_flight decides.
 -- A message gets the raw content of its document's published version, by the job that published it.
+-- Nothing is inserted for an alias: link_callers (sql/0021_callers.sql) moved what it had.
 -- name: insert_jobs
 WITH new AS (
     SELECT * FROM unnest(%(job_ids)s::text[], %(urls)s::text[], %(canonical)s::text[],
@@ -48,22 +49,25 @@ WITH new AS (
                          %(expected)s::timestamptz[])
         AS t(job_id, url, canonical_url, document_id, outbox_id, payload, priority, forced, payload_digest,
              expected_by)
+    WHERE NOT EXISTS (SELECT FROM callers WHERE caller_id = %(caller_id)s AND root <> caller_id)
 ), corpus AS (
     INSERT INTO corpora (corpus_key, caller_id, name)
     SELECT %(corpus_key)s, %(caller_id)s, %(corpus_name)s
-    WHERE NOT EXISTS (SELECT FROM corpora WHERE corpus_key = %(corpus_key)s)
+    WHERE NOT EXISTS (SELECT FROM corpora WHERE corpus_key = %(corpus_key)s) AND EXISTS (SELECT FROM new)
     ON CONFLICT (corpus_key) DO NOTHING
 ), job AS (
     INSERT INTO jobs (id, status, caller_id, url, corpus_name, batch_id, corpus_key, document_id,
                       canonical_url, tier, job_type, priority, forced, payload_digest, replay_of,
-                      expected_by)
+                      expected_by, request_id, budget, caller_type, submitted_by)
     SELECT job_id, 'pending', %(caller_id)s, url, %(corpus_name)s, %(batch_id)s, %(corpus_key)s,
            document_id, canonical_url, %(tier)s, %(job_type)s, priority, forced, payload_digest,
-           %(replay_of)s, expected_by
+           %(replay_of)s, expected_by, %(request_id)s, %(budget)s,
+           %(caller_type)s, %(submitted_by)s
     FROM new ORDER BY document_id ON CONFLICT DO NOTHING RETURNING id
 ), transition AS (
     SELECT new.job_id, 1 AS attempt, NULL::text AS from_status, 'pending' AS to_status, 'submitted' AS cause,
-        NULL::jsonb AS detail, {{no_stage_work}}, %(spent)s::jsonb AS spent, %(job_type)s AS job_type, new.payload_digest
+        NULL::jsonb AS detail, {{no_stage_work}}, %(spent)s::jsonb AS spent, %(job_type)s AS job_type, new.payload_digest,
+        %(request_id)s::text AS request_id
     FROM new JOIN job ON job.id = new.job_id
 ), history AS (
     {{insert_history}}
@@ -79,9 +83,15 @@ WITH new AS (
 )
 SELECT id FROM job
 
+-- name: root_of
+SELECT root_of(%(caller_id)s) AS root
+
+-- name: add_alias
+INSERT INTO callers (caller_id, root, linked_at) VALUES (%(alias)s, %(root)s, now()) ON CONFLICT DO NOTHING
+
 -- The job in flight for each document; or the job itself, when a lost answer made the work run twice.
 -- name: jobs_in_flight
-SELECT document_id, id, status, expected_by FROM jobs
+SELECT document_id, id, status, expected_by, caller_id FROM jobs
 WHERE document_id = ANY(%(documents)s)
     AND (status NOT IN ('done', 'failed') AND NOT forced OR id = ANY(%(job_ids)s))
 
@@ -120,10 +130,13 @@ ORDER BY id FOR UPDATE
 
 -- Pending jobs that wait for these, directly or through others. Locked before they are counted: of two
 -- dependencies that end at the same time the later one sees both ends. OFFSET 0 and the array have the planner look
--- up one edge and one job after the other; without statistics it would read all that there are.
+-- up one edge and one job after the other, those of the first step too: without statistics it would read all that
+-- there are.
 -- name: lock_dependents
 WITH RECURSIVE waiting AS (
-    SELECT job_id FROM job_dependencies WHERE depends_on = ANY(%(job_ids)s)
+    SELECT edge.job_id FROM unnest(%(job_ids)s::text[]) AS ended(id) CROSS JOIN LATERAL (
+        SELECT job_id FROM job_dependencies WHERE depends_on = ended.id OFFSET 0
+    ) AS edge
     UNION
     SELECT edge.job_id FROM waiting CROSS JOIN LATERAL (
         SELECT job_id FROM job_dependencies WHERE depends_on = waiting.job_id OFFSET 0
@@ -151,10 +164,10 @@ WITH RECURSIVE lost AS (
             'stage', coalesce(resume_stage, %(first)s), 'code', 'dependency_failed', 'at', now(),
             'message', 'Job ' || one.depends_on || ', which this one depends on, failed.')
     FROM one WHERE jobs.id = one.job_id
-    RETURNING jobs.id, jobs.attempt, jobs.error, jobs.job_type, jobs.payload_digest
+    RETURNING jobs.id, jobs.attempt, jobs.error, jobs.job_type, jobs.payload_digest, jobs.request_id
 ), transition AS (
     SELECT id AS job_id, attempt, 'pending' AS from_status, 'failed' AS to_status, 'dependency failed' AS cause,
-        error AS detail, {{no_work}}, job_type, payload_digest
+        error AS detail, {{no_work}}, job_type, payload_digest, request_id
     FROM job
 ), history AS (
     {{insert_history}}
@@ -199,6 +212,15 @@ SELECT {{usage_columns}}, (SELECT count(*)::int FROM (
 FROM usage_of_caller(%(caller_id)s, %(tier)s, %(max_active)s, %(remembered)s, %(window)s) AS own,
     usage_of_everybody(%(window)s) AS everybody
 
+-- Sorted as the indexes are, so that a planner without statistics reads them and no further than asked. A job is marked
+-- as waiting for capacity when nothing else holds it back: its last change is that mark.
+-- name: load
+SELECT (SELECT count(*) FROM (
+        SELECT FROM jobs WHERE status = 'pending' ORDER BY caller_id, created_at LIMIT %(most)s
+    ) AS pending)::int + (usage_of_everybody(%(most)s)).active AS depth,
+    (SELECT extract(epoch FROM now() - updated_at)::float8 FROM jobs
+     WHERE status = 'pending' AND blocked_by = 'capacity' ORDER BY updated_at LIMIT 1) AS age_s
+
 -- A locked job is being admitted, canceled or ended by another transaction: skipped, never waited for.
 -- name: start_jobs
 WITH chosen AS (
@@ -207,10 +229,10 @@ WITH chosen AS (
     UPDATE jobs SET status = coalesce(resume_stage, %(first)s), admitted_at = now(),
         updated_at = now(), blocked_by = NULL, next_eligible_at = NULL
     FROM chosen WHERE jobs.id = chosen.id
-    RETURNING jobs.id, jobs.status, jobs.attempt, jobs.job_type, jobs.payload_digest
+    RETURNING jobs.id, jobs.status, jobs.attempt, jobs.job_type, jobs.payload_digest, jobs.request_id
 ), transition AS (
     SELECT id AS job_id, attempt, 'pending' AS from_status, status AS to_status, 'admitted' AS cause,
-        NULL::jsonb AS detail, {{no_stage_work}}, %(spent)s::jsonb AS spent, job_type, payload_digest
+        NULL::jsonb AS detail, {{no_stage_work}}, %(spent)s::jsonb AS spent, job_type, payload_digest, request_id
     FROM job
 ), history AS (
     {{insert_history}}
@@ -282,7 +304,7 @@ FROM last a JOIN last b ON a.ended_at > b.admitted_at AND b.ended_at > a.admitte
 
 -- fragment: state_columns
 id, status, attempt, caller_id, corpus_name, corpus_key, document_id, canonical_url, url, title,
-    generation, has_dependents
+    generation, has_dependents, budget
 
 -- name: state
 SELECT {{state_columns}}, 0 AS next_generation FROM jobs WHERE id = %(job_id)s
@@ -291,6 +313,21 @@ SELECT {{state_columns}}, 0 AS next_generation FROM jobs WHERE id = %(job_id)s
 -- name: lock_jobs
 SELECT {{state_columns}}, next_generation() AS next_generation
 FROM jobs WHERE id = ANY(%(job_ids)s) ORDER BY id FOR UPDATE
+
+-- Of jobs with a budget in money. OFFSET 0 has the planner look up each job's history by its index.
+-- name: spent
+SELECT one.id AS job_id, sum(gb_s) AS gb_s, sum(invocations) AS invocations, sum(api_requests) AS api_requests,
+    sum(sqs_units) AS sqs_units, sum(s3_reads) AS s3_reads, sum(s3_writes) AS s3_writes,
+    sum(dynamodb_reads) AS dynamodb_reads, sum(dynamodb_writes) AS dynamodb_writes,
+    sum(tokens_embedded)::bigint AS tokens_embedded
+FROM unnest(%(job_ids)s::text[]) AS one(id) CROSS JOIN LATERAL (
+    SELECT spent FROM job_history WHERE job_id = one.id AND spent IS NOT NULL OFFSET 0
+) AS transition
+CROSS JOIN LATERAL jsonb_to_record(spent) AS used(
+    gb_s float8, invocations float8, api_requests float8, sqs_units float8, s3_reads float8, s3_writes float8,
+    dynamodb_reads float8, dynamodb_writes float8, tokens_embedded bigint
+)
+GROUP BY one.id
 
 -- name: receive
 INSERT INTO inbox (message_id) SELECT DISTINCT unnest(%(message_ids)s::text[]) ON CONFLICT DO NOTHING
@@ -318,11 +355,11 @@ WITH change AS (
         tries = 0, next_retry_at = NULL, retry_cause = NULL,
         ended_at = CASE WHEN change.status IN ('done', 'failed') THEN now() END
     FROM change WHERE jobs.id = change.job_id
-    RETURNING jobs.id, jobs.caller_id, jobs.job_type, jobs.payload_digest
+    RETURNING jobs.id, jobs.caller_id, jobs.job_type, jobs.payload_digest, jobs.request_id
 ), transition AS (
     SELECT h.job_id, h.attempt, h.from_status, h.to_status, h.cause,
         h.detail || jsonb_build_object('at', now()) AS detail, h.tries, h.worker, h.elapsed_ms,
-        h.spent, job.job_type, job.payload_digest
+        h.spent, job.job_type, job.payload_digest, job.request_id
     FROM unnest(%(h_jobs)s::text[], %(h_attempts)s::int[], %(h_from)s::text[], %(h_to)s::text[],
                 %(h_causes)s::text[], %(h_details)s::jsonb[], %(h_tries)s::int[], %(h_workers)s::text[],
                 %(h_elapsed)s::int[], %(h_spent)s::jsonb[]) WITH ORDINALITY
@@ -338,6 +375,15 @@ SELECT o.id, o.job_id, job.caller_id, o.attempt, o.stage, 'queue', o.payload,
 FROM unnest(%(o_ids)s::text[], %(o_jobs)s::text[], %(o_attempts)s::int[], %(o_stages)s::text[],
             %(o_payloads)b::text[]) AS o(id, job_id, attempt, stage, payload)
 JOIN job ON job.id = o.job_id
+
+-- name: note_stale
+INSERT INTO audit_events (event, caller_id, caller_type, tier, fields)
+SELECT 'stale_callback', jobs.caller_id, jobs.caller_type, jobs.tier, jsonb_strip_nulls(jsonb_build_object(
+    'job_id', stale.job_id, 'attempt', stale.attempt, 'current_attempt', jobs.attempt, 'stage', stale.stage,
+    'status', stale.status, 'code', stale.failure->>'code', 'request_id', stale.request_id))
+FROM jsonb_to_recordset(%(results)s::jsonb)
+    AS stale(job_id text, attempt int, stage text, status text, failure jsonb, request_id text)
+JOIN jobs ON jobs.id = stale.job_id
 
 -- name: save_retries
 UPDATE jobs SET tries = note.tries, retry_cause = note.cause, updated_at = now(),
@@ -388,11 +434,11 @@ FROM jobs WHERE id = %(job_id)s AND caller_id = %(caller_id)s FOR UPDATE
 WITH job AS (
     UPDATE jobs SET status = 'failed', failed_stage = %(stage)s, error = %(error)s, updated_at = now(),
         ended_at = now(), tries = 0, next_retry_at = NULL, retry_cause = NULL, blocked_by = NULL,
-        next_eligible_at = NULL
-    WHERE id = %(job_id)s RETURNING id, attempt, job_type, payload_digest
+        next_eligible_at = NULL, request_id = coalesce(%(request_id)s, request_id)
+    WHERE id = %(job_id)s RETURNING id, attempt, job_type, payload_digest, request_id
 ), transition AS (
     SELECT id AS job_id, attempt, %(from_status)s AS from_status, 'failed' AS to_status, 'canceled' AS cause,
-        %(error)s::jsonb AS detail, {{no_work}}, job_type, payload_digest
+        %(error)s::jsonb AS detail, {{no_work}}, job_type, payload_digest, request_id
     FROM job
 ), history AS (
     {{insert_history}}
@@ -408,17 +454,24 @@ SELECT EXISTS (
     SELECT FROM documents WHERE document_id = %(document_id)s AND published IS NOT NULL AND updated_at > %(at)s
 ) AS found
 
--- The message waits for the job's admission, like that of a new job.
+-- The message waits for the job's admission, like that of a new job. The start of the attempt before stays in the
+-- quotas.
 -- name: restart_job
-WITH job AS (
+WITH started AS (
+    INSERT INTO earlier_starts (job_id, attempt, caller_id, started_at)
+    SELECT id, attempt, caller_id, admitted_at FROM jobs
+    WHERE id = %(job_id)s AND admitted_at > now() - interval '1 hour'
+    ON CONFLICT DO NOTHING
+), job AS (
     UPDATE jobs SET status = 'pending', attempt = %(attempt)s, resume_stage = %(stage)s, failed_stage = NULL,
         error = NULL, generation = coalesce(%(generation)s, generation), blocked_by = %(blocked_by)s,
         updated_at = now(), admitted_at = NULL, ended_at = NULL, next_eligible_at = NULL, tries = 0,
-        expected_by = NULL, next_retry_at = NULL, retry_cause = NULL
-    WHERE id = %(job_id)s RETURNING id, attempt, caller_id, job_type, payload_digest
+        expected_by = NULL, next_retry_at = NULL, retry_cause = NULL,
+        request_id = coalesce(%(request_id)s, request_id)
+    WHERE id = %(job_id)s RETURNING id, attempt, caller_id, job_type, payload_digest, request_id
 ), transition AS (
     SELECT id AS job_id, attempt, 'failed' AS from_status, 'pending' AS to_status, 'retried' AS cause,
-        NULL::jsonb AS detail, {{no_work}}, job_type, payload_digest
+        NULL::jsonb AS detail, {{no_work}}, job_type, payload_digest, request_id
     FROM job
 ), history AS (
     {{insert_history}}
@@ -433,7 +486,7 @@ SELECT %(id)s, id, caller_id, attempt, %(stage)s, 'queue', %(payload)b::text, {{
 
 -- fragment: job_columns
 id, status, url, corpus_name, failed_stage, error, created_at, updated_at, attempt, batch_id, document_id,
-    chunk_count, title, tries, next_retry_at, priority, job_type, replay_of, expected_by
+    chunk_count, title, tries, next_retry_at, priority, job_type, replay_of, expected_by, request_id, budget
 
 -- name: job
 SELECT {{job_columns}} FROM jobs WHERE id = %(job_id)s AND caller_id = %(caller_id)s
@@ -495,6 +548,20 @@ LEFT JOIN LATERAL jsonb_to_record(spent) AS used(
 ) ON true
 GROUP BY GROUPING SETS ((stage), ())
 
+-- Up to so many jobs of one status, so that the cost does not grow with what a caller ever did.
+-- name: count_jobs
+SELECT status, failed_stage, count(*)::int AS count
+FROM unnest(%(statuses)s::text[]) AS wanted(name) CROSS JOIN LATERAL (
+    SELECT status, failed_stage FROM jobs WHERE caller_id = %(caller_id)s AND status = wanted.name LIMIT %(most)s
+) AS own
+GROUP BY status, failed_stage
+
+-- What holds back jobs that are in flight: pauses now, and breakers as the last sweep saw them.
+-- name: holds
+SELECT 'paused' AS reason, stage AS subject FROM pauses
+UNION ALL
+SELECT 'breaker_open', subject FROM incidents WHERE kind = 'breaker_open' AND closed_at IS NULL
+
 -- name: original
 SELECT {{job_columns}}, caller_id, corpus_key, canonical_url, raw_ref, determinism, payload_digest
 FROM jobs WHERE id = %(job_id)s AND caller_id = %(caller_id)s
@@ -508,7 +575,7 @@ GROUP BY status, error->>'code'
 SELECT h.attempt, h.from_status, h.to_status, h.at, h.cause, h.detail AS error, h.tries, h.worker,
     h.elapsed_ms,
     (extract(epoch FROM h.at - lag(h.at) OVER chain) * 1000)::bigint AS waited_ms,
-    h.job_type, h.payload_digest, h.prev_hash, h.hash, jobs.status,
+    h.job_type, h.payload_digest, h.request_id, h.prev_hash, h.hash, jobs.status,
     h.prev_hash = lag(h.hash, 1, '') OVER chain AND h.hash = job_history_hash(h) AS sound
 FROM job_history AS h JOIN jobs ON jobs.id = h.job_id
 WHERE h.job_id = %(job_id)s AND jobs.caller_id = %(caller_id)s

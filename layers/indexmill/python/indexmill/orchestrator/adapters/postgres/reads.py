@@ -11,19 +11,30 @@ from typing import Any, Final
 
 from psycopg.rows import dict_row
 
+from indexmill.contracts.budget import Budget
 from indexmill.contracts.http_history import HistoryEntry, JobHistory
 from indexmill.contracts.job import Job, JobError, JobStatus
 from indexmill.contracts.messages import ChunkTask, Stored, Target, read_kept, write
 from indexmill.contracts.spent import Spent
 from indexmill.orchestrator.actions.ports import LockedJob, Original
-from indexmill.orchestrator.admission.admit import REMEMBERED, GlobalUsage, Limits, Pace, Quota, Usage
+from indexmill.orchestrator.admission.admit import REMEMBERED, GlobalUsage, Limits, Pace, Usage
 from indexmill.orchestrator.admission.forecast import LAST
 from indexmill.orchestrator.jobs.rows import CLAIM_S, PARK_AFTER, JobState, OutboxRow
 from indexmill.orchestrator.jobs.texts import progress, retryable, user_message
-from indexmill.orchestrator.queries.ports import BatchLine, JobEvent, JobFilter, JobSnapshot, StageTotals
+from indexmill.orchestrator.queries.ports import (
+    BatchLine,
+    Hold,
+    JobEvent,
+    JobFilter,
+    JobSnapshot,
+    StageTotals,
+    StatusCount,
+)
 from indexmill.orchestrator.sweeper.ports import MOST_RESCUES
 from indexmill.platform.postgres.database import Connection
 from indexmill.platform.postgres.statements import load
+from indexmill.platform.pressure import Load
+from indexmill.platform.quotas import Quota
 
 SQL: Final = load(
     Path(__file__).parent, {"claim_s": CLAIM_S, "park_after": PARK_AFTER, "most_rescues": MOST_RESCUES}
@@ -92,6 +103,16 @@ class PostgresReads:
         found = self._all("count_batch", caller_id=caller_id, batch_id=batch_id)
         return [BatchLine(JobStatus(row["status"]), row["code"], row["count"]) for row in found]
 
+    def count_jobs(self, caller_id: str, most: int) -> list[StatusCount]:
+        """Count the caller's jobs by status and failed stage, up to `most` of each status."""
+        statuses = [status.value for status in JobStatus]
+        found = self._all("count_jobs", caller_id=caller_id, statuses=statuses, most=most)
+        return [StatusCount(JobStatus(row["status"]), row["failed_stage"], row["count"]) for row in found]
+
+    def holds(self) -> list[Hold]:
+        """Return pauses of stages, and breakers that were not closed at the last sweep."""
+        return [Hold(row["reason"], row["subject"]) for row in self._all("holds")]
+
     def state(self, job_id: str) -> JobState | None:
         """Return any caller's job as decisions see it, without a lock."""
         row = self._one("state", job_id=job_id)
@@ -112,6 +133,11 @@ class PostgresReads:
         if row is None:
             raise LookupError(tier)
         return *as_usage(row), row["pending"]
+
+    def load(self, most: int) -> Load:
+        """Return jobs that are pending or in flight, and how long the oldest one waits for capacity."""
+        row = self._one("load", most=most)
+        return Load(row["depth"], row["age_s"] or 0.0) if row else Load(0)
 
     def pace(self) -> Pace:
         """Return how fast jobs went lately, read at most once a second."""
@@ -204,7 +230,9 @@ def as_job(row: Row) -> Job:
         job_type=row["job_type"],
         replay_of=row["replay_of"],
         expected_by=row["expected_by"],
+        request_id=row["request_id"],
         retryable=retryable(status, error),
+        budget=_budget(row),
     )
 
 
@@ -219,6 +247,7 @@ def as_state(row: Row) -> JobState:
         title=row["title"],
         issued=row["generation"],
         has_dependents=row["has_dependents"],
+        budget=_budget(row),
     )
 
 
@@ -291,6 +320,10 @@ def as_usage(row: Row) -> tuple[Usage, GlobalUsage]:
         Usage(**{name: row[name] for name in columns}, chunks_today=row["chunks_today"]),
         GlobalUsage(row["now"].astimezone(UTC), row["all_active"], row["all_callers"], row["paused"]),
     )
+
+
+def _budget(row: Row) -> Budget | None:
+    return Budget.model_validate(row["budget"]) if row["budget"] else None
 
 
 def _error(row: Row) -> JobError | None:

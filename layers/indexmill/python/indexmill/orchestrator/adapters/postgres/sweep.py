@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -12,7 +12,15 @@ from psycopg.types.json import Jsonb
 from indexmill.contracts.job import JobStatus
 from indexmill.contracts.pipeline import STAGES
 from indexmill.orchestrator.adapters.postgres.reads import SQL
-from indexmill.orchestrator.sweeper.ports import INTERRUPTED_FOR, OVERTAKEN_AFTER, Retention, StaleJob
+from indexmill.orchestrator.sweeper.ports import (
+    INTERRUPTED_FOR,
+    OVERTAKEN_AFTER,
+    CallerRow,
+    KeptEvent,
+    Maintenance,
+    Retention,
+    StaleJob,
+)
 from indexmill.platform.postgres.database import Connection, Database
 
 _STUCK_AFTER: Final = timedelta(minutes=30)
@@ -69,6 +77,24 @@ class PostgresSweep:
         """Return how many messages were set aside that their jobs still wait for."""
         return int(self._rows("count_parked")[0]["count"])
 
+    def log_audit(self, write: Callable[[KeptEvent], None], limit: int) -> int:
+        """Pass on audit events in the order of their transactions, unless another sweeper does just now."""
+
+        def work(connection: Connection) -> int:
+            cursor = connection.cursor(row_factory=dict_row)
+            last = cursor.execute(SQL["last_audit_logged"]).fetchone()
+            if last is None:
+                return 0
+            rows = cursor.execute(SQL["audit_to_log"], {**last, "limit": limit}).fetchall()
+            ends = [row.pop("xact") for row in rows]
+            for row in rows:
+                write(KeptEvent(**row))
+            if rows:
+                cursor.execute(SQL["keep_audit_logged"], {"xact": ends[-1], "seq": rows[-1]["seq"]})
+            return len(rows)
+
+        return self._database.run(work)
+
     def index_builds_due(self) -> int:
         """Return how many indexes of vectors are to be built, but those that were tried in the last hour."""
         return int(self._rows("index_builds_due")[0]["count"])
@@ -80,6 +106,7 @@ class PostgresSweep:
             "inbox": keep.inbox,
             "keys": keep.idempotency_keys,
             "letters": keep.dead_letters,
+            "starts": keep.earlier_starts,
             "limit": limit,
         }
 
@@ -94,6 +121,28 @@ class PostgresSweep:
             }
 
         return self._database.read(delete)
+
+    def unmirrored(self, limit: int) -> list[CallerRow]:
+        """Return callers that are not copied as they are now."""
+        return [CallerRow(**row) for row in self._rows("unmirrored", limit=limit)]
+
+    def unmirrored_maintenance(self) -> Maintenance | None:
+        """Return it when it is not copied as it is now."""
+        rows = self._rows("unmirrored_maintenance")
+        return Maintenance(**rows[0]) if rows else None
+
+    def mark_mirrored(self, callers: Sequence[CallerRow]) -> None:
+        """Record that these versions are copied."""
+        ids, versions = [each.caller_id for each in callers], [each.version for each in callers]
+        self._do("mark_mirrored", ids=ids, versions=versions)
+
+    def mark_maintenance_mirrored(self, version: int) -> None:
+        """Record that this version is copied."""
+        self._do("mark_maintenance_mirrored", version=version)
+
+    def mirror_all(self) -> None:
+        """Record that nothing is copied."""
+        self._do("mirror_all")
 
     def pauses(self) -> Mapping[str, str]:
         """Return why an operator holds back a stage, by stage."""
@@ -129,6 +178,9 @@ class PostgresSweep:
             return connection.cursor(row_factory=class_row(StaleJob)).execute(SQL[name], values).fetchall()
 
         return self._database.read(read)
+
+    def _do(self, name: str, **values: Any) -> None:
+        self._database.read(lambda connection: connection.execute(SQL[name], values))
 
     def _rows(self, name: str, **values: Any) -> list[dict[str, Any]]:
         def read(connection: Connection) -> list[dict[str, Any]]:

@@ -148,6 +148,9 @@ UNION ALL SELECT 'idempotency_keys', EXISTS (
 UNION ALL SELECT 'dead_letters', EXISTS (
     SELECT FROM dead_letters WHERE received_at < now() - %(letters)s::interval
 )
+UNION ALL SELECT 'earlier_starts', EXISTS (
+    SELECT FROM earlier_starts WHERE started_at {{since_ever}} AND started_at < now() - %(starts)s::interval
+)
 UNION ALL SELECT 'fences', EXISTS (
     SELECT FROM documents WHERE fenced_at {{since_ever}} AND fenced_at < now() - %(inbox)s::interval
 )
@@ -171,6 +174,12 @@ DELETE FROM idempotency_keys WHERE (caller_id, key) IN (
     LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 )
 
+-- name: purge_earlier_starts
+DELETE FROM earlier_starts WHERE (job_id, attempt) IN (
+    SELECT job_id, attempt FROM earlier_starts WHERE started_at < now() - %(starts)s::interval
+    LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+)
+
 -- name: purge_dead_letters
 DELETE FROM dead_letters WHERE id IN (
     SELECT l.id FROM dead_letters AS l
@@ -190,6 +199,19 @@ WITH old AS (
     UPDATE documents SET fenced_at = NULL FROM old WHERE documents.id = old.id AND old.published IS NOT NULL
 )
 DELETE FROM documents USING old WHERE documents.id = old.id AND old.published IS NULL
+
+-- Locked by the one sweeper that writes into the log now.
+-- name: last_audit_logged
+SELECT xact::text, seq FROM audit_logged FOR UPDATE SKIP LOCKED
+
+-- In the order of transactions, up to the first that is still open.
+-- name: audit_to_log
+SELECT xact::text, seq, at, event, caller_id, caller_type, tier, fields FROM audit_events
+WHERE (xact, seq) > (%(xact)s::xid8, %(seq)s::bigint) AND xact < pg_snapshot_xmin(pg_current_snapshot())
+ORDER BY xact, seq LIMIT %(limit)s
+
+-- name: keep_audit_logged
+UPDATE audit_logged SET xact = %(xact)s::xid8, seq = %(seq)s
 
 -- name: index_builds_due
 SELECT count(*) AS count FROM index_builds_due('1 hour')
@@ -213,3 +235,24 @@ RETURNING subject
 -- name: close_incidents
 UPDATE incidents SET closed_at = now()
 WHERE kind = %(kind)s AND closed_at IS NULL AND subject <> ALL(%(subjects)s::text[]) RETURNING subject
+
+-- Rows that the state table has no copy of; blocked callers first, then aliases.
+-- name: unmirrored
+SELECT caller_id, root, blocked_reason, unblocked_at IS NOT NULL AS unblocked, version FROM callers
+WHERE NOT mirrored ORDER BY blocked_at IS NULL, root = caller_id, caller_id LIMIT %(limit)s
+
+-- name: unmirrored_maintenance
+SELECT message, version FROM maintenance WHERE NOT mirrored
+
+-- A row that was changed meanwhile is copied again.
+-- name: mark_mirrored
+UPDATE callers SET mirrored = true
+FROM unnest(%(ids)s::text[], %(versions)s::bigint[]) AS copied (caller_id, version)
+WHERE callers.caller_id = copied.caller_id AND callers.version = copied.version
+
+-- name: mark_maintenance_mirrored
+UPDATE maintenance SET mirrored = true WHERE version = %(version)s
+
+-- name: mirror_all
+WITH every AS (UPDATE callers SET mirrored = false WHERE mirrored)
+UPDATE maintenance SET mirrored = false

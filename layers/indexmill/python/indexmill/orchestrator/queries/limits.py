@@ -1,0 +1,118 @@
+"""Limits of a caller, and how much of each is used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+
+from indexmill.contracts.http_limits import CallerLimits, JobQuota, RequestWindow
+from indexmill.contracts.identity import CallerContext
+from indexmill.orchestrator.admission.admit import GlobalUsage, Usage, admission_tier
+from indexmill.orchestrator.jobs.store import JobStore
+from indexmill.platform.limits.clock import StoreClock
+from indexmill.platform.limits.enforcer import decide, key_of
+from indexmill.platform.limits.settings import READ, WORK, LimitSettings
+from indexmill.platform.limits.store import LimitStore, Shared, StoreUnavailable
+from indexmill.platform.limits.strategies import FairShare, RateLimit
+from indexmill.platform.limits.window import Window, active_callers
+from indexmill.platform.quotas import Quota
+
+_BUCKETS = (WORK, READ)
+
+
+@dataclass(frozen=True, slots=True)
+class ShowLimits:
+    """GET /orchestrator/limits."""
+
+    jobs: JobStore
+    requests: LimitStore
+    clock: StoreClock
+    settings: LimitSettings
+    shares: Mapping[str, FairShare | None]
+    """By service."""
+
+    def __call__(self, ctx: CallerContext) -> CallerLimits:
+        """Return them; the request that asks is counted already."""
+        tier = admission_tier(ctx)
+        (usage, overall, pending), limits = self.jobs.read(
+            lambda tx: (tx.usage(ctx.caller_id, tier), tx.limits)
+        )
+        return CallerLimits(
+            tier=tier,
+            requests=self._windows(ctx),
+            jobs=_quotas(limits.of(tier), usage, overall),
+            pending=pending,
+            max_pending=limits.max_pending,
+        )
+
+    def _windows(self, ctx: CallerContext) -> list[RequestWindow]:
+        keys = {
+            (service, bucket): key_of(service, bucket, ctx.caller_id)
+            for service in self.shares
+            for bucket in _BUCKETS
+        }
+        try:
+            windows, shared = self.requests.read(list(keys.values()), list(self.shares))
+        except StoreUnavailable:
+            return [
+                _shown(service, bucket, self._limit(ctx, service, bucket, None), None, 0.0)
+                for service, bucket in keys
+            ]
+        now = self.clock.now()
+        return [
+            _shown(
+                service,
+                bucket,
+                self._limit(ctx, service, bucket, shared[service]),
+                windows.get(key, Window()),
+                now,
+            )
+            for (service, bucket), key in keys.items()
+        ]
+
+    def _limit(
+        self, ctx: CallerContext, service: str, bucket: str, shared: Shared | None
+    ) -> RateLimit | None:
+        active = partial(self._active, shared)
+        return self.settings.strategies(service, self.shares[service], active)[bucket].get_limit(ctx)
+
+    def _active(self, shared: Shared | None, bucket: str) -> int | None:
+        if shared is None:
+            return None
+        return active_callers(shared.active.get(bucket, {}), self.clock.now())
+
+
+def _shown(
+    service: str, bucket: str, limit: RateLimit | None, window: Window | None, now: float
+) -> RequestWindow:
+    decision = decide(window or Window(), now, limit) if limit else None
+    known = decision if window is not None else None
+    return RequestWindow(
+        service=service,
+        bucket=bucket,
+        limit=limit.most if limit else None,
+        window_seconds=limit.window_seconds if limit else None,
+        used=window.count(now, limit.window_seconds) if limit and window is not None else None,
+        remaining=known.remaining if known else None,
+        reset_s=known.reset_s if known else None,
+        reason=limit.reason if limit else None,
+    )
+
+
+def _quotas(quota: Quota, usage: Usage, overall: GlobalUsage) -> list[JobQuota]:
+    midnight = overall.now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+    hour = usage.hour_since + timedelta(hours=1) if usage.hour_since else None
+    minute = usage.minute_since + timedelta(minutes=1) if usage.minute_since else None
+    return [
+        JobQuota(name="active", limit=quota.max_active, used=usage.active, reset_at=None),
+        JobQuota(name="hour", limit=quota.max_per_hour, used=usage.in_hour, reset_at=hour),
+        JobQuota(name="minute", limit=quota.burst, used=usage.in_minute, reset_at=minute),
+        JobQuota(
+            name="chunks_today",
+            limit=quota.chunks_per_day,
+            used=usage.chunks_today,
+            reset_at=midnight if usage.chunks_today else None,
+        ),
+    ]
