@@ -50,7 +50,7 @@ class EnqueueChunk:
             settings=request.settings,
             result_key=None if request.job_id is not None else f"chunks/{message_id}.json",
         )
-        if self.queue.send([self._body(task)]):
+        if self.queue.send([self._body(task)], [caller.caller_id]):
             raise TransientError(ErrorCode.QUEUE_UNAVAILABLE, "The work could not be queued.")
         return ChunkEnqueueResponse(job_id=request.job_id, result_key=task.result_key)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from indexmill.platform.limits.settings import LimitSettings
+from indexmill.platform.pressure import PressureSettings
 from indexmill.platform.settings import FunctionSettings
 
 
@@ -16,7 +18,7 @@ class ChunkingSettings(FunctionSettings):
     chunk_queue_url: str
 
 
-class ChunkingApiSettings(ChunkingSettings):
+class ChunkingApiSettings(ChunkingSettings, LimitSettings, PressureSettings):
     """chunking/api."""
 
     function: ClassVar[str] = "ChunkingApi"

@@ -12,6 +12,7 @@ from indexmill.platform.aws.sqs_queue import SqsQueue
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.observability import Observability
 from indexmill.platform.queues import Queue
+from indexmill.platform.settings import csv
 from indexmill.platform.time.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -26,13 +27,27 @@ _LIMIT_S = 10.0
 def build_api(settings: ChunkingApiSettings) -> Handler:
     """Build chunking/api."""
     from indexmill.chunking.api import routes
+    from indexmill.platform.aws.queue_load import DynamoDbQueueAges, QueueLoad
     from indexmill.platform.http.app import create_app, lambda_handler
+    from indexmill.platform.http.door import build_door
+    from indexmill.platform.pressure import Backpressure
     from indexmill.platform.time.deadline import request_limit
 
     observability = Observability("chunking", level=settings.log_level)
     limit_s = request_limit(_LIMIT_S, settings.integration_timeout_seconds)
-    app = create_app("Indexmill Chunking", [routes(build_use_cases(settings), limit_s)], observability)
-    return lambda_handler(app, observability)
+    clock = SystemClock()
+    pressure = Backpressure(
+        QueueLoad(settings.chunk_queue_url, "chunking", DynamoDbQueueAges(settings.state_table, clock)),
+        settings,
+        clock,
+        observability,
+        routes=[("POST", "/chunking/enqueue")],
+    )
+    door = build_door("chunking", settings, observability, pressure=pressure)
+    app = create_app("Indexmill Chunking", [routes(build_use_cases(settings), limit_s)], observability, door)
+    return lambda_handler(
+        app, observability, csv(settings.allowed_origins), before_s=settings.integration_timeout_seconds
+    )
 
 
 def build_use_cases(
@@ -56,7 +71,9 @@ def build_worker(settings: ChunkingWorkerSettings) -> SqsBatch[ChunkTask]:
     from indexmill.chunking.worker import ChunkBatch
     from indexmill.contracts.messages import ChunkTask
     from indexmill.platform.aws.dynamodb_delivery_log import DynamoDbDeliveryLog
+    from indexmill.platform.aws.queue_load import DynamoDbQueueAges
     from indexmill.platform.consumer.sqs_batch import SqsBatch
+    from indexmill.platform.pressure import AgeNotes
 
     clock = SystemClock()
     documents = ChunkDocuments(_tokenizer(settings), S3Blobs(settings.bucket_name))
@@ -66,6 +83,7 @@ def build_worker(settings: ChunkingWorkerSettings) -> SqsBatch[ChunkTask]:
         source=SqsQueue(settings.chunk_queue_url),
         dead=SqsQueue(settings.chunk_dlq_url),
         delivery_log=DynamoDbDeliveryLog(settings.state_table, clock),
+        ages=AgeNotes("chunking", DynamoDbQueueAges(settings.state_table, clock), clock),
         observability=Observability("chunking", level=settings.log_level),
     )
 

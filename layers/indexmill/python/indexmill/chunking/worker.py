@@ -67,7 +67,8 @@ class ChunkBatch:
         except IndexmillError as error:
             reporter.error(at, error)
         except Exception as error:  # noqa: BLE001 - a defect met by one document must not reach its neighbours
-            _LOG.exception("chunking failed unexpectedly", extra={"job_id": task.job_id})
+            fields = {"job_id": task.job_id, "request_id": task.request_id}
+            _LOG.exception("chunking failed unexpectedly", extra=fields)
             reporter.error(at, TransientError(ErrorCode.INTERNAL_ERROR, type(error).__name__))
         self._times.add(self._clock.monotonic() - started)
 

@@ -38,7 +38,8 @@ def write_routes(api: WriteApi, limit_s: float) -> APIRouter:
     @router.post("/embed", summary="Embed a few texts")
     async def embed(body: EmbedRequest, ctx: Caller) -> EmbedResponse:
         """Embed while the caller waits; with `url` the texts become that document's chunks."""
-        work = asyncio.to_thread(api.embed, ctx.caller_id, body, timeout_s=limit_s - 1)
+        # Its own limit is never met: the caller's answer is the one for a request that takes too long.
+        work = asyncio.to_thread(api.embed, ctx, body, timeout_s=limit_s + 1)
         return await within(
             limit_s,
             work,
@@ -61,7 +62,7 @@ def read_routes(search_corpus: SearchCorpus, observability: Observability, limit
     @router.post("/search", summary="Search a corpus")
     async def search(body: SearchRequest, ctx: Caller) -> SearchResponse:
         """Return the best chunks for `query` (text) or `query_embedding` (a vector)."""
-        work = asyncio.to_thread(search_corpus, ctx.caller_id, body, timeout_s=limit_s / 2)
+        work = asyncio.to_thread(search_corpus, ctx.caller_id, body, timeout_s=limit_s + 1)
         found = await within(
             limit_s, work, message="The search took too long.", hint="Try again with a smaller top_k."
         )

@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from indexmill.contracts.content import chunk_ids
 from indexmill.contracts.errors import CallerError, ErrorCode, PermanentError, TransientError
 from indexmill.contracts.http_embedding import EmbedRequest, EmbedResponse
+from indexmill.contracts.identity import CallerContext, CorpusIsolation
 from indexmill.contracts.messages import Target
+from indexmill.embedding.chunk_quota import ChunkQuota
 from indexmill.embedding.ports import DocumentVersion, Embedder, PublishOutcome, Vector, VectorIndex
 from indexmill.embedding.targets import CanonicalUrl, Generations, chunks_of, target_of
 
@@ -21,15 +23,24 @@ class EmbedTexts:
     index: VectorIndex
     generations: Generations
     canonical: CanonicalUrl
+    quota: ChunkQuota
+    isolation: CorpusIsolation = CorpusIsolation.CALLER
 
-    def __call__(self, caller_id: str, request: EmbedRequest, *, timeout_s: float) -> EmbedResponse:
+    def __call__(self, caller: CallerContext, request: EmbedRequest, *, timeout_s: float) -> EmbedResponse:
         """Return the vectors of `request.texts`, after publishing when it names a document.
 
-        Raises CallerError for the corpus name, the URL or too long a text, and errors of model and index.
+        Raises CallerError for the corpus name, the URL, too long a text or too many chunks for the caller's
+        day, and errors of model and index.
         """
         target = None
         if request.url is not None:
-            target = target_of(caller_id, request.corpus_name, request.url, self.canonical)
+            target = target_of(
+                caller.caller_id, request.corpus_name, request.url, self.canonical, self.isolation
+            )
+        with self.quota.used(caller, len(request.texts), "body.texts"):
+            return self._embed(request, target, timeout_s)
+
+    def _embed(self, request: EmbedRequest, target: Target | None, timeout_s: float) -> EmbedResponse:
         texts = {str(at): text for at, text in enumerate(request.texts)}
         by_place = self._vectors(texts, timeout_s)
         vectors = [by_place[place] for place in texts]

@@ -131,3 +131,14 @@ class VectorIndex(Protocol):
     def search(self, query: SearchQuery) -> list[Hit]:
         """Return at most `top_k` chunks of published versions, best first."""
         ...
+
+
+class ChunkCounts(Protocol):
+    """Counts each caller's chunks of the day, in UTC."""
+
+    def add(self, caller_id: str, chunks: int, most: int) -> bool:
+        """Add chunks to today's; False, and nothing is added, when the sum would be more than `most`.
+
+        A negative number takes back. Raises TransientError(database_unavailable).
+        """
+        ...

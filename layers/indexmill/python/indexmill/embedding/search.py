@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 from indexmill.contracts.errors import CallerError, ErrorCode, PermanentError, TransientError
 from indexmill.contracts.http_search import SearchRequest, SearchResponse, SearchResult, SearchTimings
-from indexmill.contracts.identity import corpus_key, corpus_name
+from indexmill.contracts.identity import CorpusIsolation, corpus_name
 from indexmill.embedding.ports import Embedder, SearchQuery, Vector, VectorIndex
 from indexmill.platform.time.clock import Clock
 
@@ -18,6 +18,7 @@ class SearchCorpus:
     index: VectorIndex
     embedder: Embedder
     clock: Clock
+    isolation: CorpusIsolation = CorpusIsolation.CALLER
 
     def __call__(self, caller_id: str, request: SearchRequest, *, timeout_s: float) -> SearchResponse:
         """Return the best chunks; `timeout_s` is how long the embedding may take.
@@ -27,7 +28,7 @@ class SearchCorpus:
         embedder says).
         """
         began = self.clock.monotonic()
-        key = corpus_key(caller_id, corpus_name(request.corpus_name))
+        key = self.isolation.key(caller_id, corpus_name(request.corpus_name))
         if not self.index.corpus_exists(key):
             raise CallerError(ErrorCode.NOT_FOUND, "No such corpus.", field="body.corpus_name")
         vector = self._vector(request, timeout_s)

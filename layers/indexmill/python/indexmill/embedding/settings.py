@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from indexmill.contracts.identity import CorpusIsolation
+from indexmill.platform.limits.settings import LimitSettings
 from indexmill.platform.postgres.address import DatabaseSettings
+from indexmill.platform.pressure import PressureSettings
+from indexmill.platform.quotas import QuotaSettings
 
 
 class EmbeddingSettings(DatabaseSettings):
@@ -18,11 +22,12 @@ class EmbeddingSettings(DatabaseSettings):
     embedding_api_key_secret_arn: str | None = None
 
 
-class EmbeddingWriteApiSettings(EmbeddingSettings):
+class EmbeddingWriteApiSettings(EmbeddingSettings, QuotaSettings, LimitSettings, PressureSettings):
     """embedding/write_api."""
 
     function: ClassVar[str] = "EmbeddingWriteApi"
 
+    corpus_isolation: CorpusIsolation = CorpusIsolation.CALLER
     database_answer_seconds: float = 4.0
     embed_queue_url: str
     bucket_name: str
@@ -42,10 +47,11 @@ class EmbeddingWorkerSettings(EmbeddingSettings):
     state_table: str
 
 
-class EmbeddingReadApiSettings(EmbeddingSettings):
+class EmbeddingReadApiSettings(EmbeddingSettings, LimitSettings):
     """embedding/read_api."""
 
     function: ClassVar[str] = "EmbeddingReadApi"
 
+    corpus_isolation: CorpusIsolation = CorpusIsolation.CALLER
     database_answer_seconds: float = 4.0
     integration_timeout_seconds: float = 29.0

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Protocol
 
 from indexmill.contracts.content import Chunk
-from indexmill.contracts.identity import corpus_key, corpus_name, document_id
+from indexmill.contracts.identity import CorpusIsolation, corpus_name, document_id
 from indexmill.contracts.messages import Target
 
 CanonicalUrl = Callable[[str], str]
@@ -24,13 +25,34 @@ class Generations(Protocol):
         ...
 
 
-def target_of(caller_id: str, name: str | None, url: str, canonical: CanonicalUrl) -> Target:
-    """Return the document that `url` names in the caller's corpus `name`.
+@dataclass(frozen=True, slots=True)
+class JobTarget:
+    """A job's document, and how far the job is."""
+
+    target: Target
+    status: str
+    attempt: int
+    generation: int | None
+    """That its document may be published with; None before it was embedded."""
+
+
+class JobTargets(Protocol):
+    """Reads what an internal caller's direct write needs of a job. Raises TransientError."""
+
+    def find(self, job_id: str) -> JobTarget | None:
+        """Return the job's; None for an unknown one."""
+        ...
+
+
+def target_of(
+    caller_id: str, name: str | None, url: str, canonical: CanonicalUrl, isolation: CorpusIsolation
+) -> Target:
+    """Return the document that `url` names in the corpus that the caller means by `name`.
 
     Raises CallerError: corpus_name_invalid, or what `canonical` finds wrong with the URL.
     """
     corpus, spelling = corpus_name(name), canonical(url)
-    key = corpus_key(caller_id, corpus)
+    key = isolation.key(caller_id, corpus)
     return Target(
         caller_id=caller_id,
         corpus_name=corpus,

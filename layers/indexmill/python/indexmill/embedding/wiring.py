@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from indexmill.embedding.ports import Embedder, Space, VectorCache, VectorIndex
+from indexmill.embedding.ports import ChunkCounts, Embedder, Space, VectorCache, VectorIndex
 from indexmill.embedding.settings import (
     EmbeddingReadApiSettings,
     EmbeddingSettings,
@@ -19,13 +19,14 @@ from indexmill.platform.postgres.database import ANSWER_S, Database
 from indexmill.platform.progress import ProgressBoard
 from indexmill.platform.queues import Queue
 from indexmill.platform.security.urls import canonical_url, parse_allowed_hosts
+from indexmill.platform.settings import csv
 from indexmill.platform.time.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
     from indexmill.contracts.messages import EmbedTask
     from indexmill.embedding.api import WriteApi
     from indexmill.embedding.search import SearchCorpus
-    from indexmill.embedding.targets import Generations
+    from indexmill.embedding.targets import Generations, JobTargets
     from indexmill.embedding.worker import EmbedBatch
     from indexmill.platform.aws.sqs_queue import SqsQueue
     from indexmill.platform.breakers import BreakerStates
@@ -39,16 +40,31 @@ _LIMIT_S: Final = 60.0
 def build_write_api(settings: EmbeddingWriteApiSettings) -> Handler:
     """Build embedding/write_api."""
     from indexmill.embedding.api import write_routes
+    from indexmill.platform.aws.queue_load import DynamoDbQueueAges, QueueLoad
     from indexmill.platform.http.app import create_app, lambda_handler
+    from indexmill.platform.http.door import build_door
+    from indexmill.platform.pressure import Backpressure
     from indexmill.platform.time.deadline import request_limit
 
     observability = Observability("embedding", level=settings.log_level)
     limit_s = request_limit(_LIMIT_S, settings.integration_timeout_seconds)
     router = write_routes(build_write_use_cases(settings), limit_s)
-    return lambda_handler(create_app("Indexmill Embedding", [router], observability), observability)
+    clock = SystemClock()
+    pressure = Backpressure(
+        QueueLoad(settings.embed_queue_url, "embedding", DynamoDbQueueAges(settings.state_table, clock)),
+        settings,
+        clock,
+        observability,
+        routes=[("POST", "/embedding/enqueue")],
+    )
+    door = build_door("embedding", settings, observability, pressure=pressure)
+    app = create_app("Indexmill Embedding", [router], observability, door)
+    return lambda_handler(
+        app, observability, csv(settings.allowed_origins), before_s=settings.integration_timeout_seconds
+    )
 
 
-def build_write_use_cases(
+def build_write_use_cases(  # noqa: PLR0913 - everything around it
     settings: EmbeddingWriteApiSettings,
     *,
     index: VectorIndex | None = None,
@@ -56,27 +72,45 @@ def build_write_use_cases(
     blobs: BlobStore | None = None,
     queue: Queue | None = None,
     generations: Generations | None = None,
+    jobs: JobTargets | None = None,
+    counts: ChunkCounts | None = None,
 ) -> WriteApi:
     """Build what the write routes call."""
-    from indexmill.embedding.adapters.pgvector.names import PostgresGenerations
+    from indexmill.embedding.adapters.pgvector.names import (
+        PostgresChunkCounts,
+        PostgresGenerations,
+        PostgresJobTargets,
+    )
     from indexmill.embedding.api import WriteApi
+    from indexmill.embedding.chunk_quota import ChunkQuota
     from indexmill.embedding.embed_texts import EmbedTexts
     from indexmill.embedding.enqueue import EnqueueEmbed
 
     canonical = partial(canonical_url, allowed_hosts=parse_allowed_hosts(settings.allowed_private_hosts))
     database = _database(settings, settings.database_answer_seconds)
     numbers = generations or PostgresGenerations(database)
+    quota = ChunkQuota(
+        quotas=settings.quotas,
+        counts=counts or PostgresChunkCounts(database),
+        clock=SystemClock(),
+        observability=Observability("embedding", level=settings.log_level),
+    )
     embed = EmbedTexts(
         embedder=embedder or _embedder(settings, SystemClock()),
         index=index or _index(database),
         generations=numbers,
         canonical=canonical,
+        quota=quota,
+        isolation=settings.corpus_isolation,
     )
     enqueue = EnqueueEmbed(
         queue=queue or _queue(settings.embed_queue_url),
         blobs=blobs or _blobs(settings.bucket_name),
         generations=numbers,
+        jobs=jobs or PostgresJobTargets(database),
         canonical=canonical,
+        quota=quota,
+        isolation=settings.corpus_isolation,
     )
     return WriteApi(embed, enqueue)
 
@@ -85,12 +119,17 @@ def build_read_api(settings: EmbeddingReadApiSettings) -> Handler:
     """Build embedding/read_api."""
     from indexmill.embedding.api import read_routes
     from indexmill.platform.http.app import create_app, lambda_handler
+    from indexmill.platform.http.door import build_door
     from indexmill.platform.time.deadline import request_limit
 
     observability = Observability("embedding", level=settings.log_level)
     limit_s = request_limit(_LIMIT_S, settings.integration_timeout_seconds)
     router = read_routes(build_search(settings), observability, limit_s)
-    return lambda_handler(create_app("Indexmill Search", [router], observability), observability)
+    door = build_door("embedding", settings, observability)
+    app = create_app("Indexmill Search", [router], observability, door)
+    return lambda_handler(
+        app, observability, csv(settings.allowed_origins), before_s=settings.integration_timeout_seconds
+    )
 
 
 def build_search(
@@ -105,21 +144,26 @@ def build_search(
 
     clock = clock or SystemClock()
     index = index or _index(_database(settings, settings.database_answer_seconds))
-    return SearchCorpus(index, embedder or _embedder(settings, clock), clock)
+    embedder = embedder or _embedder(settings, clock)
+    return SearchCorpus(index, embedder, clock, settings.corpus_isolation)
 
 
 def build_worker(settings: EmbeddingWorkerSettings) -> SqsBatch[EmbedTask]:
     """Build embedding/worker."""
     from indexmill.contracts.messages import EmbedTask
     from indexmill.platform.aws.dynamodb_delivery_log import DynamoDbDeliveryLog
+    from indexmill.platform.aws.queue_load import DynamoDbQueueAges
     from indexmill.platform.consumer.sqs_batch import SqsBatch
+    from indexmill.platform.pressure import AgeNotes
 
+    clock = SystemClock()
     return SqsBatch(
         EmbedTask,
         build_batch(settings),
         source=_queue(settings.embed_queue_url),
         dead=_queue(settings.embed_dlq_url),
-        delivery_log=DynamoDbDeliveryLog(settings.state_table, SystemClock()),
+        delivery_log=DynamoDbDeliveryLog(settings.state_table, clock),
+        ages=AgeNotes("embedding", DynamoDbQueueAges(settings.state_table, clock), clock),
         observability=Observability("embedding", level=settings.log_level),
     )
 

@@ -47,7 +47,7 @@ def routes(api: ScraperApi, limit_s: float) -> APIRouter:
     @router.post("/enqueue", status_code=202, summary="Queue one URL for scraping")
     async def scrape_async(body: ScrapeRequest, ctx: Caller, request_id: RequestId) -> EnqueueResponse:
         """Queue the URL; an internal caller's `job_id` is told of the result, without one nobody is."""
-        return api.enqueue(body, internal=ctx.internal, request_id=request_id)
+        return api.enqueue(ctx, body, request_id)
 
     return router
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
 from indexmill.contracts.http_scraper import EnqueueResponse, ScrapeRequest
-from indexmill.contracts.identity import new_id
+from indexmill.contracts.identity import CallerContext, new_id
 from indexmill.contracts.messages import ScrapeTask, write
 from indexmill.platform.queues import Queue
 from indexmill.platform.security.urls import AllowedHosts, canonical_url
@@ -24,21 +24,21 @@ class Enqueue:
         self._make_id = make_id
 
     def __call__(
-        self, request: ScrapeRequest, *, internal: bool, request_id: str | None = None
+        self, caller: CallerContext, request: ScrapeRequest, request_id: str | None = None
     ) -> EnqueueResponse:
-        """Queue the request; `internal` says that the caller is one of our own services.
+        """Queue the request.
 
         Raises CallerError (the URL's codes; forbidden for a job_id from outside) and
         TransientError(queue_unavailable).
         """
-        refuse_foreign_job(request.job_id, internal=internal)
+        refuse_foreign_job(request.job_id, internal=caller.internal)
         task = ScrapeTask(
             message_id=self._make_id(),
             job_id=request.job_id,
             request_id=request_id,
             url=canonical_url(request.url, allowed_hosts=self._allowed),
         )
-        if self._queue.send([write(task)]):
+        if self._queue.send([write(task)], [caller.caller_id]):
             raise TransientError(ErrorCode.QUEUE_UNAVAILABLE, "The queue did not take the message.")
         return EnqueueResponse(job_id=request.job_id)
 

@@ -5,19 +5,16 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from indexmill.contracts.content import INLINE_LIMIT_BYTES, BlobRef, Document
-from indexmill.contracts.errors import ErrorCode
+from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.messages import Stored
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.security.urls import AllowedHosts, canonical_url
 from indexmill.platform.time.clock import Clock
-from indexmill.scraper.classify import failure
 from indexmill.scraper.extract.content import Extracted, RawContent, detect, extract, is_risky
 from indexmill.scraper.ports import Fetched, Fetcher, Isolation
 from indexmill.scraper.robots import Robots
@@ -43,7 +40,15 @@ class ScrapeParts:
     known_for: timedelta = timedelta()
     """Age from which on known raw content is stored again; by default it always is."""
     risky: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held from reading risky content until its text is stored: the function's memory has room for one."""
+    """Held while risky content is read and its long text stored: the function's memory has room for one."""
+
+
+class NotTried(TransientError):
+    """Other content was read until the deadline, or until too little time was left."""
+
+    def __init__(self) -> None:
+        """Its code is that of every page that was not finished in time."""
+        super().__init__(ErrorCode.DEADLINE_EXCEEDED, "Other pages were read first")
 
 
 async def execute_scrape(
@@ -69,26 +74,23 @@ async def execute_scrape(
         page = await parts.fetcher.fetch(asked, deadline=deadline)
     kind = detect(page.body, page.content_type, page.final_url)
     content = RawContent(page.body, kind, page.charset)
-    async with _alone(content, parts, deadline):
-        found = await _extract(content, parts, deadline)
-        digest = hashlib.sha256(page.body).hexdigest()
-        raw, text_ref = await asyncio.gather(
-            _store_raw(page.body, digest, kind, stored or known, parts), _store_long(found.markdown, parts)
-        )
-        return Document(
-            url=asked,
-            final_url=page.final_url,
-            title=found.title,
-            content_type=kind,
-            charset=page.charset,
-            language=found.language,
-            text=found.markdown if text_ref is None else None,
-            text_ref=text_ref,
-            raw_ref=raw[0],
-            raw_stored_at=raw[1],
-            content_sha256=digest,
-            extractor=EXTRACTOR,
-        )
+    found, text_ref = await _read(content, parts, deadline)
+    digest = hashlib.sha256(page.body).hexdigest()
+    raw_ref, raw_stored_at = await _store_raw(page.body, digest, kind, stored or known, parts)
+    return Document(
+        url=asked,
+        final_url=page.final_url,
+        title=found.title,
+        content_type=kind,
+        charset=page.charset,
+        language=found.language,
+        text=found.markdown if text_ref is None else None,
+        text_ref=text_ref,
+        raw_ref=raw_ref,
+        raw_stored_at=raw_stored_at,
+        content_sha256=digest,
+        extractor=EXTRACTOR,
+    )
 
 
 def _kept(stored: Stored, blobs: BlobStore) -> Fetched:
@@ -102,31 +104,33 @@ def _kept(stored: Stored, blobs: BlobStore) -> Fetched:
     )
 
 
-@asynccontextmanager
-async def _alone(content: RawContent, parts: ScrapeParts, deadline: float) -> AsyncIterator[None]:
-    """Wait for other risky content, if this is risky. Raises TransientError(deadline_exceeded)."""
+async def _read(content: RawContent, parts: ScrapeParts, deadline: float) -> tuple[Extracted, BlobRef | None]:
+    """Return what is readable, and where its text is when it is too long for a message: it is dropped then.
+
+    It is read here when that is quick, in a thread when it is slow; in a process, one at a time, when risky.
+    """
     if not is_risky(content):
-        yield
-        return
+        slow = len(content.body) > _SLOW_BYTES
+        return await _without_long(
+            await asyncio.to_thread(extract, content) if slow else extract(content), parts
+        )
+    waits = parts.risky.locked()
     try:
         async with asyncio.timeout(deadline - parts.clock.monotonic()):
             await parts.risky.acquire()
     except TimeoutError:
-        raise failure(ErrorCode.DEADLINE_EXCEEDED) from None
+        raise NotTried from None
     try:
-        yield
+        left = deadline - parts.clock.monotonic()
+        found = await asyncio.to_thread(parts.isolation.extract, content, timeout_s=left)
+        return await _without_long(found, parts)
+    except TransientError as error:
+        # What it waited for others was not its own time.
+        if waits and error.code == ErrorCode.DEADLINE_EXCEEDED:
+            raise NotTried from error
+        raise
     finally:
         parts.risky.release()
-
-
-async def _extract(content: RawContent, parts: ScrapeParts, deadline: float) -> Extracted:
-    """Read the text: here when that is quick, in a thread when it is slow, in a process when it is risky."""
-    if is_risky(content):
-        left = deadline - parts.clock.monotonic()
-        return await asyncio.to_thread(parts.isolation.extract, content, timeout_s=left)
-    if len(content.body) > _SLOW_BYTES:
-        return await asyncio.to_thread(extract, content)
-    return extract(content)
 
 
 async def _store_raw(
@@ -144,12 +148,13 @@ async def _store_raw(
     return await asyncio.to_thread(parts.blobs.put, body, kind="raw", content_type=kind), now
 
 
-async def _store_long(markdown: str, parts: ScrapeParts) -> BlobRef | None:
+async def _without_long(found: Extracted, parts: ScrapeParts) -> tuple[Extracted, BlobRef | None]:
     """Store text that is too long for a message; in a thread, so that other pages continue to load."""
-    if not _is_long(markdown, parts.inline_text_bytes):
-        return None
-    content_type = "text/markdown; charset=utf-8"
-    return await asyncio.to_thread(parts.blobs.put, markdown.encode(), kind="text", content_type=content_type)
+    if not _is_long(found.markdown, parts.inline_text_bytes):
+        return found, None
+    body, content_type = found.markdown.encode(), "text/markdown; charset=utf-8"
+    ref = await asyncio.to_thread(parts.blobs.put, body, kind="text", content_type=content_type)
+    return replace(found, markdown=""), ref
 
 
 def _is_long(markdown: str, limit: int) -> bool:

@@ -7,6 +7,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from indexmill.platform.limits.settings import LimitSettings
+from indexmill.platform.pressure import PressureSettings
 from indexmill.platform.settings import FunctionSettings
 
 USER_AGENT = "IndexmillBot/1.0 (document indexer; respects robots.txt)"
@@ -30,7 +32,7 @@ class ScraperSettings(FunctionSettings):
     """Longest silence of a site."""
 
 
-class ScraperApiSettings(ScraperSettings):
+class ScraperApiSettings(ScraperSettings, LimitSettings, PressureSettings):
     """Of the HTTP function."""
 
     function: ClassVar[str] = "ScraperApi"

@@ -10,6 +10,7 @@ from indexmill.platform.blobs import BlobStore
 from indexmill.platform.observability import Observability
 from indexmill.platform.queues import Queue, SourceQueue
 from indexmill.platform.security.urls import parse_allowed_hosts
+from indexmill.platform.settings import csv
 from indexmill.platform.time.clock import Clock, SystemClock
 from indexmill.scraper.ports import Fetcher, Isolation, RobotsCache
 from indexmill.scraper.robots import Robots
@@ -39,14 +40,28 @@ class Overrides(TypedDict, total=False):
 
 def build_api(settings: ScraperApiSettings) -> Handler:
     """Build scraper/api."""
+    from indexmill.platform.aws.queue_load import DynamoDbQueueAges, QueueLoad
     from indexmill.platform.http.app import create_app, lambda_handler
+    from indexmill.platform.http.door import build_door
+    from indexmill.platform.pressure import Backpressure
     from indexmill.platform.time.deadline import request_limit
     from indexmill.scraper.api import routes
 
     observability = Observability("scraper", level=settings.log_level)
     limit_s = request_limit(settings.scrape_timeout_s, settings.integration_timeout_seconds)
-    app = create_app("Indexmill Scraper", [routes(build_use_cases(settings), limit_s)], observability)
-    return lambda_handler(app, observability)
+    clock = SystemClock()
+    pressure = Backpressure(
+        QueueLoad(settings.scrape_queue_url, "scraping", DynamoDbQueueAges(settings.state_table, clock)),
+        settings,
+        clock,
+        observability,
+        routes=[("POST", "/scraper/enqueue")],
+    )
+    door = build_door("scraper", settings, observability, pressure=pressure)
+    app = create_app("Indexmill Scraper", [routes(build_use_cases(settings), limit_s)], observability, door)
+    return lambda_handler(
+        app, observability, csv(settings.allowed_origins), before_s=settings.integration_timeout_seconds
+    )
 
 
 def build_use_cases(settings: ScraperApiSettings, **overrides: Unpack[Overrides]) -> ScraperApi:
@@ -63,15 +78,18 @@ def build_worker(settings: ScraperWorkerSettings) -> SqsBatch[ScrapeTask]:
     """Build scraper/worker."""
     from indexmill.contracts.messages import ScrapeTask
     from indexmill.platform.aws.dynamodb_delivery_log import DynamoDbDeliveryLog
+    from indexmill.platform.aws.queue_load import DynamoDbQueueAges
     from indexmill.platform.consumer.sqs_batch import SqsBatch
+    from indexmill.platform.pressure import AgeNotes
 
-    source = _queue(settings.scrape_queue_url)
+    source, clock = _queue(settings.scrape_queue_url), SystemClock()
     return SqsBatch(
         ScrapeTask,
         build_batch(settings, source=source),
         source=source,
         dead=_queue(settings.scrape_dlq_url),
-        delivery_log=DynamoDbDeliveryLog(settings.state_table, SystemClock()),
+        delivery_log=DynamoDbDeliveryLog(settings.state_table, clock),
+        ages=AgeNotes("scraping", DynamoDbQueueAges(settings.state_table, clock), clock),
         observability=Observability("scraper", level=settings.log_level),
     )
 

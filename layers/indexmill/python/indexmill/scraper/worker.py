@@ -14,7 +14,7 @@ from indexmill.contracts.pipeline import BY_NAME
 from indexmill.platform.consumer.deliveries import Delivery, Outcome, RecordTimes
 from indexmill.platform.consumer.reporter import BatchReporter, WorkerStage
 from indexmill.platform.queues import Queue, SourceQueue
-from indexmill.scraper.scrape import ScrapeParts, execute_scrape
+from indexmill.scraper.scrape import NotTried, ScrapeParts, execute_scrape
 
 _STAGE: Final = WorkerStage(
     BY_NAME["scraping"],
@@ -98,10 +98,13 @@ class ScrapeBatch:
                 stored=task.stored,
                 known=task.known,
             )
+        except NotTried:
+            reporter.out_of_time(position)
         except IndexmillError as error:
             reporter.error(position, error)
         except Exception as error:  # noqa: BLE001 - a defect that one page triggers must not fail the others
-            _LOG.exception("scraping failed unexpectedly", extra={"job_id": task.job_id})
+            fields = {"job_id": task.job_id, "request_id": task.request_id}
+            _LOG.exception("scraping failed unexpectedly", extra=fields)
             reporter.error(position, TransientError(ErrorCode.INTERNAL_ERROR, type(error).__name__))
         else:
             reporter.spent(position, **_bytes(task, document))

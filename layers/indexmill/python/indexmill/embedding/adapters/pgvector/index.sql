@@ -22,6 +22,9 @@ SELECT id FROM spaces WHERE model = %(model)s AND dimension = %(dimension)s
 -- name: next_generation
 SELECT next_generation() AS generation
 
+-- name: target_of_job
+SELECT caller_id, corpus_name, corpus_key, document_id, url, status, attempt, generation FROM target_of_job(%(job_id)s)
+
 -- A generation that a restore lost is left out: its document is neither made nor locked.
 -- name: claim_documents
 INSERT INTO documents (document_id, corpus_id, url)
@@ -168,3 +171,6 @@ ORDER BY e.embedding <#> %(vector)s::halfvec LIMIT %(depth)s
 -- name: nearest_approximate
 SELECT row_id, similarity FROM nearest_approximate(
     %(corpus)s, %(space)s, %(vector)s::halfvec, %(dimension)s, %(probes)s, %(depth)s)
+
+-- name: count_caller_chunks
+SELECT count_caller_chunks(%(caller_id)s, %(chunks)s, %(most)s)

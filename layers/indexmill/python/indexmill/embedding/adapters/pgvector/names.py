@@ -1,15 +1,16 @@
-"""Numbers of corpora and embedding spaces in the index's tables, cached per process, and of generations."""
+"""Numbers of corpora and spaces, cached per process; generations; targets of jobs; chunks of the day."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import asdict
 
-from psycopg.rows import scalar_row
+from psycopg.rows import dict_row, scalar_row
 
 from indexmill.contracts.messages import Target
 from indexmill.embedding.adapters.pgvector.statements import SQL
 from indexmill.embedding.ports import Space
+from indexmill.embedding.targets import JobTarget
 from indexmill.platform.postgres.database import Connection, Database
 
 _REMEMBERED = 10_000
@@ -79,4 +80,44 @@ class PostgresGenerations:
             row = connection.cursor(row_factory=scalar_row).execute(SQL["next_generation"]).fetchone()
             return int(row or 0)
 
+        return self._database.read(work)
+
+
+class PostgresJobTargets:
+    """Reads a job's document by the one function that shows it to this service."""
+
+    def __init__(self, database: Database) -> None:
+        """Nothing is read yet."""
+        self._database = database
+
+    def find(self, job_id: str) -> JobTarget | None:
+        """Return the job's; None for an unknown one."""
+
+        def work(connection: Connection) -> JobTarget | None:
+            cursor = connection.cursor(row_factory=dict_row)
+            row = cursor.execute(SQL["target_of_job"], {"job_id": job_id}).fetchone()
+            if row is None:
+                return None
+            status, attempt, generation = (row.pop(name) for name in ("status", "attempt", "generation"))
+            return JobTarget(Target(**row), status, attempt, generation)
+
+        return self._database.read(work)
+
+
+class PostgresChunkCounts:
+    """ChunkCounts by one stored function, which may do what Embedding's own login may not."""
+
+    def __init__(self, database: Database) -> None:
+        """Nothing is opened yet."""
+        self._database = database
+
+    def add(self, caller_id: str, chunks: int, most: int) -> bool:
+        """Add chunks to today's; False when the sum would be more than `most`."""
+        values = {"caller_id": caller_id, "chunks": chunks, "most": most}
+
+        def work(connection: Connection) -> bool:
+            cursor = connection.cursor(row_factory=scalar_row)
+            return cursor.execute(SQL["count_caller_chunks"], values).fetchone() is not None
+
+        # Repeated after a lost answer it may count twice: on the safe side.
         return self._database.read(work)
