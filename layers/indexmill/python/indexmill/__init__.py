@@ -1,1 +1,3 @@
 """Indexmill: turn URLs and documents into a searchable corpus."""
+
+VERSION = "0.1.0"

@@ -1,17 +1,9 @@
-"""Client SDK: submit URLs, wait for their jobs, act on them, search the corpus.
-
->>> with Client("https://…/dev", api_key) as client:
-...     accepted = client.submit("https://example.com/handbook.html")
-...     [job] = client.wait([accepted.job_id], timeout_s=60)
-...     hits = client.search("how to repair a broken spine")
-"""
+"""Connection of one caller to one Indexmill."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
@@ -19,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 import httpx
 from pydantic import BaseModel
 
+from indexmill.client.errors import ApiError, WaitTimeout, api_error
+from indexmill.client.stream import StreamReader
 from indexmill.contracts.http_jobs import JobList, SubmitResponse
 from indexmill.contracts.job import Job
 from indexmill.platform.time.clock import Clock, SystemClock
@@ -28,11 +22,10 @@ if TYPE_CHECKING:
     from indexmill.contracts.http_chunking import ChunkResponse
     from indexmill.contracts.http_embedding import EmbedResponse
     from indexmill.contracts.http_history import JobHistory
+    from indexmill.contracts.http_jobs import JobCounts
     from indexmill.contracts.http_scraper import ScrapeResult
     from indexmill.contracts.http_search import SearchResponse
     from indexmill.contracts.receipt import Receipt
-
-__all__ = ["ApiError", "Client", "StreamReader", "WaitTimeout"]
 
 _Answer = TypeVar("_Answer")
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -46,69 +39,9 @@ _PAGE: Final = 200
 _ENDED: Final = 204
 """Status of a stream without further events."""
 _RECEIPT: Final = {"receipt": "true"}
+_REFUSED: Final = 429
 _TRANSIENT: Final = frozenset({429, 502, 503, 504})
 """Statuses after which a request is repeated."""
-
-
-class ApiError(Exception):
-    """The service answered with an error.
-
-    `status` is 0 when no answer came; `code` is then `connection_error`. `retry_after` is in seconds.
-    """
-
-    def __init__(
-        self,
-        code: str,
-        message: str,
-        status: int,
-        request_id: str | None = None,
-        retry_after: float | None = None,
-    ) -> None:
-        super().__init__(f"{code} ({status}): {message}" + (f" [request {request_id}]" if request_id else ""))
-        self.code = code
-        self.message = message
-        self.status = status
-        self.request_id = request_id
-        self.retry_after = retry_after
-
-
-class WaitTimeout(Exception):
-    """Some jobs did not end in time; `jobs` are all of them as last read."""
-
-    def __init__(self, jobs: Sequence[Job], seconds: float) -> None:
-        open_ = sum(not job.status.terminal for job in jobs)
-        super().__init__(f"{open_} of {len(jobs)} jobs were not finished after {seconds:g} s")
-        self.jobs = list(jobs)
-
-
-@dataclass(slots=True)
-class StreamReader:
-    """Parser of server-sent events that keeps its position between two answers of one stream."""
-
-    last_id: str = ""
-    """Value of the next request's Last-Event-ID header."""
-    retry_s: float = 3.0
-    """Seconds to wait before the next request."""
-
-    def read(self, text: str) -> Iterator[str]:
-        """Yield the data of each complete event; one that was cut off is dropped."""
-        data: list[str] = []
-        seen = self.last_id
-        # Not str.splitlines: that also splits at separators that JSON strings may contain.
-        for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n")[:-1]:
-            name, _, value = line.partition(":")
-            value = value.removeprefix(" ")
-            if not line:
-                self.last_id = seen
-                if data:
-                    yield "\n".join(data)
-                data = []
-            elif name == "data":
-                data.append(value)
-            elif name == "id":
-                seen = value
-            elif name == "retry" and value.isascii() and value.isdigit():
-                self.retry_s = int(value) / 1000
 
 
 class Client:
@@ -118,7 +51,9 @@ class Client:
         base_url: Of the API, with the stage when it has one.
         api_key: Sent as `X-API-Key`, to `base_url` only.
         timeout: Of one request, seconds.
-        sleep: Called by `wait` between two reads.
+        patience_s: How long a request that was refused with 429 is repeated, as its Retry-After says. One
+            that asks for a longer wait, for example a quota's until midnight, raises at once.
+        sleep: Called between two requests.
     """
 
     def __init__(
@@ -127,12 +62,14 @@ class Client:
         api_key: str,
         timeout: float = 35.0,
         *,
+        patience_s: float = 30.0,
         clock: Clock | None = None,
         sleep: Callable[[float], None] = time.sleep,  # noqa: TID251 - waits on the caller's own machine
     ) -> None:
         self._http = httpx.Client(
             base_url=base_url, headers={"X-API-Key": api_key}, timeout=timeout, follow_redirects=False
         )
+        self._patience_s = patience_s
         self._clock = clock or SystemClock()
         self._sleep = sleep
 
@@ -182,6 +119,12 @@ class Client:
         wanted = {name: value for name, value in filters.items() if value is not None}
         page = self._request("GET", "/orchestrator/jobs", params={**wanted, **_RECEIPT, "limit": "1"})
         return Receipt.model_validate(page["receipt"])
+
+    def counts(self) -> JobCounts:
+        """Return how many jobs the caller has, by status and failed stage."""
+        from indexmill.contracts.http_jobs import JobCounts
+
+        return JobCounts.model_validate(self._request("GET", "/orchestrator/jobs/summary"))
 
     def history(self, job_id: str) -> JobHistory:
         """Return a job's transitions and whether their hash chain is intact. Raises ApiError."""
@@ -349,16 +292,17 @@ class Client:
         return found + [self.get(job_id) for job_id in sorted(missing)]
 
     def _patiently(self, read: Callable[[], _Answer], deadline: float) -> _Answer:
-        """Return `read()`, repeated while an outage lasts and before the deadline."""
+        """Return `read()`, repeated while an outage lasts and before the deadline, as Retry-After says."""
         pause = _FIRST_POLL_S
         while True:
             try:
                 return read()
             except ApiError as error:
+                left = deadline - self._clock.monotonic()
                 transient = error.status in _TRANSIENT or error.status == 0
-                if not transient or self._clock.monotonic() >= deadline:
+                if not transient or left <= 0:
                     raise
-                self._sleep(min(max(error.retry_after or 0.0, pause), _LONGEST_POLL_S))
+                self._sleep(min(max(error.retry_after or 0.0, pause), left))
                 pause = min(pause * 2, _LONGEST_POLL_S)
 
     def _post(self, path: str, model: type[_Model], body: Mapping[str, Any], **more: Any) -> _Model:
@@ -370,6 +314,18 @@ class Client:
         return self._send(method, path, **more).json()
 
     def _send(self, method: str, path: str, **more: Any) -> httpx.Response:
+        until = self._clock.monotonic() + self._patience_s
+        while True:
+            try:
+                return self._send_once(method, path, **more)
+            except ApiError as error:
+                # Refused before any work was done, so that a repeated POST does nothing twice.
+                wait_s = error.retry_after if error.status == _REFUSED else None
+                if wait_s is None or self._clock.monotonic() + wait_s > until:
+                    raise
+                self._sleep(wait_s)
+
+    def _send_once(self, method: str, path: str, **more: Any) -> httpx.Response:
         try:
             response = self._http.request(method, path, **more)
         except httpx.HTTPError as error:
@@ -379,21 +335,4 @@ class Client:
             ) from error
         if response.is_success:
             return response
-        raise _api_error(response.status_code, response.reason_phrase, response.text)
-
-
-def _api_error(status: int, reason: str, body: str) -> ApiError:
-    """Return the error of an envelope; upstream_error for another body (a proxy's, the gateway's)."""
-    try:
-        envelope = json.loads(body)["error"]
-        code, message = str(envelope["code"]), str(envelope["message"])
-    except (ValueError, KeyError, TypeError):
-        return ApiError("upstream_error", body[:200] or reason, status)
-    retry_after = envelope.get("retry_after")
-    return ApiError(
-        code,
-        message,
-        status,
-        envelope.get("request_id"),
-        float(retry_after) if isinstance(retry_after, int | float) else None,
-    )
+        raise api_error(response.status_code, response.reason_phrase, response.text)

@@ -1,0 +1,56 @@
+"""Errors of the client."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from indexmill.contracts.job import Job
+
+
+class ApiError(Exception):
+    """The service answered with an error.
+
+    `status` is 0 when no answer came; `code` is then `connection_error`. `retry_after` is in seconds.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        status: int,
+        request_id: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(f"{code} ({status}): {message}" + (f" [request {request_id}]" if request_id else ""))
+        self.code = code
+        self.message = message
+        self.status = status
+        self.request_id = request_id
+        self.retry_after = retry_after
+
+
+class WaitTimeout(Exception):
+    """Some jobs did not end in time; `jobs` are all of them as last read."""
+
+    def __init__(self, jobs: Sequence[Job], seconds: float) -> None:
+        open_ = sum(not job.status.terminal for job in jobs)
+        super().__init__(f"{open_} of {len(jobs)} jobs were not finished after {seconds:g} s")
+        self.jobs = list(jobs)
+
+
+def api_error(status: int, reason: str, body: str) -> ApiError:
+    """Return the error of an envelope; upstream_error for another body (a proxy's, the gateway's)."""
+    try:
+        envelope = json.loads(body)["error"]
+        code, message = str(envelope["code"]), str(envelope["message"])
+    except (ValueError, KeyError, TypeError):
+        return ApiError("upstream_error", body[:200] or reason, status)
+    retry_after = envelope.get("retry_after")
+    return ApiError(
+        code,
+        message,
+        status,
+        envelope.get("request_id"),
+        float(retry_after) if isinstance(retry_after, int | float) else None,
+    )
