@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from boto3 import Session
     from mypy_boto3_dynamodb import DynamoDBClient
 
 STATEFUL_TYPES = frozenset(
@@ -101,10 +102,8 @@ def create_resources(
     Parameters that the template lacks are ignored. Raises StackFailed, and ValueError as `stateful_part`
     does.
     """
-    import boto3
-
-    session = boto3.Session(aws_access_key_id="local", aws_secret_access_key="local", region_name=region)
-    client: Any = session.client("cloudformation", endpoint_url=endpoint)
+    opened = session(region)
+    client: Any = opened.client("cloudformation", endpoint_url=endpoint)
     body = json.dumps(stateful_part(template))
     given = [{"ParameterKey": k, "ParameterValue": v} for k, v in (parameters or {}).items()]
     known = template.get("Parameters", {})
@@ -120,11 +119,26 @@ def create_resources(
         resource = template["Resources"][name]
         if resource["Type"] == "AWS::SecretsManager::Secret":
             # On AWS a secret's Ref is its ARN; MiniStack gives its name.
-            secrets = session.client("secretsmanager", endpoint_url=endpoint)
+            secrets = opened.client("secretsmanager", endpoint_url=endpoint)
             ids[name] = arns[name] = secrets.describe_secret(SecretId=physical)["ARN"]
         elif expiry := resource.get("Properties", {}).get("TimeToLiveSpecification"):
-            _switch_expiry_on(session.client("dynamodb", endpoint_url=endpoint), physical, expiry)
+            _switch_expiry_on(opened.client("dynamodb", endpoint_url=endpoint), physical, expiry)
     return Resources(ids, arns)
+
+
+def session(region: str) -> Session:
+    """Return a session with the credentials of the local cloud."""
+    import boto3
+
+    return boto3.Session(aws_access_key_id="local", aws_secret_access_key="local", region_name=region)
+
+
+def put_secret(secrets: Any, name: str, text: str) -> str:
+    """Create or update the secret `name` by a client of Secrets Manager; returns its ARN."""
+    try:
+        return str(secrets.create_secret(Name=name, SecretString=text)["ARN"])
+    except secrets.exceptions.ResourceExistsException:
+        return str(secrets.put_secret_value(SecretId=name, SecretString=text)["ARN"])
 
 
 def _switch_expiry_on(client: DynamoDBClient, table: str, wanted: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ import sys
 import typer
 
 from local.cli import (
+    callers,
     cancel,
     chaos,
     demo,
@@ -72,6 +73,8 @@ for command in (up, down, status, submit, search, jobs, cancel, retry, replay, t
     app.command(command.__name__.rpartition(".")[2])(command.run)
 for command in (doctor, demo, chaos, release):
     app.command(command.__name__.rpartition(".")[2])(command.run)
+app.add_typer(callers.callers, name="callers")
+app.add_typer(callers.maintenance, name="maintenance")
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -31,6 +31,17 @@ def run(
     corpus: Annotated[
         str | None, typer.Option(help="Corpus to index into; without it, the default one.")
     ] = None,
+    priority: Annotated[
+        int | None,
+        typer.Option(help="0 to 100 (50): higher starts earlier.", min=0, max=100),
+    ] = None,
+    depends_on: Annotated[
+        list[str] | None,
+        typer.Option("--depends-on", metavar="JOB", help="A job that must be done first; may be repeated."),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Start new jobs beside those of the same documents in flight.")
+    ] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until all are done or failed.")] = True,
     timeout: Annotated[float, typer.Option(help="Longest wait, seconds.", min=0)] = 300.0,
     as_json: JsonOption = False,
@@ -43,11 +54,13 @@ def run(
       indexmill submit https://example.com/
 
       indexmill submit https://example.com/a https://example.com/b --corpus harbour --no-wait
+
+      indexmill submit https://example.com/c --priority 90 --depends-on 0199a2c4-…
     """
     from indexmill.client import WaitTimeout
 
     with api_client(state, "submitting") as api:
-        job_ids = submit_all(api, urls, corpus)
+        job_ids = submit_all(api, urls, corpus, priority=priority, depends_on=depends_on, force=force)
         if not wait:
             _print_ids(job_ids, as_json=as_json)
             return
@@ -65,11 +78,16 @@ def run(
         exit_with(EXIT_FAILED)
 
 
-def submit_all(api: Client, urls: Sequence[str], corpus: str | None) -> list[str]:
-    """Submit any number of URLs; return the job ids in their order. Raises ApiError."""
+def submit_all(
+    api: Client,
+    urls: Sequence[str],
+    corpus: str | None,
+    **options: Any,
+) -> list[str]:
+    """Submit any number of URLs with the client's `options`; return the job ids in order. Raises ApiError."""
     job_ids: list[str] = []
     for start in range(0, len(urls), _BATCH):
-        accepted = api.submit(list(urls[start : start + _BATCH]), corpus)
+        accepted = api.submit(list(urls[start : start + _BATCH]), corpus, **options)
         job_ids += accepted.job_ids or [accepted.job_id]
     return job_ids
 

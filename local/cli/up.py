@@ -36,6 +36,18 @@ PollersOption = Annotated[
         min=1, max=10, help="Receives that wait at each queue; Lambda has 5, which share the messages."
     ),
 ]
+CpuShareOption = Annotated[
+    bool,
+    typer.Option("--cpu-share", help="Give each function Lambda's CPU for its memory: one for 1,769 MB."),
+]
+DatabaseProxyOption = Annotated[
+    str,
+    typer.Option(metavar="HOST:PORT", help="Pooler before Postgres, for all but the owner's functions."),
+]
+SecretsManagerOption = Annotated[
+    bool,
+    typer.Option("--secrets-manager", help="Functions read their secrets from Secrets Manager, as on AWS."),
+]
 
 
 def run(
@@ -56,11 +68,10 @@ def run(
     ] = None,
     eager_polling: EagerPollingOption = False,
     pollers: PollersOption = 1,
+    cpu_share: CpuShareOption = False,
     postgres_port: Annotated[int, typer.Option(help="Port of Postgres; 0 takes a free one.")] = 0,
-    database_proxy: Annotated[
-        str,
-        typer.Option(metavar="HOST:PORT", help="Pooler before Postgres, for all but the owner's functions."),
-    ] = "",
+    database_proxy: DatabaseProxyOption = "",
+    secrets_manager: SecretsManagerOption = False,
 ) -> None:
     """Start the whole cloud on this machine.
 
@@ -86,9 +97,11 @@ def run(
         site_root=_folder(site_root),
         eager_polling=eager_polling,
         pollers=pollers,
+        cpu_share=cpu_share,
         began=began,
         postgres_port=postgres_port,
         database_proxy=database_proxy,
+        secrets_manager=secrets_manager,
     )
     if detach:
         _detached(options, as_json=as_json)
@@ -165,6 +178,7 @@ def show(info: dict[str, Any]) -> None:
     screen.print(f"[green]ready in {info['ready_s']:.1f} s[/]")
     rows = {
         "gateway": info["gateway"],
+        "API docs": f"{info['gateway']}/docs",
         "API key": info["api_key"],
         "ops key": info["ops_key"],
         "web site": info["site"],

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from local.compute import error_documents
 from local.compute.clock import epoch_ms
+from local.compute.cpu_share import CpuBudget
 from local.compute.invocation import Invocation
 from local.compute.launcher import SupervisorLost
 from local.compute.memory import Groups
@@ -56,6 +57,7 @@ class ExecutionEnvironment:
         self._loop = asyncio.get_running_loop()
         self._log = InvocationLog(context.logs, spec)
         self._process = EnvironmentProcess(context, self._log.line, self._ended)
+        self._cpu = CpuBudget(spec.memory_mb, self._process)
         self._arn = context.factory.arn(spec).encode()
         self._next: RuntimeConnection | None = None
         self._current: Invocation | None = None
@@ -92,6 +94,7 @@ class ExecutionEnvironment:
     async def stop(self) -> None:
         """End the process. An invocation in flight fails as if its process was terminated."""
         self.usable = False
+        self._context.cpu.discard(self._cpu)  # a stopped process does not get SIGTERM
         await self._process.stop()
 
     def assign(self, invocation: Invocation) -> None:
@@ -174,6 +177,7 @@ class ExecutionEnvironment:
         self._process.drain()
         self._log.start(invocation)
         self._context.memory.add(self)
+        self._context.cpu.add(self._cpu)
         invocation.sent_at = time.monotonic()
         trace = invocation.trace_header().encode("latin-1", "replace").replace(b"\r", b"").replace(b"\n", b"")
         headers = (
@@ -214,6 +218,7 @@ class ExecutionEnvironment:
         self._current = None
         self._cancel_timer()
         self._context.memory.discard(self)
+        self._context.cpu.discard(self._cpu)
         if time.monotonic() - self._sampled > _SAMPLE_S:
             self._sample()
         self._process.drain()
@@ -243,6 +248,7 @@ class ExecutionEnvironment:
         """Notify the owner, once."""
         self._cancel_timer()
         self._context.memory.discard(self)
+        self._context.cpu.discard(self._cpu)
         unsent, self._current = self._current, None
         was_usable, self.usable = self.usable, False
         if was_usable or unsent is not None:

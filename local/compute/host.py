@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from local.compute.cpu_share import CpuWatch
 from local.compute.environment_variables import EnvironmentFactory, base_environment
 from local.compute.error_documents import MAX_REQUEST_BYTES, HostStopped, PayloadTooLarge
 from local.compute.invocation import Invocation, LogTail
@@ -47,6 +48,8 @@ class HostOptions:
     limits: PoolLimits = field(default_factory=PoolLimits)
     init_timeout_s: float = 10.0
     enforce_memory: bool = True
+    cpu_share: bool = False
+    """Whether a function gets Lambda's share of CPU for its memory; otherwise all that there is."""
     hot_reload: bool = True
     watched_packages: Sequence[str] = ("indexmill",)
     """Packages below a layer's `python/` that are watched for changes; the rest of a layer is third-party."""
@@ -82,7 +85,8 @@ class LambdaHost:
         self._launcher = Launcher(options.launcher, options.preload, base_environment())
         self._logs = LogFiles(log_dir, options.on_log)
         self._memory = MemoryWatch(enforced=options.enforce_memory)
-        self._context = HostContext(self._launcher, self._logs, self._factory, self._memory)
+        self._cpu = CpuWatch(enforced=options.cpu_share)
+        self._context = HostContext(self._launcher, self._logs, self._factory, self._memory, self._cpu)
         self._context.init_timeout_s = options.init_timeout_s
         self._scratch: Path | None = None
         """Made by `start`; only then is there something to delete."""
@@ -162,6 +166,7 @@ class LambdaHost:
         await asyncio.gather(*(pool.stop() for pool in pools))
         await self._launcher.stop()
         self._memory.stop()
+        self._cpu.stop()
         self._logs.close()
         scratch, self._scratch, self._context.scratch = self._scratch, None, None
         if scratch is not None:
@@ -210,6 +215,10 @@ class LambdaHost:
     def stats(self) -> dict[str, FunctionStats]:
         """Return counters by function name."""
         return {name: self._pools[name].stats() for name in self.functions}
+
+    def listen(self, listener: Callable[[LogRecord], None]) -> None:
+        """Call `listener` with each log record from now on; it must be quick and must not raise."""
+        self._logs.listeners.append(listener)
 
     def flush_logs(self) -> None:
         """Write the buffered log records to disk."""

@@ -30,11 +30,11 @@ class LogRecord:
 
 
 class LogFiles:
-    """Writes `<directory>/<function>.jsonl`, buffered for milliseconds; a listener is called at once."""
+    """Writes `<directory>/<function>.jsonl`, buffered for milliseconds; listeners are called at once."""
 
     def __init__(self, directory: Path, listener: Callable[[LogRecord], None] | None = None) -> None:
         self._directory = directory
-        self._listener = listener
+        self.listeners = [] if listener is None else [listener]
         self._files: dict[str, BinaryIO] = {}
         self._pending: dict[str, list[bytes]] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -61,8 +61,8 @@ class LogFiles:
         self._pending.setdefault(function, []).append(line)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_FLUSH_S, self.flush)
-        if self._listener is not None:
-            self._listener(LogRecord(at, function, request_id, stream, message))
+        for listener in self.listeners:
+            listener(LogRecord(at, function, request_id, stream, message))
 
     def flush(self) -> None:
         """Write everything to disk."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from local.compute.cpu_share import CpuWatch
 from local.compute.environment_variables import EnvironmentFactory
 from local.compute.launcher import ExitListener, Launcher, SupervisorLost, signal_group
 from local.compute.log_files import LogFiles, LogPipe
@@ -26,12 +27,18 @@ class HostContext:
     """Shared by all environments of a host."""
 
     def __init__(
-        self, launcher: Launcher, logs: LogFiles, factory: EnvironmentFactory, memory: MemoryWatch
+        self,
+        launcher: Launcher,
+        logs: LogFiles,
+        factory: EnvironmentFactory,
+        memory: MemoryWatch,
+        cpu: CpuWatch,
     ) -> None:
         self.launcher = launcher
         self.logs = logs
         self.factory = factory
         self.memory = memory
+        self.cpu = cpu
         self.scratch: Path | None = None
         """Parent of the environments' private folders; None while the host does not run. Its content is
         deleted, so it never defaults to an existing folder.
@@ -90,10 +97,15 @@ class EnvironmentProcess:
         if not self._exited.is_set():
             self._pid = pid
 
+    @property
+    def pid(self) -> int:
+        """Id of the process and its group; 0 when it does not run."""
+        return 0 if self._exited.is_set() else self._pid
+
     def signal(self, number: int) -> None:
         """Signal the process group."""
-        if self._pid and not self._exited.is_set():
-            signal_group(self._pid, number)
+        if self.pid:
+            signal_group(self.pid, number)
 
     def kill(self) -> None:
         """End the process group at once."""
@@ -113,14 +125,14 @@ class EnvironmentProcess:
 
     def memory_mb(self, limit_mb: float, groups: Groups | None = None) -> float:
         """Return the private memory of the process group in MiB, exact above `limit_mb`."""
-        if not self._pid or self._exited.is_set():
+        if not self.pid:
             return 0.0
         groups = process_groups() if groups is None else groups
-        return group_memory_mb(groups.get(self._pid, ()), limit_mb)
+        return group_memory_mb(groups.get(self.pid, ()), limit_mb)
 
     def cpu_seconds(self) -> float:
         """Return the CPU time so far, of the process and the children it waited for."""
-        return self._cpu_s if self._exited.is_set() or not self._pid else cpu_seconds(self._pid)
+        return cpu_seconds(self.pid) if self.pid else self._cpu_s
 
     def _ended(self, wait_status: int, cpu_s: float) -> None:
         self._exited.set()

@@ -9,6 +9,8 @@ import zipfile
 from pathlib import Path
 from typing import Any, Final
 
+from local.backends.ministack_resources import put_secret
+
 _FETCH_S: Final = 60.0
 
 
@@ -29,11 +31,7 @@ class Emulator:
 
     def put_secret(self, name: str, value: str) -> str:
         """Create or update the secret `name`; returns its ARN."""
-        secrets = self._client("secretsmanager")
-        try:
-            return str(secrets.create_secret(Name=name, SecretString=value)["ARN"])
-        except secrets.exceptions.ResourceExistsException:
-            return str(secrets.put_secret_value(SecretId=name, SecretString=value)["ARN"])
+        return put_secret(self._client("secretsmanager"), name, value)
 
     def resources(self, stack: str) -> dict[str, str]:
         """Return physical ids by logical ids."""

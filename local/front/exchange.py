@@ -61,6 +61,9 @@ class Exchange:
     integration_error: str | None = None
     error_type: str | None = None
     error_message: str | None = None
+    waf_response: str | None = None
+    """WAF_ALLOW or WAF_BLOCK where a web ACL is before the API."""
+    web_acl: str | None = None
     status: int | None = None
     response_length: int | None = None
     response_latency: int | None = None
@@ -148,4 +151,6 @@ _VARIABLES: Mapping[str, Callable[[Exchange], object]] = {
     "error.message": lambda x: x.error_message,
     "error.messageString": _quoted_error,
     "error.responseType": lambda x: x.error_type,
+    "wafResponseCode": lambda x: x.waf_response,
+    "webaclArn": lambda x: x.web_acl,
 }

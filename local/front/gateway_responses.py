@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from local.front.exchange import VARIABLE, Exchange
 from local.front.replies import Reply
@@ -33,6 +34,7 @@ _KINDS: Mapping[str, _Kind] = {
     "INTEGRATION_TIMEOUT": _Kind(504, "Endpoint request timed out", _INTERNAL),
     "REQUEST_TOO_LARGE": _Kind(413, "Request Too Long", "RequestTooLargeException"),
     "THROTTLED": _Kind(429, "Too Many Requests", "TooManyRequestsException"),
+    "WAF_FILTERED": _Kind(403, "Forbidden", "ForbiddenException"),
     "BAD_REQUEST_BODY": _Kind(400, "Invalid request body", "BadRequestException"),
     "DEFAULT_4XX": _Kind(400, "Bad Request", "BadRequestException"),
     "DEFAULT_5XX": _Kind(500, "Internal server error", _INTERNAL),
@@ -61,10 +63,16 @@ class GatewayError(Exception):
 
 
 class GatewayResponses:
-    """Gateway responses of the template with AWS's fallbacks: own type, then DEFAULT_4XX or DEFAULT_5XX."""
+    """Gateway responses of the template with AWS's fallbacks: own type, then DEFAULT_4XX or DEFAULT_5XX.
 
-    def __init__(self, specs: Mapping[str, GatewayResponseSpec]) -> None:
+    `edge` has the bodies, by status, of what AWS refuses before a request is one of the API.
+    """
+
+    def __init__(
+        self, specs: Mapping[str, GatewayResponseSpec], edge: Mapping[int, str] = MappingProxyType({})
+    ) -> None:
         self._specs = {name.upper(): spec for name, spec in specs.items()}
+        self._edge = edge
 
     def render(self, error: GatewayError, exchange: Exchange, accept: str | None = None) -> Reply:
         """Return the response for `error`; record the error in `exchange` for variables and access log."""
@@ -74,6 +82,8 @@ class GatewayResponses:
         spec = self._specs.get(error.response_type) or self._specs.get(family)
         exchange.status = (spec.status if spec else None) or error.status
         templates = (spec.templates if spec else None) or _DEFAULT_TEMPLATES
+        if error.response_type == "DEFAULT_4XX" and error.status in self._edge:
+            templates = {"application/json": self._edge[error.status]}
         content_type = _choose(templates, accept)
         body = _filled(templates[content_type], exchange).encode("utf-8", "replace")
         headers = [("Content-Type", content_type), ("x-amzn-ErrorType", error.code)]

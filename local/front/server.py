@@ -8,22 +8,26 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from aiohttp import web
 from multidict import CIMultiDict
 
+from local.front import api_page
 from local.front.access_log import AccessLog, Sink
 from local.front.authorizer import Authorizer
 from local.front.bodies import read_body, refuse_framing, refuse_oversize
 from local.front.connection import MAX_HEADER_BYTES, GatewayServer
 from local.front.events import EventBuilder, Headers, split_target
 from local.front.exchange import ApiIdentity, Exchange, new_ids, new_trace_id
+from local.front.firewall import Firewall
 from local.front.gateway_responses import GatewayError, GatewayResponses
 from local.front.integration import Integration
+from local.front.mock import Mock
 from local.front.replies import Reply
 from local.front.routing import Match, Router
 from local.front.throttle import Throttles
-from local.template.spec import Invoker, RestApiSpec, Throttle
+from local.template.spec import Invoker, RestApiSpec, Throttle, WebAclSpec
 
 _LOG = logging.getLogger(__name__)
 _SERVER = "indexmill-local"
@@ -39,6 +43,9 @@ class FrontOptions:
     """Percent-decode `pathParameters`. AWS does not: they arrive as in the URL."""
     throttles: Mapping[str, Throttle] = field(default_factory=dict)
     """Limits by `"METHOD /path"`, with `"*"` for all others."""
+    web_acl: WebAclSpec | None = None
+    api_document: Path | None = None
+    """OpenAPI document of the page at `/docs`, which AWS has not; None for no page."""
     body_timeout_s: float = 10.0
     linger_s: float = 2.0
     """How long a refused body is read and discarded, so that the client receives the response."""
@@ -76,7 +83,10 @@ class RestFront:
         if unknown := {r.authorizer for r in api.routes if r.authorizer} - self._authorizers.keys():
             raise ValueError(f"routes name unknown authorizers: {sorted(unknown)}")
         self._throttles = Throttles(self._options.throttles, self._options.monotonic)
-        self._responses = GatewayResponses(api.gateway_responses)
+        web_acl = self._options.web_acl
+        self._firewall = Firewall(web_acl, self._options.monotonic) if web_acl else None
+        self._responses = GatewayResponses(api.gateway_responses, api.edge_responses)
+        self._mocks = {(r.method, r.path): Mock(r.mock) for r in api.routes if r.mock is not None}
         self._integration = Integration(invoker, self._options.monotonic)
         self._log = AccessLog(access_log, api.access_log_format)
         self._listener: asyncio.Server | None = None
@@ -163,11 +173,24 @@ class RestFront:
         refuse_framing(request)
         if sum(len(name) + len(value) + 4 for name, value in request.raw_headers) > MAX_HEADER_BYTES:
             raise GatewayError("DEFAULT_4XX", status=431, message="Request Header Fields Too Large")
+        shown = self._options.api_document
+        if shown is not None and (exchange.method, exchange.path) == ("GET", api_page.PATH):
+            return Reply(200, list(api_page.HEADERS), await asyncio.to_thread(api_page.render, shown))
+        body = None
+        if self._firewall is not None:
+            if self._firewall.needs_body(exchange):
+                refuse_oversize(request)
+                body = await read_body(request, self._options.body_timeout_s)
+            if (blocked := self._firewall.check(exchange, headers, len(body or b""))) is not None:
+                return blocked
         match = self._match(exchange)
         refuse_oversize(request)
         if match.route.authorizer is not None:
             await self._authorizers[match.route.authorizer].authorize(exchange, match, headers)
-        body = await read_body(request, self._options.body_timeout_s)
+        if body is None:
+            body = await read_body(request, self._options.body_timeout_s)
+        if (mock := self._mocks.get((match.route.method, match.route.path))) is not None:
+            return mock.reply(exchange, headers, match.parameters)
         event = self._events.proxy_event(exchange, match, headers, body)
         return await self._integration.call(match.route, event, exchange)
 

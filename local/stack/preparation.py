@@ -76,6 +76,11 @@ class Preparation:
         ids, arns = await self._call("create", endpoint=endpoint, template=template, region=region)
         return ids, arns
 
+    async def store_secrets(self, endpoint: str, texts: Mapping[str, str], region: str) -> dict[str, str]:
+        """Put each text into Secrets Manager; return the ARNs by the same keys. Raises PreparationFailed."""
+        arns: dict[str, str] = await self._call("store", endpoint=endpoint, texts=texts, region=region)
+        return arns
+
     async def migrate(self, url: str, folder: Path, answer_s: float) -> list[str]:
         """Migrate the database and make its logins; return the names of applied files.
 
@@ -124,6 +129,13 @@ def _create(endpoint: str, template: dict[str, Any], region: str) -> Any:
     return at_endpoint, dict(made.arns)
 
 
+def _store(endpoint: str, texts: dict[str, str], region: str) -> dict[str, str]:
+    from local.backends.ministack_resources import put_secret, session
+
+    client = session(region).client("secretsmanager", endpoint_url=endpoint)
+    return {key: put_secret(client, key.rpartition(":")[2], text) for key, text in texts.items()}
+
+
 def _migrate(url: str, folder: str, answer_s: float) -> list[str]:
     sys.path.insert(0, folder)
     module = import_module("migrate")
@@ -136,6 +148,7 @@ def _migrate(url: str, folder: str, answer_s: float) -> list[str]:
 _STEPS: Final[dict[str, Callable[..., Any]]] = {
     "translate": _translate,
     "create": _create,
+    "store": _store,
     "migrate": _migrate,
 }
 

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit, urlunsplit
 
 from local.backends.postgres_logins import login_url
 from local.compute.host import HostOptions, LambdaHost, LogRecord, PoolLimits
@@ -24,6 +23,7 @@ from local.faults.poller import FaultySqsClient
 from local.front.server import FrontOptions, RestFront
 from local.template.spec import FunctionSpec, ScheduleSpec
 from local.template.template import CloudSpec
+from local.triggers.log_subscriptions import LogSubscriptions
 from local.triggers.schedule import Schedule
 from local.triggers.sqs import SqsEventSource
 from local.triggers.sqs_polling import MAXIMUM, LongPolling
@@ -46,16 +46,25 @@ class RuntimeConfig:
     logs: Path
     port: int
     """Port of the gateway."""
+    api_document: Path
+    """OpenAPI document that the gateway shows."""
     eager_polling: bool = False
     """Whether event sources let no batch fill; only with `prompt_long_polls`."""
     pollers: int = 1
     """Receives of each event source beside each other; several let no batch fill either."""
     database_proxy: str = ""
     """Host and port that the services' logins connect to in place of the server's; the owner never does."""
+    secrets: Mapping[str, str] | None = None
+    """ARNs in Secrets Manager, by the ARN that the template has or the variable; None for literals."""
 
 
 def make_host(
-    logs: Path, region: str, account_id: str, on_log: Callable[[LogRecord], None] | None = None
+    logs: Path,
+    region: str,
+    account_id: str,
+    on_log: Callable[[LogRecord], None] | None = None,
+    *,
+    cpu_share: bool = False,
 ) -> LambdaHost:
     """Return a host without functions, which can start before they are known."""
     faults = activation.control_of(logs.parent)
@@ -71,6 +80,7 @@ def make_host(
         options=HostOptions(
             limits=PoolLimits(environments=environments()),
             on_log=on_log,
+            cpu_share=cpu_share,
             path_prefix=(activation.INJECTION,) if instrumented else (),
         ),
     )
@@ -124,13 +134,18 @@ class Runtime:
             for name, schedule in by_name(cloud.schedules).items()
         }
         """By name; their fault modes can be set."""
+        self._subscriptions = LogSubscriptions(cloud.subscriptions, host, account_id=config.account_id)
+        host.listen(self._subscriptions.on_log)
         control = activation.control_of(config.logs.parent)
         self._proxies = Proxies(control) if control else None
         self.gateway = ""
         self.invoke_endpoint = ""
 
     def configured(self, functions: Iterable[FunctionSpec]) -> list[FunctionSpec]:
-        """Return functions with their secrets in plain text."""
+        """Return functions with their secrets in plain text, or with the ARNs of what is stored."""
+        stored = self._config.secrets
+        if stored is not None:
+            return [with_stored_secrets(function, stored) for function in functions]
         return [
             with_secrets(function, {**self._literals, "DATABASE_URL": _login(function, self._config)})
             for function in functions
@@ -157,6 +172,7 @@ class Runtime:
         triggers: list[Awaitable[None]] = [source.stop(_TRIGGER_GRACE_S) for source in self._sources]
         triggers += [schedule.stop() for schedule in self.schedules.values()]
         await asyncio.gather(*front, *triggers, return_exceptions=True)
+        await self._subscriptions.stop()
         await self._invoke_api.stop()
         if self._proxies is not None:
             await self._proxies.stop()
@@ -189,23 +205,34 @@ class Runtime:
             region=self._config.region,
             access_log=self._config.logs / "access.jsonl",
             port=self._config.port,
-            options=FrontOptions(binary_media_types=cloud.binary_media_types, throttles=cloud.throttles),
+            options=FrontOptions(
+                binary_media_types=cloud.binary_media_types,
+                throttles=cloud.throttles,
+                web_acl=cloud.web_acl,
+                api_document=self._config.api_document,
+            ),
         )
 
 
 def _login(function: FunctionSpec, config: RuntimeConfig) -> str:
     """Return the connection string of the login whose secret the template names for the function."""
-    url = login_url(config.database_url, function.environment.get("DATABASE_URL" + _SECRET_ARN, ""))
-    if url == config.database_url or not config.database_proxy:
-        return url
-    parts = urlsplit(url)
-    account = parts.netloc.rpartition("@")[0]
-    return urlunsplit(parts._replace(netloc=f"{account}@{config.database_proxy}"))
+    arn = function.environment.get("DATABASE_URL" + _SECRET_ARN, "")
+    return login_url(config.database_url, arn, config.database_proxy)
 
 
 def with_secrets(function: FunctionSpec, literals: Mapping[str, str]) -> FunctionSpec:
     """Return the function with those of `literals` in plain text for which the template names a secret."""
     named = {name: value for name, value in literals.items() if name + _SECRET_ARN in function.environment}
+    return replace(function, environment={**function.environment, **named})
+
+
+def with_stored_secrets(function: FunctionSpec, stored: Mapping[str, str]) -> FunctionSpec:
+    """Return the function with the ARNs of its secrets in Secrets Manager, as on AWS."""
+    named = {
+        name: stored.get(arn) or stored.get(name.removesuffix(_SECRET_ARN), arn)
+        for name, arn in function.environment.items()
+        if name.endswith(_SECRET_ARN)
+    }
     return replace(function, environment={**function.environment, **named})
 
 

@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, Final
 
 from local.backends.ministack import MiniStack
-from local.backends.postgres_logins import secret_parameters
+from local.backends.postgres_logins import secret_parameters, secret_texts
 from local.compute.host import LambdaHost
 from local.metrics.queues import Queues
 from local.metrics.telemetry import Telemetry
@@ -51,10 +52,14 @@ class StackOptions:
     """Whether event sources take what is there at once, and let no batch fill."""
     pollers: int = 1
     """Receives of each event source that wait beside each other; Lambda has five."""
+    cpu_share: bool = False
+    """Whether each function gets Lambda's share of CPU for its memory."""
     postgres_port: int = 0
     """Port of Postgres; 0 takes a free one."""
     database_proxy: str = ""
     """Host and port of a pooler before Postgres, for the functions whose login is not the owner's."""
+    secrets_manager: bool = False
+    """Whether functions read their secrets from Secrets Manager, as on AWS, and get no literals."""
     template: Path = REPOSITORY / "template.yaml"
     ministack_python: Path = REPOSITORY / ".venv-ministack" / "bin" / "python"
     keep_data: bool = True
@@ -117,7 +122,9 @@ class Stack:
             )
         )
         self._services += [self._postgres, aws]
-        self._host = make_host(self._state.logs, REGION, ACCOUNT_ID, self._telemetry.on_log)
+        self._host = make_host(
+            self._state.logs, REGION, ACCOUNT_ID, self._telemetry.on_log, cpu_share=self._options.cpu_share
+        )
         base = _Base(self._postgres, aws, self._host)
         await self._start_parts(base, stand_ins.parameters(keys) | secret_parameters(REGION, ACCOUNT_ID))
         for service in self._services:
@@ -214,6 +221,7 @@ class Stack:
         ids, arns = await preparation.create_resources(base.aws.endpoint, template.stateful(), REGION)
         base.aws.save()
         await started[base.postgres.name]
+        secrets = await self._store_secrets(preparation, base) if options.secrets_manager else None
         gateway = GatewayPort(self._state, options.port)
         config = RuntimeConfig(
             aws_endpoint=base.aws.endpoint,
@@ -223,9 +231,11 @@ class Stack:
             account_id=ACCOUNT_ID,
             logs=self._state.logs,
             port=gateway.number,
+            api_document=options.template.parent / "stack" / "openapi.yaml",
             eager_polling=options.eager_polling,
             pollers=options.pollers,
             database_proxy=options.database_proxy,
+            secrets=secrets,
         )
         await started[_HOST]
         runtime = self._runtime = Runtime(base.host, template.cloud(ids, arns), ids, arns, config)
@@ -246,6 +256,14 @@ class Stack:
             "resources": dict(ids),
             "warnings": [*runtime.warnings, *gateway.warnings],
         }
+
+    async def _store_secrets(self, preparation: Preparation, base: _Base) -> dict[str, str]:
+        arns = secret_parameters(REGION, ACCOUNT_ID).values()
+        texts = secret_texts(base.postgres.url, arns, self._options.database_proxy)
+        texts["STREAM_TOKEN_KEY"] = token_hex(32)
+        stored = await preparation.store_secrets(base.aws.endpoint, texts, REGION)
+        base.aws.save()
+        return stored
 
     def _allow_releases(self, base: _Base, runtime: Runtime, automatic: Mapping[str, str]) -> None:
         target = Target(

@@ -15,6 +15,11 @@ from local.stack.services import StandIn
 from local.stack.state import Keys, StateFolder
 
 _WINDOW_PER_CORE: Final = 20
+_REQUEST_LIMITS: Final = (
+    *("RateFree", "RatePro", "RateEnterprise"),
+    *("FairShareScraper", "FairShareChunking", "FairShareEmbedding", "FairShareOrchestrator"),
+)
+"""On a laptop requests are not limited."""
 
 
 class StandIns:
@@ -47,6 +52,7 @@ class StandIns:
             "DispatchWindow": str(_WINDOW_PER_CORE * max(2, os.cpu_count() or 1)),
             # One environment is reserved for clients that are asked to reconnect later.
             "StreamWindows": str(environments() - 1),
+            **dict.fromkeys(_REQUEST_LIMITS, "unlimited"),
         }
         if "EmbeddingBaseUrl" not in self._overrides:
             automatic["EmbeddingBaseUrl"] = self.addresses["embeddings"]

@@ -1,4 +1,4 @@
-"""Triggers besides HTTP: event source mappings of queues, and rules with a schedule."""
+"""Triggers besides HTTP: mappings of queues, rules with a schedule, subscriptions of log groups."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from local.template.cron import Cron, CronError, parse_cron
 from local.template.intrinsics import TemplateError
-from local.template.spec import ScheduleSpec, SqsSourceSpec, function_name
+from local.template.spec import ScheduleSpec, SqsSourceSpec, SubscriptionSpec, function_name
 
 _RATE: Final = re.compile(r"rate\((\d+) (minute|hour|day)(s?)\)")
 _CRON: Final = re.compile(r"cron\((.*)\)")
+_PATTERN: Final = re.compile(r'\{ \$\.(\w+) = "([\w.-]+)" \}')
 _SECONDS: Final = {"minute": 60, "hour": 3600, "day": 86400}
 
 
@@ -49,6 +50,22 @@ def read_schedule(name: str, properties: Mapping[str, Any]) -> Iterator[Schedule
             input=target.get("Input"),
             enabled=properties.get("State", "ENABLED") == "ENABLED",
         )
+
+
+def read_subscription(
+    name: str, properties: Mapping[str, Any], writers: Mapping[str, str]
+) -> SubscriptionSpec:
+    """Return a resolved subscription filter; `writers` gives the name of a log group's function.
+
+    Raises TemplateError for a group that no function writes into, or a pattern that is not supported here.
+    """
+    group, pattern = properties["LogGroupName"], _PATTERN.fullmatch(properties["FilterPattern"])
+    if group not in writers:
+        raise TemplateError(f"{name} reads from {group}, which no function of this template writes into")
+    if pattern is None:
+        raise TemplateError(f'{name} has a filter that is not of the form {{ $.field = "value" }}')
+    target = function_name(properties["DestinationArn"])
+    return SubscriptionSpec(name, group, writers[group], target, field=pattern[1], value=pattern[2])
 
 
 def _times(name: str, expression: str) -> tuple[float, Cron | None]:

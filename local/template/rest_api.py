@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from local.template.intrinsics import TemplateError
-from local.template.spec import AuthorizerSpec, GatewayResponseSpec, RestApiSpec, RouteSpec, Throttle
+from local.template.spec import (
+    AuthorizerSpec,
+    GatewayResponseSpec,
+    MockSpec,
+    RestApiSpec,
+    RouteSpec,
+    Throttle,
+)
 
 _METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch")
 _INVOCATION: Final = re.compile(r"functions/arn:[^/]*:function:([^/:]+)(?::[^/]+)?/invocations")
@@ -17,8 +25,16 @@ _DEFAULT_TTL_S: Final = 300
 _TIMEOUT_MS: Final = 29_000
 
 
-def read_api(logical_id: str, body: Mapping[str, Any], stages: Sequence[Mapping[str, Any]]) -> RestApiSpec:
-    """Return the API of its resolved definition and stages. Raises TemplateError for unsupported parts."""
+def read_api(
+    logical_id: str,
+    body: Mapping[str, Any],
+    stages: Sequence[Mapping[str, Any]],
+    metadata: Mapping[str, Any],
+) -> RestApiSpec:
+    """Return the API of its resolved definition, stages and metadata.
+
+    Raises TemplateError for unsupported parts.
+    """
     if not stages:
         raise TemplateError(f"{logical_id} has no stage")
     schemes = (body.get("components") or {}).get("securitySchemes") or body.get("securityDefinitions") or {}
@@ -37,6 +53,7 @@ def read_api(logical_id: str, body: Mapping[str, Any], stages: Sequence[Mapping[
             for name, response in body.get("x-amazon-apigateway-gateway-responses", {}).items()
         },
         access_log_format=(stage.get("AccessLogSetting") or {}).get("Format"),
+        edge_responses={int(status): body for status, body in metadata.get("EdgeResponses", {}).items()},
     )
 
 
@@ -61,6 +78,10 @@ def _routes(body: Mapping[str, Any]) -> Iterator[RouteSpec]:
             if method not in _METHODS:
                 raise TemplateError(f"{method} {path} is no single method; name the methods one by one")
             integration = operation.get(_INTEGRATION) or {}
+            if integration.get("type") == "mock":
+                mock = _mock(f"{method} {path}", operation, integration)
+                yield RouteSpec(method.upper(), path, "", mock=mock)
+                continue
             if integration.get("type") != "aws_proxy":
                 raise TemplateError(f"{method} {path} is no proxy integration with a function")
             security = operation.get("security", default)
@@ -71,6 +92,25 @@ def _routes(body: Mapping[str, Any]) -> Iterator[RouteSpec]:
                 authorizer=next((name for each in security or () for name in each if name != "NONE"), None),
                 timeout_ms=int(integration.get("timeoutInMillis", _TIMEOUT_MS)),
             )
+
+
+def _mock(name: str, operation: Mapping[str, Any], integration: Mapping[str, Any]) -> MockSpec:
+    """Return the one answer of a mock integration. Raises TemplateError for several, or an authorizer."""
+    responses = integration.get("responses") or {}
+    if set(responses) != {"default"} or operation.get("security"):
+        raise TemplateError(f"{name}: a mock integration has one response and no authorizer here")
+    status = int(responses["default"]["statusCode"])
+    if json.loads(integration["requestTemplates"]["application/json"]) != {"statusCode": status}:
+        raise TemplateError(f"{name}: the request template of the mock integration chooses another status")
+    declared = operation["responses"][str(status)].get("headers", {})
+    headers = {
+        key.removeprefix("method.response.header."): value.strip("'")
+        for key, value in (responses["default"].get("responseParameters") or {}).items()
+    }
+    if undeclared := sorted(headers.keys() - declared.keys()):
+        raise TemplateError(f"{name}: the method does not declare {', '.join(undeclared)}")
+    template = (responses["default"].get("responseTemplates") or {}).get("application/json", "")
+    return MockSpec(status, headers, template)
 
 
 def _function(uri: str) -> str:

@@ -6,6 +6,7 @@ them.
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -37,6 +38,16 @@ class FunctionSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class MockSpec:
+    """Answer of a mock integration: the gateway's own, without a function."""
+
+    status: int
+    headers: Mapping[str, str]
+    template: str = ""
+    """Mapping template of the answer."""
+
+
+@dataclass(frozen=True, slots=True)
 class RouteSpec:
     """One method and path of the REST API."""
 
@@ -47,6 +58,8 @@ class RouteSpec:
     """Logical id of the function that is invoked."""
     authorizer: str | None = None
     timeout_ms: int = 29_000
+    mock: MockSpec | None = None
+    """Answer without a function, in place of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +93,47 @@ class Throttle:
 
 
 @dataclass(frozen=True, slots=True)
+class CustomResponse:
+    """Answer of a rule of the web ACL, in place of the API's."""
+
+    status: int
+    headers: Mapping[str, str]
+    content_type: str
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class RateRule:
+    """Blocks what is beyond `limit` requests in `window_s` seconds of one address, or of one `header`."""
+
+    name: str
+    limit: int
+    window_s: int
+    header: str | None = None
+    """Requests without it are not counted. None counts by address."""
+    response: CustomResponse | None = None
+    """None is the gateway response WAF_FILTERED."""
+
+
+@dataclass(frozen=True, slots=True)
+class BodySizeRule:
+    """Blocks bodies of more than `most_bytes` on the paths, with the stage, that `path` is found in."""
+
+    name: str
+    path: re.Pattern[str]
+    most_bytes: int
+    response: CustomResponse | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WebAclSpec:
+    """The web ACL before the API: the rules that can block, in the order of their priority."""
+
+    arn: str
+    rules: tuple[RateRule | BodySizeRule, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RestApiSpec:
     """The whole REST API."""
 
@@ -89,6 +143,8 @@ class RestApiSpec:
     authorizers: Mapping[str, AuthorizerSpec]
     gateway_responses: Mapping[str, GatewayResponseSpec]
     access_log_format: str | None = None
+    edge_responses: Mapping[int, str] = field(default_factory=dict)
+    """JSON body, by status, of what is refused before a request is one of the API."""
 
 
 def function_name(reference: str) -> str:
@@ -133,6 +189,21 @@ class ScheduleSpec:
     input: str | None = None
     enabled: bool = True
     cron: Cron | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionSpec:
+    """A subscription filter: lines of one function's log group that go to another function."""
+
+    logical_id: str
+    group: str
+    """Logical id of the log group."""
+    source: str
+    """Name of the function that writes into it."""
+    function: str
+    field: str
+    value: str
+    """Of the JSON lines that are sent."""
 
 
 @dataclass(frozen=True, slots=True)

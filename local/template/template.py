@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from local.template.event_sources import read_schedule, read_sqs_source
+from local.template.event_sources import read_schedule, read_sqs_source, read_subscription
 from local.template.intrinsics import Resolver, TemplateError
 from local.template.parameters import as_references
 from local.template.rest_api import read_api, read_throttles
@@ -22,11 +22,14 @@ from local.template.spec import (
     RestApiSpec,
     ScheduleSpec,
     SqsSourceSpec,
+    SubscriptionSpec,
     Throttle,
+    WebAclSpec,
     function_name,
     mapping_id,
 )
 from local.template.translation import SOURCE
+from local.template.web_acl import read_web_acl
 
 STACK: Final = "indexmill"
 VISIBILITY_FACTOR: Final = 6
@@ -50,9 +53,11 @@ class CloudSpec:
     api: RestApiSpec | None
     throttles: Mapping[str, Throttle]
     """Throttles of the API, by `"METHOD /path"`, with `"*"` for all others."""
+    web_acl: WebAclSpec | None
     binary_media_types: tuple[str, ...]
     sources: tuple[SqsSourceSpec, ...]
     schedules: tuple[ScheduleSpec, ...]
+    subscriptions: tuple[SubscriptionSpec, ...]
 
 
 class Template:
@@ -154,8 +159,9 @@ class Template:
         queues = {arn: name for name, arn in arns.items()}
         return CloudSpec(
             functions=tuple(self._function(name, resolver) for name in functions),
-            api=read_api(apis[0], api_body, stages) if apis else None,
+            api=read_api(apis[0], api_body, stages, self._metadata(apis[0])) if apis else None,
             throttles=read_throttles(stages),
+            web_acl=self._web_acl(lenient),
             binary_media_types=tuple(api_body.get("x-amazon-apigateway-binary-media-types", ())),
             sources=tuple(
                 self._with_visibility(read_sqs_source(name, resolver.resolve(self._properties(name)), queues))
@@ -166,7 +172,28 @@ class Template:
                 for name in self._names_of("AWS::Events::Rule")
                 for schedule in read_schedule(name, resolver.resolve(self._properties(name)))
             ),
+            subscriptions=tuple(
+                read_subscription(name, resolver.resolve(self._properties(name)), self._log_writers())
+                for name in self._names_of("AWS::Logs::SubscriptionFilter")
+            ),
         )
+
+    def _web_acl(self, resolver: Resolver) -> WebAclSpec | None:
+        """Return the web ACL of the nested stack that has one, if there is such a stack."""
+        for body in self._of_type("AWS::CloudFormation::Stack"):
+            path = self._folder / body["Properties"]["TemplateURL"]
+            given = resolver.resolve(body["Properties"].get("Parameters", {}))
+            if (found := read_web_acl(path, given, self._pseudo)) is not None:
+                return found
+        return None
+
+    def _log_writers(self) -> dict[str, str]:
+        """Return the name of the function that writes into each log group, by the group's logical id."""
+        groups = {
+            name: self._properties(name).get("LoggingConfig", {}).get("LogGroup", {}).get("Ref")
+            for name in self._names_of("AWS::Lambda::Function")
+        }
+        return {group: self._name(function) for function, group in groups.items() if group}
 
     def _visibility(self, queue: str) -> tuple[int, str | None]:
         """Return a queue's visibility timeout, and the parameter that sets it if one does."""
@@ -235,6 +262,10 @@ class Template:
     def _properties(self, name: str) -> Mapping[str, Any]:
         properties: Mapping[str, Any] = self._resources[name].get("Properties", {})
         return properties
+
+    def _metadata(self, name: str) -> Mapping[str, Any]:
+        metadata: Mapping[str, Any] = self._resources[name].get("Metadata", {})
+        return metadata
 
     def _names_of(self, kind: str) -> Iterator[str]:
         return (name for name, body in self._resources.items() if body["Type"] == kind)
