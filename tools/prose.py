@@ -188,7 +188,9 @@ def files(root: Path) -> Iterator[Path]:
     for area in AREAS:
         for path in sorted((root / area).rglob("*")):
             name = path.relative_to(root).as_posix()
-            hidden = any(part.startswith(".") or part == "__pycache__" for part in Path(name).parts)
+            hidden = any(
+                part.startswith(".") or part in ("__pycache__", "node_modules") for part in Path(name).parts
+            )
             if path.suffix in PASSAGES and path.is_file() and not hidden and not _is_fixed(name):
                 yield path
 
