@@ -60,6 +60,7 @@ def queue_and_drain(request: pytest.FixtureRequest) -> tuple[Queue, Drain]:
     return SqsQueue(url, sqs), drain
 
 
+@pytest.mark.shows("B86")
 @pytest.mark.parametrize("data", [b"", b"text", bytes(range(256)) * 1000])
 def test_what_was_put_is_what_is_got(blobs: BlobStore, data: bytes) -> None:
     ref = blobs.put(data, kind="raw", content_type="application/octet-stream")

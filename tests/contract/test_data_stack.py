@@ -230,6 +230,17 @@ def test_without_a_data_plane_they_take_those_of_the_parameters(logical_id: str)
     assert "own" in found["role"]
 
 
+def test_the_stack_says_where_its_data_plane_is() -> None:
+    shown = {
+        body["Value"]["Fn::GetAtt"][1].removeprefix("Outputs."): body["Condition"]
+        for body in template()["Outputs"].values()
+        if isinstance(body["Value"], dict) and body["Value"].get("Fn::GetAtt", [""])[0] == "Data"
+    }
+    wanted = {"DatabaseHost", "DirectHost", "DatabaseName", "OwnerSecretArn", "SubnetIds", "SecurityGroupIds"}
+    assert shown == dict.fromkeys(wanted, "HasDataPlane")
+    assert wanted <= set(data_stack()["Outputs"])
+
+
 def test_the_migrator_makes_each_login_of_the_data_plane() -> None:
     found = _with("rds", "Migrator")
     kinds = ("ORCHESTRATOR", "ORCHESTRATOR_CALLER", "EMBEDDING", "EMBEDDING_CALLER")

@@ -34,7 +34,7 @@ UNFINISHED = [r"\bTO" + r"DO\b", r"\bFIX" + r"ME\b"]
 BANNED = {"time.time", "time.sleep", "datetime.now", "datetime.utcnow"}
 OWN_TIME = ("local/", "tools/", "examples/", "tests/support/", "tests/perf/")
 # The clock itself, and the client, which waits on its caller's machine.
-CLOCKS = ("platform/time/clock.py", "client.py")
+CLOCKS = ("platform/time/clock.py", "client/connection.py")
 
 
 def occurrences(patterns: list[str]) -> list[str]:
@@ -139,3 +139,46 @@ def test_lint_refuses_what_is_dangerous(rule: str, line: str) -> None:
     source = f"def run(word: str) -> None:\n    {line}\n"
     found = subprocess.run(command, cwd=ROOT, input=source, capture_output=True, text=True, check=False)
     assert rule in found.stdout
+
+
+SECRET_NAMES = re.compile(r"(^|_)(key|secret|mac|token|signature|hmac|password)s?$")
+
+
+def compared_secrets(source: str) -> Iterator[str]:
+    """Yield the comparisons by == or != in which a name is that of a secret, and none is a constant."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Compare) or not all(
+            isinstance(op, ast.Eq | ast.NotEq) for op in node.ops
+        ):
+            continue
+        sides = [node.left, *node.comparators]
+        names = [
+            side.id if isinstance(side, ast.Name) else side.attr
+            for side in sides
+            if isinstance(side, ast.Name | ast.Attribute)
+        ]
+        if any(SECRET_NAMES.search(name) for name in names) and len(names) == len(sides):
+            yield ast.unparse(node)
+
+
+@pytest.mark.shows("S26")
+def test_no_secret_is_compared_character_by_character() -> None:
+    found = {
+        inside(path): compared
+        for path in python_files()
+        if inside(path).startswith(("layers/", "functions/"))
+        and (compared := list(compared_secrets(path.read_text(encoding="utf-8"))))
+    }
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    "source", ["mac == given", "self.signature != expected_signature", "given.token == token"]
+)
+def test_a_comparison_of_secrets_is_seen(source: str) -> None:
+    assert list(compared_secrets(source))
+
+
+@pytest.mark.parametrize("source", ['token == ""', "hmac.compare_digest(mac, given)", "status == other"])
+def test_another_comparison_is_not(source: str) -> None:
+    assert not list(compared_secrets(source))

@@ -41,6 +41,7 @@ FREE_WHILE_IDLE = {
     "AWS::IAM::Role",
     "AWS::Logs::LogGroup",
     "AWS::Logs::MetricFilter",
+    "AWS::Logs::QueryDefinition",
     "AWS::RDS::DBClusterParameterGroup",
     "AWS::RDS::DBParameterGroup",
     "AWS::RDS::DBProxyTargetGroup",
@@ -82,6 +83,13 @@ def test_every_resource_that_is_charged_by_the_hour_has_its_price() -> None:
     }
     assert kinds <= CHARGED_WHILE_IDLE | FREE_WHILE_IDLE
     assert "AWS::RDS::DBProxy" in kinds
+
+
+@pytest.mark.shows("P114", "X19")
+def test_the_alarms_are_in_the_sum() -> None:
+    page = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
+    assert idle_cost.functions_cost()["alarms"] == pytest.approx(2.1)
+    assert "for each metric that they read, twenty-one;" in page
 
 
 @pytest.mark.shows("X19")

@@ -70,11 +70,22 @@ def test_only_the_owner_cancels_and_only_what_has_not_ended(jobs: Jobs) -> None:
     job_id = jobs.submit(new_job())
     assert refusal(cancel, jobs, job_id, "somebody-else") == "not_found"
     assert refusal(cancel, jobs, str(uuid.uuid4())) == "not_found"
-    cancel(jobs, job_id)
-    assert refusal(jobs.cancel, job_id, "again") == "invalid_transition"
     done, _ = jobs.up_to_embedding(new_job("https://example.com/done"))
     jobs.apply(embedded(done))
     assert refusal(cancel, jobs, done) == "invalid_transition"
+
+
+@pytest.mark.shows("B73")
+def test_a_second_cancel_changes_nothing(jobs: Jobs) -> None:
+    job_id = jobs.submit(new_job())
+    cancel(jobs, job_id)
+    first = jobs.job(job_id)
+    jobs.cancel(job_id, "again")
+    assert jobs.job(job_id) == first
+    assert jobs.history(job_id)[-1] == (1, "scraping", "failed")
+    failed_job = jobs.submit(new_job("https://example.com/failed"))
+    jobs.apply(failed(failed_job))
+    assert refusal(cancel, jobs, failed_job) == "invalid_transition"
 
 
 def test_the_same_cancel_whose_answer_was_lost_is_the_same_cancel(jobs: Jobs) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from collections.abc import Iterator
 
 import pytest
 
 from indexmill.contracts.errors import CallerError
-from indexmill.contracts.identity import CallerContext
+from indexmill.contracts.identity import CallerContext, CorpusIsolation
 from indexmill.contracts.job import JobStatus
 from indexmill.orchestrator.jobs.store import JobsTx
 from indexmill.orchestrator.queries.ports import BatchLine
@@ -54,6 +55,33 @@ def test_another_callers_job_on_the_same_url_is_another_document(jobs: Jobs) -> 
     mine = jobs.submit(new_job())
     ((theirs,), _) = submitted(jobs.store, new_job(caller_id="somebody-else"))
     assert (theirs.job_id == mine, theirs.deduplicated) == (False, False)
+
+
+@pytest.mark.shows("R172")
+def test_in_a_shared_corpus_every_caller_has_its_own_job(jobs: Jobs) -> None:
+    shared, url = CorpusIsolation.SHARED, "https://example.com/a"
+    stranger = CallerContext("somebody-else")
+    mine = jobs.send(isolation=shared, url=url)
+    theirs = jobs.send(ctx=stranger, isolation=shared, urls=[url, "https://example.com/b"])
+    assert theirs.job_ids is not None
+    assert (theirs.deduplicated, mine.job_id in theirs.job_ids) == (False, False)
+    found = [job for job in (*jobs.find(), *jobs.find(stranger.caller_id)) if job.url == url]
+    assert len(found) == 2
+    assert len({job.document_id for job in found}) == 1
+    again = jobs.send(isolation=shared, url=url)
+    assert (again.job_id, again.deduplicated) == (mine.job_id, True)
+
+
+@pytest.mark.shows("R172")
+def test_a_retry_beside_another_callers_job_does_not_name_it(jobs: Jobs) -> None:
+    shared, url = CorpusIsolation.SHARED, "https://example.com/a"
+    mine = jobs.send(isolation=shared, url=url)
+    jobs.cancel(mine.job_id)
+    theirs = jobs.send(ctx=CallerContext("somebody-else"), isolation=shared, url=url)
+    with pytest.raises(CallerError) as refused:
+        jobs.retry(mine.job_id)
+    assert refused.value.code == "invalid_transition"
+    assert theirs.job_id not in refused.value.message
 
 
 def test_the_same_key_answers_as_it_did_the_first_time(jobs: Jobs) -> None:
@@ -217,3 +245,16 @@ def test_a_jobs_original_tells_what_went_into_its_result(jobs: Jobs) -> None:
 def test_priority_digest_and_origin_are_kept(jobs: Jobs) -> None:
     job_id = jobs.submit(new_job(priority=7, replay_of="another", forced=True))
     assert (jobs.job(job_id).priority, jobs.job(job_id).replay_of) == (7, "another")
+
+
+def test_a_repeat_across_a_deployment_has_the_same_digest(jobs: Jobs) -> None:
+    """The text is what the release before digested, which knew no `on_behalf_of`."""
+    before = (
+        '{"url":"https://example.com/a","urls":null,"corpus_name":"docs","job_type":"index","priority":50,'
+        '"depends_on":[],"force":false}'
+    )
+    first = jobs.send("k", url="https://example.com/a")
+    digest = jobs.store.read(lambda tx: tx.kept_answer(CALLER.caller_id, "k"))
+    assert digest is not None
+    assert digest[0] == hashlib.sha256(before.encode()).hexdigest()
+    assert jobs.send("k", url="https://example.com/a") == first

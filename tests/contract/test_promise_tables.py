@@ -17,13 +17,15 @@ ALL = [f"{kind}{number}" for kind, last in LAST.items() for number in range(1, l
 REQUIRED = [
     f"{kind}{number}"
     for kind, low, high in (
-        *(("F", 1, 27), ("F", 29, 34), ("F", 60, 64), ("F", 66, 72), ("F", 75, 75)),
+        *(("F", 1, 27), ("F", 29, 34), ("F", 58, 58), ("F", 60, 72), ("F", 75, 75)),
         *(("S", 10, 11), ("S", 13, 16), ("S", 18, 18), ("S", 30, 33), ("S", 39, 39)),
     )
     for number in range(low, high + 1)
 ]
+BAD_INPUT = [f"B{number}" for low, high in ((1, 30), (63, 75), (82, 90)) for number in range(low, high + 1)]
+"""What an endpoint answers to bad input; the Scraper's own and signed callbacks are not among these."""
 # What is listed in no table: features and requirements.
-OTHERS = re.compile(r"[RPXB]\d{1,3}")
+OTHERS = re.compile(r"[RPXBLC]\d{1,3}")
 _ROW = re.compile(r"^\| (?P<id>[FS]\d+) \|(?: [^|]+ \|)+ (?P<tests>[^|]+) \|$")
 _TEST = re.compile(r"`(tests/[\w/]+\.py::test_\w+)`")
 _NOT_YET = re.compile(r"not automated: \S.{10,}")
@@ -69,6 +71,11 @@ def test_a_row_names_exactly_the_tests_that_are_marked_with_its_id(promise: str)
     # The last column, to be written into the table.
     expected = "<br>".join(f"`{test}`" for test in showing(promise))
     assert sorted(rows()[promise].tests) == showing(promise), expected
+
+
+@pytest.mark.parametrize("promise", BAD_INPUT)
+def test_every_kind_of_bad_input_is_shown_by_a_test_of_every_run(promise: str) -> None:
+    assert [test for test in showing(promise) if test not in seldom()] != []
 
 
 def test_what_no_test_shows_says_why() -> None:

@@ -11,7 +11,7 @@ from tools.prose import AREAS, Count, Idioms, Passage, count, markdown_passages,
 # Idioms, and docstrings that begin with a wh-clause. Lower a number with the change that removes them. Those
 # of `layers` are published in the OpenAPI document, so they stay.
 CEILINGS = {
-    "layers": (10, 13),
+    "layers": (10, 12),
     "functions": (0, 0),
     "sql": (0, 0),
     "local": (0, 0),

@@ -15,7 +15,15 @@ from tests.support.repository import ROOT
 
 FOLDER = ROOT / "requirements"
 PRODUCT = ("base", "vectors", "local", "dev")
-HASHED = [*PRODUCT, "tools-uv", "tools-sam", "tools-ministack", "tools-audit", "tools-pg16"]
+HASHED = [
+    *PRODUCT,
+    "tools-uv",
+    "tools-sam",
+    "tools-ministack",
+    "tools-audit",
+    "tools-pg16",
+    "tools-schemathesis",
+]
 # A line is a comment, a pin, or a hash of the pin above it: no option, no address, no folder.
 PIN = re.compile(r"(?P<pin>[a-z0-9][\w.\[\],-]*==[\w.+!-]+(?: ; [^\\]+?)?)(?: \\)?")
 HASH = re.compile(r" {4}--hash=sha256:[0-9a-f]{64}(?: \\)?")

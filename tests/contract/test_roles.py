@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.function_env import functions, template, variables
 from tests.support.roles import Permissions, named, permissions
-from tests.support.used_permissions import differences
+from tests.support.used_permissions import NOT_COMPARED, SERVICES, differences
 
 _CONSUME: Final = {
     "sqs:ReceiveMessage",
@@ -23,6 +23,13 @@ _SEND: Final = {"sqs:SendMessage"}
 _COUNT: Final = {"sqs:GetQueueAttributes"}
 _SWITCH: Final = {"lambda:GetEventSourceMapping", "lambda:UpdateEventSourceMapping"}
 _NOTES: Final = {"dynamodb:BatchGetItem", "dynamodb:BatchWriteItem"}
+_DOOR: Final[Permissions] = {
+    "StateTable/door": {"dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:UpdateItem"},
+    "StateTable/active": {"dynamodb:BatchGetItem", "dynamodb:UpdateItem"},
+}
+"""Of each function that answers callers: their limits, and which are active."""
+_AGES: Final[Permissions] = {"StateTable/queue": {"dynamodb:GetItem"}}
+_NOTE_AGES: Final[Permissions] = {"StateTable/queue": {"dynamodb:PutItem"}}
 _ITEM: Final = {"dynamodb:GetItem", "dynamodb:PutItem"}
 _WRITE: Final = {"s3:PutObject"}
 _READ: Final = {"s3:GetObject"}
@@ -30,15 +37,16 @@ _READ: Final = {"s3:GetObject"}
 _LIST: Final = {"s3:ListBucket"}
 # What the adapters call that its wiring builds, by resource, beside the function's own log and its secrets.
 USED: Final[dict[str, Permissions]] = {
-    "Authorizer": {},
-    "StreamAuthorizer": {},
+    "Authorizer": {"StateTable/caller": {"dynamodb:BatchGetItem"}},
+    "StreamAuthorizer": {"StateTable/caller": {"dynamodb:BatchGetItem"}},
     "OrchestratorApi": {
         "ScrapeQueue": _SEND,
         "ChunkQueue": _SEND,
         "EmbedQueue": _SEND,
-        "StateTable": {"dynamodb:GetItem"},
+        "StateTable/progress": {"dynamodb:GetItem"},
+        **_DOOR,
     },
-    "OrchestratorStream": {"StateTable": {"dynamodb:GetItem", "dynamodb:UpdateItem"}},
+    "OrchestratorStream": {"StateTable": {"dynamodb:GetItem", "dynamodb:UpdateItem"}, **_DOOR},
     "OrchestratorResults": {
         "CallbacksQueue": _CONSUME,
         "CallbacksDlq": _SEND,
@@ -59,7 +67,10 @@ USED: Final[dict[str, Permissions]] = {
         "ChunkingWorkerTasks": _SWITCH,
         "EmbeddingWorkerTasks": _SWITCH,
         "IndexBuilder.Alias": {"lambda:InvokeFunction"},
-        "StateTable": {"dynamodb:BatchGetItem"},
+        "StateTable/breaker": {"dynamodb:BatchGetItem"},
+        "StateTable/mirror": {"dynamodb:GetItem", "dynamodb:UpdateItem"},
+        "StateTable/caller": {"dynamodb:UpdateItem"},
+        "StateTable/door": {"dynamodb:UpdateItem"},
     },
     "OrchestratorDeadLetters": {
         "ScrapeDlq": _CONSUME,
@@ -72,10 +83,12 @@ USED: Final[dict[str, Permissions]] = {
         "ContentBucket/dead-letters/*": _WRITE,
     },
     "ScraperApi": {
-        "ScrapeQueue": _SEND,
+        "ScrapeQueue": _SEND | _COUNT,
         "ContentBucket/raw/*": _WRITE,
         "ContentBucket/text/*": _WRITE,
         "StateTable/robots": _ITEM,
+        **_DOOR,
+        **_AGES,
     },
     "ScraperWorker": {
         "ScrapeQueue": _CONSUME,
@@ -87,8 +100,9 @@ USED: Final[dict[str, Permissions]] = {
         "ContentBucket/text/*": _WRITE,
         "StateTable/robots": _ITEM,
         "StateTable/release": _NOTES,
+        **_NOTE_AGES,
     },
-    "ChunkingApi": {"ChunkQueue": _SEND, "ContentBucket/text/*": _WRITE},
+    "ChunkingApi": {"ChunkQueue": _SEND | _COUNT, "ContentBucket/text/*": _WRITE, **_DOOR, **_AGES},
     "ChunkingWorker": {
         "ChunkQueue": _CONSUME,
         "ChunkDlq": _SEND,
@@ -97,9 +111,15 @@ USED: Final[dict[str, Permissions]] = {
         "ContentBucket/text/*": _READ,
         "ContentBucket/chunks/*": _WRITE,
         "StateTable/release": _NOTES,
+        **_NOTE_AGES,
     },
-    "EmbeddingWriteApi": {"EmbedQueue": _SEND, "ContentBucket/chunks/*": _WRITE},
-    "EmbeddingReadApi": {},
+    "EmbeddingWriteApi": {
+        "EmbedQueue": _SEND | _COUNT,
+        "ContentBucket/chunks/*": _WRITE,
+        **_DOOR,
+        **_AGES,
+    },
+    "EmbeddingReadApi": {**_DOOR},
     "EmbeddingWorker": {
         "EmbedQueue": _CONSUME,
         "EmbedDlq": _SEND,
@@ -110,7 +130,9 @@ USED: Final[dict[str, Permissions]] = {
         "StateTable/release": _NOTES,
         "StateTable/breaker": {"dynamodb:BatchGetItem", "dynamodb:PutItem"},
         "StateTable/progress": {"dynamodb:PutItem"},
+        **_NOTE_AGES,
     },
+    "Audit": {},
     "Migrator": {},
     "IndexBuilder": {},
 }
@@ -132,6 +154,12 @@ def test_a_role_allows_what_the_function_does_and_nothing_else(logical_id: str) 
     assert permissions(logical_id, *services) == USED[logical_id]
 
 
+def record(folder: Path, *calls: tuple[str, str], function: str = "ScraperWorker") -> None:
+    """Write calls as the functions of a test's cloud do."""
+    made = [{"function": function, "action": action, "resource": resource} for action, resource in calls]
+    (folder / "calls.jsonl").write_text("\n".join(map(json.dumps, made)), encoding="utf-8")
+
+
 @pytest.mark.shows("S10", "S11")
 def test_a_call_on_another_prefix_or_another_kind_of_item_is_not_allowed(tmp_path: Path) -> None:
     calls = [
@@ -140,15 +168,52 @@ def test_a_call_on_another_prefix_or_another_kind_of_item_is_not_allowed(tmp_pat
         ("dynamodb:PutItem", "StateTable/robots"),
         ("dynamodb:PutItem", "StateTable/breaker"),
     ]
-    made = [
-        {"function": "ScraperWorker", "action": action, "resource": resource} for action, resource in calls
-    ]
-    (tmp_path / "calls.jsonl").write_text("\n".join(map(json.dumps, made)), encoding="utf-8")
+    record(tmp_path, *calls)
     refused = [each for each in differences(tmp_path) if "does not allow" in each]
     assert refused == [
         f"ScraperWorker calls {action} on {on}, which its role does not allow"
         for action, on in (calls[3], calls[1])
     ]
+
+
+def test_a_secret_that_a_function_reads_is_one_of_its_role_and_each_of_its_role_is_read(
+    tmp_path: Path,
+) -> None:
+    action, keys = "secretsmanager:GetSecretValue", "STREAM_TOKEN_KEY_SECRET_ARN"
+
+    def lines() -> list[str]:
+        found = [each for each in differences(tmp_path) if each.startswith("StreamAuthorizer ")]
+        return [each for each in found if action in each]
+
+    record(tmp_path, (action, keys), function="StreamAuthorizer")
+    assert lines() == []
+    record(tmp_path, (action, "DATABASE_URL_SECRET_ARN"), function="StreamAuthorizer")
+    assert lines() == [
+        f"StreamAuthorizer calls {action} on DATABASE_URL_SECRET_ARN, which its role does not allow",
+        f"StreamAuthorizer may {action} on StreamTokenKey, which nothing used",
+    ]
+
+
+def test_a_permission_that_is_listed_as_unused_must_be_one_and_unused(tmp_path: Path) -> None:
+    used, unused = ("s3:PutObject", "ContentBucket/raw/*"), ("s3:PutObject", "ContentBucket/text/*")
+    gone = ("s3:PutObject", "ContentBucket/nothing/*")
+    record(tmp_path, ("s3:PutObject", "ContentBucket/raw"))
+    listed = {("ScraperWorker", *each) for each in (used, unused, gone)}
+    found = differences(tmp_path, listed)
+    assert [each for each in found if "listed" in each] == [
+        f"ScraperWorker may {action} on {on} is listed as unused, and was used or is not in its role"
+        for action, on in (gone, used)
+    ]
+    assert not [
+        each for each in found if each.startswith("ScraperWorker may s3:PutObject on ContentBucket/text/*")
+    ]
+
+
+@pytest.mark.parametrize("logical_id", functions())
+def test_each_service_of_a_role_is_compared_or_has_a_reason(logical_id: str) -> None:
+    policies = template()["Resources"][f"{logical_id}Role"]["Properties"]["Policies"]
+    services = set(re.findall(r"'([a-z0-9]+):\w+'", str(policies)))
+    assert services <= {*SERVICES, *NOT_COMPARED}
 
 
 @pytest.mark.shows("S11")

@@ -97,7 +97,7 @@ def test_a_failed_embedding_and_its_retry(recording: Recording) -> None:
         *("lock_jobs", "receive", "lock_documents", "save_results", "raise_fences", "queues_to_admit"),
     ]
     assert recording.of(lambda: jobs.retry(job_id)) == [
-        *("lock_job", "has_message", "unmet_dependencies", "jobs_in_flight", "kept_payloads"),
+        *("lock_job", "has_message", "usage", "unmet_dependencies", "jobs_in_flight", "kept_payloads"),
         *("published_since", "raise_fences", "restart_job", "queues_to_admit", "start_jobs", "job"),
     ]
     fenced = embedded(job_id, 2, published=False)

@@ -13,8 +13,8 @@ from tests.support.stack import RunningStack, running_stack
 
 @pytest.fixture(scope="session")
 def stack() -> Iterator[RunningStack]:
-    """Yield a stack on which nothing is broken on purpose."""
-    with running_stack() as running:
+    """Yield a stack on which nothing is broken on purpose; its functions read their secrets as on AWS."""
+    with running_stack(options=["--secrets-manager"]) as running:
         yield running
 
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import socket
+import uuid
+from http.client import HTTPResponse
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -53,6 +57,7 @@ MALFORMED = {
 }
 
 
+@pytest.mark.shows("B1", "B2", "B6")
 @EVERY
 @pytest.mark.parametrize("body", MALFORMED.values(), ids=MALFORMED.keys())
 def test_what_is_no_json_is_400(caller: httpx.Client, path: str, body: bytes) -> None:
@@ -71,6 +76,7 @@ MEMBERS = {
 }
 
 
+@pytest.mark.shows("B7", "B8", "B9", "B11", "B12", "B13")
 @EVERY
 @pytest.mark.parametrize(("member", "status", "code"), MEMBERS.values(), ids=MEMBERS.keys())
 def test_a_member_that_does_not_belong(
@@ -80,6 +86,7 @@ def test_a_member_that_does_not_belong(
     refused(post(caller, path, content=with_member(path, member), headers=headers), status, code, path)
 
 
+@pytest.mark.shows("B3")
 @EVERY
 @pytest.mark.parametrize("body", ["null", "1", "[]", f'"{MARK}"', "true", "{}"])
 def test_json_that_is_no_such_object_is_422(caller: httpx.Client, path: str, body: str) -> None:
@@ -97,6 +104,7 @@ ENCODINGS = {
 }
 
 
+@pytest.mark.shows("B4", "B5")
 @EVERY
 @pytest.mark.parametrize(("body", "content_type"), ENCODINGS.values(), ids=ENCODINGS.keys())
 def test_another_encoding_is_400(caller: httpx.Client, path: str, body: bytes, content_type: str) -> None:
@@ -104,6 +112,7 @@ def test_another_encoding_is_400(caller: httpx.Client, path: str, body: bytes, c
     refused(answer, 400, "invalid_encoding", path)
 
 
+@pytest.mark.shows("B18")
 @EVERY
 @pytest.mark.parametrize(
     "content_type", [None, "text/plain", "application/xml", "multipart/form-data; boundary=x"]
@@ -114,6 +123,7 @@ def test_another_content_type_is_415(caller: httpx.Client, path: str, content_ty
     refused(answer, 415, "unsupported_media_type", path)
 
 
+@pytest.mark.shows("B19")
 @EVERY
 @pytest.mark.parametrize("pack", [gzip.compress, bytes], ids=["packed", "a lie"])
 def test_a_packed_body_is_400(caller: httpx.Client, path: str, pack: Any) -> None:
@@ -122,6 +132,7 @@ def test_a_packed_body_is_400(caller: httpx.Client, path: str, pack: Any) -> Non
     refused(answer, 400, "unsupported_encoding", path)
 
 
+@pytest.mark.shows("B15")
 @pytest.mark.shows("S8")
 @EVERY
 def test_a_body_above_the_endpoints_limit_is_413(caller: httpx.Client, path: str) -> None:
@@ -137,6 +148,7 @@ def test_a_body_above_the_endpoints_limit_is_413(caller: httpx.Client, path: str
     )
 
 
+@pytest.mark.shows("B16")
 @pytest.mark.shows("S8")
 @pytest.mark.parametrize("size", [7 * KIB * KIB, GATEWAY_LIMIT + 1])
 def test_a_body_above_the_gateways_limit_is_413(caller: httpx.Client, size: int) -> None:
@@ -145,15 +157,31 @@ def test_a_body_above_the_gateways_limit_is_413(caller: httpx.Client, size: int)
     refused(answer, 413, "payload_too_large")
 
 
-# The gateway answers these two itself, and has one template for all refusals without one of their own.
-def test_a_header_that_is_too_long_is_431(caller: httpx.Client) -> None:
-    refused(caller.get("/orchestrator/jobs", headers={"X-Long": "x" * 11_000}), 431, "bad_request")
+@pytest.mark.shows("B20")
+def test_headers_that_are_too_large_are_431(caller: httpx.Client) -> None:
+    for headers in ({"X-Long": "x" * 11_000}, {f"X-{number}": "x" * 50 for number in range(200)}):
+        refused(caller.get("/orchestrator/jobs", headers=headers), 431, "headers_too_large")
 
 
+@pytest.mark.shows("B17")
+def test_a_body_that_does_not_arrive_is_408(stack: RunningStack) -> None:
+    address = httpx.URL(stack.gateway)
+    head = f"POST {address.path.rstrip('/')}/scraper/enqueue HTTP/1.1\r\nHost: {address.host}\r\n"
+    head += f"X-API-Key: {stack.api_key}\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{{"
+    with socket.create_connection((address.host, address.port or 80), timeout=20) as client:
+        client.sendall(head.encode())
+        answer = HTTPResponse(client)
+        answer.begin()
+        error = json.loads(answer.read())["error"]
+    assert (answer.status, error["code"]) == (408, "request_timeout")
+
+
+@pytest.mark.shows("B23")
 def test_a_path_that_is_too_long_is_414(caller: httpx.Client) -> None:
-    refused(caller.get(f"/orchestrator/jobs/{'x' * 9000}"), 414, "bad_request")
+    refused(caller.get(f"/orchestrator/jobs/{'x' * 9000}"), 414, "uri_too_long")
 
 
+@pytest.mark.shows("B22", "B23")
 @pytest.mark.parametrize(
     ("method", "path"),
     [
@@ -176,9 +204,10 @@ def test_an_unknown_path_or_method_is_404(
         refused(anonymous.request(method, path), 404, "not_found")
 
 
+@pytest.mark.shows("B71")
 @pytest.mark.parametrize(
     "job_id",
-    [MARK, "0", "..", "%00", "%ff", f"{{{JOB_ID}}}", JOB_ID.upper(), "1' OR '1'='1", "x" * 4000],
+    [MARK, "0", "..", "%ff", f"{{{JOB_ID}}}", JOB_ID.upper(), "1' OR '1'='1", "x" * 4000],
 )
 def test_a_malformed_job_id_is_404(caller: httpx.Client, job_id: str) -> None:
     refused(caller.get(f"/orchestrator/jobs/{job_id}"), 404, "not_found")
@@ -196,6 +225,7 @@ KEYS: dict[str, list[tuple[bytes, bytes]]] = {
 NOT_ASKED = {"none", "empty", "too long", "not ASCII", "another header"}
 
 
+@pytest.mark.shows("B24", "B25")
 @pytest.mark.parametrize("name", KEYS)
 def test_a_key_that_is_not_valid_is_401(stack: RunningStack, name: str) -> None:
     before = stack.stand_in_state("membership")["calls"]
@@ -205,6 +235,7 @@ def test_a_key_that_is_not_valid_is_401(stack: RunningStack, name: str) -> None:
     assert stack.stand_in_state("membership")["calls"] == before + (name not in NOT_ASKED)
 
 
+@pytest.mark.shows("B24", "B26")
 def test_nearly_the_right_key_is_401(stack: RunningStack) -> None:
     key = stack.api_key
     with stack.http("") as anonymous:
@@ -217,3 +248,18 @@ def test_nearly_the_right_key_is_401(stack: RunningStack) -> None:
             401,
             "invalid_api_key",
         )
+
+
+@pytest.mark.shows("B27")
+def test_a_key_in_a_wrong_place_is_in_no_log(stack: RunningStack, caller: httpx.Client) -> None:
+    canary = f"dev-canary-{uuid.uuid4().hex}"
+    with stack.http("") as anonymous:
+        refused(anonymous.get("/orchestrator/jobs", params={"api_key": canary}), 401, "invalid_api_key")
+        refused(anonymous.post("/scraper/scrape", json={"api_key": canary}), 401, "invalid_api_key")
+    refused(caller.get("/orchestrator/jobs", params={"api_key": canary}), 422, "validation_error")
+    refused(post(caller, "/scraper/scrape", json={"url": URL, "api_key": canary}), 422, "validation_error")
+    refused(post(caller, "/scraper/scrape", json={"url": f"ftp://{canary}/"}), 422, "url_scheme_not_allowed")
+    logs = Path(stack.state) / "logs"
+    found = [path for path in logs.rglob("*") if path.is_file()]
+    assert len(found) > 5
+    assert [path.name for path in found if canary.encode() in path.read_bytes()] == []

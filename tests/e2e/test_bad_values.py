@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.refusals import BODIES, COMPLETE, MARK, MAY_BE_EMPTY, post, refused
+from tests.support.refusals import BODIES, COMPLETE, JOB_ID, MARK, MAY_BE_EMPTY, RIVALS, URL, post, refused
 
 pytestmark = pytest.mark.e2e
 
@@ -30,7 +30,7 @@ def caller(ops: httpx.Client) -> httpx.Client:
 
 
 WRONG: list[tuple[str, str, list[Any]]] = [
-    (JOBS, "url", [None, 1, True, {}, [], "", "x" * 2049]),
+    (JOBS, "url", [None, 1, True, {}, [], ""]),
     (JOBS, "urls", [[], "x", [1], ["http://a.example/"] * 101]),
     (JOBS, "corpus_name", [1, [], {}]),
     (JOBS, "priority", [-1, 101, "50", 1.5, None, True]),
@@ -42,12 +42,15 @@ WRONG: list[tuple[str, str, list[Any]]] = [
     (REPLAY, "source", ["", "site", 1, None]),
     (COMPLETE, "stage", ["done", "", 1, None]),
     (COMPLETE, "status", ["ok", True, None]),
-    (COMPLETE, "attempt", [0, -1, 1.5, "1", True]),
+    (COMPLETE, "attempt", [0, -1, 1.5, "1", True, 2**31]),
     (COMPLETE, "error_message", ["x" * 2001, 1]),
-    (COMPLETE, "message_id", ["", "x" * 101]),
-    (SCRAPE, "url", [None, 1, "", "x" * 2049]),
-    (SCRAPE, "job_id", ["", 1, "x" * 101]),
-    (ENQUEUE, "url", [None, [], "x" * 2049]),
+    (COMPLETE, "error_code", ["", "no such code", "http_999", "x" * 101, 1]),
+    (COMPLETE, "message_id", ["", "x" * 101, "a\x01", "a\ufffe"]),
+    (SCRAPE, "url", [None, 1, ""]),
+    (SCRAPE, "job_id", ["", 1, "x" * 101, "\x1b[31m"]),
+    (ENQUEUE, "url", [None, []]),
+    (RETRY, "code", ["", "a\x7f", "x" * 101]),
+    (RETRY, "batch_id", ["", "a\x07"]),
     (CHUNK, "text", [None, "", 1, ["x"]]),
     (CHUNK, "title", [1, "x" * 1001]),
     (CHUNK, "settings", [{"max_tokens": 63}, {"max_tokens": 2049}, {"max_tokens": "256"}, {"size": 1}, []]),
@@ -59,21 +62,21 @@ WRONG: list[tuple[str, str, list[Any]]] = [
     (CHUNK_LATER, "text", [None, "", 1, ["x"]]),
     (CHUNK_LATER, "title", [1, "x" * 1001]),
     (CHUNK_LATER, "job_id", ["", 1, "x" * 101]),
-    (CHUNK_LATER, "attempt", [0, "1"]),
+    (CHUNK_LATER, "attempt", [0, "1", 2**31]),
     (CHUNK_LATER, "settings", [{"max_tokens": 64, "overlap_tokens": 32}, {"size": 1}, []]),
     (EMBED, "texts", [None, [], "x", [1], [""], ["  "], ["x"] * 129, ["x" * 32_001]]),
     (EMBED_LATER, "texts", [[], [""], [None]]),
     (EMBED_LATER, "chunks", [[], [{}], [{"text": ""}], [{"text": "x", "tokens": -1}], ["x"]]),
-    (EMBED_LATER, "attempt", [0, "1"]),
+    (EMBED_LATER, "chunks", [[{name: 2**31, "text": "x"}] for name in ("ordinal", "start", "end", "tokens")]),
+    (EMBED_LATER, "attempt", [0, "1", 2**31]),
     (SEARCH, "top_k", [-1, 0, 101, 10**9, 1.5, 10.0, None, "10", True, []]),
     (SEARCH, "query", [1, "", "   ", "x" * 2001, ["words"]]),
     (SEARCH, "query_embedding", [[], ["0.1"], [None], "x"]),
 ]
-RIVALS = {"urls": "url", "chunks": "texts", "query_embedding": "query"}
-"""Of two such members a request has one."""
 CASES = [(path, name, value) for path, name, values in WRONG for value in values]
 
 
+@pytest.mark.shows("B14", "B29", "B65", "B66", "B82", "B83", "B84")
 @pytest.mark.parametrize(
     ("path", "name", "value"), CASES, ids=[f"{path}-{name}-{str(value)[:20]}" for path, name, value in CASES]
 )
@@ -84,6 +87,7 @@ def test_a_value_of_the_wrong_kind_is_422(caller: httpx.Client, path: str, name:
     assert answer.json()["error"].get("field", "body").startswith("body")
 
 
+@pytest.mark.shows("B29")
 @pytest.mark.parametrize(
     ("path", "name"),
     [(path, name) for path, body in BODIES.items() if path not in MAY_BE_EMPTY for name in body],
@@ -119,6 +123,7 @@ URLS = {
 REFUSED_URLS = [(url, code) for code, urls in URLS.items() for url in urls]
 
 
+@pytest.mark.shows("B29")
 @pytest.mark.shows("S10")
 @pytest.mark.parametrize("path", [JOBS, SCRAPE, ENQUEUE, EMBED, EMBED_LATER])
 def test_a_url_that_is_not_public_and_plain_is_422(caller: httpx.Client, path: str) -> None:
@@ -154,6 +159,7 @@ CORPORA = [
 CORPORA += ["#", "é", "%2e", "<x-{now/d}>", "x\n", "x\t"]
 
 
+@pytest.mark.shows("B63")
 @pytest.mark.parametrize("path", [JOBS, EMBED, EMBED_LATER, SEARCH])
 def test_a_corpus_name_out_of_the_alphabet_is_422(caller: httpx.Client, path: str) -> None:
     about = {"url": BODIES[JOBS]["url"]} if path == EMBED else {}
@@ -169,21 +175,76 @@ FILTERS: dict[str, list[str]] = {
     "created_after": ["yesterday", "2026-13-01", "x" * 100],
     "created_before": ["now()"],
     "failed_stage": ["x" * 21],
-    "url": ["x" * 2049],
+    "url": ["a\x00b", "\x7f"],
+    "code": ["x" * 101, "\x00", "a\x1fb", "\ufffe"],
+    "batch_id": ["\x00", "\n"],
+    "unknown": ["1"],
+    "limit[]": ["1"],
 }
 
 
+@pytest.mark.shows("B9", "B10", "B69", "B70")
 @pytest.mark.parametrize(("name", "values"), FILTERS.items(), ids=FILTERS)
 def test_a_filter_that_makes_no_sense_is_422(caller: httpx.Client, name: str, values: list[str]) -> None:
     for value in values:
-        refused(caller.get(JOBS, params={name: value}), 422, "validation_error", JOBS)
+        answer = caller.get(JOBS, params={name: value})
+        refused(answer, 422, "validation_error", JOBS)
+        assert answer.json()["error"]["field"] == ("query.?" if name == "limit[]" else f"query.{name}")
 
 
+@pytest.mark.shows("B69", "B70")
+@pytest.mark.parametrize("path", [JOBS, "/orchestrator/jobs/{job_id}", "/orchestrator/batches/{batch_id}"])
+def test_a_parameter_that_is_unknown_or_sent_twice_is_422(caller: httpx.Client, path: str) -> None:
+    asked = path.format(job_id=JOB_ID, batch_id=JOB_ID)
+    for query, field in (
+        ("foo=1", "query.foo"),
+        ("receipt=true&receipt=true", "query.receipt"),
+        (f"{MARK}%20=1", "query.?"),
+        ("receipt=true&%00=1", "query.?"),
+    ):
+        answer = caller.get(f"{asked}?{query}")
+        refused(answer, 422, "validation_error", path)
+        assert answer.json()["error"]["field"] == field
+    posted = caller.post(f"{SCRAPE}?url=x", json=BODIES[SCRAPE])
+    refused(posted, 422, "validation_error", SCRAPE)
+
+
+@pytest.mark.shows("B9", "B10", "B23")
+@pytest.mark.parametrize("odd", ["%00", "a%00b", "%1b%5b31m", "%7f", "%0a", "%ef%bf%be"])
+def test_a_control_character_in_a_path_is_422(caller: httpx.Client, odd: str) -> None:
+    for path in ("/orchestrator/jobs/{job_id}", "/orchestrator/batches/{batch_id}"):
+        answer = caller.get(path.format(job_id=odd, batch_id=odd))
+        refused(answer, 422, "validation_error", path)
+        assert answer.json()["error"]["field"].startswith("path")
+
+
+@pytest.mark.shows("B30")
+@pytest.mark.parametrize("path", [JOBS, SCRAPE, ENQUEUE, EMBED, EMBED_LATER])
+@pytest.mark.parametrize("length", [2049, 10_000])
+def test_a_url_that_is_too_long_has_a_code_of_its_own(caller: httpx.Client, path: str, length: int) -> None:
+    url = "https://a.example/".ljust(length, "x")
+    answer = post(caller, path, json={**BODIES[path], "url": url})
+    refused(answer, 422, "url_invalid", path)
+    assert answer.json()["error"]["field"] == "body.url"
+
+
+@pytest.mark.shows("B30")
+def test_a_long_url_of_a_list_or_a_filter_has_that_code_too(caller: httpx.Client) -> None:
+    url = "https://a.example/".ljust(2049, "x")
+    answer = caller.post(JOBS, json={"urls": [URL, url]})
+    refused(answer, 422, "url_invalid", JOBS)
+    assert answer.json()["error"]["field"] == "body.urls.1"
+    refused(caller.get(JOBS, params={"url": url}), 422, "url_invalid", JOBS)
+
+
+@pytest.mark.shows("B63")
 def test_a_corpus_filter_out_of_the_alphabet_is_422(caller: httpx.Client) -> None:
     for name in CORPORA:
-        refused(caller.get(JOBS, params={"corpus_name": name}), 422, "corpus_name_invalid", JOBS)
+        code = "corpus_name_invalid" if name.isprintable() else "validation_error"
+        refused(caller.get(JOBS, params={"corpus_name": name}), 422, code, JOBS)
 
 
+@pytest.mark.shows("B70")
 @pytest.mark.shows("S1")
 def test_a_cursor_of_another_caller_shows_nothing_of_theirs(caller: httpx.Client, http: httpx.Client) -> None:
     http.post(JOBS, json={"urls": ["https://a.invalid/", "https://b.invalid/"], "corpus_name": "cursors"})
@@ -194,6 +255,7 @@ def test_a_cursor_of_another_caller_shows_nothing_of_theirs(caller: httpx.Client
     assert {job["job_id"] for job in page.json()["jobs"]} <= mine
 
 
+@pytest.mark.shows("B66")
 @pytest.mark.parametrize(
     "query", ["*:* OR _exists_", '{"match_all":{}}', "🦉🦉", "the of and", "'; DROP TABLE jobs; --", "%_\\"]
 )
@@ -206,6 +268,7 @@ def test_an_odd_query_is_only_words(http: httpx.Client, query: str) -> None:
     assert (answer.status_code, len(answer.json()["results"])) == (200, 1)
 
 
+@pytest.mark.shows("B9")
 def test_wrong_texts_with_nul_are_no_server_error(caller: httpx.Client) -> None:
     for path, name in (
         (JOBS, "url"),

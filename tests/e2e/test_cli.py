@@ -104,6 +104,17 @@ def test_a_page_that_fails_is_listed_and_fails_the_command(stack: RunningStack) 
     assert (unknown.returncode, "not_found" in unknown.stderr) == (1, True)
 
 
+def test_a_submit_takes_priority_dependencies_and_force(stack: RunningStack) -> None:
+    page = f"{stack.site}/handbook.html"
+    before = json.loads(on(stack, "submit", page, "--no-wait", "--json").stdout)["job_ids"]
+    options = ("--priority", "90", "--depends-on", before[0], "--force", "--json")
+    (job,) = json.loads(on(stack, "submit", page, "--corpus", CORPUS, *options).stdout)
+    assert (job["status"], job["priority"]) == ("done", 90)
+    refused = on(stack, "submit", page, "--depends-on", "no-such-job")
+    assert refused.returncode == 2
+    assert "no such job to depend on" in refused.stderr
+
+
 def test_submitting_without_waiting_prints_the_jobs(stack: RunningStack, http: httpx.Client) -> None:
     pages = [stack.site + path for path in ("/index.html", "/handbook.html")]
     reported: dict[str, list[str]] = json.loads(on(stack, "submit", *pages, "--no-wait", "--json").stdout)

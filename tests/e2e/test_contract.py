@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from indexmill import VERSION
 from indexmill.client import Client
 from tests.support import openapi
 from tests.support.stack import RunningStack, eventually, index
@@ -87,6 +88,7 @@ ALWAYS: Checks = {
     "retryable": one_of(False),
     "expected_by": lambda value: value is None or moment(value),
     "waiting": null,
+    "request_id": text,
 }
 IN_PROGRESS: Checks = ALWAYS | {
     "status": one_of("scraping"),
@@ -218,6 +220,7 @@ def refusal(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, error["code"]
 
 
+@pytest.mark.shows("B75")
 def test_statuses_of_refusals(stack: RunningStack, http: httpx.Client) -> None:
     unknown = str(uuid.uuid4())
     report = {"stage": "scraping", "status": "failed", "error_code": "http_404", "error_message": "gone"}
@@ -246,3 +249,10 @@ def test_the_document_lists_the_codes_of_the_error_table() -> None:
         "max_retries_exceeded",
     } <= openapi.error_codes()
     assert openapi.broken({"$ref": "#/components/schemas/JobStatus"}, "lost") != []
+
+
+def test_health_needs_no_key(stack: RunningStack) -> None:
+    answer = httpx.get(f"{stack.gateway}/orchestrator/health")
+    health = answer.json()
+    assert (answer.status_code, health["version"], health["stages"]["scraping"]) == (200, VERSION, "up")
+    assert answer.headers["cache-control"] == "public, max-age=10"

@@ -167,17 +167,20 @@ def test_what_cannot_be_indexed_says_why(stack: RunningStack, client: Client) ->
     assert {job.failed_stage for job in jobs} == {"scraping"}
 
 
+@pytest.mark.shows("B67")
 def test_a_corpus_without_a_page_answers_with_nothing(stack: RunningStack, client: Client) -> None:
     assert index(client, f"{stack.site}/lost.html", "nothing").status == "failed"
     assert client.search("anything", "nothing").results == []
 
 
+@pytest.mark.shows("B67")
 def test_an_unknown_corpus_is_not_found(client: Client) -> None:
     with pytest.raises(ApiError) as refused:
         client.search("anything", "never-was")
     assert (refused.value.status, refused.value.code) == (404, "not_found")
 
 
+@pytest.mark.shows("B64")
 @pytest.mark.shows("S2")
 @pytest.mark.usefixtures("whole_site")
 def test_another_callers_corpus_is_not_found(other: Client) -> None:
@@ -198,6 +201,7 @@ def test_two_callers_with_one_corpus_name_see_their_own(
     assert {job.url for job in other.list(corpus_name=corpus).jobs} == {theirs}
 
 
+@pytest.mark.shows("B72")
 @pytest.mark.shows("S1")
 def test_another_callers_job_answers_like_an_unknown_one(
     stack: RunningStack, whole_site: list[Job], other: Client

@@ -13,7 +13,7 @@ nothing else:
 4. The MaximumConcurrency of each event source mapping is set again: MiniStack keeps a number that comes
    from a parameter as text, and its poller then fails comparing a number with a text, for all queues.
 
-Left out, because MiniStack cannot make them: the alarms.
+Left out, because MiniStack cannot make them: the alarms and the saved queries.
 
 Postgres, the embedding endpoint, Membership and the site are outside, as for AWS, and named by parameters.
 """

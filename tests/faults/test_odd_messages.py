@@ -53,11 +53,18 @@ def test_a_result_of_an_unknown_job_is_received_once_without_an_error(kept: Aren
     assert errors(kept, "OrchestratorResults") == before
 
 
+@pytest.mark.shows("B85")
 @pytest.mark.fault("F17")
 @pytest.mark.parametrize(
     "odd",
-    [{"stage": "translating"}, {"status": "maybe"}, {"attempt": "soon"}, {"failure": None}],
-    ids=lambda odd: next(iter(odd)),
+    [
+        {"stage": "translating"},
+        {"status": "maybe"},
+        {"attempt": "soon"},
+        {"failure": None},
+        {"attempt": 2**31},
+    ],
+    ids=lambda odd: "-".join(map(str, *odd.items())),
 )
 def test_a_result_that_breaks_the_schema_is_a_dead_letter_and_moves_no_job(
     kept: Arena, odd: dict[str, Any]
@@ -102,7 +109,7 @@ def test_a_message_of_a_newer_schema_stays_in_its_queue_for_newer_code(emptied: 
 
 
 @pytest.mark.fault("F19")
-@pytest.mark.parametrize("queue", ["ScrapeQueue", "EmbedQueue", CALLBACKS])
+@pytest.mark.parametrize("queue", ["ScrapeQueue", "ChunkQueue", "EmbedQueue", CALLBACKS])
 @pytest.mark.parametrize("body", ["{", "[]", "7", '"text"', '{"schema": "of.somebody-else.v1"}'])
 def test_what_is_no_message_leaves_its_queue_and_its_neighbours_alone(
     kept: Arena, queue: str, body: str

@@ -11,6 +11,8 @@ import pytest
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.embedding.ports import PublishOutcome
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
+from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
+from indexmill.orchestrator.sweeper.ports import KeptEvent
 from indexmill.platform.postgres.database import Database
 from sql import migrate
 from tests.support.index_builders import target, version
@@ -57,12 +59,27 @@ def test_what_was_issued_after_the_restore_is_refused_and_new_generations_are_no
     assert rows.execute("SELECT count(*) FROM documents").fetchone() == (2,)
 
 
-def test_a_second_run_is_harmless(database_url: str, rows: psycopg.Connection[tuple[int, ...]]) -> None:
-    first, second = migrate.after_restore(database_url), migrate.after_restore(database_url)
-    assert {second[name] - number for name, number in first.items()} == {GAP, 335_544}
+def test_a_second_run_loses_nothing_that_was_issued_since(
+    database_url: str, rows: psycopg.Connection[tuple[int, ...]]
+) -> None:
+    first = migrate.after_restore(database_url)
     (fresh,) = rows.execute("SELECT next_generation()").fetchone() or (0,)
+    assert fresh == first["generation_seq"] + 1
+    second = migrate.after_restore(database_url)
+    assert second == {**first, "generation_seq": fresh}
     lost = "SELECT count(*) FROM lost_generations WHERE %s > after AND %s <= upto"
     assert rows.execute(lost, (fresh, fresh)).fetchone() == (0,)
+    assert rows.execute("SELECT count(*) FROM lost_generations").fetchone() == (1,)
+
+
+def test_a_server_that_was_restored_again_is_made_safe_again(
+    database_url: str, rows: psycopg.Connection[tuple[int, ...]]
+) -> None:
+    first = migrate.after_restore(database_url)
+    # It was started after the run whose row it restored.
+    rows.execute("UPDATE lost_generations SET restored_at = pg_postmaster_start_time() - interval '1 s'")
+    second = migrate.after_restore(database_url)
+    assert {second[name] - number for name, number in first.items()} == {GAP, 335_544}
 
 
 def test_only_jobs_in_flight_have_their_messages_sent_again(
@@ -80,6 +97,21 @@ def test_only_jobs_in_flight_have_their_messages_sent_again(
     (known,) = rows.execute(generation, (in_flight,)).fetchone() or (0,)
     lost = "SELECT count(*) FROM lost_generations WHERE %s > after AND %s <= upto"
     assert rows.execute(lost, (known, known)).fetchone() == (0,)
+
+
+def test_events_after_a_load_from_a_dump_are_logged(
+    database_url: str, rows: psycopg.Connection[tuple[int, ...]]
+) -> None:
+    """The other server had counted further."""
+    rows.execute("UPDATE audit_logged SET xact = '9000000000', seq = 7")
+    add = "INSERT INTO audit_events (event, caller_id, fields) VALUES ('job_submitted', 'somebody', '{}')"
+    logged: list[KeptEvent] = []
+    with closing(Database(database_url)) as database:
+        rows.execute(add.encode())
+        assert PostgresSweep(database).log_audit(logged.append, 10) == 0
+        migrate.after_restore(database_url)
+        rows.execute(add.encode())
+        assert PostgresSweep(database).log_audit(logged.append, 10) == 1
 
 
 def test_the_migrator_prepares_the_host_that_it_is_given(

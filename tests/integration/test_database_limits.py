@@ -15,8 +15,10 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from indexmill.contracts.errors import TransientError
-from indexmill.platform.postgres.database import Connection, Database
+from indexmill.platform.postgres.database import ANSWER_S as LONGEST_ANSWER_S
+from indexmill.platform.postgres.database import IDLE_S, LOCK_S, Connection, Database
 from local.backends.postgres import create_database
+from sql.migrate import LIMITS as LIMITS_OF_THE_DATABASE
 from sql.migrate import LOGINS, Login, LoginError, limit_database, logins_of, migrate, owner_connection
 from tests.support.rotation import asking_server, rotate
 
@@ -113,6 +115,34 @@ def test_a_secret_with_a_new_password_sets_it(owner: str, secrets: dict[str, str
     assert {kind: limits(secret) for kind, secret in changed.items()} == {
         kind: expected(kind) for kind in secrets
     }
+
+
+def test_a_password_that_a_rotation_has_set_stays(owner: str, secrets: dict[str, str]) -> None:
+    """A rotation of a single user changes the password first, and makes it the secret's a moment later."""
+    prepare(owner, secrets)
+    rotated = {kind: make_conninfo(secret, password="the next one") for kind, secret in secrets.items()}
+    prepare(owner, rotated)
+    migrate(owner, logins=logins_of(secrets, ANSWER_S, rotated))
+    for secret in rotated.values():
+        psycopg.connect(secret).close()
+
+
+def test_a_pending_password_that_was_never_set_is_not_taken(owner: str, secrets: dict[str, str]) -> None:
+    prepare(owner, {kind: make_conninfo(secret, password="old") for kind, secret in secrets.items()})
+    pending = {kind: make_conninfo(secret, password="never set") for kind, secret in secrets.items()}
+    others = {kind: make_conninfo(secret, user="someone_else") for kind, secret in secrets.items()}
+    for each in (pending, others):
+        migrate(owner, logins=logins_of(secrets, ANSWER_S, each))
+    for secret in secrets.values():
+        psycopg.connect(secret).close()
+
+
+def test_connections_expect_the_limits_that_the_migrator_writes() -> None:
+    assert {
+        "lock_timeout": f"{LOCK_S:g}s",
+        "idle_in_transaction_session_timeout": f"{IDLE_S:g}s",
+        "statement_timeout": f"{LONGEST_ANSWER_S:g}s",
+    } == LIMITS_OF_THE_DATABASE
 
 
 def test_a_limit_that_changes_replaces_the_old_one(owner: str, secrets: dict[str, str]) -> None:

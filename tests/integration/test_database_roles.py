@@ -32,7 +32,7 @@ INDEX = ("corpora", "spaces", "documents", "chunks", "memberships", "vectors", "
 READ = "lost_generations"
 """Read by each publish, and written by the owner alone."""
 
-PURGED = ("outbox", "inbox", "idempotency_keys", "dead_letters", "fences")
+PURGED = ("outbox", "inbox", "idempotency_keys", "dead_letters", "earlier_starts", "fences")
 OLD_ROWS = (
     "INSERT INTO jobs (id, status, caller_id, url, ended_at)"
     " VALUES ('old', 'done', 'c', 'u', now() - interval '30 days')",
@@ -42,6 +42,7 @@ OLD_ROWS = (
     "INSERT INTO idempotency_keys VALUES ('c', 'old', '', '{}', now() - interval '30 days')",
     "INSERT INTO dead_letters (queue, body, receive_count, reason, cause, received_at)"
     " VALUES ('q', '{}', 1, 'r', 'foreign', now() - interval '30 days')",
+    "INSERT INTO earlier_starts VALUES ('old', 1, 'c', now() - interval '30 days')",
     "INSERT INTO documents (document_id, corpus_id, fenced_at)"
     " SELECT 'old', id, now() - interval '30 days' FROM corpora",
 )
@@ -178,6 +179,10 @@ def test_the_orchestrator_does_its_work(orchestrator: Database) -> None:
         "DELETE FROM job_history",
         "TRUNCATE job_history",
         "ALTER TABLE job_history DISABLE TRIGGER append_only",
+        "UPDATE audit_events SET caller_id = 'nobody'",
+        "DELETE FROM audit_events",
+        "TRUNCATE audit_events",
+        "ALTER TABLE audit_events DISABLE TRIGGER append_only",
         "DELETE FROM vectors",
         "INSERT INTO schema_migrations (name, sha256) VALUES ('x', 'y')",
     ],

@@ -11,12 +11,13 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from indexmill.embedding.adapters.pgvector import vectors
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
-from indexmill.embedding.ports import SearchQuery
+from indexmill.embedding.ports import SearchQuery, Space
 from indexmill.platform.postgres.database import Database
-from sql.build_index import BuildError, build_due
+from sql.build_index import BuildError, build_connection, build_due
 from tests.support.index_builders import SPACE, target, vector_of, version
 from tests.support.repository import ROOT
 from tests.support.stack import eventually
@@ -188,6 +189,37 @@ def test_a_build_that_would_take_too_long_is_not_begun(rows: Rows, database_url:
     assert rows.execute(INDEXES).fetchall() == []
     assert build_due(database_url, limit_s=30, again_after="1 hour") == []
     assert build_due(database_url) == [1]
+
+
+def test_one_that_would_take_too_long_keeps_no_other_back(
+    rows: Rows, database_url: str, index: PgVectorIndex
+) -> None:
+    rows.execute("UPDATE spaces SET dimension = 4000")
+    small = Space("small", 4)
+    index.publish([version(["another model"], to=target("https://a.example/small"), space=small)])
+    grow(rows, 1_000_000)
+    with pytest.raises(BuildError, match=r"the index of space 1 .* takes about 4000 s.*; built: \[2\]"):
+        build_due(database_url, limit_s=60, again_after="1 hour")
+    assert rows.execute(INDEXES).fetchall() == [("vectors_space_2", True)]
+
+
+@pytest.mark.parametrize(
+    ("cache", "memory"), [("100MB", "64MB"), ("512MB", "128MB"), ("1GB", "256MB"), ("64GB", "512MB")]
+)
+def test_a_build_takes_memory_by_the_size_of_the_server(
+    rows: Rows, database_url: str, cache: str, memory: str
+) -> None:
+    name = sql.Identifier(rows.info.dbname)
+    set_it = sql.SQL("ALTER DATABASE {} SET effective_cache_size = {}")
+    rows.execute(set_it.format(name, sql.Literal(cache)))
+    try:
+        with contextlib.closing(build_connection(database_url)) as connection:
+            assert connection.execute("SHOW maintenance_work_mem").fetchone() == (memory,)
+            assert connection.execute("SHOW client_connection_check_interval").fetchone() == ("5s",)
+            assert connection.execute("SHOW statement_timeout").fetchone() == ("0",)
+            assert connection.execute("SHOW lock_timeout").fetchone() == ("0",)
+    finally:
+        rows.execute(sql.SQL("ALTER DATABASE {} RESET effective_cache_size").format(name))
 
 
 def test_a_build_that_takes_too_long_is_given_up(rows: Rows, database_url: str) -> None:

@@ -11,7 +11,9 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -21,7 +23,10 @@ import psycopg
 import pytest
 
 from local.backends.postgres import create_database, drop_database
+from local.faults.toxics import Toxic
+from tests.support.lines import line_to
 from tests.support.repository import ROOT
+from tests.support.stack import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.shows("R190")]
 
@@ -231,6 +236,27 @@ def test_it_answers_before_its_time_is_up_and_leaves_no_statement_behind(
         connection.execute("SELECT count(*) FROM jobs")
         running = connection.execute("SELECT query FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)%'")
         assert [query for (query,) in running if "pg_stat_activity" not in query] == []
+
+
+def test_it_answers_in_time_when_the_server_falls_silent(
+    cloudformation: CloudFormation, package: Path, empty_database: str
+) -> None:
+    """Neither the cancellation nor what the end would ask the server gets an answer."""
+    (package / "9999_silent.sql").write_text("SELECT pg_sleep(30);")
+    running = "SELECT FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep(30)%' AND state = 'active'"
+    with (
+        line_to(empty_database) as line,
+        psycopg.connect(empty_database, autocommit=True) as connection,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        began = time.monotonic()
+        done = threads.submit(invoke, package, cloudformation.request("Update"), line.url, 25_000)
+        eventually(lambda: connection.execute(running).fetchone() is not None, "the migration runs")
+        line.toxic = Toxic("blackhole")
+        assert done.result().returncode == 0, done.result().stderr
+        assert time.monotonic() - began < 25
+    [answer] = cloudformation.answers
+    assert answer["Reason"].startswith("the migrations took more than 10 s")
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,8 @@ class Tree:
             lines.append(line)
             if of_stage:
                 added.append(_renamed(line))
-            elif block.startswith("Orchestrator") and re.search("CHUNK|Chunk(?!:)", line):
+            # A limit is the service's, not the stage's.
+            elif block.startswith("Orchestrator") and re.search("^(?!.*FairShare).*(CHUNK|Chunk(?!:))", line):
                 lines.append(_renamed(line))
         text = "\n".join(lines) + "\n"
         start, end = (text.index(f"        {name}:\n          Type: SQS") for name in ("Chunk", "Embed"))

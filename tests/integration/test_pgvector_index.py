@@ -101,6 +101,26 @@ def test_a_crash_before_the_commit_leaves_the_previous_version(
     assert find(index, "first second third") == ["third"]
 
 
+@pytest.mark.shows("S3")
+def test_rows_that_the_index_has_under_a_wrong_corpus_are_not_found_there(
+    database: Database, rows: Rows
+) -> None:
+    """As a defect of the lists would leave them: the document's own corpus decides too."""
+    index = PgVectorIndex(database)
+    theirs = target(caller="another-caller")
+    index.publish([version(["our public notes"]), version(["their secret notes"], to=theirs)])
+    ours = rows.execute("SELECT min(id) FROM corpora WHERE corpus_key = %s", (target().corpus_key,))
+    (corpus,) = ours.fetchone() or (None,)
+    for table in ("postings", "vectors"):
+        rows.execute(
+            f"INSERT INTO {table} SELECT (jsonb_populate_record(t, jsonb_build_object('corpus', %s))).* "
+            f"FROM {table} AS t WHERE corpus <> %s ON CONFLICT DO NOTHING".encode(),
+            (corpus, corpus),
+        )
+    assert find(index, "notes") == ["our public notes"]
+    assert find(index, None, vector=vector_of("their secret notes")) == ["our public notes"]
+
+
 @pytest.mark.fault("F73")
 def test_writers_of_one_document_never_mix_their_chunks(database_url: str, rows: Rows) -> None:
     stop = threading.Event()

@@ -15,9 +15,10 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from indexmill.contracts.errors import ErrorCode, TransientError
+from indexmill.platform.aws import secrets as secrets_module
 from indexmill.platform.aws.secrets import KEPT_S, Secret
 from indexmill.platform.postgres.address import DatabaseSettings, connection_string
-from indexmill.platform.security.stream_tokens import StreamGrant, sign
+from indexmill.platform.security.stream_tokens import StreamGrant, sign, verify
 from indexmill.platform.time.clock import SystemClock
 from local.backends.ministack import MiniStack
 from local.backends.postgres import create_database
@@ -128,7 +129,7 @@ def authorized(release: Release, job_id: str, token: str) -> bool:
 def test_logins_and_the_token_key_rotate_while_jobs_run(
     owner: str, secrets: Secrets, ministack: MiniStack, tmp_path: Path
 ) -> None:
-    site, logins, key = Site(), Logins(owner, secrets), secrets.create("the first key")
+    site, logins, key = Site(), Logins(owner, secrets), secrets.create("the first key, of thirty-two bytes")
     parts = conninfo_to_dict(owner)
     with served(site.app) as site.address:
         release = Release(
@@ -155,9 +156,9 @@ def test_logins_and_the_token_key_rotate_while_jobs_run(
             logins.rotate()
             jobs += world.submit(release, *names(JOBS // 5))
             world.queues.deliver(by(release))
-            secrets.change(key, "the second key")
+            secrets.change(key, "the second key, of thirty-two bytes")
             tokens.append(token(world, release, jobs[0]))  # by a signer that has not read the new key yet
-            tokens.append(signed("the second key", jobs[0]))
+            tokens.append(signed("the second key, of thirty-two bytes", jobs[0]))
             logins.rotate()
             jobs += world.submit(release, *names(JOBS // 5))
             assert all(authorized(release, jobs[0], each) for each in tokens)
@@ -206,6 +207,31 @@ def test_a_value_that_was_read_just_now_is_not_read_again(secrets: Secrets) -> N
     assert secret.again() == "second"
 
 
+def test_forged_tokens_cause_few_reads(secrets: Secrets, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = []
+    fetch = secrets_module._fetch
+
+    def counted(arn: str, stage: str) -> str | None:
+        reads.append(stage)
+        return fetch(arn, stage)
+
+    monkeypatch.setattr(secrets_module, "_fetch", counted)
+    arn, clock = secrets.create("the first key, of thirty-two bytes"), FrozenClock()
+    keys = Secret(None, arn, clock=clock)
+    forged, real = (
+        signed("a guess of thirty-two bytes, all", "job"),
+        signed("the second key, of thirty-two bytes", "job"),
+    )
+    for _ in range(100):
+        assert verify(keys, forged, SystemClock().now()) is None
+        clock.tick(0.3)
+    # Both versions: on first use, and every ten seconds of the thirty.
+    assert len(reads) == 2 * (1 + 3)
+    clock.tick(10)
+    secrets.change(arn, "the second key, of thirty-two bytes")
+    assert verify(keys, real, SystemClock().now()) is not None
+
+
 @pytest.mark.usefixtures("secrets")
 def test_a_secret_that_cannot_be_read_is_an_outage_within_seconds() -> None:
     arn = f"arn:aws:secretsmanager:{REGION}:123456789012:secret:nothing-AbCdEf"
@@ -213,6 +239,14 @@ def test_a_secret_that_cannot_be_read_is_an_outage_within_seconds() -> None:
     with pytest.raises(TransientError) as raised:
         secret.current()
     assert raised.value.code == ErrorCode.DATABASE_UNAVAILABLE
+
+
+def test_what_a_rotation_has_not_finished_can_be_read(secrets: Secrets) -> None:
+    arn = secrets.create("now")
+    assert Secret(None, arn).pending() is None
+    secrets.client.put_secret_value(SecretId=arn, SecretString="next", VersionStages=["AWSPENDING"])
+    secret = Secret(None, arn)
+    assert (secret.pending(), secret.current()) == ("next", "now")
 
 
 def test_the_last_value_serves_while_secrets_manager_is_unavailable(secrets: Secrets) -> None:
@@ -256,7 +290,22 @@ def test_building_a_function_reads_no_secret(monkeypatch: pytest.MonkeyPatch) ->
         (
             "postgresql://u:p@server:6543/d",
             {"database_host": "proxy"},
+            {"user": "u", "password": "p", "host": "proxy", "port": "5432", "dbname": "d"},
+        ),
+        (
+            "postgresql://u:p@server:6543/d",
+            {"database_port": 5433},
             {"user": "u", "password": "p", "host": "server", "port": "6543", "dbname": "d"},
+        ),
+        (
+            '{"username": "u", "password": "p", "host": "server", "port": 6543, "dbname": "d"}',
+            {},
+            {"user": "u", "password": "p", "host": "server", "port": "6543", "dbname": "d"},
+        ),
+        (
+            "host=a,b port=1,2 hostaddr=10.0.0.1,10.0.0.2 user=u password=p dbname=d",
+            {"database_host": "direct", "database_port": 5433},
+            {"user": "u", "password": "p", "host": "direct", "port": "5433", "dbname": "d"},
         ),
     ],
 )

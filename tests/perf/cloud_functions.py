@@ -27,7 +27,10 @@ def functions_of(info: Mapping[str, Any]) -> list[FunctionSpec]:
         "AWS_ENDPOINT_URL": info["aws_endpoint"],
         "AWS_ENDPOINT_URL_LAMBDA": info["invoke_endpoint"],
     }
-    literals = {"DATABASE_URL": info["database_url"], "STREAM_TOKEN_KEY": "measuring"}
+    literals = {
+        "DATABASE_URL": info["database_url"],
+        "STREAM_TOKEN_KEY": "thirty-two bytes for measurements",
+    }
     found = (with_secrets(spec, literals) for spec in template.cloud(ids, arns).functions)
     return [replace(spec, environment={**spec.environment, **around}) for spec in found]
 

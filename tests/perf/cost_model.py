@@ -18,11 +18,11 @@ from tests.support.function_env import template
 
 API: Final = "OrchestratorApi"
 COUNTED: Final[Mapping[str, Calls]] = {
-    "single": Calls(1.0, 7.0, 18.0, 1.0, 0.0, 0.0, 0.0),
-    "four": Calls(0.01, 1.51, 4.47, 1.0, 0.0, 0.0, 0.0),
-    "full": Calls(0.01, 0.61, 2.6, 1.0, 0.0, 0.0, 0.0),
-    "long": Calls(0.05, 1.55, 4.35, 3.0, 2.0, 0.0, 0.0),
-    "unchanged": Calls(0.01, 1.51, 4.47, 0.0, 0.0, 0.0, 0.0),
+    "single": Calls(1.0, 7.0, 18.0, 1.0, 0.0, 0.0, 1.0),
+    "four": Calls(0.01, 1.51, 4.47, 1.0, 0.0, 0.0, 0.02),
+    "full": Calls(0.01, 0.61, 2.6, 1.0, 0.0, 0.0, 0.02),
+    "long": Calls(0.05, 1.55, 4.35, 3.0, 2.0, 0.0, 0.15),
+    "unchanged": Calls(0.01, 1.51, 4.47, 0.0, 0.0, 0.0, 0.02),
 }
 """Printed by `python -m tests.perf.counted_calls`; `tests/integration/test_counted_calls.py` counts again."""
 
@@ -62,7 +62,7 @@ UNCHANGED: Final[Mapping[str, Duration]] = {
     **ASSUMED,
     "EmbeddingWorker": Duration(40, 80, "no request to the endpoint: looks up chunks and publishes"),
 }
-CEILINGS: Final = {"single": (26.0, 25.5), "four": (10.5, 10.0), "full": (8.0, 8.0), "unchanged": (5.5, 4.7)}
+CEILINGS: Final = {"single": (26.0, 26.0), "four": (10.5, 10.0), "full": (8.0, 8.0), "unchanged": (5.5, 4.7)}
 """Dollars of a million jobs: aimed at, and not exceeded today."""
 _TABLES: Final = {"long": LONG, "unchanged": UNCHANGED}
 _RESULTS: Final = 3
@@ -85,7 +85,9 @@ def cost(mode: str, prices: Prices | None = None) -> dict[str, float]:
         "API requests": calls.api * price.api_request,
         "SQS": calls.sqs_units * price.sqs_request,
         "S3": calls.s3_write * price.s3_write + calls.s3_read * price.s3_read,
-        "DynamoDB": calls.dynamodb_write * price.dynamodb_write + calls.dynamodb_read * price.dynamodb_read,
+        # A request of a caller with a limit is counted by a write, where the laptop's keys only have a look.
+        "DynamoDB": (calls.dynamodb_write + calls.api) * price.dynamodb_write
+        + max(0.0, calls.dynamodb_read - calls.api) * price.dynamodb_read,
     }
 
 

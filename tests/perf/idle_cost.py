@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from indexmill.contracts.prices import Prices
+from local.template.intrinsics import Resolver
+from local.template.parameters import as_references
 from tests.support.data_stack import edge_stack, of_type, parameters, resources
 from tests.support.function_env import functions, template
 
@@ -38,7 +40,8 @@ ADDRESS_HOUR: Final = 0.005
 ENDPOINT_HOUR: Final = 0.01
 """An interface endpoint in one zone."""
 SECRET: Final = 0.40
-ALARM: Final = 0.10
+ALARM_METRIC: Final = 0.10
+"""Each metric that an alarm reads; further ones that it computes are free."""
 WEB_ACL: Final = 5.00
 WEB_ACL_RULE: Final = 1.00
 """A group of managed rules is one; requests are $0.60 per million."""
@@ -64,7 +67,7 @@ SHOWN: Final[tuple[Mapping[str, str], ...]] = (
 
 
 def functions_cost() -> dict[str, float]:
-    """Return dollars a month of what template.yaml makes with DataPlane `none`: polls, sweeps and secrets."""
+    """Return dollars a month of what template.yaml makes by itself: polls, sweeps, secrets and alarms."""
     prices = Prices()
     sources = [
         event
@@ -87,8 +90,8 @@ def functions_cost() -> dict[str, float]:
             + sweeps * SWEEP_READS * prices.dynamodb_read
         )
         / 1e6,
-        "secrets": SECRET * len(list(_unconditional("AWS::SecretsManager::Secret"))),
-        "alarms": ALARM * len(list(_unconditional("AWS::CloudWatch::Alarm"))),
+        "secrets": SECRET * len(list(_made("AWS::SecretsManager::Secret"))),
+        "alarms": ALARM_METRIC * sum(_metrics(each) for each in _made("AWS::CloudWatch::Alarm")),
     }
 
 
@@ -154,9 +157,18 @@ def _variables(function: Mapping[str, Any]) -> Mapping[str, Any]:
     return found
 
 
-def _unconditional(kind: str) -> Iterator[str]:
-    found = template()["Resources"].items()
-    return (name for name, body in found if body["Type"] == kind and "Condition" not in body)
+def _made(kind: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the properties of the resources that template.yaml makes of a kind with its defaults."""
+    declared = template()["Parameters"]
+    defaults = {name: str(body.get("Default", "")) for name, body in declared.items()}
+    resolver = Resolver(as_references(declared, defaults), conditions=template()["Conditions"])
+    for body in template()["Resources"].values():
+        if body["Type"] == kind and resolver.includes(body):
+            yield body["Properties"]
+
+
+def _metrics(alarm: Mapping[str, Any]) -> int:
+    return sum("MetricStat" in each for each in alarm["Metrics"])
 
 
 def main() -> None:

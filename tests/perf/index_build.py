@@ -3,13 +3,14 @@
     python -m tests.perf.index_build --vectors 200000
 
 One corpus of made-up unit vectors of 256 numbers in 1,000 groups. One process searches, each time for another
-vector: before the first build (exact), during it, after it, and during the build that replaces it. Prints p50
-and p99 of the nearest 50, and the share of the exact nearest 10 that the index finds.
+vector: before the first build (exact), during it, after it, and during and after the build that replaces it.
+Prints p50 and p99 of the nearest 50, and the share of the exact nearest 10 that the index finds.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import struct
 import tempfile
@@ -116,10 +117,11 @@ def recall(connection: Connection, questions: Sequence[list[float]], indexed: in
 
 
 def show(label: str, times: Sequence[float]) -> None:
-    """Print p50 and p99."""
+    """Print p50, p99 and the machine's load at the end."""
     cuts = quantiles(times, n=100, method="inclusive")
     print(
-        f"search {label:28} p50 {cuts[49]:8.1f} ms  p99 {cuts[98]:8.1f} ms  ({len(times)} searches)",
+        f"search {label:28} p50 {cuts[49]:8.1f} ms  p99 {cuts[98]:8.1f} ms  ({len(times)} searches)"
+        f"  load {os.getloadavg()[0]:.1f}",
         flush=True,
     )
 
@@ -161,6 +163,8 @@ def measure(url: str, connection: Connection, questions: Sequence[list[float]], 
     took, found = during_build(url, connection, questions, count)
     print(f"build that replaces it: {took:.1f} s", flush=True)
     show("by the index, during the build", found)
+    times = searches(connection, questions, count)
+    show("by the new index", [next(times) for _ in range(2 * QUESTIONS)])
 
 
 if __name__ == "__main__":

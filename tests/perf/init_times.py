@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from local.compute.cpu_share import CpuWatch
 from local.compute.environment import ExecutionEnvironment, InitError
 from local.compute.environment_variables import base_environment
 from local.compute.invocation import Invocation
@@ -59,7 +60,7 @@ async def init_times(info: Mapping[str, Any], repeats: int) -> dict[str, dict[st
     found = {}
     with tempfile.TemporaryDirectory(prefix="indexmill-perf-") as folder:
         logs = LogFiles(Path(folder) / "logs")
-        context = HostContext(launcher, logs, factory_of(info), MemoryWatch(enforced=False))
+        context = HostContext(launcher, logs, factory_of(info), MemoryWatch(enforced=False), CpuWatch())
         context.scratch = Path(folder) / "scratch"
         context.init_timeout_s = _LIMIT_S
         try:

@@ -192,7 +192,7 @@ class Job:
             "AWS_ENDPOINT_URL_LAMBDA": invoke.url,
             "POWERTOOLS_METRICS_NAMESPACE": "indexmill",
         }
-        literals = {"DATABASE_URL": database, "STREAM_TOKEN_KEY": "reading"}
+        literals = {"DATABASE_URL": database, "STREAM_TOKEN_KEY": "thirty-two bytes for measurements"}
         specs = [with_secrets(spec, literals) for spec in cloud.functions]
         self._functions = Functions(specs, variables, trace)
         invoke.names.update({spec.name: spec.logical_id for spec in specs})

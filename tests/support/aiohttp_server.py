@@ -1,4 +1,4 @@
-"""An aiohttp application on a free loopback port, in a thread of its own."""
+"""An aiohttp application on a loopback port, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from aiohttp import web
 
 
 @contextmanager
-def served(app: web.Application) -> Iterator[str]:
-    """Serve `app` until the block ends and yield its address, without a slash at the end."""
+def served(app: web.Application, port: int = 0) -> Iterator[str]:
+    """Serve `app` until the block ends and yield its address, without a slash at the end.
+
+    Port 0 is a free one.
+    """
     loop = asyncio.new_event_loop()
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     thread = threading.Thread(target=loop.run_forever, name="aiohttp-server")
     thread.start()
     try:
-        port = asyncio.run_coroutine_threadsafe(_start(runner), loop).result(10)
+        port = asyncio.run_coroutine_threadsafe(_start(runner, port), loop).result(10)
         yield f"http://127.0.0.1:{port}"
     finally:
         asyncio.run_coroutine_threadsafe(_stop(runner), loop).result(10)
@@ -27,12 +30,12 @@ def served(app: web.Application) -> Iterator[str]:
         loop.close()
 
 
-async def _start(runner: web.AppRunner) -> int:
+async def _start(runner: web.AppRunner, port: int) -> int:
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", port)
     await site.start()
-    port: int = runner.addresses[0][1]
-    return port
+    found: int = runner.addresses[0][1]
+    return found
 
 
 async def _stop(runner: web.AppRunner) -> None:

@@ -18,7 +18,7 @@ _PLACEHOLDERS = {
     "AWS_ACCESS_KEY_ID": "test",
     "AWS_SECRET_ACCESS_KEY": "test",
     "DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none",
-    "STREAM_TOKEN_KEY": "a key for tests",
+    "STREAM_TOKEN_KEY": "a key for tests, of thirty-two bytes",
 }
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from indexmill.contracts.http_jobs import SubmitRequest, SubmitResponse
-from indexmill.contracts.identity import CallerContext
+from indexmill.contracts.identity import CallerContext, CorpusIsolation
 from indexmill.contracts.job import Job
 from indexmill.contracts.messages import EmbedTask, StageResult, read
 from indexmill.orchestrator.actions.cancel import CancelJob
@@ -38,16 +39,22 @@ class Sent:
         self.rows.extend(rows)
 
 
-def canceled(store: JobStore, job_id: str, reason: str = "not wanted", ctx: CallerContext = CALLER) -> Job:
+def canceled(
+    store: JobStore,
+    job_id: str,
+    reason: str = "not wanted",
+    ctx: CallerContext = CALLER,
+    request_id: str = "",
+) -> Job:
     """Cancel a job at `FrozenClock`'s first moment."""
-    return CancelJob(store, Sent(), FrozenClock())(ctx, job_id, reason)
+    return CancelJob(store, Sent(), FrozenClock())(ctx, job_id, reason, request_id)
 
 
-def retried(store: JobStore, job_id: str, message_id: str | None = None) -> Outcome:
+def retried(store: JobStore, job_id: str, message_id: str | None = None, request_id: str = "") -> Outcome:
     """Retry a job of the usual caller."""
     sent = Sent()
     use_case = RetryJobs(store, sent, lambda: message_id or str(uuid.uuid4()))
-    return Outcome(use_case.one(CALLER, job_id), sent.rows)
+    return Outcome(use_case.one(CALLER, job_id, request_id), sent.rows)
 
 
 @dataclass
@@ -68,6 +75,8 @@ class Jobs:
     it became visible."""
     history: Callable[[str], list[tuple[int, str | None, str]]]
     """A job's transitions: attempt, from, to."""
+    audit: Callable[[str], list[tuple[str, int]]]
+    """A job's audit events: name and attempt."""
     forget_payloads: Callable[[str, str], None]
     """Drops the kept messages of a job's stage."""
     age_keys: Callable[[], None]
@@ -88,10 +97,16 @@ class Jobs:
         ((accepted,), _) = submitted(self.store, new)
         return accepted.job_id
 
-    def send(self, key: str | None = None, ctx: CallerContext = CALLER, **request: object) -> SubmitResponse:
+    def send(
+        self,
+        key: str | None = None,
+        ctx: CallerContext = CALLER,
+        isolation: CorpusIsolation = CorpusIsolation.CALLER,
+        **request: object,
+    ) -> SubmitResponse:
         """Submit a request as it comes over HTTP."""
         body = SubmitRequest.model_validate({"corpus_name": "docs", **request})
-        return SubmitJobs(self.store, Sent())(ctx, body, "req-1", key)
+        return SubmitJobs(self.store, Sent(), isolation=isolation)(ctx, body, "req-1", key)
 
     def cancel(self, job_id: str, reason: str = "not wanted", ctx: CallerContext = CALLER) -> Job:
         """Cancel a job at `FrozenClock`'s first moment."""
@@ -142,12 +157,36 @@ def twin_jobs() -> Jobs:
         own = (row for row in store.job_history.values() if row["job_id"] == job_id)
         return [(row["attempt"], row["from_status"], row["to_status"]) for row in own]
 
+    def audit(job_id: str) -> list[tuple[str, int]]:
+        replay = store.jobs[job_id]["replay_of"] is not None
+        moves = [(_event(row, replay), row["attempt"]) for row in _of(job_id, store.job_history)]
+        stale = [("stale_callback", row["attempt"]) for row in _of(job_id, store.stale)]
+        return [(event, attempt) for event, attempt in moves if event] + stale
+
     def forget(job_id: str, stage: str) -> None:
         for key, row in list(store.outbox.items()):
             if (row["job_id"], row["stage"]) == (job_id, stage):
                 del store.outbox[key]
 
-    return Jobs(store, publish, history, forget, lambda: None)
+    return Jobs(store, publish, history, audit, forget, lambda: None)
+
+
+def _of(job_id: str, table: Mapping[Any, dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in table.values() if row["job_id"] == job_id]
+
+
+def _event(transition: dict[str, Any], replay: bool) -> str:
+    """Return the audit event of a transition; "" for none."""
+    match transition["from_status"], transition["to_status"]:
+        case _, "done":
+            return "job_completed"
+        case _, "failed":
+            return "job_canceled" if transition["detail"]["code"] == "canceled" else "job_failed"
+        case "failed", _:
+            return "job_retried"
+        case None, _:
+            return "job_replayed" if replay else "job_submitted"
+    return ""
 
 
 @contextmanager
@@ -175,12 +214,17 @@ def postgres_jobs(url: str) -> Iterator[Jobs]:
         statement = "SELECT attempt, from_status, to_status FROM job_history WHERE job_id = %s ORDER BY seq"
         return other.connection().execute(statement, (job_id,)).fetchall()
 
+    def audit(job_id: str) -> list[tuple[str, int]]:
+        columns = "event, (fields->>'attempt')::int"
+        statement = f"SELECT {columns} FROM audit_events WHERE fields->>'job_id' = %s ORDER BY seq"
+        return other.connection().execute(statement.encode(), (job_id,)).fetchall()
+
     def forget(job_id: str, stage: str) -> None:
         other.connection().execute("DELETE FROM outbox WHERE job_id = %s AND stage = %s", (job_id, stage))
 
     def age() -> None:
         other.connection().execute("UPDATE idempotency_keys SET created_at = now() - interval '24 hours 1 s'")
 
-    yield Jobs(PostgresJobs(database), publish, history, forget, age)
+    yield Jobs(PostgresJobs(database), publish, history, audit, forget, age)
     database.close()
     other.close()

@@ -48,7 +48,7 @@ class OrchestratorHarness:
         self.observability = Observability("test", level="ERROR")
         self.record = Recorder(self.store, Decider(self.clock), self.observability)
         self.queues = {"scraping": self.scrape, "chunking": self.chunk, "embedding": self.embed}
-        self.relay = Relay(self.store, self.queues, self.record)
+        self.relay = Relay(self.store, self.queues, self.record, self.observability)
         self.results = ApplyResults(self.record, self.relay)
         self.submit_jobs = SubmitJobs(self.store, self.relay)
         self.cancel_job = CancelJob(self.store, self.relay, self.clock)

@@ -18,6 +18,7 @@ _MOST_WORKERS: Final = 6
 
 OWN_GROUP: Final = frozenset(
     (
+        "tests/e2e/test_audit.py",
         "tests/e2e/test_receipts.py",
         "tests/e2e/test_second_emulator.py",
         "tests/faults/test_insisting.py",

@@ -98,7 +98,7 @@ class Release:
     def deploy(self, resources: Resources, database_url: str, **changed: str) -> None:
         """Deploy all functions; `changed` replaces variables of their environments, or adds AWS's own."""
         self.cloud = self._template.cloud(resources.ids, resources.arns)
-        own = {"DATABASE_URL": database_url, "STREAM_TOKEN_KEY": "a key for tests"}
+        own = {"DATABASE_URL": database_url, "STREAM_TOKEN_KEY": "a key for tests, of thirty-two bytes"}
         functions = {}
         for each in self.cloud.functions:
             module, _, attribute = each.handler.rpartition(".")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import ssl
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from indexmill.client import Client
 from indexmill.contracts.job import Job
 from indexmill.platform.time.clock import SystemClock
 from local.backends.process import free_port
+from local.stack.state import StateFolder
 from tests.support import pooled_runs
 from tests.support.repository import ROOT
 
@@ -72,6 +74,19 @@ class RunningStack:
         headers = {"X-API-Key": chosen} if chosen else {}
         return httpx.Client(base_url=self.gateway, headers=headers, timeout=35.0, verify=_TLS)
 
+    @property
+    def second_site_port(self) -> int:
+        """Port at which a test may serve pages of its own, on a stack with a second site."""
+        return int(self.parameters["AllowedPrivateHosts"].rpartition(":")[2])
+
+    def new_key(self, tier: str) -> str:
+        """Return the key of a caller of the tier that has used nothing yet."""
+        key, file = f"{tier}-{secrets.token_urlsafe(24)}", Path(self.state) / "membership-keys.json"
+        file.write_text(
+            json.dumps({**json.loads(file.read_text()), key: {"caller_type": "user", "tier": tier}})
+        )
+        return key
+
     def status(self) -> dict[str, Any]:
         """Return process ids and counters."""
         found: dict[str, Any] = httpx.get(f"{self.control}/status", timeout=10.0, verify=_TLS).json()
@@ -97,6 +112,14 @@ class RunningStack:
         base = str(getattr(self, stand_in)).removesuffix("/v1")
         found: dict[str, Any] = httpx.get(f"{base}/control", timeout=10.0, verify=_TLS).json()
         return found
+
+
+def with_second_site(state: Path) -> str:
+    """Keep a port for the site of a stack on `state`; return the parameter that allows a second one too."""
+    ports = free_port(), free_port()
+    state.mkdir()
+    StateFolder(state).keep_port("site", ports[0])
+    return "AllowedPrivateHosts=" + ",".join(f"127.0.0.1:{port}" for port in ports)
 
 
 def indexmill(
@@ -149,15 +172,19 @@ def open_folder() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def running_stack(
-    *parameters: str, faults: str = "", site_root: Path | None = None
+    *parameters: str, faults: str = "", site_root: Path | None = None, options: Sequence[str] = ()
 ) -> Iterator[RunningStack]:
-    """Run a stack on a folder of its own, which goes with it."""
+    """Run a stack on a folder of its own, which goes with it; `options` are those of `up`.
+
+    It takes pages of `second_site_port` too.
+    """
     postgres_port = free_port()
     with open_folder() as folder, pooled_runs.before(postgres_port) as chain:
         state = folder / "state"
         proxy = ("--postgres-port", str(postgres_port), "--database-proxy", chain.address) if chain else ()
+        given = (with_second_site(state), *parameters)
         try:
-            yield start(state, *parameters, faults=faults, site_root=site_root, options=proxy)
+            yield start(state, *given, faults=faults, site_root=site_root, options=(*proxy, *options))
         finally:
             indexmill("down", "--state", str(state))
 

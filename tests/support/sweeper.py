@@ -18,6 +18,7 @@ from tests.support.orchestrator import OrchestratorHarness
 from tests.twins.breakers import InMemoryBreakers
 from tests.twins.clock import FrozenClock
 from tests.twins.jobs import InMemoryJobs
+from tests.twins.mirror import InMemoryMirror
 from tests.twins.queues import InMemoryQueue
 from tests.twins.sweep_store import InMemorySweep
 
@@ -88,6 +89,7 @@ class SweeperHarness(OrchestratorHarness):
         self.switches = {stage: InMemorySwitch() for stage in self.queues}
         self.breakers = InMemoryBreakers()
         self.index_builder = CountedBuilder()
+        self.mirror = InMemoryMirror()
         self.sweep = self.sweeper(self.view)
 
     def sweeper(self, store: SweepStore) -> SweepJobs:
@@ -99,6 +101,7 @@ class SweeperHarness(OrchestratorHarness):
             switches=dict(self.switches),
             breakers=self.breakers,
             index_builder=self.index_builder,
+            mirror=self.mirror,
             clock=self.clock,
         )
         parts = Parts(self.store, dict(self.queues), self.observability)
@@ -133,6 +136,7 @@ class PostgresSweeperHarness(OrchestratorHarness):
         self.switches = {stage: InMemorySwitch() for stage in self.queues}
         self.breakers = InMemoryBreakers()
         self.index_builder = CountedBuilder()
+        self.mirror = InMemoryMirror()
         own = SweepParts(
             store=PostgresSweep(database),
             queues={stage: QueueBacklog(queue) for stage, queue in self.queues.items()},
@@ -140,6 +144,7 @@ class PostgresSweeperHarness(OrchestratorHarness):
             switches=dict(self.switches),
             breakers=self.breakers,
             index_builder=self.index_builder,
+            mirror=self.mirror,
             clock=self.clock,
         )
         self.sweep = assemble_sweeper(Parts(self.store, dict(self.queues), self.observability), own)

@@ -1,8 +1,9 @@
 """JobStore in memory: one dict per table and row, keyed by the columns of Postgres.
 
-It is for the use cases that bring a job through the pipeline, thousands of times. Idempotency keys,
-dependencies, lists, batches, receipts and quotas are left out: what needs them runs on Postgres, and a row
-operation that is not here raises AttributeError. Docstrings are the port's.
+It is for the use cases that bring a job through the pipeline, thousands of times, within quotas of jobs in
+flight and of starts. Idempotency keys, dependencies, lists, batches, receipts and counts of chunks are left
+out: what needs them runs on Postgres, and a row operation that is not here raises AttributeError.
+Docstrings are the port's.
 """
 
 from __future__ import annotations
@@ -11,15 +12,16 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Final, cast
+from typing import Any, Final, cast
 
 from indexmill.contracts.job import Job, JobError, JobStatus
-from indexmill.contracts.messages import Retrying, Target
+from indexmill.contracts.messages import Retrying, StageResult, Target
 from indexmill.contracts.pipeline import FIRST
-from indexmill.contracts.spent import Amounts
+from indexmill.contracts.spent import Amounts, Spent
 from indexmill.orchestrator.actions.ports import LockedJob, Original
 from indexmill.orchestrator.adapters.postgres import reads as rows
 from indexmill.orchestrator.admission.admit import (
+    SECONDS_PER_POINT,
     CallerQueue,
     Candidate,
     GlobalUsage,
@@ -29,7 +31,7 @@ from indexmill.orchestrator.admission.admit import (
 )
 from indexmill.orchestrator.jobs.rows import CLAIM_S, PARK_AFTER, JobState, OutboxRow
 from indexmill.orchestrator.jobs.store import JobsTx, T
-from indexmill.orchestrator.queries.ports import JobSnapshot
+from indexmill.orchestrator.queries.ports import Hold, JobSnapshot
 from indexmill.orchestrator.results.ports import DeadLetter, JobUpdate, Transition
 from indexmill.orchestrator.submission.ports import InFlight, NewJob
 from indexmill.orchestrator.sweeper.ports import Count
@@ -41,6 +43,7 @@ _CLAIM: Final = timedelta(seconds=CLAIM_S)
 _AFTER_FAILURE: Final = timedelta(seconds=10)
 _ENDED: Final = ("done", "failed")
 _MESSAGE: Final = ("id", "job_id", "attempt", "stage", "payload", "tries", "caller_id")
+_COPIED = ("batch_id", "tier", "job_type", "priority", "forced", "payload_digest", "replay_of", "request_id")
 _NO_RETRY: Final[Row] = {"tries": 0, "next_retry_at": None, "retry_cause": None}
 _UNSET: Final = (
     *("failed_stage", "error", "title", "chunk_count", "generation", "raw_ref", "determinism"),
@@ -58,19 +61,24 @@ class InMemoryJobs:
     outbox: dict[str, Row] = field(default_factory=dict)
     job_history: dict[int, Row] = field(default_factory=dict)
     """By `seq`."""
+    stale: dict[str, Row] = field(default_factory=dict)
     inbox: dict[str, Row] = field(default_factory=dict)
     documents: dict[str, Row] = field(default_factory=dict)
     pauses: dict[str, str] = field(default_factory=dict)
     """Reason by stage."""
     counts: dict[str, Count] = field(default_factory=dict)
     """By stage."""
+    aliases: dict[str, str] = field(default_factory=dict)
+    """Roots of callers that are not their own."""
     letters: list[DeadLetter] = field(default_factory=list)
-    limits: ClassVar[Limits] = Limits()
+    limits: Limits = field(default_factory=Limits)
+    starts: dict[tuple[str, int], Row] = field(default_factory=dict)
+    """By job and attempt; all are kept."""
     _generation: int = 0
 
     def transaction(self, work: Callable[[JobsTx], T]) -> T:
         """Run `work`; the tables are as before when it raises."""
-        tables = ("jobs", "outbox", "job_history", "inbox", "documents")
+        tables = ("jobs", "outbox", "job_history", "stale", "inbox", "documents", "starts")
         before = {name: {key: dict(row) for key, row in getattr(self, name).items()} for name in tables}
         try:
             return work(cast("JobsTx", self))
@@ -84,20 +92,26 @@ class InMemoryJobs:
 
     # A submit
 
+    def root_of(self, caller_id: str) -> str:
+        return self.aliases.get(caller_id, caller_id)
+
+    def add_alias(self, alias: str, root: str) -> None:
+        self.aliases.setdefault(alias, root)
+
     def insert_jobs(
         self, jobs: Sequence[NewJob], expected: Mapping[str, datetime | None], spent: Amounts
     ) -> set[str]:
         inserted = set()
-        for new in jobs:
+        for new in jobs if self.root_of(jobs[0].target.caller_id) == jobs[0].target.caller_id else ():
             if new.job_id in self.jobs or (not new.forced and self.jobs_in_flight([new.target.document_id])):
                 continue
             now, target = self.clock.now(), new.target
-            columns = ("batch_id", "tier", "job_type", "priority", "forced", "payload_digest", "replay_of")
             row = self.jobs[new.job_id] = {
                 **dict.fromkeys(_UNSET),
                 **_NEW,
                 **target.model_dump(exclude={"url"}),
-                **{name: getattr(new, name) for name in columns},
+                **{name: getattr(new, name) for name in _COPIED},
+                **{"budget": new.budget.model_dump() if new.budget else None},
                 **{"id": new.job_id, "url": new.submitted_url, "canonical_url": target.url},
                 **{"created_at": now, "updated_at": now, "expected_by": expected[new.job_id]},
             }
@@ -108,7 +122,9 @@ class InMemoryJobs:
 
     def jobs_in_flight(self, document_ids: Sequence[str], job_ids: Sequence[str] = ()) -> list[InFlight]:
         return [
-            InFlight(row["document_id"], row["id"], JobStatus(row["status"]), row["expected_by"])
+            InFlight(
+                row["document_id"], row["id"], JobStatus(row["status"]), row["expected_by"], row["caller_id"]
+            )
             for row in self.jobs.values()
             if row["document_id"] in document_ids
             and (row["id"] in job_ids or (row["status"] not in _ENDED and not row["forced"]))
@@ -120,8 +136,10 @@ class InMemoryJobs:
     # Admission
 
     def usage(self, caller_id: str, tier: str) -> tuple[Usage, GlobalUsage, int]:
-        paused = not self.pauses.keys().isdisjoint(("*", FIRST))
-        return Usage(caller_id, tier), GlobalUsage(self.clock.now(), paused=paused), 0
+        own = [row for row in self.jobs.values() if row["caller_id"] == caller_id]
+        pending = sum(row["status"] == "pending" for row in own)
+        active = sum(row["status"] not in ("pending", *_ENDED) for row in own)
+        return self._usage(caller_id, tier, active), self._usage_of_all(), pending
 
     def pace(self) -> Pace:
         return Pace()
@@ -129,23 +147,28 @@ class InMemoryJobs:
     def queues_to_admit(
         self, callers: Sequence[str], done: Sequence[str]
     ) -> tuple[list[CallerQueue], GlobalUsage] | None:
-        queues = [
-            CallerQueue(
-                Usage(row["caller_id"], row["tier"]),
-                [Candidate(row["id"], row["priority"], row["created_at"])],
-            )
-            for row in self._pending()
-        ]
-        return queues, self.usage("", "")[1]
+        queues = []
+        for caller_id in self.waiting_callers():
+            rows = sorted((row for row in self._pending() if row["caller_id"] == caller_id), key=_turn)
+            usage, _, _ = self.usage(caller_id, rows[-1]["tier"])
+            jobs = [Candidate(row["id"], row["priority"], row["created_at"]) for row in rows]
+            queues.append(CallerQueue(usage, jobs))
+        return queues, self._usage_of_all()
 
     def start_jobs(self, job_ids: Sequence[str], spent: Amounts) -> list[OutboxRow]:
         started = []
         for job_id in job_ids:
             row, now = self.jobs[job_id], self.clock.now()
             self._move(row, row["resume_stage"] or FIRST, admitted_at=now)
-            waiting = [each for each in self.outbox.values() if each["claimed_until"] is None]
-            started += self._claimed([each for each in waiting if each["job_id"] == job_id])
+            self.starts[job_id, row["attempt"]] = {"caller_id": row["caller_id"], "at": now}
+            own = [each for each in self.outbox.values() if each["job_id"] == job_id and _unsent(each)]
+            started += self._claimed([each for each in own if each["claimed_until"] is None])
         return started
+
+    def positions(self, caller_id: str, job_ids: Sequence[str]) -> dict[str, tuple[int, str]]:
+        queue = sorted((row for row in self._pending() if row["caller_id"] == caller_id), key=_turn)
+        found = {row["id"]: (at, row["tier"]) for at, row in enumerate(queue, 1)}
+        return {each: found[each] for each in job_ids if each in found}
 
     def waiting_callers(self) -> list[str]:
         return sorted({row["caller_id"] for row in self._pending()})
@@ -164,6 +187,9 @@ class InMemoryJobs:
     def original(self, caller_id: str, job_id: str) -> Original | None:
         return rows.as_original(self.jobs[job_id]) if self._own(caller_id, job_id) else None
 
+    def holds(self) -> list[Hold]:
+        return [Hold("paused", stage) for stage in self.pauses]
+
     def state(self, job_id: str) -> JobState | None:
         row = self.jobs.get(job_id)
         return rows.as_state({**row, "next_generation": 0}) if row else None
@@ -173,7 +199,10 @@ class InMemoryJobs:
     def lock_job(self, caller_id: str, job_id: str) -> LockedJob | None:
         return rows.as_locked_job(self._locked(job_id)) if self._own(caller_id, job_id) else None
 
-    def cancel_job(self, job_id: str, from_status: JobStatus, error: JobError) -> None:
+    def cancel_job(
+        self, job_id: str, from_status: JobStatus, error: JobError, request_id: str | None
+    ) -> None:
+        self._caused_by(request_id, job_id)
         self._fail(self.jobs[job_id], error)
 
     def has_message(self, job_id: str, message_id: str) -> bool:
@@ -186,9 +215,12 @@ class InMemoryJobs:
     def kept_payloads(self, job_id: str) -> dict[str, str]:
         return {row["stage"]: row["payload"] for row in self.outbox.values() if row["job_id"] == job_id}
 
-    def restart_job(self, row: OutboxRow, generation: int | None, *, blocked: bool) -> None:
+    def restart_job(
+        self, row: OutboxRow, generation: int | None, request_id: str | None, *, blocked: bool
+    ) -> None:
         job = self.jobs[row.job_id]
         job["generation"] = generation or job["generation"]
+        self._caused_by(request_id, row.job_id)
         self._park(row.job_id)
         self._keep(row, claimed_until=None)
         cleared = dict.fromkeys(("failed_stage", "error", "admitted_at", "ended_at", "expected_by"))
@@ -198,6 +230,9 @@ class InMemoryJobs:
 
     def lock_jobs(self, job_ids: Sequence[str]) -> dict[str, JobState]:
         return {each: rows.as_state(self._locked(each)) for each in job_ids if each in self.jobs}
+
+    def spent(self, job_ids: Sequence[str]) -> dict[str, Spent]:
+        return {}
 
     def receive(self, message_ids: Sequence[str]) -> set[str]:
         new = set(message_ids) - self.inbox.keys()
@@ -224,6 +259,9 @@ class InMemoryJobs:
             row.update(status=update.status.value, error=error, failed_stage=stage)
             row.update(updated_at=now, ended_at=now if update.status.terminal else None)
             row["determinism"] = {**(row["determinism"] or {}), **update.facts}
+
+    def note_stale(self, results: Sequence[StageResult]) -> None:
+        self.stale |= {each.message_id: {"job_id": each.job_id, "attempt": each.attempt} for each in results}
 
     def save_retries(self, notes: Mapping[str, Retrying]) -> None:
         for job_id, note in notes.items():
@@ -288,6 +326,24 @@ class InMemoryJobs:
             return row
         return replace(row, payload=json.dumps({**json.loads(row.payload), "known": known}))
 
+    def _usage(self, caller_id: str, tier: str, active: int) -> Usage:
+        now = self.clock.now()
+        at = sorted(row["at"] for row in self.starts.values() if row["caller_id"] == caller_id)
+        hour = [each for each in at if each > now - timedelta(hours=1)]
+        minute = [each for each in at if each > now - timedelta(minutes=1)]
+        first, last = (hour[0], hour[-1]) if hour else (None, None)
+        since = minute[0] if minute else None
+        return Usage(caller_id, tier, active, len(hour), len(minute), first, since, last)
+
+    def _usage_of_all(self) -> GlobalUsage:
+        in_flight = (row for row in self.jobs.values() if row["status"] not in ("pending", *_ENDED))
+        at_work = [row["caller_id"] for row in in_flight]
+        paused = not self.pauses.keys().isdisjoint(("*", FIRST))
+        return GlobalUsage(self.clock.now(), len(at_work), len(set(at_work)), paused)
+
+    def _caused_by(self, request_id: str | None, job_id: str) -> None:
+        self.jobs[job_id]["request_id"] = request_id or self.jobs[job_id]["request_id"]
+
     def _own(self, caller_id: str, job_id: str) -> bool:
         return job_id in self.jobs and self.jobs[job_id]["caller_id"] == caller_id
 
@@ -337,3 +393,7 @@ class InMemoryJobs:
 
 def _unsent(row: Row) -> bool:
     return row["sent_at"] is None and row["parked_at"] is None
+
+
+def _turn(row: Row) -> tuple[datetime, str]:
+    return row["created_at"] - timedelta(seconds=SECONDS_PER_POINT * row["priority"]), row["id"]

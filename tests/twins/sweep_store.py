@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -12,6 +12,9 @@ from indexmill.orchestrator.sweeper.ports import (
     INTERRUPTED_FOR,
     MOST_RESCUES,
     OVERTAKEN_AFTER,
+    CallerRow,
+    KeptEvent,
+    Maintenance,
     Retention,
     StaleJob,
 )
@@ -30,6 +33,31 @@ class InMemorySweep:
     closed_incidents: dict[tuple[str, str], datetime] = field(default_factory=dict)
     """When each was last closed, by kind and subject."""
     index_builds: int = 0
+    callers: dict[str, CallerRow] = field(default_factory=dict)
+    maintenance: Maintenance = field(default_factory=lambda: Maintenance(None, 1))
+    mirrored: dict[str | None, int] = field(default_factory=dict)
+    """Copied versions, by caller; None: of the maintenance."""
+
+    def unmirrored(self, limit: int) -> list[CallerRow]:
+        """Return callers that are not copied as they are now."""
+        found = [row for row in self.callers.values() if self.mirrored.get(row.caller_id) != row.version]
+        return sorted(found, key=lambda row: (row.blocked_reason is None, row.root == row.caller_id))[:limit]
+
+    def unmirrored_maintenance(self) -> Maintenance | None:
+        """Return it when it is not copied as it is now."""
+        return None if self.mirrored.get(None) == self.maintenance.version else self.maintenance
+
+    def mark_mirrored(self, callers: Sequence[CallerRow]) -> None:
+        """Record that these versions are copied."""
+        self.mirrored.update({row.caller_id: row.version for row in callers})
+
+    def mark_maintenance_mirrored(self, version: int) -> None:
+        """Record that this version is copied."""
+        self.mirrored[None] = version
+
+    def mirror_all(self) -> None:
+        """Record that nothing is copied."""
+        self.mirrored.clear()
 
     def now(self) -> datetime:
         """Return the clock's time."""
@@ -95,6 +123,10 @@ class InMemorySweep:
     def parked(self) -> int:
         """Return how many messages were set aside that their jobs still wait for."""
         return sum(row is not None and row["parked_at"] is not None for _, row in self._waiting())
+
+    def log_audit(self, write: Callable[[KeptEvent], None], limit: int) -> int:
+        """Pass nothing on: the twin's events are looked at where they are."""
+        return 0
 
     def index_builds_due(self) -> int:
         """Return how many indexes are due: as many as the test says."""

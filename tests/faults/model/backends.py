@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from indexmill.contracts.pipeline import BY_NAME
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.embedding.ports import DocumentVersion, PublishOutcome, VectorIndex
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
+from indexmill.orchestrator.admission.admit import INTERNAL, Limits, Quota
 from indexmill.orchestrator.jobs.rows import OutboxRow
 from indexmill.orchestrator.jobs.store import JobStore
 from indexmill.platform.postgres.database import Database
@@ -29,11 +30,20 @@ WITH here AS (
     UPDATE outbox SET claimed_until = claimed_until - %(by)s * interval '1 second',
         sent_at = sent_at - %(by)s * interval '1 second'
     FROM here WHERE outbox.caller_id = here.caller_id
+), starts_aged AS (
+    UPDATE earlier_starts SET started_at = started_at - %(by)s * interval '1 second'
+), admissions_aged AS (
+    UPDATE jobs SET admitted_at = admitted_at - %(by)s * interval '1 second'
+    WHERE status IN ('done', 'failed')
 ), counts_aged AS (
     UPDATE sweep_state SET counted_at = counted_at - %(by)s * interval '1 second'
 )
-UPDATE jobs SET updated_at = updated_at - %(by)s * interval '1 second' WHERE status NOT IN ('done', 'failed')
+UPDATE jobs SET updated_at = updated_at - %(by)s * interval '1 second',
+    admitted_at = admitted_at - %(by)s * interval '1 second'
+WHERE status NOT IN ('done', 'failed')
 """
+LIMITS: Final = Limits({INTERNAL: Quota(max_per_hour=6)})
+"""Fewer starts an hour than an order can have jobs and retries."""
 _UNACCOUNTED = """
 SELECT id, status, attempt FROM jobs
 WHERE caller_id = %s AND status IN ('scraping', 'chunking', 'embedding') AND NOT EXISTS (
@@ -106,7 +116,7 @@ class SharedCatalogue(InMemoryVectorIndex):
 def in_memory() -> Backend:
     """Return a backend of in-memory fakes."""
     clock = FrozenClock()
-    store = InMemoryJobs(clock)
+    store = InMemoryJobs(clock, limits=LIMITS)
 
     def own(caller_id: str) -> list[Row]:
         return [row for row in store.jobs.values() if row["caller_id"] == caller_id]
@@ -157,5 +167,5 @@ def postgres(database: Database) -> Backend:
         database.connection().execute("UPDATE outbox SET sent_at = now() WHERE sent_at IS NULL")
 
     index = PgVectorIndex(database)
-    store, view, clock = OrderedJobs(database), PostgresSweep(database), FrozenClock()
+    store, view, clock = OrderedJobs(database, LIMITS), PostgresSweep(database), FrozenClock()
     return Backend(store, view, index, clock, age, jobs, history, unaccounted, close)

@@ -164,10 +164,16 @@ class ObservedRecorder:
         self._observations = observations
         self._states: dict[str, JobState | None] = {}
 
-        def decided(state: JobState | None, result: StageResult) -> Change:
-            self._states[result.message_id] = state
-            return decide(state, result)
+        states = self._states
 
+        class Decided(Decider):
+            """The decider; keeps the state that each result met."""
+
+            def __call__(self, state: JobState | None, result: StageResult) -> Change:
+                states[result.message_id] = state
+                return Decider.__call__(self, state, result)
+
+        decided = Decided(decide.clock, decide.make_id, decide.prices)
         self._inner = Recorder(store, decided, observability)
 
     def __call__(self, results: Sequence[StageResult]) -> list[OutboxRow]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import ClassVar, Final
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from indexmill.orchestrator.admission.admit import INTERNAL
 from indexmill.orchestrator.sweeper.ports import MOST_RESCUES
+from tests.faults.model.backends import LIMITS
 from tests.faults.model.crash_injector import Killed
 from tests.faults.model.fake_sqs import Message, dlq_name
 from tests.faults.model.message_locations import WorkItem
@@ -51,6 +54,8 @@ class JobsMachine(RuleBasedStateMachine):
         super().__init__()
         self.system = type(self).make()
         self.seen: dict[str, str] = {}
+        self.started: dict[tuple[str, int], datetime] = {}
+        """When each attempt of a job was first seen as started."""
         self.lost = self.dead_letters = self.replays = self.crashes = 0
 
     @initialize(
@@ -161,6 +166,19 @@ class JobsMachine(RuleBasedStateMachine):
         """Assert that each active job's message is in a queue or the outbox, unless the model lost it."""
         stranded = self.system.stranded()
         assert not stranded, stranded
+
+    @invariant()
+    def no_quota_is_exceeded(self) -> None:
+        """Assert that no hour has more starts than the caller's quota, whichever attempts they are of."""
+        now = self.system.backend.clock.now()
+        history = self.system.backend.history(self.system.caller.caller_id)
+        for job_id, attempt, before, after in history:
+            if (before, after in _FINAL) == ("pending", False):
+                self.started.setdefault((job_id, attempt), now)
+        quota = LIMITS.of(INTERNAL).max_per_hour
+        assert quota is not None
+        hour = [at for at in self.started.values() if at > now - timedelta(hours=1)]
+        assert len(hour) <= quota, self.started
 
     def teardown(self) -> None:
         """Deliver everything without faults, then check end states."""

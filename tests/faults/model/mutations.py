@@ -149,6 +149,17 @@ def dead_letters_fail_no_job(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(dead_letters, "_failure", lambda *_: None)
 
 
+def forget_earlier_starts(patch: pytest.MonkeyPatch) -> None:
+    """Count a job's last start alone: cancel and retry start without end."""
+    restart_job = InMemoryJobs.restart_job
+
+    def forgetful(self: InMemoryJobs, row: OutboxRow, *given: Any, **more: Any) -> None:
+        self.starts = {key: each for key, each in self.starts.items() if key[0] != row.job_id}
+        restart_job(self, row, *given, **more)
+
+    patch.setattr(InMemoryJobs, "restart_job", forgetful)
+
+
 MUTATIONS: Final[tuple[Mutate, ...]] = (
     accept_results_of_any_attempt,
     apply_duplicates,
@@ -164,4 +175,5 @@ MUTATIONS: Final[tuple[Mutate, ...]] = (
     count_fenced_as_published,
     fail_although_published,
     dead_letters_fail_no_job,
+    forget_earlier_starts,
 )

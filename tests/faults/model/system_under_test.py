@@ -27,6 +27,7 @@ from indexmill.orchestrator.results.dead_letters import KeepDeadLetters
 from indexmill.orchestrator.submission.submit import SubmitJobs
 from indexmill.orchestrator.sweeper.accounting import CountMessages
 from indexmill.orchestrator.sweeper.housekeeping import Purge
+from indexmill.orchestrator.sweeper.mirror import MirrorCallers
 from indexmill.orchestrator.sweeper.rescue import Rescue
 from indexmill.orchestrator.sweeper.sweep import Stores, SweepJobs
 from indexmill.orchestrator.sweeper.switches import SetSwitches
@@ -56,6 +57,7 @@ from tests.twins.breakers import InMemoryBreakers
 from tests.twins.delivery_log import InMemoryDeliveryLog
 from tests.twins.embedder import HashEmbedder
 from tests.twins.fetcher import InlineIsolation, InMemoryRobotsCache
+from tests.twins.mirror import InMemoryMirror
 from tests.twins.tokenizer import WordTokenizer
 from tests.twins.vector_cache import InMemoryVectorCache
 
@@ -98,7 +100,8 @@ class SystemUnderTest:
         record: Any = ObservedRecorder(
             store, Decider(backend.clock, self._next_id), self.observations, _QUIET
         )
-        relay = Relay(store, {stage: self._clients[name] for name, stage in STAGES.items()}, record)
+        queues = {stage: self._clients[name] for name, stage in STAGES.items()}
+        relay = Relay(store, queues, record, _QUIET)
         self._cancel = CancelJob(store, relay, backend.clock)
         self._retry = RetryJobs(store, relay, self._next_id)
         self._replay = ReplayJobs(store, relay, self._next_id)
@@ -130,6 +133,7 @@ class SystemUnderTest:
             switches=SetSwitches(view, InMemoryBreakers(), {}, _QUIET, self.backend.clock),
             purge=Purge(view),
             index_builder=CountedBuilder(),
+            mirror=MirrorCallers(view, InMemoryMirror()),
             observability=_QUIET,
         )
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from local.backends.postgres import EmbeddedPostgres
+from local.compute.cpu_share import CpuWatch
 from local.compute.environment_variables import EnvironmentFactory
 from local.compute.host import LambdaHost
 from local.compute.launcher import Launcher, SupervisorLost
@@ -71,7 +72,8 @@ async def test_a_host_deletes_only_its_own_folder(forking: Lab, home: Path) -> N
 
 async def test_a_folder_that_exists_is_not_taken_for_a_process(tmp_path: Path, home: Path) -> None:
     factory = EnvironmentFactory(REGION, "123456789012")
-    context = HostContext(Launcher("fork", (), {}), LogFiles(tmp_path / "logs"), factory, MemoryWatch())
+    logs = LogFiles(tmp_path / "logs")
+    context = HostContext(Launcher("fork", (), {}), logs, factory, MemoryWatch(), CpuWatch())
     with pytest.raises(SupervisorLost):
         context.make_folder("00001")
     context.scratch = home

@@ -73,6 +73,7 @@ FRAMINGS = {
 }
 
 
+@pytest.mark.shows("B17", "B21")
 @pytest.mark.parametrize("name", FRAMINGS)
 async def test_a_body_whose_end_is_in_doubt_is_400_and_the_connection_closed(
     served: Served, name: str
@@ -89,6 +90,7 @@ async def test_what_follows_a_body_of_the_announced_length_is_no_part_of_it(serv
     assert b"HTTP/1.1 401 " in answer.body, "the second request has no key"
 
 
+@pytest.mark.shows("B17")
 @pytest.mark.parametrize(
     ("header", "body"),
     [("Content-Length: 30", b"abc"), (CHUNKED, b"3\r\nabc\r\n"), (CHUNKED, b"ffff\r\nabc"), (CHUNKED, b"3")],
@@ -101,6 +103,7 @@ async def test_a_body_that_never_ends_is_408_and_the_connection_closed(
     assert served.functions.calls == {"Authorize": 1}
 
 
+@pytest.mark.shows("B17")
 async def test_a_body_that_trickles_gets_no_more_time_than_any_other(served: Served) -> None:
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -152,6 +155,7 @@ HEADERS = {
 }
 
 
+@pytest.mark.shows("B20")
 @pytest.mark.parametrize("name", HEADERS)
 async def test_a_malformed_header_is_400(served: Served, name: str) -> None:
     assert (await refused_and_closed(served, wire(HEADERS[name], method="GET"))).status == 400
@@ -161,6 +165,7 @@ async def test_a_request_without_a_host_is_400(served: Served) -> None:
     assert (await refused_and_closed(served, b"GET /jobs HTTP/1.1\r\nX-API-Key: k\r\n\r\n")).status == 400
 
 
+@pytest.mark.shows("B20")
 async def test_two_hundred_headers_are_as_good_as_a_few(served: Served) -> None:
     names = [f"X-{number}" for number in range(200)]
     request = wire("X-API-Key: k", "Connection: close", *(f"{name}: v" for name in names), method="GET")
@@ -168,6 +173,7 @@ async def test_two_hundred_headers_are_as_good_as_a_few(served: Served) -> None:
     assert set(names) <= set(served.functions.last()["headers"])
 
 
+@pytest.mark.shows("B20")
 @pytest.mark.parametrize("count", [1500, 3000, 20_000])
 async def test_a_block_of_many_small_headers_is_431(served: Served, count: int) -> None:
     lines = [f"A{number}: v" for number in range(count)]
@@ -175,6 +181,7 @@ async def test_a_block_of_many_small_headers_is_431(served: Served, count: int) 
     assert (await refused_and_closed(served, wire(*lines, "Connection: close", method="GET"))).status == 431
 
 
+@pytest.mark.shows("B22")
 @pytest.mark.parametrize(
     "line", ["GET /jobs", "GET /jobs HTTP/0.9", "GET /jobs HTTP/3.7", "GET /jobs HTTP/1.x"]
 )
@@ -190,6 +197,7 @@ async def test_a_handshake_of_tls_or_http2_is_400(served: Served, request_: byte
     assert (await refused_and_closed(served, request_)).status == 400
 
 
+@pytest.mark.shows("B22")
 @pytest.mark.parametrize("method", ["FLURB", "A" * 5000, "GE(T", "get", "GET\t"])
 async def test_an_absurd_method_is_400(served: Served, method: str) -> None:
     answer = await refused_and_closed(served, wire("X-API-Key: k", method=method))
@@ -209,6 +217,7 @@ async def test_a_method_that_no_route_has_is_refused_before_the_authorizer(
     assert answer.body in {b"", b'{"message":"Missing Authentication Token"}'}, "nothing of the request"
 
 
+@pytest.mark.shows("B23")
 @pytest.mark.parametrize(
     ("target", "status"),
     [
@@ -235,6 +244,7 @@ async def test_a_path_that_only_resembles_a_route_is_none(served: Served, target
     assert (await refused_and_closed(served, request)).status == status
 
 
+@pytest.mark.shows("B23")
 @pytest.mark.parametrize(
     "target",
     [

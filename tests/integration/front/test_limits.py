@@ -19,6 +19,7 @@ def sink(event: object) -> object:
     return {"statusCode": 200, "body": "{}"}
 
 
+@pytest.mark.shows("B16")
 async def test_more_than_ten_megabytes_announced_is_413_before_any_is_read(serve: ServeFront) -> None:
     served = await serve(POST, Sink=sink, options=FrontOptions(linger_s=0.1))
     answer = await served.raw(request_bytes("/", f"Content-Length: {MAX_BODY_BYTES + 1}", method="POST"))
@@ -40,6 +41,7 @@ async def test_an_announced_oversize_body_asks_no_authorizer(serve: ServeFront) 
     assert not served.functions.events
 
 
+@pytest.mark.shows("B16")
 async def test_more_than_ten_megabytes_in_chunks_is_413(serve: ServeFront) -> None:
     served = await serve(POST, Sink=sink)
     chunk = b"100000\r\n" + b"x" * 0x100000 + b"\r\n"
@@ -73,6 +75,7 @@ async def test_what_counts_is_the_event_as_it_is_sent(serve: ServeFront, body: b
     assert (await served.client.post("/", content=body)).status_code == status
 
 
+@pytest.mark.shows("B20")
 async def test_a_long_header_block_is_431(serve: ServeFront) -> None:
     served = await serve(route("GET", "/"))
     lines = [f"X-{n}: {'v' * 980}" for n in range(10)]
@@ -95,6 +98,7 @@ async def test_a_long_url_is_414(serve: ServeFront) -> None:
     assert (await served.raw(request_bytes("/?q=" + "x" * 9_000))).status == 414
 
 
+@pytest.mark.shows("B17")
 async def test_a_body_that_does_not_come_is_408(serve: ServeFront) -> None:
     served = await serve(POST, Sink=sink, options=FrontOptions(body_timeout_s=0.1, linger_s=0.1))
     answer = await served.raw(request_bytes("/", "Content-Length: 10", method="POST", body=b"half"))

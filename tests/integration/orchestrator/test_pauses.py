@@ -8,8 +8,7 @@ import psycopg
 import pytest
 from psycopg.errors import CheckViolation
 
-from indexmill.contracts.pipeline import STAGES
-from indexmill.orchestrator.sweeper.switches import EVERY_STAGE
+from indexmill.contracts.pipeline import EVERY_STAGE, STAGES
 from indexmill.platform.postgres.database import Connection
 
 pytestmark = pytest.mark.integration

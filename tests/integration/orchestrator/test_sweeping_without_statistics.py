@@ -43,7 +43,7 @@ SELECT relname, coalesce(idx_tup_fetch, 0) + seq_tup_read
 FROM pg_stat_xact_user_tables WHERE relname = ANY(%s)
 """
 STATEMENTS: dict[str, dict[str, Any]] = {
-    "has_old_rows": dict.fromkeys(("payloads", "inbox", "keys", "letters"), timedelta(days=7)),
+    "has_old_rows": dict.fromkeys(("payloads", "inbox", "keys", "letters", "starts"), timedelta(days=7)),
     "purge_outbox": {"payloads": timedelta(days=7), "limit": 100},
     "count_parked": {},
     "lock_dependents": {"job_ids": [f"job{number}" for number in range(4_900, 4_920)]},

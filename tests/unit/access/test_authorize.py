@@ -15,6 +15,7 @@ from indexmill.access.settings import AuthorizerSettings
 from indexmill.access.wiring import build_authorizer
 from indexmill.contracts.errors import TransientError
 from indexmill.contracts.identity import key_hash
+from tests.twins.roots import InMemoryRoots
 
 ARN = "arn:aws:execute-api:eu-west-1:000000000000:api/dev/GET/orchestrator/jobs"
 
@@ -56,8 +57,10 @@ def membership() -> Iterator[Membership]:
 
 
 def authorizer(stub: Membership, internal: str = "") -> Authorize:
-    settings = AuthorizerSettings(membership_url=stub.url, internal_key_hashes=internal, log_level="CRITICAL")
-    return build_authorizer(settings)
+    settings = AuthorizerSettings(
+        membership_url=stub.url, internal_key_hashes=internal, log_level="CRITICAL", state_table="none"
+    )
+    return build_authorizer(settings, roots=InMemoryRoots())
 
 
 def ask(authorize: Authorize, key: str) -> dict[str, Any]:
@@ -84,7 +87,7 @@ def test_claims_win_over_the_hash(membership: Membership) -> None:
 
 @pytest.mark.parametrize(
     ("reported", "tier", "counted"),
-    [("premium", "pro", False), ("FREE", "free", False), ("platinum", "free", True), (None, "free", False)],
+    [("premium", "pro", False), ("FREE", "free", False), ("platinum", "free", True), (None, "", False)],
 )
 def test_an_unknown_tier_is_free_and_counted(
     membership: Membership, capsys: pytest.CaptureFixture[str], reported: str | None, tier: str, counted: bool
@@ -102,7 +105,7 @@ def test_an_invalid_key_raises_exactly_the_word_that_means_401(membership: Membe
     assert str(caught.value) == "Unauthorized"
 
 
-@pytest.mark.shows("S5")
+@pytest.mark.shows("S5", "B28")
 @pytest.mark.fault("F51")
 def test_refused_keys_are_remembered_and_never_open_the_breaker(membership: Membership) -> None:
     authorize = authorizer(membership)
@@ -118,7 +121,10 @@ def test_refused_keys_are_remembered_and_never_open_the_breaker(membership: Memb
     assert ask(authorize, "good")["principalId"] == key_hash("good")
 
 
-@pytest.mark.parametrize("key", ["", "  ", "x" * 257, "ключ", "a\nb"])
+@pytest.mark.shows("B24", "B25")
+@pytest.mark.parametrize(
+    "key", ["", "  ", "x" * 257, "x" * 8_192, "ключ", "a\nb", "a\r\nX-Internal: 1", "a\0", "\x7f"]
+)
 def test_an_impossible_key_is_refused_without_asking(membership: Membership, key: str) -> None:
     with pytest.raises(Unauthorized):
         ask(authorizer(membership), key)

@@ -13,11 +13,13 @@ from indexmill.contracts.errors import CallerError, TransientError
 from indexmill.contracts.http_chunking import ChunkEnqueueRequest
 from indexmill.contracts.messages import ChunkTask, read
 from local.backends.model_files import tokenizer_path
+from tests.support.function_env import environment
 from tests.support.jobs import CALLER, INTERNAL
 from tests.twins.blobs import InMemoryBlobs
 from tests.twins.queues import InMemoryQueue
 
 ENVIRONMENT = {
+    **environment("ChunkingApi"),
     "CHUNK_QUEUE_URL": "http://sqs/chunk",
     "CHUNK_DLQ_URL": "http://sqs/dlq",
     "CALLBACKS_QUEUE_URL": "http://sqs/callbacks",
@@ -49,6 +51,7 @@ def test_a_text_is_queued_and_the_answer_names_where_its_chunks_will_be(harness:
     body = {"text": "Words.", "title": "T", "settings": wanted}
     answer = harness.enqueue(CALLER, ChunkEnqueueRequest.model_validate(body), "r")
     assert (answer.status, answer.job_id, answer.result_key) == ("queued", None, "chunks/id-1.json")
+    assert harness.queue.groups == [CALLER.caller_id]
     assert harness.task() == ChunkTask(
         message_id="id-1",
         request_id="r",

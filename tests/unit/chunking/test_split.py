@@ -145,6 +145,7 @@ def test_more_than_ten_thousand_chunks_are_refused(text: str) -> None:
     assert f"{MAX_CHUNKS:,}" in caught.value.message
 
 
+@pytest.mark.shows("B83")
 @pytest.mark.parametrize(
     ("text", "most"),
     [

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 from pydantic import TypeAdapter
 
-from indexmill.contracts.content import BlobRef, Chunk
+from indexmill.contracts.content import CHUNK_LIST, BlobRef, Chunk
 from indexmill.contracts.errors import ErrorCode, PermanentError, TransientError
+from indexmill.contracts.messages import EmbedTask, UnreadableMessage, read, write
 from indexmill.platform.consumer.deliveries import Done, Poison, Retry, Wait
 from tests.support.embed_tasks import embed_task
 from tests.support.embed_worker import EmbedHarness
@@ -251,3 +252,32 @@ def test_without_the_callback_queue_only_messages_with_a_job_are_retried(
 
 def test_no_messages_give_no_outcomes(harness: EmbedHarness) -> None:
     assert harness.run() == []
+
+
+@pytest.mark.shows("B85")
+@pytest.mark.parametrize("name", ["ordinal", "start", "end", "tokens"])
+def test_a_number_larger_than_its_column_is_one_documents_failure(harness: EmbedHarness, name: str) -> None:
+    """A caller could queue such a value with the release before."""
+    inline, stored = embed_task("inline"), embed_task("stored")
+    assert inline.chunks
+    inline.chunks[0] = inline.chunks[0].model_copy(update={name: 3 * 10**9})
+    with pytest.raises(UnreadableMessage):
+        read(EmbedTask, write(inline))
+    stored.chunks_ref = harness.blobs.put(
+        CHUNK_LIST.dump_json(inline.chunks), kind="chunks", content_type="application/json"
+    )
+    stored.chunks = None
+
+    assert harness.run(embed_task("good"), stored, embed_task("other")) == [Done()] * 3
+
+    assert harness.index.titles == ["good", "other"]
+    codes = [result.failure.code for result in harness.results if result.failure]
+    assert codes == [ErrorCode.CONTENT_CORRUPT]
+
+
+@pytest.mark.shows("B85")
+@pytest.mark.parametrize("name", ["attempt", "generation", "chunk_count"])
+def test_a_task_with_a_number_larger_than_its_column_is_unreadable(name: str) -> None:
+    task = embed_task("a").model_copy(update={name: 2**63})
+    with pytest.raises(UnreadableMessage):
+        read(EmbedTask, write(task))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from itertools import count
 
@@ -8,19 +9,27 @@ import pytest
 from indexmill.contracts.content import Chunk, chunk_ids
 from indexmill.contracts.errors import CallerError, ErrorCode, IndexmillError, PermanentError, TransientError
 from indexmill.contracts.http_embedding import EmbedRequest, EnqueueRequest
-from indexmill.contracts.identity import CallerContext, corpus_key, document_id
+from indexmill.contracts.identity import CallerContext, CorpusIsolation, corpus_key, document_id
 from indexmill.contracts.messages import EmbedTask, read
+from indexmill.embedding.chunk_quota import ChunkQuota
 from indexmill.embedding.documents import resolve
 from indexmill.embedding.embed_texts import EmbedTexts
 from indexmill.embedding.enqueue import EnqueueEmbed
+from indexmill.embedding.targets import JobTarget, target_of
+from indexmill.platform.observability import Observability
+from indexmill.platform.quotas import Quota
 from indexmill.platform.security.urls import canonical_url
 from tests.support.embed_tasks import CALLER, RecordingIndex
 from tests.twins.blobs import InMemoryBlobs
+from tests.twins.chunk_counts import InMemoryChunkCounts
+from tests.twins.clock import FrozenClock
 from tests.twins.embedder import HashEmbedder
 from tests.twins.queues import InMemoryQueue
 
 CANONICAL = partial(canonical_url, allowed_hosts=frozenset())
 URL = "https://site.example/page"
+DAY = 100_000
+"""Chunks that a free caller may have."""
 
 
 class Numbers:
@@ -31,13 +40,30 @@ class Numbers:
         return next(self._numbers)
 
 
+class KnownJobs:
+    """Jobs by id."""
+
+    def __init__(self) -> None:
+        target = target_of("f" * 16, "theirs", URL, CANONICAL, CorpusIsolation.CALLER)
+        self.known = {"j-1": JobTarget(target, "embedding", 3, 17)}
+
+    def find(self, job_id: str) -> JobTarget | None:
+        return self.known.get(job_id)
+
+
 class Harness:
     def __init__(self) -> None:
         self.index, self.embedder = RecordingIndex(), HashEmbedder()
         self.queue, self.blobs = InMemoryQueue(), InMemoryBlobs()
         numbers = Numbers()
-        self.embed = EmbedTexts(self.embedder, self.index, numbers, CANONICAL)
-        self.enqueue = EnqueueEmbed(self.queue, self.blobs, numbers, CANONICAL, make_id=lambda: "m-1")
+        self.counts, self.observability = InMemoryChunkCounts(), Observability("quota", level="CRITICAL")
+        quotas = {"free": Quota(chunks_per_day=DAY), "pro": Quota(), "enterprise": Quota()}
+        quota = ChunkQuota(quotas, self.counts, FrozenClock(), self.observability)
+        self.embed = EmbedTexts(self.embedder, self.index, numbers, CANONICAL, quota)
+        self.jobs = KnownJobs()
+        self.enqueue = EnqueueEmbed(
+            self.queue, self.blobs, numbers, self.jobs, CANONICAL, quota, make_id=lambda: "m-1"
+        )
 
     def sent(self) -> EmbedTask:
         [body] = self.queue.bodies
@@ -55,7 +81,7 @@ def caller(internal: bool = False) -> CallerContext:
 
 def test_texts_without_a_url_only_give_vectors(harness: Harness) -> None:
     request = EmbedRequest(texts=["a", "b", "a"], job_id="j")
-    answer = harness.embed(CALLER, request, timeout_s=7)
+    answer = harness.embed(caller(), request, timeout_s=7)
 
     assert answer.embeddings == harness.embedder.embed(["a", "b", "a"], timeout_s=1)
     assert (answer.count, answer.model, answer.dimension, answer.job_id) == (3, "hash", 8, "j")
@@ -67,7 +93,7 @@ def test_texts_without_a_url_only_give_vectors(harness: Harness) -> None:
 
 def test_texts_with_a_url_become_that_documents_chunks(harness: Harness) -> None:
     request = EmbedRequest(texts=["one", "two"], url="HTTPS://Site.Example:443/page#x", title="T")
-    answer = harness.embed(CALLER, request, timeout_s=7)
+    answer = harness.embed(caller(), request, timeout_s=7)
 
     [[version]] = harness.index.published
     expected = document_id(corpus_key(CALLER, "default"), URL)
@@ -88,7 +114,7 @@ def test_texts_with_a_url_become_that_documents_chunks(harness: Harness) -> None
 def test_the_same_texts_again_write_no_vector_twice(harness: Harness) -> None:
     request = EmbedRequest(texts=["one", "two"], url=URL)
     for _ in range(2):
-        harness.embed(CALLER, request, timeout_s=7)
+        harness.embed(caller(), request, timeout_s=7)
 
     assert [len(call[0].vectors) for call in harness.index.published] == [2, 0]
     assert [call[0].generation for call in harness.index.published] == [41, 42]
@@ -107,7 +133,7 @@ def test_a_wrong_corpus_or_url_is_refused_before_any_work(
 ) -> None:
     fields = {"texts": ["a"], "url": URL, **change}
     with pytest.raises(CallerError) as caught:
-        harness.embed(CALLER, EmbedRequest.model_validate(fields), timeout_s=7)
+        harness.embed(caller(), EmbedRequest.model_validate(fields), timeout_s=7)
     with pytest.raises(CallerError) as also:
         harness.enqueue(caller(), EnqueueRequest.model_validate(fields), "r")
 
@@ -131,7 +157,7 @@ def test_errors_of_the_model_reach_the_caller(
 ) -> None:
     harness.embedder.fail_next = [error]
     with pytest.raises(IndexmillError) as caught:
-        harness.embed(CALLER, EmbedRequest(texts=["a"], url=URL), timeout_s=7)
+        harness.embed(caller(), EmbedRequest(texts=["a"], url=URL), timeout_s=7)
 
     assert (caught.value.code, caught.value.http_status) == (code, status)
     assert caught.value.retry_after == error.retry_after
@@ -187,6 +213,44 @@ def test_only_internal_callers_may_name_a_job(harness: Harness) -> None:
     assert (harness.sent().job_id, harness.sent().attempt) == ("j-1", 3)
 
 
+def test_with_a_job_the_document_and_the_generation_are_the_jobs(harness: Harness) -> None:
+    request = EnqueueRequest(texts=["one"], url=URL, job_id="j-1", attempt=3)
+    answer = harness.enqueue(caller(internal=True), request, "r")
+    target = harness.jobs.known["j-1"].target
+    assert (harness.sent().target, harness.sent().generation) == (target, 17)
+    assert answer.document_id == target.document_id != document_id(corpus_key(CALLER, "default"), URL)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "field"),
+    [
+        ({"job_id": "j-2"}, "not_found", None),
+        ({"attempt": 2}, "invalid_transition", "body.attempt"),
+        ({"url": "https://site.example/other"}, "validation_error", "body.url"),
+        ({"corpus_name": "mine"}, "validation_error", "body.corpus_name"),
+    ],
+)
+def test_a_job_takes_chunks_of_its_own_document_and_attempt_only(
+    harness: Harness, changes: dict[str, object], code: str, field: str | None
+) -> None:
+    body = {"texts": ["one"], "url": URL, "job_id": "j-1", "attempt": 3, **changes}
+    with pytest.raises(CallerError) as caught:
+        harness.enqueue(caller(internal=True), EnqueueRequest.model_validate(body), "r")
+    assert (caught.value.code, caught.value.field) == (code, field)
+    assert harness.queue.bodies == []
+
+
+def test_a_job_that_is_not_embedded_takes_no_chunks(harness: Harness) -> None:
+    known = harness.jobs.known["j-1"]
+    request = EnqueueRequest(texts=["one"], url=URL, job_id="j-1", attempt=3)
+    for wrong in (replace(known, status="failed"), replace(known, status="chunking", generation=None)):
+        harness.jobs.known["j-1"] = wrong
+        with pytest.raises(CallerError) as caught:
+            harness.enqueue(caller(internal=True), request, "r")
+        assert (caught.value.code, caught.value.http_status) == ("invalid_transition", 409)
+    assert harness.queue.bodies == []
+
+
 def test_a_queue_that_refuses_the_message_is_an_error(harness: Harness) -> None:
     harness.queue.refuse = {0}
     with pytest.raises(TransientError) as caught:
@@ -206,3 +270,49 @@ def test_a_queue_that_refuses_the_message_is_an_error(harness: Harness) -> None:
 def test_enqueue_requests_that_are_not_one_are_refused(body: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="EnqueueRequest"):
         EnqueueRequest.model_validate(body)
+
+
+@pytest.mark.shows("S9")
+def test_chunks_beyond_the_day_are_refused_until_midnight(harness: Harness) -> None:
+    harness.counts.chunks[CALLER] = DAY - 2
+    for refused in (
+        lambda: harness.embed(caller(), EmbedRequest(texts=["a", "b", "c"]), timeout_s=1),
+        lambda: harness.enqueue(caller(), EnqueueRequest(url=URL, texts=["a", "b", "c"]), "r"),
+    ):
+        with pytest.raises(CallerError) as caught:
+            refused()
+        error = caught.value
+        assert (error.code, error.http_status, error.field) == ("quota_exceeded", 429, "body.texts")
+        now = FrozenClock().now()
+        assert error.retry_after == 86_400 - (now.hour * 3600 + now.minute * 60 + now.second)
+    assert harness.queue.bodies == []
+    assert harness.counts.chunks[CALLER] == DAY - 2
+    harness.embed(caller(), EmbedRequest(texts=["a", "b"]), timeout_s=1)
+    assert harness.counts.chunks[CALLER] == DAY
+
+
+def test_what_came_to_nothing_counts_nothing(harness: Harness) -> None:
+    harness.queue.unavailable = True
+    with pytest.raises(TransientError):
+        harness.enqueue(caller(), EnqueueRequest(url=URL, texts=["a"]), "r")
+    assert harness.counts.chunks[CALLER] == 0
+
+
+def test_callers_of_the_system_and_of_unlimited_tiers_are_not_counted(harness: Harness) -> None:
+    harness.enqueue(caller(internal=True), EnqueueRequest(url=URL, texts=["a"]), "r")
+    harness.enqueue(CallerContext(CALLER, tier="pro"), EnqueueRequest(url=URL, texts=["a"]), "r")
+    assert harness.counts.chunks == {}
+
+
+def test_without_the_database_nothing_is_refused_and_that_is_counted(
+    harness: Harness, capsys: pytest.CaptureFixture[str]
+) -> None:
+    harness.counts.chunks[CALLER], harness.counts.unavailable = DAY, True
+    harness.embed(caller(), EmbedRequest(texts=["a"]), timeout_s=1)
+    harness.observability.flush()
+    assert "chunk_quota_unavailable_total" in capsys.readouterr().out
+
+
+def test_a_message_without_a_job_is_in_its_callers_group(harness: Harness) -> None:
+    harness.enqueue(caller(), EnqueueRequest(url=URL, texts=["a"]), "r")
+    assert harness.queue.groups == [CALLER]

@@ -174,7 +174,8 @@ def test_wrong_options_of_up_are_wrong_usage() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["up", "down", "status", "submit", "search", "jobs", "logs", "demo", "chaos"]
+    "command",
+    ["up", "down", "status", "submit", "search", "jobs", "logs", "demo", "chaos", "callers", "maintenance"],
 )
 def test_every_command_explains_itself_with_examples(command: str) -> None:
     shown = CliRunner().invoke(app, [command, "--help"])

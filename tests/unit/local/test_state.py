@@ -102,8 +102,10 @@ def test_options_travel_to_the_stacks_process(tmp_path: Path) -> None:
         began=2.5,
         eager_polling=True,
         pollers=5,
+        cpu_share=True,
         postgres_port=2,
         database_proxy="127.0.0.1:3",
+        secrets_manager=True,
     )
     assert decode(encode(options, bound=True)) == (options, True)
     assert decode(encode(StackOptions(tmp_path), bound=False)) == (StackOptions(tmp_path), False)

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from local.front.throttle import Throttles
 from local.template.cron import parse_cron
 from local.template.intrinsics import TemplateError
 from local.template.parameters import ParameterError
-from local.template.spec import Throttle
+from local.template.spec import RateRule, Throttle
 from local.template.template import CloudSpec, Template
 from local.template.translation import translate
 from tests.support.function_env import GIVEN
@@ -99,6 +100,9 @@ def test_routes_say_who_answers_and_who_checks(whole: CloudSpec) -> None:
     assert routes.keys() == {
         "POST /orchestrator/jobs",
         "GET /orchestrator/jobs",
+        "GET /orchestrator/jobs/summary",
+        "GET /orchestrator/health",
+        "GET /orchestrator/limits",
         "GET /orchestrator/jobs/{job_id}",
         "GET /orchestrator/jobs/{job_id}/history",
         "GET /orchestrator/jobs/{job_id}/stream",
@@ -120,7 +124,9 @@ def test_routes_say_who_answers_and_who_checks(whole: CloudSpec) -> None:
     }
     stream = routes["GET /orchestrator/jobs/{job_id}/stream"]
     assert (stream.authorizer, stream.function) == ("Stream", "OrchestratorStream")
-    assert {route.authorizer for route in routes.values() if route is not stream} == {"ApiKey"}
+    health = routes["GET /orchestrator/health"]
+    assert (health.authorizer, health.function) == (None, "OrchestratorApi")
+    assert {route.authorizer for route in routes.values() if route not in (stream, health)} == {"ApiKey"}
     assert routes["POST /embedding/search"].function == "EmbeddingReadApi"
     assert {route.timeout_ms for route in routes.values()} == {29_000}
     authorizer = whole.api.authorizers["ApiKey"]
@@ -133,7 +139,51 @@ def test_routes_say_who_answers_and_who_checks(whole: CloudSpec) -> None:
     assert (authorizer.function, authorizer.identity_headers, authorizer.ttl_s) == ("StreamAuthorizer", (), 0)
     refusal = whole.api.gateway_responses["AUTHORIZER_FAILURE"]
     assert (refusal.status, refusal.headers["Retry-After"]) == (503, "5")
-    assert whole.throttles == {"*": Throttle(500, 1000)}
+
+
+def test_a_web_acl_is_that_of_the_nested_stack_when_the_stack_is_made(whole: CloudSpec) -> None:
+    assert whole.web_acl is None
+    acl = cloud(read(Edge="waf", EdgeRequestsPerAddress="50", EdgeWindowSeconds="300")).web_acl
+    assert acl is not None
+    assert [rule.name for rule in acl.rules] == ["rate-by-address", "rate-by-key", "large-body"]
+    assert [(rule.limit, rule.window_s) for rule in acl.rules if isinstance(rule, RateRule)] == [
+        (50, 300),
+        (6000, 300),
+    ]
+
+
+EVERYTHING_ELSE = Throttle(rate=500, burst=1000)
+SYNCHRONOUS, QUEUED = Throttle(rate=50, burst=100), Throttle(rate=100, burst=200)
+PROFILES = {
+    "POST /orchestrator/jobs": Throttle(rate=200, burst=500),
+    "GET /orchestrator/jobs/{job_id}/stream": Throttle(rate=50, burst=100),
+    "POST /scraper/scrape": SYNCHRONOUS,
+    "POST /scraper/enqueue": QUEUED,
+    "POST /chunking/chunk": SYNCHRONOUS,
+    "POST /chunking/enqueue": QUEUED,
+    "POST /embedding/embed": SYNCHRONOUS,
+    "POST /embedding/enqueue": QUEUED,
+    "POST /embedding/search": Throttle(rate=200, burst=400),
+    # Results: no less than the account takes.
+    "POST /orchestrator/jobs/{job_id}/complete": Throttle(rate=10_000, burst=5_000),
+}
+
+
+@pytest.mark.shows("R103", "R104")
+def test_each_route_is_throttled_by_its_profile(whole: CloudSpec) -> None:
+    """Every setting names a route, and each route lets through its own burst and then its own rate."""
+    assert whole.api is not None
+    routes = [(route.method, route.path) for route in whole.api.routes]
+    assert whole.throttles == {**PROFILES, "*": EVERYTHING_ELSE}
+    assert PROFILES.keys() <= {f"{method} {path}" for method, path in routes}
+    now = 0.0
+    throttles = Throttles(whole.throttles, lambda: now)
+    for method, path in routes:
+        limit = PROFILES.get(f"{method} {path}", EVERYTHING_ELSE)
+        now += 3600.0
+        assert sum(throttles.allow(method, path) for _ in range(limit.burst + 10)) == limit.burst
+        now += 10.5 / limit.rate
+        assert sum(throttles.allow(method, path) for _ in range(20)) == 10
 
 
 def test_the_integration_time_out_is_a_parameter() -> None:

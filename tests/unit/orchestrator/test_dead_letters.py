@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
-from indexmill.contracts.errors import ErrorCode, TransientError
+from indexmill.contracts.errors import Defect, ErrorCode, TransientError
 from indexmill.contracts.messages import write
 from indexmill.orchestrator.jobs.store import JobsTx, T
 from indexmill.orchestrator.results.dead_letters import KeepDeadLetters
 from indexmill.orchestrator.results.ports import DeadLetter
+from indexmill.orchestrator.settings import OrchestratorDeadLettersSettings
+from indexmill.orchestrator.wiring import build_dead_letters
+from tests.support.function_env import environment
 from tests.support.jobs import embedded, scraped, stored_job
 from tests.support.orchestrator import OrchestratorHarness
 from tests.twins.blobs import InMemoryBlobs
@@ -197,3 +200,26 @@ def test_nothing_is_lost_while_it_cannot_be_kept_or_applied(refuse: str) -> None
 def test_results_of_an_unknown_job_are_late() -> None:
     p = Harness()
     assert p.deliver_dead(write(scraped("nobody"))) == []
+
+
+@pytest.mark.shows("S33")
+@pytest.mark.parametrize(
+    "arn", ["arn:aws:sqs:eu-west-1:1:ScrapeQueue", "arn:aws:sqs:eu-west-1:2:ScrapeDlq", ""]
+)
+def test_records_of_another_queue_are_refused_before_anything_is_done(
+    arn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mapped to a work queue by mistake, the function would fail jobs whose messages wait there."""
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    dlqs = {
+        f"{name}_DLQ_URL": f"https://sqs.invalid/1/{name.title()}Dlq"
+        for name in ("CHUNK", "EMBED", "CALLBACKS")
+    }
+    given = {
+        **environment("OrchestratorDeadLetters"),
+        **dlqs,
+        "SCRAPE_DLQ_URL": "https://sqs.invalid/1/ScrapeDlq",
+    }
+    handle = build_dead_letters(OrchestratorDeadLettersSettings.from_environment(given))
+    with pytest.raises(Defect, match="another queue"):
+        handle({"Records": [dead("{}") | {"eventSourceARN": arn}]}, None)

@@ -59,7 +59,7 @@ def test_a_key_for_another_request_is_a_conflict(harness: OrchestratorHarness) -
 def test_a_key_that_cannot_be_one_is_refused(harness: OrchestratorHarness, key: str) -> None:
     with pytest.raises(CallerError) as refused:
         harness.send(key, url=A)
-    assert (refused.value.code, refused.value.http_status) == ("invalid_header", 400)
+    assert (refused.value.code, refused.value.http_status) == ("validation_error", 422)
     assert harness.scrape.bodies == []
 
 

@@ -21,7 +21,7 @@ def test_a_million_jobs_cost_no_more_than_the_ceiling(mode: str) -> None:
 
 def test_each_mode_is_counted_and_each_charge_has_its_price() -> None:
     assert COUNTED.keys() == MODES.keys()
-    none = Prices(lambda_gb_s=0, lambda_request=0, api_request=0, sqs_request=0, s3_write=0, s3_read=0)
+    none = Prices(**dict.fromkeys(Prices.model_fields, 0))
     assert sum(cost("long", none).values()) == 0
     parts = cost("single")
     assert (parts["API requests"], parts["SQS"], parts["S3"]) == pytest.approx((3.5, 7.2, 5.0))

@@ -65,7 +65,7 @@ def handler() -> Any:
         return {"text": character * count}
 
     observability = Observability("test", level="CRITICAL")
-    return lambda_handler(create_app("Test", [router], observability), observability)
+    return lambda_handler(create_app("Test", [router], observability, None), observability)
 
 
 def call(method: str, path: str, **event: Any) -> tuple[int, dict[str, Any], dict[str, str]]:
@@ -157,6 +157,7 @@ def test_the_wrong_field_is_named() -> None:
     assert call("POST", "/things", body={"name": "x", "count": 0})[1]["error"]["field"] == "body.count"
 
 
+@pytest.mark.shows("S7")
 def test_a_defect_is_a_neutral_500() -> None:
     status, body, _ = call("GET", "/boom")
     assert (status, body["error"]["code"]) == (500, "internal_error")
@@ -207,8 +208,66 @@ def test_without_an_authorizers_context_a_request_is_refused() -> None:
     assert (status, body["error"]["code"]) == (401, "invalid_api_key")
 
 
+@pytest.mark.shows("B24")
 def test_two_api_keys_are_refused_even_on_a_cache_hit() -> None:
     event = api_event("POST", "/things", {"name": "x"}, caller=caller_claims())
     event["multiValueHeaders"]["X-API-Key"] = ["a", "b"]
     reply = handler()(event, FakeContext())
     assert (reply["statusCode"], json.loads(reply["body"])["error"]["code"]) == (401, "invalid_api_key")
+
+
+@cache
+def handler_for(*origins: str) -> Any:
+    """Return a handler whose answers pages of `origins` may read."""
+    router = APIRouter(route_class=json_route(LIMIT))
+
+    @router.get("/boom")
+    async def boom() -> None:
+        raise RuntimeError("secret detail")
+
+    @router.get("/fine")
+    async def fine() -> str:
+        return "fine"
+
+    @router.get("/large")
+    async def large() -> str:
+        return "x" * 7_000_000
+
+    observability = Observability("test", level="CRITICAL")
+    return lambda_handler(create_app("test", [router], observability, None), observability, origins)
+
+
+def cors_headers(method: str, path: str, origins: tuple[str, ...], origin: str | None) -> dict[str, str]:
+    """Return the headers of the answer to a page of `origin` that are about origins."""
+    event = api_event(method, path, headers={} if origin is None else {"Origin": origin})
+    headers = handler_for(*origins)(event, FakeContext())["headers"]
+    return {
+        name: value for name, value in headers.items() if name.startswith("access-control") or name == "vary"
+    }
+
+
+APP, ADMIN = "https://app.example.com", "https://admin.example.com"
+
+
+@pytest.mark.shows("S12")
+@pytest.mark.parametrize("path", ["/fine", "/boom", "/nowhere", "/large"])
+@pytest.mark.parametrize("origin", [APP, ADMIN])
+def test_a_page_of_an_allowed_origin_can_read_every_answer(path: str, origin: str) -> None:
+    found = cors_headers("GET", path, (APP, ADMIN), origin)
+    assert (found["access-control-allow-origin"], found["vary"]) == (origin, "Origin")
+    exposed = found["access-control-expose-headers"].split(",")
+    assert {"x-request-id", "retry-after", "etag", "x-ratelimit-remaining"} <= {*exposed}
+    assert "access-control-allow-credentials" not in found
+
+
+@pytest.mark.shows("S12")
+@pytest.mark.parametrize(
+    "origin", [None, "", "null", "https://evil.example", f"{APP}.evil.example", APP.upper()]
+)
+def test_no_other_page_can_and_caches_keep_them_apart(origin: str | None) -> None:
+    assert cors_headers("GET", "/fine", (APP, ADMIN), origin) == {"vary": "Origin"}
+
+
+@pytest.mark.shows("S12")
+def test_without_origins_no_answer_is_about_them() -> None:
+    assert cors_headers("GET", "/fine", (), APP) == {}

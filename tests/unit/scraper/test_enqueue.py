@@ -7,17 +7,20 @@ from pydantic import ValidationError
 
 from indexmill.contracts.errors import CallerError, TransientError
 from indexmill.contracts.http_scraper import ScrapeRequest
+from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.messages import ScrapeTask
 from indexmill.platform.security.urls import parse_allowed_hosts
 from indexmill.scraper.enqueue import Enqueue
 from indexmill.scraper.settings import ScraperApiSettings, ScraperWorkerSettings
 from indexmill.scraper.wiring import build_batch, build_use_cases
+from tests.support.function_env import environment
 from tests.support.scraper import SITE, delivery
 from tests.twins.blobs import InMemoryBlobs
 from tests.twins.fetcher import InMemoryFetcher, InMemoryRobotsCache
 from tests.twins.queues import InMemoryQueue
 
 ENVIRONMENT = {
+    **environment("ScraperApi"),
     "SCRAPE_QUEUE_URL": "http://sqs/scrape",
     "SCRAPE_DLQ_URL": "http://sqs/dlq",
     "CALLBACKS_QUEUE_URL": "http://sqs/callbacks",
@@ -26,19 +29,22 @@ ENVIRONMENT = {
     "ALLOWED_PRIVATE_HOSTS": "127.0.0.1:8081",
 }
 
+ANYONE, OWN = CallerContext("anyone"), CallerContext("own", internal=True)
+
 
 def test_a_url_is_queued_in_its_one_spelling() -> None:
     queue = InMemoryQueue()
     enqueue = Enqueue(queue, make_id=lambda: "id-1")
-    answer = enqueue(ScrapeRequest(url="HTTPS://Example.com"), internal=False, request_id="r")
+    answer = enqueue(ANYONE, ScrapeRequest(url="HTTPS://Example.com"), request_id="r")
     assert (answer.job_id, answer.status) == (None, "queued")
     task = ScrapeTask.model_validate_json(queue.bodies[0])
     assert (task.message_id, task.job_id, task.url, task.request_id) == ("id-1", None, f"{SITE}/", "r")
+    assert queue.groups == ["anyone"]
 
 
 def test_an_internal_caller_may_name_a_job() -> None:
     queue = InMemoryQueue()
-    answer = Enqueue(queue)(ScrapeRequest(url=SITE, job_id="j"), internal=True)
+    answer = Enqueue(queue)(OWN, ScrapeRequest(url=SITE, job_id="j"))
     assert answer.job_id == "j"
     assert ScrapeTask.model_validate_json(queue.bodies[0]).job_id == "j"
 
@@ -46,7 +52,7 @@ def test_an_internal_caller_may_name_a_job() -> None:
 def test_anyone_else_may_not() -> None:
     queue = InMemoryQueue()
     with pytest.raises(CallerError) as caught:
-        Enqueue(queue)(ScrapeRequest(url=SITE, job_id="j"), internal=False)
+        Enqueue(queue)(ANYONE, ScrapeRequest(url=SITE, job_id="j"))
     assert (caught.value.code, caught.value.http_status) == ("forbidden", 403)
     assert queue.bodies == []
 
@@ -54,7 +60,7 @@ def test_anyone_else_may_not() -> None:
 def test_a_private_url_is_not_queued() -> None:
     queue = InMemoryQueue()
     with pytest.raises(CallerError):
-        Enqueue(queue)(ScrapeRequest(url="http://localhost/"), internal=True)
+        Enqueue(queue)(OWN, ScrapeRequest(url="http://localhost/"))
     assert queue.bodies == []
 
 
@@ -62,7 +68,7 @@ def test_a_url_that_was_not_taken_is_an_error() -> None:
     queue = InMemoryQueue()
     queue.refuse = {0}
     with pytest.raises(TransientError) as caught:
-        Enqueue(queue)(ScrapeRequest(url=SITE), internal=False)
+        Enqueue(queue)(ANYONE, ScrapeRequest(url=SITE))
     assert caught.value.code == "queue_unavailable"
 
 
@@ -105,7 +111,7 @@ def test_the_api_is_built_from_its_environment() -> None:
     )
     assert api.parts.allowed_hosts == parse_allowed_hosts("127.0.0.1:8081")
     assert api.parts.inline_text_bytes == 4 * 1024 * 1024
-    api.enqueue(ScrapeRequest(url="http://127.0.0.1:8081/x"), internal=False)
+    api.enqueue(ANYONE, ScrapeRequest(url="http://127.0.0.1:8081/x"))
     assert len(queue.bodies) == 1
 
 

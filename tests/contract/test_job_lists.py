@@ -1,0 +1,159 @@
+"""Counts of a caller's jobs, holds on jobs in flight, and ids of requests, on Postgres."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import psycopg
+import pytest
+
+from indexmill.contracts.job import Waiting
+from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
+from indexmill.orchestrator.queries import jobs as queries
+from indexmill.orchestrator.queries.health import ReadHealth
+from indexmill.orchestrator.queries.jobs import ReadJobs
+from indexmill.orchestrator.queries.ports import JobFilter
+from indexmill.platform.postgres.database import Connection, Database
+from indexmill.platform.time.clock import SystemClock
+from tests.support.job_stores import canceled, retried
+from tests.support.jobs import CALLER, applied, failed, new_job, scraped, submitted
+from tests.twins.progress import InMemoryProgress
+
+OTHER = "somebody-else-00"
+
+
+@dataclass
+class Now:
+    """The time, moved by hand."""
+
+    ahead: timedelta = timedelta()
+    started: datetime = field(default_factory=SystemClock().now)
+
+    def now(self) -> datetime:
+        return self.started + self.ahead
+
+    def monotonic(self) -> float:
+        return self.ahead.total_seconds()
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[PostgresJobs]:
+    database = Database(database_url)
+    yield PostgresJobs(database)
+    database.close()
+
+
+@pytest.fixture
+def clock() -> Now:
+    return Now()
+
+
+@pytest.fixture
+def read(store: PostgresJobs, clock: Now) -> ReadJobs:
+    return ReadJobs(store, InMemoryProgress(clock), clock=clock)
+
+
+@pytest.fixture
+def operator(database_url: str) -> Iterator[Connection]:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        yield connection
+
+
+def several(store: PostgresJobs) -> list[str]:
+    """Submit four jobs: two that failed in different stages, one in chunking, one in scraping."""
+    jobs = [new_job(f"https://example.com/{n}") for n in range(4)]
+    submitted(store, *jobs)
+    ids = [job.job_id for job in jobs]
+    applied(store, failed(ids[0]), scraped(ids[1]), scraped(ids[2]))
+    applied(store, failed(ids[1], "chunking", "empty_content"))
+    return ids
+
+
+def test_a_callers_jobs_are_counted_by_status_and_failed_stage(store: PostgresJobs, read: ReadJobs) -> None:
+    several(store)
+    submitted(store, new_job(caller_id=OTHER))
+    counts = read.counts(CALLER)
+    assert counts.by_status == {
+        **{"pending": 0, "scraping": 1, "chunking": 1},
+        **{"embedding": 0, "done": 0, "failed": 2},
+    }
+    assert (counts.total, counts.failed_stages) == (4, {"scraping": 1, "chunking": 1})
+    assert counts.capped == []
+
+
+def test_counting_ends_where_it_would_cost_too_much(
+    store: PostgresJobs, read: ReadJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries, "MOST_COUNTED", 2)
+    submitted(store, *(new_job(f"https://example.com/{n}") for n in range(5)))
+    counts = read.counts(CALLER)
+    assert (counts.by_status["scraping"], counts.capped) == (2, ["scraping"])
+
+
+@pytest.mark.parametrize("stage", ["chunking", "*"])
+def test_a_job_in_flight_says_that_its_stage_is_paused(
+    store: PostgresJobs, read: ReadJobs, clock: Now, operator: Connection, stage: str
+) -> None:
+    held = several(store)[2]
+    operator.execute("INSERT INTO pauses (stage, reason, paused_by) VALUES (%s, 'a test', 'me')", (stage,))
+    assert read.get(CALLER, held).waiting is None
+    clock.ahead = timedelta(seconds=10)
+    assert read.get(CALLER, held).waiting == Waiting(reason="paused")
+    listed = {job.job_id: job.waiting for job in read.list(JobFilter(CALLER.caller_id), None).jobs}
+    assert listed[held] == Waiting(reason="paused")
+    assert read.events_after(CALLER, held, 0).job.waiting == Waiting(reason="paused")
+
+
+def test_a_job_of_another_stage_is_not_held(
+    store: PostgresJobs, read: ReadJobs, clock: Now, operator: Connection
+) -> None:
+    ids = several(store)
+    operator.execute("INSERT INTO pauses (stage, reason, paused_by) VALUES ('chunking', 'a test', 'me')")
+    operator.execute("INSERT INTO incidents (kind, subject) VALUES ('breaker_open', 'embedding')")
+    clock.ahead = timedelta(seconds=10)
+    assert [read.get(CALLER, each).waiting for each in (ids[0], ids[3])] == [None, None]
+
+
+def test_a_job_in_flight_says_that_a_breaker_of_its_stage_is_open(
+    store: PostgresJobs, read: ReadJobs, clock: Now, operator: Connection
+) -> None:
+    (job,) = jobs = [new_job()]
+    submitted(store, *jobs)
+    operator.execute("UPDATE jobs SET status = 'embedding'")
+    operator.execute("INSERT INTO incidents (kind, subject) VALUES ('breaker_open', 'index')")
+    clock.ahead = timedelta(seconds=10)
+    assert read.get(CALLER, job.job_id).waiting == Waiting(reason="breaker_open")
+    operator.execute("UPDATE incidents SET closed_at = now()")
+    assert read.get(CALLER, job.job_id).waiting is None
+
+
+def test_health_says_which_stages_work_and_is_read_again_after_a_while(
+    store: PostgresJobs, clock: Now, operator: Connection
+) -> None:
+    health = ReadHealth(store, clock, release="r-7")
+    assert (health().status, health().release) == ("ok", "r-7")
+    operator.execute("INSERT INTO pauses (stage, reason, paused_by) VALUES ('chunking', 'a test', 'me')")
+    operator.execute("INSERT INTO incidents (kind, subject) VALUES ('breaker_open', 'index')")
+    assert health().status == "ok"
+    clock.ahead = timedelta(seconds=10)
+    assert health().status == "degraded"
+    assert health().stages == {"scraping": "up", "chunking": "paused", "embedding": "breaker_open"}
+
+
+@pytest.mark.shows("R106")
+def test_job_and_history_name_the_request_behind_them(store: PostgresJobs, read: ReadJobs) -> None:
+    job = new_job(request_id="request-1")
+    submitted(store, job)
+    applied(store, failed(job.job_id))
+    assert read.get(CALLER, job.job_id).request_id == "request-1"
+    retried(store, job.job_id, request_id="request-2")
+    canceled(store, job.job_id, request_id="request-3")
+    history = store.read(lambda tx: tx.history(CALLER.caller_id, job.job_id))
+    assert history is not None
+    assert history.intact
+    assert [(each.to_status.value, each.request_id) for each in history.entries] == [
+        *(("pending", "request-1"), ("scraping", "request-1"), ("failed", "request-1")),
+        *(("pending", "request-2"), ("scraping", "request-2"), ("failed", "request-3")),
+    ]

@@ -1,0 +1,121 @@
+"""One suite for the notes of queues' ages; and the load of all jobs on Postgres."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
+from indexmill.orchestrator.admission.admit import Limits
+from indexmill.orchestrator.admission.load import JobLoad
+from indexmill.platform.aws.queue_load import DynamoDbQueueAges
+from indexmill.platform.postgres.database import Database
+from indexmill.platform.pressure import QueueAges
+from indexmill.platform.quotas import Quota
+from local.backends.ministack import MiniStack
+from tests.contract.test_state_table import table
+from tests.support.jobs import applied, failed, new_job, submitted
+from tests.twins.clock import FrozenClock
+from tests.twins.queue_ages import InMemoryQueueAges
+
+
+@pytest.fixture
+def clock() -> FrozenClock:
+    return FrozenClock()
+
+
+@pytest.fixture(params=["twin", "dynamodb"])
+def ages(request: pytest.FixtureRequest, clock: FrozenClock) -> QueueAges:
+    if request.param == "twin":
+        return InMemoryQueueAges(clock)
+    emulator: MiniStack = request.getfixturevalue("ministack")
+    client, name = table(emulator.endpoint)
+    return DynamoDbQueueAges(name, clock, client)
+
+
+def test_each_stage_has_its_own_note(ages: QueueAges) -> None:
+    ages.note("scraping", 42.5)
+    assert (ages.oldest("scraping"), ages.oldest("embedding")) == (42.5, 0.0)
+
+
+def test_of_two_workers_the_one_that_sees_older_messages_counts(ages: QueueAges, clock: FrozenClock) -> None:
+    ages.note("scraping", 300.0)
+    clock.tick(5)
+    ages.note("scraping", 12.0)
+    assert ages.oldest("scraping") == 300.0
+    ages.note("scraping", 310.0)
+    assert ages.oldest("scraping") == 310.0
+    clock.tick(16)
+    ages.note("scraping", 12.0)
+    assert ages.oldest("scraping") == 12.0
+
+
+def test_a_note_counts_for_a_minute(ages: QueueAges, clock: FrozenClock) -> None:
+    ages.note("scraping", 300.0)
+    clock.tick(59)
+    assert ages.oldest("scraping") == 300.0
+    clock.tick(2)
+    assert ages.oldest("scraping") == 0.0
+
+
+def test_a_table_that_is_not_there_says_nothing_and_raises_nothing(clock: FrozenClock) -> None:
+    from botocore.exceptions import ClientError
+
+    class Gone:
+        def put_item(self, **_: object) -> None:
+            raise ClientError({"Error": {"Code": "ResourceNotFoundException"}}, "PutItem")
+
+        def get_item(self, **_: object) -> None:
+            raise ClientError({"Error": {"Code": "ResourceNotFoundException"}}, "GetItem")
+
+    gone = DynamoDbQueueAges("gone", clock, Gone())
+    gone.note("scraping", 300.0)
+    assert gone.oldest("scraping") == 0.0
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[tuple[PostgresJobs, Database]]:
+    database = Database(database_url)
+    quotas = {"free": Quota(max_active=1), "pro": Quota()}
+    yield PostgresJobs(database, Limits(quotas, window=2, per_caller=2)), database
+    database.close()
+
+
+def submit(store: PostgresJobs, caller: str, tier: str, count: int = 1) -> list[str]:
+    jobs = [
+        new_job(f"https://example.com/{caller}/{tier}/{at}", caller_id=caller, tier=tier)
+        for at in range(count)
+    ]
+    submitted(store, *jobs)
+    return [job.job_id for job in jobs]
+
+
+def test_the_load_of_jobs_is_what_is_pending_and_in_flight(store: tuple[PostgresJobs, Database]) -> None:
+    jobs, _ = store
+    assert JobLoad(jobs, 100).load().depth == 0
+    ids = submit(jobs, "ann", "pro", 5)
+    submit(jobs, "bob", "free", 2)
+    assert JobLoad(jobs, 100).load().depth == 7
+    applied(jobs, *map(failed, ids))
+    assert JobLoad(jobs, 100).load().depth == 5
+    # Counted no further than asked: of those that are pending, and of those in flight.
+    assert JobLoad(jobs, 1).load().depth == 2 + 2
+
+
+def test_its_age_is_that_of_a_job_which_waits_for_capacity_alone(
+    store: tuple[PostgresJobs, Database],
+) -> None:
+    jobs, database = store
+    submit(jobs, "bob", "free", 3)
+    database.connection().execute(
+        "UPDATE jobs SET created_at = now() - interval '1 hour', updated_at = now() - interval '1 hour'"
+    )
+    # They wait for their caller's own quota.
+    assert JobLoad(jobs, 100).load().age_s == 0.0
+    submit(jobs, "ann", "pro", 3)
+    assert JobLoad(jobs, 100).load().age_s < 60
+    database.connection().execute(
+        "UPDATE jobs SET updated_at = now() - interval '100 seconds' WHERE caller_id = 'ann'"
+    )
+    assert JobLoad(jobs, 100).load().age_s == pytest.approx(100, abs=30)
