@@ -19,21 +19,21 @@ _SETTINGS = Path(__file__).with_name("schemathesis.toml")
 
 
 @pytest.fixture(scope="module")
-def stack() -> Iterator[RunningStack]:
+def own_stack() -> Iterator[RunningStack]:
     """Yield a stack of its own: what others did on it would be found by requests of a chain."""
     with running_stack() as running:
         yield running
 
 
-def run(stack: RunningStack, *options: str) -> int:
+def run(own_stack: RunningStack, *options: str) -> int:
     """Return how many requests were made; fails with schemathesis's own report."""
     done = subprocess.run(
         [
             *(str(_PROGRAM), "--config-file", str(_SETTINGS), "run", str(ROOT / "stack" / "openapi.yaml")),
-            *("--url", stack.gateway, "-H", f"X-API-Key: {stack.ops_key}", "--rate-limit", "auto"),
+            *("--url", own_stack.gateway, "-H", f"X-API-Key: {own_stack.ops_key}", "--rate-limit", "auto"),
             *("--no-color", "--no-shrink", "--seed", "1", *options),
         ],
-        cwd=stack.state,
+        cwd=own_stack.state,
         capture_output=True,
         text=True,
         timeout=900,
@@ -51,11 +51,11 @@ def test_one_check_is_given_up() -> None:
 
 
 @pytest.mark.shows("B1", "B3", "B14")
-def test_the_contract_holds_for_made_up_requests(stack: RunningStack) -> None:
-    assert run(stack, "--phases", "examples,fuzzing", "--max-examples", "4") >= 100
+def test_the_contract_holds_for_made_up_requests(own_stack: RunningStack) -> None:
+    assert run(own_stack, "--phases", "examples,fuzzing", "--max-examples", "4") >= 100
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_the_contract_holds_for_thousands_of_requests(stack: RunningStack) -> None:
-    assert run(stack, "--max-examples", "60") >= 2_000
+def test_the_contract_holds_for_thousands_of_requests(own_stack: RunningStack) -> None:
+    assert run(own_stack, "--max-examples", "60") >= 2_000

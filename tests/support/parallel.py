@@ -19,8 +19,14 @@ _MOST_WORKERS: Final = 6
 OWN_GROUP: Final = frozenset(
     (
         "tests/e2e/test_audit.py",
+        "tests/e2e/test_backpressure.py",
+        "tests/e2e/test_caller_limits.py",
+        "tests/e2e/test_hostile_values.py",
         "tests/e2e/test_receipts.py",
+        "tests/e2e/test_request_limits.py",
+        "tests/e2e/test_schemathesis.py",
         "tests/e2e/test_second_emulator.py",
+        "tests/e2e/test_shared_corpora.py",
         "tests/faults/test_insisting.py",
         "tests/faults/test_model.py",
         "tests/faults/test_outcome_recorder.py",
@@ -39,6 +45,8 @@ SHARED: Final = ("tests/faults/", "tests/e2e/")
 
 FIRST: Final = (
     *SHARED,
+    "tests/e2e/test_hostile_values.py",
+    "tests/e2e/test_schemathesis.py",
     "tests/integration/test_upgrade.py",
     "tests/e2e/test_second_emulator.py",
     "tests/faults/test_model.py",

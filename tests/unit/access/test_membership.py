@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from indexmill.access.adapters.http_membership import AuthStyle, HttpMembership
+from indexmill.access.adapters.http_membership import HttpMembership
 from indexmill.access.authorize import Unauthorized
+from indexmill.access.ports import AuthStyle
 from indexmill.access.settings import AuthorizerSettings
 from indexmill.access.wiring import build_authorizer
 from indexmill.contracts.errors import TransientError

@@ -22,6 +22,7 @@ from indexmill.platform.http.app import (
     lambda_handler,
 )
 from indexmill.platform.observability import Observability
+from indexmill.platform.settings import HttpSettings
 from tests.support.events import FakeContext, api_event, caller_claims
 
 LIMIT = 2_000
@@ -234,7 +235,11 @@ def handler_for(*origins: str) -> Any:
         return "x" * 7_000_000
 
     observability = Observability("test", level="CRITICAL")
-    return lambda_handler(create_app("test", [router], observability, None), observability, origins)
+    return lambda_handler(
+        create_app("test", [router], observability, None),
+        observability,
+        HttpSettings(allowed_origins=",".join(origins)),
+    )
 
 
 def cors_headers(method: str, path: str, origins: tuple[str, ...], origin: str | None) -> dict[str, str]:

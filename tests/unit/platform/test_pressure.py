@@ -37,7 +37,7 @@ class Source:
 class Harness:
     def __init__(self) -> None:
         self.source, self.clock = Source(), FrozenClock()
-        settings = PressureSettings(max_queue_depth=100, max_queue_age_seconds=200)
+        settings = PressureSettings(max_queue_depth=100, max_queue_age_seconds=200, state_table="table")
         self.observability = Observability("orchestrator", level="CRITICAL")
         self.check = Backpressure(self.source, settings, self.clock, self.observability, routes=[ROUTE])
 

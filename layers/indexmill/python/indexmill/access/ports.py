@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from indexmill.contracts.errors import ErrorCode, TransientError
+
+AuthStyle = Literal["body", "header", "both"]
+"""Where Membership reads the key: `{"api_key": …}` in the body, the header `X-API-Key`, or either."""
 
 
 class InvalidKey(Exception):

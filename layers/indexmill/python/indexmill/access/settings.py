@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
+from indexmill.access.ports import AuthStyle
 from indexmill.platform.settings import FunctionSettings
 
 
@@ -13,7 +14,7 @@ class AuthorizerSettings(FunctionSettings):
     function: ClassVar[str] = "Authorizer"
 
     membership_url: str
-    membership_auth_style: Literal["body", "header", "both"] = "body"
+    membership_auth_style: AuthStyle = "body"
     membership_breaker_seconds: float = 30.0
     state_table: str
     internal_key_hashes: str = ""

@@ -23,8 +23,6 @@ class ChunkingApiSettings(ChunkingSettings, LimitSettings, PressureSettings):
 
     function: ClassVar[str] = "ChunkingApi"
 
-    integration_timeout_seconds: float = 29.0
-
 
 class ChunkingWorkerSettings(ChunkingSettings):
     """chunking/worker."""

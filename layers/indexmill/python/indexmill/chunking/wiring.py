@@ -12,7 +12,6 @@ from indexmill.platform.aws.sqs_queue import SqsQueue
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.observability import Observability
 from indexmill.platform.queues import Queue
-from indexmill.platform.settings import csv
 from indexmill.platform.time.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -27,27 +26,19 @@ _LIMIT_S = 10.0
 def build_api(settings: ChunkingApiSettings) -> Handler:
     """Build chunking/api."""
     from indexmill.chunking.api import routes
-    from indexmill.platform.aws.queue_load import DynamoDbQueueAges, QueueLoad
+    from indexmill.platform.aws.queue_load import queue_pressure
     from indexmill.platform.http.app import create_app, lambda_handler
     from indexmill.platform.http.door import build_door
-    from indexmill.platform.pressure import Backpressure
     from indexmill.platform.time.deadline import request_limit
 
     observability = Observability("chunking", level=settings.log_level)
     limit_s = request_limit(_LIMIT_S, settings.integration_timeout_seconds)
-    clock = SystemClock()
-    pressure = Backpressure(
-        QueueLoad(settings.chunk_queue_url, "chunking", DynamoDbQueueAges(settings.state_table, clock)),
-        settings,
-        clock,
-        observability,
-        routes=[("POST", "/chunking/enqueue")],
+    pressure = queue_pressure(
+        "chunking", settings.chunk_queue_url, "/chunking/enqueue", settings, observability
     )
     door = build_door("chunking", settings, observability, pressure=pressure)
     app = create_app("Indexmill Chunking", [routes(build_use_cases(settings), limit_s)], observability, door)
-    return lambda_handler(
-        app, observability, csv(settings.allowed_origins), before_s=settings.integration_timeout_seconds
-    )
+    return lambda_handler(app, observability, settings)
 
 
 def build_use_cases(

@@ -32,7 +32,6 @@ class EmbeddingWriteApiSettings(EmbeddingSettings, QuotaSettings, LimitSettings,
     embed_queue_url: str
     bucket_name: str
     allowed_private_hosts: str = ""
-    integration_timeout_seconds: float = 29.0
 
 
 class EmbeddingWorkerSettings(EmbeddingSettings):
@@ -54,4 +53,3 @@ class EmbeddingReadApiSettings(EmbeddingSettings, LimitSettings):
 
     corpus_isolation: CorpusIsolation = CorpusIsolation.CALLER
     database_answer_seconds: float = 4.0
-    integration_timeout_seconds: float = 29.0

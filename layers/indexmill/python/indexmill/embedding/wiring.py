@@ -19,7 +19,6 @@ from indexmill.platform.postgres.database import ANSWER_S, Database
 from indexmill.platform.progress import ProgressBoard
 from indexmill.platform.queues import Queue
 from indexmill.platform.security.urls import canonical_url, parse_allowed_hosts
-from indexmill.platform.settings import csv
 from indexmill.platform.time.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
@@ -40,28 +39,20 @@ _LIMIT_S: Final = 60.0
 def build_write_api(settings: EmbeddingWriteApiSettings) -> Handler:
     """Build embedding/write_api."""
     from indexmill.embedding.api import write_routes
-    from indexmill.platform.aws.queue_load import DynamoDbQueueAges, QueueLoad
+    from indexmill.platform.aws.queue_load import queue_pressure
     from indexmill.platform.http.app import create_app, lambda_handler
     from indexmill.platform.http.door import build_door
-    from indexmill.platform.pressure import Backpressure
     from indexmill.platform.time.deadline import request_limit
 
     observability = Observability("embedding", level=settings.log_level)
     limit_s = request_limit(_LIMIT_S, settings.integration_timeout_seconds)
     router = write_routes(build_write_use_cases(settings), limit_s)
-    clock = SystemClock()
-    pressure = Backpressure(
-        QueueLoad(settings.embed_queue_url, "embedding", DynamoDbQueueAges(settings.state_table, clock)),
-        settings,
-        clock,
-        observability,
-        routes=[("POST", "/embedding/enqueue")],
+    pressure = queue_pressure(
+        "embedding", settings.embed_queue_url, "/embedding/enqueue", settings, observability
     )
     door = build_door("embedding", settings, observability, pressure=pressure)
     app = create_app("Indexmill Embedding", [router], observability, door)
-    return lambda_handler(
-        app, observability, csv(settings.allowed_origins), before_s=settings.integration_timeout_seconds
-    )
+    return lambda_handler(app, observability, settings)
 
 
 def build_write_use_cases(  # noqa: PLR0913 - everything around it
@@ -127,9 +118,7 @@ def build_read_api(settings: EmbeddingReadApiSettings) -> Handler:
     router = read_routes(build_search(settings), observability, limit_s)
     door = build_door("embedding", settings, observability)
     app = create_app("Indexmill Search", [router], observability, door)
-    return lambda_handler(
-        app, observability, csv(settings.allowed_origins), before_s=settings.integration_timeout_seconds
-    )
+    return lambda_handler(app, observability, settings)
 
 
 def build_search(

@@ -43,7 +43,6 @@ class OrchestratorApiSettings(OrchestratorSettings, LimitSettings, PressureSetti
 
     corpus_isolation: CorpusIsolation = CorpusIsolation.CALLER
     database_answer_seconds: float = 4.0
-    integration_timeout_seconds: float = 29.0
     allowed_private_hosts: str = ""
     release_id: str = ""
     prices: Annotated[Prices, BeforeValidator(Prices.parse)] = Prices()
@@ -72,7 +71,6 @@ class OrchestratorStreamSettings(AdmissionSettings, DatabaseSettings, LimitSetti
     database_answer_seconds: float = 4.0
     stream_windows: int = 50
     """How many streams may wait at once; each holds an execution environment."""
-    integration_timeout_seconds: float = 29.0
 
 
 class OrchestratorResultsSettings(OrchestratorSettings):

@@ -27,7 +27,6 @@ from indexmill.platform.observability import Observability
 from indexmill.platform.postgres.address import address_of
 from indexmill.platform.postgres.database import ANSWER_S, Database
 from indexmill.platform.queues import Queue
-from indexmill.platform.settings import csv
 from indexmill.platform.time.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
@@ -134,9 +133,7 @@ def build_api(settings: OrchestratorApiSettings) -> Handler:
     )
     routers = [routes(api), action_routes(api), open_routes(api)]
     app = create_app("Indexmill Orchestrator", routers, api.observability, door)
-    return lambda_handler(
-        app, api.observability, csv(settings.allowed_origins), before_s=settings.integration_timeout_seconds
-    )
+    return lambda_handler(app, api.observability, settings)
 
 
 def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = None) -> Api:
@@ -212,9 +209,7 @@ def build_stream(settings: OrchestratorStreamSettings) -> Handler:
     observability = Observability("orchestrator", level=settings.log_level)
     door = build_door("orchestrator", settings, observability)
     app = create_app("Indexmill job stream", [routes(follow)], observability, door)
-    return lambda_handler(
-        app, observability, csv(settings.allowed_origins), before_s=settings.integration_timeout_seconds
-    )
+    return lambda_handler(app, observability, settings)
 
 
 def window_s(integration_timeout_s: float) -> float:

@@ -10,7 +10,10 @@ a valid time, counts as INFO. Above INFO metrics and audit events therefore say 
 from __future__ import annotations
 
 import logging
+import math
 import os
+from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from aws_lambda_powertools import Logger, Metrics
@@ -92,3 +95,29 @@ class Observability:
         if self._kept is not None:
             blob.add_metadata("level", self._kept)
             blob.add_metadata("timestamp", SystemClock().now().isoformat())
+
+
+class PacedCounts:
+    """Counts of one metric, written once a second at most: a flood must not become one of log lines."""
+
+    def __init__(self, name: str, observability: Observability, monotonic: Callable[[], float]) -> None:
+        """`monotonic` is a clock's, in seconds."""
+        self._name = name
+        self._observability = observability
+        self._monotonic = monotonic
+        self._counts: Counter[tuple[tuple[str, str], ...]] = Counter()
+        self._written_at = -math.inf
+
+    def add(self, **dimensions: str) -> None:
+        """Count one."""
+        self._counts[tuple(dimensions.items())] += 1
+
+    def write(self) -> None:
+        """Write what was counted, unless something was written within the last second."""
+        now = self._monotonic()
+        if not self._counts or now < self._written_at + 1.0:
+            return
+        self._written_at = now
+        for dimensions, number in self._counts.items():
+            self._observability.count(self._name, number, **dict(dimensions))
+        self._counts.clear()

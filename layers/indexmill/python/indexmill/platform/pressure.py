@@ -6,7 +6,6 @@ Callers of lower tiers are refused first: the room that they leave is for the ot
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -16,7 +15,7 @@ from pydantic import Field
 
 from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
 from indexmill.contracts.identity import FREE, CallerContext, tier_of
-from indexmill.platform.observability import Observability
+from indexmill.platform.observability import Observability, PacedCounts
 from indexmill.platform.settings import FunctionSettings
 from indexmill.platform.time.clock import Clock
 
@@ -30,7 +29,6 @@ NOTE_KNOWN_S: Final = 60.0
 """An older note says nothing: workers renew what is still true. Those of a stage that is switched off receive
 nothing, so then the depth alone counts."""
 _KNOWN_S: Final = 5.0
-_TOLD_EVERY_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +60,9 @@ class QueueAges(Protocol):
 
 
 class PressureSettings(FunctionSettings):
-    """Bounds of what may wait; only the template sets their values."""
+    """Bounds of what may wait, which only the template sets, and the table with the queues' ages."""
 
+    state_table: str
     max_queue_depth: int = Field(ge=1)
     max_queue_age_seconds: int = Field(ge=1)
 
@@ -88,8 +87,7 @@ class Backpressure:
         self._routes = frozenset(routes)
         self._known = Load(0)
         self._read_at = -math.inf
-        self._refused: Counter[str] = Counter()
-        self._told_at = -math.inf
+        self._refused = PacedCounts("queue_saturated_total", observability, clock.monotonic)
 
     def __call__(self, ctx: CallerContext, method: str, path: str) -> None:
         """Return, or raise CallerError(queue_saturated)."""
@@ -100,8 +98,8 @@ class Backpressure:
         deep = load.depth > share * self._settings.max_queue_depth
         old = load.age_s > share * self._settings.max_queue_age_seconds
         if deep or old:
-            self._refused[tier] += 1
-        self._tell()
+            self._refused.add(tier=tier)
+        self._refused.write()
         if deep or old:
             raise CallerError(
                 ErrorCode.QUEUE_SATURATED,
@@ -123,16 +121,6 @@ class Backpressure:
         # After the read: one that takes long must not be followed by the next one at once.
         self._read_at = self._clock.monotonic()
         return self._known
-
-    def _tell(self) -> None:
-        """Write the metric, once a second at most: a flood must not become one of log lines."""
-        now = self._clock.monotonic()
-        if not self._refused or now < self._told_at + _TOLD_EVERY_S:
-            return
-        self._told_at = now
-        for tier, number in self._refused.items():
-            self._observability.count("queue_saturated_total", number, tier=tier)
-        self._refused.clear()
 
 
 class AgeNotes:

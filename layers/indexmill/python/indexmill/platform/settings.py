@@ -37,6 +37,8 @@ class HttpSettings(FunctionSettings):
 
     allowed_origins: str = ""
     """Comma-separated origins whose pages may read the answers."""
+    integration_timeout_seconds: float = 29.0
+    """After which the gateway answers by itself."""
 
 
 def csv(value: str) -> tuple[str, ...]:

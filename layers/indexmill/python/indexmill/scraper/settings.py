@@ -37,8 +37,6 @@ class ScraperApiSettings(ScraperSettings, LimitSettings, PressureSettings):
 
     function: ClassVar[str] = "ScraperApi"
 
-    integration_timeout_seconds: float = 29.0
-
 
 class ScraperWorkerSettings(ScraperSettings):
     """Of the queue's worker."""

@@ -10,7 +10,6 @@ from indexmill.platform.blobs import BlobStore
 from indexmill.platform.observability import Observability
 from indexmill.platform.queues import Queue, SourceQueue
 from indexmill.platform.security.urls import parse_allowed_hosts
-from indexmill.platform.settings import csv
 from indexmill.platform.time.clock import Clock, SystemClock
 from indexmill.scraper.ports import Fetcher, Isolation, RobotsCache
 from indexmill.scraper.robots import Robots
@@ -40,28 +39,20 @@ class Overrides(TypedDict, total=False):
 
 def build_api(settings: ScraperApiSettings) -> Handler:
     """Build scraper/api."""
-    from indexmill.platform.aws.queue_load import DynamoDbQueueAges, QueueLoad
+    from indexmill.platform.aws.queue_load import queue_pressure
     from indexmill.platform.http.app import create_app, lambda_handler
     from indexmill.platform.http.door import build_door
-    from indexmill.platform.pressure import Backpressure
     from indexmill.platform.time.deadline import request_limit
     from indexmill.scraper.api import routes
 
     observability = Observability("scraper", level=settings.log_level)
     limit_s = request_limit(settings.scrape_timeout_s, settings.integration_timeout_seconds)
-    clock = SystemClock()
-    pressure = Backpressure(
-        QueueLoad(settings.scrape_queue_url, "scraping", DynamoDbQueueAges(settings.state_table, clock)),
-        settings,
-        clock,
-        observability,
-        routes=[("POST", "/scraper/enqueue")],
+    pressure = queue_pressure(
+        "scraping", settings.scrape_queue_url, "/scraper/enqueue", settings, observability
     )
     door = build_door("scraper", settings, observability, pressure=pressure)
     app = create_app("Indexmill Scraper", [routes(build_use_cases(settings), limit_s)], observability, door)
-    return lambda_handler(
-        app, observability, csv(settings.allowed_origins), before_s=settings.integration_timeout_seconds
-    )
+    return lambda_handler(app, observability, settings)
 
 
 def build_use_cases(settings: ScraperApiSettings, **overrides: Unpack[Overrides]) -> ScraperApi:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import httpx
 import pybreaker
 
-from indexmill.access.ports import InvalidKey, UnexpectedStatus
+from indexmill.access.ports import AuthStyle, InvalidKey, UnexpectedStatus
 from indexmill.contracts.errors import ErrorCode, TransientError
-
-AuthStyle = Literal["body", "header", "both"]
-"""Where Membership reads the key: `{"api_key": …}` in the body, the header `X-API-Key`, or either."""
 
 _TOTAL_S: Final = 2.0
 """Of one question, from the look-up of the name to the last byte of the answer."""

@@ -9,12 +9,22 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from indexmill.platform.aws.clients import LazyClient
 from indexmill.platform.aws.sqs_queue import SqsBacklog
-from indexmill.platform.pressure import NOTE_KNOWN_S, Load, QueueAges
-from indexmill.platform.time.clock import Clock
+from indexmill.platform.observability import Observability
+from indexmill.platform.pressure import NOTE_KNOWN_S, Backpressure, Load, PressureSettings, QueueAges
+from indexmill.platform.time.clock import Clock, SystemClock
 
 _LOG: Final = logging.getLogger(__name__)
 _HIGHER_FOR_S: Final = 15.0
 """A lower age replaces a higher one that was noted so long ago: fair queues deliver young messages too."""
+
+
+def queue_pressure(
+    stage: str, url: str, route: str, settings: PressureSettings, observability: Observability
+) -> Backpressure:
+    """Build the backpressure of the requests POST `route`, which add work to the queue of `stage`."""
+    clock = SystemClock()
+    load = QueueLoad(url, stage, DynamoDbQueueAges(settings.state_table, clock))
+    return Backpressure(load, settings, clock, observability, routes=[("POST", route)])
 
 
 class QueueLoad:

@@ -29,6 +29,7 @@ from indexmill.platform.http.requests import (
 from indexmill.platform.limits.enforcer import RateLimited
 from indexmill.platform.meter import METER
 from indexmill.platform.observability import Observability
+from indexmill.platform.settings import HttpSettings, csv
 from indexmill.platform.time.deadline import limited
 
 _SERVER_ERROR = 500
@@ -138,23 +139,21 @@ def create_app(
 
 
 def lambda_handler(
-    app: FastAPI,
-    observability: Observability,
-    allowed_origins: Collection[str] = (),
-    *,
-    before_s: float = 29.0,
+    app: FastAPI, observability: Observability, settings: HttpSettings | None = None
 ) -> Handler:
     """Wrap `app`; every answer carries X-Request-Id, and none is larger than Lambda can return.
 
-    Pages of `allowed_origins` may read the answers, errors too; the gateway answers their preflights. Work
-    that waits for the database is a 504 a second before the gateway's own, which comes after `before_s`.
+    Pages of the allowed origins may read the answers, errors too; the gateway answers their preflights. Work
+    that waits for the database is a 504 a second before the gateway's own.
     """
+    settings = settings or HttpSettings()
+    allowed_origins, own_s = csv(settings.allowed_origins), settings.integration_timeout_seconds - 1
     # Mangum would run the app's lifespan on every event: clients live at module scope instead.
     mangum = Mangum(app, lifespan="off")
 
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         METER.begin_request()
-        with limited(before_s - 1, message="The request took too long.", hint=_TRY_AGAIN):
+        with limited(own_s, message="The request took too long.", hint=_TRY_AGAIN):
             reply: dict[str, Any] = mangum(event, context)
         own_id = request_id(event)
         own = {**SECURITY_HEADERS, "x-request-id": own_id}

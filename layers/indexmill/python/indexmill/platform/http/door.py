@@ -6,7 +6,6 @@ the block is seen with the limit.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Final
 
@@ -23,15 +22,14 @@ from indexmill.platform.limits.enforcer import (
 from indexmill.platform.limits.settings import READ, TOKEN, WORK, LimitSettings
 from indexmill.platform.limits.strategies import is_internal
 from indexmill.platform.limits.window import SLOTS
-from indexmill.platform.observability import Observability
+from indexmill.platform.observability import Observability, PacedCounts
 from indexmill.platform.time.clock import SystemClock
 
 _READS: Final = ("GET", "HEAD")
 _ACCEPTING: Final = ("/enqueue", "/jobs", "/retry", "/replay")
 """Ends of the paths whose requests cause work that is done later."""
 _MAINTENANCE_S: Final = 60
-_TOLD_EVERY_S: Final = 1.0
-_MOST_TOLD: Final = 1_000
+_MOST_AUDITED: Final = 1_000
 
 Pressure = Callable[[CallerContext, str, str], None]
 """Refuses a request (caller, method, path) by raising."""
@@ -60,10 +58,9 @@ class Door:
         self._clock = clock
         self._exempt = frozenset(exempt)
         self._pressure = pressure
-        self._refused: Counter[tuple[str, str]] = Counter()
-        self._told_at = -_TOLD_EVERY_S
-        self._told_callers: dict[tuple[str, str], float] = {}
-        self._failures_told = 0
+        self._refused = PacedCounts("rate_limited_total", observability, clock.monotonic)
+        self._audited: dict[tuple[str, str], float] = {}
+        self._failures_counted = 0
 
     def is_exempt(self, path: str) -> bool:
         """Return whether requests to `path` are neither limited nor counted."""
@@ -86,7 +83,7 @@ class Door:
             self._note(ctx, bucket, error.decision)
             raise
         finally:
-            self._tell()
+            self._write_metrics()
         # After the check, which reads the message too.
         message = self._maintenance() if method == "POST" and path.endswith(_ACCEPTING) else None
         if message is not None:
@@ -95,14 +92,14 @@ class Door:
 
     def _note(self, ctx: CallerContext, bucket: str, decision: Decision) -> None:
         """Count a refusal; the audit has one of a caller at most for each slot of its window."""
-        self._refused[bucket, "internal" if is_internal(ctx) else tier_of(ctx.tier)] += 1
+        self._refused.add(bucket=bucket, tier="internal" if is_internal(ctx) else tier_of(ctx.tier))
         now, caller = self._clock.monotonic(), (bucket, ctx.caller_id)
-        if now < self._told_callers.get(caller, now):
+        if now < self._audited.get(caller, now):
             return
-        self._told_callers.pop(caller, None)
-        self._told_callers[caller] = now + decision.window_seconds / SLOTS
-        if len(self._told_callers) > _MOST_TOLD:
-            del self._told_callers[next(iter(self._told_callers))]
+        self._audited.pop(caller, None)
+        self._audited[caller] = now + decision.window_seconds / SLOTS
+        if len(self._audited) > _MOST_AUDITED:
+            del self._audited[next(iter(self._audited))]
         self._observability.emit(
             "rate_limit_hit",
             ctx,
@@ -112,18 +109,11 @@ class Door:
             reason=decision.reason,
         )
 
-    def _tell(self) -> None:
-        """Write the metrics, once a second at most: a flood must not become one of log lines."""
-        if failures := self._enforcer.failures - self._failures_told:
-            self._failures_told += failures
+    def _write_metrics(self) -> None:
+        if failures := self._enforcer.failures - self._failures_counted:
+            self._failures_counted += failures
             self._observability.count("rate_limit_store_unavailable", failures)
-        now = self._clock.monotonic()
-        if not self._refused or now < self._told_at + _TOLD_EVERY_S:
-            return
-        self._told_at = now
-        for (bucket, tier), number in self._refused.items():
-            self._observability.count("rate_limited_total", number, bucket=bucket, tier=tier)
-        self._refused.clear()
+        self._refused.write()
 
 
 def build_door(
