@@ -16,6 +16,7 @@ from local.cli import (
     events,
     invoke,
     jobs,
+    limits,
     logs,
     release,
     replay,
@@ -71,7 +72,7 @@ app = typer.Typer(
 )
 for command in (up, down, status, submit, search, jobs, cancel, retry, replay, trace, logs, invoke, events):
     app.command(command.__name__.rpartition(".")[2])(command.run)
-for command in (doctor, demo, chaos, release):
+for command in (limits, doctor, demo, chaos, release):
     app.command(command.__name__.rpartition(".")[2])(command.run)
 app.add_typer(callers.callers, name="callers")
 app.add_typer(callers.maintenance, name="maintenance")

@@ -10,6 +10,7 @@ import typer
 from local.cli.terminal import (
     DEFAULT_STATE,
     EXIT_FAILED,
+    EXIT_USAGE,
     Failure,
     JsonOption,
     StateOption,
@@ -21,6 +22,7 @@ from local.cli.terminal import (
 
 if TYPE_CHECKING:
     from indexmill.client import Client
+    from indexmill.contracts.budget import Budget
     from indexmill.contracts.job import Job
 
 _BATCH = 100
@@ -42,6 +44,9 @@ def run(
     force: Annotated[
         bool, typer.Option("--force", help="Start new jobs beside those of the same documents in flight.")
     ] = False,
+    max_chunks: Annotated[int | None, typer.Option(help="Most chunks of each job.", min=1)] = None,
+    max_bytes: Annotated[int | None, typer.Option(help="Most bytes that each job fetches.", min=1)] = None,
+    max_cost: Annotated[float | None, typer.Option(help="Most dollars that each job costs.")] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until all are done or failed.")] = True,
     timeout: Annotated[float, typer.Option(help="Longest wait, seconds.", min=0)] = 300.0,
     as_json: JsonOption = False,
@@ -59,8 +64,14 @@ def run(
     """
     from indexmill.client import WaitTimeout
 
+    options = {
+        "priority": priority,
+        "depends_on": depends_on,
+        "force": force,
+        "budget": _budget(max_chunks, max_bytes, max_cost),
+    }
     with api_client(state, "submitting") as api:
-        job_ids = submit_all(api, urls, corpus, priority=priority, depends_on=depends_on, force=force)
+        job_ids = submit_all(api, urls, corpus, **options)
         if not wait:
             _print_ids(job_ids, as_json=as_json)
             return
@@ -76,6 +87,21 @@ def run(
         console().print(f"see why with: indexmill trace {failed[0].job_id[:8]}")
     if failed:
         exit_with(EXIT_FAILED)
+
+
+def _budget(max_chunks: int | None, max_bytes: int | None, max_cost_usd: float | None) -> Budget | None:
+    """Return the bounds of each job, None for none. Raises Failure."""
+    from pydantic import ValidationError
+
+    from indexmill.contracts.budget import Budget
+
+    if max_chunks is max_bytes is max_cost_usd is None:
+        return None
+    try:
+        return Budget(max_chunks=max_chunks, max_bytes=max_bytes, max_cost_usd=max_cost_usd)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise Failure(f"{first['loc'][0]}: {first['msg']}", EXIT_USAGE) from error
 
 
 def submit_all(

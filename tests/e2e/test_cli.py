@@ -115,6 +115,24 @@ def test_a_submit_takes_priority_dependencies_and_force(stack: RunningStack) -> 
     assert "no such job to depend on" in refused.stderr
 
 
+def test_a_submit_takes_a_budget(stack: RunningStack) -> None:
+    page = f"{stack.site}/handbook.html?budget"
+    shown = on(stack, "submit", page, "--corpus", CORPUS, "--max-chunks", "1", "--json")
+    (job,) = json.loads(shown.stdout)
+    assert (shown.returncode, job["error"]["code"]) == (1, "budget_exceeded")
+    refused = on(stack, "submit", page, "--max-cost", "0")
+    assert (refused.returncode, "max_cost_usd" in refused.stderr) == (2, True)
+
+
+def test_limits_are_shown(stack: RunningStack) -> None:
+    found = json.loads(on(stack, "limits", "--json").stdout)
+    assert {each["name"] for each in found["jobs"]} == {"active", "hour", "minute", "chunks_today"}
+    shown = on(stack, "limits")
+    assert shown.returncode == 0
+    assert f"tier {found['tier']}" in shown.stdout
+    assert "orchestrator" in shown.stdout
+
+
 def test_submitting_without_waiting_prints_the_jobs(stack: RunningStack, http: httpx.Client) -> None:
     pages = [stack.site + path for path in ("/index.html", "/handbook.html")]
     reported: dict[str, list[str]] = json.loads(on(stack, "submit", *pages, "--no-wait", "--json").stdout)

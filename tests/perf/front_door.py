@@ -1,7 +1,10 @@
-"""Cost of the request limits in a warm request: `python -m tests.perf.front_door`.
+"""Cost of limits, identity and audit in a warm request: `python -m tests.perf.front_door`.
 
 One process calls the Orchestrator's handler for a job that is in memory, with and without the limits, which
 ask a real endpoint for DynamoDB on this machine; all ways take turns in one run. CPU is of this process.
+
+identity: an authorizer whose key was validated a moment ago. The gateway invokes it once a minute for a key.
+audit: one event. A request writes one at most, and a read writes none.
 """
 
 from __future__ import annotations
@@ -31,6 +34,8 @@ WAYS: Final = {
     "fair share": {},
     "refused": {"tier": "free"},
 }
+IDENTITY: Final = "identity, when the gateway invokes the authorizer"
+AUDIT: Final = "audit, when the request writes an event"
 _GIVEN: Final = {
     "RATE_FREE": "1",
     "RATE_PRO": "unlimited",
@@ -65,6 +70,7 @@ def _calls(endpoint: str) -> dict[str, Callable[[], Any]]:
         "AWS_ACCESS_KEY_ID": "test",
         "AWS_SECRET_ACCESS_KEY": "test",
     }
+    from indexmill.contracts.identity import CallerContext
     from indexmill.orchestrator.http.api import routes
     from indexmill.orchestrator.settings import OrchestratorApiSettings
     from indexmill.orchestrator.wiring import Parts, build_use_cases
@@ -95,20 +101,41 @@ def _calls(endpoint: str) -> dict[str, Callable[[], Any]]:
         event = api_event("GET", f"/orchestrator/jobs/{job.job_id}", caller=caller)
         return lambda: handler(event, FakeContext())
 
+    audited = CallerContext(job.target.caller_id, tier="free")
     # A window has one length for one caller: each way has a service's item of its own kind.
-    return {name: call(claims) for name, claims in WAYS.items()}
+    return {
+        **{name: call(claims) for name, claims in WAYS.items()},
+        IDENTITY: _identity(given["STATE_TABLE"]),
+        AUDIT: lambda: observability.emit("internal_rejected", audited, request_id="1", route="/"),
+    }
+
+
+def _identity(table: str) -> Callable[[], Any]:
+    """Return a call of the authorizer, with a Membership that is in this process."""
+    from indexmill.access.settings import AuthorizerSettings
+    from indexmill.access.wiring import build_authorizer
+    from tests.support.function_env import environment
+
+    class Membership:
+        def authenticate(self, _api_key: str) -> dict[str, Any]:
+            return {"tier": "pro"}
+
+    given = {**environment("Authorizer"), "STATE_TABLE": table}
+    authorizer = build_authorizer(AuthorizerSettings.from_environment(given), Membership())
+    arn = f"arn:aws:execute-api:{_REGION}:123456789012:api/v1/GET/orchestrator/jobs"
+    return lambda: authorizer({"methodArn": arn, "headers": {"X-API-Key": "a-key"}})
 
 
 def measure() -> dict[str, dict[str, float]]:
     """Return milliseconds of CPU and of time of each way, medians of all rounds, and what it adds to none."""
-    cpu: dict[str, list[float]] = {name: [] for name in WAYS}
-    took: dict[str, list[float]] = {name: [] for name in WAYS}
+    cpu: dict[str, list[float]] = {name: [] for name in (*WAYS, IDENTITY, AUDIT)}
+    took: dict[str, list[float]] = {name: [] for name in cpu}
     with _endpoint() as endpoint, contextlib.redirect_stdout(io.StringIO()):
         calls = _calls(endpoint)
         for name, call in calls.items():
-            statuses = [call()["statusCode"] for _ in range(20)]
-            if statuses[-1] != (429 if name == "refused" else 200):
-                raise SystemExit(f"{name}: {statuses}")
+            replies = [call() for _ in range(20)]
+            if name in WAYS and replies[-1]["statusCode"] != (429 if name == "refused" else 200):
+                raise SystemExit(f"{name}: {replies[-1]}")
         for _ in range(_ROUNDS):
             for name, call in calls.items():
                 began = time.process_time()
@@ -122,10 +149,10 @@ def measure() -> dict[str, dict[str, float]]:
         name: {
             "cpu_ms": round(statistics.median(cpu[name]), 3),
             "p50_ms": round(statistics.median(took[name]), 3),
-            "added_cpu_ms": round(statistics.median(cpu[name]) - base_cpu, 3),
-            "added_p50_ms": round(statistics.median(took[name]) - base_p50, 3),
+            "added_cpu_ms": round(statistics.median(cpu[name]) - (base_cpu if name in WAYS else 0), 3),
+            "added_p50_ms": round(statistics.median(took[name]) - (base_p50 if name in WAYS else 0), 3),
         }
-        for name in WAYS
+        for name in cpu
     }
 
 

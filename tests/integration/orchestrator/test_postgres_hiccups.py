@@ -347,7 +347,7 @@ def test_a_writer_that_became_a_reader_is_a_503_until_it_writes_again(
             operator.execute("SET default_transaction_read_only = off")
             operator.execute(f'ALTER DATABASE "{name}" {setting}'.encode())
             operator.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
                 " WHERE datname = current_database() AND pid <> pg_backend_pid()"
             )
 

@@ -18,11 +18,13 @@ from indexmill.contracts.job import Job
 from indexmill.platform.time.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
+    from indexmill.contracts.budget import Budget
     from indexmill.contracts.http_actions import BatchSummary, JobDiff, RetryReport
     from indexmill.contracts.http_chunking import ChunkResponse
     from indexmill.contracts.http_embedding import EmbedResponse
     from indexmill.contracts.http_history import JobHistory
     from indexmill.contracts.http_jobs import JobCounts
+    from indexmill.contracts.http_limits import CallerLimits
     from indexmill.contracts.http_scraper import ScrapeResult
     from indexmill.contracts.http_search import SearchResponse
     from indexmill.contracts.receipt import Receipt
@@ -91,16 +93,18 @@ class Client:
         corpus_name: str | None = None,
         *,
         idempotency_key: str | None = None,
+        budget: Budget | None = None,
         **options: bool | int | Sequence[str] | None,
     ) -> SubmitResponse:
         """Submit one URL, or up to 100 at once. Raises ApiError.
 
         The same submit under the same `idempotency_key` within a day answers as it did the first time.
-        Options: priority (0 to 100), depends_on (job ids), force.
+        Each job may use `budget` at most. Options: priority (0 to 100), depends_on (job ids), force.
         """
         body = {"url": url} if isinstance(url, str) else {"urls": list(url)}
         headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
-        whole = {**body, "corpus_name": corpus_name, **options}
+        bounds = None if budget is None else budget.model_dump(exclude_none=True)
+        whole = {**body, "corpus_name": corpus_name, "budget": bounds, **options}
         return self._post("/orchestrator/jobs", SubmitResponse, whole, headers=headers)
 
     def get(self, job_id: str, *, receipt: bool = False) -> Job:
@@ -125,6 +129,12 @@ class Client:
         from indexmill.contracts.http_jobs import JobCounts
 
         return JobCounts.model_validate(self._request("GET", "/orchestrator/jobs/summary"))
+
+    def limits(self) -> CallerLimits:
+        """Return the caller's limits of requests and jobs, and their use."""
+        from indexmill.contracts.http_limits import CallerLimits
+
+        return CallerLimits.model_validate(self._request("GET", "/orchestrator/limits"))
 
     def history(self, job_id: str) -> JobHistory:
         """Return a job's transitions and whether their hash chain is intact. Raises ApiError."""
