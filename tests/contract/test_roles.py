@@ -44,6 +44,7 @@ USED: Final[dict[str, Permissions]] = {
         "ChunkQueue": _SEND,
         "EmbedQueue": _SEND,
         "StateTable/progress": {"dynamodb:GetItem"},
+        "ContentBucket/raw/*": {"s3:PutObject"},
         **_DOOR,
     },
     "OrchestratorStream": {"StateTable": {"dynamodb:GetItem", "dynamodb:UpdateItem"}, **_DOOR},

@@ -21,6 +21,7 @@ from indexmill.orchestrator.submission.submit import SubmitJobs
 from indexmill.platform.postgres.database import Database
 from tests.support.job_stores import Jobs, Sent, canceled, postgres_jobs, retried
 from tests.support.jobs import CALLER, applied, chunked, embedded, failed, new_job, scraped, submitted
+from tests.twins.blobs import InMemoryBlobs
 
 pytestmark = pytest.mark.integration
 
@@ -79,7 +80,13 @@ def test_one_key_sent_twice_at_once_is_one_job(jobs: Jobs, pair: list[Database])
     for number in range(ROUNDS):
         body = SubmitRequest(url=url(), corpus_name="docs")
         calls = [
-            partial(SubmitJobs(PostgresJobs(database), Sent()), CALLER, body, "req-1", f"key-{number}")
+            partial(
+                SubmitJobs(PostgresJobs(database), Sent(), InMemoryBlobs()),
+                CALLER,
+                body,
+                "req-1",
+                f"key-{number}",
+            )
             for database in pair
         ]
         first, second = cast("list[SubmitResponse]", at_once(*calls))

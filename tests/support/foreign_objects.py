@@ -28,6 +28,7 @@ PLAIN: Final = frozenset(
         *(
             "url",
             "urls",
+            "content",
             "code",
             "status",
             "failed_stage",

@@ -24,6 +24,7 @@ from indexmill.orchestrator.submission.ports import NewJob
 from indexmill.orchestrator.submission.submit import SubmitJobs
 from indexmill.platform.postgres.database import Database
 from tests.support.jobs import CALLER, applied, chunked, found_jobs, scraped, stored_job, submitted
+from tests.twins.blobs import InMemoryBlobs
 from tests.twins.clock import FrozenClock
 from tests.twins.jobs import InMemoryJobs
 
@@ -81,6 +82,7 @@ class Jobs:
     """Drops the kept messages of a job's stage."""
     age_keys: Callable[[], None]
     """Lets a day pass for idempotency keys."""
+    blobs: InMemoryBlobs = field(default_factory=InMemoryBlobs)
 
     def job(self, job_id: str) -> Job:
         """Return a job of the usual caller."""
@@ -106,7 +108,7 @@ class Jobs:
     ) -> SubmitResponse:
         """Submit a request as it comes over HTTP."""
         body = SubmitRequest.model_validate({"corpus_name": "docs", **request})
-        return SubmitJobs(self.store, Sent(), isolation=isolation)(ctx, body, "req-1", key)
+        return SubmitJobs(self.store, Sent(), self.blobs, isolation=isolation)(ctx, body, "req-1", key)
 
     def cancel(self, job_id: str, reason: str = "not wanted", ctx: CallerContext = CALLER) -> Job:
         """Cancel a job at `FrozenClock`'s first moment."""

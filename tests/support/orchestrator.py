@@ -50,7 +50,8 @@ class OrchestratorHarness:
         self.queues = {"scraping": self.scrape, "chunking": self.chunk, "embedding": self.embed}
         self.relay = Relay(self.store, self.queues, self.record, self.observability)
         self.results = ApplyResults(self.record, self.relay)
-        self.submit_jobs = SubmitJobs(self.store, self.relay)
+        self.blobs = InMemoryBlobs()
+        self.submit_jobs = SubmitJobs(self.store, self.relay, self.blobs)
         self.cancel_job = CancelJob(self.store, self.relay, self.clock)
         self.retry_jobs = RetryJobs(self.store, self.relay)
         self.replay_jobs = ReplayJobs(self.store, self.relay)

@@ -32,7 +32,7 @@ BODIES: Final[dict[str, Body]] = {
     "/embedding/search": {"query": "words"},
 }
 """A sound request for every endpoint with a body."""
-RIVALS: Final = {"urls": "url", "chunks": "texts", "query_embedding": "query"}
+RIVALS: Final = {"urls": "url", "content": "url", "chunks": "texts", "query_embedding": "query"}
 """Of two such members a request has one."""
 MAY_BE_EMPTY: Final = frozenset(("/orchestrator/jobs/{job_id}/replay", "/orchestrator/jobs/retry"))
 """Nothing is required of their bodies."""

@@ -114,6 +114,7 @@ class InMemoryJobs:
                 **{"budget": new.budget.model_dump() if new.budget else None},
                 **{"id": new.job_id, "url": new.submitted_url, "canonical_url": target.url},
                 **{"created_at": now, "updated_at": now, "expected_by": expected[new.job_id]},
+                **{"raw_ref": new.given.model_dump(mode="json") if new.given else None},
             }
             self._note(row, None)
             self._keep(self._with_known(new.first, target.document_id), claimed_until=None)
@@ -122,9 +123,7 @@ class InMemoryJobs:
 
     def jobs_in_flight(self, document_ids: Sequence[str], job_ids: Sequence[str] = ()) -> list[InFlight]:
         return [
-            InFlight(
-                row["document_id"], row["id"], JobStatus(row["status"]), row["expected_by"], row["caller_id"]
-            )
+            rows.as_in_flight(row)
             for row in self.jobs.values()
             if row["document_id"] in document_ids
             and (row["id"] in job_ids or (row["status"] not in _ENDED and not row["forced"]))

@@ -20,8 +20,10 @@ export interface paths {
         get: operations["list_jobs_orchestrator_jobs_get"];
         put?: never;
         /**
-         * Submit URLs
-         * @description Accept one `url` or up to 100 `urls`; under one `Idempotency-Key` once in 24 hours.
+         * Submit URLs or content
+         * @description Accept one `url`, up to 100 `urls`, or the `content` of a document without a URL.
+         *
+         *     Under one `Idempotency-Key` that is done once in 24 hours.
          */
         post: operations["submit_orchestrator_jobs_post"];
         delete?: never;
@@ -659,6 +661,20 @@ export interface components {
             why?: string | null;
         };
         /**
+         * Content
+         * @description A document without a URL. Exactly one of `text` and `base64`.
+         */
+        Content: {
+            /** Name */
+            name: string;
+            /** Text */
+            text?: string | null;
+            /** Base64 */
+            base64?: string | null;
+            /** Content Type */
+            content_type?: string | null;
+        };
+        /**
          * EmbedRequest
          * @description Texts to embed now. With `url` they also become the chunks of that document, in order.
          */
@@ -814,7 +830,7 @@ export interface components {
         };
         /**
          * Job
-         * @description One URL on its way into a corpus.
+         * @description One document on its way into a corpus.
          */
         Job: {
             /** Job Id */
@@ -1050,12 +1066,8 @@ export interface components {
          * @description How to do a job again: with what the site has now, or with the raw content that was fetched then.
          */
         ReplayRequest: {
-            /**
-             * Source
-             * @default fetch
-             * @enum {string}
-             */
-            source: "fetch" | "stored";
+            /** Source */
+            source?: ("fetch" | "stored") | null;
             budget?: components["schemas"]["Budget"] | null;
         };
         /**
@@ -1323,13 +1335,14 @@ export interface components {
         };
         /**
          * SubmitRequest
-         * @description Exactly one of `url` and `urls`.
+         * @description Exactly one of `url`, `urls` and `content`.
          */
         SubmitRequest: {
             /** Url */
             url?: string | null;
             /** Urls */
             urls?: string[] | null;
+            content?: components["schemas"]["Content"] | null;
             /** Corpus Name */
             corpus_name?: string | null;
             /**

@@ -105,7 +105,7 @@ class SystemUnderTest:
         self._cancel = CancelJob(store, relay, backend.clock)
         self._retry = RetryJobs(store, relay, self._next_id)
         self._replay = ReplayJobs(store, relay, self._next_id)
-        self._submit = SubmitJobs(store, relay, make_id=self._next_id)
+        self._submit = SubmitJobs(store, relay, InMemoryBlobs(), make_id=self._next_id)
         self._sweep = self._sweeper(store, record, relay)
         self._log: Any = CrashingProxy(InMemoryDeliveryLog(backend.clock), self.crash_injector, "write")
         given: Any = (self._scrape_parts(), self._clients["callbacks"], self._clients["scrape"])

@@ -102,9 +102,40 @@ class Client:
         Each job may use `budget` at most. Options: priority (0 to 100), depends_on (job ids), force.
         """
         body = {"url": url} if isinstance(url, str) else {"urls": list(url)}
+        return self._submit(body, corpus_name, idempotency_key, {"budget": budget, **options})
+
+    def submit_text(
+        self,
+        name: str,
+        text: str,
+        corpus_name: str | None = None,
+        *,
+        content_type: str | None = None,
+        idempotency_key: str | None = None,
+        **options: bool | int | Sequence[str] | Budget | None,
+    ) -> SubmitResponse:
+        """Submit the text of a document without a URL, at most 180 KiB. Raises ApiError.
+
+        The same `name` in the same corpus is the same document: newer text replaces it. `content_type` says
+        what is in the text; without it, "text/plain", or Markdown for a name that ends so. Options as of
+        `submit`.
+        """
+        content = {"name": name, "text": text, "content_type": content_type}
+        return self._submit({"content": content}, corpus_name, idempotency_key, options)
+
+    def _submit(
+        self,
+        body: Mapping[str, object],
+        corpus_name: str | None,
+        idempotency_key: str | None,
+        options: Mapping[str, object],
+    ) -> SubmitResponse:
         headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
-        bounds = None if budget is None else budget.model_dump(exclude_none=True)
-        whole = {**body, "corpus_name": corpus_name, "budget": bounds, **options}
+        plain = {
+            name: value.model_dump(exclude_none=True) if isinstance(value, BaseModel) else value
+            for name, value in options.items()
+        }
+        whole = {**body, "corpus_name": corpus_name, **plain}
         return self._post("/orchestrator/jobs", SubmitResponse, whole, headers=headers)
 
     def get(self, job_id: str, *, receipt: bool = False) -> Job:

@@ -68,7 +68,8 @@ class ReplayRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    source: Literal["fetch", "stored"] = "fetch"
+    source: Literal["fetch", "stored"] | None = None
+    """None: fetch a URL, and read the kept content of a document without one."""
     budget: Budget | None = None
     """Of the new job, as in a submit."""
 

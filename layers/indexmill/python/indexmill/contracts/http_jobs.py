@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from indexmill.contracts.budget import Budget
 from indexmill.contracts.content import MAX_INTEGER, Chunk, Count
 from indexmill.contracts.errors import is_code
+from indexmill.contracts.given import Content
 from indexmill.contracts.identity import CALLER_ID
 from indexmill.contracts.job import ONLY_WHEN_KNOWN, Job
 from indexmill.contracts.pipeline import StageName
@@ -31,12 +32,14 @@ Code = Annotated[Identifier, AfterValidator(_known)]
 
 
 class SubmitRequest(BaseModel):
-    """Exactly one of `url` and `urls`."""
+    """Exactly one of `url`, `urls` and `content`."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     url: Url | None = None
     urls: list[Url] | None = Field(default=None, min_length=1, max_length=MAX_URLS)
+    content: Content | None = None
+    """A document without a URL."""
     corpus_name: CorpusName | None = None
     """None means the corpus "default"."""
     job_type: Literal["index"] = "index"
@@ -53,8 +56,8 @@ class SubmitRequest(BaseModel):
 
     @model_validator(mode="after")
     def _one_of(self) -> Self:
-        if (self.url is None) == (self.urls is None):
-            raise ValueError("send exactly one of url and urls")
+        if [self.url, self.urls, self.content].count(None) != 2:
+            raise ValueError("send exactly one of url, urls and content")
         return self
 
 

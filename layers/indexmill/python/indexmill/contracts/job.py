@@ -77,11 +77,12 @@ class Waiting(BaseModel):
 
 
 class Job(BaseModel):
-    """One URL on its way into a corpus."""
+    """One document on its way into a corpus."""
 
     job_id: str
     status: JobStatus
     url: str
+    """As it was submitted; `upload:` and the encoded name for a document without one."""
     corpus_name: str | None
     failed_stage: str | None = None
     error: JobError | None = None

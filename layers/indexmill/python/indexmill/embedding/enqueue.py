@@ -84,7 +84,7 @@ class EnqueueEmbed:
                 f"The job is {job.status}, attempt {job.attempt}; it takes chunks while it is embedded.",
                 field="body.attempt" if job.status == "embedding" else "body.job_id",
             )
-        if self.canonical(request.url) != job.target.url:
+        if request.url != job.target.url and self.canonical(request.url) != job.target.url:
             raise CallerError(ErrorCode.VALIDATION_ERROR, "The job is of another URL.", field="body.url")
         if request.corpus_name not in (None, job.target.corpus_name):
             raise CallerError(

@@ -45,6 +45,7 @@ class OrchestratorApiSettings(OrchestratorSettings, LimitSettings, PressureSetti
     database_answer_seconds: float = 4.0
     allowed_private_hosts: str = ""
     release_id: str = ""
+    bucket_name: str
     prices: Annotated[Prices, BeforeValidator(Prices.parse)] = Prices()
     fair_share_scraper: Share
     fair_share_chunking: Share

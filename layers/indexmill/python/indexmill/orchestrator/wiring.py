@@ -152,6 +152,7 @@ def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = Non
     from indexmill.orchestrator.submission.submit import SubmitJobs
     from indexmill.platform.aws.dynamodb_limits import DynamoDbLimits
     from indexmill.platform.aws.dynamodb_progress import DynamoDbProgress
+    from indexmill.platform.aws.s3_blobs import S3Blobs
     from indexmill.platform.limits.clock import StoreClock
     from indexmill.platform.security.urls import parse_allowed_hosts
 
@@ -166,6 +167,7 @@ def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = Non
         SubmitJobs(
             store,
             relay,
+            S3Blobs(settings.bucket_name),
             parse_allowed_hosts(settings.allowed_private_hosts),
             isolation=settings.corpus_isolation,
         ),

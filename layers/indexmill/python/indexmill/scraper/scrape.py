@@ -1,4 +1,4 @@
-"""Scrape of one URL into a document, for the worker and the HTTP route."""
+"""Scrape of one URL, or of content that was kept, into a document; for the worker and the HTTP route."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Final
 
 from indexmill.contracts.content import INLINE_LIMIT_BYTES, BlobRef, Document
 from indexmill.contracts.errors import ErrorCode, TransientError
+from indexmill.contracts.given import is_given
 from indexmill.contracts.messages import Stored
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.security.urls import AllowedHosts, canonical_url
@@ -63,10 +64,13 @@ async def execute_scrape(
     """Return the document behind `url`; its raw bytes are stored, and so is text too long for a message.
 
     `deadline` is a monotonic second; `job_id` is the job it is done for, and changes nothing. With `stored`
-    the site is not asked. Bytes that are `stored` or `known` are not stored again before they are old.
+    the site is not asked; a document without a URL always has it. Bytes that are `stored` or `known` are not
+    stored again before they are old.
     Raises CallerError (the URL), PermanentError and TransientError.
     """
-    asked = canonical_url(url, allowed_hosts=parts.allowed_hosts)
+    asked = (
+        url if stored is not None and is_given(url) else canonical_url(url, allowed_hosts=parts.allowed_hosts)
+    )
     if stored is not None:
         page = await asyncio.to_thread(_kept, stored, parts.blobs)
     else:

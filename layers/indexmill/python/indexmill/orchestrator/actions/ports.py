@@ -21,6 +21,8 @@ class LockedJob:
     resume_stage: str | None
     forced: bool
     ended_at: datetime | None
+    stored: Stored | None = None
+    """Its raw content, as far as that is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from indexmill.contracts.errors import CallerError, ErrorCode
+from indexmill.contracts.given import is_given
 from indexmill.contracts.http_actions import JobDiff, ReplayRequest
 from indexmill.contracts.identity import CallerContext, new_id
 from indexmill.contracts.job import Job
@@ -36,17 +37,19 @@ class ReplayJobs:
     def replay(self, ctx: CallerContext, job_id: str, request: ReplayRequest, request_id: str) -> Job:
         """Return the new job, which repeats the one named.
 
-        Raises CallerError: not_found, invalid_transition for a job that has not ended and, with source
-        `stored`, for one of which no raw content was kept.
+        Raises CallerError: not_found, invalid_transition for a job that has not ended, with source `stored`
+        for one of which no raw content was kept, and with source `fetch` for one without a URL.
         """
         original = self._original(ctx, job_id)
         if not original.job.status.terminal:
             raise CallerError(ErrorCode.INVALID_TRANSITION, "Only a job that has ended can be replayed.")
-        stored = original.stored if request.source == "stored" else None
-        if request.source == "stored" and stored is None:
-            raise CallerError(
-                ErrorCode.INVALID_TRANSITION, "The raw content was not kept.", hint='Use "source": "fetch".'
-            )
+        given = is_given(original.target.url)
+        if request.source == "fetch" and given:
+            raise _refused("This document has no URL to fetch.", "stored")
+        wanted = request.source or ("stored" if given else "fetch")
+        stored = original.stored if wanted == "stored" else None
+        if wanted == "stored" and stored is None:
+            raise _refused("The raw content was not kept.", "fetch")
         new = replace(self._new_job(ctx, original, stored, request_id), budget=request.budget)
 
         def work(tx: JobsTx) -> list[OutboxRow]:
@@ -105,4 +108,9 @@ class ReplayJobs:
             replay_of=original.job.job_id,
             request_id=request_id or None,
             caller_type=ctx.caller_type,
+            given=stored if is_given(original.target.url) else None,
         )
+
+
+def _refused(message: str, source: str) -> CallerError:
+    return CallerError(ErrorCode.INVALID_TRANSITION, message, hint=f'Use "source": "{source}".')

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final
 
 from indexmill.contracts.errors import CallerError, ErrorCode
+from indexmill.contracts.given import is_given
 from indexmill.contracts.http_actions import RetryReport, RetryRequest, SkippedJob
 from indexmill.contracts.identity import CallerContext, corpus_name, new_id
 from indexmill.contracts.job import Job, JobError, JobStatus
@@ -131,8 +132,11 @@ def _first_message(tx: JobsTx, locked: LockedJob, message_id: str) -> OutboxRow:
     kept = tx.kept_payloads(state.job_id)
     # An older attempt's content must not replace a newer version of the document.
     outdated = locked.ended_at is not None and tx.published_since(state.target.document_id, locked.ended_at)
+    if outdated and is_given(state.target.url):
+        raise _refused("A newer version of this document was published.", "Submit its content again.")
     stage = stage_to_resume(locked.failed_stage or "", kept, locked.error, outdated=outdated)
-    return renewed(state, stage, kept.get(stage), Renewal(message_id, state.attempt + 1, state.generation))
+    renewal = Renewal(message_id, state.attempt + 1, state.generation, locked.stored)
+    return renewed(state, stage, kept.get(stage), renewal)
 
 
 def stage_to_resume(

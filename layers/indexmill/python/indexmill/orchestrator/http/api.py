@@ -156,11 +156,14 @@ def routes(api: Api) -> APIRouter:
         dependencies=[_with_aliases(api)],
     )
 
-    @router.post("/jobs", status_code=202, summary="Submit URLs")
+    @router.post("/jobs", status_code=202, summary="Submit URLs or content")
     async def submit(
         body: SubmitRequest, ctx: Caller, request_id: RequestId, idempotency_key: _IdempotencyKey = None
     ) -> SubmitResponse:
-        """Accept one `url` or up to 100 `urls`; under one `Idempotency-Key` once in 24 hours."""
+        """Accept one `url`, up to 100 `urls`, or the `content` of a document without a URL.
+
+        Under one `Idempotency-Key` that is done once in 24 hours.
+        """
         return api.submit(ctx, body, request_id, idempotency_key)
 
     @router.get("/jobs", summary="List the caller's jobs, newest first")

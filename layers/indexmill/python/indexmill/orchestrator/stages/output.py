@@ -34,3 +34,5 @@ class Renewal:
     attempt: int
     generation: int
     """Only messages that publish have one."""
+    stored: Stored | None = None
+    """The job's raw content; read where there is no kept message and no URL."""

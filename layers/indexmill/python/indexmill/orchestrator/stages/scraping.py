@@ -1,4 +1,4 @@
-"""Scraping in the Orchestrator: message with a URL, result with a document."""
+"""Scraping in the Orchestrator: message with a URL or given content, result with a document."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from indexmill.contracts.content import Document
+from indexmill.contracts.given import is_given
 from indexmill.contracts.http_jobs import ScrapedResult
 from indexmill.contracts.messages import ScrapeResult, ScrapeTask, StageResult, Stored, read_kept
 from indexmill.orchestrator.jobs.rows import JobState
@@ -27,13 +28,16 @@ def next_message(message_id: str, state: JobState, before: StageResult) -> Scrap
 
 
 def renew(state: JobState, payload: str | None, renewal: Renewal) -> ScrapeTask:
-    """Return the kept message with new ids, or without one a message that fetches the job's URL.
+    """Return the kept message with new ids; without one, a message that fetches the job's URL or reads what
+    was given instead of one.
 
     Its job may have failed since stored content was lost, so what was known is stored again.
     """
     ids = {"message_id": renewal.message_id, "attempt": renewal.attempt}
     if payload is None:
-        return ScrapeTask.model_validate({"job_id": state.job_id, "url": state.target.url, **ids})
+        url = state.target.url
+        stored = renewal.stored if is_given(url) else None
+        return ScrapeTask.model_validate({"job_id": state.job_id, "url": url, "stored": stored, **ids})
     return read_kept(ScrapeTask, payload, **ids, known=None)
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 from indexmill.contracts.budget import Budget
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.job import JobStatus
-from indexmill.contracts.messages import Target
+from indexmill.contracts.messages import Stored, Target
 from indexmill.contracts.spent import Amounts
 from indexmill.orchestrator.jobs.rows import OutboxRow
 
@@ -39,6 +39,8 @@ class NewJob:
     caller_type: str = "unknown"
     submitted_by: str | None = None
     """The internal caller who submitted it for the one that it belongs to."""
+    given: Stored | None = None
+    """Content that came with the submit, for a document without a URL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,8 @@ class InFlight:
     status: JobStatus
     expected_by: datetime | None
     caller_id: str
+    content_sha256: str | None = None
+    """Of its raw content, as far as that is known."""
 
 
 class CallerMoved(TransientError):
@@ -93,7 +97,7 @@ class SubmissionTx(Protocol):
 
         Each has `spent` on its receipt. A job is left out when another one is in flight for its document,
         unless it is forced; all are when the caller is an alias. A message gets the raw content of its
-        document that is known. `expected` is by job id.
+        document that is known, and a job its given content. `expected` is by job id.
         """
         ...
 

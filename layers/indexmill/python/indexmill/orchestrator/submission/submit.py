@@ -1,4 +1,4 @@
-"""Submission: one job for each URL, committed with its first message."""
+"""Submission: one job for each URL or given content, committed with its first message."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
 from pydantic import BaseModel
 
 from indexmill.contracts.errors import CallerError, ErrorCode
+from indexmill.contracts.given import Content, uri_of
 from indexmill.contracts.http_jobs import SubmitRequest, SubmitResponse
 from indexmill.contracts.identity import CallerContext, CorpusIsolation, corpus_name, document_id, new_id
-from indexmill.contracts.messages import ScrapeTask, Target, write
+from indexmill.contracts.messages import ScrapeTask, Stored, Target, write
 from indexmill.contracts.pipeline import FIRST
 from indexmill.orchestrator.admission.admit import admission_tier, admit
 from indexmill.orchestrator.admission.dependencies import wait_for
@@ -25,16 +26,18 @@ from indexmill.orchestrator.charges import submitted
 from indexmill.orchestrator.jobs.rows import OutboxRow
 from indexmill.orchestrator.jobs.store import JobStore, JobsTx, RunAgain
 from indexmill.orchestrator.outbox.relay import Relay
-from indexmill.orchestrator.submission.ports import CallerMoved, NewJob
+from indexmill.orchestrator.submission.ports import CallerMoved, InFlight, NewJob
+from indexmill.platform.blobs import BlobStore
 from indexmill.platform.meter import METER
 from indexmill.platform.security.urls import AllowedHosts, canonical_url
+from indexmill.platform.time.clock import Clock, SystemClock
 
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """Result of a submit for one URL."""
+    """Result of a submit for one document."""
 
     job_id: str
     deduplicated: bool = False
@@ -62,9 +65,11 @@ class SubmitJobs:
 
     store: JobStore
     relay: Relay
+    blobs: BlobStore
     allowed_private_hosts: AllowedHosts = frozenset()
     make_id: Callable[[], str] = new_id
     isolation: CorpusIsolation = CorpusIsolation.CALLER
+    clock: Clock = field(default_factory=SystemClock)
 
     def __call__(
         self,
@@ -73,12 +78,15 @@ class SubmitJobs:
         request_id: str,
         idempotency_key: str | None = None,
     ) -> SubmitResponse:
-        """Accept the request's URLs; when this returns, every job is committed with its first message.
+        """Accept the request's URLs, or its content.
+
+        When this returns, every job is committed with its first message.
 
         The same request under the same `idempotency_key` within a day gets the first one's answer. The jobs
         are those of the caller `request.on_behalf_of`, for an internal caller that names one.
         Raises CallerError for a bad corpus name, URL, dependency or key, for `on_behalf_of` by anyone else
-        (forbidden), and then accepts none of them; CallerMoved.
+        (forbidden), for other content of a document with a job in flight (invalid_transition), and then
+        accepts none of them; CallerMoved; TransientError(storage_unavailable).
         """
         owner = _owner(ctx, request)
         try:
@@ -99,7 +107,7 @@ class SubmitJobs:
         idempotency_key: str | None,
     ) -> SubmitResponse:
         key = _checked_key(idempotency_key) if idempotency_key is not None else None
-        urls = [request.url] if request.url is not None else list(request.urls or ())
+        urls = list(request.urls or ()) if request.url is None else [request.url]
         batch_id = self.make_id() if request.urls is not None else None
         corpus, tier = corpus_name(request.corpus_name), admission_tier(owner)
         shared = _Shared(
@@ -113,8 +121,11 @@ class SubmitJobs:
             None if request.on_behalf_of is None else ctx.caller_id,
         )
         # Of jobs with equal priority the one with the lesser id starts first: the one that was named first.
-        ids = sorted(self.make_id() for _ in urls)
-        jobs = [self._new_job(shared, ids[position], url, position) for position, url in enumerate(urls)]
+        ids = sorted(self.make_id() for _ in range(len(urls) or 1))
+        if request.content is not None:
+            jobs = [self._given(shared, ids[0], request.content)]
+        else:
+            jobs = [self._fetching(shared, ids[position], url, position) for position, url in enumerate(urls)]
 
         def work(tx: JobsTx) -> tuple[SubmitResponse, list[OutboxRow]]:
             if key is not None and not tx.take_key(ctx.caller_id, key, _digest(request)):
@@ -128,9 +139,31 @@ class SubmitJobs:
         self.relay.send(messages)
         return response
 
-    def _new_job(self, shared: _Shared, job_id: str, url: str, position: int) -> NewJob:
-        request = shared.request
+    def _fetching(self, shared: _Shared, job_id: str, url: str, position: int) -> NewJob:
         canonical = self._canonical(url, f"body.urls.{position}" if shared.batch_id else "body.url")
+        return self._new_job(shared, job_id, url, canonical)
+
+    def _given(self, shared: _Shared, job_id: str, content: Content) -> NewJob:
+        """Return a job whose first message says where its content is kept.
+
+        It is kept as if it had been fetched: a submit that fails afterwards leaves an object that expires.
+        """
+        uri, media_type = uri_of(content.name), content.media_type
+        stored = Stored(
+            ref=self.blobs.put(
+                content.data, kind="raw", content_type=media_type or "application/octet-stream"
+            ),
+            content_type=media_type,
+            charset=content.charset,
+            final_url=uri,
+            stored_at=self.clock.now(),
+        )
+        return self._new_job(shared, job_id, uri, uri, stored)
+
+    def _new_job(
+        self, shared: _Shared, job_id: str, url: str, canonical: str, given: Stored | None = None
+    ) -> NewJob:
+        request = shared.request
         key = self.isolation.key(shared.caller_id, shared.corpus)
         message_id = self.make_id()
         target = Target(
@@ -140,7 +173,13 @@ class SubmitJobs:
             document_id=document_id(key, canonical),
             url=canonical,
         )
-        task = ScrapeTask(message_id=message_id, job_id=job_id, url=canonical, request_id=shared.request_id)
+        task = ScrapeTask(
+            message_id=message_id,
+            job_id=job_id,
+            url=canonical,
+            request_id=shared.request_id,
+            stored=given,
+        )
         return NewJob(
             job_id,
             target,
@@ -151,12 +190,13 @@ class SubmitJobs:
             job_type=request.job_type,
             priority=request.priority,
             forced=request.force,
-            payload_digest=_payload_digest(request, shared.corpus, canonical),
+            payload_digest=_payload_digest(request, shared.corpus, canonical, given),
             depends_on=tuple(dict.fromkeys(request.depends_on)),
             request_id=shared.request_id,
             budget=request.budget,
             caller_type=shared.caller_type,
             submitted_by=shared.submitted_by,
+            given=given,
         )
 
     def _canonical(self, url: str, field: str) -> str:
@@ -220,7 +260,8 @@ def _duplicates(tx: JobsTx, refused: Sequence[NewJob]) -> tuple[dict[str, Accept
     """Return the caller's jobs in flight for the refused ones' documents, by the refused one's id.
 
     In a shared corpus it may be another caller's job that is in flight, which this caller must not see: the
-    refused job is returned too, to be inserted beside it.
+    refused job is returned too, to be inserted beside it. Raises CallerError(invalid_transition) where the
+    refused job has other content than the one in flight: what was given must not be lost.
     """
     if not refused:
         return {}, []
@@ -237,6 +278,7 @@ def _duplicates(tx: JobsTx, refused: Sequence[NewJob]) -> tuple[dict[str, Accept
             foreign.add(job.document_id)
         else:
             by_document[job.document_id] = known
+            _check_same_content(refused, job)
     for new in refused:
         if new.job_id not in found and new.target.document_id in by_document:
             found[new.job_id] = by_document[new.target.document_id]
@@ -246,6 +288,19 @@ def _duplicates(tx: JobsTx, refused: Sequence[NewJob]) -> tuple[dict[str, Accept
         if new.job_id not in found and new.target.document_id in foreign
     ]
     return found, beside
+
+
+def _check_same_content(refused: Sequence[NewJob], job: InFlight) -> None:
+    for new in refused:
+        if new.target.document_id != job.document_id or new.given is None:
+            continue
+        if new.given.ref.sha256 != job.content_sha256:
+            raise CallerError(
+                ErrorCode.INVALID_TRANSITION,
+                f"Job {job.job_id} is at work on other content of this name.",
+                field="body.content.name",
+                hint='Wait for it or cancel it first, or send "force": true.',
+            )
 
 
 def _kept_answer(tx: JobsTx, caller_id: str, key: str, digest: str) -> SubmitResponse:
@@ -285,7 +340,7 @@ def _checked_key(key: str) -> str:
     return key
 
 
-_YOUNGER: Final = ("on_behalf_of", "budget")
+_YOUNGER: Final = ("on_behalf_of", "budget", "content")
 """Fields that are younger than kept digests: part of a digest only where they are given."""
 
 
@@ -295,7 +350,7 @@ def _digest(request: BaseModel) -> str:
     return hashlib.sha256(request.model_dump_json(exclude=unset).encode()).hexdigest()
 
 
-def _payload_digest(request: SubmitRequest, corpus: str, canonical: str) -> str:
+def _payload_digest(request: SubmitRequest, corpus: str, canonical: str, given: Stored | None) -> str:
     """Return the digest of one job's request, as canonical JSON."""
     payload = {
         "job_type": request.job_type,
@@ -304,6 +359,8 @@ def _payload_digest(request: SubmitRequest, corpus: str, canonical: str) -> str:
         "priority": request.priority,
         "depends_on": sorted(set(request.depends_on)),
     }
+    if given is not None:
+        payload["content"] = given.model_dump(mode="json", exclude={"stored_at"})
     if request.budget is not None:
         payload["budget"] = request.budget.model_dump(exclude_none=True)
     text = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -44,7 +44,7 @@ SECURITY_HEADERS: Final = {
     "strict-transport-security": "max-age=31536000",
 }
 """Headers of every answer, the gateway's own included: text of pages is data, whatever it looks like."""
-_CODES_OF_FIELDS: Final = frozenset((ErrorCode.URL_INVALID,))
+_CODES_OF_FIELDS: Final = frozenset((ErrorCode.URL_INVALID, ErrorCode.CONTENT_TOO_LARGE))
 """What a field's own check may say instead of validation_error."""
 _EXPOSED: Final = ",".join(
     (

@@ -27,6 +27,7 @@ from indexmill.orchestrator.adapters.postgres.reads import (
     PaceCache,
     PostgresReads,
     Row,
+    as_in_flight,
     as_locked_job,
     as_state,
     as_usage,
@@ -98,6 +99,7 @@ class PostgresTx(PostgresReads):
             forced=[job.forced for job in jobs],
             expected=[expected[job.job_id] for job in jobs],
             digests=[job.payload_digest for job in jobs],
+            given=[_json(job.given) for job in jobs],
             corpus_key=target.corpus_key,
             caller_id=target.caller_id,
             corpus_name=target.corpus_name,
@@ -111,12 +113,7 @@ class PostgresTx(PostgresReads):
     def jobs_in_flight(self, document_ids: Sequence[str], job_ids: Sequence[str] = ()) -> list[InFlight]:
         """Return the unforced jobs in flight for the documents, and the jobs `job_ids`."""
         found = self._all("jobs_in_flight", documents=list(document_ids), job_ids=list(job_ids))
-        return [
-            InFlight(
-                row["document_id"], row["id"], JobStatus(row["status"]), row["expected_by"], row["caller_id"]
-            )
-            for row in found
-        ]
+        return [as_in_flight(row) for row in found]
 
     # Dependencies
 

@@ -46,9 +46,9 @@ WITH new AS (
     SELECT * FROM unnest(%(job_ids)s::text[], %(urls)s::text[], %(canonical)s::text[],
                          %(documents)s::text[], %(outbox_ids)s::text[], %(payloads)b::text[],
                          %(priorities)s::int[], %(forced)s::boolean[], %(digests)s::text[],
-                         %(expected)s::timestamptz[])
+                         %(expected)s::timestamptz[], %(given)s::jsonb[])
         AS t(job_id, url, canonical_url, document_id, outbox_id, payload, priority, forced, payload_digest,
-             expected_by)
+             expected_by, given)
     WHERE NOT EXISTS (SELECT FROM callers WHERE caller_id = %(caller_id)s AND root <> caller_id)
 ), corpus AS (
     INSERT INTO corpora (corpus_key, caller_id, name)
@@ -58,11 +58,11 @@ WITH new AS (
 ), job AS (
     INSERT INTO jobs (id, status, caller_id, url, corpus_name, batch_id, corpus_key, document_id,
                       canonical_url, tier, job_type, priority, forced, payload_digest, replay_of,
-                      expected_by, request_id, budget, caller_type, submitted_by)
+                      expected_by, request_id, budget, caller_type, submitted_by, raw_ref)
     SELECT job_id, 'pending', %(caller_id)s, url, %(corpus_name)s, %(batch_id)s, %(corpus_key)s,
            document_id, canonical_url, %(tier)s, %(job_type)s, priority, forced, payload_digest,
            %(replay_of)s, expected_by, %(request_id)s, %(budget)s,
-           %(caller_type)s, %(submitted_by)s
+           %(caller_type)s, %(submitted_by)s, given
     FROM new ORDER BY document_id ON CONFLICT DO NOTHING RETURNING id
 ), transition AS (
     SELECT new.job_id, 1 AS attempt, NULL::text AS from_status, 'pending' AS to_status, 'submitted' AS cause,
@@ -91,7 +91,7 @@ INSERT INTO callers (caller_id, root, linked_at) VALUES (%(alias)s, %(root)s, no
 
 -- The job in flight for each document; or the job itself, when a lost answer made the work run twice.
 -- name: jobs_in_flight
-SELECT document_id, id, status, expected_by, caller_id FROM jobs
+SELECT document_id, id, status, expected_by, caller_id, raw_ref FROM jobs
 WHERE document_id = ANY(%(documents)s)
     AND (status NOT IN ('done', 'failed') AND NOT forced OR id = ANY(%(job_ids)s))
 
@@ -426,7 +426,7 @@ WHERE documents.document_id = closed.document_id
 
 -- name: lock_job
 SELECT {{state_columns}}, next_generation() AS next_generation,
-    failed_stage, error, resume_stage, forced, ended_at
+    failed_stage, error, resume_stage, forced, ended_at, raw_ref
 FROM jobs WHERE id = %(job_id)s AND caller_id = %(caller_id)s FOR UPDATE
 
 -- A message that was not sent yet is parked; one that was sent finds the job failed.

@@ -30,6 +30,7 @@ from indexmill.orchestrator.queries.ports import (
     StageTotals,
     StatusCount,
 )
+from indexmill.orchestrator.submission.ports import InFlight
 from indexmill.orchestrator.sweeper.ports import MOST_RESCUES
 from indexmill.platform.postgres.database import Connection
 from indexmill.platform.postgres.statements import load
@@ -254,13 +255,28 @@ def as_state(row: Row) -> JobState:
 def as_locked_job(row: Row) -> LockedJob:
     """Return the job as job actions see it."""
     columns = ("failed_stage", "resume_stage", "forced", "ended_at")
-    return LockedJob(as_state(row), _error(row), **{name: row[name] for name in columns})
+    named = {name: row[name] for name in columns}
+    return LockedJob(as_state(row), _error(row), **named, stored=_stored(row))
+
+
+def as_in_flight(row: Row) -> InFlight:
+    """Return the job as a submit of the same document sees it."""
+    stored = _stored(row)
+    return InFlight(
+        row["document_id"],
+        row["id"],
+        JobStatus(row["status"]),
+        row["expected_by"],
+        row["caller_id"],
+        stored.ref.sha256 if stored else None,
+    )
 
 
 def as_original(row: Row) -> Original:
     """Return the job as a replay sees it."""
-    stored = Stored.model_validate(row["raw_ref"]) if row["raw_ref"] else None
-    return Original(as_job(row), as_target(row), stored, row["determinism"] or {}, row["payload_digest"])
+    return Original(
+        as_job(row), as_target(row), _stored(row), row["determinism"] or {}, row["payload_digest"]
+    )
 
 
 def as_target(row: Row) -> Target:
@@ -324,6 +340,10 @@ def as_usage(row: Row) -> tuple[Usage, GlobalUsage]:
 
 def _budget(row: Row) -> Budget | None:
     return Budget.model_validate(row["budget"]) if row["budget"] else None
+
+
+def _stored(row: Row) -> Stored | None:
+    return Stored.model_validate(row["raw_ref"]) if row["raw_ref"] else None
 
 
 def _error(row: Row) -> JobError | None:
