@@ -21,7 +21,7 @@ def stack() -> Iterator[RunningStack]:
 @pytest.fixture(scope="session")
 def rough_stack() -> Iterator[RunningStack]:
     """Yield a second stack with short time limits; tests inject faults into it and remove their own."""
-    with running_stack("IntegrationTimeoutSeconds=6") as running:
+    with running_stack("IntegrationTimeoutSeconds=6", "MembershipBreakerSeconds=3") as running:
         yield running
 
 

@@ -85,6 +85,29 @@ def test_known_keys_work_while_membership_is_unavailable(
         assert unknown.get("/orchestrator/jobs").status_code == 200
 
 
+@pytest.mark.fault("F47")
+def test_membership_has_three_seconds_of_rest_after_three_failures(
+    rough_stack: RunningStack, rough_client: Client
+) -> None:
+    """One request at a time goes to one authorizer; the keys are new ones, about which it has to ask."""
+
+    def asked(key: str) -> tuple[int, int]:
+        """Return the status, and how often Membership was asked."""
+        before = rough_stack.stand_in_state("membership")["calls"]
+        with rough_stack.http(key) as caller:
+            status = caller.get("/orchestrator/jobs").status_code
+        return status, rough_stack.stand_in_state("membership")["calls"] - before
+
+    eventually(lambda: asked("unknown-0") == (401, 1), "Membership is asked")
+    rough_stack.set_fault_mode("membership", mode="500")
+    assert [asked(f"unknown-{at}") for at in range(1, 6)] == [(503, 1)] * 3 + [(503, 0)] * 2
+    eventually(lambda: asked("unknown-6") == (503, 1), "one request probes")
+    assert asked("unknown-7") == (503, 0)
+    rough_stack.set_fault_mode("membership", mode="ok")
+    eventually(lambda: asked("unknown-8") == (401, 1), "a probe closes the breaker")
+    assert asked("unknown-9") == (401, 1)
+
+
 def test_a_job_waits_while_nothing_can_be_embedded(rough_stack: RunningStack, rough_client: Client) -> None:
     rough_stack.set_fault_mode("embeddings", mode="503")
     asked = rough_stack.stand_in_state("embeddings")["requests"]
