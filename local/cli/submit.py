@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -26,10 +28,11 @@ if TYPE_CHECKING:
     from indexmill.contracts.job import Job
 
 _BATCH = 100
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def run(
-    urls: Annotated[list[str], typer.Argument(metavar="URL…", help="URLs to index.")],
+    documents: Annotated[list[str], typer.Argument(metavar="URL|FILE…", help="URLs and files to index.")],
     corpus: Annotated[
         str | None, typer.Option(help="Corpus to index into; without it, the default one.")
     ] = None,
@@ -47,12 +50,21 @@ def run(
     max_chunks: Annotated[int | None, typer.Option(help="Most chunks of each job.", min=1)] = None,
     max_bytes: Annotated[int | None, typer.Option(help="Most bytes that each job fetches.", min=1)] = None,
     max_cost: Annotated[float | None, typer.Option(help="Most dollars that each job costs.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="Name of the one file as a document; without it, its path as given."),
+    ] = None,
+    content_type: Annotated[
+        str | None, typer.Option(help="Media type of the files; without it, guessed from their names.")
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until all are done or failed.")] = True,
     timeout: Annotated[float, typer.Option(help="Longest wait, seconds.", min=0)] = 300.0,
     as_json: JsonOption = False,
     state: StateOption = DEFAULT_STATE,
 ) -> None:
-    """Index URLs with the running stack.
+    """Index URLs and files with the running stack.
+
+    A file that is submitted again under the same name replaces its document.
 
     Examples:
 
@@ -61,17 +73,25 @@ def run(
       indexmill submit https://example.com/a https://example.com/b --corpus harbour --no-wait
 
       indexmill submit https://example.com/c --priority 90 --depends-on 0199a2c4-…
+
+      indexmill submit notes.md reports/q3.pdf --corpus harbour
     """
     from indexmill.client import WaitTimeout
 
-    options = {
+    options: dict[str, Any] = {
         "priority": priority,
         "depends_on": depends_on,
         "force": force,
         "budget": _budget(max_chunks, max_bytes, max_cost),
     }
+    files = _files(documents, name)
     with api_client(state, "submitting") as api:
-        job_ids = submit_all(api, urls, corpus, **options)
+        urls = [each for each in documents if each not in files]
+        ids = dict(zip(urls, submit_all(api, urls, corpus, **options), strict=True))
+        for each, called in files.items():
+            accepted = api.submit_file(Path(each), corpus, name=called, content_type=content_type, **options)
+            ids[each] = accepted.job_id
+        job_ids = [ids[each] for each in documents]
         if not wait:
             _print_ids(job_ids, as_json=as_json)
             return
@@ -87,6 +107,25 @@ def run(
         console().print(f"see why with: indexmill trace {failed[0].job_id[:8]}")
     if failed:
         exit_with(EXIT_FAILED)
+
+
+def _files(documents: Sequence[str], name: str | None) -> dict[str, str]:
+    """Return the files among `documents`, with what each is called as a document. Raises Failure."""
+    files = [each for each in dict.fromkeys(documents) if _URL.match(each) is None]
+    for each in files:
+        if not Path(each).is_file():
+            raise Failure(f"no such file: {each} (a URL starts with http:// or https://)", EXIT_USAGE)
+    if name is not None and len(files) != 1:
+        raise Failure("--name is for exactly one file", EXIT_USAGE)
+    called = {each: name or _name(Path(each)) for each in files}
+    if len(set(called.values())) != len(files):
+        raise Failure("two of the files have one name: submit them one by one, with --name", EXIT_USAGE)
+    return called
+
+
+def _name(file: Path) -> str:
+    """Return the path as it was given; its last part where it is not below the working directory."""
+    return file.name if file.is_absolute() or ".." in file.parts else file.as_posix()
 
 
 def _budget(max_chunks: int | None, max_bytes: int | None, max_cost_usd: float | None) -> Budget | None:

@@ -18,6 +18,7 @@ from local.site.catalogue import PAGES
 from tests.support.processes import family, listening, mentioning, still_running
 from tests.support.repository import ROOT
 from tests.support.stack import RunningStack, eventually, index, indexmill, open_folder, start
+from tests.unit.scraper.pdf_file import pdf
 
 pytestmark = [pytest.mark.e2e, pytest.mark.direct]
 
@@ -113,6 +114,37 @@ def test_a_submit_takes_priority_dependencies_and_force(stack: RunningStack) -> 
     refused = on(stack, "submit", page, "--depends-on", "no-such-job")
     assert refused.returncode == 2
     assert "no such job to depend on" in refused.stderr
+
+
+def test_files_are_submitted_beside_urls_and_found(stack: RunningStack, tmp_path: Path) -> None:
+    page, corpus = f"{stack.site}/handbook.html", "cli-files"
+    (tmp_path / "walnuts.md").write_text("# Walnuts\n\nWalnuts fall in October.\n", encoding="utf-8")
+    (tmp_path / "chestnuts.pdf").write_bytes(pdf("Chestnuts are roasted in winter."))
+    paths = [str(tmp_path / "walnuts.md"), page, str(tmp_path / "chestnuts.pdf")]
+    jobs = json.loads(on(stack, "submit", *paths, "--corpus", corpus, "--json").stdout)
+    urls = ["upload:walnuts.md", page, "upload:chestnuts.pdf"]
+    assert [(job["url"], job["status"]) for job in jobs] == [(url, "done") for url in urls]
+    found = json.loads(on(stack, "search", "roasted in winter", "--corpus", corpus, "--json").stdout)
+    assert found["results"][0]["source_url"] == "upload:chestnuts.pdf"
+    (tmp_path / "walnuts.md").write_text("Walnuts fall in September.", encoding="utf-8")
+    options = ("--name", "walnuts.md", "--content-type", "text/plain", "--corpus", corpus, "--json")
+    (again,) = json.loads(on(stack, "submit", paths[0], *options).stdout)
+    assert (again["status"], again["document_id"]) == ("done", jobs[0]["document_id"])
+
+
+def test_a_file_that_cannot_be_submitted_is_a_clear_error(stack: RunningStack, tmp_path: Path) -> None:
+    one, other = tmp_path / "a" / "n.md", tmp_path / "b" / "n.md"
+    for each in (one, other):
+        each.parent.mkdir()
+        each.write_text("words", encoding="utf-8")
+    for arguments, said in (
+        ([str(tmp_path / "missing.md")], "no such file"),
+        (["example.com"], "a URL starts with http"),
+        ([str(one), str(other)], "one name"),
+        ([str(one), str(other), "--name", "n"], "exactly one file"),
+    ):
+        shown = on(stack, "submit", *arguments)
+        assert (shown.returncode, said in shown.stderr) == (2, True), shown.stderr
 
 
 def test_a_submit_takes_a_budget(stack: RunningStack) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
@@ -12,6 +13,7 @@ import httpx
 from pydantic import BaseModel
 
 from indexmill.client.errors import ApiError, WaitTimeout, api_error
+from indexmill.client.files import content_of
 from indexmill.client.stream import StreamReader
 from indexmill.contracts.http_jobs import JobList, SubmitResponse
 from indexmill.contracts.job import Job
@@ -122,6 +124,24 @@ class Client:
         """
         content = {"name": name, "text": text, "content_type": content_type}
         return self._submit({"content": content}, corpus_name, idempotency_key, options)
+
+    def submit_file(
+        self,
+        path: Path,
+        corpus_name: str | None = None,
+        *,
+        name: str | None = None,
+        content_type: str | None = None,
+        idempotency_key: str | None = None,
+        **options: bool | int | Sequence[str] | Budget | None,
+    ) -> SubmitResponse:
+        """Submit a file of at most 180 KiB as the document `name`, without one that of the file.
+
+        Without a `content_type` it is guessed from the path. Options as of `submit`. Raises ApiError and
+        OSError.
+        """
+        body = {"content": content_of(path, name, content_type)}
+        return self._submit(body, corpus_name, idempotency_key, options)
 
     def _submit(
         self,
