@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -86,12 +86,7 @@ def run(
     }
     files = _files(documents, name)
     with api_client(state, "submitting") as api:
-        urls = [each for each in documents if each not in files]
-        ids = dict(zip(urls, submit_all(api, urls, corpus, **options), strict=True))
-        for each, called in files.items():
-            accepted = api.submit_file(Path(each), corpus, name=called, content_type=content_type, **options)
-            ids[each] = accepted.job_id
-        job_ids = [ids[each] for each in documents]
+        job_ids = _submit(api, documents, files, corpus, content_type, options)
         if not wait:
             _print_ids(job_ids, as_json=as_json)
             return
@@ -107,6 +102,23 @@ def run(
         console().print(f"see why with: indexmill trace {failed[0].job_id[:8]}")
     if failed:
         exit_with(EXIT_FAILED)
+
+
+def _submit(
+    api: Client,
+    documents: Sequence[str],
+    files: Mapping[str, str],
+    corpus: str | None,
+    content_type: str | None,
+    options: Mapping[str, Any],
+) -> list[str]:
+    """Submit all and return the job ids in order. Raises ApiError and OSError."""
+    urls = [each for each in documents if each not in files]
+    ids = dict(zip(urls, submit_all(api, urls, corpus, **options), strict=True))
+    for each, name in files.items():
+        accepted = api.submit_file(Path(each), corpus, name=name, content_type=content_type, **options)
+        ids[each] = accepted.job_id
+    return [ids[each] for each in documents]
 
 
 def _files(documents: Sequence[str], name: str | None) -> dict[str, str]:
