@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -76,8 +76,6 @@ def run(
 
       indexmill submit notes.md reports/q3.pdf --corpus harbour
     """
-    from indexmill.client import WaitTimeout
-
     options: dict[str, Any] = {
         "priority": priority,
         "depends_on": depends_on,
@@ -90,11 +88,7 @@ def run(
         if not wait:
             _print_ids(job_ids, as_json=as_json)
             return
-        try:
-            jobs = api.wait(job_ids, timeout, None if as_json else _print_change)
-        except WaitTimeout as error:
-            waiting = next(job for job in error.jobs if not job.status.terminal)
-            raise Failure(f"{error}; see why with: indexmill trace {waiting.job_id[:8]}") from error
+        jobs = _ended(api, job_ids, timeout, None if as_json else _print_change)
     if as_json:
         print_json([job.model_dump(mode="json") for job in jobs])
     failed = [job for job in jobs if job.status == "failed"]
@@ -102,6 +96,19 @@ def run(
         console().print(f"see why with: indexmill trace {failed[0].job_id[:8]}")
     if failed:
         exit_with(EXIT_FAILED)
+
+
+def _ended(
+    api: Client, job_ids: Sequence[str], timeout_s: float, on_change: Callable[[Job], None] | None
+) -> list[Job]:
+    """Return the jobs at their end. Raises Failure when that takes too long."""
+    from indexmill.client import WaitTimeout
+
+    try:
+        return api.wait(job_ids, timeout_s, on_change)
+    except WaitTimeout as error:
+        waiting = next(job for job in error.jobs if not job.status.terminal)
+        raise Failure(f"{error}; see why with: indexmill trace {waiting.job_id[:8]}") from error
 
 
 def _submit(
