@@ -89,13 +89,7 @@ def run(
             _print_ids(job_ids, as_json=as_json)
             return
         jobs = _ended(api, job_ids, timeout, None if as_json else _print_change)
-    if as_json:
-        print_json([job.model_dump(mode="json") for job in jobs])
-    failed = [job for job in jobs if job.status == "failed"]
-    if failed and not as_json:
-        console().print(f"see why with: indexmill trace {failed[0].job_id[:8]}")
-    if failed:
-        exit_with(EXIT_FAILED)
+    _report(jobs, as_json=as_json)
 
 
 def _ended(
@@ -109,6 +103,17 @@ def _ended(
     except WaitTimeout as error:
         waiting = next(job for job in error.jobs if not job.status.terminal)
         raise Failure(f"{error}; see why with: indexmill trace {waiting.job_id[:8]}") from error
+
+
+def _report(jobs: Sequence[Job], *, as_json: bool) -> None:
+    """Print the end of the jobs; exit when one of them failed."""
+    if as_json:
+        print_json([job.model_dump(mode="json") for job in jobs])
+    failed = [job for job in jobs if job.status == "failed"]
+    if failed and not as_json:
+        console().print(f"see why with: indexmill trace {failed[0].job_id[:8]}")
+    if failed:
+        exit_with(EXIT_FAILED)
 
 
 def _submit(
