@@ -30,7 +30,7 @@ _WITH_WAIT = ("429", "503", "504")
 _OPEN = "/orchestrator/health"
 """The only path without a key, and so without a caller's limits."""
 _MORE_STATUS = {
-    "/orchestrator/jobs": ("409",),
+    "/orchestrator/jobs": ("404", "409"),
     "/orchestrator/jobs/{job_id}": ("404",),
     "/orchestrator/jobs/{job_id}/history": ("404",),
     "/orchestrator/jobs/{job_id}/stream": ("404",),

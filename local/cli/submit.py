@@ -19,6 +19,7 @@ from local.cli.terminal import (
     api_client,
     console,
     exit_with,
+    note,
     print_json,
 )
 
@@ -125,9 +126,14 @@ def _submit(
     options: Mapping[str, Any],
 ) -> list[str]:
     """Submit all and return the job ids in order. Raises ApiError and OSError."""
+    from indexmill.contracts.given import MAX_INLINE_BYTES
+
     urls = [each for each in documents if each not in files]
     ids = dict(zip(urls, submit_all(api, urls, corpus, **options), strict=True))
     for each, name in files.items():
+        size = Path(each).stat().st_size
+        if size > MAX_INLINE_BYTES:
+            note(f"uploading {each} ({size / 1e6:.1f} MB)")
         accepted = api.submit_file(Path(each), corpus, name=name, content_type=content_type, **options)
         ids[each] = accepted.job_id
     return [ids[each] for each in documents]

@@ -21,6 +21,9 @@ _BATCHES: Final = re.compile(
     r"(?<=SendMessage)Batch|(?<=DeleteMessage)Batch|(?<=ChangeMessageVisibility)Batch"
 )
 
+_ACTIONS: Final = {"Invoke": "lambda:InvokeFunction", "HeadObject": "s3:GetObject"}
+"""Actions that are not named as the operation is."""
+
 
 def install() -> None:
     """Wrap botocore in this process, before the function's module is imported."""
@@ -48,8 +51,8 @@ def install() -> None:
 def calls(service: str, operation: str, parameters: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the IAM action and the resource of each object that a boto3 call names."""
     action = f"{service}:{_BATCHES.sub('', operation)}"
-    if operation == "Invoke":
-        action = "lambda:InvokeFunction"
+    if operation in _ACTIONS:
+        action = _ACTIONS[operation]
     for resource in _resources(parameters):
         yield action, resource
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,18 +13,22 @@ import pytest
 
 from indexmill.contracts.content import Document
 from indexmill.contracts.errors import CallerError
+from indexmill.contracts.given import MAX_UPLOAD_BYTES, UploadRequest
 from indexmill.contracts.http_actions import ReplayRequest
 from indexmill.contracts.http_jobs import SubmitRequest, SubmitResponse
+from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.messages import ScrapeResult, ScrapeTask, StageResult, read
 from indexmill.orchestrator.actions.replay import ReplayJobs
 from indexmill.orchestrator.jobs.rows import OutboxRow
 from indexmill.orchestrator.submission.submit import SubmitJobs
+from indexmill.orchestrator.submission.uploads import GrantUpload, upload_key
 from indexmill.platform.consumer.deliveries import Delivery
 from indexmill.scraper.worker import ScrapeBatch
 from tests.support.job_stores import Jobs, Sent, embed_task, postgres_jobs, twin_jobs
 from tests.support.jobs import CALLER, chunked, embedded
 from tests.support.scraper import ScraperHarness
 from tests.twins.queues import InMemoryQueue
+from tests.twins.uploads import InMemoryUploads
 from tests.unit.scraper.pdf_file import pdf
 
 NOTES = {"name": "notes.md", "text": "# Notes\n\nSome words."}
@@ -41,7 +47,10 @@ class Pipeline:
         """Build the worker and the submit."""
         self.scraper.blobs = self.jobs.blobs
         self.worker = ScrapeBatch(self.scraper.parts(), self.callbacks, InMemoryQueue())
-        self.submit_jobs = SubmitJobs(self.jobs.store, self.sent, self.jobs.blobs, clock=self.scraper.clock)
+        blobs, clock = self.jobs.blobs, self.scraper.clock
+        self.uploads = InMemoryUploads(blobs)
+        self.grant_upload = GrantUpload(self.uploads, clock)
+        self.submit_jobs = SubmitJobs(self.jobs.store, self.sent, blobs, self.uploads, clock=clock)
 
     def send(self, content: dict[str, Any], key: str | None = None, **more: Any) -> SubmitResponse:
         """Submit content as it comes over HTTP."""
@@ -142,6 +151,63 @@ def test_given_content_is_read_as_fetched_content_is(
     # Raw content was written once, by the submit.
     assert pipeline.jobs.blobs.puts == [found.raw_ref.key if found.raw_ref else None]
     assert len(row.payload) < 1000
+
+
+def granted(pipeline: Pipeline, data: bytes, caller: CallerContext = CALLER, **more: Any) -> str:
+    """Upload bytes as a caller and return the upload's id."""
+    asked = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest(), **more}
+    grant = pipeline.grant_upload(caller, UploadRequest.model_validate(asked))
+    assert grant.url == upload_key(caller.caller_id, grant.upload_id)
+    pipeline.jobs.blobs.objects[grant.url] = data
+    return grant.upload_id
+
+
+def test_an_upload_is_read_as_given_content_and_kept_as_raw_content(pipeline: Pipeline) -> None:
+    upload_id = granted(pipeline, pdf("Some words"))
+    row = pipeline.submit({"name": "paper", "upload_id": upload_id})
+    found, blobs = pipeline.document(row), pipeline.jobs.blobs
+    assert (found.text, found.content_type, found.url) == ("Some words", "application/pdf", "upload:paper")
+    assert blobs.puts == [f"raw/{found.content_sha256[:2]}/{found.content_sha256}"]
+    # The same bytes, uploaded again, are the same content.
+    for same in (upload_id, granted(pipeline, pdf("Some words"))):
+        again = pipeline.send({"name": "paper", "upload_id": same})
+        assert (again.job_id, again.deduplicated) == (row.job_id, True)
+    pipeline.publish(row)
+    blobs.objects = {key: data for key, data in blobs.objects.items() if key.startswith("raw/")}
+    assert pipeline.document(pipeline.replay(row.job_id)).text == "Some words"
+
+
+def test_an_upload_has_the_type_that_it_was_granted_with(pipeline: Pipeline) -> None:
+    data = "Größe".encode("cp1252")
+    upload_id = granted(pipeline, data, content_type="text/plain; charset=windows-1252")
+    assert pipeline.document(pipeline.submit({"name": "old", "upload_id": upload_id})).text == "Größe"
+
+
+@pytest.mark.shows("B72")
+def test_an_upload_of_another_caller_is_as_unknown_as_one_that_was_never_sent(pipeline: Pipeline) -> None:
+    foreign = granted(pipeline, b"words", CallerContext("another-caller"))
+    never = pipeline.grant_upload(CALLER, UploadRequest(size=5, sha256="0" * 64)).upload_id
+    found = []
+    for upload_id in (foreign, never, str(uuid.uuid4())):
+        with pytest.raises(CallerError) as refused:
+            pipeline.send({"name": "n", "upload_id": upload_id})
+        found.append((refused.value.code, refused.value.message, refused.value.field))
+    assert found == [("not_found", found[0][1], "body.content.upload_id")] * 3
+
+
+def test_an_upload_that_is_too_large_or_changed_after_the_submit_is_not_read(pipeline: Pipeline) -> None:
+    upload_id = granted(pipeline, b"words", content_type="text/plain")
+    key, objects = upload_key(CALLER.caller_id, upload_id), pipeline.jobs.blobs.objects
+    objects[key] = bytes(MAX_UPLOAD_BYTES + 1)
+    with pytest.raises(CallerError) as refused:
+        pipeline.send({"name": "n", "upload_id": upload_id})
+    assert refused.value.code == "content_too_large"
+    objects[key] = b"words"
+    row = pipeline.submit({"name": "n", "upload_id": upload_id})
+    objects[key] = b"other words"
+    failure = pipeline.scrape(row).failure
+    assert failure is not None
+    assert failure.code == "content_corrupt"
 
 
 def test_the_same_name_is_the_same_document_and_no_urls(pipeline: Pipeline) -> None:

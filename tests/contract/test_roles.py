@@ -44,7 +44,10 @@ USED: Final[dict[str, Permissions]] = {
         "ChunkQueue": _SEND,
         "EmbedQueue": _SEND,
         "StateTable/progress": {"dynamodb:GetItem"},
-        "ContentBucket/raw/*": {"s3:PutObject"},
+        "ContentBucket": _LIST,
+        "ContentBucket/raw/*": _WRITE,
+        # S3 takes what callers upload if the role that signed their URLs may write it.
+        "ContentBucket/uploads/*": _WRITE | _READ,
         **_DOOR,
     },
     "OrchestratorStream": {"StateTable": {"dynamodb:GetItem", "dynamodb:UpdateItem"}, **_DOOR},
@@ -98,6 +101,7 @@ USED: Final[dict[str, Permissions]] = {
         "ContentBucket": _LIST,
         # The raw content of a job that is replayed is read.
         "ContentBucket/raw/*": _WRITE | _READ,
+        "ContentBucket/uploads/*": _READ,
         "ContentBucket/text/*": _WRITE,
         "StateTable/robots": _ITEM,
         "StateTable/release": _NOTES,

@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from indexmill.contracts.given import MAX_UPLOAD_BYTES
 from local.site.catalogue import PAGES
 from tests.support.processes import family, listening, mentioning, still_running
 from tests.support.repository import ROOT
@@ -126,6 +127,14 @@ def test_files_are_submitted_beside_urls_and_found(stack: RunningStack, tmp_path
     assert [(job["url"], job["status"]) for job in jobs] == [(url, "done") for url in urls]
     found = json.loads(on(stack, "search", "roasted in winter", "--corpus", corpus, "--json").stdout)
     assert found["results"][0]["source_url"] == "upload:chestnuts.pdf"
+    large = tmp_path / "hazelnuts.pdf"
+    large.write_bytes(pdf("Hazelnuts are ground.", beside=bytes(2_000_000)))
+    (job,) = json.loads(on(stack, "submit", str(large), "--corpus", corpus, "--json").stdout)
+    assert (job["url"], job["status"]) == ("upload:hazelnuts.pdf", "done")
+    with large.open("ab") as file:
+        file.truncate(MAX_UPLOAD_BYTES + 1)
+    refused = on(stack, "submit", str(large), "--corpus", corpus)
+    assert (refused.returncode, "content_too_large" in refused.stderr) == (2, True)
     (tmp_path / "walnuts.md").write_text("Walnuts fall in September.", encoding="utf-8")
     options = ("--name", "walnuts.md", "--content-type", "text/plain", "--corpus", corpus, "--json")
     (again,) = json.loads(on(stack, "submit", paths[0], *options).stdout)

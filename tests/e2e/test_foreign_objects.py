@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import httpx
 import pytest
 
@@ -37,7 +39,11 @@ def objects_of(http: httpx.Client, page: str, corpus: str, key: str) -> dict[str
     made = http.post("/orchestrator/jobs", json=body, headers={"Idempotency-Key": key})
     assert made.status_code == 202
     cursor = http.get("/orchestrator/jobs", params={"limit": 1}).json()["next_cursor"]
+    asked = {"size": 5, "sha256": hashlib.sha256(b"words").hexdigest()}
+    grant = http.post("/orchestrator/uploads", json=asked).json()
+    httpx.put(grant["url"], content=b"words", headers=grant["headers"]).raise_for_status()
     return {
+        "upload": grant["upload_id"],
         "job": made.json()["job_id"],
         "batch": made.json()["batch_id"],
         "corpus": corpus,

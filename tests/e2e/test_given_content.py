@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import uuid
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
 
 from indexmill.client import ApiError, Client
-from indexmill.contracts.given import MAX_INLINE_BYTES
+from indexmill.contracts.given import MAX_INLINE_BYTES, MAX_UPLOAD_BYTES
 from indexmill.contracts.job import Job
+from tests.support import openapi
 from tests.support.refusals import refused
 from tests.support.stack import RunningStack
 from tests.unit.scraper.pdf_file import pdf
@@ -146,6 +149,58 @@ def test_a_request_has_urls_or_content(http: httpx.Client, client: Client) -> No
     assert most.status == "done"
     with pytest.raises(ApiError, match="184320 bytes"):
         client.submit_text("a", "x" * 200_000)
+
+
+def granted(http: httpx.Client, data: bytes, **more: Any) -> dict[str, Any]:
+    """Ask for the upload of `data`; return the answer."""
+    asked = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest(), **more}
+    answer = http.post("/orchestrator/uploads", json=asked)
+    assert answer.status_code == 200, answer.text
+    assert openapi.problems("/orchestrator/uploads", answer) == []
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def test_an_upload_is_found_after_its_submit_and_replayed(client: Client, http: httpx.Client) -> None:
+    data = pdf("The lighthouse keeper counts ships.", beside=bytes(3_000_000))
+    grant = granted(http, data, content_type="application/pdf")
+    assert httpx.put(grant["url"], content=data, headers=grant["headers"]).status_code == 200
+    job = ended(client, submit(http, {"name": "lighthouse.pdf", "upload_id": grant["upload_id"]}))
+    assert (job.status, job.url, job.error) == ("done", "upload:lighthouse.pdf", None)
+    assert client.search("lighthouse keeper", CORPUS, 1).results[0].source_url == job.url
+    (again,) = client.wait([client.replay(job.job_id).job_id], 40)
+    assert (again.status, client.diff(again.job_id).same) == ("done", True)
+
+
+def test_the_store_refuses_other_content_than_was_announced(http: httpx.Client) -> None:
+    grant = granted(http, b"words")
+    assert httpx.put(grant["url"], content=b"other", headers=grant["headers"]).status_code == 400
+    refused(
+        submit(http, {"name": "n", "upload_id": grant["upload_id"]}), 404, "not_found", "/orchestrator/jobs"
+    )
+    signed = parse_qs(urlsplit(grant["url"]).query)
+    assert signed["X-Amz-Algorithm"] == ["AWS4-HMAC-SHA256"]
+    assert signed["X-Amz-Expires"] == ["900"]
+    assert signed["X-Amz-SignedHeaders"] == ["content-length;content-type;host;x-amz-checksum-sha256"]
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "field"),
+    [
+        ({"size": MAX_UPLOAD_BYTES + 1}, "content_too_large", "body.size"),
+        ({"size": 0}, "validation_error", "body.size"),
+        ({"sha256": "0" * 63}, "validation_error", "body.sha256"),
+        ({"sha256": "G" * 64}, "validation_error", "body.sha256"),
+        ({"content_type": "pdf"}, "validation_error", "body.content_type"),
+        ({"name": "n"}, "validation_error", "body.name"),
+    ],
+)
+def test_a_bad_upload_is_a_coded_refusal(
+    http: httpx.Client, body: dict[str, Any], code: str, field: str
+) -> None:
+    answer = http.post("/orchestrator/uploads", json={"size": 1, "sha256": "0" * 64, **body})
+    refused(answer, 422, code, "/orchestrator/uploads")
+    assert answer.json()["error"]["field"] == field
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,8 @@ from sql.migrate import after_restore
 from tests.support.job_stores import Sent, canceled
 from tests.support.jobs import applied, chunked, embedded, scraped
 from tests.support.state_table import dynamodb, new_table
-from tests.twins.blobs import InMemoryBlobs
 from tests.twins.clock import FrozenClock
+from tests.twins.uploads import objects
 
 pytestmark = pytest.mark.integration
 
@@ -47,7 +47,7 @@ class Place:
 
     def __post_init__(self) -> None:
         self.store = PostgresJobs(self.database)
-        self.submit_jobs = SubmitJobs(self.store, cast("Any", Sent()), InMemoryBlobs())
+        self.submit_jobs = SubmitJobs(self.store, cast("Any", Sent()), *objects())
 
     def submit(
         self, caller: str | CallerContext, corpus: str = "docs", key: str | None = None, **more: Any

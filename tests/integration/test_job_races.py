@@ -21,7 +21,7 @@ from indexmill.orchestrator.submission.submit import SubmitJobs
 from indexmill.platform.postgres.database import Database
 from tests.support.job_stores import Jobs, Sent, canceled, postgres_jobs, retried
 from tests.support.jobs import CALLER, applied, chunked, embedded, failed, new_job, scraped, submitted
-from tests.twins.blobs import InMemoryBlobs
+from tests.twins.uploads import objects
 
 pytestmark = pytest.mark.integration
 
@@ -81,7 +81,7 @@ def test_one_key_sent_twice_at_once_is_one_job(jobs: Jobs, pair: list[Database])
         body = SubmitRequest(url=url(), corpus_name="docs")
         calls = [
             partial(
-                SubmitJobs(PostgresJobs(database), Sent(), InMemoryBlobs()),
+                SubmitJobs(PostgresJobs(database), Sent(), *objects()),
                 CALLER,
                 body,
                 "req-1",

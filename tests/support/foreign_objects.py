@@ -21,6 +21,7 @@ OBJECTS: Final = {
     "Idempotency-Key": "key",
     "on_behalf_of": "caller",
     "message_id": "message",
+    "upload_id": "upload",
 }
 """Names that mean an object of a caller, and its kind."""
 PLAIN: Final = frozenset(
@@ -29,6 +30,9 @@ PLAIN: Final = frozenset(
             "url",
             "urls",
             "content",
+            "size",
+            "sha256",
+            "content_type",
             "code",
             "status",
             "failed_stage",
@@ -51,6 +55,7 @@ UNKNOWN: Final = {
     "key": "a-key-that-was-never-used",
     "caller": "0000000000000000",
     "message": "no-such-message",
+    "upload": "7f3a1c1e-9d8b-4a51-8a58-0c6d3a1b2c4f",
 }
 _MAKES_CORPORA: Final = ("/orchestrator/jobs", "/embedding/embed", "/embedding/enqueue")
 _MADE: Final = re.compile(
@@ -73,7 +78,7 @@ class Row:
     @property
     def kind(self) -> str:
         """Kind of the object; a corpus that the request would make is one of its own."""
-        kind = OBJECTS[str(self.keys[0])]
+        kind = OBJECTS[str(self.keys[-1])]
         return (
             "new corpus"
             if kind == "corpus" and self.path in _MAKES_CORPORA and self.method == "POST"
@@ -112,7 +117,7 @@ class Row:
 
 def rows() -> list[Row]:
     """Return the matrix."""
-    return [row for row in _places() if row.keys[0] in OBJECTS]
+    return [row for row in _places() if row.keys[-1] in OBJECTS]
 
 
 def unclassified() -> list[Row]:
@@ -125,7 +130,12 @@ def _places() -> Iterator[Row]:
         for parameter in operation.get("parameters", ()):
             yield Row(method, path, parameter["in"], (parameter["name"],))
         if "requestBody" in operation:
-            yield from (Row(method, path, "body", keys) for keys in fields(path) if len(keys) == 1)
+            yield from (Row(method, path, "body", keys) for keys in fields(path) if _named(keys))
+
+
+def _named(keys: Keys) -> bool:
+    """Return whether these are the keys of a member of the body, or of an object of a caller within one."""
+    return len(keys) == 1 or keys[-1] in OBJECTS
 
 
 def unknown_cursor(cursor: str) -> str:

@@ -216,9 +216,6 @@ def with_value(sound: dict[str, Any], keys: Keys, value: bytes) -> bytes:
     if keys[:2] == ("chunks", 0) and len(keys) > 2:
         body["chunks"][0] = {"text": "words", **body["chunks"][0]}
     if keys[0] == "content" and len(keys) > 1:
-        body["content"] = {
-            "name": "n",
-            **({} if keys[1] == "base64" else {"text": "words"}),
-            **body["content"],
-        }
+        text = {} if keys[1] in ("base64", "upload_id") else {"text": "words"}
+        body["content"] = {"name": "n", **text, **body["content"]}
     return json.dumps(body).encode().replace(json.dumps(_HOLE).encode(), value)

@@ -27,6 +27,7 @@ from tests.support.jobs import CALLER, applied, chunked, found_jobs, scraped, st
 from tests.twins.blobs import InMemoryBlobs
 from tests.twins.clock import FrozenClock
 from tests.twins.jobs import InMemoryJobs
+from tests.twins.uploads import InMemoryUploads
 
 
 @dataclass
@@ -108,7 +109,9 @@ class Jobs:
     ) -> SubmitResponse:
         """Submit a request as it comes over HTTP."""
         body = SubmitRequest.model_validate({"corpus_name": "docs", **request})
-        return SubmitJobs(self.store, Sent(), self.blobs, isolation=isolation)(ctx, body, "req-1", key)
+        return SubmitJobs(self.store, Sent(), self.blobs, InMemoryUploads(self.blobs), isolation=isolation)(
+            ctx, body, "req-1", key
+        )
 
     def cancel(self, job_id: str, reason: str = "not wanted", ctx: CallerContext = CALLER) -> Job:
         """Cancel a job at `FrozenClock`'s first moment."""

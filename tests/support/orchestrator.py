@@ -34,6 +34,7 @@ from tests.twins.jobs import InMemoryJobs
 from tests.twins.progress import InMemoryProgress
 from tests.twins.queues import InMemoryQueue
 from tests.twins.tokenizer import WordTokenizer
+from tests.twins.uploads import InMemoryUploads
 
 
 class OrchestratorHarness:
@@ -51,7 +52,7 @@ class OrchestratorHarness:
         self.relay = Relay(self.store, self.queues, self.record, self.observability)
         self.results = ApplyResults(self.record, self.relay)
         self.blobs = InMemoryBlobs()
-        self.submit_jobs = SubmitJobs(self.store, self.relay, self.blobs)
+        self.submit_jobs = SubmitJobs(self.store, self.relay, self.blobs, InMemoryUploads(self.blobs))
         self.cancel_job = CancelJob(self.store, self.relay, self.clock)
         self.retry_jobs = RetryJobs(self.store, self.relay)
         self.replay_jobs = ReplayJobs(self.store, self.relay)

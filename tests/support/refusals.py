@@ -19,6 +19,7 @@ Body = dict[str, Any]
 
 BODIES: Final[dict[str, Body]] = {
     "/orchestrator/jobs": {"url": URL},
+    "/orchestrator/uploads": {"size": 5, "sha256": "0" * 64},
     "/orchestrator/jobs/{job_id}/cancel": {"reason": "r"},
     "/orchestrator/jobs/{job_id}/replay": {"source": "fetch"},
     "/orchestrator/jobs/retry": {"code": "no_such_code"},

@@ -95,6 +95,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/orchestrator/uploads": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Let a document be uploaded
+         * @description Return a `url` for one PUT of up to 50 MiB, and the `upload_id` for the `content` of a submit.
+         */
+        post: operations["upload_orchestrator_uploads_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/orchestrator/jobs/{job_id}/stream-token": {
         parameters: {
             query?: never;
@@ -662,7 +682,7 @@ export interface components {
         };
         /**
          * Content
-         * @description A document without a URL. Exactly one of `text` and `base64`.
+         * @description A document without a URL. Exactly one of `text`, `base64` and `upload_id`.
          */
         Content: {
             /** Name */
@@ -671,6 +691,8 @@ export interface components {
             text?: string | null;
             /** Base64 */
             base64?: string | null;
+            /** Upload Id */
+            upload_id?: string | null;
             /** Content Type */
             content_type?: string | null;
         };
@@ -1397,6 +1419,37 @@ export interface components {
             expected_by?: string | null;
         };
         /**
+         * UploadGrant
+         * @description Permission to upload content.
+         */
+        UploadGrant: {
+            /** Upload Id */
+            upload_id: string;
+            /** Url */
+            url: string;
+            /** Headers */
+            headers: {
+                [key: string]: string;
+            };
+            /**
+             * Expires At
+             * Format: date-time
+             */
+            expires_at: string;
+        };
+        /**
+         * UploadRequest
+         * @description Content that is about to be uploaded.
+         */
+        UploadRequest: {
+            /** Size */
+            size: number;
+            /** Sha256 */
+            sha256: string;
+            /** Content Type */
+            content_type?: string | null;
+        };
+        /**
          * Waiting
          * @description Reason for which a pending job waits, or for which a job in flight makes no progress.
          */
@@ -1577,6 +1630,17 @@ export interface operations {
             };
             /** @description The key may not do that, or its caller is blocked. */
             403: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description There is no such object of the caller's. */
+            404: {
                 headers: {
                     /** @description Id of the request: the caller's own when it is a sound one. */
                     "X-Request-Id": string;
@@ -1767,6 +1831,17 @@ export interface operations {
             };
             /** @description The key may not do that, or its caller is blocked. */
             403: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description There is no such object of the caller's. */
+            404: {
                 headers: {
                     /** @description Id of the request: the caller's own when it is a sound one. */
                     "X-Request-Id": string;
@@ -2322,6 +2397,182 @@ export interface operations {
                      *     }
                      */
                     "application/json": components["schemas"]["CallerLimits"];
+                };
+            };
+            /** @description The request cannot be read. */
+            400: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The key is missing or invalid. */
+            401: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The key may not do that, or its caller is blocked. */
+            403: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The request or the answer is too large. */
+            413: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The body is not application/json. */
+            415: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description A value is wrong; `field` names it. */
+            422: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Too many requests, or a quota is used up. */
+            429: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Seconds after which another try makes sense. */
+                    "Retry-After": number;
+                    /** @description Requests that the caller may send in a window; missing without a limit. */
+                    "X-RateLimit-Limit"?: number;
+                    /** @description How many of them are left. */
+                    "X-RateLimit-Remaining"?: number;
+                    /** @description Seconds until more are left. */
+                    "X-RateLimit-Reset"?: number;
+                    /** @description Which limit it is. */
+                    "X-RateLimit-Reason"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description A defect of the service. */
+            500: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Something the request needs is unavailable. */
+            503: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Seconds after which another try makes sense. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The request took too long. */
+            504: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Seconds after which another try makes sense. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    upload_orchestrator_uploads_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "size": 1048576,
+                 *       "sha256": "5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9",
+                 *       "content_type": "application/pdf"
+                 *     }
+                 */
+                "application/json": components["schemas"]["UploadRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Requests that the caller may send in a window; missing without a limit. */
+                    "X-RateLimit-Limit"?: number;
+                    /** @description How many of them are left. */
+                    "X-RateLimit-Remaining"?: number;
+                    /** @description Seconds until more are left. */
+                    "X-RateLimit-Reset"?: number;
+                    /** @description Which limit it is. */
+                    "X-RateLimit-Reason"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "upload_id": "550e8400-e29b-41d4-a716-446655440000",
+                     *       "url": "https://bucket.s3.eu-central-1.amazonaws.com/uploads/8d8e/550e8400-e29b-41d4-a716-446655440000?X-Amz-Signature=5feceb66",
+                     *       "headers": {
+                     *         "content-type": "application/pdf",
+                     *         "x-amz-checksum-sha256": "X+zrZv/IbzjZUnhsbWlsecLbwjndTpG0ZynXOif7V+k="
+                     *       },
+                     *       "expires_at": "2026-03-12T09:30:01Z"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["UploadGrant"];
                 };
             };
             /** @description The request cannot be read. */

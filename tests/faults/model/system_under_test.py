@@ -59,6 +59,7 @@ from tests.twins.embedder import HashEmbedder
 from tests.twins.fetcher import InlineIsolation, InMemoryRobotsCache
 from tests.twins.mirror import InMemoryMirror
 from tests.twins.tokenizer import WordTokenizer
+from tests.twins.uploads import objects
 from tests.twins.vector_cache import InMemoryVectorCache
 
 CORPUS: Final = "model"
@@ -105,7 +106,7 @@ class SystemUnderTest:
         self._cancel = CancelJob(store, relay, backend.clock)
         self._retry = RetryJobs(store, relay, self._next_id)
         self._replay = ReplayJobs(store, relay, self._next_id)
-        self._submit = SubmitJobs(store, relay, InMemoryBlobs(), make_id=self._next_id)
+        self._submit = SubmitJobs(store, relay, *objects(), make_id=self._next_id)
         self._sweep = self._sweeper(store, record, relay)
         self._log: Any = CrashingProxy(InMemoryDeliveryLog(backend.clock), self.crash_injector, "write")
         given: Any = (self._scrape_parts(), self._clients["callbacks"], self._clients["scrape"])

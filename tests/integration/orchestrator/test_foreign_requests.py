@@ -26,7 +26,7 @@ from tests.support.foreign_objects import UNKNOWN, Row, rows
 from tests.support.function_env import environment
 from tests.support.job_stores import Sent
 from tests.support.refusals import BODIES
-from tests.twins.blobs import InMemoryBlobs
+from tests.twins.uploads import objects
 
 pytestmark = pytest.mark.integration
 
@@ -48,7 +48,7 @@ class Handler:
         api = build_use_cases(settings, parts)
         app = create_app("test", [routes(api), action_routes(api)], api.observability, None)
         self._handle = lambda_handler(app, api.observability)
-        submit = SubmitJobs(parts.store, Sent(), InMemoryBlobs())
+        submit = SubmitJobs(parts.store, Sent(), *objects())
         foreign = submit(
             CallerContext("somebody-else"),
             SubmitRequest(urls=["https://example.com/a", "https://example.com/b"]),

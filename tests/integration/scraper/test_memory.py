@@ -10,9 +10,11 @@ import random
 import subprocess
 import sys
 import zlib
+from pathlib import Path
 
 import pytest
 
+from indexmill.contracts.given import MAX_UPLOAD_BYTES
 from indexmill.scraper.settings import ScraperWorkerSettings
 from local.compute.process_stats import group_memory_mb, process_groups
 from tests.integration.scraper.site import Site
@@ -24,8 +26,9 @@ MOST_GROWTH_MB = 256
 PAGES = ["/fine", *["/bomb"] * 4, *["/endless"] * 3, *["/announced"] * 2]
 
 PROGRAM = """
-import json, resource, sys, time
-from indexmill.contracts.messages import ScrapeTask, StageResult, read
+import json, pathlib, resource, sys, time
+from indexmill.contracts.content import BlobRef
+from indexmill.contracts.messages import ScrapeTask, StageResult, Stored, read
 from indexmill.platform.consumer.deliveries import Delivery
 from indexmill.scraper.settings import ScraperWorkerSettings
 from indexmill.scraper.wiring import build_batch
@@ -37,6 +40,11 @@ class Forgetful(InMemoryBlobs):
     def put_at(self, key, data, *, content_type):
         self.puts.append(key)
 
+class OnDisk(Forgetful):
+    # Into memory, as an object is read from S3.
+    def get(self, ref):
+        return pathlib.Path(ref.key).read_bytes()
+
 port, *paths = sys.argv[1:]
 url = f"http://127.0.0.1:{port}"
 reports = InMemoryQueue()
@@ -45,11 +53,18 @@ settings = ScraperWorkerSettings(
     allowed_private_hosts=f"127.0.0.1:{port}", scrape_timeout_s=120,
 )
 worker = build_batch(
-    settings, queue=reports, source=InMemoryQueue(), blobs=Forgetful(), robots_cache=InMemoryRobotsCache()
+    settings, queue=reports, source=InMemoryQueue(), blobs=OnDisk(), robots_cache=InMemoryRobotsCache()
 )
 
+def task(path):
+    if not path.startswith("@"):
+        return ScrapeTask(message_id=path, job_id=path, url=url + path)
+    ref = BlobRef(key=path[1:], size=pathlib.Path(path[1:]).stat().st_size, sha256="0" * 64)
+    stored = Stored(ref=ref, content_type="", final_url="upload:" + path[1:])
+    return ScrapeTask(message_id=path, job_id=path, url="upload:a", stored=stored)
+
 def work(paths):
-    tasks = [ScrapeTask(message_id=path, job_id=path, url=url + path) for path in paths]
+    tasks = [task(path) for path in paths]
     worker([Delivery(task, 1, time.monotonic() + 150) for task in tasks])
 
 def megabytes():
@@ -114,7 +129,30 @@ def test_the_largest_pages_and_their_children_fit_the_function(site: Site) -> No
     site.page("/wide", page)
     site.page("/tags", "<!doctype html><main>" + "<p>Wort <b>fett</b></p>" * 330_000)
     site.page("/pdf", pdf(*["Some words"] * 2_000), content_type="application/pdf")
-    paths = [*["/wide"] * 7, "/tags", "/tags", "/pdf"]
+    codes, peak, most = peak_of(site, [*["/wide"] * 7, "/tags", "/tags", "/pdf"], memory)
+    assert (codes, most) == (["done"] * 10, 2)
+    assert peak < memory, peak
+
+
+@pytest.mark.shows("B59")
+def test_the_largest_uploads_and_pages_fit_the_function(site: Site, tmp_path: Path) -> None:
+    """One upload is in memory at a time, beside nine pages of the largest size."""
+    memory = template()["Resources"]["ScraperWorker"]["Properties"]["MemorySize"]
+    largest = ScraperWorkerSettings.model_fields["max_content_bytes"].default
+    wide = "word \U0001f600 text "
+    page = "<!doctype html><title>T</title><p>" + wide * ((largest - 100) // len(wide.encode()))
+    site.page("/wide", page)
+    upload, text = tmp_path / "upload.pdf", tmp_path / "upload.txt"
+    picture = random.Random(1).randbytes(MAX_UPLOAD_BYTES - 1_000_000)
+    upload.write_bytes(pdf(*["Some words"] * 1_000, beside=picture))
+    text.write_bytes(b"word " * (MAX_UPLOAD_BYTES // 5))
+    codes, peak, most = peak_of(site, [*["/wide"] * 5, *[f"@{upload}"] * 3, *[f"@{text}"] * 2], memory)
+    assert (codes, most) == (["content_too_large"] * 2 + ["done"] * 8, 2)
+    assert peak < memory, peak
+
+
+def peak_of(site: Site, paths: list[str], memory: int) -> tuple[list[str], float, int]:
+    """Let a worker of a function with `memory` MiB work; return codes, most MiB and most processes."""
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(site.port), *paths],
         stdout=subprocess.PIPE,
@@ -131,5 +169,4 @@ def test_the_largest_pages_and_their_children_fit_the_function(site: Site) -> No
             peak, most = max(peak, group_memory_mb(pids)), max(most, len(pids))
         assert running.stdout is not None
         found = json.loads(running.stdout.read().splitlines()[-1])
-    assert (found["codes"], most) == (["done"] * 10, 2)
-    assert peak < memory, peak
+    return found["codes"], peak, most

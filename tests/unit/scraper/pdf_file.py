@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 
 
-def pdf(*pages: str) -> bytes:
-    """A PDF with one line of Helvetica per page."""
+def pdf(*pages: str, beside: bytes = b"") -> bytes:
+    """A PDF with one line of Helvetica per page, and `beside` in an object that no page shows."""
     kids = " ".join(f"{4 + 2 * at} 0 R" for at in range(len(pages)))
     objects = [
         "<</Type/Catalog/Pages 2 0 R>>",
@@ -26,8 +26,12 @@ def pdf(*pages: str) -> bytes:
     for number, text in enumerate(objects, 1):
         offsets.append(out.tell())
         out.write(f"{number} 0 obj{text}endobj\n".encode())
+    if beside:
+        offsets.append(out.tell())
+        out.write(f"{len(objects) + 1} 0 obj<</Length {len(beside)}>>stream\n".encode())
+        out.write(beside + b"\nendstream endobj\n")
     start = out.tell()
-    out.write(f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n".encode())
+    out.write(f"xref\n0 {len(offsets) + 1}\n0000000000 65535 f \n".encode())
     out.writelines(f"{offset:010d} 00000 n \n".encode() for offset in offsets)
-    out.write(f"trailer<</Size {len(objects) + 1}/Root 1 0 R>>\nstartxref\n{start}\n%%EOF".encode())
+    out.write(f"trailer<</Size {len(offsets) + 1}/Root 1 0 R>>\nstartxref\n{start}\n%%EOF".encode())
     return out.getvalue()

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from indexmill.client.errors import ApiError, WaitTimeout, api_error
 from indexmill.client.files import content_of
 from indexmill.client.stream import StreamReader
+from indexmill.contracts.given import UploadGrant
 from indexmill.contracts.http_jobs import JobList, SubmitResponse
 from indexmill.contracts.job import Job
 from indexmill.platform.time.clock import Clock, SystemClock
@@ -118,9 +119,8 @@ class Client:
     ) -> SubmitResponse:
         """Submit the text of a document without a URL, at most 180 KiB. Raises ApiError.
 
-        The same `name` in the same corpus is the same document: newer text replaces it. `content_type` says
-        what is in the text; without it, "text/plain", or Markdown for a name that ends so. Options as of
-        `submit`.
+        The same `name` in the same corpus is the same document: newer text replaces it. Without a
+        `content_type` it is "text/plain", or Markdown for a name that ends so. Options as of `submit`.
         """
         content = {"name": name, "text": text, "content_type": content_type}
         return self._submit({"content": content}, corpus_name, idempotency_key, options)
@@ -135,12 +135,13 @@ class Client:
         idempotency_key: str | None = None,
         **options: bool | int | Sequence[str] | Budget | None,
     ) -> SubmitResponse:
-        """Submit a file of at most 180 KiB as the document `name`, without one that of the file.
+        """Submit a file of at most 50 MiB as the document `name`, without one that of the file.
 
         Without a `content_type` it is guessed from the path. Options as of `submit`. Raises ApiError and
         OSError.
         """
-        body = {"content": content_of(path, name, content_type)}
+        grant = partial(self._post, "/orchestrator/uploads", UploadGrant)
+        body = {"content": content_of(path, name, content_type, grant)}
         return self._submit(body, corpus_name, idempotency_key, options)
 
     def _submit(
@@ -151,11 +152,9 @@ class Client:
         options: Mapping[str, object],
     ) -> SubmitResponse:
         headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
-        plain = {
-            name: value.model_dump(exclude_none=True) if isinstance(value, BaseModel) else value
-            for name, value in options.items()
-        }
-        whole = {**body, "corpus_name": corpus_name, **plain}
+        if isinstance(budget := options.get("budget"), BaseModel):
+            options = {**options, "budget": budget.model_dump(exclude_none=True)}
+        whole = {**body, "corpus_name": corpus_name, **options}
         return self._post("/orchestrator/jobs", SubmitResponse, whole, headers=headers)
 
     def get(self, job_id: str, *, receipt: bool = False) -> Job:
@@ -266,8 +265,8 @@ class Client:
         return self._post("/orchestrator/jobs/retry", RetryReport, filters)
 
     def replay(self, job_id: str, *, stored: bool = False) -> Job:
-        """Submit a job again, from the site or from its `stored` raw content. Raises ApiError."""
-        body = {"source": "stored" if stored else "fetch"}
+        """Submit a job again: from the site, or from `stored` raw content, as given content always is."""
+        body = {"source": "stored" if stored else None}
         return self._post(f"/orchestrator/jobs/{job_id}/replay", Job, body)
 
     def diff(self, job_id: str) -> JobDiff:

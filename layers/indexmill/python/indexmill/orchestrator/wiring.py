@@ -141,6 +141,7 @@ def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = Non
     from indexmill.orchestrator.actions.cancel import CancelJob
     from indexmill.orchestrator.actions.replay import ReplayJobs
     from indexmill.orchestrator.actions.retry import RetryJobs
+    from indexmill.orchestrator.adapters.aws.s3_uploads import S3Uploads
     from indexmill.orchestrator.http.api import Api
     from indexmill.orchestrator.queries.health import ReadHealth
     from indexmill.orchestrator.queries.history import ReadHistory
@@ -150,6 +151,7 @@ def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = Non
     from indexmill.orchestrator.results.complete import CompleteStage
     from indexmill.orchestrator.submission.aliases import RecordAlias
     from indexmill.orchestrator.submission.submit import SubmitJobs
+    from indexmill.orchestrator.submission.uploads import GrantUpload
     from indexmill.platform.aws.dynamodb_limits import DynamoDbLimits
     from indexmill.platform.aws.dynamodb_progress import DynamoDbProgress
     from indexmill.platform.aws.s3_blobs import S3Blobs
@@ -161,17 +163,19 @@ def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = Non
     clock, store, relay = SystemClock(), shared.parts.store, shared.relay
     read = ReadJobs(store, DynamoDbProgress(settings.state_table, clock), settings.prices)
     key = Secret(settings.stream_token_key, settings.stream_token_key_secret_arn)
-    own = StoreClock(clock)
+    own, uploads = StoreClock(clock), S3Uploads(settings.bucket_name)
     limits = ShowLimits(store, DynamoDbLimits(settings.state_table, own), own, settings, settings.shares)
     return Api(
         SubmitJobs(
             store,
             relay,
             S3Blobs(settings.bucket_name),
+            uploads,
             parse_allowed_hosts(settings.allowed_private_hosts),
             isolation=settings.corpus_isolation,
         ),
         read,
+        GrantUpload(uploads, clock),
         ReadHealth(store, clock, settings.release_id),
         ReadHistory(store),
         CompleteStage(shared.record, relay),

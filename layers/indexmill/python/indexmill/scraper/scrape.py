@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -16,7 +18,8 @@ from indexmill.contracts.messages import Stored
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.security.urls import AllowedHosts, canonical_url
 from indexmill.platform.time.clock import Clock
-from indexmill.scraper.extract.content import Extracted, RawContent, detect, extract, is_risky
+from indexmill.scraper.classify import failure
+from indexmill.scraper.extract.content import Extracted, Kind, RawContent, detect, extract, is_risky
 from indexmill.scraper.ports import Fetched, Fetcher, Isolation
 from indexmill.scraper.robots import Robots
 
@@ -40,8 +43,11 @@ class ScrapeParts:
     inline_text_bytes: int = INLINE_TEXT_BYTES
     known_for: timedelta = timedelta()
     """Age from which on known raw content is stored again; by default it always is."""
+    max_content_bytes: int = 10 * 1024 * 1024
+    """Largest page, and largest text that was given; only a PDF may be larger."""
     risky: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while risky content is read and its long text stored: the function's memory has room for one."""
+    """Held while risky content is read and its long text stored, and while content over that bound is in
+    memory: the function's memory has room for one."""
 
 
 class NotTried(TransientError):
@@ -71,16 +77,35 @@ async def execute_scrape(
     asked = (
         url if stored is not None and is_given(url) else canonical_url(url, allowed_hosts=parts.allowed_hosts)
     )
-    if stored is not None:
-        page = await asyncio.to_thread(_kept, stored, parts.blobs)
-    else:
+    if stored is None:
         await parts.robots.check(asked, deadline=deadline)
         page = await parts.fetcher.fetch(asked, deadline=deadline)
+        return await _document(asked, page, parts, deadline, known)
+    if stored.ref.size <= parts.max_content_bytes:
+        page = await asyncio.to_thread(_kept, stored, parts.blobs)
+        return await _document(asked, page, parts, deadline, stored)
+    async with _alone(parts, deadline):
+        page = await asyncio.to_thread(_kept, stored, parts.blobs)
+        return await _document(asked, page, parts, deadline, stored, alone=True)
+
+
+async def _document(
+    asked: str,
+    page: Fetched,
+    parts: ScrapeParts,
+    deadline: float,
+    known: Stored | None,
+    *,
+    alone: bool = False,
+) -> Document:
+    """Return the document that `page` is; `alone` when `parts.risky` is held."""
     kind = detect(page.body, page.content_type, page.final_url)
+    if kind is not Kind.PDF and len(page.body) > parts.max_content_bytes:
+        raise failure(ErrorCode.CONTENT_TOO_LARGE, "Only a PDF may be that large")
     content = RawContent(page.body, kind, page.charset)
-    found, text_ref = await _read(content, parts, deadline)
+    found, text_ref = await _read(content, parts, deadline, alone=alone)
     digest = hashlib.sha256(page.body).hexdigest()
-    raw_ref, raw_stored_at = await _store_raw(page.body, digest, kind, stored or known, parts)
+    raw_ref, raw_stored_at = await _store_raw(page.body, digest, kind, known, parts)
     return Document(
         url=asked,
         final_url=page.final_url,
@@ -108,7 +133,9 @@ def _kept(stored: Stored, blobs: BlobStore) -> Fetched:
     )
 
 
-async def _read(content: RawContent, parts: ScrapeParts, deadline: float) -> tuple[Extracted, BlobRef | None]:
+async def _read(
+    content: RawContent, parts: ScrapeParts, deadline: float, *, alone: bool
+) -> tuple[Extracted, BlobRef | None]:
     """Return what is readable, and where its text is when it is too long for a message: it is dropped then.
 
     It is read here when that is quick, in a thread when it is slow; in a process, one at a time, when risky.
@@ -118,6 +145,15 @@ async def _read(content: RawContent, parts: ScrapeParts, deadline: float) -> tup
         return await _without_long(
             await asyncio.to_thread(extract, content) if slow else extract(content), parts
         )
+    async with nullcontext() if alone else _alone(parts, deadline):
+        left = deadline - parts.clock.monotonic()
+        found = await asyncio.to_thread(parts.isolation.extract, content, timeout_s=left)
+        return await _without_long(found, parts)
+
+
+@asynccontextmanager
+async def _alone(parts: ScrapeParts, deadline: float) -> AsyncIterator[None]:
+    """Hold `parts.risky`. Raises NotTried when too little time was left after the wait for it."""
     waits = parts.risky.locked()
     try:
         async with asyncio.timeout(deadline - parts.clock.monotonic()):
@@ -125,9 +161,7 @@ async def _read(content: RawContent, parts: ScrapeParts, deadline: float) -> tup
     except TimeoutError:
         raise NotTried from None
     try:
-        left = deadline - parts.clock.monotonic()
-        found = await asyncio.to_thread(parts.isolation.extract, content, timeout_s=left)
-        return await _without_long(found, parts)
+        yield
     except TransientError as error:
         # What it waited for others was not its own time.
         if waits and error.code == ErrorCode.DEADLINE_EXCEEDED:

@@ -107,6 +107,7 @@ def _parts(settings: ScraperSettings, overrides: Overrides, inline_text_bytes: i
         clock=clock,
         allowed_hosts=parse_allowed_hosts(settings.allowed_private_hosts),
         inline_text_bytes=inline_text_bytes,
+        max_content_bytes=settings.max_content_bytes,
     )
 
 

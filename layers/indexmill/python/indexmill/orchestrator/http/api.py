@@ -12,6 +12,7 @@ from fastapi import APIRouter, Depends, Header, Query, Response
 from pydantic import BeforeValidator
 
 from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
+from indexmill.contracts.given import UploadGrant, UploadRequest
 from indexmill.contracts.http_actions import (
     BatchSummary,
     CancelRequest,
@@ -47,6 +48,7 @@ from indexmill.orchestrator.queries.stream import GrantStream
 from indexmill.orchestrator.results.complete import CompleteStage
 from indexmill.orchestrator.submission.aliases import RecordAlias
 from indexmill.orchestrator.submission.submit import SubmitJobs
+from indexmill.orchestrator.submission.uploads import GrantUpload
 from indexmill.platform.http.app import BaseUrl, Caller, RequestId, json_route, tagged
 from indexmill.platform.observability import Observability
 from indexmill.platform.time.clock import Clock
@@ -86,6 +88,7 @@ class Api:
 
     submit: SubmitJobs
     read: ReadJobs
+    grant_upload: GrantUpload
     health: ReadHealth
     history: ReadHistory
     complete: CompleteStage
@@ -206,12 +209,17 @@ def routes(api: Api) -> APIRouter:
 
 
 def _add_job_resources(router: APIRouter, api: Api) -> None:
-    """Add the routes of a job's history, stream token and stage results, and of the caller's limits."""
+    """Add the routes of a job's history, stream token and stage results, of uploads and limits."""
 
     @router.get("/limits", summary="The caller's limits and their use")
     async def limits(ctx: Caller) -> CallerLimits:
         """Return the limits of requests to each service, and the quotas of jobs."""
         return api.limits(ctx)
+
+    @router.post("/uploads", summary="Let a document be uploaded")
+    async def upload(body: UploadRequest, ctx: Caller) -> UploadGrant:
+        """Return a `url` for one PUT of up to 50 MiB, and the `upload_id` for the `content` of a submit."""
+        return api.grant_upload(ctx, body)
 
     @router.post("/jobs/{job_id}/stream-token", summary="Let a browser follow one job")
     async def stream_token(job_id: str, ctx: Caller, base_url: BaseUrl) -> StreamToken:

@@ -8,7 +8,9 @@ from datetime import datetime
 from typing import Protocol
 
 from indexmill.contracts.budget import Budget
+from indexmill.contracts.content import BlobRef
 from indexmill.contracts.errors import ErrorCode, TransientError
+from indexmill.contracts.given import UploadRequest
 from indexmill.contracts.job import JobStatus
 from indexmill.contracts.messages import Stored, Target
 from indexmill.contracts.spent import Amounts
@@ -54,6 +56,29 @@ class InFlight:
     caller_id: str
     content_sha256: str | None = None
     """Of its raw content, as far as that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Uploaded:
+    """An object that a caller uploaded."""
+
+    ref: BlobRef
+    content_type: str
+
+
+class Uploads(Protocol):
+    """Objects that callers put into the bucket by themselves, by key."""
+
+    def grant(self, key: str, request: UploadRequest, valid_s: int) -> tuple[str, dict[str, str]]:
+        """Return the URL of one PUT of that size, digest and type, and the headers that it must have."""
+        ...
+
+    def find(self, key: str) -> Uploaded | None:
+        """Return what was put there, with the digest that the store checked.
+
+        Raises TransientError(storage_unavailable).
+        """
+        ...
 
 
 class CallerMoved(TransientError):

@@ -13,7 +13,7 @@ from typing import Final
 from pydantic import BaseModel
 
 from indexmill.contracts.errors import CallerError, ErrorCode
-from indexmill.contracts.given import Content, uri_of
+from indexmill.contracts.given import MAX_UPLOAD_BYTES, Content, media_type_of, uri_of
 from indexmill.contracts.http_jobs import SubmitRequest, SubmitResponse
 from indexmill.contracts.identity import CallerContext, CorpusIsolation, corpus_name, document_id, new_id
 from indexmill.contracts.messages import ScrapeTask, Stored, Target, write
@@ -26,7 +26,8 @@ from indexmill.orchestrator.charges import submitted
 from indexmill.orchestrator.jobs.rows import OutboxRow
 from indexmill.orchestrator.jobs.store import JobStore, JobsTx, RunAgain
 from indexmill.orchestrator.outbox.relay import Relay
-from indexmill.orchestrator.submission.ports import CallerMoved, InFlight, NewJob
+from indexmill.orchestrator.submission.ports import CallerMoved, InFlight, NewJob, Uploads
+from indexmill.orchestrator.submission.uploads import upload_key
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.meter import METER
 from indexmill.platform.security.urls import AllowedHosts, canonical_url
@@ -66,6 +67,7 @@ class SubmitJobs:
     store: JobStore
     relay: Relay
     blobs: BlobStore
+    uploads: Uploads
     allowed_private_hosts: AllowedHosts = frozenset()
     make_id: Callable[[], str] = new_id
     isolation: CorpusIsolation = CorpusIsolation.CALLER
@@ -123,7 +125,7 @@ class SubmitJobs:
         # Of jobs with equal priority the one with the lesser id starts first: the one that was named first.
         ids = sorted(self.make_id() for _ in range(len(urls) or 1))
         if request.content is not None:
-            jobs = [self._given(shared, ids[0], request.content)]
+            jobs = [self._given(shared, ids[0], request.content, ctx.caller_id)]
         else:
             jobs = [self._fetching(shared, ids[position], url, position) for position, url in enumerate(urls)]
 
@@ -143,22 +145,40 @@ class SubmitJobs:
         canonical = self._canonical(url, f"body.urls.{position}" if shared.batch_id else "body.url")
         return self._new_job(shared, job_id, url, canonical)
 
-    def _given(self, shared: _Shared, job_id: str, content: Content) -> NewJob:
-        """Return a job whose first message says where its content is kept.
-
-        It is kept as if it had been fetched: a submit that fails afterwards leaves an object that expires.
-        """
-        uri, media_type = uri_of(content.name), content.media_type
-        stored = Stored(
-            ref=self.blobs.put(
-                content.data, kind="raw", content_type=media_type or "application/octet-stream"
-            ),
-            content_type=media_type,
-            charset=content.charset,
-            final_url=uri,
-            stored_at=self.clock.now(),
-        )
+    def _given(self, shared: _Shared, job_id: str, content: Content, sender: str) -> NewJob:
+        """Return a job whose first message says where its content is kept."""
+        uri = uri_of(content.name)
+        if content.upload_id is None:
+            stored = self._kept(content, uri)
+        else:
+            stored = self._uploaded(upload_key(sender, content.upload_id), uri)
         return self._new_job(shared, job_id, uri, uri, stored)
+
+    def _kept(self, content: Content, uri: str) -> Stored:
+        """Keep content as if it had been fetched; should the submit fail, that object expires."""
+        media_type, charset = content.declared
+        ref = self.blobs.put(content.data, kind="raw", content_type=media_type or "application/octet-stream")
+        return Stored(
+            ref=ref, content_type=media_type, charset=charset, final_url=uri, stored_at=self.clock.now()
+        )
+
+    def _uploaded(self, key: str, uri: str) -> Stored:
+        """Return where an upload is. It expires, so the scrape stores it as raw content."""
+        found = self.uploads.find(key)
+        if found is None:
+            raise CallerError(
+                ErrorCode.NOT_FOUND,
+                "There is no such upload, or nothing was sent to it.",
+                field="body.content.upload_id",
+            )
+        if found.ref.size > MAX_UPLOAD_BYTES:
+            raise CallerError(
+                ErrorCode.CONTENT_TOO_LARGE,
+                f"An upload has at most {MAX_UPLOAD_BYTES} bytes.",
+                field="body.content.upload_id",
+            )
+        media_type, charset = media_type_of(found.content_type)
+        return Stored(ref=found.ref, content_type=media_type, charset=charset, final_url=uri)
 
     def _new_job(
         self, shared: _Shared, job_id: str, url: str, canonical: str, given: Stored | None = None

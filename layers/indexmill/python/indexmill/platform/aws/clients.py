@@ -27,6 +27,8 @@ _CONFIG = Config(
 )
 
 _QUICK = _CONFIG.merge(Config(connect_timeout=1, read_timeout=1, retries={"total_max_attempts": 1}))
+# Otherwise botocore signs for the endpoint of all regions, which redirects: a browser's PUT fails at that.
+_SIGNING = Config(signature_version="s3v4", s3={"addressing_style": "virtual"})
 _MAKING = threading.Lock()
 
 
@@ -48,16 +50,18 @@ def client(
     read_timeout_s: float | None = None,
     quick: bool = False,
     direct: DirectTimes | None = None,
+    signs_urls: bool = False,
 ) -> Any:
     """Return the process's client for `service`; safe in any thread.
 
     Endpoints come from AWS_ENDPOINT_URL and AWS_ENDPOINT_URL_<SERVICE>. A `quick` client times out after 1 s
     and does not retry: for calls that are optional. A `direct` one is of DynamoDB, for calls that are part of
-    every caller's request: `platform/aws/direct.py` sends them, without retries.
+    every caller's request: `platform/aws/direct.py` sends them, without retries. One that `signs_urls` is of
+    S3, for URLs that others use.
     """
     # boto3.client is not safe in threads; the clients that it makes are.
     with _MAKING:
-        return _made(service, read_timeout_s, quick, direct)
+        return _made(service, read_timeout_s, quick, direct, signs_urls)
 
 
 class LazyClient:
@@ -70,9 +74,17 @@ class LazyClient:
         read_timeout_s: float | None = None,
         quick: bool = False,
         direct: DirectTimes | None = None,
+        signs_urls: bool = False,
     ) -> None:
         """Make nothing yet."""
-        self._make = partial(client, service, read_timeout_s=read_timeout_s, quick=quick, direct=direct)
+        self._make = partial(
+            client,
+            service,
+            read_timeout_s=read_timeout_s,
+            quick=quick,
+            direct=direct,
+            signs_urls=signs_urls,
+        )
 
     def __getattr__(self, operation: str) -> Any:
         """Return the client's method, found directly from then on."""
@@ -82,8 +94,12 @@ class LazyClient:
 
 
 @cache
-def _made(service: str, read_timeout_s: float | None, quick: bool, direct: DirectTimes | None) -> Any:
+def _made(
+    service: str, read_timeout_s: float | None, quick: bool, direct: DirectTimes | None, signs_urls: bool
+) -> Any:
     config = _QUICK if quick else _CONFIG
+    if signs_urls:
+        config = config.merge(_SIGNING)
     if read_timeout_s is not None:
         config = config.merge(Config(read_timeout=read_timeout_s))
     make: Any = boto3.client

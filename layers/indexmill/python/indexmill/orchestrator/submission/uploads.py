@@ -1,0 +1,38 @@
+"""Uploads: content that is too large for a request is put into the bucket by its caller."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from indexmill.contracts.given import UploadGrant, UploadRequest
+from indexmill.contracts.identity import CallerContext, new_id
+from indexmill.orchestrator.submission.ports import Uploads
+from indexmill.platform.time.clock import Clock
+
+_VALID: Final = timedelta(minutes=15)
+
+
+@dataclass(frozen=True, slots=True)
+class GrantUpload:
+    """The use case: lets a caller put one object."""
+
+    uploads: Uploads
+    clock: Clock
+    make_id: Callable[[], str] = new_id
+
+    def __call__(self, ctx: CallerContext, request: UploadRequest) -> UploadGrant:
+        """Return where to put content of that size, digest and type; nothing is stored for it."""
+        upload_id, expires_at = self.make_id(), self.clock.now() + _VALID
+        url, headers = self.uploads.grant(
+            upload_key(ctx.caller_id, upload_id), request, int(_VALID.total_seconds())
+        )
+        return UploadGrant(upload_id=upload_id, url=url, headers=headers, expires_at=expires_at)
+
+
+def upload_key(caller_id: str, upload_id: str) -> str:
+    """Return the object's key, which has the caller in it: an id of another caller names nothing."""
+    return f"uploads/{hashlib.sha256(caller_id.encode()).hexdigest()[:32]}/{upload_id}"
