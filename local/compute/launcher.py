@@ -37,7 +37,6 @@ DEFAULT_PRELOAD = (
     "selectolax.lexbor",
     "tokenizers",
     "Stemmer",
-    "robots",
     "local.compute.sdk_models",
 )
 _LOG = logging.getLogger(__name__)

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from indexmill.contracts.errors import ErrorCode
 from indexmill.scraper.classify import failure, status_failure
 from indexmill.scraper.extract.content import Extracted, RawContent, extract
-from indexmill.scraper.ports import Fetched, KnownRobots
+from indexmill.scraper.ports import BeforeHop, Fetched, KnownRobots
+
+
+@dataclass(frozen=True)
+class Redirect:
+    """An answer that sends on to another canonical URL."""
+
+    to: str
 
 
 class InMemoryFetcher:
     """Serves pages from a mapping of canonical URL to answer; a URL that is not there answers 404."""
 
-    def __init__(self, pages: Mapping[str, Fetched | bytes | str | Exception] | None = None) -> None:
+    def __init__(
+        self, pages: Mapping[str, Fetched | Redirect | bytes | str | Exception] | None = None
+    ) -> None:
         """Text and bytes are HTML pages; an exception is raised."""
-        self.pages: dict[str, Fetched | bytes | str | Exception] = dict(pages or {})
+        self.pages: dict[str, Fetched | Redirect | bytes | str | Exception] = dict(pages or {})
         self.requested: list[str] = []
 
     async def fetch(
@@ -25,10 +35,17 @@ class InMemoryFetcher:
         deadline: float,
         max_bytes: int | None = None,
         truncate: bool = False,
+        before_hop: BeforeHop | None = None,
     ) -> Fetched:
         """Return the page, or raise the error configured for it."""
         self.requested.append(url)
         page = self.pages.get(url)
+        if isinstance(page, Redirect):
+            if before_hop is not None:
+                await before_hop(page.to)
+            return await self.fetch(
+                page.to, deadline=deadline, max_bytes=max_bytes, truncate=truncate, before_hop=before_hop
+            )
         if page is None:
             raise status_failure(404)
         if isinstance(page, Exception):

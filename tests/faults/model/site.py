@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from indexmill.scraper.classify import status_failure
-from indexmill.scraper.ports import Fetched
+from indexmill.scraper.ports import BeforeHop, Fetched
 from tests.twins.fetcher import InMemoryFetcher
 
 _RETRY_AFTER_S: Final = 60
@@ -43,10 +43,18 @@ class Site(InMemoryFetcher):
         return url
 
     async def fetch(
-        self, url: str, *, deadline: float, max_bytes: int | None = None, truncate: bool = False
+        self,
+        url: str,
+        *,
+        deadline: float,
+        max_bytes: int | None = None,
+        truncate: bool = False,
+        before_hop: BeforeHop | None = None,
     ) -> Fetched:
         """Return the page, or fail with 503 while the page is unavailable."""
         if self._unavailable.get(url):
             self._unavailable[url] -= 1
             raise status_failure(503, retry_after=_RETRY_AFTER_S)
-        return await super().fetch(url, deadline=deadline, max_bytes=max_bytes, truncate=truncate)
+        return await super().fetch(
+            url, deadline=deadline, max_bytes=max_bytes, truncate=truncate, before_hop=before_hop
+        )

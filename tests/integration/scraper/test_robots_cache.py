@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -36,7 +37,8 @@ def test_rules_are_remembered_until_they_expire(dynamodb: Any) -> None:
     clock = FrozenClock()
     cache = DynamoDbRobots("state", clock, dynamodb)
     assert cache.get(SITE) is None
-    known = KnownRobots("Disallow: /ä\nAllow: /b", clock.now().timestamp() + 60)
+    now = clock.now().timestamp()
+    known = KnownRobots("Disallow: /ä\nAllow: /b", now + 30, now + 60)
     cache.put(SITE, known)
     assert cache.get(SITE) == known
     assert cache.get("http://example.com") is None
@@ -46,16 +48,37 @@ def test_rules_are_remembered_until_they_expire(dynamodb: Any) -> None:
 
 def test_an_item_names_its_origin_and_its_end(dynamodb: Any) -> None:
     clock = FrozenClock()
-    DynamoDbRobots("state", clock, dynamodb).put(SITE, KnownRobots("", clock.now().timestamp() + 60))
+    DynamoDbRobots("state", clock, dynamodb).put(
+        SITE, KnownRobots("", clock.now().timestamp() + 30, clock.now().timestamp() + 60)
+    )
     (item,) = dynamodb.scan(TableName="state")["Items"]
     assert item["pk"] == {"S": "robots#https://example.com"}
     assert item["expires_at"] == {"N": str(int(clock.now().timestamp()) + 60)}
 
 
+def test_that_rules_could_not_be_read_is_remembered(dynamodb: Any) -> None:
+    clock = FrozenClock()
+    cache = DynamoDbRobots("state", clock, dynamodb)
+    known = KnownRobots(None, clock.now().timestamp() + 60, clock.now().timestamp() + 60)
+    cache.put(SITE, known)
+    assert cache.get(SITE) == known
+
+
+def test_an_item_of_the_release_before_is_fresh_until_it_expires(dynamodb: Any) -> None:
+    item = {
+        "pk": {"S": f"robots#{SITE}"},
+        "rules": {"B": zlib.compress(b"Disallow: /a")},
+        "expires_at": {"N": "99999999999"},
+    }
+    dynamodb.put_item(TableName="state", Item=item)
+    known = DynamoDbRobots("state", FrozenClock(), dynamodb).get(SITE)
+    assert known == KnownRobots("Disallow: /a", 99999999999.0, 99999999999.0)
+
+
 def test_no_rules_are_worth_remembering_too(dynamodb: Any) -> None:
     clock = FrozenClock()
     cache = DynamoDbRobots("state", clock, dynamodb)
-    cache.put(SITE, KnownRobots("", clock.now().timestamp() + 60))
+    cache.put(SITE, KnownRobots("", clock.now().timestamp() + 60, clock.now().timestamp() + 60))
     found = cache.get(SITE)
     assert found is not None
     assert found.rules == ""
@@ -63,7 +86,7 @@ def test_no_rules_are_worth_remembering_too(dynamodb: Any) -> None:
 
 def test_an_unavailable_cache_is_treated_as_empty(dynamodb: Any, caplog: pytest.LogCaptureFixture) -> None:
     cache = DynamoDbRobots("no-such-table", FrozenClock(), dynamodb)
-    cache.put(SITE, KnownRobots("", 9e9))
+    cache.put(SITE, KnownRobots("", 9e9, 9e9))
     assert cache.get(SITE) is None
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
 
@@ -81,5 +104,5 @@ def test_rules_too_large_for_an_item_are_not_kept(dynamodb: Any) -> None:
     import random
 
     cache = DynamoDbRobots("state", FrozenClock(), dynamodb)
-    cache.put(SITE, KnownRobots(random.Random(1).randbytes(300_000).hex(), 9e9))
+    cache.put(SITE, KnownRobots(random.Random(1).randbytes(300_000).hex(), 9e9, 9e9))
     assert cache.get(SITE) is None

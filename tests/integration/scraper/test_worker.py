@@ -15,7 +15,7 @@ from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome, Retr
 from indexmill.scraper.settings import ScraperWorkerSettings
 from indexmill.scraper.wiring import build_batch
 from indexmill.scraper.worker import ScrapeBatch
-from tests.integration.scraper.site import Site, answer, redirect
+from tests.integration.scraper.site import Site, answer, redirect, running_site
 from tests.twins.blobs import InMemoryBlobs
 from tests.twins.fetcher import InMemoryRobotsCache
 from tests.twins.queues import InMemoryQueue
@@ -27,7 +27,7 @@ PAGE = "<!doctype html><html lang=en><title>T</title><nav>Menu</nav><main><h1>H<
 class Harness:
     """The worker as it is wired, with the site allowed."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, *sites: Site) -> None:
         self.queue, self.blobs = InMemoryQueue(), InMemoryBlobs()
         self.batch: ScrapeBatch = build_batch(
             ScraperWorkerSettings(
@@ -36,7 +36,7 @@ class Harness:
                 callbacks_queue_url="x",
                 bucket_name="x",
                 state_table="x",
-                allowed_private_hosts=f"127.0.0.1:{site.port}",
+                allowed_private_hosts=",".join(f"127.0.0.1:{site.port}" for site in sites),
                 max_content_bytes=1_000_000,
                 read_timeout_s=0.3,
             ),
@@ -66,8 +66,15 @@ class Harness:
 
 
 @pytest.fixture
-def harness(site: Site) -> Iterator[Harness]:
-    made = Harness(site)
+def other() -> Iterator[Site]:
+    """Another site that the worker may visit."""
+    with running_site() as running:
+        yield running
+
+
+@pytest.fixture
+def harness(site: Site, other: Site) -> Iterator[Harness]:
+    made = Harness(site, other)
     yield made
     made.batch.close()
 
@@ -167,6 +174,66 @@ def test_robots_are_read_before_every_page(site: Site, harness: Harness) -> None
     assert site.paths == ["/robots.txt", "/public"]
 
 
+@pytest.mark.fault("F56")
+def test_a_redirect_does_not_go_around_robots(site: Site, other: Site, harness: Harness) -> None:
+    other.page("/robots.txt", "User-agent: *\nDisallow: /private", "text/plain")
+    other.page("/private/x", PAGE)
+    other.page("/open", PAGE)
+    site.route("/refused", redirect(other.url + "/private/x"))
+    site.route("/relayed", redirect("/refused"))
+    site.route("/fine", redirect(other.url + "/open"))
+    codes = [harness.code(site.url + path) for path in ("/refused", "/relayed", "/fine")]
+    assert codes == ["robots_disallowed", "robots_disallowed", None]
+    assert other.paths == ["/robots.txt", "/open"]
+
+
+@pytest.mark.fault("F56")
+def test_rules_belong_to_the_site_that_was_asked(site: Site, other: Site, harness: Harness) -> None:
+    site.route("/robots.txt", redirect(other.url + "/1"))
+    for at in range(1, 5):
+        other.route(f"/{at}", redirect(f"/{at + 1}"))
+    other.page("/5", "User-agent: *\nDisallow: /a", "text/plain")
+    assert harness.code(site.page("/a", PAGE)) == "robots_disallowed"
+    assert harness.code(other.page("/a", PAGE)) is None
+    assert harness.code(site.page("/b", PAGE)) is None
+
+
+@pytest.mark.fault("F56")
+def test_six_redirects_of_robots_state_no_rules(site: Site, harness: Harness) -> None:
+    for at in range(6):
+        site.route("/robots.txt" if at == 0 else f"/{at}", redirect(f"/{at + 1}"))
+    site.page("/6", "User-agent: *\nDisallow: /", "text/plain")
+    assert harness.code(site.page("/a", PAGE)) is None
+    assert "/6" not in site.paths
+
+
+@pytest.mark.fault("F56")
+@pytest.mark.parametrize(
+    "robots",
+    [
+        answer("User-agent: *\nAllow: /", "text/plain", content_encoding="br"),
+        answer(gzip.compress(b"User-agent: *\nAllow: /")[:-9], "text/plain", content_encoding="gzip"),
+        answer("no gzip", "text/plain", content_encoding="gzip"),
+        redirect("file:///etc/passwd"),
+    ],
+)
+def test_robots_that_cannot_be_decoded_are_waited_for(site: Site, harness: Harness, robots: bytes) -> None:
+    site.route("/robots.txt", robots)
+    assert harness.code(site.page("/x", PAGE)) == "retry robots_unavailable"
+    assert "/x" not in site.paths
+
+
+@pytest.mark.fault("F56")
+@pytest.mark.shows("B62")
+@pytest.mark.parametrize(
+    "body", ["<!doctype html><html><p>Disallow: nothing", b"\0\1\2\xff" * 1000, "", b"\xff\xfe"]
+)
+def test_robots_without_rules_allow(site: Site, harness: Harness, body: bytes | str) -> None:
+    site.page("/robots.txt", body)
+    assert harness.code(site.page("/x", PAGE)) is None
+
+
+@pytest.mark.shows("B62")
 def test_robots_that_redirect_inside_are_not_followed(site: Site, harness: Harness, canary: Site) -> None:
     site.route("/robots.txt", redirect(canary.url))
     assert harness.code(site.page("/x", PAGE)) == "url_host_not_allowed"
@@ -188,6 +255,7 @@ def test_robots_that_never_come_are_waited_for(site: Site, harness: Harness) -> 
     assert harness.code(site.page("/x", PAGE)) == "retry robots_unavailable"
 
 
+@pytest.mark.shows("B62")
 def test_endless_robots_are_cut(site: Site, harness: Harness) -> None:
     site.page("/robots.txt", "User-agent: *\nDisallow: /a\n" + "#" * 3_000_000, "text/plain")
     assert harness.code(site.page("/a", PAGE)) == "robots_disallowed"

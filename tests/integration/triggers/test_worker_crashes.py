@@ -55,7 +55,7 @@ class Source(SqsQueue):
 
 
 class Pages:
-    async def fetch(self, url, *, deadline, max_bytes=None, truncate=False):
+    async def fetch(self, url, **options):
         page = url.rpartition("/")[2]
         if page == "robots.txt":
             return Fetched(url, 200, "text/plain", None, b"")

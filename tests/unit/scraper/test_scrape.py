@@ -16,6 +16,7 @@ from indexmill.scraper.ports import Fetched
 from indexmill.scraper.scrape import execute_scrape
 from tests.support.scraper import SITE, ScraperHarness
 from tests.twins.blobs import InMemoryBlobs
+from tests.twins.fetcher import Redirect
 
 PAGE = "<html lang=en><title>T</title><main><h1>H</h1><p>Words.</p></main>"
 
@@ -43,6 +44,22 @@ async def test_robots_are_asked_before_the_page() -> None:
         await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), deadline=2000.0)
     assert caught.value.code == "robots_disallowed"
     assert harness.fetcher.requested == [f"{SITE}/robots.txt"]
+
+
+async def test_robots_are_asked_before_each_hop() -> None:
+    harness = ScraperHarness()
+    other = "https://other.example"
+    harness.fetcher.pages = {
+        f"{SITE}/a": Redirect(f"{other}/b"),
+        f"{other}/b": Redirect(f"{other}/private/c"),
+        f"{other}/robots.txt": "User-agent: *\nDisallow: /private",
+    }
+    with pytest.raises(PermanentError) as caught:
+        await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), deadline=2000.0)
+    assert caught.value.code == "robots_disallowed"
+    assert '"Disallow: /private"' in caught.value.message
+    asked = [f"{SITE}/robots.txt", f"{SITE}/a", f"{other}/robots.txt", f"{other}/b"]
+    assert harness.fetcher.requested == asked
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -24,16 +25,27 @@ class Fetched:
     """Seconds, when the site asks for a pause."""
 
 
+BeforeHop = Callable[[str], Awaitable[object]]
+
+
 class Fetcher(Protocol):
     """Gets pages from the public internet and from nowhere else."""
 
     async def fetch(
-        self, url: str, *, deadline: float, max_bytes: int | None = None, truncate: bool = False
+        self,
+        url: str,
+        *,
+        deadline: float,
+        max_bytes: int | None = None,
+        truncate: bool = False,
+        before_hop: BeforeHop | None = None,
     ) -> Fetched:
         """Return what `url`, which is canonical, answers with a 2xx status after at most five redirects.
 
         `deadline` is a monotonic second. A body over `max_bytes` (None: the fetcher's own limit) is an error,
-        or is cut there with `truncate`. Raises TransientError and PermanentError, codes as in `classify`.
+        or is cut there with `truncate`. `before_hop` is awaited with the canonical URL of each redirect
+        before it is requested, and its errors end the fetch.
+        Raises TransientError and PermanentError, codes as in `classify`.
         """
         ...
 
@@ -44,22 +56,25 @@ class Fetcher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KnownRobots:
-    """The rules of one origin that concern us, as "Allow: /path" and "Disallow: /path" lines."""
+    """State of one origin's robots.txt; times are Unix times."""
 
-    rules: str
-    expires_at: float
-    """Unix time."""
+    rules: str | None
+    """Lines as of `rules_for`; None: it could not be read."""
+    fresh_until: float
+    """When to ask the site again."""
+    kept_until: float
+    """Until then the rules serve while the site's robots.txt cannot be read."""
 
 
 class RobotsCache(Protocol):
     """Remembers robots rules across processes. It may forget, and never raises."""
 
     def get(self, origin: str) -> KnownRobots | None:
-        """Return what is known; it may have expired."""
+        """Return what is known; it may be no longer fresh."""
         ...
 
     def put(self, origin: str, known: KnownRobots) -> None:
-        """Remember until `known.expires_at`."""
+        """Remember until `known.kept_until`."""
         ...
 
 

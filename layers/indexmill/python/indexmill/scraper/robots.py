@@ -1,26 +1,36 @@
-"""robots.txt: whether a page may be fetched; the rules are cached for a day."""
+"""robots.txt: whether a page may be fetched; the rules are cached for a day.
+
+A robots.txt that cannot be read disallows everything for a while, unless an old copy is known, which then
+serves until the site answers again.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import math
+import re
 from collections import OrderedDict
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Final
 
-from robots import RobotsParser
-from robots.parser import TokenType, gen_tokens
-
-from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError
+from indexmill.contracts.errors import ErrorCode, IndexmillError, PermanentError, TransientError
 from indexmill.platform.security.urls import origin
 from indexmill.platform.time.clock import Clock
 from indexmill.scraper.classify import failure
 from indexmill.scraper.ports import Fetcher, KnownRobots, RobotsCache
+from indexmill.scraper.robots_rules import Rules, rules_for
 
 MAX_ROBOTS_BYTES: Final = 500 * 1024
-_TTL_S: Final = 86_400
+MAX_CRAWL_DELAY_S: Final = 60.0
+_FRESH_S: Final = 86_400
+_KEPT_S: Final = 7 * 86_400
+"""After this long, a copy no longer serves for a robots.txt that cannot be read."""
+_UNAVAILABLE_S: Final = 15
+"""How long a robots.txt that could not be read is left alone, when the site does not say."""
+_LONGEST_UNAVAILABLE_S: Final = 600
 _ORIGINS_IN_MEMORY: Final = 256
-_MAX_LINE: Final = 2048
 _SLOW_PARSE_BYTES: Final = 32_768
+_CLIENT_ERROR: Final = re.compile(r"http_4\d\d")
 # The site itself is out of reach: its own code says more than that of robots.txt.
 _SITE_UNREACHABLE: Final = frozenset(
     {
@@ -34,65 +44,54 @@ _SITE_UNREACHABLE: Final = frozenset(
 )
 
 
-def rules_for(agent: str, text: str) -> str:
-    """Return the rules of `text` that concern `agent`: those of its own groups, else those of "*".
-
-    One line per rule. Blanks are folded and over-long lines dropped before the parser sees them, whose
-    patterns are slow on both; groups of one agent are joined here, which costs the parser quadratic time.
-    """
-    lines = (" ".join(line.partition("#")[0].split()) for line in text.lstrip("\ufeff").splitlines())
-    short = (line for line in lines if line and len(line) <= _MAX_LINE)
-    wanted = agent.lower()
-    rules: dict[str, list[str]] = {}
-    current: set[str] = set()
-    in_rules = False
-    tokenize: Any = gen_tokens
-    for token in tokenize(lambda source: source, short):
-        if token.type is TokenType.AGENT:
-            if in_rules:
-                current, in_rules = set(), False
-            current.add(token.value.lower())
-            rules.setdefault(token.value.lower(), [])
-        elif token.type in (TokenType.ALLOW, TokenType.DISALLOW):
-            in_rules = True
-            if token.value:
-                rule = f"{'Allow' if token.type is TokenType.ALLOW else 'Disallow'}: {token.value}"
-                for name in current & {wanted, "*"}:
-                    rules[name].append(rule)
-    return "\n".join(rules.get(wanted, rules.get("*", [])))
-
-
 @dataclass(frozen=True, slots=True)
 class _Parsed:
-    parser: RobotsParser | None
-    """None: everything is allowed."""
-    expires_at: float
+    rules: Rules | None
+    """None: they could not be read."""
+    fresh_until: float
 
 
 class Robots:
     """Answers for one user agent. The rules of the last origins stay in memory, before the shared cache."""
 
-    def __init__(self, fetcher: Fetcher, cache: RobotsCache, clock: Clock, *, user_agent: str) -> None:
+    def __init__(
+        self,
+        fetcher: Fetcher,
+        cache: RobotsCache,
+        clock: Clock,
+        *,
+        user_agent: str,
+        max_delay_s: float = MAX_CRAWL_DELAY_S,
+    ) -> None:
         """`user_agent` is the header; the part before its "/" is the name that rules address."""
         self._fetcher = fetcher
         self._cache = cache
         self._clock = clock
         self._agent = user_agent.partition("/")[0].strip()
+        self._max_delay_s = max_delay_s
         self._memory: OrderedDict[str, _Parsed] = OrderedDict()
         self._loading: dict[str, asyncio.Task[_Parsed]] = {}
 
-    async def check(self, url: str, *, deadline: float) -> None:
-        """Return when `url`, which is canonical, may be fetched.
+    async def check(self, url: str, *, deadline: float) -> float:
+        """Return the seconds that the site wants between two requests, when it allows `url`.
 
-        Raises PermanentError(robots_disallowed), TransientError(robots_unavailable), or what kept the site
-        itself from being reached.
+        `url` is canonical. The seconds are capped; 0.0 when the site names none.
+        Raises PermanentError(robots_disallowed) with the line, TransientError(robots_unavailable) and the
+        error of a site that cannot be reached.
         """
         site = origin(url)
         known = self._memory.get(site)
-        if known is None or known.expires_at <= self._now():
+        if known is None or known.fresh_until <= self._now():
             known = await self._load_once(site, deadline)
-        if known.parser is not None and not known.parser.can_fetch(self._agent, url):
-            raise failure(ErrorCode.ROBOTS_DISALLOWED)
+        if known.rules is None:
+            unavailable = failure(ErrorCode.ROBOTS_UNAVAILABLE)
+            left = math.ceil(known.fresh_until - self._now())
+            raise TransientError(unavailable.code, unavailable.message, retry_after=max(1, left))
+        line = known.rules.refusing(url[len(site) :])
+        if line is not None:
+            disallowed = failure(ErrorCode.ROBOTS_DISALLOWED)
+            raise PermanentError(disallowed.code, f'{disallowed.message}: "{line}"')
+        return min(known.rules.delay_s, self._max_delay_s)
 
     async def _load_once(self, site: str, deadline: float) -> _Parsed:
         """Load the rules of `site`; pages of one batch wait for the same request."""
@@ -115,33 +114,47 @@ class Robots:
 
     async def _load(self, site: str, deadline: float) -> _Parsed:
         known = await asyncio.to_thread(self._cache.get, site)
-        if known is None or known.expires_at <= self._now():
-            known = KnownRobots(await self._ask(site, deadline), self._now() + _TTL_S)
+        if known is None or known.fresh_until <= self._now():
+            known = await self._ask(site, known, deadline)
             await asyncio.to_thread(self._cache.put, site, known)
-        if not known.rules:
-            return _Parsed(None, known.expires_at)
-        parser = RobotsParser.from_string(f"User-agent: *\n{known.rules}\n")
-        return _Parsed(parser, known.expires_at)
+        return _Parsed(None if known.rules is None else Rules(known.rules), known.fresh_until)
 
-    async def _ask(self, site: str, deadline: float) -> str:
-        """Return our rules; "" when the site has none."""
+    async def _ask(self, site: str, old: KnownRobots | None, deadline: float) -> KnownRobots:
+        """Return what the site answers now, or `old` for a while longer when it does not."""
         try:
             answer = await self._fetcher.fetch(
                 f"{site}/robots.txt", deadline=deadline, max_bytes=MAX_ROBOTS_BYTES, truncate=True
             )
         except IndexmillError as error:
-            if error.code in _SITE_UNREACHABLE:
-                raise
-            if not error.retryable:
-                return ""  # gone, forbidden, redirected in circles: the site states no rules
-            unavailable = failure(ErrorCode.ROBOTS_UNAVAILABLE)
-            raise TransientError(
-                unavailable.code, unavailable.message, retry_after=error.retry_after
-            ) from error
-        text = answer.body.decode("utf-8", "replace")
+            if _states_no_rules(error):
+                return self._read("")
+            return self._unread(error, old)
         if len(answer.body) > _SLOW_PARSE_BYTES:
-            return await asyncio.to_thread(rules_for, self._agent, text)
-        return rules_for(self._agent, text)
+            return self._read(await asyncio.to_thread(rules_for, self._agent, answer.body))
+        return self._read(rules_for(self._agent, answer.body))
+
+    def _read(self, rules: str) -> KnownRobots:
+        return KnownRobots(rules, self._now() + _FRESH_S, self._now() + _KEPT_S)
+
+    def _unread(self, error: IndexmillError, old: KnownRobots | None) -> KnownRobots:
+        """Return what to go by after `error`; raise it when it is the site's and no old copy serves."""
+        wait_s = min(error.retry_after or _UNAVAILABLE_S, _LONGEST_UNAVAILABLE_S)
+        until = self._now() + wait_s
+        if error.retryable and old is not None and old.rules is not None and old.kept_until > self._now():
+            return replace(old, fresh_until=until)
+        if error.code in _SITE_UNREACHABLE:
+            raise error
+        if error.code == ErrorCode.DEADLINE_EXCEEDED:
+            # There may have been too little time left for any site: nothing to remember.
+            raise failure(ErrorCode.ROBOTS_UNAVAILABLE) from error
+        return KnownRobots(None, until, until)
 
     def _now(self) -> float:
         return self._clock.now().timestamp()
+
+
+def _states_no_rules(error: IndexmillError) -> bool:
+    """Return whether the answer means that there is no robots.txt: 4xx but 429, or redirects without end."""
+    if error.code == ErrorCode.TOO_MANY_REDIRECTS:
+        return True
+    return error.code != "http_429" and _CLIENT_ERROR.fullmatch(error.code) is not None

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 from indexmill.contracts.content import INLINE_LIMIT_BYTES, BlobRef, Document
@@ -79,7 +80,8 @@ async def execute_scrape(
     )
     if stored is None:
         await parts.robots.check(asked, deadline=deadline)
-        page = await parts.fetcher.fetch(asked, deadline=deadline)
+        allowed = partial(parts.robots.check, deadline=deadline)
+        page = await parts.fetcher.fetch(asked, deadline=deadline, before_hop=allowed)
         return await _document(asked, page, parts, deadline, known)
     if stored.ref.size <= parts.max_content_bytes:
         page = await asyncio.to_thread(_kept, stored, parts.blobs)

@@ -69,7 +69,7 @@ def canonical_url(raw: str, *, allowed_hosts: AllowedHosts) -> str:
         shown = f"{shown}:{port}"
     url = f"{scheme}://{shown}{_clean_path(path)}"
     if mark and query:
-        url = f"{url}?{_QUERY_ESCAPE.sub(_escape, query)}"
+        url = f"{url}?{escaped(query)}"
     if len(url) > MAX_URL_LENGTH:
         _refuse(ErrorCode.URL_INVALID, f"A URL has at most {MAX_URL_LENGTH:,} characters once it is encoded.")
     return url
@@ -78,6 +78,11 @@ def canonical_url(raw: str, *, allowed_hosts: AllowedHosts) -> str:
 def origin(url: str) -> str:
     """Return scheme, host and port of a canonical URL, for example "https://example.com"."""
     return url[: url.index("/", url.index("://") + 3)]
+
+
+def escaped(text: str) -> str:
+    """Return a path, with or without a query, escaped as in a canonical URL; dots stay as they are."""
+    return _QUERY_ESCAPE.sub(_escape, text)
 
 
 def _split(raw: str) -> tuple[str, str, str]:

@@ -18,7 +18,10 @@ _MAX_RULES_BYTES: Final = 2_000_000
 
 
 class DynamoDbRobots:
-    """Items `pk` = "robots#<origin>" with the packed rules; the table's TTL attribute is `expires_at`.
+    """Items `pk` = "robots#<origin>" with the packed rules; they are read again after `fresh_until`.
+
+    With `unread` the robots.txt could not be read. The table's TTL attribute is `expires_at`; an item
+    without `fresh_until`, of a release before, is fresh until then.
 
     A cache that fails is a cache that forgot: errors are logged and the site is asked again.
     """
@@ -38,17 +41,27 @@ class DynamoDbRobots:
             expires_at = float(item["expires_at"]["N"])
             if expires_at <= self._clock.now().timestamp():
                 return None
-            return KnownRobots(_unpacked(item["rules"]["B"]), expires_at)
+            fresh_until = float(item["fresh_until"]["N"]) if "fresh_until" in item else expires_at
+            unread = item.get("unread", {}).get("BOOL", False)
+            return KnownRobots(None if unread else _unpacked(item["rules"]["B"]), fresh_until, expires_at)
         except (BotoCoreError, ClientError, KeyError, ValueError, zlib.error):
             _LOG.warning("robots cache cannot be read", exc_info=True)
             return None
 
     def put(self, origin: str, known: KnownRobots) -> None:
         """Remember `known`, unless it is too large for an item."""
-        packed = zlib.compress(known.rules.encode())
-        if len(packed) > _MAX_ITEM_BYTES:
-            return
-        item = {**_key(origin), "rules": {"B": packed}, "expires_at": {"N": str(int(known.expires_at))}}
+        item: dict[str, Any] = {
+            **_key(origin),
+            "fresh_until": {"N": str(int(known.fresh_until))},
+            "expires_at": {"N": str(int(known.kept_until))},
+        }
+        if known.rules is None:
+            item["unread"] = {"BOOL": True}
+        else:
+            packed = zlib.compress(known.rules.encode())
+            if len(packed) > _MAX_ITEM_BYTES:
+                return
+            item["rules"] = {"B": packed}
         try:
             self._dynamodb.put_item(TableName=self._table, Item=item)
         except (BotoCoreError, ClientError):

@@ -21,7 +21,7 @@ from indexmill.platform.security.addresses import is_public
 from indexmill.platform.security.urls import AllowedHosts, canonical_url
 from indexmill.platform.time.clock import Clock, SystemClock
 from indexmill.scraper.classify import DAMAGED, failure, status_failure
-from indexmill.scraper.ports import Fetched
+from indexmill.scraper.ports import BeforeHop, Fetched
 
 _MAX_REDIRECTS: Final = 5
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
@@ -65,17 +65,25 @@ class HttpFetcher:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def fetch(
-        self, url: str, *, deadline: float, max_bytes: int | None = None, truncate: bool = False
+        self,
+        url: str,
+        *,
+        deadline: float,
+        max_bytes: int | None = None,
+        truncate: bool = False,
+        before_hop: BeforeHop | None = None,
     ) -> Fetched:
         """Return what `url` answers after at most five redirects, each vetted like `url` itself."""
         limit = max_bytes or self._limits.max_bytes
         try:
             async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
-                for _ in range(_MAX_REDIRECTS + 1):
+                for left in range(_MAX_REDIRECTS, -1, -1):
                     answer = await self._get(url, limit, truncate)
                     if isinstance(answer, Fetched):
                         return answer
                     url = answer
+                    if left and before_hop is not None:
+                        await before_hop(url)
                 raise failure(ErrorCode.TOO_MANY_REDIRECTS)
         except TimeoutError as error:
             raise failure(ErrorCode.DEADLINE_EXCEEDED) from error
