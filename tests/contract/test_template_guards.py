@@ -17,6 +17,7 @@ from local.template.parameters import ParameterError, parameter_values, parse_ov
 from local.template.translation import translate
 from tests.support.data_stack import data_stack, edge_stack
 from tests.support.function_env import GIVEN, ROOT, functions, template
+from tests.support.roles import permissions
 
 REGION = "eu-west-1"
 MOST_METRICS = 10  # that CloudWatch takes in one alarm
@@ -124,6 +125,33 @@ def test_what_is_kept_is_encrypted_and_closed_to_the_public() -> None:
     assert set(bucket["PublicAccessBlockConfiguration"].values()) == {True}
     assert len(bucket["PublicAccessBlockConfiguration"]) == 4
     assert bucket["BucketEncryption"]
+
+
+@pytest.mark.shows("S12")
+def test_browsers_upload_from_the_allowed_origins_only() -> None:
+    bucket = template()["Resources"]["ContentBucket"]["Properties"]
+    condition, allowed, otherwise = bucket["CorsConfiguration"]["Fn::If"]
+    assert (condition, otherwise) == ("AllowsOrigins", {"Ref": "AWS::NoValue"})
+    (rule,) = allowed["CorsRules"]
+    assert rule["AllowedOrigins"] == {"Fn::Split": [",", {"Ref": "AllowedOrigins"}]}
+    assert (rule["AllowedMethods"], rule["AllowedHeaders"]) == (
+        ["PUT"],
+        ["content-type", "x-amz-checksum-sha256"],
+    )
+
+
+def test_every_prefix_of_the_bucket_expires() -> None:
+    bucket = template()["Resources"]["ContentBucket"]["Properties"]
+    expiring = {
+        rule["Prefix"] for rule in bucket["LifecycleConfiguration"]["Rules"] if rule["ExpirationInDays"]
+    }
+    written = {
+        resource.removeprefix("ContentBucket/").removesuffix("*")
+        for function in functions()
+        for resource, actions in permissions(function, "s3").items()
+        if "s3:PutObject" in actions
+    }
+    assert written <= expiring
 
 
 @pytest.mark.shows("S17")
