@@ -39,7 +39,7 @@ WRONG: list[tuple[str, str, list[Any]]] = [
     (CANCEL, "reason", [None, "", "  ", 1, "x" * 501, ["r"]]),
     (RETRY, "limit", [0, 101, "1", True, None]),
     (RETRY, "failed_stage", ["done", 1]),
-    (REPLAY, "source", ["", "site", 1, None]),
+    (REPLAY, "source", ["", "site", 1]),
     (COMPLETE, "stage", ["done", "", 1, None]),
     (COMPLETE, "status", ["ok", True, None]),
     (COMPLETE, "attempt", [0, -1, 1.5, "1", True, 2**31]),
