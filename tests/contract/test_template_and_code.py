@@ -26,7 +26,7 @@ from indexmill.orchestrator.settings import (
 )
 from indexmill.orchestrator.sweeper.ports import Retention
 from indexmill.platform.settings import FunctionSettings
-from indexmill.scraper.settings import ScraperApiSettings, ScraperWorkerSettings
+from indexmill.scraper.settings import ScraperApiSettings, ScraperSettings, ScraperWorkerSettings
 from local.template.intrinsics import Resolver
 from tests.support.function_env import environment, functions, template, variables
 from tools.openapi import TARGET, rendered, routers
@@ -169,6 +169,50 @@ def test_connections_that_nothing_bounds_are_refused(given: dict[str, str], fits
     (assertion,) = template()["Rules"]["ConnectionsAreBounded"]["Assertions"]
     assert Resolver(defaults | given).resolve(assertion["Assert"]) is fits
     assert "ApiReservedConcurrency" in assertion["AssertDescription"]
+
+
+@pytest.mark.parametrize(
+    ("given", "fits"),
+    [
+        ({}, True),
+        ({"Stage": "prod"}, False),
+        ({"Stage": "staging"}, False),
+        ({"Stage": "prod", "UserAgent": "AcmeBot/1.0 (+https://acme.org/bot)"}, True),
+    ],
+)
+def test_outside_development_a_site_can_reach_the_operator(given: dict[str, str], fits: bool) -> None:
+    defaults = {name: str(found.get("Default", "")) for name, found in template()["Parameters"].items()}
+    (assertion,) = template()["Rules"]["ASiteCanReachYou"]["Assertions"]
+    assert Resolver(defaults | given).resolve(assertion["Assert"]) is fits
+    assert "UserAgent" in assertion["AssertDescription"]
+
+
+@pytest.mark.parametrize(
+    ("value", "fits"),
+    [
+        ("AcmeBot/1.0 (+https://acme.org/bot)", True),
+        ("acme-bot/2 (search; +http://acme.org/bot; v2)", True),
+        ("AcmeBot/1.0 (bot@acme.org)", True),
+        ("AcmeBot/1.0", False),
+        ("AcmeBot/1.0 (search)", False),
+        ("Mozilla/5.0 (compatible; AcmeBot/1.0)", False),
+        ("AcmeBot (+https://acme.org/bot)", False),
+        ("AcmeBot/1.0 (+https://acme.org/bot)\r\nX: y", False),
+        ("REPLACE-ME", False),
+        ("", False),
+    ],
+)
+def test_a_user_agent_has_a_name_and_a_contact(value: str, fits: bool) -> None:
+    declared = template()["Parameters"]["UserAgent"]
+    assert (re.fullmatch(declared["AllowedPattern"], value) is not None) is fits
+    assert re.fullmatch(declared["AllowedPattern"], declared["Default"])
+
+
+@pytest.mark.parametrize("kind", [ScraperApiSettings, ScraperWorkerSettings])
+def test_the_longest_crawl_delay_is_a_parameter(kind: type[ScraperSettings]) -> None:
+    assert variables(kind.function)["MAX_CRAWL_DELAY_S"] == {"Ref": "MaxCrawlDelay"}
+    settings = kind.from_environment(environment(kind.function))
+    assert settings.max_crawl_delay_s == template()["Parameters"]["MaxCrawlDelay"]["Default"] == 60
 
 
 @pytest.mark.parametrize(("days", "known_for_days"), [(30, 15), (400, 200)])

@@ -101,7 +101,13 @@ def _parts(settings: ScraperSettings, overrides: Overrides, inline_text_bytes: i
     cache = overrides.get("robots_cache") or _robots_cache(settings, clock)
     return ScrapeParts(
         fetcher=fetcher,
-        robots=Robots(fetcher, cache, clock, user_agent=settings.user_agent),
+        robots=Robots(
+            fetcher,
+            cache,
+            clock,
+            user_agent=settings.user_agent,
+            max_delay_s=settings.max_crawl_delay_s,
+        ),
         blobs=overrides.get("blobs") or _blobs(settings.bucket_name),
         isolation=overrides.get("isolation") or _isolation(),
         clock=clock,
