@@ -25,6 +25,7 @@ pytestmark = pytest.mark.e2e
 CORPUS = "rare"
 PAGE = "/collections/bookboat.html"
 POOR_KEY = "a-key-for-two-jobs-at-a-time"
+FILES = Path(__file__).parents[1] / "unit" / "scraper" / "files"
 ROBOTS = "User-agent: *\nDisallow: /private"
 
 
@@ -33,6 +34,7 @@ class Pages:
 
     def __init__(self) -> None:
         self.texts = {"/robots.txt": ROBOTS, "/open": "All about the mill.", "/private": "Accounts."}
+        self.files = {f"/{path.name}": path.read_bytes() for path in FILES.iterdir()}
         self.asked: Counter[str] = Counter()
         self.url = ""
 
@@ -43,6 +45,8 @@ class Pages:
 
     async def _serve(self, request: web.Request) -> web.Response:
         self.asked[request.path] += 1
+        if request.path in self.files:
+            return web.Response(body=self.files[request.path])
         return web.Response(text=self.texts[request.path])
 
 
@@ -107,6 +111,24 @@ def test_the_rules_of_a_new_site_are_read_once_for_all(
     assert refused.error is not None
     assert refused.error.code == "robots_disallowed"
     assert (pages.asked["/robots.txt"], pages.asked["/private"]) == (1, 0)
+
+
+def test_documents_of_other_programs_become_searchable(
+    stack: RunningStack, http: httpx.Client, client: Client, pages: Pages
+) -> None:
+    corpus = f"files-{uuid.uuid4().hex[:8]}"
+    words = {
+        "/rules.docx": "adult ticket price",
+        "/wheel.pptx": "axle repairs",
+        "/harvest.xlsx": "rye tons",
+        "/year.epub": "ice breaks in spring",
+    }
+    jobs = client.submit([pages.url + path for path in words], corpus).job_ids or []
+    assert [job.status for job in client.wait(jobs, 60)] == ["done"] * len(words)
+    for path, query in words.items():
+        body = {"query": query, "corpus_name": corpus, "top_k": 1}
+        (hit,) = http.post("/embedding/search", json=body).json()["results"]
+        assert hit["source_url"] == pages.url + path
 
 
 def test_a_page_that_is_too_long_for_an_answer_is_refused_and_indexed(

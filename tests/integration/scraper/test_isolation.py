@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import zlib
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +22,12 @@ def html(text: str) -> RawContent:
 def test_a_pdf_is_read() -> None:
     found = ProcessIsolation().extract(RawContent(pdf("One", "Two"), Kind.PDF), timeout_s=20)
     assert (found.markdown, found.title) == ("One\n\nTwo", "One")
+
+
+def test_a_word_document_is_read_within_the_memory_of_the_function() -> None:
+    isolation = ProcessIsolation.within(512)
+    body = (Path(__file__).parents[2] / "unit" / "scraper" / "files" / "rules.docx").read_bytes()
+    assert isolation.extract(RawContent(body, Kind.DOCX), timeout_s=20).title == "Rules of the mill"
 
 
 def test_a_large_page_is_read_whole() -> None:

@@ -38,7 +38,9 @@ _FAILURES: Final[dict[str, Failure]] = {
     ErrorCode.TOO_MANY_REDIRECTS: Failure(False, "The page redirects too often"),
     ErrorCode.CONTENT_TOO_LARGE: Failure(False, "The page is larger than the limit"),
     ErrorCode.CONTENT_BOMB: Failure(False, "The page unpacks to far more than it sends"),
-    ErrorCode.UNSUPPORTED_CONTENT_TYPE: Failure(False, "Only HTML, Markdown, plain text and PDF can be read"),
+    ErrorCode.UNSUPPORTED_CONTENT_TYPE: Failure(
+        False, "Only web pages, text, PDF, Office documents, EPUB, JSON, CSV and XML can be read"
+    ),
     ErrorCode.UNSUPPORTED_ENCODING: Failure(
         False, "The page uses a content encoding other than gzip", ErrorCode.UNSUPPORTED_CONTENT_TYPE
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -9,6 +10,7 @@ from urllib.parse import urlsplit
 
 from indexmill.contracts.errors import ErrorCode
 from indexmill.scraper.classify import failure
+from indexmill.scraper.extract import container, data, epub, office
 from indexmill.scraper.extract.markdown import read_markdown, read_text
 from indexmill.scraper.extract.pdf import read_pdf
 from indexmill.scraper.extract.text import decode
@@ -26,8 +28,22 @@ class Kind(StrEnum):
     MARKDOWN = "text/markdown"
     TEXT = "text/plain"
     PDF = "application/pdf"
+    DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+    PPTX = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
+    XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+    EPUB = "application/epub+zip"
+    JSON = "application/json"
+    CSV = "text/csv"
+    XML = "application/xml"
 
 
+_CONTAINERS: Final = {
+    b"word/document.xml": Kind.DOCX,
+    b"ppt/presentation.xml": Kind.PPTX,
+    b"xl/workbook.xml": Kind.XLSX,
+}
+"""ZIP files, by the name of a part that each of its kind has."""
+_ISOLATED: Final = frozenset((Kind.PDF, *_CONTAINERS.values(), Kind.EPUB))
 _DECLARED: Final = {
     "text/html": Kind.HTML,
     "application/xhtml+xml": Kind.HTML,
@@ -36,6 +52,19 @@ _DECLARED: Final = {
     "text/plain": Kind.TEXT,
     "application/pdf": Kind.PDF,
     "application/x-pdf": Kind.PDF,
+    "application/json": Kind.JSON,
+    "application/ld+json": Kind.JSON,
+    "application/geo+json": Kind.JSON,
+    "text/json": Kind.JSON,
+    "text/csv": Kind.CSV,
+    "text/tab-separated-values": Kind.CSV,
+    "application/csv": Kind.CSV,
+    "application/xml": Kind.XML,
+    "text/xml": Kind.XML,
+    "application/rss+xml": Kind.XML,
+    "application/atom+xml": Kind.XML,
+    "application/rdf+xml": Kind.XML,
+    **{kind.value: kind for kind in (*_CONTAINERS.values(), Kind.EPUB)},
 }
 _UNDECLARED: Final = frozenset({"", "application/octet-stream", "binary/octet-stream", "application/unknown"})
 _SUFFIX: Final = {
@@ -44,10 +73,15 @@ _SUFFIX: Final = {
     ".txt": Kind.TEXT,
     ".html": Kind.HTML,
     ".htm": Kind.HTML,
+    ".json": Kind.JSON,
+    ".csv": Kind.CSV,
+    ".tsv": Kind.CSV,
+    ".xml": Kind.XML,
+    ".rss": Kind.XML,
+    ".atom": Kind.XML,
 }
 _HTML_START: Final = (b"<!doctype html", b"<html", b"<head", b"<body")
 _BINARY_START: Final = (
-    b"PK\x03\x04",
     b"\x1f\x8b",
     b"\x89PNG",
     b"\xff\xd8\xff",
@@ -73,19 +107,32 @@ def detect(body: bytes, content_type: str, url: str) -> Kind:
     start = body[:_SNIFFED]
     if b"%PDF-" in start:
         return Kind.PDF
+    if body.startswith(container.START):
+        return _container(body, content_type)
     if start.startswith(_BINARY_START) or (b"\0" in start and not _is_wide(start)):
         raise failure(ErrorCode.UNSUPPORTED_CONTENT_TYPE)
     looks_html = start.lstrip(b"\xef\xbb\xbf \t\r\n").lower().startswith(_HTML_START)
     declared = _DECLARED.get(content_type)
     if declared is None:
         return _undeclared(content_type, looks_html, _by_suffix(url))
-    if declared is Kind.PDF:
-        if looks_html:
-            return Kind.HTML
-        raise failure(ErrorCode.PARSE_ERROR, "The page calls itself a PDF and is none")
-    if declared is Kind.TEXT and _by_suffix(url) is Kind.MARKDOWN:
-        return Kind.MARKDOWN
-    return declared
+    if looks_html:
+        # Pages for people are served under every name; Markdown and text may begin with markup.
+        return declared if declared in (Kind.MARKDOWN, Kind.TEXT) else Kind.HTML
+    if declared in _ISOLATED:
+        raise failure(ErrorCode.PARSE_ERROR, "The content is not of the type that its site says")
+    suffix = _by_suffix(url)
+    return suffix if declared is Kind.TEXT and suffix in (Kind.MARKDOWN, Kind.CSV, Kind.JSON) else declared
+
+
+def _container(body: bytes, content_type: str) -> Kind:
+    if epub.START in body[:_SNIFFED]:
+        return Kind.EPUB
+    found = [kind for name, kind in _CONTAINERS.items() if name in body]
+    if not found:
+        raise failure(ErrorCode.UNSUPPORTED_CONTENT_TYPE)
+    # Another document may be embedded.
+    declared = _DECLARED.get(content_type)
+    return declared if declared in found else found[0]
 
 
 def _undeclared(content_type: str, looks_html: bool, suffix: Kind | None) -> Kind:
@@ -127,11 +174,15 @@ class Extracted:
     language: str | None = None
 
 
+Read = tuple[str, str | None, str | None]
+"""Markdown, "" for none; title; language."""
+
+
 def is_risky(content: RawContent) -> bool:
     """Return whether reading `content` in this process could stop or kill it."""
-    if content.kind is Kind.PDF or len(content.body) > _MAX_BYTES_IN_PROCESS:
+    if content.kind in _ISOLATED or len(content.body) > _MAX_BYTES_IN_PROCESS:
         return True
-    return content.kind is Kind.HTML and content.body.count(b"<") > _MAX_TAGS_IN_PROCESS
+    return content.kind in (Kind.HTML, Kind.XML) and content.body.count(b"<") > _MAX_TAGS_IN_PROCESS
 
 
 def extract(content: RawContent) -> Extracted:
@@ -139,17 +190,37 @@ def extract(content: RawContent) -> Extracted:
 
     Raises PermanentError: empty_content, parse_error, content_too_large.
     """
-    language = None
-    if content.kind is Kind.PDF:
-        markdown, title = read_pdf(content.body)
-    elif content.kind is Kind.HTML:
-        # 50 ms of import that a process without HTML spares.
-        from indexmill.scraper.extract.html import read_html
-
-        markdown, title, language = read_html(decode(content.body, content.charset, markup=True))
-    else:
-        read = read_markdown if content.kind is Kind.MARKDOWN else read_text
-        markdown, title = read(decode(content.body, content.charset))
+    markdown, title, language = _READERS[content.kind](content)
     if not markdown:
         raise failure(ErrorCode.EMPTY_CONTENT)
     return Extracted(markdown, title, language)
+
+
+def _read_html(content: RawContent) -> Read:
+    # 50 ms of import that a process without HTML spares.
+    from indexmill.scraper.extract.html import read_html
+
+    return read_html(decode(content.body, content.charset, markup=True))
+
+
+def _of_text(read: Callable[[str], tuple[str, str | None]]) -> Callable[[RawContent], Read]:
+    return lambda content: (*read(decode(content.body, content.charset)), None)
+
+
+def _of_bytes(read: Callable[[bytes], tuple[str, str | None]]) -> Callable[[RawContent], Read]:
+    return lambda content: (*read(content.body), None)
+
+
+_READERS: Final[Mapping[Kind, Callable[[RawContent], Read]]] = {
+    Kind.HTML: _read_html,
+    Kind.MARKDOWN: _of_text(read_markdown),
+    Kind.TEXT: _of_text(read_text),
+    Kind.PDF: _of_bytes(read_pdf),
+    Kind.DOCX: _of_bytes(office.read_docx),
+    Kind.PPTX: _of_bytes(office.read_pptx),
+    Kind.XLSX: _of_bytes(office.read_xlsx),
+    Kind.EPUB: lambda content: epub.read_epub(content.body),
+    Kind.JSON: _of_text(data.read_json),
+    Kind.CSV: _of_text(data.read_csv),
+    Kind.XML: _of_text(data.read_xml),
+}

@@ -1,0 +1,138 @@
+"""Office Open XML to Markdown: Word by mammoth, Excel by openpyxl, PowerPoint by ourselves."""
+
+from __future__ import annotations
+
+import io
+import posixpath
+from collections.abc import Iterator
+from typing import Any, Final
+from xml.etree.ElementTree import Element
+
+from indexmill.contracts.errors import ErrorCode, IndexmillError
+from indexmill.scraper.classify import failure
+from indexmill.scraper.extract.container import Container, table
+from indexmill.scraper.extract.text import clean_text, clean_title
+
+MAX_CHARACTERS: Final = 20_000_000
+_MAX_SLIDES: Final = 2_000
+_CORE: Final = "docProps/core.xml"
+_DC_TITLE: Final = "{http://purl.org/dc/elements/1.1/}title"
+_RELATION: Final = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
+_A: Final = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
+_P: Final = "{http://schemas.openxmlformats.org/presentationml/2006/main}"
+_TITLES: Final = ("title", "ctrTitle")
+
+
+def read_docx(body: bytes) -> tuple[str, str | None]:
+    """Return headings, paragraphs, lists and tables, and the title: metadata or first line.
+
+    Raises PermanentError: parse_error, content_too_large, as all readers here do.
+    """
+    import mammoth
+
+    from indexmill.scraper.extract.html import read_html
+
+    document = Container(body)
+    # mammoth's own parser would take a DTD.
+    for name in document.names():
+        if name.endswith((".xml", ".rels")):
+            document.xml(name)
+    try:
+        found = mammoth.convert_to_html(io.BytesIO(body), convert_image=mammoth.images.img_element(_no_image))
+    except Exception as error:  # what a damaged document makes of it has no class of its own
+        raise failure(ErrorCode.PARSE_ERROR, "The document is damaged") from error
+    markdown, _, _ = read_html(f"<main>{found.value}</main>")
+    return markdown, _title(document) or clean_title(markdown.split("\n", 1)[0].lstrip("# "))
+
+
+def _no_image(_image: Any) -> dict[str, str]:
+    return {"src": ""}
+
+
+def read_pptx(body: bytes) -> tuple[str, str | None]:
+    """Return the slides in their order, each below its title, and the title: metadata or first slide's."""
+    document = Container(body)
+    slides = list(_slides(document))
+    markdown = clean_text("\n\n".join(text for _, text in slides))
+    first = next((title for title, _ in slides if title), None)
+    return markdown, _title(document) or first
+
+
+def _slides(document: Container) -> Iterator[tuple[str | None, str]]:
+    """Yield title and Markdown of each slide."""
+    whole = document.xml("ppt/presentation.xml")
+    targets = {
+        each.get("Id"): posixpath.normpath(posixpath.join("ppt", each.get("Target", "")))
+        for each in document.xml("ppt/_rels/presentation.xml.rels")
+    }
+    ids = [each.get(_RELATION) for each in whole.iter(f"{_P}sldId")]
+    if len(ids) > _MAX_SLIDES:
+        raise failure(ErrorCode.CONTENT_TOO_LARGE, f"The document has more than {_MAX_SLIDES:,} slides")
+    for each in ids:
+        title: str | None = None
+        parts: list[str] = []
+        for shape in document.xml(targets.get(each, "").lstrip("/")).iter():
+            if shape.tag == f"{_P}sp":
+                text = _paragraphs(shape)
+                if _is_title(shape) and text and title is None:
+                    title = clean_title(text)
+                    parts.insert(0, f"## {title}")
+                elif text:
+                    parts.append(text)
+            elif shape.tag == f"{_A}tbl":
+                rows = shape.iter(f"{_A}tr")
+                parts.append(table([[_paragraphs(cell) for cell in row.iter(f"{_A}tc")] for row in rows]))
+        yield title, "\n\n".join(parts)
+
+
+def _is_title(shape: Element) -> bool:
+    return any(each.get("type") in _TITLES for each in shape.iter(f"{_P}ph"))
+
+
+def _paragraphs(shape: Element) -> str:
+    lines = ("".join(run.text or "" for run in each.iter(f"{_A}t")) for each in shape.iter(f"{_A}p"))
+    return "\n\n".join(line for line in lines if line.strip())
+
+
+def read_xlsx(body: bytes) -> tuple[str, str | None]:
+    """Return a table for each visible sheet, with its last computed values, and the title if any."""
+    import openpyxl
+
+    document = Container(body)
+    try:
+        # It reads XML by defusedxml, since that is installed.
+        book = openpyxl.load_workbook(io.BytesIO(body), read_only=True, data_only=True)
+        markdown = "\n\n".join(_sheets(book))
+    except IndexmillError:
+        raise
+    except Exception as error:  # what a damaged document makes of it has no class of its own
+        raise failure(ErrorCode.PARSE_ERROR, "The document is damaged") from error
+    return clean_text(markdown), _title(document)
+
+
+def _sheets(book: Any) -> Iterator[str]:
+    size = 0
+    for sheet in book.worksheets:
+        if sheet.sheet_state != "visible":
+            continue
+        # A sheet may claim a million columns.
+        sheet.reset_dimensions()
+        rows: list[list[str]] = []
+        for row in sheet.iter_rows(values_only=True):
+            cells = ["" if value is None else str(value) for value in row]
+            while cells and not cells[-1]:
+                cells.pop()
+            size += sum(map(len, cells)) + len(cells)
+            if size > MAX_CHARACTERS:
+                raise failure(ErrorCode.CONTENT_TOO_LARGE, "The document has more text than the limit")
+            if cells:
+                rows.append(cells)
+        if rows:
+            yield f"## {sheet.title}\n\n{table(rows)}"
+
+
+def _title(document: Container) -> str | None:
+    """Return the title in the document's metadata."""
+    if _CORE not in document.names():
+        return None
+    return clean_title(document.xml(_CORE).findtext(_DC_TITLE))
