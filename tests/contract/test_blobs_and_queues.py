@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 import uuid
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar
 
 import boto3
 import pytest
+from botocore.config import Config
 
 from indexmill.contracts.content import BlobRef
 from indexmill.contracts.errors import PermanentError, TransientError
@@ -82,6 +85,69 @@ def test_a_missing_and_a_changed_object_are_distinguished(blobs: BlobStore) -> N
     with pytest.raises(PermanentError) as caught:
         blobs.get(ref.model_copy(update={"sha256": "0" * 64}))
     assert caught.value.code == "content_corrupt"
+
+
+class _Failing(BaseHTTPRequestHandler):
+    """An S3 that answers its first requests badly; then every object is "content"."""
+
+    wrong: ClassVar[list[str]] = []
+
+    def _answer(self) -> None:
+        self.rfile.read(int(self.headers.get("content-length", 0)))
+        kind = self.wrong.pop(0) if self.wrong else ""
+        busy = b"<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"
+        body = busy if kind == "slow" else b"content" if self.command == "GET" else b""
+        self.send_response(503 if kind == "slow" else 200)
+        self.send_header("content-length", str(len(body) + (100 if kind == "cut" else 0)))
+        self.end_headers()
+        self.wfile.write(body)
+        self.close_connection = kind == "cut"
+
+    do_GET = do_PUT = _answer  # noqa: N815 - the server looks for these names
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def failing() -> Iterator[tuple[S3Blobs, list[str]]]:
+    """Yield a store over an S3 that fails, tried twice, and how its next requests end."""
+    _Failing.wrong = []
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Failing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        config = Config(retries={"mode": "standard", "total_max_attempts": 2})
+        make: Any = boto3.client
+        s3 = make("s3", endpoint_url=f"http://127.0.0.1:{server.server_port}", config=config, **KEYS)
+        yield S3Blobs("b", s3), _Failing.wrong
+        s3.close()
+        server.shutdown()
+
+
+@pytest.mark.fault("F54")
+@pytest.mark.parametrize("kind", ["slow", "cut"])
+def test_an_s3_that_is_busy_or_cuts_a_body_is_tried_again(
+    failing: tuple[S3Blobs, list[str]], kind: str
+) -> None:
+    blobs, wrong = failing
+    ref = blobs.put(b"content", kind="raw", content_type="text/plain")
+    wrong[:] = [kind] * 2
+    with pytest.raises(TransientError) as caught:
+        blobs.get(ref)
+    assert caught.value.code == "storage_unavailable"
+    wrong.clear()
+    assert blobs.get(ref) == b"content"
+
+
+@pytest.mark.fault("F54")
+def test_a_write_that_s3_slows_down_is_transient(failing: tuple[S3Blobs, list[str]]) -> None:
+    blobs, wrong = failing
+    wrong[:] = ["slow"]
+    blobs.put(b"content", kind="raw", content_type="text/plain")
+    assert wrong == []
+    wrong[:] = ["slow"] * 2
+    with pytest.raises(TransientError) as caught:
+        blobs.put(b"content", kind="raw", content_type="text/plain")
+    assert (caught.value.code, wrong) == ("storage_unavailable", [])
 
 
 @pytest.mark.fault("F26")

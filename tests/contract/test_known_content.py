@@ -3,86 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import pytest
 
-from indexmill.contracts.http_actions import ReplayRequest
-from indexmill.contracts.messages import ScrapeResult, ScrapeTask, StageResult, read
-from indexmill.orchestrator.actions.replay import ReplayJobs
+from indexmill.contracts.messages import ScrapeResult, ScrapeTask, read
 from indexmill.orchestrator.jobs.rows import OutboxRow
-from indexmill.orchestrator.submission.ports import NewJob
-from indexmill.platform.consumer.deliveries import Delivery
-from indexmill.scraper.worker import ScrapeBatch
-from tests.support.job_stores import Jobs, Sent, embed_task, postgres_jobs, twin_jobs
-from tests.support.jobs import CALLER, chunked, embedded, failed, new_job, submitted
-from tests.support.scraper import SITE, ScraperHarness
-from tests.twins.queues import InMemoryQueue
-
-PAGE, OTHER = f"{SITE}/page", f"{SITE}/other"
-
-
-@dataclass
-class Cycle:
-    """Jobs, and a scrape worker whose writes are counted."""
-
-    jobs: Jobs
-    scraper: ScraperHarness = field(default_factory=ScraperHarness)
-    callbacks: InMemoryQueue = field(default_factory=InMemoryQueue)
-
-    def __post_init__(self) -> None:
-        """Build the worker; the site has two pages with the same words."""
-        self.scraper.fetcher.pages |= dict.fromkeys((PAGE, OTHER), "<main><p>Some words.</p></main>")
-        self.worker = ScrapeBatch(self.scraper.parts(), self.callbacks, InMemoryQueue())
-
-    def scrape(self, row: OutboxRow) -> StageResult:
-        """Let the worker handle a message and return its result."""
-        task, deadline = read(ScrapeTask, row.payload), self.scraper.clock.monotonic() + 60
-        self.worker([Delivery(task, 1, deadline, tries=1)])
-        return read(StageResult, self.callbacks.bodies.pop())
-
-    def publish(self, row: OutboxRow) -> None:
-        """Take a job from its first message until it is done."""
-        self.jobs.changes(self.scrape(row))
-        task = embed_task(self.jobs.changes(chunked(row.job_id, row.attempt))[0].outbox)
-        assert self.jobs.publish(task.target.document_id, task.generation, row.job_id)
-        self.jobs.changes(embedded(row.job_id, row.attempt))
-
-    def first(self, new: NewJob) -> OutboxRow:
-        """Submit a job and return its message."""
-        _, (row,) = submitted(self.jobs.store, new)
-        return row
-
-    def index(self, url: str = PAGE) -> str:
-        """Take a new job of the page until it is done; return its id."""
-        row = self.first(new_job(url))
-        self.publish(row)
-        return row.job_id
-
-    def replay(self, job_id: str) -> None:
-        """Repeat a job with its stored content."""
-        sent = Sent()
-        ReplayJobs(self.jobs.store, sent).replay(CALLER, job_id, ReplayRequest(source="stored"), "r")
-        self.publish(*sent.rows)
-
-    def puts(self) -> int:
-        """Return how many objects were written since the last call."""
-        written = len(self.scraper.blobs.puts)
-        self.scraper.blobs.puts.clear()
-        return written
+from tests.support.cycles import OTHER, PAGE, Cycle, cycle_over
+from tests.support.jobs import failed, new_job
 
 
 @pytest.fixture(params=["twin", "postgres"])
 def cycle(request: pytest.FixtureRequest) -> Iterator[Cycle]:
-    if request.param == "twin":
-        made = Cycle(twin_jobs())
+    with cycle_over(request.param, request) as made:
         yield made
-        made.worker.close()
-        return
-    with postgres_jobs(request.getfixturevalue("database_url")) as jobs:
-        made = Cycle(jobs)
-        yield made
-        made.worker.close()
 
 
 def known(row: OutboxRow) -> bool:

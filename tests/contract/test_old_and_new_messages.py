@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -107,8 +107,14 @@ def test_a_kept_text_to_split_becomes_a_message() -> None:
 @named
 def test_old_code_takes_all_that_new_code_writes(sample: BaseModel) -> None:
     schema = _schema_of_before(type(sample).__name__)
-    problems = Draft202012Validator(schema).iter_errors(json.loads(write(sample)))
-    assert [error.message for error in problems] == []
+    problems = [
+        error.message for error in Draft202012Validator(schema).iter_errors(json.loads(write(sample)))
+    ]
+    if isinstance(sample, StageResult) and sample.msg_version > 1:
+        # It refuses a later version, and leaves it to later code.
+        assert problems
+    else:
+        assert problems == []
 
 
 def _schema_of_before(name: str) -> dict[str, Any]:
@@ -132,8 +138,7 @@ def test_what_later_code_adds_is_ignored_and_nothing_else_changes(sample: BaseMo
 @pytest.mark.fault("F18", "F69")
 @pytest.mark.parametrize("model", [each for each in MODELS if issubclass(each, Message)])
 def test_only_a_later_version_is_kept_for_later_code(model: type[Message]) -> None:
-    schema = str(model.model_fields["schema_name"].default)
-    name, own = schema.rpartition(".v")[0], int(schema.rpartition(".v")[2])
+    name, own = family(model), max(get_args(model.model_fields["msg_version"].annotation))
     sample = next(json.loads(write(each)) for each in SAMPLES.values() if type(each) is model)
     for later in ({"schema": f"{name}.v{own + 1}"}, {**sample, "msg_version": own + 1}):
         with pytest.raises(NewerSchema):

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from indexmill.chunking.split import CHUNKER
 from indexmill.client import Client
+from indexmill.contracts.content import CHUNKER
 from indexmill.contracts.job import Job
 from local.faults.cloud import Cloud
 from tests.support import openapi

@@ -72,7 +72,7 @@ def renew(state, payload, renewal):
     return read_kept(TASK, payload, message_id=renewal.message_id, attempt=renewal.attempt)
 
 
-def facts(result):
+def facts(state, result):
     return Output(title=result.document.title)
 
 

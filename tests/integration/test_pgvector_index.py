@@ -235,3 +235,10 @@ def test_a_large_corpus_is_searched_through_an_index(
     database.connection().execute("SELECT pg_stat_force_next_flush()")
     used = "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname LIKE 'vectors_space%'"
     assert rows.execute(used).fetchone() == (3,)
+
+
+def test_the_catalogue_keeps_the_digest_of_the_published_content(database: Database, rows: Rows) -> None:
+    index = PgVectorIndex(database)
+    index.publish([version(["alpha"])])
+    (found,) = rows.execute("SELECT content_sha256, chunk_count FROM documents").fetchall()
+    assert found == ("sha", 1)

@@ -98,7 +98,7 @@ async def _count(info: Mapping[str, Any], site: str) -> dict[str, Calls]:
         await first.wait(list((await first.flood(again, 100, 1)).at), 60.0, 0.1)
     for number, (name, mode) in enumerate(MODES.items(), 1):
         await asyncio.to_thread(_configure, info, mode.fill)
-        async with Driver(info, site, [mode.page]) as driver:
+        async with Driver(info, site, [mode.page], force=not mode.unchanged) as driver:
             driver.begin_at(1_000 * number)
             # A receive that waits at a queue has the batch size from before.
             warm = await driver.flood(driver.urls(2 * mode.fill), mode.submit, 1)

@@ -41,13 +41,17 @@ class Driver:
         info: What `indexmill up --json` printed.
         site: Address of the page server.
         pages: Names of its pages.
+        force: Whether pages are processed that did not change.
     """
 
-    def __init__(self, info: Mapping[str, Any], site: str, pages: Sequence[str]) -> None:
+    def __init__(
+        self, info: Mapping[str, Any], site: str, pages: Sequence[str], *, force: bool = True
+    ) -> None:
         self._info = info
         self._site = site
         self._pages = pages
         self._next = 0
+        self.force = force
 
     async def __aenter__(self) -> Driver:
         self._http = aiohttp.ClientSession(
@@ -123,7 +127,8 @@ class Driver:
 
     async def _submit(self, urls: Sequence[str], sent: Sent) -> list[str]:
         body: dict[str, Any] = {"url": urls[0]} if len(urls) == 1 else {"urls": list(urls)}
-        body["force"] = True  # the same pages over and over, on purpose
+        # The same pages over and over, on purpose.
+        body["force"] = self.force
         while True:
             began, clock = time.time(), time.perf_counter()
             async with self._http.post(self._info["gateway"] + _SUBMIT, json=body) as answer:

@@ -141,8 +141,11 @@ class PageServer:
         page = self._pages.get(name)
         if page is None:
             return web.Response(status=404, text="there is no such page")
+        etag = f'"{request.query.get("round", "0")}"'
+        if request.headers.get("If-None-Match") == etag:
+            return web.Response(status=304, headers={"ETag": etag})
         body = page.marked(self.mark(name, int(request.query.get("round", "0"))))
-        return web.Response(body=body, content_type="text/html", charset="utf-8")
+        return web.Response(body=body, content_type="text/html", charset="utf-8", headers={"ETag": etag})
 
     def mark(self, name: str, number: int) -> str:
         """Return the mark of page `name` in round `number`."""

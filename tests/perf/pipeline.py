@@ -132,7 +132,7 @@ async def _measure(bench: Bench, started: StartedStack, chosen: argparse.Namespa
         urls = driver.urls(chosen.jobs)
         result["saturation"] = await _saturation(bench, driver, urls, chosen.batch)
         if chosen.unchanged:
-            again = urls[: chosen.unchanged]
+            again, driver.force = urls[: chosen.unchanged], False
             result["unchanged"] = await _saturation(bench, driver, again, chosen.batch)
         memory = bench.accountant.memory()
         result["memory_pss_mb"] = {

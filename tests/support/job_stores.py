@@ -73,8 +73,8 @@ class Jobs:
 
     store: JobStore
     publish: Callable[..., bool]
-    """Publishes a generation of a document as the embed worker does, for a job when it is given; says whether
-    it became visible."""
+    """Publishes a generation of a document as the embed worker does, for a job and with the content's digest
+    when they are given; says whether it became visible."""
     history: Callable[[str], list[tuple[int, str | None, str]]]
     """A job's transitions: attempt, from, to."""
     audit: Callable[[str], list[tuple[str, int]]]
@@ -149,13 +149,15 @@ def twin_jobs() -> Jobs:
     clock = FrozenClock()
     store = InMemoryJobs(clock)
 
-    def publish(document_id: str, generation: int, job_id: str | None = None) -> bool:
+    def publish(
+        document_id: str, generation: int, job_id: str | None = None, digest: str | None = None
+    ) -> bool:
         row = store.document(document_id)
         clock.tick(1)
         row["updated_at"] = clock.now()
         if (row["published"] or 0) >= generation or row["min_generation"] > generation:
             return False
-        row.update(published=generation, job_id=job_id)
+        row.update(published=generation, job_id=job_id, content_sha256=digest)
         return True
 
     def history(job_id: str) -> list[tuple[int, str | None, str]]:
@@ -199,8 +201,10 @@ def postgres_jobs(url: str) -> Iterator[Jobs]:
     """Yield jobs in the database at `url`."""
     database, other = Database(url), Database(url)
 
-    def publish(document_id: str, generation: int, job_id: str | None = None) -> bool:
-        values = {"document": document_id, "generation": generation, "job": job_id}
+    def publish(
+        document_id: str, generation: int, job_id: str | None = None, digest: str | None = None
+    ) -> bool:
+        values = {"document": document_id, "generation": generation, "job": job_id, "digest": digest}
         with other.connection().transaction():
             other.connection().execute(
                 "INSERT INTO documents (document_id, corpus_id) SELECT %(document)s, corpora.id FROM corpora"
@@ -208,9 +212,9 @@ def postgres_jobs(url: str) -> Iterator[Jobs]:
                 values,
             )
             done = other.connection().execute(
-                "UPDATE documents SET published = %(generation)s, job_id = %(job)s"
-                " WHERE document_id = %(document)s AND coalesce(published, 0) < %(generation)s"
-                " AND min_generation <= %(generation)s",
+                "UPDATE documents SET published = %(generation)s, job_id = %(job)s,"
+                " content_sha256 = %(digest)s WHERE document_id = %(document)s"
+                " AND coalesce(published, 0) < %(generation)s AND min_generation <= %(generation)s",
                 values,
             )
         return done.rowcount == 1

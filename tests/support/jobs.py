@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from indexmill.contracts.content import Chunk, Document
+from indexmill.contracts.content import CHUNKER, Chunk, Document
 from indexmill.contracts.identity import CallerContext, corpus_key, document_id
 from indexmill.contracts.job import Job
 from indexmill.contracts.messages import (
@@ -70,7 +70,7 @@ def chunked(job_id: str, attempt: int = 1, text: str = "Some words.", *, chunk_c
         attempt=attempt,
         stage="chunking",
         status="success",
-        chunked=Chunked(chunks=[chunk], chunk_count=chunk_count),
+        chunked=Chunked(chunks=[chunk], chunk_count=chunk_count, chunker=CHUNKER, tokenizer="t"),
     )
 
 

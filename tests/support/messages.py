@@ -50,6 +50,9 @@ _DOCUMENT: Final[dict[str, Any]] = {
     "raw_stored_at": _AT,
     "content_sha256": "c" * 64,
     "extractor": "html-1",
+    "etag": '"v1"',
+    "last_modified": "Sat, 14 Mar 2026 12:00:00 GMT",
+    "fetched_at": _AT,
 }
 _EMBED: Final[dict[str, Any]] = {
     **_ENVELOPE,
@@ -63,11 +66,23 @@ _EMBED: Final[dict[str, Any]] = {
 
 def samples() -> dict[str, BaseModel]:
     """Return them by what they are, as this code makes them."""
-    stored = Stored(ref=_REF, content_type="text/html", charset="utf-8", final_url=_URL, stored_at=_AT)
+    stored = Stored(
+        ref=_REF,
+        content_type="text/html",
+        charset="utf-8",
+        final_url=_URL,
+        stored_at=_AT,
+        extractor="html-1",
+        etag='"v1"',
+        last_modified="Sat, 14 Mar 2026 12:00:00 GMT",
+        fetched_at=_AT,
+    )
     return {
         "a page to fetch": ScrapeTask(**_ENVELOPE, url=_URL),
         "a page that is stored": ScrapeTask(**_ENVELOPE, url=_URL, stored=stored),
-        "a page whose content is known": ScrapeTask(**_ENVELOPE, url=_URL, known=stored),
+        "a page whose content is known": ScrapeTask(
+            **_ENVELOPE, url=_URL, known=stored, current=True, max_age_s=60
+        ),
         "chunks to embed": EmbedTask(**_EMBED, chunks=[_CHUNK]),
         "chunks by reference": EmbedTask(**_EMBED, chunks_ref=_REF),
         **_reports(),
@@ -90,6 +105,9 @@ def _reports() -> dict[str, BaseModel]:
     return {
         "a document": report("scraping", "success", document=Document(**_DOCUMENT, text="Some words.")),
         "a large document": report("scraping", "success", document=Document(**_DOCUMENT, text_ref=_REF)),
+        "an unchanged document": report(
+            "scraping", "success", document=Document(**_DOCUMENT, unchanged="not_modified")
+        ),
         "a chunked document": report("chunking", "success", chunked=chunked),
         "a document of many chunks": report(
             "chunking", "success", chunked=Chunked(chunks_ref=_REF, chunk_count=900)

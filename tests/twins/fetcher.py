@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from indexmill.contracts.errors import ErrorCode
 from indexmill.scraper.classify import failure, status_failure
 from indexmill.scraper.extract.content import Extracted, RawContent, extract
-from indexmill.scraper.ports import BeforeHop, Fetched, KnownRobots
+from indexmill.scraper.ports import NOT_MODIFIED, BeforeHop, Fetched, KnownRobots, Validators
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class InMemoryFetcher:
         max_bytes: int | None = None,
         truncate: bool = False,
         before_hop: BeforeHop | None = None,
+        known: Validators | None = None,
     ) -> Fetched:
         """Return the page, or raise the error configured for it."""
         self.requested.append(url)
@@ -44,7 +45,12 @@ class InMemoryFetcher:
             if before_hop is not None:
                 await before_hop(page.to)
             return await self.fetch(
-                page.to, deadline=deadline, max_bytes=max_bytes, truncate=truncate, before_hop=before_hop
+                page.to,
+                deadline=deadline,
+                max_bytes=max_bytes,
+                truncate=truncate,
+                before_hop=before_hop,
+                known=known,
             )
         if page is None:
             raise status_failure(404)
@@ -53,6 +59,8 @@ class InMemoryFetcher:
         if not isinstance(page, Fetched):
             body = page.encode() if isinstance(page, str) else page
             page = Fetched(url, 200, "text/html", "utf-8", body)
+        if known is not None and known.etag is not None and known.etag == page.validators.etag:
+            return Fetched(page.final_url, NOT_MODIFIED, "", None, b"", validators=page.validators)
         if max_bytes is not None and len(page.body) > max_bytes:
             if not truncate:
                 raise failure(ErrorCode.CONTENT_TOO_LARGE)

@@ -8,9 +8,8 @@ Docstrings are the port's.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, cast
 
@@ -32,10 +31,11 @@ from indexmill.orchestrator.admission.admit import (
 from indexmill.orchestrator.jobs.rows import CLAIM_S, PARK_AFTER, JobState, OutboxRow
 from indexmill.orchestrator.jobs.store import JobsTx, T
 from indexmill.orchestrator.queries.ports import Hold, JobSnapshot
-from indexmill.orchestrator.results.ports import DeadLetter, JobUpdate, Transition
+from indexmill.orchestrator.results.ports import DeadLetter, JobUpdate, Published, Transition
 from indexmill.orchestrator.submission.ports import InFlight, NewJob
 from indexmill.orchestrator.sweeper.ports import Count
 from indexmill.platform.time.clock import Clock
+from tests.twins import published
 
 Row = dict[str, Any]
 
@@ -47,7 +47,7 @@ _COPIED = ("batch_id", "tier", "job_type", "priority", "forced", "payload_digest
 _NO_RETRY: Final[Row] = {"tries": 0, "next_retry_at": None, "retry_cause": None}
 _UNSET: Final = (
     *("failed_stage", "error", "title", "chunk_count", "generation", "raw_ref", "determinism"),
-    *("resume_stage", "admitted_at", "ended_at"),
+    *("resume_stage", "admitted_at", "ended_at", "page_change", "unchanged"),
 )
 _NEW: Final[Row] = {"status": "pending", "attempt": 1, "has_dependents": False, **_NO_RETRY}
 
@@ -115,9 +115,10 @@ class InMemoryJobs:
                 **{"id": new.job_id, "url": new.submitted_url, "canonical_url": target.url},
                 **{"created_at": now, "updated_at": now, "expected_by": expected[new.job_id]},
                 **{"raw_ref": new.given.model_dump(mode="json") if new.given else None},
+                **{"previous": published.previous(self.jobs, self.documents.get(target.document_id))},
             }
             self._note(row, None)
-            self._keep(self._with_known(new.first, target.document_id), claimed_until=None)
+            self._keep(published.with_known(new, row["previous"], self), claimed_until=None)
             inserted.add(new.job_id)
         return inserted
 
@@ -191,7 +192,7 @@ class InMemoryJobs:
 
     def state(self, job_id: str) -> JobState | None:
         row = self.jobs.get(job_id)
-        return rows.as_state({**row, "next_generation": 0}) if row else None
+        return rows.as_state({**published.stated(row), "next_generation": 0}) if row else None
 
     # Job actions
 
@@ -223,6 +224,7 @@ class InMemoryJobs:
         self._park(row.job_id)
         self._keep(row, claimed_until=None)
         cleared = dict.fromkeys(("failed_stage", "error", "admitted_at", "ended_at", "expected_by"))
+        cleared |= {"page_change": None} if job["page_change"] == "removed" else {}
         self._move(job, "pending", attempt=row.attempt, resume_stage=row.stage, **cleared, **_NO_RETRY)
 
     # Results
@@ -258,6 +260,7 @@ class InMemoryJobs:
             row.update(status=update.status.value, error=error, failed_stage=stage)
             row.update(updated_at=now, ended_at=now if update.status.terminal else None)
             row["determinism"] = {**(row["determinism"] or {}), **update.facts}
+            row.update(page_change=update.change or row["page_change"], unchanged=update.unchanged)
 
     def note_stale(self, results: Sequence[StageResult]) -> None:
         self.stale |= {each.message_id: {"job_id": each.job_id, "attempt": each.attempt} for each in results}
@@ -268,12 +271,17 @@ class InMemoryJobs:
             again = note.next_retry_at if wait_s is None else now + timedelta(seconds=wait_s)
             self.jobs[job_id].update(tries=note.tries, next_retry_at=again, updated_at=now)
 
-    def redispatch(self, row: OutboxRow, generation: int) -> None:
+    def redispatch(self, row: OutboxRow, generation: int | None) -> None:
         self._keep(row, claimed_until=self.clock.now() + _CLAIM)
-        self.jobs[row.job_id].update(generation=generation, updated_at=self.clock.now())
+        job = self.jobs[row.job_id]
+        job.update(generation=generation or job["generation"], updated_at=self.clock.now())
 
-    def lock_documents(self, targets: Sequence[Target]) -> dict[str, int | None]:
-        return {each.document_id: self.document(each.document_id)["published"] for each in targets}
+    def lock_documents(self, targets: Sequence[Target]) -> dict[str, Published]:
+        return {each.document_id: published.of(self, each.document_id) for each in targets}
+
+    def keep_published(self, documents: Mapping[str, str]) -> None:
+        for document_id, job_id in documents.items():
+            self.documents[document_id]["job_id"] = job_id
 
     def raise_fences(self, generations: Mapping[str, int]) -> None:
         for document_id, generation in generations.items():
@@ -315,15 +323,8 @@ class InMemoryJobs:
 
     def document(self, document_id: str) -> Row:
         """Return the catalogue's row of a document, which is made when there is none."""
-        new = {"published": None, "min_generation": 0, "updated_at": None, "job_id": None}
-        return self.documents.setdefault(document_id, new)
-
-    def _with_known(self, row: OutboxRow, document_id: str) -> OutboxRow:
-        published = self.documents.get(document_id, {}).get("job_id") or ""
-        known = self.jobs.get(published, {}).get("raw_ref") or {}
-        if known.get("stored_at") is None:
-            return row
-        return replace(row, payload=json.dumps({**json.loads(row.payload), "known": known}))
+        new = dict.fromkeys(("published", "updated_at", "job_id", "content_sha256"))
+        return self.documents.setdefault(document_id, {**new, "min_generation": 0})
 
     def _usage(self, caller_id: str, tier: str, active: int) -> Usage:
         now = self.clock.now()
@@ -348,7 +349,7 @@ class InMemoryJobs:
 
     def _locked(self, job_id: str) -> Row:
         self._generation += 1
-        return {**self.jobs[job_id], "next_generation": self._generation}
+        return {**published.stated(self.jobs[job_id]), "next_generation": self._generation}
 
     def _pending(self) -> list[Row]:
         return [row for row in self.jobs.values() if row["status"] == "pending"]

@@ -915,6 +915,12 @@ export interface components {
             budget?: components["schemas"]["Budget"] | null;
             /** Expected By */
             expected_by?: string | null;
+            /** Change */
+            change?: ("new" | "same" | "changed" | "removed") | null;
+            /** Unchanged */
+            unchanged?: true | null;
+            /** Unchanged Because */
+            unchanged_because?: ("not_modified" | "same_content" | "max_age") | null;
             receipt?: components["schemas"]["Receipt"] | null;
         };
         /**
@@ -1388,6 +1394,8 @@ export interface components {
             /** On Behalf Of */
             on_behalf_of?: string | null;
             budget?: components["schemas"]["Budget"] | null;
+            /** Max Age */
+            max_age?: number | null;
         };
         /**
          * SubmitResponse

@@ -131,7 +131,7 @@ def failures_fence_nothing(patch: pytest.MonkeyPatch) -> None:
 def count_fenced_as_published(patch: pytest.MonkeyPatch) -> None:
     """Count a generation that another job's end fenced as published."""
     facts = embedding.facts
-    patch.setattr(embedding, "facts", lambda result: replace(facts(result), fenced=False))
+    patch.setattr(embedding, "facts", lambda *given: replace(facts(*given), fenced=False))
 
 
 def fail_although_published(patch: pytest.MonkeyPatch) -> None:

@@ -50,9 +50,16 @@ class Site:
     def paths(self) -> list[str]:
         return [head.split(" ")[1] for head in self.heads]
 
-    def page(self, path: str, body: bytes | str, content_type: str = "text/html", **headers: str) -> str:
+    def page(
+        self,
+        path: str,
+        body: bytes | str,
+        content_type: str = "text/html",
+        status: str = "200 OK",
+        **headers: str,
+    ) -> str:
         """Serve `body` and return its URL."""
-        self.routes[path] = answer(body, content_type, **headers)
+        self.routes[path] = answer(body, content_type, status, **headers)
         return self.url + path
 
     def route(self, path: str, behaviour: bytes | Misbehaviour) -> str:

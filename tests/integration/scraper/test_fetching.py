@@ -12,8 +12,8 @@ import pytest
 
 from indexmill.contracts.errors import IndexmillError, PermanentError, TransientError
 from indexmill.scraper.adapters.http_fetcher import FetchLimits, HttpFetcher
-from indexmill.scraper.ports import Fetched
-from tests.integration.scraper.site import Site, answer, running_site
+from indexmill.scraper.ports import NOT_MODIFIED, Fetched, Validators
+from tests.integration.scraper.site import Site, answer, redirect, running_site
 
 HTML = "<!doctype html><p>Words.</p>"
 
@@ -108,6 +108,7 @@ async def test_a_page_over_the_limit_is_refused_by_its_announcement(site: Site, 
     assert (await failed(fetcher, site.route("/", head))).code == "content_too_large"
 
 
+@pytest.mark.shows("B52")
 @pytest.mark.shows("S14")
 @pytest.mark.fault("F68")
 async def test_an_endless_page_is_cut_off(site: Site, fetcher: HttpFetcher) -> None:
@@ -132,6 +133,7 @@ async def test_a_cut_page_is_what_truncation_asks_for(site: Site, fetcher: HttpF
     assert page.body == b"x" * 100
 
 
+@pytest.mark.shows("B53")
 async def test_a_drip_feed_meets_the_deadline(site: Site, fetcher: HttpFetcher) -> None:
     async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 1000\r\n\r\n")
@@ -171,6 +173,8 @@ BROKEN = {
 }
 
 
+@pytest.mark.fault("F54")
+@pytest.mark.shows("B54")
 @pytest.mark.parametrize("name", BROKEN)
 async def test_broken_http_is_a_broken_connection(site: Site, fetcher: HttpFetcher, name: str) -> None:
     async def broken(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -181,6 +185,7 @@ async def test_broken_http_is_a_broken_connection(site: Site, fetcher: HttpFetch
     assert (type(error), error.code) == (TransientError, "connection_error")
 
 
+@pytest.mark.shows("B54")
 @pytest.mark.parametrize(
     "data", [gzip.compress(HTML.encode())[:-4], b"not packed"], ids=["cut", "not packed"]
 )
@@ -264,3 +269,51 @@ async def test_pages_load_side_by_side(site: Site) -> None:
     pages = await asyncio.gather(*(get(fetcher, url) for _ in range(10)))
     await fetcher.close()
     assert [page.body for page in pages] == [HTML.encode()] * 10
+
+
+def conditions(site: Site) -> dict[str, str]:
+    """Return the conditional headers of the last request, by name in lower case."""
+    fields = (line.split(": ", 1) for line in site.heads[-1].split("\r\n")[1:] if line)
+    return {name.lower(): value for name, value in fields if name.lower().startswith("if-")}
+
+
+@pytest.mark.shows("P055")
+async def test_a_page_is_asked_for_with_what_its_site_sent(site: Site, fetcher: HttpFetcher) -> None:
+    date = "Sat, 14 Mar 2026 12:00:00 GMT"
+    url = site.page("/", HTML, etag='W/"v1"', last_modified=date)
+    page = await get(fetcher, url)
+    assert conditions(site) == {}
+    assert page.validators == Validators('W/"v1"', date, url)
+    site.page("/", "", status="304 Not Modified", etag='"v2"', content_length="")
+    again = await fetcher.fetch(url, deadline=time.monotonic() + 5, known=page.validators)
+    assert conditions(site) == {"if-none-match": 'W/"v1"', "if-modified-since": date}
+    assert (again.status, again.body, again.validators) == (NOT_MODIFIED, b"", Validators('"v2"', None, url))
+
+
+async def test_validators_are_sent_to_no_other_page(site: Site, fetcher: HttpFetcher) -> None:
+    """A redirect that leads elsewhere now must not compare the ETag of where it led before."""
+    old = Validators(etag='"v1"', url=f"{site.url}/old")
+    site.page("/new", HTML, etag='"v1"')
+    page = await fetcher.fetch(site.route("/", redirect("/new")), deadline=time.monotonic() + 5, known=old)
+    assert (page.status, conditions(site)) == (200, {})
+    await fetcher.fetch(site.page("/old", HTML), deadline=time.monotonic() + 5, known=old)
+    assert conditions(site) == {"if-none-match": '"v1"'}
+
+
+async def test_a_site_that_says_unchanged_unasked_is_refused(site: Site, fetcher: HttpFetcher) -> None:
+    error = await failed(fetcher, site.page("/", "", status="304 Not Modified"))
+    assert (type(error), error.code) == (PermanentError, "http_304")
+
+
+@pytest.mark.parametrize(
+    ("etag", "date"),
+    [("v1", "x" * 65), ('"' + "x" * 251 + '"', "1 Jan\x01"), ('"a" "b"', "<script>"), ('"\xe4"', "")],
+)
+async def test_malformed_validators_count_as_none(
+    site: Site, fetcher: HttpFetcher, etag: str, date: str
+) -> None:
+    head = f"HTTP/1.1 200 OK\r\ncontent-length: 0\r\netag: {etag}\r\nlast-modified: {date}\r\n\r\n"
+    if "\x01" in date:
+        head = head.replace("\x01", ";")
+    url = site.route("/", head.encode("latin-1"))
+    assert (await get(fetcher, url)).validators == Validators(url=url)

@@ -13,6 +13,7 @@ from indexmill.contracts.errors import CallerError, PermanentError
 from indexmill.contracts.messages import Stored, stage_result
 from indexmill.scraper.api import scrape_result
 from indexmill.scraper.ports import Fetched
+from indexmill.scraper.revisit import Past
 from indexmill.scraper.scrape import execute_scrape
 from tests.support.scraper import SITE, ScraperHarness
 from tests.twins.blobs import InMemoryBlobs
@@ -76,6 +77,7 @@ async def test_stored_content_gives_the_same_document_without_the_site(body: byt
         content_type=first.content_type,
         charset=first.charset,
         final_url=first.final_url,
+        fetched_at=first.fetched_at,
     )
     asked = list(harness.fetcher.requested)
     again = await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), deadline=2000.0, stored=stored)
@@ -112,7 +114,9 @@ async def test_known_content_is_written_again_when_it_changed_or_may_be_old(
         final_url=f"{SITE}/a",
         stored_at=now - age if age is not None else None,
     )
-    document = await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), deadline=2000.0, known=known)
+    document = await execute_scrape(
+        f"{SITE}/a", None, parts=harness.parts(), deadline=2000.0, past=Past(known)
+    )
     assert document.raw_ref is not None
     assert harness.blobs.puts == ([document.raw_ref.key] if written else [])
     assert document.raw_stored_at == (now if written else known.stored_at)

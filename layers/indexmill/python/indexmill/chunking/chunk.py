@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from indexmill.chunking.ports import Tokenizer
-from indexmill.chunking.split import CHUNKER, split
-from indexmill.contracts.content import CHUNK_LIST, BlobRef, Chunk, ChunkSettings
+from indexmill.chunking.split import split
+from indexmill.contracts.content import CHUNK_LIST, CHUNKER, BlobRef, Chunk, ChunkSettings
 from indexmill.contracts.errors import ErrorCode, PermanentError
 from indexmill.contracts.messages import Chunked, ChunkTask
 from indexmill.platform.blobs import BlobStore

@@ -124,8 +124,6 @@ class Cuts:
         )
 
 
-CHUNKER: Final = "1"
-"""Version of this code; raised when the same text gives other chunks."""
 MAX_CHUNKS: Final = 10_000
 _LOW: Final = 2
 """Tokens that are left free: at the edges of a piece a tokenizer may need one more than inside the text."""

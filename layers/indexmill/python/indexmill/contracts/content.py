@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter
 
@@ -32,8 +32,12 @@ class BlobRef(BaseModel):
         return cls(key=f"{kind}/{digest[:2]}/{digest}", size=len(data), sha256=digest)
 
 
+Unchanged = Literal["not_modified", "same_content", "max_age"]
+"""The site answered 304, it sent the same bytes, or it was not asked again within `max_age`."""
+
+
 class Document(BaseModel):
-    """Result of scraping one URL. Exactly one of `text` and `text_ref` is set."""
+    """Result of scraping one URL. One of `text` and `text_ref` is set; neither when it is `unchanged`."""
 
     url: str
     """The URL that was asked for, canonical."""
@@ -55,6 +59,13 @@ class Document(BaseModel):
     """Digest of the raw content."""
     extractor: str | None = None
     """Version of the code that made text of it."""
+    etag: str | None = None
+    """As the site sent it."""
+    last_modified: str | None = None
+    """As the site sent it."""
+    fetched_at: AwareDatetime | None = None
+    """When the site answered with this content last, by the clock of the worker that asked."""
+    unchanged: Unchanged | None = None
 
 
 class Chunk(BaseModel):
@@ -78,6 +89,10 @@ class Chunk(BaseModel):
 
 CHUNK_LIST: Final = TypeAdapter(list[Chunk])
 """Chunks as they are stored behind a `chunks_ref`: a JSON list."""
+
+
+CHUNKER: Final = "1"
+"""Version of the code that splits text; raised when the same text gives other chunks."""
 
 
 class ChunkSettings(BaseModel):

@@ -209,3 +209,7 @@ class Defect(IndexmillError):
     def __init__(self, message: str) -> None:
         """`message` is for the log; callers see a neutral sentence."""
         super().__init__(ErrorCode.INTERNAL_ERROR, message)
+
+
+GONE: Final = frozenset({http_code(404), http_code(410)})
+"""A site's answers that say that there is no such page."""

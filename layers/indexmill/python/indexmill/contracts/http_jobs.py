@@ -19,6 +19,7 @@ from indexmill.contracts.texts import CorpusName, DocumentText, Identifier, Titl
 
 MAX_URLS: Final = 100
 MAX_DEPENDENCIES: Final = 20
+MAX_AGE_S: Final = 366 * 86_400
 
 
 def _known(code: str) -> str:
@@ -48,16 +49,20 @@ class SubmitRequest(BaseModel):
     depends_on: list[str] = Field(default_factory=list, max_length=MAX_DEPENDENCIES)
     """The caller's own jobs that must be done before these start; they fail when one of them fails."""
     force: bool = False
-    """Start new jobs even when other jobs of the same documents are in flight."""
+    """Start new jobs beside those in flight for the same documents, and process pages that did not change."""
     on_behalf_of: str | None = Field(default=None, pattern=CALLER_ID)
     """Caller whose jobs these become; internal callers only."""
     budget: Budget | None = None
     """Bounds of each of the jobs; the caller's tier may have lower ones."""
+    max_age: int | None = Field(default=None, ge=0, le=MAX_AGE_S)
+    """Seconds: a page that its site sent at most so long ago is not fetched again. 0 is always too old."""
 
     @model_validator(mode="after")
     def _one_of(self) -> Self:
         if [self.url, self.urls, self.content].count(None) != 2:
             raise ValueError("send exactly one of url, urls and content")
+        if self.max_age and (self.force or self.content is not None):
+            raise ValueError("max_age is for pages: send it without force and content")
         return self
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from indexmill.contracts.budget import Budget
+from indexmill.contracts.content import Unchanged
 from indexmill.contracts.pipeline import STAGES
 from indexmill.contracts.receipt import Receipt
 
@@ -76,6 +77,10 @@ class Waiting(BaseModel):
     """The jobs that have to be done first."""
 
 
+PageChange = Literal["new", "same", "changed", "removed"]
+"""Of a page, by its text, compared with the version that was published when its job was submitted."""
+
+
 class Job(BaseModel):
     """One document on its way into a corpus."""
 
@@ -115,5 +120,11 @@ class Job(BaseModel):
     """Its bounds, when there are any."""
     expected_by: datetime | None = None
     """By when the job will most likely have ended, as promised when it was submitted; later is no failure."""
+    change: PageChange | None = Field(**ONLY_WHEN_KNOWN)
+    """What the fetch found; `removed`: the site answered 404 or 410, and the job failed."""
+    unchanged: Literal[True] | None = Field(**ONLY_WHEN_KNOWN)
+    """Nothing was chunked or embedded: the published version is that of this content."""
+    unchanged_because: Unchanged | None = Field(**ONLY_WHEN_KNOWN)
+    """The site answered 304, it sent the same content, or it was not asked again within `max_age`."""
     receipt: Receipt | None = Field(**ONLY_WHEN_KNOWN)
     """What it used so far, when that was asked for."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal, Self, TypeVar, cast
+from typing import Annotated, Any, Final, Literal, Self, TypeVar, cast, get_args
 
 from pydantic import (
     AwareDatetime,
@@ -62,6 +62,12 @@ class Stored(BaseModel):
     final_url: str
     stored_at: AwareDatetime | None = None
     """When the object was written last; None for content of the release before."""
+    extractor: str | None = None
+    """Version of the code that made text of it; None for content of the release before, as all below."""
+    etag: str | None = None
+    last_modified: str | None = None
+    fetched_at: AwareDatetime | None = None
+    """When the site answered with it last."""
 
 
 class ScrapeTask(Message):
@@ -73,6 +79,10 @@ class ScrapeTask(Message):
     """Read this in place of the site."""
     known: Stored | None = None
     """Raw content of the document's published version: not stored again when the site still has it."""
+    current: bool = False
+    """Whether today's chunker and model made the published version: with `known` content it needs no text."""
+    max_age_s: int | None = None
+    """Up to this age of `known` the site is not asked."""
 
 
 class ChunkTask(Message):
@@ -156,7 +166,10 @@ class StageResult(Message):
     One subclass per stage adds the output; `stage` is the discriminator.
     """
 
-    schema_name: Literal["indexmill.result.v1"] = Field(default="indexmill.result.v1", alias="schema")
+    schema_name: Literal["indexmill.result.v1", "indexmill.result.v2"] = Field(
+        default="indexmill.result.v1", alias="schema"
+    )
+    msg_version: Literal[1, 2] = 1  # type: ignore[assignment]
     stage: str
     status: Literal["success", "failed", "retrying"]
     failure: StageFailure | None = None
@@ -186,6 +199,13 @@ class ScrapeResult(StageResult):
 
     stage: Literal["scraping"] = "scraping"
     document: Document | None = None
+
+    @model_validator(mode="after")
+    def _unchanged_is_newer(self) -> Self:
+        if self.document is not None and self.document.unchanged is not None:
+            # The release before would split the text that is not there: it leaves the message to this one.
+            self.schema_name, self.msg_version = "indexmill.result.v2", 2
+        return self
 
     @property
     def output(self) -> Document | None:
@@ -316,7 +336,7 @@ _MOST_DIGITS: Final = 9
 
 
 def _own_version(model: type[Message]) -> int:
-    return int(model.model_fields["msg_version"].default)
+    return int(max(get_args(model.model_fields["msg_version"].annotation)))
 
 
 def _version(fields: Mapping[str, Any], model: type[Message]) -> int:

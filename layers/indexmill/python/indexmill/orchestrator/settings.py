@@ -52,6 +52,10 @@ class OrchestratorApiSettings(OrchestratorSettings, LimitSettings, PressureSetti
     fair_share_embedding: Share
     stream_token_key: str | None = None
     stream_token_key_secret_arn: str | None = None
+    embedding_model: str
+    embedding_dimension: int
+    tokenizer_file: str
+    """As Chunking has it."""
 
     @property
     def shares(self) -> dict[str, FairShare | None]:

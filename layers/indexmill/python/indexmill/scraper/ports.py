@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
+from datetime import datetime
+from typing import Final, Protocol
 
 from indexmill.scraper.extract.content import Extracted, RawContent
+
+
+@dataclass(frozen=True, slots=True)
+class Validators:
+    """The headers by which a site tells whether a page changed."""
+
+    etag: str | None = None
+    last_modified: str | None = None
+    url: str = ""
+    """Which URL sent them: they mean nothing to any other, as where a redirect led before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +34,14 @@ class Fetched:
     """Without content encoding."""
     retry_after: int | None = None
     """Seconds, when the site asks for a pause."""
+    validators: Validators = Validators()
+    """With which the site can be asked for changes of this answer."""
+    fetched_at: datetime | None = None
+    """When the site sent it; None where that was not noted."""
+
+
+NOT_MODIFIED: Final = 304
+"""Status of an answer without a body: the page is as it was when its validators were sent."""
 
 
 BeforeHop = Callable[[str], Awaitable[object]]
@@ -39,9 +58,11 @@ class Fetcher(Protocol):
         max_bytes: int | None = None,
         truncate: bool = False,
         before_hop: BeforeHop | None = None,
+        known: Validators | None = None,
     ) -> Fetched:
         """Return what `url`, which is canonical, answers with a 2xx status after at most five redirects.
 
+        With `known` validators the request to their URL is conditional, and NOT_MODIFIED is a status too.
         `deadline` is a monotonic second. A body over `max_bytes` (None: the fetcher's own limit) is an error,
         or is cut there with `truncate`. `before_hop` is awaited with the canonical URL of each redirect
         before it is requested, and its errors end the fetch.

@@ -6,14 +6,14 @@ import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
 from indexmill.contracts.content import INLINE_LIMIT_BYTES, BlobRef, Document
-from indexmill.contracts.errors import ErrorCode, TransientError
+from indexmill.contracts.errors import ErrorCode, PermanentError, TransientError
 from indexmill.contracts.given import is_given
 from indexmill.contracts.messages import Stored
 from indexmill.platform.blobs import BlobStore
@@ -21,7 +21,8 @@ from indexmill.platform.security.urls import AllowedHosts, canonical_url
 from indexmill.platform.time.clock import Clock
 from indexmill.scraper.classify import failure
 from indexmill.scraper.extract.content import Extracted, Kind, RawContent, detect, extract, is_risky
-from indexmill.scraper.ports import Fetched, Fetcher, Isolation
+from indexmill.scraper.ports import NOT_MODIFIED, Fetched, Fetcher, Isolation, Validators
+from indexmill.scraper.revisit import Past, is_recent, is_same, renewed, unchanged
 from indexmill.scraper.robots import Robots
 
 INLINE_TEXT_BYTES: Final = INLINE_LIMIT_BYTES - 4_000
@@ -66,29 +67,67 @@ async def execute_scrape(
     parts: ScrapeParts,
     deadline: float,
     stored: Stored | None = None,
-    known: Stored | None = None,
+    past: Past | None = None,
 ) -> Document:
     """Return the document behind `url`; its raw bytes are stored, and so is text too long for a message.
 
     `deadline` is a monotonic second; `job_id` is the job it is done for, and changes nothing. With `stored`
-    the site is not asked; a document without a URL always has it. Bytes that are `stored` or `known` are not
-    stored again before they are old.
+    the site is not asked; a document without a URL always has it. Bytes that are `stored` or of the `past`
+    are not stored again before they are old. A document that is unchanged since the `past` has no text, and
+    nothing of it is stored.
     Raises CallerError (the URL), PermanentError and TransientError.
     """
     asked = (
         url if stored is not None and is_given(url) else canonical_url(url, allowed_hosts=parts.allowed_hosts)
     )
+    same = past.known if past is not None and past.is_current(EXTRACTOR) else None
     if stored is None:
-        await parts.robots.check(asked, deadline=deadline)
-        allowed = partial(parts.robots.check, deadline=deadline)
-        page = await parts.fetcher.fetch(asked, deadline=deadline, before_hop=allowed)
-        return await _document(asked, page, parts, deadline, known)
-    if stored.ref.size <= parts.max_content_bytes:
+        fresh = past is not None and past.is_fresh(parts.clock.now(), parts.known_for)
+        if fresh and same is not None:
+            return unchanged(asked, same, "max_age")
+        known = past.known if past is not None else None
+        page = await _page(asked, known if fresh else None, same, parts, deadline)
+        found = await _same(asked, page, same, known, parts)
+        return found or await _document(asked, page, parts, deadline, known)
+    large = stored.ref.size > parts.max_content_bytes
+    async with _alone(parts, deadline) if large else nullcontext():
         page = await asyncio.to_thread(_kept, stored, parts.blobs)
-        return await _document(asked, page, parts, deadline, stored)
-    async with _alone(parts, deadline):
-        page = await asyncio.to_thread(_kept, stored, parts.blobs)
-        return await _document(asked, page, parts, deadline, stored, alone=True)
+        found = await _same(asked, page, same, stored, parts)
+        return found or await _document(asked, page, parts, deadline, stored, alone=large)
+
+
+async def _page(
+    url: str, fresh: Stored | None, same: Stored | None, parts: ScrapeParts, deadline: float
+) -> Fetched:
+    """Return the `fresh` content or the site's answer, which is NOT_MODIFIED of the `same` content only."""
+    if fresh is not None:
+        # Lost content is fetched again.
+        with suppress(PermanentError):
+            return await asyncio.to_thread(_kept, fresh, parts.blobs)
+    await parts.robots.check(url, deadline=deadline)
+    # Without its body, content that is old could not be stored again.
+    asks = same is not None and is_recent(same, parts.clock.now(), parts.known_for)
+    known = Validators(same.etag, same.last_modified, same.final_url) if same and asks else None
+    allowed = partial(parts.robots.check, deadline=deadline)
+    page = await parts.fetcher.fetch(url, deadline=deadline, before_hop=allowed, known=known)
+    return replace(page, fetched_at=parts.clock.now())
+
+
+async def _same(
+    asked: str, page: Fetched, same: Stored | None, known: Stored | None, parts: ScrapeParts
+) -> Document | None:
+    """Return the document without text if `page` is the `same` content; None if not."""
+    if same is None:
+        return None
+    if page.status == NOT_MODIFIED:
+        return unchanged(asked, renewed(same, page), "not_modified")
+    kind = detect(page.body, page.content_type, page.final_url)
+    digest = hashlib.sha256(page.body).hexdigest()
+    if not is_same(same, digest, kind, page.charset):
+        return None
+    raw_ref, raw_stored_at = await _store_raw(page.body, digest, kind, known, parts)
+    again = renewed(same, page).model_copy(update={"ref": raw_ref, "stored_at": raw_stored_at})
+    return unchanged(asked, again, "same_content")
 
 
 async def _document(
@@ -104,9 +143,9 @@ async def _document(
     kind = detect(page.body, page.content_type, page.final_url)
     if kind is not Kind.PDF and len(page.body) > parts.max_content_bytes:
         raise failure(ErrorCode.CONTENT_TOO_LARGE, "Only a PDF may be that large")
+    digest = hashlib.sha256(page.body).hexdigest()
     content = RawContent(page.body, kind, page.charset)
     found, text_ref = await _read(content, parts, deadline, alone=alone)
-    digest = hashlib.sha256(page.body).hexdigest()
     raw_ref, raw_stored_at = await _store_raw(page.body, digest, kind, known, parts)
     return Document(
         url=asked,
@@ -121,6 +160,9 @@ async def _document(
         raw_stored_at=raw_stored_at,
         content_sha256=digest,
         extractor=EXTRACTOR,
+        etag=page.validators.etag,
+        last_modified=page.validators.last_modified,
+        fetched_at=page.fetched_at,
     )
 
 
@@ -132,6 +174,8 @@ def _kept(stored: Stored, blobs: BlobStore) -> Fetched:
         content_type=stored.content_type,
         charset=stored.charset,
         body=blobs.get(stored.ref),
+        validators=Validators(stored.etag, stored.last_modified, stored.final_url),
+        fetched_at=stored.fetched_at,
     )
 
 
@@ -176,15 +220,15 @@ async def _alone(parts: ScrapeParts, deadline: float) -> AsyncIterator[None]:
 async def _store_raw(
     body: bytes, digest: str, kind: str, known: Stored | None, parts: ScrapeParts
 ) -> tuple[BlobRef, datetime]:
-    """Return where the raw content is and when it was written; write it unless that is known and recent.
-
-    A time that is still to come, of a clock that was fast, says nothing about the age.
-    """
+    """Return where the raw content is and when it was written; write it unless that is known and recent."""
     now = parts.clock.now()
-    if known is not None and known.stored_at is not None and known.ref.sha256 == digest:
-        age = now - known.stored_at
-        if timedelta() <= age < parts.known_for:
-            return known.ref, known.stored_at
+    if (
+        known is not None
+        and known.stored_at is not None
+        and known.ref.sha256 == digest
+        and is_recent(known, now, parts.known_for)
+    ):
+        return known.ref, known.stored_at
     return await asyncio.to_thread(parts.blobs.put, body, kind="raw", content_type=kind), now
 
 

@@ -14,6 +14,7 @@ from indexmill.contracts.pipeline import BY_NAME
 from indexmill.platform.consumer.deliveries import Delivery, Outcome, RecordTimes
 from indexmill.platform.consumer.reporter import BatchReporter, WorkerStage
 from indexmill.platform.queues import Queue, SourceQueue
+from indexmill.scraper.revisit import Past
 from indexmill.scraper.scrape import NotTried, ScrapeParts, execute_scrape
 
 _STAGE: Final = WorkerStage(
@@ -96,7 +97,7 @@ class ScrapeBatch:
                 parts=self._parts,
                 deadline=deadline,
                 stored=task.stored,
-                known=task.known,
+                past=Past.of(task),
             )
         except NotTried:
             reporter.out_of_time(position)
@@ -117,6 +118,7 @@ def _bytes(task: ScrapeTask, document: Document) -> dict[str, int]:
     """Return the bytes that were fetched from the site, and those that were written to S3."""
     raw, before = document.raw_ref, task.stored or task.known
     size = raw.size if raw is not None else 0
+    asked = task.stored is None and document.unchanged not in ("not_modified", "max_age")
     kept = before is not None and before.ref == raw and before.stored_at == document.raw_stored_at
     text = document.text_ref.size if document.text_ref is not None else 0
-    return {"bytes_fetched": 0 if task.stored else size, "bytes_stored": text + (0 if kept else size)}
+    return {"bytes_fetched": size if asked else 0, "bytes_stored": text + (0 if kept else size)}

@@ -16,7 +16,7 @@ from indexmill.orchestrator.jobs.rows import OutboxRow
 from indexmill.orchestrator.jobs.store import JobStore, JobsTx
 from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.queries.jobs import is_job_id, read_job, unknown_job
-from indexmill.orchestrator.results.apply import with_visibility
+from indexmill.orchestrator.results.published import with_visibility
 from indexmill.platform.time.clock import Clock
 
 

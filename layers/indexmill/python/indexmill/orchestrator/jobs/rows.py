@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from indexmill.contracts.budget import Budget
 from indexmill.contracts.job import JobStatus
@@ -35,6 +35,17 @@ class OutboxRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Previous:
+    """The published version of a document, by the job that published it or found it unchanged last."""
+
+    job_id: str
+    title: str | None
+    chunk_count: int | None
+    facts: dict[str, Any]
+    """What went into it: digests, and the versions of the code that made it."""
+
+
+@dataclass(frozen=True, slots=True)
 class JobState:
     """A job as decisions see it; its row is locked meanwhile."""
 
@@ -45,6 +56,10 @@ class JobState:
     generation: int
     """A fresh number for a message that publishes."""
     title: str | None = None
+    content_sha256: str | None = None
+    """Digest of the raw content that was fetched."""
+    previous: Previous | None = None
+    """The document's published version when the job was submitted; None for a document without one."""
     issued: int | None = None
     """Number of the newest message that publishes."""
     has_dependents: bool = False
@@ -54,3 +69,5 @@ class JobState:
     """Price of what the job used before; known where its budget has a bound for it."""
     visible: bool = False
     """Whether search sees what that message published, or something newer; known where it matters."""
+    still_published: bool = False
+    """Whether `previous` is published, and no older job can replace it; known where it matters."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from indexmill.contracts.errors import ErrorCode, TransientError
+from indexmill.contracts.errors import GONE, ErrorCode, TransientError
 from indexmill.contracts.identity import new_id
-from indexmill.contracts.job import JobError, JobStatus
+from indexmill.contracts.job import JobError, JobStatus, PageChange
 from indexmill.contracts.messages import Retrying, StageFailure, StageResult, write
 from indexmill.contracts.pipeline import BY_NAME, Stage
 from indexmill.contracts.prices import Prices
@@ -21,6 +21,7 @@ from indexmill.orchestrator.jobs.state_machine import Decision, Verdict, advance
 from indexmill.orchestrator.jobs.store import JobStore, JobsTx
 from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.results.ports import Change, JobUpdate, Redispatch, Transition
+from indexmill.orchestrator.results.published import with_published
 from indexmill.orchestrator.stages.output import Renewal
 from indexmill.orchestrator.stages.registry import MODULES, renewed
 from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome, Retry
@@ -124,7 +125,7 @@ def apply_results(
     states = tx.lock_jobs(sorted({result.job_id for result in results if result.job_id}))
     states |= _priced(tx, states.values(), decide.prices)
     received = tx.receive([result.message_id for result in results])
-    batch = ResultBatch(_with_embedding_failures_seen(tx, states, results), received, decide)
+    batch = ResultBatch(with_published(tx, states, results), received, decide)
     changes = [batch.take(result) for result in results]
     if batch.early:
         # An early result must count when it is delivered again.
@@ -137,6 +138,8 @@ def apply_results(
         tx.save_retries(batch.retries)
     if fences := batch.fences():
         tx.raise_fences(fences)
+    if kept := batch.kept():
+        tx.keep_published(kept)
     ended = batch.ended()
     if awaited := [job_id for job_id in ended if batch.states[job_id].has_dependents]:
         settle_dependents(tx, awaited)
@@ -146,20 +149,6 @@ def apply_results(
     if more:
         changes[-1] = replace(changes[-1], outbox=(*changes[-1].outbox, *more))
     return changes
-
-
-def with_visibility(tx: JobsTx, states: Sequence[JobState]) -> list[JobState]:
-    """Return the states, with whether search sees their work; lock the documents that they may publish."""
-    issued = [state for state in states if state.issued is not None]
-    if not issued:
-        return list(states)
-    published = tx.lock_documents([state.target for state in issued])
-    return [
-        state
-        if state.issued is None
-        else replace(state, visible=(published.get(state.target.document_id) or 0) >= state.issued)
-        for state in states
-    ]
 
 
 def _priced(tx: JobsTx, states: Iterable[JobState], prices: Prices) -> dict[str, JobState]:
@@ -174,21 +163,14 @@ def _priced(tx: JobsTx, states: Iterable[JobState], prices: Prices) -> dict[str,
     }
 
 
-def _with_embedding_failures_seen(
-    tx: JobsTx, states: dict[str, JobState], results: Sequence[StageResult]
-) -> dict[str, JobState]:
-    """Return the states; a job whose embedding failed may have been published before its worker crashed."""
-    failed = {
-        result.job_id for result in results if BY_NAME[result.stage].publishes and result.status == "failed"
-    }
-    seen = with_visibility(tx, [states[job_id] for job_id in failed if job_id in states])
-    return states | {state.job_id: state for state in seen}
+def _is_gone(result: StageResult) -> bool:
+    return result.failure is not None and result.failure.code in GONE
 
 
 def _redispatch(tx: JobsTx, state: JobState, redispatch: Redispatch) -> OutboxRow:
     """Commit a copy of the current stage's message, which was fenced out, with a fresh generation."""
     stage = BY_NAME[state.status.value].name
-    renewal = Renewal(redispatch.message_id, state.attempt, redispatch.generation)
+    renewal = Renewal(redispatch.message_id, state.attempt, redispatch.generation or 0)
     row = renewed(state, stage, tx.kept_payloads(state.job_id).get(stage), renewal)
     tx.redispatch(row, redispatch.generation)
     return row
@@ -237,8 +219,20 @@ class ResultBatch:
         return change
 
     def done(self) -> list[str]:
-        """Return the jobs that are done now."""
-        return [update.job_id for update in self.updates.values() if update.status is JobStatus.DONE]
+        """Return the jobs whose chunks were processed and are published now."""
+        return [
+            update.job_id
+            for update in self.updates.values()
+            if update.status is JobStatus.DONE and update.unchanged is None
+        ]
+
+    def kept(self) -> dict[str, str]:
+        """Return the jobs that found their document unchanged, by document id."""
+        return {
+            self.states[update.job_id].target.document_id: update.job_id
+            for update in self.updates.values()
+            if update.unchanged is not None
+        }
 
     def ended(self) -> list[str]:
         """Return the jobs that are done or failed now."""
@@ -256,6 +250,8 @@ class ResultBatch:
 
     def _move(self, state: JobState, to: JobStatus, result: StageResult, change: Change) -> None:
         cause = f"{result.stage} {result.status}"
+        if change.unchanged is not None:
+            cause = f"{result.stage} unchanged: {change.unchanged}"
         if to is JobStatus.DONE and result.status == "failed":
             cause = f"{result.stage} published, then {result.status}"
         if change.error is not None and change.error.code == ErrorCode.BUDGET_EXCEEDED:
@@ -285,6 +281,8 @@ class ResultBatch:
             known.chunk_count if change.chunk_count is None else change.chunk_count,
             known.generation if change.generation is None else change.generation,
             change.stored or known.stored,
+            change.change or known.change,
+            change.unchanged,
             {**known.facts, **change.facts},
         )
         issued = change.generation if change.generation is not None else state.issued
@@ -292,6 +290,7 @@ class ResultBatch:
             state,
             status=to,
             title=update.title or state.title,
+            content_sha256=update.facts.get("content_sha256") or state.content_sha256,
             issued=issued,
             spent_usd=self.decide.cost_after(state, result),
         )
@@ -325,10 +324,13 @@ class Decider:
     def _success(self, decision: Decision, to: JobStatus, state: JobState, result: StageResult) -> Change:
         if result.retrying is not None:
             return Change(Decision(Verdict.WAIT), retrying=result.retrying, status=state.status)
-        output = MODULES[result.stage].facts(result)
-        if output.fenced:
-            redispatch = Redispatch(self.make_id(), state.generation)
+        output = MODULES[result.stage].facts(state, result)
+        if output.fenced or (output.unchanged is not None and not state.still_published):
+            generation = state.generation if BY_NAME[result.stage].publishes else None
+            redispatch = Redispatch(self.make_id(), generation)
             return Change(Decision(Verdict.REDISPATCH), redispatch=redispatch, status=state.status)
+        if output.unchanged is not None:
+            decision, to = Decision(Verdict.ADVANCE, JobStatus.DONE), JobStatus.DONE
         following = BY_NAME.get(to.value)
         if following and state.budget:
             over = excess(state.budget, output, self.cost_after(state, result), self.prices)
@@ -343,6 +345,8 @@ class Decider:
             generation=state.generation if following and following.publishes else None,
             facts=output.digests,
             stored=output.stored,
+            change=output.change,
+            unchanged=output.unchanged,
         )
 
     def cost_after(self, state: JobState, result: StageResult) -> float:
@@ -360,7 +364,8 @@ class Decider:
         if BY_NAME[result.stage].publishes and state.visible:
             # Its worker published and then died before it could say so.
             return Change(Decision(Verdict.ADVANCE, JobStatus.DONE), status=JobStatus.DONE)
-        return Change(decision, error=self._error(result), status=JobStatus.FAILED)
+        change: PageChange | None = "removed" if state.previous and _is_gone(result) else None
+        return Change(decision, error=self._error(result), change=change, status=JobStatus.FAILED)
 
     def _next_message(self, stage: Stage, state: JobState, before: StageResult) -> OutboxRow:
         message_id = self.make_id()

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from indexmill.contracts.content import BlobRef
-from indexmill.contracts.job import JobError, JobStatus
+from indexmill.contracts.content import BlobRef, Unchanged
+from indexmill.contracts.job import JobError, JobStatus, PageChange
 from indexmill.contracts.messages import Retrying, StageResult, Stored, Target
 from indexmill.contracts.spent import Amounts, Spent
 from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
@@ -19,7 +19,8 @@ class Redispatch:
     """The current stage's kept message goes out under a new id and generation, same attempt."""
 
     message_id: str
-    generation: int
+    generation: int | None
+    """None for a stage that does not publish."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,8 @@ class Change:
     """What went into the result, for comparing."""
     stored: Stored | None = None
     """Where the raw content is kept."""
+    change: PageChange | None = None
+    unchanged: Unchanged | None = None
     status: JobStatus | None = None
     """The job's status afterwards; None for an unknown job."""
 
@@ -74,7 +77,20 @@ class JobUpdate:
     chunk_count: int | None = None
     generation: int | None = None
     stored: Stored | None = None
+    change: PageChange | None = None
+    unchanged: Unchanged | None = None
     facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The published version of a document, whose row is locked meanwhile."""
+
+    generation: int | None
+    job_id: str | None
+    """The job that published it, or that found it unchanged last."""
+    contested: bool
+    """Whether a forced job of the document is in flight, whose older content could still replace it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +147,16 @@ class ResultsTx(Protocol):
         """Write until when a job's stage waits for its next try, by job id."""
         ...
 
-    def redispatch(self, row: OutboxRow, generation: int) -> None:
-        """Insert a copy of the current stage's message, claimed, with the generation that it publishes."""
+    def redispatch(self, row: OutboxRow, generation: int | None) -> None:
+        """Insert a copy of the current stage's message, claimed, with the generation that it may publish."""
         ...
 
-    def lock_documents(self, targets: Sequence[Target]) -> dict[str, int | None]:
-        """Lock the documents, so that none is published meanwhile; return their published generations."""
+    def lock_documents(self, targets: Sequence[Target]) -> dict[str, Published]:
+        """Lock the documents, so that none is published meanwhile; return what is published of them."""
+        ...
+
+    def keep_published(self, documents: Mapping[str, str]) -> None:
+        """Note the jobs that found their document unchanged, by document id."""
         ...
 
     def raise_fences(self, generations: Mapping[str, int]) -> None:

@@ -35,7 +35,7 @@ def renew(state: JobState, payload: str | None, renewal: Renewal) -> ChunkTask:
     return read_kept(ChunkTask, payload or "", **ids)
 
 
-def facts(result: StageResult) -> Output:
+def facts(_state: JobState, result: StageResult) -> Output:
     """Return number and digest of the chunks: the same whether they came inline or by reference."""
     chunked = result.chunked if isinstance(result, ChunkResult) else None
     if chunked is None:

@@ -24,6 +24,7 @@ def next_message(message_id: str, state: JobState, before: StageResult) -> Embed
         target=state.target,
         generation=state.generation,
         title=state.title,
+        content_sha256=state.content_sha256,
         chunks=chunked.chunks,
         chunks_ref=chunked.chunks_ref,
         chunk_count=chunked.chunk_count,
@@ -42,7 +43,7 @@ def renew(state: JobState, payload: str | None, renewal: Renewal) -> EmbedTask:
     )
 
 
-def facts(result: StageResult) -> Output:
+def facts(_state: JobState, result: StageResult) -> Output:
     """Return the number of chunks, the model, and whether this generation was fenced out."""
     embedded = result.embedded if isinstance(result, EmbedResult) else None
     if embedded is None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from indexmill.contracts.content import Unchanged
+from indexmill.contracts.job import PageChange
 from indexmill.contracts.messages import Stored
 
 
@@ -22,6 +24,10 @@ class Output:
     """Where the raw content is kept."""
     digests: dict[str, Any] = field(default_factory=dict)
     """Of what went into the result: enough to say later whether a replay made the same."""
+    change: PageChange | None = None
+    """What the fetch found, compared with the version that was published when the job was submitted."""
+    unchanged: Unchanged | None = None
+    """How the page was found unchanged: nothing follows."""
     fenced: bool = False
     """Nothing was published, since another job's end had fenced this generation out."""
 

@@ -27,7 +27,7 @@ class StageModule(Protocol):
         """Return the kept message with new ids. Only the first stage can do without a kept one."""
         ...
 
-    def facts(self, result: StageResult) -> Output:
+    def facts(self, state: JobState, result: StageResult) -> Output:
         """Return what a success of this stage writes into its job."""
         ...
 

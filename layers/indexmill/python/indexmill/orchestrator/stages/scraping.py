@@ -9,6 +9,7 @@ from typing import Any, Final
 from indexmill.contracts.content import Document
 from indexmill.contracts.given import is_given
 from indexmill.contracts.http_jobs import ScrapedResult
+from indexmill.contracts.job import PageChange
 from indexmill.contracts.messages import ScrapeResult, ScrapeTask, StageResult, Stored, read_kept
 from indexmill.orchestrator.jobs.rows import JobState
 from indexmill.orchestrator.stages.output import Output, Renewal
@@ -41,11 +42,21 @@ def renew(state: JobState, payload: str | None, renewal: Renewal) -> ScrapeTask:
     return read_kept(ScrapeTask, payload, **ids, known=None)
 
 
-def facts(result: StageResult) -> Output:
-    """Return title, digests and raw content of the document."""
+def facts(state: JobState, result: StageResult) -> Output:
+    """Return title, digests and raw content of the document; unchanged, those of the version before."""
     document = result.document if isinstance(result, ScrapeResult) else None
     if document is None:
         return Output()
+    previous = state.previous
+    if document.unchanged is not None:
+        return Output(
+            title=previous.title if previous else None,
+            chunk_count=previous.chunk_count if previous else None,
+            stored=_stored(document),
+            digests=previous.facts if previous else {},
+            change="same",
+            unchanged=document.unchanged,
+        )
     text = document.text_ref.sha256 if document.text_ref else _digest((document.text or "").encode())
     digests = {
         "content_sha256": document.content_sha256,
@@ -54,7 +65,9 @@ def facts(result: StageResult) -> Output:
         "text_sha256": text,
     }
     size = document.raw_ref.size if document.raw_ref else len((document.text or "").encode())
-    return Output(title=document.title, size=size, stored=_stored(document), digests=digests)
+    before = previous.facts.get("text_sha256") if previous else None
+    change: PageChange = "new" if previous is None else "same" if before == text else "changed"
+    return Output(title=document.title, size=size, stored=_stored(document), digests=digests, change=change)
 
 
 def from_http(state: JobState, result: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,6 +93,10 @@ def _stored(document: Document) -> Stored | None:
         charset=document.charset,
         final_url=document.final_url,
         stored_at=document.raw_stored_at,
+        extractor=document.extractor,
+        etag=document.etag,
+        last_modified=document.last_modified,
+        fetched_at=document.fetched_at,
     )
 
 

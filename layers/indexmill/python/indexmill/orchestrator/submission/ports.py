@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from indexmill.contracts.budget import Budget
 from indexmill.contracts.content import BlobRef
@@ -43,6 +43,9 @@ class NewJob:
     """The internal caller who submitted it for the one that it belongs to."""
     given: Stored | None = None
     """Content that came with the submit, for a document without a URL."""
+    recipe: Mapping[str, Any] | None = None
+    """Facts of what today's chunker and model make, the same for all jobs of a submit; None for a job whose
+    document is processed even when it is unchanged."""
 
 
 @dataclass(frozen=True, slots=True)

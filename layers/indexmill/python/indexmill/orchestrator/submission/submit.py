@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from pydantic import BaseModel
 
@@ -72,6 +72,8 @@ class SubmitJobs:
     make_id: Callable[[], str] = new_id
     isolation: CorpusIsolation = CorpusIsolation.CALLER
     clock: Clock = field(default_factory=SystemClock)
+    recipe: Mapping[str, Any] | None = None
+    """As in NewJob."""
 
     def __call__(
         self,
@@ -199,6 +201,7 @@ class SubmitJobs:
             url=canonical,
             request_id=shared.request_id,
             stored=given,
+            max_age_s=request.max_age or None,
         )
         return NewJob(
             job_id,
@@ -217,6 +220,7 @@ class SubmitJobs:
             caller_type=shared.caller_type,
             submitted_by=shared.submitted_by,
             given=given,
+            recipe=self.recipe,
         )
 
     def _canonical(self, url: str, field: str) -> str:
@@ -360,7 +364,7 @@ def _checked_key(key: str) -> str:
     return key
 
 
-_YOUNGER: Final = ("on_behalf_of", "budget", "content")
+_YOUNGER: Final = ("on_behalf_of", "budget", "content", "max_age")
 """Fields that are younger than kept digests: part of a digest only where they are given."""
 
 
@@ -383,5 +387,7 @@ def _payload_digest(request: SubmitRequest, corpus: str, canonical: str, given: 
         payload["content"] = given.model_dump(mode="json", exclude={"stored_at"})
     if request.budget is not None:
         payload["budget"] = request.budget.model_dump(exclude_none=True)
+    if request.max_age is not None:
+        payload["max_age"] = request.max_age
     text = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()

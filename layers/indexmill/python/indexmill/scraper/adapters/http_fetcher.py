@@ -20,8 +20,9 @@ from indexmill.contracts.errors import CallerError, ErrorCode, IndexmillError, P
 from indexmill.platform.security.addresses import is_public
 from indexmill.platform.security.urls import AllowedHosts, canonical_url
 from indexmill.platform.time.clock import Clock, SystemClock
+from indexmill.scraper.adapters.conditional import conditions_of, validators_of
 from indexmill.scraper.classify import DAMAGED, failure, status_failure
-from indexmill.scraper.ports import BeforeHop, Fetched
+from indexmill.scraper.ports import NOT_MODIFIED, BeforeHop, Fetched, Validators
 
 _MAX_REDIRECTS: Final = 5
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
@@ -72,13 +73,14 @@ class HttpFetcher:
         max_bytes: int | None = None,
         truncate: bool = False,
         before_hop: BeforeHop | None = None,
+        known: Validators | None = None,
     ) -> Fetched:
         """Return what `url` answers after at most five redirects, each vetted like `url` itself."""
         limit = max_bytes or self._limits.max_bytes
         try:
             async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
                 for left in range(_MAX_REDIRECTS, -1, -1):
-                    answer = await self._get(url, limit, truncate)
+                    answer = await self._get(url, limit, truncate, known)
                     if isinstance(answer, Fetched):
                         return answer
                     url = answer
@@ -94,12 +96,16 @@ class HttpFetcher:
         if client is not None:
             await client.aclose()
 
-    async def _get(self, url: str, limit: int, truncate: bool) -> Fetched | str:
+    async def _get(self, url: str, limit: int, truncate: bool, known: Validators | None) -> Fetched | str:
         """Return the answer, or the canonical URL it redirects to."""
         client = self._current_client()
+        conditions = conditions_of(known) if known is not None and known.url == url else {}
         try:
-            response = await self._send(client, url)
+            response = await self._send(client, url, conditions)
             try:
+                if conditions and response.status_code == NOT_MODIFIED:
+                    validators = validators_of(url, response.headers)
+                    return Fetched(url, NOT_MODIFIED, "", None, b"", validators=validators)
                 if response.status_code in _REDIRECTS and "location" in response.headers:
                     return self._next_hop(url, response.headers["location"])
                 return await self._read(url, response, limit, truncate)
@@ -110,8 +116,10 @@ class HttpFetcher:
         except httpx.InvalidURL as error:
             raise PermanentError(ErrorCode.URL_INVALID, "The URL cannot be requested") from error
 
-    async def _send(self, client: httpx.AsyncClient, url: str) -> httpx.Response:
-        request = client.build_request("GET", url)
+    async def _send(
+        self, client: httpx.AsyncClient, url: str, conditions: Mapping[str, str]
+    ) -> httpx.Response:
+        request = client.build_request("GET", url, headers=conditions)
         try:
             return await client.send(request, stream=True)
         except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
@@ -150,6 +158,7 @@ class HttpFetcher:
             charset=charset,
             body=body.done(),
             retry_after=pause,
+            validators=validators_of(url, response.headers),
         )
 
     def _current_client(self) -> httpx.AsyncClient:

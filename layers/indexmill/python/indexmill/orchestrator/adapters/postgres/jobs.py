@@ -27,7 +27,6 @@ from indexmill.orchestrator.adapters.postgres.reads import (
     PaceCache,
     PostgresReads,
     Row,
-    as_in_flight,
     as_locked_job,
     as_state,
     as_usage,
@@ -43,8 +42,8 @@ from indexmill.orchestrator.admission.admit import (
 )
 from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
 from indexmill.orchestrator.jobs.store import JobsTx, RunAgain, T
-from indexmill.orchestrator.results.ports import DeadLetter, JobUpdate, Transition
-from indexmill.orchestrator.submission.ports import InFlight, NewJob
+from indexmill.orchestrator.results.ports import DeadLetter, JobUpdate, Published, Transition
+from indexmill.orchestrator.submission.ports import NewJob
 from indexmill.orchestrator.sweeper.ports import Count
 from indexmill.platform.postgres.database import Connection, Database, storable
 
@@ -105,15 +104,11 @@ class PostgresTx(PostgresReads):
             corpus_name=target.corpus_name,
             **{name: getattr(jobs[0], name) for name in _SHARED},
             budget=_json(jobs[0].budget),
+            recipe=None if jobs[0].recipe is None else Jsonb(dict(jobs[0].recipe)),
             first=FIRST,
             spent=Jsonb(spent),
         )
         return {row["id"] for row in found}
-
-    def jobs_in_flight(self, document_ids: Sequence[str], job_ids: Sequence[str] = ()) -> list[InFlight]:
-        """Return the unforced jobs in flight for the documents, and the jobs `job_ids`."""
-        found = self._all("jobs_in_flight", documents=list(document_ids), job_ids=list(job_ids))
-        return [as_in_flight(row) for row in found]
 
     # Dependencies
 
@@ -241,6 +236,8 @@ class PostgresTx(PostgresReads):
             generations=[each.generation for each in updates],
             raw_refs=[_json(each.stored) for each in updates],
             facts=[Jsonb(each.facts) if each.facts else None for each in updates],
+            changes=[each.change for each in updates],
+            unchanged=[each.unchanged for each in updates],
             h_jobs=[each.job_id for each in transitions],
             h_attempts=[each.attempt for each in transitions],
             h_from=[each.from_status.value for each in transitions],
@@ -276,19 +273,25 @@ class PostgresTx(PostgresReads):
             causes=[note.cause for note in notes.values()],
         )
 
-    def redispatch(self, row: OutboxRow, generation: int) -> None:
-        """Insert a copy of the current stage's message with the generation that it publishes."""
+    def redispatch(self, row: OutboxRow, generation: int | None) -> None:
+        """Insert a copy of the current stage's message with the generation that it may publish."""
         self._do("redispatch", **_message(row), generation=generation)
 
-    def lock_documents(self, targets: Sequence[Target]) -> dict[str, int | None]:
-        """Lock the documents, or make their rows; return their published generations."""
+    def lock_documents(self, targets: Sequence[Target]) -> dict[str, Published]:
+        """Lock the documents, or make their rows; return what is published of them."""
         found = self._all(
             "lock_documents",
             documents=[target.document_id for target in targets],
             corpus_keys=[target.corpus_key for target in targets],
             urls=[target.url for target in targets],
         )
-        return {row["document_id"]: row["published"] for row in found}
+        return {
+            row["document_id"]: Published(row["published"], row["job_id"], row["contested"]) for row in found
+        }
+
+    def keep_published(self, documents: Mapping[str, str]) -> None:
+        """Note the jobs that found their document unchanged, by document id."""
+        self._do("keep_published", documents=list(documents), jobs=list(documents.values()))
 
     def raise_fences(self, generations: Mapping[str, int]) -> None:
         """Refuse these generations, by document id, and all before them."""

@@ -39,7 +39,9 @@ UPDATE idempotency_keys SET answer = %(answer)s::jsonb WHERE caller_id = %(calle
 
 -- Payloads are sent in binary: as text, each character of a document would be looked at for quoting.
 -- A document that another job is in flight for is left out: the unique index jobs_in_flight decides.
--- A message gets the raw content of its document's published version, by the job that published it.
+-- A message gets the raw content of its document's published version, by the job that published it or found it
+-- unchanged last; and whether that version is what today's chunker and model (the recipe) make of it. What the
+-- release before published has no digest: it is processed again.
 -- Nothing is inserted for an alias: link_callers (sql/0021_callers.sql) moved what it had.
 -- name: insert_jobs
 WITH new AS (
@@ -50,6 +52,19 @@ WITH new AS (
         AS t(job_id, url, canonical_url, document_id, outbox_id, payload, priority, forced, payload_digest,
              expected_by, given)
     WHERE NOT EXISTS (SELECT FROM callers WHERE caller_id = %(caller_id)s AND root <> caller_id)
+), before AS (
+    SELECT one.document_id, version.*
+    FROM (SELECT DISTINCT document_id FROM new) AS one
+    CROSS JOIN LATERAL (
+        SELECT published.raw_ref, jsonb_build_object(
+                'job_id', published.id, 'title', published.title, 'chunk_count', published.chunk_count,
+                'facts', coalesce(published.determinism, '{}')) AS previous,
+            coalesce(documents.content_sha256 = published.determinism->>'content_sha256'
+                     AND published.determinism @> %(recipe)s::jsonb, false) AS current
+        FROM documents JOIN jobs AS published ON published.id = documents.job_id
+        WHERE documents.document_id = one.document_id AND documents.published IS NOT NULL
+        OFFSET 0
+    ) AS version
 ), corpus AS (
     INSERT INTO corpora (corpus_key, caller_id, name)
     SELECT %(corpus_key)s, %(caller_id)s, %(corpus_name)s
@@ -58,12 +73,13 @@ WITH new AS (
 ), job AS (
     INSERT INTO jobs (id, status, caller_id, url, corpus_name, batch_id, corpus_key, document_id,
                       canonical_url, tier, job_type, priority, forced, payload_digest, replay_of,
-                      expected_by, request_id, budget, caller_type, submitted_by, raw_ref)
-    SELECT job_id, 'pending', %(caller_id)s, url, %(corpus_name)s, %(batch_id)s, %(corpus_key)s,
-           document_id, canonical_url, %(tier)s, %(job_type)s, priority, forced, payload_digest,
+                      expected_by, request_id, budget, caller_type, submitted_by, raw_ref, previous)
+    SELECT new.job_id, 'pending', %(caller_id)s, url, %(corpus_name)s, %(batch_id)s, %(corpus_key)s,
+           new.document_id, canonical_url, %(tier)s, %(job_type)s, priority, forced, payload_digest,
            %(replay_of)s, expected_by, %(request_id)s, %(budget)s,
-           %(caller_type)s, %(submitted_by)s, given
-    FROM new ORDER BY document_id ON CONFLICT DO NOTHING RETURNING id
+           %(caller_type)s, %(submitted_by)s, given, before.previous
+    FROM new LEFT JOIN before ON before.document_id = new.document_id
+    ORDER BY new.document_id ON CONFLICT DO NOTHING RETURNING id
 ), transition AS (
     SELECT new.job_id, 1 AS attempt, NULL::text AS from_status, 'pending' AS to_status, 'submitted' AS cause,
         NULL::jsonb AS detail, {{no_stage_work}}, %(spent)s::jsonb AS spent, %(job_type)s AS job_type, new.payload_digest,
@@ -75,9 +91,9 @@ WITH new AS (
     INSERT INTO outbox (id, job_id, caller_id, attempt, stage, kind, payload, claimed_until)
     SELECT outbox_id, job_id, %(caller_id)s, 1, %(first)s, 'queue',
         coalesce((
-            SELECT (payload::jsonb || jsonb_build_object('known', published.raw_ref))::text
-            FROM documents JOIN jobs AS published ON published.id = documents.job_id
-            WHERE documents.document_id = new.document_id AND published.raw_ref->>'stored_at' IS NOT NULL
+            SELECT (payload::jsonb || jsonb_build_object('known', raw_ref, 'current', current AND NOT forced))::text
+            FROM before
+            WHERE before.document_id = new.document_id AND raw_ref->>'stored_at' IS NOT NULL
         ), payload), {{until_admission}}
     FROM new JOIN job ON job.id = new.job_id
 )
@@ -304,7 +320,7 @@ FROM last a JOIN last b ON a.ended_at > b.admitted_at AND b.ended_at > a.admitte
 
 -- fragment: state_columns
 id, status, attempt, caller_id, corpus_name, corpus_key, document_id, canonical_url, url, title,
-    generation, has_dependents, budget
+    generation, has_dependents, budget, previous, determinism->>'content_sha256' AS content_sha256
 
 -- name: state
 SELECT {{state_columns}}, 0 AS next_generation FROM jobs WHERE id = %(job_id)s
@@ -342,8 +358,9 @@ DELETE FROM inbox WHERE message_id = ANY(%(message_ids)s)
 WITH change AS (
     SELECT * FROM unnest(%(job_ids)s::text[], %(statuses)s::text[], %(stages)s::text[], %(errors)s::jsonb[],
                          %(titles)s::text[], %(counts)s::int[], %(generations)s::bigint[],
-                         %(raw_refs)s::jsonb[], %(facts)s::jsonb[])
-        AS t(job_id, status, failed_stage, error, title, chunk_count, generation, raw_ref, facts)
+                         %(raw_refs)s::jsonb[], %(facts)s::jsonb[], %(changes)s::text[], %(unchanged)s::text[])
+        AS t(job_id, status, failed_stage, error, title, chunk_count, generation, raw_ref, facts, page_change,
+             unchanged)
 ), job AS (
     UPDATE jobs SET status = change.status, failed_stage = change.failed_stage,
         error = change.error || jsonb_build_object('at', now()),
@@ -352,6 +369,7 @@ WITH change AS (
         generation = coalesce(change.generation, jobs.generation),
         raw_ref = coalesce(change.raw_ref, jobs.raw_ref),
         determinism = coalesce(jobs.determinism || change.facts, change.facts, jobs.determinism),
+        page_change = coalesce(change.page_change, jobs.page_change), unchanged = change.unchanged,
         tries = 0, next_retry_at = NULL, retry_cause = NULL,
         ended_at = CASE WHEN change.status IN ('done', 'failed') THEN now() END
     FROM change WHERE jobs.id = change.job_id
@@ -399,7 +417,7 @@ ORDER BY stage, attempt DESC, created_at DESC
 
 -- A copy of the stage's message, claimed by this process: same job, same attempt, new id and generation.
 -- name: redispatch
-WITH job AS (UPDATE jobs SET generation = %(generation)s, updated_at = now() WHERE id = %(job_id)s)
+WITH job AS (UPDATE jobs SET generation = coalesce(%(generation)s, generation), updated_at = now() WHERE id = %(job_id)s)
 INSERT INTO outbox (id, job_id, caller_id, attempt, stage, kind, payload, claimed_until)
 VALUES (%(id)s, %(job_id)s, %(caller_id)s, %(attempt)s, %(stage)s, 'queue', %(payload)b,
     now() + interval '{{claim_s}} seconds')
@@ -414,7 +432,14 @@ FROM unnest(%(documents)s::text[], %(corpus_keys)s::text[], %(urls)s::text[])
 JOIN corpora ON corpora.corpus_key = one.corpus_key
 ORDER BY one.document_id
 ON CONFLICT (document_id) DO UPDATE SET min_generation = documents.min_generation
-RETURNING document_id, published
+RETURNING document_id, published, job_id, EXISTS (
+    SELECT FROM jobs WHERE jobs.document_id = documents.document_id AND forced AND status NOT IN ('done', 'failed')
+) AS contested
+
+-- name: keep_published
+UPDATE documents SET job_id = kept.job_id
+FROM unnest(%(documents)s::text[], %(jobs)s::text[]) AS kept(document_id, job_id)
+WHERE documents.document_id = kept.document_id
 
 -- name: raise_fences
 UPDATE documents SET min_generation = greatest(min_generation, closed.generation + 1),
@@ -466,7 +491,7 @@ WITH started AS (
     UPDATE jobs SET status = 'pending', attempt = %(attempt)s, resume_stage = %(stage)s, failed_stage = NULL,
         error = NULL, generation = coalesce(%(generation)s, generation), blocked_by = %(blocked_by)s,
         updated_at = now(), admitted_at = NULL, ended_at = NULL, next_eligible_at = NULL, tries = 0,
-        expected_by = NULL, next_retry_at = NULL, retry_cause = NULL,
+        expected_by = NULL, next_retry_at = NULL, retry_cause = NULL, page_change = nullif(page_change, 'removed'),
         request_id = coalesce(%(request_id)s, request_id)
     WHERE id = %(job_id)s RETURNING id, attempt, caller_id, job_type, payload_digest, request_id
 ), transition AS (
@@ -486,7 +511,8 @@ SELECT %(id)s, id, caller_id, attempt, %(stage)s, 'queue', %(payload)b::text, {{
 
 -- fragment: job_columns
 id, status, url, corpus_name, failed_stage, error, created_at, updated_at, attempt, batch_id, document_id,
-    chunk_count, title, tries, next_retry_at, priority, job_type, replay_of, expected_by, request_id, budget
+    chunk_count, title, tries, next_retry_at, priority, job_type, replay_of, expected_by, request_id, budget,
+    page_change, unchanged
 
 -- name: job
 SELECT {{job_columns}} FROM jobs WHERE id = %(job_id)s AND caller_id = %(caller_id)s

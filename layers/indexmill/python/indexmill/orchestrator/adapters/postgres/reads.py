@@ -19,7 +19,7 @@ from indexmill.contracts.spent import Spent
 from indexmill.orchestrator.actions.ports import LockedJob, Original
 from indexmill.orchestrator.admission.admit import REMEMBERED, GlobalUsage, Limits, Pace, Usage
 from indexmill.orchestrator.admission.forecast import LAST
-from indexmill.orchestrator.jobs.rows import CLAIM_S, PARK_AFTER, JobState, OutboxRow
+from indexmill.orchestrator.jobs.rows import CLAIM_S, PARK_AFTER, JobState, OutboxRow, Previous
 from indexmill.orchestrator.jobs.texts import progress, retryable, user_message
 from indexmill.orchestrator.queries.ports import (
     BatchLine,
@@ -113,6 +113,11 @@ class PostgresReads:
     def holds(self) -> list[Hold]:
         """Return pauses of stages, and breakers that were not closed at the last sweep."""
         return [Hold(row["reason"], row["subject"]) for row in self._all("holds")]
+
+    def jobs_in_flight(self, document_ids: Sequence[str], job_ids: Sequence[str] = ()) -> list[InFlight]:
+        """Return the unforced jobs in flight for the documents, and the jobs `job_ids`."""
+        found = self._all("jobs_in_flight", documents=list(document_ids), job_ids=list(job_ids))
+        return [as_in_flight(row) for row in found]
 
     def state(self, job_id: str) -> JobState | None:
         """Return any caller's job as decisions see it, without a lock."""
@@ -234,6 +239,9 @@ def as_job(row: Row) -> Job:
         request_id=row["request_id"],
         retryable=retryable(status, error),
         budget=_budget(row),
+        change=row["page_change"],
+        unchanged=True if row["unchanged"] else None,
+        unchanged_because=row["unchanged"],
     )
 
 
@@ -246,6 +254,8 @@ def as_state(row: Row) -> JobState:
         target=as_target(row),
         generation=row["next_generation"],
         title=row["title"],
+        content_sha256=row["content_sha256"],
+        previous=Previous(**row["previous"]) if row["previous"] else None,
         issued=row["generation"],
         has_dependents=row["has_dependents"],
         budget=_budget(row),

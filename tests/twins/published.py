@@ -1,0 +1,52 @@
+"""The published versions of documents, over the rows of the twin of the job store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from indexmill.orchestrator.jobs.rows import OutboxRow
+from indexmill.orchestrator.results.ports import Published
+from indexmill.orchestrator.submission.ports import NewJob
+
+if TYPE_CHECKING:
+    from tests.twins.jobs import InMemoryJobs
+
+Row = dict[str, Any]
+Table = Mapping[str, Row]
+
+
+def previous(jobs: Table, document: Row | None) -> Row | None:
+    """Return what a new job keeps of its document's published version."""
+    job = jobs.get((document or {}).get("job_id") or "")
+    if job is None:
+        return None
+    kept = {name: job[name] for name in ("title", "chunk_count")}
+    return {**kept, "job_id": job["id"], "facts": job["determinism"] or {}}
+
+
+def with_known(new: NewJob, before: Row | None, store: InMemoryJobs) -> OutboxRow:
+    """Return a new job's message with the raw content that is known of its document."""
+    known = store.jobs[before["job_id"]]["raw_ref"] if before else None
+    if before is None or (known or {}).get("stored_at") is None:
+        return new.first
+    facts, digest = before["facts"], store.documents[new.target.document_id]["content_sha256"]
+    made_alike = new.recipe is not None and facts.items() >= new.recipe.items()
+    current = made_alike and digest is not None and digest == facts.get("content_sha256") and not new.forced
+    payload = {**json.loads(new.first.payload), "known": known, "current": current}
+    return replace(new.first, payload=json.dumps(payload))
+
+
+def of(store: InMemoryJobs, document_id: str) -> Published:
+    """Return what is published of a document."""
+    document = store.document(document_id)
+    own = (job for job in store.jobs.values() if job["document_id"] == document_id)
+    contested = any(job["forced"] and job["status"] not in ("done", "failed") for job in own)
+    return Published(document["published"], document["job_id"], contested)
+
+
+def stated(job: Row) -> Row:
+    """Return a job's row with the columns that only statements have."""
+    return {**job, "content_sha256": (job["determinism"] or {}).get("content_sha256")}
