@@ -26,6 +26,9 @@ PERMANENT = [
     "content_bomb",
     "unsupported_content_type",
     "empty_content",
+    "login_required",
+    "soft_404",
+    "needs_javascript",
     "parse_error",
 ]
 

@@ -45,6 +45,11 @@ _FAILURES: Final[dict[str, Failure]] = {
         False, "The page uses a content encoding other than gzip", ErrorCode.UNSUPPORTED_CONTENT_TYPE
     ),
     ErrorCode.EMPTY_CONTENT: Failure(False, "The page has no readable text"),
+    ErrorCode.LOGIN_REQUIRED: Failure(False, "The page is a login: what is behind it cannot be read"),
+    ErrorCode.SOFT_404: Failure(False, "The site has no such page, although it answers with status 200"),
+    ErrorCode.NEEDS_JAVASCRIPT: Failure(
+        False, "The page has no text before a browser runs its scripts, and they are not run here"
+    ),
     ErrorCode.PARSE_ERROR: Failure(False, "The page cannot be read"),
 }
 _TRANSIENT_STATUS: Final = frozenset({408, 425, 429})

@@ -188,7 +188,8 @@ def is_risky(content: RawContent) -> bool:
 def extract(content: RawContent) -> Extracted:
     """Return the readable text of `content`.
 
-    Raises PermanentError: empty_content, parse_error, content_too_large.
+    Raises PermanentError: empty_content, parse_error, content_too_large; of a web page login_required,
+    soft_404, needs_javascript.
     """
     markdown, title, language = _READERS[content.kind](content)
     if not markdown:
@@ -198,9 +199,14 @@ def extract(content: RawContent) -> Extracted:
 
 def _read_html(content: RawContent) -> Read:
     # 50 ms of import that a process without HTML spares.
+    from indexmill.scraper.extract import unusable
     from indexmill.scraper.extract.html import read_html
 
-    return read_html(decode(content.body, content.charset, markup=True))
+    html = decode(content.body, content.charset, markup=True)
+    markdown, title, language = read_html(html)
+    if (code := unusable.reason(html, title, markdown)) is not None:
+        raise failure(code)
+    return markdown, title, language
 
 
 def _of_text(read: Callable[[str], tuple[str, str | None]]) -> Callable[[RawContent], Read]:
