@@ -187,6 +187,17 @@ def test_a_redirect_does_not_go_around_robots(site: Site, other: Site, harness: 
     assert other.paths == ["/robots.txt", "/open"]
 
 
+def test_a_page_that_asks_not_to_be_indexed_is_refused(site: Site, harness: Harness) -> None:
+    meta = "<!doctype html><meta name=robots content=noindex><p>Words."
+    assert harness.code(site.page("/meta", meta)) == "robots_noindex"
+    assert harness.code(site.page("/tag", PAGE, x_robots_tag="IndexmillBot: noindex")) == "robots_noindex"
+    (failed,) = [result.failure for result in harness.results]
+    assert failed is not None
+    assert failed.message.endswith('(X-Robots-Tag: "IndexmillBot: noindex")')
+    assert harness.code(site.page("/other", PAGE, x_robots_tag="OtherBot: noindex")) is None
+    assert len(harness.blobs.objects) == 1
+
+
 @pytest.mark.fault("F56")
 def test_rules_belong_to_the_site_that_was_asked(site: Site, other: Site, harness: Harness) -> None:
     site.route("/robots.txt", redirect(other.url + "/1"))

@@ -22,28 +22,28 @@ END = "<aside>Related</aside><footer>Imprint</footer><script>var x = '<p>no</p>'
 def test_the_main_part_is_all_that_is_kept(tag: str) -> None:
     name = tag.partition(" ")[0]
     content = f"<{tag}><h1>Head</h1><p>Some <b>bold</b> <a href='/x'>linked</a> words.</p></{name}>"
-    markdown, title, language = read_html(page(f"{NOISE}<p>Outside</p>{content}{END}"))
+    markdown, title, language, _ = read_html(page(f"{NOISE}<p>Outside</p>{content}{END}"))
     assert markdown == "# Head\n\nSome **bold** linked words."
     assert (title, language) == ("The title", "en-GB")
 
 
 def test_without_a_landmark_the_body_is_pruned() -> None:
-    markdown, _, _ = read_html(page(f"{NOISE}<div><h1>Head</h1><p>Words.</p></div>{END}"))
+    markdown, *_ = read_html(page(f"{NOISE}<div><h1>Head</h1><p>Words.</p></div>{END}"))
     assert markdown == "# Head\n\nWords."
 
 
 def test_a_list_of_articles_is_kept_whole() -> None:
-    markdown, _, _ = read_html(page("<article><p>One</p></article><article><p>Two</p></article>"))
+    markdown, *_ = read_html(page("<article><p>One</p></article><article><p>Two</p></article>"))
     assert markdown == "One\n\nTwo"
 
 
 def test_an_empty_main_part_is_not_believed() -> None:
-    markdown, _, _ = read_html(page("<main></main><div id=app><p>Here it is</p></div>"))
+    markdown, *_ = read_html(page("<main></main><div id=app><p>Here it is</p></div>"))
     assert markdown == "Here it is"
 
 
 def test_headings_code_lists_and_tables_survive() -> None:
-    markdown, _, _ = read_html(
+    markdown, *_ = read_html(
         page(
             "<main><h2>H</h2><ul><li>a<ul><li>b</li></ul></li></ul><pre><code>x = 1\n  y</code></pre>"
             "<table><tr><th>k</th><th>v</th></tr><tr><td>1</td><td>2</td></tr></table></main>"
@@ -71,7 +71,7 @@ def test_headings_code_lists_and_tables_survive() -> None:
     ],
 )
 def test_hidden_and_technical_parts_go(hidden: str) -> None:
-    markdown, _, _ = read_html(page(f"<main><p>yes</p>{hidden}</main>"))
+    markdown, *_ = read_html(page(f"<main><p>yes</p>{hidden}</main>"))
     assert markdown == "yes"
 
 
@@ -109,5 +109,5 @@ def test_broken_markup_keeps_its_words(html: str) -> None:
 
 
 def test_invisible_characters_do_not_reach_the_text() -> None:
-    markdown, title, _ = read_html(page("<p>pa&#8203;ss&#x202e;</p>", head="<title>T\u202e&#8203;x</title>"))
+    markdown, title, *_ = read_html(page("<p>pa&#8203;ss&#x202e;</p>", head="<title>T\u202e&#8203;x</title>"))
     assert (markdown, title) == ("pass", "T x")

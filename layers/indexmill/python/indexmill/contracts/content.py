@@ -49,6 +49,8 @@ class Document(BaseModel):
     charset: str | None = None
     """As the site sent it."""
     language: str | None = None
+    nofollow: bool = False
+    """Whether the page asks that none of its links be followed."""
     text: str | None = None
     """Markdown."""
     text_ref: BlobRef | None = None

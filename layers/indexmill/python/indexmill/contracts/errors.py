@@ -70,6 +70,7 @@ class ErrorCode(StrEnum):
     DNS_ERROR = "dns_error"
     ROBOTS_DISALLOWED = "robots_disallowed"
     ROBOTS_UNAVAILABLE = "robots_unavailable"
+    ROBOTS_NOINDEX = "robots_noindex"
     TOO_MANY_REDIRECTS = "too_many_redirects"
     CONTENT_TOO_LARGE = "content_too_large"
     CONTENT_BOMB = "content_bomb"

@@ -55,6 +55,7 @@ STAGES: Final = (
             "http_410": "The page at this URL was removed.",
             "http_401": "The page asks for a login. Only public pages can be indexed.",
             "robots_disallowed": "The site does not allow automated access to this page.",
+            "robots_noindex": "The page asks not to be indexed.",
             "robots_unavailable": "The site's access rules could not be read. Try again later.",
             "empty_content": "The page has no readable text.",
             "unsupported_content_type": "This type of file cannot be indexed yet.",

@@ -34,6 +34,7 @@ _FAILURES: Final[dict[str, Failure]] = {
     ErrorCode.ROBOTS_DISALLOWED: Failure(
         False, "The site's robots.txt does not allow this page to be fetched"
     ),
+    ErrorCode.ROBOTS_NOINDEX: Failure(False, "The page asks not to be indexed"),
     ErrorCode.URL_HOST_NOT_ALLOWED: Failure(False, "The host of the URL is not on the public internet"),
     ErrorCode.TOO_MANY_REDIRECTS: Failure(False, "The page redirects too often"),
     ErrorCode.CONTENT_TOO_LARGE: Failure(False, "The page is larger than the limit"),

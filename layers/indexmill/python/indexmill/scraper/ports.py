@@ -34,6 +34,8 @@ class Fetched:
     """Without content encoding."""
     retry_after: int | None = None
     """Seconds, when the site asks for a pause."""
+    robots_tags: tuple[str, ...] = ()
+    """Values of the X-Robots-Tag headers."""
     validators: Validators = Validators()
     """With which the site can be asked for changes of this answer."""
     fetched_at: datetime | None = None

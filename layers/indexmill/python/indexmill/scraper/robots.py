@@ -1,4 +1,4 @@
-"""robots.txt: whether a page may be fetched; the rules are cached for a day.
+"""robots.txt: whether a page may be fetched; the rules are cached for a day. And a page's own rules.
 
 A robots.txt that cannot be read disallows everything for a while, unless an old copy is known, which then
 serves until the site answers again.
@@ -10,6 +10,7 @@ import asyncio
 import math
 import re
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -18,7 +19,7 @@ from indexmill.platform.security.urls import origin
 from indexmill.platform.time.clock import Clock
 from indexmill.scraper.classify import failure
 from indexmill.scraper.ports import Fetcher, KnownRobots, RobotsCache
-from indexmill.scraper.robots_rules import Rules, rules_for
+from indexmill.scraper.robots_rules import Rules, nofollow_rule, noindex_rule, rules_for
 
 MAX_ROBOTS_BYTES: Final = 500 * 1024
 MAX_CRAWL_DELAY_S: Final = 60.0
@@ -92,6 +93,20 @@ class Robots:
             disallowed = failure(ErrorCode.ROBOTS_DISALLOWED)
             raise PermanentError(disallowed.code, f'{disallowed.message}: "{line}"')
         return min(known.rules.delay_s, self._max_delay_s)
+
+    def check_page(self, rules: Sequence[str], where: str) -> None:
+        """Return when a page with these `rules`, in the form of X-Robots-Tag, may be indexed.
+
+        Raises PermanentError(robots_noindex) with the rule and `where` it was.
+        """
+        rule = noindex_rule(self._agent, rules)
+        if rule is not None:
+            refused = failure(ErrorCode.ROBOTS_NOINDEX)
+            raise PermanentError(refused.code, f'{refused.message} ({where}: "{rule}")')
+
+    def nofollow(self, rules: Sequence[str]) -> bool:
+        """Return whether a page with these `rules` asks that its links be left alone."""
+        return nofollow_rule(self._agent, rules) is not None
 
     async def _load_once(self, site: str, deadline: float) -> _Parsed:
         """Load the rules of `site`; pages of one batch wait for the same request."""

@@ -1,4 +1,4 @@
-"""Rules of a robots.txt by RFC 9309, with what Google's parser forgives; no requests.
+"""Rules of a robots.txt by RFC 9309, with what Google's parser forgives, and of a page; no requests.
 
 A line names a field and a value; its colon may be missing. A group is one or more User-agent lines and the
 rules up to the next User-agent line; the groups of one agent count as one. The longest pattern that matches a
@@ -8,6 +8,7 @@ path decides; Allow wins over Disallow of the same length.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +20,7 @@ _SHOWN: Final = 200
 _AGENT: Final = frozenset({"user-agent", "useragent", "user agent"})
 _DISALLOW: Final = frozenset({"disallow", "dissallow", "dissalow", "disalow", "diasllow", "disallaw"})
 _AGENT_CHARS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_-")
+_VALUED: Final = frozenset({"unavailable_after", "max-snippet", "max-image-preview", "max-video-preview"})
 _BOM: Final = b"\xef\xbb\xbf"
 _INDEX: Final = "/index.htm"
 
@@ -140,6 +142,31 @@ class Rules:
             if rule.matches(path):
                 return None if rule.allows else rule.line[:_SHOWN]
         return None
+
+
+def noindex_rule(agent: str, rules: Iterable[str]) -> str | None:
+    """Return the first of `rules`, in the form of X-Robots-Tag, by which `agent` must not index a page."""
+    return _first_with({"noindex", "none"}, agent, rules)
+
+
+def nofollow_rule(agent: str, rules: Iterable[str]) -> str | None:
+    """Return the first of `rules` by which `agent` must not follow the links of a page."""
+    return _first_with({"nofollow", "none"}, agent, rules)
+
+
+def _first_with(values: set[str], agent: str, rules: Iterable[str]) -> str | None:
+    for rule in rules:
+        concerns_us = True
+        for part in rule.lower().split(","):
+            name, colon, value = part.partition(":")
+            if colon and name.strip() not in _VALUED:
+                # An agent's name, for this value and those after it.
+                concerns_us = name.strip() in ("*", "robots", agent.lower())
+            else:
+                value = part
+            if concerns_us and value.strip() in values:
+                return rule[:_SHOWN]
+    return None
 
 
 def _seconds(text: str) -> float:

@@ -110,6 +110,7 @@ async def _page(
     known = Validators(same.etag, same.last_modified, same.final_url) if same and asks else None
     allowed = partial(parts.robots.check, deadline=deadline)
     page = await parts.fetcher.fetch(url, deadline=deadline, before_hop=allowed, known=known)
+    parts.robots.check_page(page.robots_tags, "X-Robots-Tag")
     return replace(page, fetched_at=parts.clock.now())
 
 
@@ -145,7 +146,9 @@ async def _document(
         raise failure(ErrorCode.CONTENT_TOO_LARGE, "Only a PDF may be that large")
     digest = hashlib.sha256(page.body).hexdigest()
     content = RawContent(page.body, kind, page.charset)
-    found, text_ref = await _read(content, parts, deadline, alone=alone)
+    # Given content is there to be indexed: rules in it are for crawlers.
+    crawled = not is_given(asked)
+    found, text_ref = await _read(content, parts, deadline, alone=alone, crawled=crawled)
     raw_ref, raw_stored_at = await _store_raw(page.body, digest, kind, known, parts)
     return Document(
         url=asked,
@@ -154,6 +157,7 @@ async def _document(
         content_type=kind,
         charset=page.charset,
         language=found.language,
+        nofollow=parts.robots.nofollow((*page.robots_tags, *found.robots)),
         text=found.markdown if text_ref is None else None,
         text_ref=text_ref,
         raw_ref=raw_ref,
@@ -180,7 +184,7 @@ def _kept(stored: Stored, blobs: BlobStore) -> Fetched:
 
 
 async def _read(
-    content: RawContent, parts: ScrapeParts, deadline: float, *, alone: bool
+    content: RawContent, parts: ScrapeParts, deadline: float, *, alone: bool, crawled: bool
 ) -> tuple[Extracted, BlobRef | None]:
     """Return what is readable, and where its text is when it is too long for a message: it is dropped then.
 
@@ -188,13 +192,12 @@ async def _read(
     """
     if not is_risky(content):
         slow = len(content.body) > _SLOW_BYTES
-        return await _without_long(
-            await asyncio.to_thread(extract, content) if slow else extract(content), parts
-        )
+        found = await asyncio.to_thread(extract, content) if slow else extract(content)
+        return await _accepted(found, parts, crawled=crawled)
     async with nullcontext() if alone else _alone(parts, deadline):
         left = deadline - parts.clock.monotonic()
         found = await asyncio.to_thread(parts.isolation.extract, content, timeout_s=left)
-        return await _without_long(found, parts)
+        return await _accepted(found, parts, crawled=crawled)
 
 
 @asynccontextmanager
@@ -232,8 +235,15 @@ async def _store_raw(
     return await asyncio.to_thread(parts.blobs.put, body, kind="raw", content_type=kind), now
 
 
-async def _without_long(found: Extracted, parts: ScrapeParts) -> tuple[Extracted, BlobRef | None]:
-    """Store text that is too long for a message; in a thread, so that other pages continue to load."""
+async def _accepted(
+    found: Extracted, parts: ScrapeParts, *, crawled: bool
+) -> tuple[Extracted, BlobRef | None]:
+    """Refuse a page that was `crawled` and asks not to be indexed; store text that is too long for a message.
+
+    In a thread, so that other pages continue to load.
+    """
+    if crawled:
+        parts.robots.check_page(found.robots, "robots meta element")
     if not _is_long(found.markdown, parts.inline_text_bytes):
         return found, None
     body, content_type = found.markdown.encode(), "text/markdown; charset=utf-8"

@@ -104,8 +104,15 @@ class HttpFetcher:
             response = await self._send(client, url, conditions)
             try:
                 if conditions and response.status_code == NOT_MODIFIED:
-                    validators = validators_of(url, response.headers)
-                    return Fetched(url, NOT_MODIFIED, "", None, b"", validators=validators)
+                    return Fetched(
+                        final_url=url,
+                        status=NOT_MODIFIED,
+                        content_type="",
+                        charset=None,
+                        body=b"",
+                        validators=validators_of(url, response.headers),
+                        robots_tags=_robots_tags(response.headers),
+                    )
                 if response.status_code in _REDIRECTS and "location" in response.headers:
                     return self._next_hop(url, response.headers["location"])
                 return await self._read(url, response, limit, truncate)
@@ -159,6 +166,7 @@ class HttpFetcher:
             body=body.done(),
             retry_after=pause,
             validators=validators_of(url, response.headers),
+            robots_tags=_robots_tags(headers),
         )
 
     def _current_client(self) -> httpx.AsyncClient:
@@ -202,6 +210,10 @@ def _media_type(header: str) -> tuple[str, str | None]:
         if name.strip().lower() == "charset" and value.strip():
             return media_type.strip().lower(), value.strip().strip("\"'")
     return media_type.strip().lower(), None
+
+
+def _robots_tags(headers: httpx.Headers) -> tuple[str, ...]:
+    return tuple(headers.get_list("x-robots-tag"))
 
 
 def _translated(error: httpx.HTTPError) -> IndexmillError:

@@ -53,4 +53,4 @@ class ProcessIsolation:
         answer = json.loads(done.stdout)
         if "code" in answer:
             raise PermanentError(answer["code"], answer["message"])
-        return Extracted(answer["markdown"], answer["title"], answer["language"])
+        return Extracted(**{**answer, "robots": tuple(answer["robots"])})

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import resource
 import sys
+from dataclasses import asdict
 
 from indexmill.contracts.errors import ErrorCode, IndexmillError
 from indexmill.scraper.extract.content import Kind, RawContent, extract
@@ -20,7 +21,7 @@ def main(arguments: list[str]) -> None:
     _limit(resource.RLIMIT_AS, int(memory))
     try:
         found = extract(RawContent(sys.stdin.buffer.read(), Kind(kind), charset or None))
-        answer = {"markdown": found.markdown, "title": found.title, "language": found.language}
+        answer = asdict(found)
     except IndexmillError as error:
         answer = {"code": error.code, "message": error.message}
     except (MemoryError, RecursionError):

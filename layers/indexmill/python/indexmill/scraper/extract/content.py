@@ -172,10 +172,12 @@ class Extracted:
     markdown: str
     title: str | None
     language: str | None = None
+    robots: tuple[str, ...] = ()
+    """Rules of the page's robots meta elements, in the form of X-Robots-Tag headers."""
 
 
-Read = tuple[str, str | None, str | None]
-"""Markdown, "" for none; title; language."""
+Read = tuple[str, str | None, str | None, tuple[str, ...]]
+"""Markdown, "" for none; title; language; rules of robots meta elements."""
 
 
 def is_risky(content: RawContent) -> bool:
@@ -191,10 +193,10 @@ def extract(content: RawContent) -> Extracted:
     Raises PermanentError: empty_content, parse_error, content_too_large; of a web page login_required,
     soft_404, needs_javascript.
     """
-    markdown, title, language = _READERS[content.kind](content)
+    markdown, title, language, robots = _READERS[content.kind](content)
     if not markdown:
         raise failure(ErrorCode.EMPTY_CONTENT)
-    return Extracted(markdown, title, language)
+    return Extracted(markdown, title, language, robots)
 
 
 def _read_html(content: RawContent) -> Read:
@@ -203,18 +205,18 @@ def _read_html(content: RawContent) -> Read:
     from indexmill.scraper.extract.html import read_html
 
     html = decode(content.body, content.charset, markup=True)
-    markdown, title, language = read_html(html)
+    markdown, title, language, robots = read_html(html)
     if (code := unusable.reason(html, title, markdown)) is not None:
         raise failure(code)
-    return markdown, title, language
+    return markdown, title, language, robots
 
 
 def _of_text(read: Callable[[str], tuple[str, str | None]]) -> Callable[[RawContent], Read]:
-    return lambda content: (*read(decode(content.body, content.charset)), None)
+    return lambda content: (*read(decode(content.body, content.charset)), None, ())
 
 
 def _of_bytes(read: Callable[[bytes], tuple[str, str | None]]) -> Callable[[RawContent], Read]:
-    return lambda content: (*read(content.body), None)
+    return lambda content: (*read(content.body), None, ())
 
 
 _READERS: Final[Mapping[Kind, Callable[[RawContent], Read]]] = {
@@ -225,7 +227,7 @@ _READERS: Final[Mapping[Kind, Callable[[RawContent], Read]]] = {
     Kind.DOCX: _of_bytes(office.read_docx),
     Kind.PPTX: _of_bytes(office.read_pptx),
     Kind.XLSX: _of_bytes(office.read_xlsx),
-    Kind.EPUB: lambda content: epub.read_epub(content.body),
+    Kind.EPUB: lambda content: (*epub.read_epub(content.body), ()),
     Kind.JSON: _of_text(data.read_json),
     Kind.CSV: _of_text(data.read_csv),
     Kind.XML: _of_text(data.read_xml),

@@ -61,8 +61,25 @@ _PAGE_NOISE: Final = (
 _LANGUAGE: Final = re.compile(r"[A-Za-z]{2,3}(?:-[A-Za-z0-9]{1,8}){0,3}")
 
 
-def read_html(html: str) -> tuple[str, str | None, str | None]:
-    """Return Markdown, title and language of a page; the Markdown is "" when the page has no text.
+_ROBOTS_VALUES: Final = frozenset(
+    {
+        "all",
+        "none",
+        "index",
+        "noindex",
+        "follow",
+        "nofollow",
+        "noarchive",
+        "nosnippet",
+        "noimageindex",
+        "notranslate",
+    }
+)
+_MAX_ROBOTS: Final = 20
+
+
+def read_html(html: str) -> tuple[str, str | None, str | None, tuple[str, ...]]:
+    """Return Markdown, title, language and robots rules of a page; the Markdown is "" when it has no text.
 
     Links and emphasis keep their words; link targets and images are left out, since they say nothing to a
     search and cost as many tokens as the text.
@@ -70,14 +87,14 @@ def read_html(html: str) -> tuple[str, str | None, str | None]:
     tree = LexborHTMLParser(defused(html))
     root, body = tree.root, tree.body
     if root is None or body is None:
-        return "", None, None
-    title, language = _title(tree), _language(root)
+        return "", None, None, ()
+    title, language, robots = _title(tree), _language(root), _robots(tree)
     landmark = _landmark(tree)
     markdown = _markdown(landmark) if landmark is not None else ""
     if not markdown:
         _drop(body, _PAGE_NOISE)
         markdown = _markdown(body)
-    return markdown, title, language
+    return markdown, title, language, robots
 
 
 def _landmark(tree: LexborHTMLParser) -> LexborNode | None:
@@ -113,3 +130,16 @@ def _title(tree: LexborHTMLParser) -> str | None:
 def _language(root: LexborNode) -> str | None:
     found = (root.attributes.get("lang") or "").strip()
     return found if _LANGUAGE.fullmatch(found) else None
+
+
+def _robots(tree: LexborHTMLParser) -> tuple[str, ...]:
+    """Return the content of robots meta elements; that of a meta element of one agent after its name."""
+    rules = []
+    for meta in tree.css("meta[name][content]"):
+        name = (meta.attributes.get("name") or "").strip().lower()
+        content = (meta.attributes.get("content") or "").lower()
+        if name == "robots":
+            rules.append(content)
+        elif all(value.strip() in _ROBOTS_VALUES for value in content.split(",")):
+            rules.append(f"{name}: {content}")
+    return tuple(rules[:_MAX_ROBOTS])

@@ -41,7 +41,7 @@ def read_docx(body: bytes) -> tuple[str, str | None]:
         found = mammoth.convert_to_html(io.BytesIO(body), convert_image=mammoth.images.img_element(_no_image))
     except Exception as error:  # what a damaged document makes of it has no class of its own
         raise failure(ErrorCode.PARSE_ERROR, "The document is damaged") from error
-    markdown, _, _ = read_html(f"<main>{found.value}</main>")
+    markdown, *_ = read_html(f"<main>{found.value}</main>")
     return markdown, _title(document) or clean_title(markdown.split("\n", 1)[0].lstrip("# "))
 
 
