@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import psycopg
 import pytest
 from pydantic import ValidationError
 
@@ -16,6 +17,7 @@ from indexmill.scraper.ports import Fetched, Validators
 from tests.support.cycles import PAGE, RECIPE, Cycle, cycle_over
 from tests.support.job_stores import embed_task
 from tests.support.jobs import chunked, failed
+from tests.twins.jobs import InMemoryJobs
 
 TEXT = "<title>T</title><main><p>Some words.</p></main>"
 DAY_S = 86_400
@@ -235,6 +237,41 @@ def test_a_page_that_is_gone_was_there_before(cycle: Cycle, code: str) -> None:
     assert retried.job.change is None
     cycle.publish(retried.outbox[0])
     assert how(cycle.jobs.job(row.job_id)) == ("same", None)
+
+
+def stale(cycle: Cycle, request: pytest.FixtureRequest, job: Job) -> bool:
+    """Return whether search shows the job's document as stale."""
+    if isinstance(cycle.jobs.store, InMemoryJobs):
+        return cycle.jobs.store.documents[job.document_id or ""]["stale_since"] is not None
+    with psycopg.connect(request.getfixturevalue("database_url")) as rows:
+        statement = "SELECT stale_since IS NOT NULL FROM documents WHERE document_id = %s"
+        (found,) = rows.execute(statement, (job.document_id,)).fetchall()
+    return bool(found[0])
+
+
+@pytest.mark.shows("X18")
+def test_a_gone_page_makes_its_document_stale_when_that_is_wanted(
+    cycle: Cycle, request: pytest.FixtureRequest
+) -> None:
+    first = cycle.visit()
+    for when_gone, expected in ((None, False), ("keep", False), ("mark_stale", True)):
+        row = cycle.submit(when_gone=when_gone)
+        cycle.jobs.changes(failed(row.job_id, code="http_410"))
+        assert stale(cycle, request, first) is expected
+    assert how(cycle.visit()) == ("same", "same_content")
+    assert not stale(cycle, request, first)
+    other = cycle.submit(when_gone="mark_stale")
+    cycle.jobs.changes(failed(other.job_id, code="http_403"))
+    assert not stale(cycle, request, first)
+
+
+@pytest.mark.shows("X18")
+def test_a_version_published_meanwhile_is_not_stale(cycle: Cycle, request: pytest.FixtureRequest) -> None:
+    cycle.visit()
+    row = cycle.submit(when_gone="mark_stale")
+    later = cycle.visit(force=True)
+    cycle.jobs.changes(failed(row.job_id, code="http_404"))
+    assert not stale(cycle, request, later)
 
 
 @pytest.mark.parametrize("wrong", [-1, 366 * DAY_S + 1, 1.5, "60", True])

@@ -242,3 +242,17 @@ def test_the_catalogue_keeps_the_digest_of_the_published_content(database: Datab
     index.publish([version(["alpha"])])
     (found,) = rows.execute("SELECT content_sha256, chunk_count FROM documents").fetchall()
     assert found == ("sha", 1)
+
+
+@pytest.mark.shows("X18")
+def test_a_stale_document_is_found_with_its_mark_until_it_is_published_again(
+    database: Database, rows: Rows
+) -> None:
+    index, made = PgVectorIndex(database), version(["alpha"])
+    query = SearchQuery(made.target.corpus_key, SPACE, "alpha", None, 10)
+    index.publish([made])
+    assert [hit.stale for hit in index.search(query)] == [False]
+    rows.execute("UPDATE documents SET stale_since = now()")
+    assert [hit.stale for hit in index.search(query)] == [True]
+    index.publish([version(["alpha"], made.generation + 1)])
+    assert [hit.stale for hit in index.search(query)] == [False]

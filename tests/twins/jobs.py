@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, cast
 
 from indexmill.contracts.job import Job, JobError, JobStatus
-from indexmill.contracts.messages import Retrying, StageResult, Target
+from indexmill.contracts.messages import Retrying, StageResult
 from indexmill.contracts.pipeline import FIRST
 from indexmill.contracts.spent import Amounts, Spent
 from indexmill.orchestrator.actions.ports import LockedJob, Original
@@ -31,7 +31,7 @@ from indexmill.orchestrator.admission.admit import (
 from indexmill.orchestrator.jobs.rows import CLAIM_S, PARK_AFTER, JobState, OutboxRow
 from indexmill.orchestrator.jobs.store import JobsTx, T
 from indexmill.orchestrator.queries.ports import Hold, JobSnapshot
-from indexmill.orchestrator.results.ports import DeadLetter, JobUpdate, Published, Transition
+from indexmill.orchestrator.results.ports import DeadLetter, JobUpdate, Transition
 from indexmill.orchestrator.submission.ports import InFlight, NewJob
 from indexmill.orchestrator.sweeper.ports import Count
 from indexmill.platform.time.clock import Clock
@@ -43,7 +43,17 @@ _CLAIM: Final = timedelta(seconds=CLAIM_S)
 _AFTER_FAILURE: Final = timedelta(seconds=10)
 _ENDED: Final = ("done", "failed")
 _MESSAGE: Final = ("id", "job_id", "attempt", "stage", "payload", "tries", "caller_id")
-_COPIED = ("batch_id", "tier", "job_type", "priority", "forced", "payload_digest", "replay_of", "request_id")
+_COPIED = (
+    "batch_id",
+    "tier",
+    "job_type",
+    "priority",
+    "forced",
+    "payload_digest",
+    "replay_of",
+    "request_id",
+    "mark_stale",
+)
 _NO_RETRY: Final[Row] = {"tries": 0, "next_retry_at": None, "retry_cause": None}
 _UNSET: Final = (
     *("failed_stage", "error", "title", "chunk_count", "generation", "raw_ref", "determinism"),
@@ -276,17 +286,8 @@ class InMemoryJobs:
         job = self.jobs[row.job_id]
         job.update(generation=generation or job["generation"], updated_at=self.clock.now())
 
-    def lock_documents(self, targets: Sequence[Target]) -> dict[str, Published]:
-        return {each.document_id: published.of(self, each.document_id) for each in targets}
-
-    def keep_published(self, documents: Mapping[str, str]) -> None:
-        for document_id, job_id in documents.items():
-            self.documents[document_id]["job_id"] = job_id
-
-    def raise_fences(self, generations: Mapping[str, int]) -> None:
-        for document_id, generation in generations.items():
-            row = self.document(document_id)
-            row["min_generation"] = max(row["min_generation"], generation + 1)
+    lock_documents, raise_fences = published.lock_documents, published.raise_fences
+    keep_published, mark_stale = published.keep, published.mark_stale
 
     # Counts of the sweeper
 
@@ -323,7 +324,7 @@ class InMemoryJobs:
 
     def document(self, document_id: str) -> Row:
         """Return the catalogue's row of a document, which is made when there is none."""
-        new = dict.fromkeys(("published", "updated_at", "job_id", "content_sha256"))
+        new = dict.fromkeys(("published", "updated_at", "job_id", "content_sha256", "stale_since"))
         return self.documents.setdefault(document_id, {**new, "min_generation": 0})
 
     def _usage(self, caller_id: str, tier: str, active: int) -> Usage:

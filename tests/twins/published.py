@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from indexmill.contracts.messages import Target
 from indexmill.orchestrator.jobs.rows import OutboxRow
 from indexmill.orchestrator.results.ports import Published
 from indexmill.orchestrator.submission.ports import NewJob
@@ -39,14 +40,38 @@ def with_known(new: NewJob, before: Row | None, store: InMemoryJobs) -> OutboxRo
     return replace(new.first, payload=json.dumps(payload))
 
 
-def of(store: InMemoryJobs, document_id: str) -> Published:
-    """Return what is published of a document."""
-    document = store.document(document_id)
-    own = (job for job in store.jobs.values() if job["document_id"] == document_id)
-    contested = any(job["forced"] and job["status"] not in ("done", "failed") for job in own)
-    return Published(document["published"], document["job_id"], contested)
+def lock_documents(store: InMemoryJobs, targets: Sequence[Target]) -> dict[str, Published]:
+    """Return what is published of the documents."""
+    return {each.document_id: _of(store, each.document_id) for each in targets}
+
+
+def raise_fences(store: InMemoryJobs, generations: Mapping[str, int]) -> None:
+    """Refuse these generations, by document id, and all before them."""
+    for document_id, generation in generations.items():
+        row = store.document(document_id)
+        row["min_generation"] = max(row["min_generation"], generation + 1)
+
+
+def keep(store: InMemoryJobs, documents: Mapping[str, str]) -> None:
+    """Note the jobs that found their document unchanged."""
+    for document_id, job_id in documents.items():
+        store.documents[document_id].update(job_id=job_id, stale_since=None)
+
+
+def mark_stale(store: InMemoryJobs, documents: Mapping[str, str]) -> None:
+    """Mark documents whose page is gone."""
+    for document_id, job_id in documents.items():
+        if store.documents[document_id]["job_id"] == job_id:
+            store.documents[document_id]["stale_since"] = store.clock.now()
 
 
 def stated(job: Row) -> Row:
     """Return a job's row with the columns that only statements have."""
     return {**job, "content_sha256": (job["determinism"] or {}).get("content_sha256")}
+
+
+def _of(store: InMemoryJobs, document_id: str) -> Published:
+    document = store.document(document_id)
+    own = (job for job in store.jobs.values() if job["document_id"] == document_id)
+    contested = any(job["forced"] and job["status"] not in ("done", "failed") for job in own)
+    return Published(document["published"], document["job_id"], contested)

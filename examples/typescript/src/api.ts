@@ -1261,6 +1261,11 @@ export interface components {
             start: number;
             /** End */
             end: number;
+            /**
+             * Stale
+             * @default false
+             */
+            stale: boolean;
         };
         /**
          * SearchTimings
@@ -1396,6 +1401,8 @@ export interface components {
             budget?: components["schemas"]["Budget"] | null;
             /** Max Age */
             max_age?: number | null;
+            /** When Gone */
+            when_gone?: ("keep" | "mark_stale") | null;
         };
         /**
          * SubmitResponse

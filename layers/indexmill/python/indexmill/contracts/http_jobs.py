@@ -57,6 +57,10 @@ class SubmitRequest(BaseModel):
     max_age: int | None = Field(default=None, ge=0, le=MAX_AGE_S)
     """Seconds: a page that its site sent at most so long ago is not fetched again. 0 is always too old."""
 
+    when_gone: Literal["keep", "mark_stale"] | None = None
+    """What becomes of a published document whose page is gone (404 or 410): nothing, as by default, or search
+    shows it as stale. It is never deleted."""
+
     @model_validator(mode="after")
     def _one_of(self) -> Self:
         if [self.url, self.urls, self.content].count(None) != 2:

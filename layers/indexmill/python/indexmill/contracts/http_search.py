@@ -54,6 +54,8 @@ class SearchResult(BaseModel):
     start: int
     """Offset of `text` in the document's text, in characters."""
     end: int
+    stale: bool = False
+    """Whether the page was gone (404, 410) when a job with `when_gone: mark_stale` fetched it last."""
 
 
 class SearchTimings(BaseModel):

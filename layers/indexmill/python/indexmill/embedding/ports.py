@@ -95,6 +95,8 @@ class Hit:
     context: str
     start: int
     end: int
+    stale: bool = False
+    """Whether the page was gone when it was fetched last."""
 
 
 class PublishOutcome(StrEnum):

@@ -69,5 +69,7 @@ class JobState:
     """Price of what the job used before; known where its budget has a bound for it."""
     visible: bool = False
     """Whether search sees what that message published, or something newer; known where it matters."""
+    mark_stale: bool = False
+    """Whether the document becomes stale when its page is gone."""
     still_published: bool = False
     """Whether `previous` is published, and no older job can replace it; known where it matters."""

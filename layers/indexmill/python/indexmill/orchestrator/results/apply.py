@@ -136,10 +136,7 @@ def apply_results(
         tx.save_results(list(batch.updates.values()), charged(batch.transitions, due or {}))
     if batch.retries:
         tx.save_retries(batch.retries)
-    if fences := batch.fences():
-        tx.raise_fences(fences)
-    if kept := batch.kept():
-        tx.keep_published(kept)
+    _save_documents(tx, batch)
     ended = batch.ended()
     if awaited := [job_id for job_id in ended if batch.states[job_id].has_dependents]:
         settle_dependents(tx, awaited)
@@ -161,6 +158,15 @@ def _priced(tx: JobsTx, states: Iterable[JobState], prices: Prices) -> dict[str,
         job_id: replace(state, spent_usd=prices.of(spent.get(job_id, Spent())))
         for job_id, state in bounded.items()
     }
+
+
+def _save_documents(tx: JobsTx, batch: ResultBatch) -> None:
+    if fences := batch.fences():
+        tx.raise_fences(fences)
+    if kept := batch.kept():
+        tx.keep_published(kept)
+    if gone := batch.gone():
+        tx.mark_stale(gone)
 
 
 def _is_gone(result: StageResult) -> bool:
@@ -232,6 +238,15 @@ class ResultBatch:
             self.states[update.job_id].target.document_id: update.job_id
             for update in self.updates.values()
             if update.unchanged is not None
+        }
+
+    def gone(self) -> dict[str, str]:
+        """Return the jobs of the published versions whose page is gone, by document id, to be marked."""
+        states = [self.states[each.job_id] for each in self.updates.values() if each.change == "removed"]
+        return {
+            state.target.document_id: state.previous.job_id
+            for state in states
+            if state.mark_stale and state.previous is not None
         }
 
     def ended(self) -> list[str]:

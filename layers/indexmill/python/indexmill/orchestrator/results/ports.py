@@ -156,7 +156,11 @@ class ResultsTx(Protocol):
         ...
 
     def keep_published(self, documents: Mapping[str, str]) -> None:
-        """Note the jobs that found their document unchanged, by document id."""
+        """Note the jobs that found their document unchanged, by document id; none of them is stale."""
+        ...
+
+    def mark_stale(self, documents: Mapping[str, str]) -> None:
+        """Mark documents whose page is gone, by document id with the job of their published version."""
         ...
 
     def raise_fences(self, generations: Mapping[str, int]) -> None:

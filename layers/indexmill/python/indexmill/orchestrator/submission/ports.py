@@ -43,6 +43,8 @@ class NewJob:
     """The internal caller who submitted it for the one that it belongs to."""
     given: Stored | None = None
     """Content that came with the submit, for a document without a URL."""
+    mark_stale: bool = False
+    """Whether a published document becomes stale when its page is gone; the same for all jobs of a submit."""
     recipe: Mapping[str, Any] | None = None
     """Facts of what today's chunker and model make, the same for all jobs of a submit; None for a job whose
     document is processed even when it is unchanged."""

@@ -221,6 +221,7 @@ class SubmitJobs:
             submitted_by=shared.submitted_by,
             given=given,
             recipe=self.recipe,
+            mark_stale=request.when_gone == "mark_stale",
         )
 
     def _canonical(self, url: str, field: str) -> str:
@@ -364,7 +365,7 @@ def _checked_key(key: str) -> str:
     return key
 
 
-_YOUNGER: Final = ("on_behalf_of", "budget", "content", "max_age")
+_YOUNGER: Final = ("on_behalf_of", "budget", "content", "max_age", "when_gone")
 """Fields that are younger than kept digests: part of a digest only where they are given."""
 
 
@@ -389,5 +390,7 @@ def _payload_digest(request: SubmitRequest, corpus: str, canonical: str, given: 
         payload["budget"] = request.budget.model_dump(exclude_none=True)
     if request.max_age is not None:
         payload["max_age"] = request.max_age
+    if request.when_gone is not None:
+        payload["when_gone"] = request.when_gone
     text = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -45,7 +45,8 @@ SELECT next_chunk_block() AS block FROM generate_series(1, %(count)s)
 -- name: make_visible
 UPDATE documents AS d
 SET published = v.generation, url = v.url, title = v.title, content_sha256 = v.content_sha256,
-    job_id = v.job_id, chunk_count = v.chunks, model = v.model, dimension = v.dimension, updated_at = now()
+    job_id = v.job_id, chunk_count = v.chunks, model = v.model, dimension = v.dimension, updated_at = now(),
+    stale_since = NULL
 FROM unnest(%(documents)s::int8[], %(generations)s::int8[], %(chunks)s::int4[], %(spaces)s::int4[],
             %(urls)s::text[], %(titles)s::text[], %(digests)s::text[], %(jobs)s::text[], %(models)s::text[],
             %(dimensions)s::int4[])
@@ -120,13 +121,14 @@ GROUP BY c.id
 -- in another order. Before the first ANALYZE it would read the whole corpus, documents first.
 -- name: hits
 SELECT c.id AS row_id, encode(c.chunk_id, 'hex') AS chunk_id, c.text, d.url AS source_url, d.title,
-    d.document_id, m.ordinal, c.context, m.start_at AS start, m.end_at AS "end"
+    d.document_id, m.ordinal, c.context, m.start_at AS start, m.end_at AS "end",
+    d.stale_since IS NOT NULL AS stale
 FROM unnest(%(rows)s::int4[]) AS q (id)
 CROSS JOIN LATERAL (
     SELECT id, document, chunk_id, context, text FROM chunks WHERE id = q.id OFFSET 0
 ) AS c
 CROSS JOIN LATERAL (
-    SELECT id, document_id, corpus_id, published, url, title FROM documents WHERE id = c.document OFFSET 0
+    SELECT id, document_id, corpus_id, published, url, title, stale_since FROM documents WHERE id = c.document OFFSET 0
 ) AS d
 CROSS JOIN LATERAL (
     SELECT ordinal, start_at, end_at FROM memberships

@@ -18,14 +18,14 @@ from pydantic import BaseModel
 
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.job import JobError, JobStatus
-from indexmill.contracts.messages import Retrying, StageResult, Target
+from indexmill.contracts.messages import Retrying, StageResult
 from indexmill.contracts.pipeline import FIRST
 from indexmill.contracts.spent import Amounts, Spent
 from indexmill.orchestrator.actions.ports import LockedJob
+from indexmill.orchestrator.adapters.postgres.documents import DocumentRows
 from indexmill.orchestrator.adapters.postgres.reads import (
     SQL,
     PaceCache,
-    PostgresReads,
     Row,
     as_locked_job,
     as_state,
@@ -42,7 +42,7 @@ from indexmill.orchestrator.admission.admit import (
 )
 from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
 from indexmill.orchestrator.jobs.store import JobsTx, RunAgain, T
-from indexmill.orchestrator.results.ports import DeadLetter, JobUpdate, Published, Transition
+from indexmill.orchestrator.results.ports import DeadLetter, JobUpdate, Transition
 from indexmill.orchestrator.submission.ports import NewJob
 from indexmill.orchestrator.sweeper.ports import Count
 from indexmill.platform.postgres.database import Connection, Database, storable
@@ -50,11 +50,20 @@ from indexmill.platform.postgres.database import Connection, Database, storable
 _RUNS: Final = 5
 """Of a transaction that met another one's change each time."""
 _MESSAGE: Final = ("id", "job_id", "caller_id", "attempt", "stage", "payload")
-_SHARED: Final = ("batch_id", "tier", "job_type", "replay_of", "request_id", "caller_type", "submitted_by")
+_SHARED: Final = (
+    "batch_id",
+    "tier",
+    "job_type",
+    "replay_of",
+    "request_id",
+    "caller_type",
+    "submitted_by",
+    "mark_stale",
+)
 """Columns that are the same for all jobs of a submit."""
 
 
-class PostgresTx(PostgresReads):
+class PostgresTx(DocumentRows):
     """Row operations in the connection's transaction."""
 
     # A submit
@@ -277,26 +286,6 @@ class PostgresTx(PostgresReads):
         """Insert a copy of the current stage's message with the generation that it may publish."""
         self._do("redispatch", **_message(row), generation=generation)
 
-    def lock_documents(self, targets: Sequence[Target]) -> dict[str, Published]:
-        """Lock the documents, or make their rows; return what is published of them."""
-        found = self._all(
-            "lock_documents",
-            documents=[target.document_id for target in targets],
-            corpus_keys=[target.corpus_key for target in targets],
-            urls=[target.url for target in targets],
-        )
-        return {
-            row["document_id"]: Published(row["published"], row["job_id"], row["contested"]) for row in found
-        }
-
-    def keep_published(self, documents: Mapping[str, str]) -> None:
-        """Note the jobs that found their document unchanged, by document id."""
-        self._do("keep_published", documents=list(documents), jobs=list(documents.values()))
-
-    def raise_fences(self, generations: Mapping[str, int]) -> None:
-        """Refuse these generations, by document id, and all before them."""
-        self._do("raise_fences", documents=list(generations), generations=list(generations.values()))
-
     # Counts of the sweeper
 
     def last_counts(self, stages: Collection[str]) -> dict[str, Count]:
@@ -313,9 +302,6 @@ class PostgresTx(PostgresReads):
             missing=[counts[stage].missing for stage in stages],
             at=[counts[stage].at for stage in stages],
         )
-
-    def _do(self, name: str, **values: Any) -> None:
-        self._connection.execute(SQL[name], values)
 
     def _statuses(self, name: str, **values: Any) -> dict[str, JobStatus]:
         return {row["id"]: JobStatus(row["status"]) for row in self._all(name, **values)}

@@ -73,11 +73,11 @@ WITH new AS (
 ), job AS (
     INSERT INTO jobs (id, status, caller_id, url, corpus_name, batch_id, corpus_key, document_id,
                       canonical_url, tier, job_type, priority, forced, payload_digest, replay_of,
-                      expected_by, request_id, budget, caller_type, submitted_by, raw_ref, previous)
+                      expected_by, request_id, budget, caller_type, submitted_by, raw_ref, previous, mark_stale)
     SELECT new.job_id, 'pending', %(caller_id)s, url, %(corpus_name)s, %(batch_id)s, %(corpus_key)s,
            new.document_id, canonical_url, %(tier)s, %(job_type)s, priority, forced, payload_digest,
            %(replay_of)s, expected_by, %(request_id)s, %(budget)s,
-           %(caller_type)s, %(submitted_by)s, given, before.previous
+           %(caller_type)s, %(submitted_by)s, given, before.previous, %(mark_stale)s
     FROM new LEFT JOIN before ON before.document_id = new.document_id
     ORDER BY new.document_id ON CONFLICT DO NOTHING RETURNING id
 ), transition AS (
@@ -320,7 +320,7 @@ FROM last a JOIN last b ON a.ended_at > b.admitted_at AND b.ended_at > a.admitte
 
 -- fragment: state_columns
 id, status, attempt, caller_id, corpus_name, corpus_key, document_id, canonical_url, url, title,
-    generation, has_dependents, budget, previous, determinism->>'content_sha256' AS content_sha256
+    generation, has_dependents, budget, previous, mark_stale, determinism->>'content_sha256' AS content_sha256
 
 -- name: state
 SELECT {{state_columns}}, 0 AS next_generation FROM jobs WHERE id = %(job_id)s
@@ -437,9 +437,15 @@ RETURNING document_id, published, job_id, EXISTS (
 ) AS contested
 
 -- name: keep_published
-UPDATE documents SET job_id = kept.job_id
+UPDATE documents SET job_id = kept.job_id, stale_since = NULL
 FROM unnest(%(documents)s::text[], %(jobs)s::text[]) AS kept(document_id, job_id)
 WHERE documents.document_id = kept.document_id
+
+-- Unless another job has published it meanwhile.
+-- name: mark_stale
+UPDATE documents SET stale_since = coalesce(stale_since, now())
+FROM unnest(%(documents)s::text[], %(jobs)s::text[]) AS gone(document_id, job_id)
+WHERE documents.document_id = gone.document_id AND documents.job_id = gone.job_id AND published IS NOT NULL
 
 -- name: raise_fences
 UPDATE documents SET min_generation = greatest(min_generation, closed.generation + 1),

@@ -255,6 +255,7 @@ def as_state(row: Row) -> JobState:
         generation=row["next_generation"],
         title=row["title"],
         content_sha256=row["content_sha256"],
+        mark_stale=row["mark_stale"],
         previous=Previous(**row["previous"]) if row["previous"] else None,
         issued=row["generation"],
         has_dependents=row["has_dependents"],
