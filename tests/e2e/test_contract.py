@@ -107,6 +107,7 @@ DONE: Checks = ALWAYS | {
     "progress": one_of({"stage": 3, "of": 3}),
     "chunk_count": lambda value: whole(value) and value > 0,
     "title": text,
+    "change": one_of("new"),
 }
 ERROR: Checks = {
     "stage": one_of("scraping"),

@@ -41,7 +41,17 @@ PLAIN: Final = frozenset(
             "limit",
             "receipt",
         ),
-        *("If-None-Match", "Last-Event-ID", "priority", "force", "job_type", "budget", "reason", "source"),
+        *(
+            "If-None-Match",
+            "Last-Event-ID",
+            "priority",
+            "force",
+            "job_type",
+            "budget",
+            "max_age",
+            "reason",
+            "source",
+        ),
         *("include_permanent", "stage", "result", "error_code", "error_message", "attempt", "text", "title"),
         *("settings", "texts", "chunks", "query", "query_embedding", "top_k", "unknown"),
     )
