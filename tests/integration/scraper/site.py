@@ -93,8 +93,8 @@ class Site:
             self._writers.discard(writer)
             writer.close()
 
-    async def _start(self, context: ssl.SSLContext | None) -> asyncio.Server:
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=context)
+    async def _start(self, context: ssl.SSLContext | None, host: str) -> asyncio.Server:
+        server = await asyncio.start_server(self._serve, host, 0, ssl=context)
         self.port = server.sockets[0].getsockname()[1]
         return server
 
@@ -109,14 +109,14 @@ class Site:
 
 
 @contextmanager
-def running_site(context: ssl.SSLContext | None = None) -> Iterator[Site]:
+def running_site(context: ssl.SSLContext | None = None, host: str = "127.0.0.1") -> Iterator[Site]:
     """Run a site in a thread until the block ends."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="site")
     thread.start()
     site = Site()
     try:
-        server = asyncio.run_coroutine_threadsafe(site._start(context), loop).result(10)
+        server = asyncio.run_coroutine_threadsafe(site._start(context, host), loop).result(10)
         yield site
         asyncio.run_coroutine_threadsafe(site._stop(server), loop).result(10)
     finally:

@@ -35,6 +35,7 @@ async def test_a_page_arrives_with_what_is_said_of_it(site: Site, fetcher: HttpF
     assert (page.content_type, page.charset, page.retry_after) == ("text/html", "UTF-8", None)
 
 
+@pytest.mark.shows("B46")
 async def test_the_request_says_who_asks_and_nothing_more(
     site: Site, fetcher: HttpFetcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,7 +78,7 @@ PRIVATE_ANSWERS = [
 ]
 
 
-@pytest.mark.shows("S10")
+@pytest.mark.shows("B40", "S10")
 @pytest.mark.parametrize("answers", PRIVATE_ANSWERS, ids=",".join)
 async def test_one_private_answer_refuses_the_name(answers: list[str]) -> None:
     inner = Recorder("93.184.215.14")
@@ -88,7 +88,7 @@ async def test_one_private_answer_refuses_the_name(answers: list[str]) -> None:
     assert not any(answer in error.message for answer in answers)
 
 
-@pytest.mark.shows("S10")
+@pytest.mark.shows("B41", "S10")
 async def test_the_address_that_was_vetted_is_the_one_that_is_dialled() -> None:
     names, inner = Names(["93.184.215.14"], ["127.0.0.1"]), Recorder("93.184.215.14")
     fetcher = guarded(names, inner)
@@ -145,6 +145,7 @@ async def test_a_private_service_is_not_reached_whatever_it_is_called(
     assert error.code in ("url_host_not_allowed", "dns_error", "url_invalid")
 
 
+@pytest.mark.shows("B45")
 async def test_open_and_closed_private_ports_look_the_same(public: HttpFetcher, canary: Site) -> None:
     opened = await failed(public, f"http://127.0.0.1:{canary.port}/")
     closed = await failed(public, "http://127.0.0.1:9/")
@@ -153,7 +154,7 @@ async def test_open_and_closed_private_ports_look_the_same(public: HttpFetcher, 
     assert str(canary.port) not in opened.message
 
 
-@pytest.mark.shows("S10")
+@pytest.mark.shows("B42", "S10")
 @pytest.mark.parametrize("status", ["301 X", "302 X", "303 X", "307 X", "308 X"])
 async def test_a_redirect_to_a_private_service_is_not_followed(
     site: Site, fetcher: HttpFetcher, canary: Site, status: str
@@ -163,7 +164,7 @@ async def test_a_redirect_to_a_private_service_is_not_followed(
     assert canary.connections == 0
 
 
-@pytest.mark.shows("S10")
+@pytest.mark.shows("B42", "S10")
 @pytest.mark.parametrize(
     ("location", "code"),
     [
@@ -204,6 +205,7 @@ async def test_five_hops_are_followed_and_the_end_is_reported(site: Site, fetche
     assert page.final_url == f"{site.url}/5"
 
 
+@pytest.mark.shows("B42")
 async def test_six_hops_and_loops_are_too_many(site: Site, fetcher: HttpFetcher) -> None:
     error = await failed(fetcher, site.route("/", redirect("/")))
     assert error.code == "too_many_redirects"

@@ -24,6 +24,22 @@ def test_a_duplicate_names_the_job_in_flight_and_is_not_sent_again(harness: Orch
     assert harness.send(url=A, force=True).job_id != first.job_id
 
 
+@pytest.mark.shows("B47")
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://\u0430pple.com/A", "https://xn--pple-43d.com/A"),
+        ("https://B\u00fccher.example/\u00e4", "https://xn--bcher-kva.example/%C3%A4"),
+        ("https://XN--BCHER-KVA.example/#a", "https://XN--BCHER-KVA.example/#a"),
+        ("HTTPS://example.com/\u00e4", "HTTPS://example.com/\u00e4"),
+    ],
+)
+def test_a_job_shows_an_international_name_in_a_labels(
+    harness: OrchestratorHarness, url: str, shown: str
+) -> None:
+    assert harness.job(harness.send(url=url).job_id).url == shown
+
+
 def test_a_batch_names_which_of_its_jobs_were_there_already(harness: OrchestratorHarness) -> None:
     known = harness.send(url=A).job_id
     batch = harness.send(urls=[B, A, B])

@@ -26,6 +26,7 @@ PUBLIC = [
 ]  # fmt: skip
 
 
+@pytest.mark.shows("B36", "B39", "S10")
 @pytest.mark.parametrize("ip", PRIVATE)
 def test_special_addresses_are_not_public(ip: str) -> None:
     assert not is_public(ip)

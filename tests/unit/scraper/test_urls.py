@@ -80,13 +80,14 @@ REFUSED = {
 }  # fmt: skip
 
 
+@pytest.mark.shows("B47", "B49")
 @pytest.mark.parametrize(("raw", "canonical"), SAME.items())
 def test_a_url_has_one_spelling(raw: str, canonical: str) -> None:
     assert canonical_url(raw, allowed_hosts=ALLOWED) == canonical
     assert canonical_url(canonical, allowed_hosts=ALLOWED) == canonical
 
 
-@pytest.mark.shows("S10")
+@pytest.mark.shows("B31", "B32", "B33", "B34", "B35", "B36", "B37", "B38", "B39", "B44", "B47", "B48", "S10")
 @pytest.mark.parametrize(("code", "raw"), [(code, raw) for code, urls in REFUSED.items() for raw in urls])
 def test_what_is_not_plainly_public_is_refused(code: str, raw: str) -> None:
     with pytest.raises(CallerError) as caught:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
@@ -145,7 +146,9 @@ class SubmitJobs:
 
     def _fetching(self, shared: _Shared, job_id: str, url: str, position: int) -> NewJob:
         canonical = self._canonical(url, f"body.urls.{position}" if shared.batch_id else "body.url")
-        return self._new_job(shared, job_id, url, canonical)
+        # An international name can look like another: its job shows it in A-labels.
+        shown = url if urlsplit(url).netloc.isascii() else canonical
+        return self._new_job(shared, job_id, shown, canonical)
 
     def _given(self, shared: _Shared, job_id: str, content: Content, sender: str) -> NewJob:
         """Return a job whose first message says where its content is kept."""
