@@ -9,14 +9,17 @@ import psycopg
 import pytest
 from pydantic import ValidationError
 
+from indexmill.contracts.errors import CallerError
 from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.contracts.job import Job, JobStatus
 from indexmill.contracts.messages import EmbedTask, ScrapeTask, read
+from indexmill.orchestrator.actions.compare import text_diff
+from indexmill.orchestrator.actions.replay import ReplayJobs
 from indexmill.orchestrator.jobs.state_machine import Verdict
 from indexmill.scraper.ports import Fetched, Validators
 from tests.support.cycles import PAGE, RECIPE, Cycle, cycle_over
-from tests.support.job_stores import embed_task
-from tests.support.jobs import chunked, failed
+from tests.support.job_stores import Sent, embed_task
+from tests.support.jobs import CALLER, chunked, failed
 from tests.twins.jobs import InMemoryJobs
 
 TEXT = "<title>T</title><main><p>Some words.</p></main>"
@@ -220,6 +223,40 @@ def test_a_change_is_one_of_the_text_and_not_of_the_bytes(cycle: Cycle) -> None:
     assert how(cycle.visit()) == ("same", None)
     serve(cycle, "<main><p>Other words.</p></main>")
     assert how(cycle.visit()) == ("changed", None)
+
+
+@pytest.mark.shows("P036")
+def test_a_change_is_shown_line_by_line_also_across_an_unchanged_visit(cycle: Cycle) -> None:
+    jobs = ReplayJobs(cycle.jobs.store, Sent())
+    serve(cycle, "<main><p>Same words.</p><p>Old words.</p></main>")
+    first = cycle.visit()
+    with pytest.raises(CallerError, match="no earlier version"):
+        jobs.diff(CALLER, first.job_id)
+    unchanged = cycle.visit()
+    found = jobs.diff(CALLER, unchanged.job_id)
+    assert (found.compared_with, found.replay_of, found.same, found.text_diff) == (
+        first.job_id,
+        None,
+        True,
+        None,
+    )
+    serve(cycle, "<main><p>Same words.</p><p>New words.</p></main>")
+    found = jobs.diff(CALLER, cycle.visit().job_id)
+    assert found.compared_with == unchanged.job_id
+    assert {part.part: part.verdict for part in found.parts}["text"] == "changed"
+    assert found.text_diff is not None
+    assert [line for line in found.text_diff.splitlines()[2:] if line[0] in "+-"] == [
+        "-Old words.",
+        "+New words.",
+    ]
+    cycle.jobs.forget_payloads(first.job_id, "chunking")
+    assert jobs.diff(CALLER, cycle.visit(force=True).job_id).text_diff is None
+
+
+def test_a_long_diff_is_cut_and_a_costly_one_not_made() -> None:
+    one, other = ("\n".join(f"{word} {at}" for at in range(2_000)) for word in ("one", "other"))
+    assert len(text_diff(one, other) or "") == 16_000
+    assert text_diff(one + "\nmore", other) is None
 
 
 @pytest.mark.shows("P036", "X18")

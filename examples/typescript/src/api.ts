@@ -943,7 +943,7 @@ export interface components {
         };
         /**
          * JobDiff
-         * @description A replay beside the job that it repeats.
+         * @description A job beside the one that it repeats, or beside the one whose version was published before it.
          */
         JobDiff: {
             /** Job Id */
@@ -951,13 +951,17 @@ export interface components {
             /** Status */
             status: string;
             /** Replay Of */
-            replay_of: string;
+            replay_of: string | null;
+            /** Compared With */
+            compared_with: string;
             /** Original Status */
             original_status: string;
             /** Same */
             same: boolean | null;
             /** Parts */
             parts: components["schemas"]["Comparison"][];
+            /** Text Diff */
+            text_diff?: string | null;
         };
         /**
          * JobError
@@ -4339,6 +4343,7 @@ export interface operations {
                      *       "job_id": "6ba7b810-9dad-41d1-80b4-00c04fd430c8",
                      *       "status": "done",
                      *       "replay_of": "550e8400-e29b-41d4-a716-446655440000",
+                     *       "compared_with": "550e8400-e29b-41d4-a716-446655440000",
                      *       "original_status": "done",
                      *       "same": false,
                      *       "parts": [

@@ -87,15 +87,20 @@ class Comparison(BaseModel):
 
 
 class JobDiff(BaseModel):
-    """A replay beside the job that it repeats."""
+    """A job beside the one that it repeats, or beside the one whose version was published before it."""
 
     job_id: str
     status: str
-    replay_of: str
+    replay_of: str | None
+    """None for a job that is no replay."""
+    compared_with: str
     original_status: str
     same: bool | None
     """Whether both made the same; null while that cannot be said."""
     parts: list[Comparison]
+    text_diff: str | None = None
+    """Unified diff of the text, cut at 16,000 characters; null when the text is the same, is not kept
+    any more (`PayloadRetentionDays`), or has more than 56 kB or 2,000 lines."""
 
 
 class BatchSummary(BaseModel):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -61,6 +62,21 @@ def compare(before: Facts, after: Facts) -> list[Comparison]:
         )
         for kind in _KINDS
     ]
+
+
+_MOST_LINES: Final = 2_000
+_MOST_CHARACTERS: Final = 16_000
+
+
+def text_diff(before: str | None, after: str | None) -> str | None:
+    """Return a unified diff, cut at 16,000 characters; None without a difference, and for very long texts."""
+    if before is None or after is None or before == after:
+        return None
+    old, new = before.splitlines(), after.splitlines()
+    if max(len(old), len(new)) > _MOST_LINES:
+        return None
+    lines = difflib.unified_diff(old, new, "before", "after", lineterm="")
+    return "\n".join(lines)[:_MOST_CHARACTERS] or None
 
 
 def _verdict(kind: _Kind, before: Facts, after: Facts) -> Literal["same", "changed", "unknown"]:

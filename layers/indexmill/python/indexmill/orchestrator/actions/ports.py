@@ -35,6 +35,8 @@ class Original:
     """Its raw content, when that was kept."""
     facts: dict[str, Any] = field(default_factory=dict)
     """Digests of what went into its result."""
+    previous_job_id: str | None = None
+    """The job of the version that was published when it was submitted."""
     payload_digest: str | None = None
 
 

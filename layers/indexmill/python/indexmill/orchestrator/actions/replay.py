@@ -10,9 +10,9 @@ from indexmill.contracts.given import is_given
 from indexmill.contracts.http_actions import JobDiff, ReplayRequest
 from indexmill.contracts.identity import CallerContext, new_id
 from indexmill.contracts.job import Job
-from indexmill.contracts.messages import ScrapeTask, Stored, write
+from indexmill.contracts.messages import ChunkTask, ScrapeTask, Stored, read_kept, write
 from indexmill.contracts.pipeline import FIRST
-from indexmill.orchestrator.actions.compare import compare
+from indexmill.orchestrator.actions.compare import compare, text_diff
 from indexmill.orchestrator.actions.ports import Original
 from indexmill.orchestrator.admission.admit import admission_tier, admit
 from indexmill.orchestrator.jobs.rows import OutboxRow
@@ -60,21 +60,33 @@ class ReplayJobs:
         return self.store.read(lambda tx: read_job(tx, ctx.caller_id, new.job_id))
 
     def diff(self, ctx: CallerContext, job_id: str) -> JobDiff:
-        """Return the replay beside its original; raises CallerError: not_found, invalid_transition."""
+        """Return a replay beside its original, any other job beside that of the version before.
+
+        Raises CallerError: not_found, invalid_transition.
+        """
         replay = self._original(ctx, job_id)
-        if replay.job.replay_of is None:
-            raise CallerError(ErrorCode.INVALID_TRANSITION, "This job repeats no other.")
-        original = self._original(ctx, replay.job.replay_of)
+        other = replay.job.replay_of or replay.previous_job_id
+        if other is None:
+            raise CallerError(ErrorCode.INVALID_TRANSITION, "There is no earlier version to compare with.")
+        original = self._original(ctx, other)
         parts = compare(original.facts, replay.facts)
         verdicts = {part.verdict for part in parts}
         return JobDiff(
             job_id=job_id,
             status=replay.job.status.value,
-            replay_of=original.job.job_id,
+            replay_of=replay.job.replay_of,
+            compared_with=original.job.job_id,
             original_status=original.job.status.value,
             same=False if "changed" in verdicts else None if "unknown" in verdicts else True,
             parts=parts,
+            text_diff=text_diff(self._text(original), self._text(replay)),
         )
+
+    def _text(self, job: Original) -> str | None:
+        """Return the text that was split into the job's chunks, while its message is kept."""
+        source = job.facts.get("text_job", job.job.job_id)
+        payload = self.store.read(lambda tx: tx.kept_payloads(source)).get("chunking")
+        return None if payload is None else read_kept(ChunkTask, payload, message_id="").text
 
     def _original(self, ctx: CallerContext, job_id: str) -> Original:
         found = self.store.read(lambda tx: tx.original(ctx.caller_id, job_id)) if is_job_id(job_id) else None

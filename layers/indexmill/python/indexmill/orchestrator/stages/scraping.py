@@ -63,6 +63,7 @@ def facts(state: JobState, result: StageResult) -> Output:
         "content_type": document.content_type,
         "extractor": document.extractor,
         "text_sha256": text,
+        "text_job": state.job_id,
     }
     size = document.raw_ref.size if document.raw_ref else len((document.text or "").encode())
     before = previous.facts.get("text_sha256") if previous else None

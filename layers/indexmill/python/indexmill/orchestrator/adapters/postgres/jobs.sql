@@ -595,7 +595,7 @@ UNION ALL
 SELECT 'breaker_open', subject FROM incidents WHERE kind = 'breaker_open' AND closed_at IS NULL
 
 -- name: original
-SELECT {{job_columns}}, caller_id, corpus_key, canonical_url, raw_ref, determinism, payload_digest
+SELECT {{job_columns}}, caller_id, corpus_key, canonical_url, raw_ref, determinism, payload_digest, previous
 FROM jobs WHERE id = %(job_id)s AND caller_id = %(caller_id)s
 
 -- name: count_batch

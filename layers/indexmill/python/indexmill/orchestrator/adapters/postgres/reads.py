@@ -286,7 +286,12 @@ def as_in_flight(row: Row) -> InFlight:
 def as_original(row: Row) -> Original:
     """Return the job as a replay sees it."""
     return Original(
-        as_job(row), as_target(row), _stored(row), row["determinism"] or {}, row["payload_digest"]
+        as_job(row),
+        as_target(row),
+        _stored(row),
+        row["determinism"] or {},
+        previous_job_id=row["previous"]["job_id"] if row["previous"] else None,
+        payload_digest=row["payload_digest"],
     )
 
 
