@@ -98,9 +98,9 @@ class _Failing(BaseHTTPRequestHandler):
         busy = b"<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"
         body = busy if kind == "slow" else b"content" if self.command == "GET" else b""
         self.send_response(503 if kind == "slow" else 200)
-        self.send_header("content-length", str(len(body) + (100 if kind == "cut" else 0)))
+        self.send_header("content-length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        self.wfile.write(body[:3] if kind == "cut" else body)
         self.close_connection = kind == "cut"
 
     do_GET = do_PUT = _answer  # noqa: N815 - the server looks for these names
