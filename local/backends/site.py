@@ -38,22 +38,26 @@ class StoredFile:
 
 
 class FileSite:
-    """Files below one folder by URL path, each read once."""
+    """Files below one folder by URL path, each read again when it was changed."""
 
     def __init__(self, root: Path) -> None:
         self._root = root.resolve()
-        self._files: dict[str, StoredFile] = {}
+        self._files: dict[Path, tuple[tuple[int, int], StoredFile]] = {}
 
     def find(self, url_path: str) -> StoredFile | None:
         """Return the file for a path, or None; a path that ends in a slash means its index.html."""
-        if url_path not in self._files:
-            found = self._load(url_path)
-            if found is None:
-                return None
-            self._files[url_path] = found
-        return self._files[url_path]
+        path = self._path(url_path)
+        if path is None:
+            return None
+        status = path.stat()
+        seen = (status.st_mtime_ns, status.st_size)
+        if path not in self._files or self._files[path][0] != seen:
+            body = path.read_bytes()
+            digest = hashlib.sha256(body).hexdigest()[:16]
+            self._files[path] = (seen, StoredFile(body, content_type_of(path), f'"{digest}"'))
+        return self._files[path][1]
 
-    def _load(self, url_path: str) -> StoredFile | None:
+    def _path(self, url_path: str) -> Path | None:
         relative = unquote(url_path).lstrip("/")
         if "\0" in relative:
             return None
@@ -62,8 +66,7 @@ class FileSite:
             path = path / "index.html"
         if not path.is_relative_to(self._root) or not path.is_file():
             return None
-        body = path.read_bytes()
-        return StoredFile(body, content_type_of(path), f'"{hashlib.sha256(body).hexdigest()[:16]}"')
+        return path
 
 
 def content_type_of(path: Path) -> str:

@@ -178,7 +178,7 @@ def test_a_queued_text_without_a_job_is_split_into_the_object_that_was_named(
     made = eventually(lambda: stored(stack, answer.json()["result_key"]), "its chunks are stored")
     assert (made.pop("chunker"), len(made.pop("tokenizer"))) == (CHUNKER, 16)
     assert made == {"chunks": expected["chunks"], "chunk_count": expected["chunk_count"]}
-    assert index(client, stack.site + PAGE, CORPUS).status == "done"
+    assert index(client, f"{stack.site}{PAGE}?after={size}", CORPUS).status == "done"
     assert reports(stack) - before == OF_ONE_JOB
 
 

@@ -233,7 +233,7 @@ def submit_before_the_loss(arena: Arena, site: Site) -> Jobs:
     site.not_archived.touch()
     # A new document, and a new version of one that is published.
     changed = arena.site_root / pages[0].path.lstrip("/")
-    changed.write_text(changed.read_text().replace("The book of", "The second book of"))
+    changed.write_text(changed.read_text() + "<p>It has a second part.</p>")
     known = len(arena.accepted)
     lost = [arena.submit(page, corpus=CORPUS) for page in (arena.page(arena.token("lost")), pages[0])]
     eventually(lambda: waiting_in(arena, "embedding", lost), "the jobs that will be lost wait to be embedded")

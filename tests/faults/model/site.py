@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from indexmill.scraper.classify import status_failure
-from indexmill.scraper.ports import BeforeHop, Fetched
+from indexmill.scraper.ports import BeforeHop, Fetched, Validators
 from tests.twins.fetcher import InMemoryFetcher
 
 _RETRY_AFTER_S: Final = 60
@@ -50,11 +50,17 @@ class Site(InMemoryFetcher):
         max_bytes: int | None = None,
         truncate: bool = False,
         before_hop: BeforeHop | None = None,
+        known: Validators | None = None,
     ) -> Fetched:
         """Return the page, or fail with 503 while the page is unavailable."""
         if self._unavailable.get(url):
             self._unavailable[url] -= 1
             raise status_failure(503, retry_after=_RETRY_AFTER_S)
         return await super().fetch(
-            url, deadline=deadline, max_bytes=max_bytes, truncate=truncate, before_hop=before_hop
+            url,
+            deadline=deadline,
+            max_bytes=max_bytes,
+            truncate=truncate,
+            before_hop=before_hop,
+            known=known,
         )

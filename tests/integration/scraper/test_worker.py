@@ -131,7 +131,7 @@ def test_failures_carry_their_codes(site: Site, harness: Harness, canary: Site) 
         site.page("/broken", "%PDF-1.4 broken", "application/pdf"): "parse_error",
         site.page("/empty", ""): "empty_content",
         site.page("/blank", "<p> &nbsp; \n</p>"): "empty_content",
-        site.page("/app", "<div id=root></div><script>render()</script>"): "empty_content",
+        site.page("/app", "<div id=root></div><script>render()</script>"): "needs_javascript",
         site.page("/huge", "x" * 1_000_001): "content_too_large",
         site.page("/bomb", gzip.compress(bytes(9_000_000)), content_encoding="gzip"): "content_bomb",
         site.route("/loop", redirect("/loop")): "too_many_redirects",
