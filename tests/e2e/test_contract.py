@@ -139,6 +139,7 @@ HIT: Checks = {
     "context": text,
     "start": whole,
     "end": whole,
+    "stale": one_of(False),
 }
 FOUND: Checks = {
     "results": lambda value: len(value) == 2 and all(wrong(hit, HIT) == [] for hit in value),

@@ -41,7 +41,10 @@ class Ended:
             return database.execute(statement.encode(), values).fetchall()
 
     def steps(self, job: Accepted) -> list[str]:
-        statement = "SELECT to_status FROM job_history WHERE job_id = %s ORDER BY seq"
+        """Return the steps of the document's first job: a submit whose answer was lost is sent again."""
+        statement = """SELECT to_status FROM job_history WHERE job_id = (
+            SELECT id FROM jobs WHERE document_id = (SELECT document_id FROM jobs WHERE id = %s)
+            ORDER BY created_at LIMIT 1) ORDER BY seq"""
         return [status for (status,) in self.rows(statement, job.job_id)]
 
 

@@ -49,6 +49,7 @@ PLAIN: Final = frozenset(
             "job_type",
             "budget",
             "max_age",
+            "when_gone",
             "reason",
             "source",
         ),
