@@ -60,6 +60,24 @@ def test_a_page_is_scraped_while_the_caller_waits(stack: RunningStack, http: htt
     assert page["size"] == len(httpx.get(stack.site + PAGE).content)
 
 
+@pytest.mark.shows("R232")
+def test_a_page_is_scraped_in_the_formats_that_are_asked_for(
+    stack: RunningStack, http: httpx.Client, client: Client
+) -> None:
+    body = {"url": stack.site + PAGE, "formats": ["html"], "only_main_content": False}
+    answer = http.post("/scraper/scrape", json=body)
+    assert (answer.status_code, openapi.problems("/scraper/scrape", answer)) == (200, [])
+    page = answer.json()
+    assert (page["markdown"], page["html"].startswith("<body>")) == (None, True)
+    assert page["metadata"]["title"] == "Opening hours and how to find us"
+    part = client.scrape(stack.site + PAGE, formats=["markdown", "html"])
+    assert part.markdown
+    assert part.html
+    assert len(part.html) < len(page["html"])
+    refused = http.post("/scraper/scrape", json={**body, "formats": ["screenshot"]})
+    assert (code(refused), refused.json()["error"]["field"]) == ((422, "validation_error"), "body.formats.0")
+
+
 def test_a_page_that_cannot_be_scraped_says_why(stack: RunningStack, http: httpx.Client) -> None:
     codes = {}
     for path in ("/lost.html", "/private/ledger.html", "/empty.html", "/status/503"):

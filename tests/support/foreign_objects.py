@@ -54,6 +54,7 @@ PLAIN: Final = frozenset(
             "source",
         ),
         *("include_permanent", "stage", "result", "error_code", "error_message", "attempt", "text", "title"),
+        *("formats", "only_main_content"),
         *("settings", "texts", "chunks", "query", "query_embedding", "top_k", "unknown"),
     )
 )

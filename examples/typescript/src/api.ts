@@ -348,7 +348,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Fetch one URL and return its Markdown
+         * Fetch one URL and return its text
          * @description Scrape while the caller waits; nobody is called back, whether or not `job_id` is given.
          */
         post: operations["scrape_sync_scraper_scrape_post"];
@@ -1032,6 +1032,28 @@ export interface components {
          */
         JobStatus: "pending" | "scraping" | "chunking" | "embedding" | "done" | "failed";
         /**
+         * PageMetadata
+         * @description Statements of a page about itself.
+         */
+        PageMetadata: {
+            /** Title */
+            title?: string | null;
+            /** Description */
+            description?: string | null;
+            /** Language */
+            language?: string | null;
+            /** Author */
+            author?: string | null;
+            /** Site Name */
+            site_name?: string | null;
+            /** Published */
+            published?: string | null;
+            /** Modified */
+            modified?: string | null;
+            /** Canonical Url */
+            canonical_url?: string | null;
+        };
+        /**
          * Progress
          * @description Where a job stands: stage `stage` of `of`; 0 while it waits.
          *
@@ -1177,6 +1199,28 @@ export interface components {
             include_permanent: boolean;
         };
         /**
+         * ScrapeNowRequest
+         * @description One URL, and what is wanted of it.
+         */
+        ScrapeNowRequest: {
+            /** Url */
+            url: string;
+            /** Job Id */
+            job_id?: string | null;
+            /**
+             * Formats
+             * @default [
+             *       "markdown"
+             *     ]
+             */
+            formats: ("markdown" | "html")[];
+            /**
+             * Only Main Content
+             * @default true
+             */
+            only_main_content: boolean;
+        };
+        /**
          * ScrapeRequest
          * @description One URL.
          */
@@ -1198,7 +1242,11 @@ export interface components {
             /** Title */
             title: string | null;
             /** Markdown */
-            markdown: string;
+            markdown?: string | null;
+            /** Html */
+            html?: string | null;
+            /** @default {} */
+            metadata: components["schemas"]["PageMetadata"];
             /** Content Type */
             content_type: string;
             /** Language */
@@ -4864,10 +4912,15 @@ export interface operations {
             content: {
                 /**
                  * @example {
-                 *       "url": "https://example.com/handbook.html"
+                 *       "url": "https://example.com/handbook.html",
+                 *       "formats": [
+                 *         "markdown",
+                 *         "html"
+                 *       ],
+                 *       "only_main_content": true
                  *     }
                  */
-                "application/json": components["schemas"]["ScrapeRequest"];
+                "application/json": components["schemas"]["ScrapeNowRequest"];
             };
         };
         responses: {
@@ -4893,6 +4946,17 @@ export interface operations {
                      *       "final_url": "https://example.com/handbook.html",
                      *       "title": "The bookbinder's handbook",
                      *       "markdown": "# The bookbinder's handbook\n\nA broken spine is repaired with Japanese paper and wheat paste.\n",
+                     *       "html": "<main><h1>The bookbinder's handbook</h1><p>A broken spine is repaired with Japanese paper and wheat paste.</p></main>",
+                     *       "metadata": {
+                     *         "title": "The bookbinder's handbook",
+                     *         "description": "How broken spines and torn pages are repaired.",
+                     *         "language": "en",
+                     *         "author": "Ada Binder",
+                     *         "site_name": "The mill library",
+                     *         "published": "2024-05-01",
+                     *         "modified": "2026-02-11T08:30:00+00:00",
+                     *         "canonical_url": "https://example.com/handbook.html"
+                     *       },
                      *       "content_type": "text/html",
                      *       "language": "en",
                      *       "content_sha256": "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from indexmill.contracts.errors import IndexmillError, PermanentError, TransientError
 from indexmill.scraper.adapters.process_isolation import ProcessIsolation
-from indexmill.scraper.extract.content import Kind, RawContent
+from indexmill.scraper.extract.content import Kind, RawContent, Wanted
 from tests.support.function_env import template
 from tests.unit.scraper.pdf_file import pdf
 
@@ -35,6 +36,17 @@ def test_a_large_page_is_read_whole() -> None:
     found = ProcessIsolation().extract(html(text), timeout_s=20)
     assert (found.title, found.language) == ("Größe", "de")
     assert found.markdown.count("Wort **fett**") == 20_000
+
+
+@pytest.mark.shows("R232")
+def test_what_is_wanted_of_a_large_page_comes_along() -> None:
+    text = '<meta name="author" content="Größe"><nav>Menu</nav><main>' + "<p>Wort</p>" * 20_000
+    wanted = Wanted(html=True, details=True, whole=True)
+    found = ProcessIsolation().extract(replace(html(text), wanted=wanted), timeout_s=20)
+    assert found.metadata == {"author": "Größe"}
+    assert found.html is not None
+    assert found.html.count("<p>Wort</p>") == 20_000
+    assert found.markdown.startswith("Menu")
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ END = "<aside>Related</aside><footer>Imprint</footer><script>var x = '<p>no</p>'
 def test_the_main_part_is_all_that_is_kept(tag: str) -> None:
     name = tag.partition(" ")[0]
     content = f"<{tag}><h1>Head</h1><p>Some <b>bold</b> <a href='/x'>linked</a> words.</p></{name}>"
-    markdown, title, language, _ = read_html(page(f"{NOISE}<p>Outside</p>{content}{END}"))
+    markdown, title, language, *_ = read_html(page(f"{NOISE}<p>Outside</p>{content}{END}"))
     assert markdown == "# Head\n\nSome **bold** linked words."
     assert (title, language) == ("The title", "en-GB")
 

@@ -10,6 +10,7 @@ import pytest
 
 from indexmill.contracts.content import INLINE_LIMIT_BYTES
 from indexmill.contracts.errors import CallerError, PermanentError
+from indexmill.contracts.http_scraper import ScrapeNowRequest
 from indexmill.contracts.messages import Stored, stage_result
 from indexmill.scraper.api import scrape_result
 from indexmill.scraper.ports import Fetched
@@ -165,7 +166,7 @@ async def test_the_http_answer_shows_the_document() -> None:
     harness = ScraperHarness()
     harness.fetcher.pages[f"{SITE}/a"] = PAGE
     document = await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), deadline=2000.0)
-    answer = scrape_result(document, job_id="j", elapsed_ms=12)
+    answer = scrape_result(document, ScrapeNowRequest(url=SITE, job_id="j"), elapsed_ms=12)
     assert (answer.markdown, answer.size) == ("# H\n\nWords.", len(PAGE))
     assert (answer.elapsed_ms, answer.job_id) == (12, "j")
 
@@ -175,5 +176,5 @@ async def test_an_answer_that_is_too_long_is_refused() -> None:
     harness.fetcher.pages[f"{SITE}/a"] = PAGE
     document = await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), deadline=2000.0)
     with pytest.raises(CallerError) as caught:
-        scrape_result(document, job_id=None, elapsed_ms=1)
+        scrape_result(document, ScrapeNowRequest(url=SITE), elapsed_ms=1)
     assert (caught.value.code, caught.value.http_status) == ("response_too_large", 413)

@@ -292,11 +292,11 @@ class Client:
         body = {"query": query, "corpus_name": corpus_name, "top_k": top_k}
         return self._post("/embedding/search", SearchResponse, body)
 
-    def scrape(self, url: str) -> ScrapeResult:
-        """Fetch one URL now and return it as Markdown. Raises ApiError."""
+    def scrape(self, url: str, **options: bool | Sequence[str]) -> ScrapeResult:
+        """Fetch one URL now. Options: formats ("markdown", "html"), only_main_content. Raises ApiError."""
         from indexmill.contracts.http_scraper import ScrapeResult
 
-        return self._post("/scraper/scrape", ScrapeResult, {"url": url})
+        return self._post("/scraper/scrape", ScrapeResult, {"url": url, **options})
 
     def chunk(
         self, text: str, title: str | None = None, settings: Mapping[str, int] | None = None

@@ -36,6 +36,21 @@ Unchanged = Literal["not_modified", "same_content", "max_age"]
 """The site answered 304, it sent the same bytes, or it was not asked again within `max_age`."""
 
 
+class PageMetadata(BaseModel):
+    """Statements of a page about itself."""
+
+    title: str | None = None
+    description: str | None = None
+    language: str | None = None
+    author: str | None = None
+    site_name: str | None = None
+    published: str | None = None
+    """A date or time of ISO 8601, as `modified` is."""
+    modified: str | None = None
+    canonical_url: str | None = None
+    """Which URL the page wants to be known by; null for one that would not be fetched."""
+
+
 class Document(BaseModel):
     """Result of scraping one URL. One of `text` and `text_ref` is set; neither when it is `unchanged`."""
 
@@ -68,6 +83,13 @@ class Document(BaseModel):
     fetched_at: AwareDatetime | None = None
     """When the site answered with this content last, by the clock of the worker that asked."""
     unchanged: Unchanged | None = None
+
+
+class DetailedDocument(Document):
+    """Document for a caller who waits for it; messages have no such fields."""
+
+    html: str | None = None
+    metadata: PageMetadata
 
 
 class Chunk(BaseModel):

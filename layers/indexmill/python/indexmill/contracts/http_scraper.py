@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
+from indexmill.contracts.content import PageMetadata
 from indexmill.contracts.texts import Identifier, Url
 
 
@@ -19,6 +20,17 @@ class ScrapeRequest(BaseModel):
     """The job it is done for; only internal callers may name one when they enqueue."""
 
 
+Format = Literal["markdown", "html"]
+
+
+class ScrapeNowRequest(ScrapeRequest):
+    """One URL, and what is wanted of it."""
+
+    formats: list[Format] = Field(default=["markdown"], min_length=1, max_length=2)
+    only_main_content: bool = True
+    """False: navigation, header, footer and everything else that a browser shows is part of the text too."""
+
+
 class ScrapeResult(BaseModel):
     """What was found behind the URL."""
 
@@ -27,7 +39,12 @@ class ScrapeResult(BaseModel):
     final_url: str
     """Where redirects ended."""
     title: str | None
-    markdown: str
+    markdown: str | None = None
+    """Null when it was not asked for."""
+    html: str | None = None
+    """The part of a web page that was read, in the site's own markup without scripts and styles; not safe to
+    show as it is. Null when it was not asked for, and for other content."""
+    metadata: PageMetadata = PageMetadata()
     content_type: str
     language: str | None
     content_sha256: str

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from fastapi import APIRouter
 
-from indexmill.contracts.content import Document
+from indexmill.contracts.content import DetailedDocument, Document, PageMetadata
 from indexmill.contracts.errors import CallerError, ErrorCode
-from indexmill.contracts.http_scraper import EnqueueResponse, ScrapeRequest, ScrapeResult
+from indexmill.contracts.http_scraper import EnqueueResponse, ScrapeNowRequest, ScrapeRequest, ScrapeResult
 from indexmill.platform.http.app import Caller, RequestId, json_route
 from indexmill.platform.time.deadline import within
 from indexmill.scraper.enqueue import Enqueue
-from indexmill.scraper.scrape import ScrapeParts, execute_scrape
+from indexmill.scraper.extract.content import Wanted
+from indexmill.scraper.scrape import ScrapeParts, execute_scrape, is_long
 
 MAX_ANSWER_TEXT_BYTES: Final = 4 * 1024 * 1024
 _MAX_BODY: Final = 256 * 1024
@@ -31,18 +32,21 @@ def routes(api: ScraperApi, limit_s: float) -> APIRouter:
     """Return the router over `api`; `limit_s` is the longest synchronous scrape."""
     router = APIRouter(prefix="/scraper", route_class=json_route(_MAX_BODY), tags=["scraper"])
 
-    @router.post("/scrape", summary="Fetch one URL and return its Markdown")
-    async def scrape_sync(body: ScrapeRequest, _ctx: Caller) -> ScrapeResult:
+    @router.post("/scrape", summary="Fetch one URL and return its text")
+    async def scrape_sync(body: ScrapeNowRequest, _ctx: Caller) -> ScrapeResult:
         """Scrape while the caller waits; nobody is called back, whether or not `job_id` is given."""
         started = api.parts.clock.monotonic()
+        wanted = Wanted(html="html" in body.formats, details=True, whole=not body.only_main_content)
         document = await within(
             limit_s,
-            execute_scrape(body.url, body.job_id, parts=api.parts, deadline=started + limit_s),
+            execute_scrape(
+                body.url, body.job_id, parts=replace(api.parts, wanted=wanted), deadline=started + limit_s
+            ),
             message="URL fetch too slow",
             hint="Use POST /orchestrator/jobs, which has no such limit.",
         )
         elapsed_ms = round((api.parts.clock.monotonic() - started) * 1000)
-        return scrape_result(document, job_id=body.job_id, elapsed_ms=elapsed_ms)
+        return scrape_result(document, body, elapsed_ms=elapsed_ms)
 
     @router.post("/enqueue", status_code=202, summary="Queue one URL for scraping")
     async def scrape_async(body: ScrapeRequest, ctx: Caller, request_id: RequestId) -> EnqueueResponse:
@@ -52,23 +56,28 @@ def routes(api: ScraperApi, limit_s: float) -> APIRouter:
     return router
 
 
-def scrape_result(document: Document, *, job_id: str | None, elapsed_ms: int) -> ScrapeResult:
-    """Return what the caller gets. Raises CallerError(response_too_large) when the text is by reference."""
-    if document.text is None:
+def scrape_result(document: Document, asked: ScrapeNowRequest, *, elapsed_ms: int) -> ScrapeResult:
+    """Return what the caller gets. Raises CallerError(response_too_large)."""
+    details = document if isinstance(document, DetailedDocument) else None
+    html = details.html if details is not None else None
+    # Long text is by reference; the rest of an answer is short.
+    if document.text is None or is_long(html or "", MAX_ANSWER_TEXT_BYTES - len(document.text.encode())):
         raise CallerError(
             ErrorCode.RESPONSE_TOO_LARGE,
-            "The page has more than 4 MiB of text.",
+            "The page has more than 4 MiB of text and HTML.",
             hint="Submit the URL with POST /orchestrator/jobs.",
         )
     return ScrapeResult(
         url=document.url,
         final_url=document.final_url,
         title=document.title,
-        markdown=document.text,
+        markdown=document.text if "markdown" in asked.formats else None,
+        html=html,
+        metadata=details.metadata if details is not None else PageMetadata(title=document.title),
         content_type=document.content_type,
         language=document.language,
         content_sha256=document.content_sha256,
         size=document.raw_ref.size if document.raw_ref is not None else 0,
         elapsed_ms=elapsed_ms,
-        job_id=job_id,
+        job_id=asked.job_id,
     )

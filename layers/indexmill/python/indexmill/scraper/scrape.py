@@ -11,16 +11,26 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
+from urllib.parse import urljoin
 
-from indexmill.contracts.content import INLINE_LIMIT_BYTES, BlobRef, Document
-from indexmill.contracts.errors import ErrorCode, PermanentError, TransientError
+from indexmill.contracts.content import INLINE_LIMIT_BYTES, BlobRef, DetailedDocument, Document, PageMetadata
+from indexmill.contracts.errors import ErrorCode, IndexmillError, PermanentError, TransientError
 from indexmill.contracts.given import is_given
 from indexmill.contracts.messages import Stored
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.security.urls import AllowedHosts, canonical_url
 from indexmill.platform.time.clock import Clock
 from indexmill.scraper.classify import failure
-from indexmill.scraper.extract.content import Extracted, Kind, RawContent, detect, extract, is_risky
+from indexmill.scraper.extract.content import (
+    MAIN_PART,
+    Extracted,
+    Kind,
+    RawContent,
+    Wanted,
+    detect,
+    extract,
+    is_risky,
+)
 from indexmill.scraper.ports import NOT_MODIFIED, Fetched, Fetcher, Isolation, Validators
 from indexmill.scraper.revisit import Past, is_recent, is_same, renewed, unchanged
 from indexmill.scraper.robots import Robots
@@ -47,6 +57,7 @@ class ScrapeParts:
     """Age from which on known raw content is stored again; by default it always is."""
     max_content_bytes: int = 10 * 1024 * 1024
     """Largest page, and largest text that was given; only a PDF may be larger."""
+    wanted: Wanted = MAIN_PART
     risky: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while risky content is read and its long text stored, and while content over that bound is in
     memory: the function's memory has room for one."""
@@ -145,12 +156,12 @@ async def _document(
     if kind is not Kind.PDF and len(page.body) > parts.max_content_bytes:
         raise failure(ErrorCode.CONTENT_TOO_LARGE, "Only a PDF may be that large")
     digest = hashlib.sha256(page.body).hexdigest()
-    content = RawContent(page.body, kind, page.charset)
+    content = RawContent(page.body, kind, page.charset, parts.wanted)
     # Given content is there to be indexed: rules in it are for crawlers.
     crawled = not is_given(asked)
     found, text_ref = await _read(content, parts, deadline, alone=alone, crawled=crawled)
     raw_ref, raw_stored_at = await _store_raw(page.body, digest, kind, known, parts)
-    return Document(
+    document = Document(
         url=asked,
         final_url=page.final_url,
         title=found.title,
@@ -168,6 +179,21 @@ async def _document(
         last_modified=page.validators.last_modified,
         fetched_at=page.fetched_at,
     )
+    return _detailed(document, found, parts) if parts.wanted.details else document
+
+
+def _detailed(document: Document, found: Extracted, parts: ScrapeParts) -> DetailedDocument:
+    """Return the document with the HTML and the metadata that were found."""
+    says = {**found.metadata, "title": found.title, "language": found.language}
+    named = says.get("canonical_url")
+    if named is not None:
+        try:
+            says["canonical_url"] = canonical_url(
+                urljoin(document.final_url, named), allowed_hosts=parts.allowed_hosts
+            )
+        except (IndexmillError, ValueError):  # urljoin raises the latter
+            says["canonical_url"] = None
+    return DetailedDocument(**dict(document), html=found.html, metadata=PageMetadata(**says))
 
 
 def _kept(stored: Stored, blobs: BlobStore) -> Fetched:
@@ -244,17 +270,17 @@ async def _accepted(
     """
     if crawled:
         parts.robots.check_page(found.robots, "robots meta element")
-    if not _is_long(found.markdown, parts.inline_text_bytes):
+    if not is_long(found.markdown, parts.inline_text_bytes):
         return found, None
     body, content_type = found.markdown.encode(), "text/markdown; charset=utf-8"
     ref = await asyncio.to_thread(parts.blobs.put, body, kind="text", content_type=content_type)
     return replace(found, markdown=""), ref
 
 
-def _is_long(markdown: str, limit: int) -> bool:
-    """Return whether `markdown` as JSON has more than `limit` bytes; mostly decided by its length alone."""
-    if len(markdown) > limit:
+def is_long(text: str, limit: int) -> bool:
+    """Return whether `text` as JSON has more than `limit` bytes; mostly decided by its length alone."""
+    if len(text) > limit:
         return True
-    if len(markdown) * 6 <= limit:
+    if len(text) * 6 <= limit:
         return False
-    return len(json.dumps(markdown, ensure_ascii=False).encode()) > limit
+    return len(json.dumps(text, ensure_ascii=False).encode()) > limit

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 from typing import Final
 
 from indexmill.contracts.errors import ErrorCode, PermanentError
@@ -37,7 +38,8 @@ class ProcessIsolation:
         time_s = max(0.0, min(timeout_s, self._limit_s))
         memory = min(self._memory_bytes, _PDF_BYTES) if content.kind is Kind.PDF else self._memory_bytes
         limits = [str(int(self._limit_s) + 1), str(memory)]
-        command = [sys.executable, "-m", _CHILD, content.kind.value, content.charset or "", *limits]
+        wanted = ",".join(name for name, value in asdict(content.wanted).items() if value)
+        command = [sys.executable, "-m", _CHILD, content.kind.value, content.charset or "", wanted, *limits]
         environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
         try:

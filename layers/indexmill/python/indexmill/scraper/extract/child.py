@@ -11,16 +11,20 @@ import sys
 from dataclasses import asdict
 
 from indexmill.contracts.errors import ErrorCode, IndexmillError
-from indexmill.scraper.extract.content import Kind, RawContent, extract
+from indexmill.scraper.extract.content import Kind, RawContent, Wanted, extract
 
 
 def main(arguments: list[str]) -> None:
-    """Read `kind charset cpu-seconds memory-bytes` from the arguments and the content from stdin."""
-    kind, charset, cpu_s, memory = arguments
+    """Read `kind charset wanted cpu-seconds memory-bytes` from the arguments and the content from stdin.
+
+    `wanted` are names of fields of Wanted, joined by commas.
+    """
+    kind, charset, wanted, cpu_s, memory = arguments
     _limit(resource.RLIMIT_CPU, int(cpu_s))
     _limit(resource.RLIMIT_AS, int(memory))
     try:
-        found = extract(RawContent(sys.stdin.buffer.read(), Kind(kind), charset or None))
+        options = Wanted(**dict.fromkeys(filter(None, wanted.split(",")), True))
+        found = extract(RawContent(sys.stdin.buffer.read(), Kind(kind), charset or None, options))
         answer = asdict(found)
     except IndexmillError as error:
         answer = {"code": error.code, "message": error.message}

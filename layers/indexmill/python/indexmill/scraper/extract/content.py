@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 from urllib.parse import urlsplit
@@ -156,6 +156,20 @@ def _by_suffix(url: str) -> Kind | None:
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """Wishes for a web page beside the Markdown of its main part."""
+
+    html: bool = False
+    details: bool = False
+    """Metadata beside title and language."""
+    whole: bool = False
+    """Everything that a browser shows, not the main part alone."""
+
+
+MAIN_PART: Final = Wanted()
+
+
+@dataclass(frozen=True, slots=True)
 class RawContent:
     """Content to extract."""
 
@@ -163,6 +177,7 @@ class RawContent:
     kind: Kind
     charset: str | None = None
     """As the site declared it."""
+    wanted: Wanted = MAIN_PART
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +189,9 @@ class Extracted:
     language: str | None = None
     robots: tuple[str, ...] = ()
     """Rules of the page's robots meta elements, in the form of X-Robots-Tag headers."""
-
-
-Read = tuple[str, str | None, str | None, tuple[str, ...]]
-"""Markdown, "" for none; title; language; rules of robots meta elements."""
+    html: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """Fields of PageMetadata, as the page says them."""
 
 
 def is_risky(content: RawContent) -> bool:
@@ -193,33 +207,33 @@ def extract(content: RawContent) -> Extracted:
     Raises PermanentError: empty_content, parse_error, content_too_large; of a web page login_required,
     soft_404, needs_javascript.
     """
-    markdown, title, language, robots = _READERS[content.kind](content)
-    if not markdown:
+    found = _READERS[content.kind](content)
+    if not found.markdown:
         raise failure(ErrorCode.EMPTY_CONTENT)
-    return Extracted(markdown, title, language, robots)
+    return found
 
 
-def _read_html(content: RawContent) -> Read:
+def _read_html(content: RawContent) -> Extracted:
     # 50 ms of import that a process without HTML spares.
     from indexmill.scraper.extract import unusable
     from indexmill.scraper.extract.html import read_html
 
-    html = decode(content.body, content.charset, markup=True)
-    markdown, title, language, robots = read_html(html)
-    if (code := unusable.reason(html, title, markdown)) is not None:
+    html, wanted = decode(content.body, content.charset, markup=True), content.wanted
+    page = read_html(html, with_html=wanted.html, with_metadata=wanted.details, whole=wanted.whole)
+    if (code := unusable.reason(html, page.title, page.markdown)) is not None:
         raise failure(code)
-    return markdown, title, language, robots
+    return Extracted(*page)
 
 
-def _of_text(read: Callable[[str], tuple[str, str | None]]) -> Callable[[RawContent], Read]:
-    return lambda content: (*read(decode(content.body, content.charset)), None, ())
+def _of_text(read: Callable[[str], tuple[str, str | None]]) -> Callable[[RawContent], Extracted]:
+    return lambda content: Extracted(*read(decode(content.body, content.charset)))
 
 
-def _of_bytes(read: Callable[[bytes], tuple[str, str | None]]) -> Callable[[RawContent], Read]:
-    return lambda content: (*read(content.body), None, ())
+def _of_bytes(read: Callable[[bytes], tuple[str, str | None]]) -> Callable[[RawContent], Extracted]:
+    return lambda content: Extracted(*read(content.body))
 
 
-_READERS: Final[Mapping[Kind, Callable[[RawContent], Read]]] = {
+_READERS: Final[Mapping[Kind, Callable[[RawContent], Extracted]]] = {
     Kind.HTML: _read_html,
     Kind.MARKDOWN: _of_text(read_markdown),
     Kind.TEXT: _of_text(read_text),
@@ -227,7 +241,7 @@ _READERS: Final[Mapping[Kind, Callable[[RawContent], Read]]] = {
     Kind.DOCX: _of_bytes(office.read_docx),
     Kind.PPTX: _of_bytes(office.read_pptx),
     Kind.XLSX: _of_bytes(office.read_xlsx),
-    Kind.EPUB: lambda content: (*epub.read_epub(content.body), ()),
+    Kind.EPUB: lambda content: Extracted(*epub.read_epub(content.body)),
     Kind.JSON: _of_text(data.read_json),
     Kind.CSV: _of_text(data.read_csv),
     Kind.XML: _of_text(data.read_xml),

@@ -8,11 +8,12 @@ divs took 182 s. And each block reopens all formatting elements that were left o
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 from html_to_markdown import ConversionOptions, PreprocessingOptions, convert
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+from indexmill.scraper.extract.metadata import read_metadata
 from indexmill.scraper.extract.text import clean_text, clean_title
 
 _FEW_TAGS: Final = 1_000
@@ -47,11 +48,14 @@ _OPTIONS: Final = ConversionOptions(
     preprocessing=PreprocessingOptions(enabled=False),
 )
 _MAIN: Final = "main, [role=main]"
+_UNSEEN: Final = (
+    "script, style, noscript, template, iframe, object, embed, svg, canvas, audio, video, [hidden], "
+    '[style*="display:none" i], [style*="display: none" i], [style*="visibility:hidden" i]'
+)
 _NOISE: Final = (
-    "script, style, noscript, template, nav, aside, footer, iframe, object, embed, svg, canvas, audio, "
-    "video, dialog, input, select, button, textarea, form:has(input[type=password]), [hidden], "
-    "[aria-hidden=true], [role=navigation], [role=banner], [role=contentinfo], [role=dialog], [role=search], "
-    '[style*="display:none" i], [style*="display: none" i], [style*="visibility:hidden" i], '
+    f"{_UNSEEN}, nav, aside, footer, dialog, input, select, button, textarea, "
+    "form:has(input[type=password]), [aria-hidden=true], [role=navigation], [role=banner], "
+    "[role=contentinfo], [role=dialog], [role=search], "
     '[id*="cookie-" i], [class*="cookie-" i], [id*="cookie_" i], [id*="cookiebot" i], '
     '[class*="cookieconsent" i], [id*="onetrust" i], .headerlink, .sr-only, .visually-hidden, .skip-link'
 )
@@ -78,23 +82,37 @@ _ROBOTS_VALUES: Final = frozenset(
 _MAX_ROBOTS: Final = 20
 
 
-def read_html(html: str) -> tuple[str, str | None, str | None, tuple[str, ...]]:
-    """Return Markdown, title, language and robots rules of a page; the Markdown is "" when it has no text.
+class Page(NamedTuple):
+    """Contents of a page; the Markdown is "" when it has no text."""
 
-    Links and emphasis keep their words; link targets and images are left out, since they say nothing to a
-    search and cost as many tokens as the text.
+    markdown: str
+    title: str | None
+    language: str | None
+    robots: tuple[str, ...]
+    html: str | None
+    metadata: dict[str, str]
+
+
+def read_html(
+    html: str, *, with_html: bool = False, with_metadata: bool = False, whole: bool = False
+) -> Page:
+    """Return the main part of a page, or the `whole` of what a browser shows.
+
+    Links and emphasis keep their words; link targets and images are left out of the Markdown, since they say
+    nothing to a search and cost as many tokens as the text.
     """
     tree = LexborHTMLParser(defused(html))
     root, body = tree.root, tree.body
     if root is None or body is None:
-        return "", None, None, ()
+        return Page("", None, None, (), None, {})
     title, language, robots = _title(tree), _language(root), _robots(tree)
-    landmark = _landmark(tree)
-    markdown = _markdown(landmark) if landmark is not None else ""
+    metadata = read_metadata(tree) if with_metadata else {}
+    noise = _UNSEEN if whole else _NOISE
+    part = None if whole else _landmark(tree)
+    markdown, kept = _markdown(part, noise, with_html=with_html) if part is not None else ("", None)
     if not markdown:
-        _drop(body, _PAGE_NOISE)
-        markdown = _markdown(body)
-    return markdown, title, language, robots
+        markdown, kept = _markdown(body, noise if whole else f"{_PAGE_NOISE}, {noise}", with_html=with_html)
+    return Page(markdown, title, language, robots, kept, metadata)
 
 
 def _landmark(tree: LexborHTMLParser) -> LexborNode | None:
@@ -103,14 +121,16 @@ def _landmark(tree: LexborHTMLParser) -> LexborNode | None:
     return found[0] if len(found) == 1 else None
 
 
-def _markdown(node: LexborNode) -> str:
-    _drop(node, _NOISE)
+def _markdown(node: LexborNode, noise: str, *, with_html: bool) -> tuple[str, str | None]:
+    """Return Markdown and, if wanted, HTML of an element without its `noise`."""
+    _drop(node, noise)
+    html = node.html if with_html else None
     node.unwrap_tags(["a"])
     result = convert(node.html or "", _OPTIONS)
     if result.warnings and any(str(warning.kind) == "depth_limit_exceeded" for warning in result.warnings):
         # Deeper than the converter goes: the words without their structure are better than no words.
-        return clean_text(node.text(separator="\n"))
-    return clean_text(result.content or "")
+        return clean_text(node.text(separator="\n")), html
+    return clean_text(result.content or ""), html
 
 
 def _drop(node: LexborNode, selector: str) -> None:
