@@ -19,7 +19,7 @@ from tools.uv_environment import environment
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = Path("requirements")
 PRODUCT = ("base", "vectors", "local", "dev")
-TOOLS = ("uv", "sam", "ministack", "audit", "pg16", "schemathesis")
+TOOLS = ("uv", "sam", "ministack", "audit", "pg16", "schemathesis", "extraction")
 LAYERS = ("base", "vectors")
 MODEL = "wordllama"  # its wheel carries the tokenizer that the base layer has
 HEADER = "# Compiled from pyproject.toml by `make lock`: edit that file, not this one.\n"

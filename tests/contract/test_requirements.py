@@ -23,6 +23,7 @@ HASHED = [
     "tools-audit",
     "tools-pg16",
     "tools-schemathesis",
+    "tools-extraction",
 ]
 # A line is a comment, a pin, or a hash of the pin above it: no option, no address, no folder.
 PIN = re.compile(r"(?P<pin>[a-z0-9][\w.\[\],-]*==[\w.+!-]+(?: ; [^\\]+?)?)(?: \\)?")
