@@ -44,6 +44,12 @@ DatabaseProxyOption = Annotated[
     str,
     typer.Option(metavar="HOST:PORT", help="Pooler before Postgres, for all but the owner's functions."),
 ]
+RendererOption = Annotated[
+    bool,
+    typer.Option(
+        "--renderer", help="Run the scripts of pages that are empty without them, in this machine's Chromium."
+    ),
+]
 SecretsManagerOption = Annotated[
     bool,
     typer.Option("--secrets-manager", help="Functions read their secrets from Secrets Manager, as on AWS."),
@@ -72,6 +78,7 @@ def run(
     postgres_port: Annotated[int, typer.Option(help="Port of Postgres; 0 takes a free one.")] = 0,
     database_proxy: DatabaseProxyOption = "",
     secrets_manager: SecretsManagerOption = False,
+    renderer: RendererOption = False,
 ) -> None:
     """Start the whole cloud on this machine.
 
@@ -93,7 +100,7 @@ def run(
     options = StackOptions(
         state.resolve(),
         port=port,
-        overrides=_overrides(parameter or []),
+        overrides={**(_renderer() if renderer else {}), **_overrides(parameter or [])},
         site_root=_folder(site_root),
         eager_polling=eager_polling,
         pollers=pollers,
@@ -116,6 +123,18 @@ def _overrides(parameters: list[str]) -> dict[str, str]:
         return parse_overrides(parameters)
     except ParameterError as error:
         raise Failure(f"--parameter {error}", EXIT_USAGE) from error
+
+
+def _renderer() -> dict[str, str]:
+    from local.stack.chromium import chromium
+
+    found = chromium()
+    if found is None:
+        raise Failure(
+            "--renderer needs a Chromium: apt-get install chromium, or name one by INDEXMILL_CHROMIUM",
+            EXIT_USAGE,
+        )
+    return {"RendererUrl": f"chromium:{found}"}
 
 
 def _folder(site_root: Path | None) -> Path | None:

@@ -7,13 +7,14 @@ from html.parser import HTMLParser
 import httpx
 import pytest
 
+from local.stack.chromium import chromium
 from tests.support import browser
 from tests.support.openapi import document
 from tests.support.stack import RunningStack
 
 pytestmark = pytest.mark.e2e
 
-CHROMIUM = browser.chromium()
+CHROMIUM = chromium()
 LOADED = {"src", "srcset", "data", "action", "background", "poster", "style"}
 """Attributes by which a page can load something."""
 

@@ -11,6 +11,7 @@ import pytest
 
 from examples.browser.proxy import make_app
 from indexmill.client import Client
+from local.stack.chromium import chromium
 from tests.support import browser
 from tests.support.aiohttp_server import served
 from tests.support.repository import ROOT
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.e2e
 
 SCRIPT = ROOT / "examples" / "browser" / "watch.js"
 NODE = browser.node()
-CHROMIUM = browser.chromium()
+CHROMIUM = chromium()
 ORDER = ["pending", "scraping", "chunking", "embedding", "done"]
 # What a browser has and Node has not: paths are relative to the page.
 HARNESS = """

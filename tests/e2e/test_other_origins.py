@@ -14,13 +14,14 @@ import httpx
 import pytest
 from aiohttp import web
 
+from local.stack.chromium import chromium
 from tests.support import browser
 from tests.support.aiohttp_server import served
 from tests.support.stack import RunningStack, running_stack
 
 pytestmark = pytest.mark.e2e
 
-CHROMIUM = browser.chromium()
+CHROMIUM = chromium()
 needs_chromium = pytest.mark.skipif(
     CHROMIUM is None, reason="there is no Chromium on the path, nor in INDEXMILL_CHROMIUM"
 )

@@ -17,7 +17,6 @@ from typing import Any, Final
 
 import aiohttp
 
-_NAMES: Final = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome")
 _FLAGS: Final = (
     "--headless=new",
     "--no-first-run",
@@ -30,12 +29,6 @@ _FLAGS: Final = (
 )
 _START_S: Final = 40.0
 _POLL_S: Final = 0.05
-
-
-def chromium() -> str | None:
-    """Return the Chromium of this machine: INDEXMILL_CHROMIUM, or one on the path."""
-    named = os.environ.get("INDEXMILL_CHROMIUM")
-    return named or next((found for name in _NAMES if (found := shutil.which(name))), None)
 
 
 def node() -> str | None:

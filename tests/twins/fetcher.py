@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from indexmill.contracts.errors import ErrorCode
@@ -96,3 +97,21 @@ class InlineIsolation:
     def extract(self, content: RawContent, *, timeout_s: float) -> Extracted:
         """Return the readable text."""
         return extract(content)
+
+
+class InMemoryRenderer:
+    """Makes each page what `makes` returns for it, or raises that."""
+
+    def __init__(self, makes: Callable[[Fetched], str | Exception]) -> None:
+        """`rendered` are the pages that it was given."""
+        self._makes = makes
+        self.rendered: list[Fetched] = []
+
+    async def render(self, page: Fetched, *, deadline: float) -> bytes:
+        """Return the page as its scripts would have made it."""
+        self.rendered.append(page)
+        await asyncio.sleep(0)
+        made = self._makes(page)
+        if isinstance(made, Exception):
+            raise made
+        return made.encode()

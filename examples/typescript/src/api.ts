@@ -1255,6 +1255,11 @@ export interface components {
             content_sha256: string;
             /** Size */
             size: number;
+            /**
+             * Rendered
+             * @default false
+             */
+            rendered: boolean;
             /** Elapsed Ms */
             elapsed_ms: number;
             /** Job Id */
@@ -1578,7 +1583,7 @@ export interface components {
          */
         ErrorEnvelope: {
             error: {
-                /** @description One of: bad_request, malformed_json, invalid_encoding, invalid_header, unsupported_encoding, invalid_api_key, bad_signature, stale_timestamp, forbidden, request_blocked, caller_blocked, not_found, idempotency_conflict, invalid_transition, request_timeout, payload_too_large, response_too_large, uri_too_long, headers_too_large, unsupported_media_type, validation_error, url_invalid, url_scheme_not_allowed, url_host_not_allowed, url_credentials_not_allowed, corpus_name_invalid, rate_limited, queue_saturated, quota_exceeded, gateway_throttled, waf_rate_limited, internal_error, upstream_error, maintenance, auth_unavailable, database_unavailable, search_unavailable, embedding_unavailable, chunking_unavailable, queue_unavailable, storage_unavailable, deadline_exceeded, connection_refused, connection_error, connection_timeout, read_timeout, tls_error, dns_error, robots_disallowed, robots_unavailable, robots_noindex, too_many_redirects, content_too_large, content_bomb, unsupported_content_type, empty_content, login_required, soft_404, needs_javascript, parse_error, content_missing, content_corrupt, too_many_chunks, token_limit_exceeded, openai_rate_limit, embedding_rejected, embedding_incomplete, embedding_invalid, embedding_bad_response, dimension_mismatch, vector_rejected, message_too_large, poison_message, worker_crashed, timed_out, stuck_timeout, canceled, dependency_failed, budget_exceeded, max_retries_exceeded, or http_<status>. */
+                /** @description One of: bad_request, malformed_json, invalid_encoding, invalid_header, unsupported_encoding, invalid_api_key, bad_signature, stale_timestamp, forbidden, request_blocked, caller_blocked, not_found, idempotency_conflict, invalid_transition, request_timeout, payload_too_large, response_too_large, uri_too_long, headers_too_large, unsupported_media_type, validation_error, url_invalid, url_scheme_not_allowed, url_host_not_allowed, url_credentials_not_allowed, corpus_name_invalid, rate_limited, queue_saturated, quota_exceeded, gateway_throttled, waf_rate_limited, internal_error, upstream_error, maintenance, auth_unavailable, database_unavailable, search_unavailable, embedding_unavailable, chunking_unavailable, queue_unavailable, storage_unavailable, deadline_exceeded, connection_refused, connection_error, connection_timeout, read_timeout, tls_error, dns_error, robots_disallowed, robots_unavailable, robots_noindex, too_many_redirects, content_too_large, content_bomb, unsupported_content_type, empty_content, login_required, soft_404, needs_javascript, renderer_unavailable, render_limit_exceeded, parse_error, content_missing, content_corrupt, too_many_chunks, token_limit_exceeded, openai_rate_limit, embedding_rejected, embedding_incomplete, embedding_invalid, embedding_bad_response, dimension_mismatch, vector_rejected, message_too_large, poison_message, worker_crashed, timed_out, stuck_timeout, canceled, dependency_failed, budget_exceeded, max_retries_exceeded, or http_<status>. */
                 code: string;
                 message: string;
                 request_id: string;

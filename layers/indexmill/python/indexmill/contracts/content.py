@@ -64,6 +64,8 @@ class Document(BaseModel):
     charset: str | None = None
     """As the site sent it."""
     language: str | None = None
+    rendered: bool = False
+    """Whether a browser ran the scripts of the page: the raw content is what they made of it."""
     nofollow: bool = False
     """Whether the page asks that none of its links be followed."""
     text: str | None = None

@@ -79,6 +79,8 @@ class ErrorCode(StrEnum):
     LOGIN_REQUIRED = "login_required"
     SOFT_404 = "soft_404"
     NEEDS_JAVASCRIPT = "needs_javascript"
+    RENDERER_UNAVAILABLE = "renderer_unavailable"
+    RENDER_LIMIT_EXCEEDED = "render_limit_exceeded"
     PARSE_ERROR = "parse_error"
     CONTENT_MISSING = "content_missing"
     CONTENT_CORRUPT = "content_corrupt"

@@ -51,6 +51,8 @@ class ScrapeResult(BaseModel):
     """Digest of the raw content."""
     size: int
     """Bytes of the raw content."""
+    rendered: bool = False
+    """Whether a browser ran the page's scripts: the raw content is what they made of it."""
     elapsed_ms: int
     job_id: str | None = None
 

@@ -78,6 +78,7 @@ def scrape_result(document: Document, asked: ScrapeNowRequest, *, elapsed_ms: in
         language=document.language,
         content_sha256=document.content_sha256,
         size=document.raw_ref.size if document.raw_ref is not None else 0,
+        rendered=document.rendered,
         elapsed_ms=elapsed_ms,
         job_id=asked.job_id,
     )

@@ -51,6 +51,10 @@ _FAILURES: Final[dict[str, Failure]] = {
     ErrorCode.NEEDS_JAVASCRIPT: Failure(
         False, "The page has no text before a browser runs its scripts, and they are not run here"
     ),
+    ErrorCode.RENDERER_UNAVAILABLE: Failure(
+        True, "The browser that runs the scripts of pages is not available at the moment"
+    ),
+    ErrorCode.RENDER_LIMIT_EXCEEDED: Failure(False, "The page's scripts need too much"),
     ErrorCode.PARSE_ERROR: Failure(False, "The page cannot be read"),
 }
 _TRANSIENT_STATUS: Final = frozenset({408, 425, 429})

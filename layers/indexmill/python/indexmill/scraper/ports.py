@@ -1,4 +1,4 @@
-"""Ports of the Scraper: fetcher, robots.txt cache, isolated parser."""
+"""Ports of the Scraper: fetcher, robots.txt cache, isolated parser, renderer."""
 
 from __future__ import annotations
 
@@ -109,5 +109,18 @@ class Isolation(Protocol):
 
         Raises PermanentError, among them parse_error when the content needs more time or memory than it gets,
         and TransientError(deadline_exceeded) when `timeout_s` was the shorter limit.
+        """
+        ...
+
+
+class Renderer(Protocol):
+    """Runs the scripts of pages, which reach the public internet and nothing else."""
+
+    async def render(self, page: Fetched, *, deadline: float) -> bytes:
+        """Return the HTML of `page`, in UTF-8, after its scripts ran; `deadline` is a monotonic second.
+
+        `page` is not requested again, and its scripts do not lead to another page.
+        Raises PermanentError (render_limit_exceeded, content_too_large) and TransientError
+        (renderer_unavailable, deadline_exceeded).
         """
         ...

@@ -31,7 +31,7 @@ from indexmill.scraper.extract.content import (
     extract,
     is_risky,
 )
-from indexmill.scraper.ports import NOT_MODIFIED, Fetched, Fetcher, Isolation, Validators
+from indexmill.scraper.ports import NOT_MODIFIED, Fetched, Fetcher, Isolation, Renderer, Validators
 from indexmill.scraper.revisit import Past, is_recent, is_same, renewed, unchanged
 from indexmill.scraper.robots import Robots
 
@@ -58,6 +58,10 @@ class ScrapeParts:
     max_content_bytes: int = 10 * 1024 * 1024
     """Largest page, and largest text that was given; only a PDF may be larger."""
     wanted: Wanted = MAIN_PART
+    renderer: Renderer | None = None
+    """Runs the scripts of pages without text; None: such pages are refused."""
+    rendering: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a page is rendered: a browser needs most of a machine."""
     risky: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while risky content is read and its long text stored, and while content over that bound is in
     memory: the function's memory has room for one."""
@@ -99,9 +103,9 @@ async def execute_scrape(
         known = past.known if past is not None else None
         page = await _page(asked, known if fresh else None, same, parts, deadline)
         found = await _same(asked, page, same, known, parts)
-        return found or await _document(asked, page, parts, deadline, known)
+        return found or await _document_or_rendered(asked, page, parts, deadline, known, same)
     large = stored.ref.size > parts.max_content_bytes
-    async with _alone(parts, deadline) if large else nullcontext():
+    async with _alone(parts.risky, parts, deadline) if large else nullcontext():
         page = await asyncio.to_thread(_kept, stored, parts.blobs)
         found = await _same(asked, page, same, stored, parts)
         return found or await _document(asked, page, parts, deadline, stored, alone=large)
@@ -140,6 +144,34 @@ async def _same(
     raw_ref, raw_stored_at = await _store_raw(page.body, digest, kind, known, parts)
     again = renewed(same, page).model_copy(update={"ref": raw_ref, "stored_at": raw_stored_at})
     return unchanged(asked, again, "same_content")
+
+
+async def _document_or_rendered(
+    asked: str,
+    page: Fetched,
+    parts: ScrapeParts,
+    deadline: float,
+    known: Stored | None,
+    same: Stored | None,
+) -> Document:
+    """Return the document that `page` is; when it has no text before its scripts ran, after that."""
+    try:
+        return await _document(asked, page, parts, deadline, known)
+    except PermanentError as error:
+        if error.code != ErrorCode.NEEDS_JAVASCRIPT or parts.renderer is None:
+            raise
+    async with _alone(parts.rendering, parts, deadline):
+        html = await parts.renderer.render(page, deadline=deadline)
+    # The validators are those of the page without its text, so that the site is asked for all of it again.
+    rendered = replace(page, body=html, content_type=Kind.HTML, charset="utf-8", validators=Validators())
+    found = await _same(asked, rendered, same, known, parts)
+    try:
+        document = found or await _document(asked, rendered, parts, deadline, known)
+    except PermanentError as error:
+        if error.code == ErrorCode.NEEDS_JAVASCRIPT:
+            raise failure(ErrorCode.EMPTY_CONTENT, "The page has no text after its scripts ran") from error
+        raise
+    return document.model_copy(update={"rendered": True})
 
 
 async def _document(
@@ -220,19 +252,19 @@ async def _read(
         slow = len(content.body) > _SLOW_BYTES
         found = await asyncio.to_thread(extract, content) if slow else extract(content)
         return await _accepted(found, parts, crawled=crawled)
-    async with nullcontext() if alone else _alone(parts, deadline):
+    async with nullcontext() if alone else _alone(parts.risky, parts, deadline):
         left = deadline - parts.clock.monotonic()
         found = await asyncio.to_thread(parts.isolation.extract, content, timeout_s=left)
         return await _accepted(found, parts, crawled=crawled)
 
 
 @asynccontextmanager
-async def _alone(parts: ScrapeParts, deadline: float) -> AsyncIterator[None]:
-    """Hold `parts.risky`. Raises NotTried when too little time was left after the wait for it."""
-    waits = parts.risky.locked()
+async def _alone(lock: asyncio.Lock, parts: ScrapeParts, deadline: float) -> AsyncIterator[None]:
+    """Hold `lock`. Raises NotTried when too little time was left after the wait for it."""
+    waits = lock.locked()
     try:
         async with asyncio.timeout(deadline - parts.clock.monotonic()):
-            await parts.risky.acquire()
+            await lock.acquire()
     except TimeoutError:
         raise NotTried from None
     try:
@@ -243,7 +275,7 @@ async def _alone(parts: ScrapeParts, deadline: float) -> AsyncIterator[None]:
             raise NotTried from error
         raise
     finally:
-        parts.risky.release()
+        lock.release()
 
 
 async def _store_raw(

@@ -23,6 +23,8 @@ class ScraperSettings(FunctionSettings):
     allowed_private_hosts: str = ""
     """Comma-separated host:port pairs that may be private; empty on AWS."""
     user_agent: str = USER_AGENT
+    renderer_url: str = ""
+    """Browser for pages without text: a DevTools endpoint, or chromium: and a program's path; "" for none."""
     max_crawl_delay_s: float = Field(default=60.0, ge=0)
     """Longest Crawl-delay of a site that is kept to."""
     max_content_bytes: int = Field(default=10 * 1024 * 1024, ge=1024)

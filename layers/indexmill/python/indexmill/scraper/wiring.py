@@ -11,7 +11,7 @@ from indexmill.platform.observability import Observability
 from indexmill.platform.queues import Queue, SourceQueue
 from indexmill.platform.security.urls import parse_allowed_hosts
 from indexmill.platform.time.clock import Clock, SystemClock
-from indexmill.scraper.ports import Fetcher, Isolation, RobotsCache
+from indexmill.scraper.ports import Fetcher, Isolation, Renderer, RobotsCache
 from indexmill.scraper.robots import Robots
 from indexmill.scraper.scrape import INLINE_TEXT_BYTES, ScrapeParts
 from indexmill.scraper.settings import ScraperApiSettings, ScraperSettings, ScraperWorkerSettings
@@ -34,6 +34,7 @@ class Overrides(TypedDict, total=False):
     fetcher: Fetcher
     robots_cache: RobotsCache
     isolation: Isolation
+    renderer: Renderer
     clock: Clock
 
 
@@ -110,6 +111,7 @@ def _parts(settings: ScraperSettings, overrides: Overrides, inline_text_bytes: i
         ),
         blobs=overrides.get("blobs") or _blobs(settings.bucket_name),
         isolation=overrides.get("isolation") or _isolation(),
+        renderer=overrides.get("renderer") or _renderer(settings, clock),
         clock=clock,
         allowed_hosts=parse_allowed_hosts(settings.allowed_private_hosts),
         inline_text_bytes=inline_text_bytes,
@@ -125,6 +127,20 @@ def _fetcher(settings: ScraperSettings, clock: Clock) -> Fetcher:
         allowed_hosts=parse_allowed_hosts(settings.allowed_private_hosts),
         limits=FetchLimits(settings.max_content_bytes, settings.connect_timeout_s, settings.read_timeout_s),
         clock=clock,
+    )
+
+
+def _renderer(settings: ScraperSettings, clock: Clock) -> Renderer | None:
+    if not settings.renderer_url:
+        return None
+    from indexmill.scraper.adapters.chromium_renderer import ChromiumRenderer, RenderLimits
+
+    return ChromiumRenderer(
+        settings.renderer_url,
+        user_agent=settings.user_agent,
+        allowed_hosts=parse_allowed_hosts(settings.allowed_private_hosts),
+        clock=clock,
+        limits=RenderLimits(document_bytes=settings.max_content_bytes),
     )
 
 

@@ -26,7 +26,12 @@ class _Kind:
 
 
 _KINDS: Final = (
-    _Kind("content", ("content_sha256",), {"content_type": ""}, "The site serves something else."),
+    _Kind(
+        "content",
+        ("content_sha256",),
+        {"content_type": "", "rendered": "Its scripts were run for one of the two jobs only."},
+        "The site serves something else.",
+    ),
     _Kind(
         "text",
         ("text_sha256",),

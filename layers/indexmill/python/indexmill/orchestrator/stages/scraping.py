@@ -58,13 +58,15 @@ def facts(state: JobState, result: StageResult) -> Output:
             unchanged=document.unchanged,
         )
     text = document.text_ref.sha256 if document.text_ref else _digest((document.text or "").encode())
-    digests = {
+    digests: dict[str, Any] = {
         "content_sha256": document.content_sha256,
         "content_type": document.content_type,
         "extractor": document.extractor,
         "text_sha256": text,
         "text_job": state.job_id,
     }
+    if document.rendered:
+        digests["rendered"] = True
     size = document.raw_ref.size if document.raw_ref else len((document.text or "").encode())
     before = previous.facts.get("text_sha256") if previous else None
     change: PageChange = "new" if previous is None else "same" if before == text else "changed"
