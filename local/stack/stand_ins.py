@@ -46,6 +46,7 @@ class StandIns:
         automatic = {
             "MembershipUrl": self.addresses["membership"],
             "TokenizerFile": str(tokenizer_path()),
+            "DomainRates": "*=1:3,127.0.0.1=unlimited",
             "AllowedPrivateHosts": self.addresses["site"].removeprefix("http://"),
             "InternalKeyHashes": hashlib.sha256(keys.ops_key.encode()).hexdigest()[:16],
             # What the cores can run at once; more would only wait longer, ahead of others' jobs.

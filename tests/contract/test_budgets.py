@@ -16,7 +16,8 @@ from indexmill.contracts.spent import Spent
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.orchestrator.admission.admit import Limits
 from indexmill.orchestrator.jobs.store import JobStore
-from indexmill.orchestrator.results.apply import Decider, apply_results
+from indexmill.orchestrator.results.apply import apply_results
+from indexmill.orchestrator.results.decide import Decider
 from indexmill.orchestrator.results.ports import Change
 from indexmill.platform.postgres.database import Database
 from indexmill.platform.quotas import Quota

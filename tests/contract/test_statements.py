@@ -70,7 +70,7 @@ def test_a_submit_with_dependencies(recording: Recording) -> None:
         *("lock_dependencies", "insert_dependencies", "has_cycle", "block_jobs"),
         "queues_to_admit",
     ]
-    assert recording.of(lambda: jobs.job(follower.job_id)) == ["job", "position", "blockers"]
+    assert recording.of(lambda: jobs.job(follower.job_id)) == ["job", "position", "held_back", "blockers"]
 
 
 def test_results(recording: Recording) -> None:

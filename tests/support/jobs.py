@@ -23,7 +23,8 @@ from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
 from indexmill.orchestrator.jobs.store import JobStore, JobsTx
 from indexmill.orchestrator.queries.jobs import with_waiting
 from indexmill.orchestrator.queries.ports import JobFilter
-from indexmill.orchestrator.results.apply import Decider, apply_results
+from indexmill.orchestrator.results.apply import apply_results
+from indexmill.orchestrator.results.decide import Decider
 from indexmill.orchestrator.results.ports import Change
 from indexmill.orchestrator.submission.ports import NewJob
 from indexmill.orchestrator.submission.submit import Accepted, accept_jobs

@@ -23,7 +23,8 @@ from indexmill.orchestrator.actions.retry import RetryJobs
 from indexmill.orchestrator.jobs.store import JobStore
 from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.queries.jobs import ReadJobs
-from indexmill.orchestrator.results.apply import ApplyResults, Decider, Recorder
+from indexmill.orchestrator.results.apply import ApplyResults, Recorder
+from indexmill.orchestrator.results.decide import Decider
 from indexmill.orchestrator.submission.submit import SubmitJobs
 from indexmill.platform.consumer.deliveries import Delivery, Outcome
 from indexmill.platform.observability import Observability

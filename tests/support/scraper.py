@@ -7,11 +7,13 @@ from datetime import timedelta
 
 from indexmill.contracts.messages import ScrapeTask
 from indexmill.platform.consumer.deliveries import Delivery
+from indexmill.scraper.pace import Pace
 from indexmill.scraper.robots import Robots
 from indexmill.scraper.scrape import INLINE_TEXT_BYTES, ScrapeParts
 from tests.twins.blobs import InMemoryBlobs
 from tests.twins.clock import FrozenClock
 from tests.twins.fetcher import InlineIsolation, InMemoryFetcher, InMemoryRobotsCache
+from tests.twins.hosts import unlimited_pace
 
 SITE = "https://example.com"
 
@@ -25,11 +27,13 @@ class ScraperHarness:
     clock: FrozenClock = field(default_factory=FrozenClock)
     inline_text_bytes: int = INLINE_TEXT_BYTES
     known_for: timedelta = timedelta(days=15)
+    pace: Pace | None = None
 
     def parts(self) -> ScrapeParts:
         return ScrapeParts(
             fetcher=self.fetcher,
             robots=Robots(self.fetcher, InMemoryRobotsCache(), self.clock, user_agent="IndexmillBot/1.0"),
+            pace=self.pace or unlimited_pace(self.clock),
             blobs=self.blobs,
             isolation=InlineIsolation(),
             clock=self.clock,

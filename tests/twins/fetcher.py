@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from indexmill.contracts.errors import ErrorCode
+from indexmill.contracts.errors import DomainBusy, ErrorCode
 from indexmill.scraper.classify import failure, status_failure
 from indexmill.scraper.extract.content import Extracted, RawContent, extract
-from indexmill.scraper.ports import NOT_MODIFIED, BeforeHop, Fetched, KnownRobots, Validators
+from indexmill.scraper.ports import MAX_REDIRECTS, NOT_MODIFIED, BeforeHop, Fetched, KnownRobots, Validators
 
 
 @dataclass(frozen=True)
@@ -34,24 +34,30 @@ class InMemoryFetcher:
         url: str,
         *,
         deadline: float,
-        max_bytes: int | None = None,
-        truncate: bool = False,
+        cut_at: int | None = None,
         before_hop: BeforeHop | None = None,
         known: Validators | None = None,
+        redirects: int = MAX_REDIRECTS,
     ) -> Fetched:
         """Return the page, or raise the error configured for it."""
         self.requested.append(url)
         page = self.pages.get(url)
         if isinstance(page, Redirect):
+            if redirects == 0:
+                raise failure(ErrorCode.TOO_MANY_REDIRECTS)
             if before_hop is not None:
-                await before_hop(page.to)
+                try:
+                    await before_hop(page.to)
+                except DomainBusy as busy:
+                    busy.resume = f"{redirects - 1} {page.to}"
+                    raise
             return await self.fetch(
                 page.to,
                 deadline=deadline,
-                max_bytes=max_bytes,
-                truncate=truncate,
+                cut_at=cut_at,
                 before_hop=before_hop,
                 known=known,
+                redirects=redirects - 1,
             )
         if page is None:
             raise status_failure(404)
@@ -62,14 +68,7 @@ class InMemoryFetcher:
             page = Fetched(url, 200, "text/html", "utf-8", body)
         if known is not None and known.etag is not None and known.etag == page.validators.etag:
             return Fetched(page.final_url, NOT_MODIFIED, "", None, b"", validators=page.validators)
-        if max_bytes is not None and len(page.body) > max_bytes:
-            if not truncate:
-                raise failure(ErrorCode.CONTENT_TOO_LARGE)
-            cut = page.body[:max_bytes]
-            return Fetched(
-                page.final_url, page.status, page.content_type, page.charset, cut, page.retry_after
-            )
-        return page
+        return page if cut_at is None else replace(page, body=page.body[:cut_at])
 
     async def close(self) -> None:
         """Close nothing."""

@@ -43,15 +43,8 @@ _CLAIM: Final = timedelta(seconds=CLAIM_S)
 _AFTER_FAILURE: Final = timedelta(seconds=10)
 _ENDED: Final = ("done", "failed")
 _MESSAGE: Final = ("id", "job_id", "attempt", "stage", "payload", "tries", "caller_id")
-_COPIED = (
-    "batch_id",
-    "tier",
-    "job_type",
-    "priority",
-    "forced",
-    "payload_digest",
-    "replay_of",
-    "request_id",
+_COPIED: Final = (
+    *("batch_id", "tier", "job_type", "priority", "forced", "payload_digest", "replay_of", "request_id"),
     "mark_stale",
 )
 _NO_RETRY: Final[Row] = {"tries": 0, "next_retry_at": None, "retry_cause": None}
@@ -153,6 +146,9 @@ class InMemoryJobs:
 
     def pace(self) -> Pace:
         return Pace()
+
+    def due_sites(self, most: int) -> list[Any]:
+        return []
 
     def queues_to_admit(
         self, callers: Sequence[str], done: Sequence[str]
@@ -331,9 +327,8 @@ class InMemoryJobs:
         now = self.clock.now()
         at = sorted(row["at"] for row in self.starts.values() if row["caller_id"] == caller_id)
         hour = [each for each in at if each > now - timedelta(hours=1)]
-        minute = [each for each in at if each > now - timedelta(minutes=1)]
-        first, last = (hour[0], hour[-1]) if hour else (None, None)
-        since = minute[0] if minute else None
+        minute = [each for each in hour if each > now - timedelta(minutes=1)]
+        first, since, last = next(iter(hour), None), next(iter(minute), None), max(hour, default=None)
         return Usage(caller_id, tier, active, len(hour), len(minute), first, since, last)
 
     def _usage_of_all(self) -> GlobalUsage:
@@ -346,7 +341,7 @@ class InMemoryJobs:
         self.jobs[job_id]["request_id"] = request_id or self.jobs[job_id]["request_id"]
 
     def _own(self, caller_id: str, job_id: str) -> bool:
-        return job_id in self.jobs and self.jobs[job_id]["caller_id"] == caller_id
+        return self.jobs.get(job_id, {}).get("caller_id") == caller_id
 
     def _locked(self, job_id: str) -> Row:
         self._generation += 1
@@ -356,8 +351,8 @@ class InMemoryJobs:
         return [row for row in self.jobs.values() if row["status"] == "pending"]
 
     def _timed(self, error: JobError | None) -> Row | None:
-        at = {"at": self.clock.now().isoformat()}
-        return {**error.model_dump(mode="json", exclude_none=True), **at} if error else None
+        now = self.clock.now().isoformat()
+        return {**error.model_dump(mode="json", exclude_none=True), "at": now} if error else None
 
     def _note(self, job: Row, before: str | None) -> None:
         row = {"seq": len(self.job_history) + 1, "job_id": job["id"], "attempt": job["attempt"]}

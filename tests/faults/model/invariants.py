@@ -13,7 +13,8 @@ from indexmill.embedding.ports import DocumentVersion, Hit, PublishOutcome, Vect
 from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
 from indexmill.orchestrator.jobs.state_machine import Verdict
 from indexmill.orchestrator.jobs.store import JobStore
-from indexmill.orchestrator.results.apply import Decider, Recorder
+from indexmill.orchestrator.results.apply import Recorder
+from indexmill.orchestrator.results.decide import Decider
 from indexmill.orchestrator.results.ports import Change, DeadLetter
 from indexmill.platform.observability import Observability
 from tests.support.jobs import state_of

@@ -14,7 +14,8 @@ from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
 from indexmill.orchestrator.jobs.state_machine import Decision, advance
 from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.results import apply, dead_letters
-from indexmill.orchestrator.results.apply import Decider, ResultBatch
+from indexmill.orchestrator.results.apply import ResultBatch
+from indexmill.orchestrator.results.decide import Decider
 from indexmill.orchestrator.results.ports import Change
 from indexmill.orchestrator.stages import embedding
 from indexmill.orchestrator.sweeper.ports import StaleJob

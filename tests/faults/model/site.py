@@ -47,8 +47,7 @@ class Site(InMemoryFetcher):
         url: str,
         *,
         deadline: float,
-        max_bytes: int | None = None,
-        truncate: bool = False,
+        cut_at: int | None = None,
         before_hop: BeforeHop | None = None,
         known: Validators | None = None,
     ) -> Fetched:
@@ -59,8 +58,7 @@ class Site(InMemoryFetcher):
         return await super().fetch(
             url,
             deadline=deadline,
-            max_bytes=max_bytes,
-            truncate=truncate,
+            cut_at=cut_at,
             before_hop=before_hop,
             known=known,
         )

@@ -22,8 +22,9 @@ from indexmill.orchestrator.actions.cancel import CancelJob
 from indexmill.orchestrator.actions.replay import ReplayJobs
 from indexmill.orchestrator.actions.retry import RetryJobs
 from indexmill.orchestrator.outbox.relay import Relay
-from indexmill.orchestrator.results.apply import ApplyResults, Decider, Recorder
+from indexmill.orchestrator.results.apply import ApplyResults, Recorder
 from indexmill.orchestrator.results.dead_letters import KeepDeadLetters
+from indexmill.orchestrator.results.decide import Decider
 from indexmill.orchestrator.submission.submit import SubmitJobs
 from indexmill.orchestrator.sweeper.accounting import CountMessages
 from indexmill.orchestrator.sweeper.housekeeping import Purge
@@ -57,6 +58,7 @@ from tests.twins.breakers import InMemoryBreakers
 from tests.twins.delivery_log import InMemoryDeliveryLog
 from tests.twins.embedder import HashEmbedder
 from tests.twins.fetcher import InlineIsolation, InMemoryRobotsCache
+from tests.twins.hosts import unlimited_pace
 from tests.twins.mirror import InMemoryMirror
 from tests.twins.tokenizer import WordTokenizer
 from tests.twins.uploads import objects
@@ -157,6 +159,7 @@ class SystemUnderTest:
         return ScrapeParts(
             fetcher=self._site,
             robots=Robots(self._site, InMemoryRobotsCache(), clock, user_agent="IndexmillBot/1.0"),
+            pace=unlimited_pace(clock),
             blobs=InMemoryBlobs(),
             isolation=InlineIsolation(),
             clock=clock,

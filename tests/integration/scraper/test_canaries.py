@@ -109,6 +109,7 @@ ENVIRONMENT = {
         ("SCRAPE_QUEUE_URL", "SCRAPE_DLQ_URL", "CALLBACKS_QUEUE_URL", "BUCKET_NAME", "STATE_TABLE"), "x"
     ),
     "ALLOWED_PRIVATE_HOSTS": "",
+    "DOMAIN_RATES": "*=unlimited",
 }
 
 

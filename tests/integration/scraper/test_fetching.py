@@ -130,7 +130,7 @@ async def test_an_endless_page_is_cut_off(site: Site, fetcher: HttpFetcher) -> N
 
 async def test_a_cut_page_is_what_truncation_asks_for(site: Site, fetcher: HttpFetcher) -> None:
     url = site.page("/", "x" * 5000)
-    page = await fetcher.fetch(url, deadline=time.monotonic() + 5, max_bytes=100, truncate=True)
+    page = await fetcher.fetch(url, deadline=time.monotonic() + 5, cut_at=100)
     assert page.body == b"x" * 100
 
 

@@ -50,7 +50,7 @@ url = f"http://127.0.0.1:{port}"
 reports = InMemoryQueue()
 settings = ScraperWorkerSettings(
     scrape_queue_url="x", scrape_dlq_url="x", callbacks_queue_url="x", bucket_name="x", state_table="x",
-    allowed_private_hosts=f"127.0.0.1:{port}", scrape_timeout_s=120,
+    allowed_private_hosts=f"127.0.0.1:{port}", scrape_timeout_s=120, domain_rates="*=unlimited",
 )
 worker = build_batch(
     settings, queue=reports, source=InMemoryQueue(), blobs=OnDisk(), robots_cache=InMemoryRobotsCache()

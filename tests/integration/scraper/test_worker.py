@@ -37,6 +37,7 @@ class Harness:
                 bucket_name="x",
                 state_table="x",
                 allowed_private_hosts=",".join(f"127.0.0.1:{site.port}" for site in sites),
+                domain_rates="*=unlimited",
                 max_content_bytes=1_000_000,
                 read_timeout_s=0.3,
             ),

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from indexmill.contracts.messages import ChunkTask, EmbedTask, read
-from indexmill.orchestrator.results.apply import Decider, Recorder
+from indexmill.orchestrator.results.apply import Recorder
+from indexmill.orchestrator.results.decide import Decider
 from indexmill.platform.observability import Observability
 from tests.support.jobs import failed, scraped
 from tests.support.orchestrator import OrchestratorHarness

@@ -17,6 +17,7 @@ from tests.support.function_env import environment
 from tests.support.scraper import SITE, delivery
 from tests.twins.blobs import InMemoryBlobs
 from tests.twins.fetcher import InMemoryFetcher, InMemoryRobotsCache
+from tests.twins.hosts import InMemoryHosts
 from tests.twins.queues import InMemoryQueue
 
 ENVIRONMENT = {
@@ -92,7 +93,12 @@ def test_the_worker_is_built_from_its_environment() -> None:
     queue, fetcher = InMemoryQueue(), InMemoryFetcher({f"{SITE}/a": "<p>Words.</p>"})
     settings = ScraperWorkerSettings.from_environment(ENVIRONMENT)
     batch = build_batch(
-        settings, queue=queue, fetcher=fetcher, blobs=InMemoryBlobs(), robots_cache=InMemoryRobotsCache()
+        settings,
+        queue=queue,
+        fetcher=fetcher,
+        blobs=InMemoryBlobs(),
+        robots_cache=InMemoryRobotsCache(),
+        host_states=InMemoryHosts(),
     )
     batch([delivery("/a", deadline=1e9)])
     batch.close()

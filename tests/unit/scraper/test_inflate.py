@@ -9,7 +9,7 @@ import tracemalloc
 import pytest
 
 from indexmill.contracts.errors import PermanentError, TransientError
-from indexmill.scraper.adapters.http_fetcher import Body
+from indexmill.scraper.adapters.body import Body
 
 TEXT = b"some text that is packed. " * 400
 

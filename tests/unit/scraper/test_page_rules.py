@@ -15,8 +15,12 @@ from indexmill.scraper.revisit import Past
 from indexmill.scraper.robots_rules import nofollow_rule, noindex_rule
 from indexmill.scraper.scrape import execute_scrape
 from tests.support.scraper import SITE, ScraperHarness
+from tests.twins.clock import FrozenClock
+from tests.twins.hosts import unlimited_pace
 
 AGENT = "IndexmillBot"
+
+VISIT = unlimited_pace(FrozenClock()).visit(2000.0)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +86,7 @@ async def test_a_page_that_asks_not_to_be_indexed_is_refused_and_not_stored(name
     harness = ScraperHarness()
     harness.fetcher.pages[f"{SITE}/a"] = REFUSED[name]
     with pytest.raises(IndexmillError) as caught:
-        await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), deadline=2000.0)
+        await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), visit=VISIT)
     assert (caught.value.code, caught.value.retryable) == ("robots_noindex", False)
     assert "robots meta element" in caught.value.message
     assert harness.blobs.objects == {}
@@ -92,7 +96,7 @@ async def test_a_page_that_asks_not_to_be_indexed_is_refused_and_not_stored(name
 async def test_a_page_that_may_be_indexed_says_whether_its_links_may_be_followed(name: str) -> None:
     harness = ScraperHarness()
     harness.fetcher.pages[f"{SITE}/a"], nofollow = ACCEPTED[name]
-    document = await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), deadline=2000.0)
+    document = await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), visit=VISIT)
     assert document.nofollow is nofollow
 
 
@@ -101,14 +105,14 @@ async def test_given_content_is_indexed_whatever_it_says_to_crawlers() -> None:
     ref = harness.blobs.put(REFUSED["none"].encode(), kind="raw", content_type="text/html")
     url = uri_of("a.html")
     stored = Stored(ref=ref, content_type="text/html", final_url=url)
-    document = await execute_scrape(url, None, parts=harness.parts(), deadline=2000.0, stored=stored)
+    document = await execute_scrape(url, None, parts=harness.parts(), visit=VISIT, stored=stored)
     assert (document.text, document.nofollow) == ("Words.", True)
 
 
 async def test_a_new_header_counts_for_a_page_that_did_not_change() -> None:
     harness = ScraperHarness()
     harness.fetcher.pages[f"{SITE}/a"] = page()
-    first = await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), deadline=2000.0)
+    first = await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), visit=VISIT)
     known = Stored(
         ref=first.raw_ref or BlobRef.of(b"", "raw"),
         content_type=first.content_type,
@@ -121,7 +125,7 @@ async def test_a_new_header_counts_for_a_page_that_did_not_change() -> None:
     refused = Fetched(f"{SITE}/a", 200, "text/html", "utf-8", page().encode(), robots_tags=("noindex",))
     harness.fetcher.pages[f"{SITE}/a"] = refused
     with pytest.raises(IndexmillError) as caught:
-        await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), deadline=2000.0, past=past)
+        await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), visit=VISIT, past=past)
     assert caught.value.code == "robots_noindex"
 
 
@@ -130,7 +134,7 @@ async def test_a_header_counts_for_every_kind_of_content() -> None:
     fetched = Fetched(f"{SITE}/a", 200, "text/plain", None, b"Words.", robots_tags=("nofollow", "noindex"))
     harness.fetcher.pages[f"{SITE}/a"] = fetched
     with pytest.raises(IndexmillError) as caught:
-        await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), deadline=2000.0)
+        await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), visit=VISIT)
     assert caught.value.message == 'The page asks not to be indexed (X-Robots-Tag: "noindex")'
 
 

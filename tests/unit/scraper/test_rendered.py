@@ -31,7 +31,7 @@ def shop(
 
 async def code(parts: ScrapeParts) -> str:
     with pytest.raises(IndexmillError) as caught:
-        await execute_scrape(f"{SITE}/a", None, parts=parts, deadline=2000.0)
+        await execute_scrape(f"{SITE}/a", None, parts=parts, visit=parts.pace.visit(2000.0))
     return caught.value.code
 
 
@@ -41,7 +41,7 @@ async def test_a_shell_is_read_after_its_scripts_ran() -> None:
         f"{SITE}/b", 200, "text/html", "latin-1", SHELL.encode(), validators=Validators('"1"', None, SITE)
     )
     harness, parts = shop(renderer, page)
-    document = await execute_scrape(f"{SITE}/a", None, parts=parts, deadline=2000.0)
+    document = await execute_scrape(f"{SITE}/a", None, parts=parts, visit=parts.pace.visit(2000.0))
     assert (document.text, document.title, document.rendered) == ("# H\n\nWords.", "App", True)
     # What is kept, and read again by a retry or a replay, is what the scripts made.
     assert document.raw_ref is not None
@@ -65,7 +65,7 @@ async def test_no_other_page_is_rendered(body: str) -> None:
     renderer = InMemoryRenderer(lambda _: FULL)
     _, parts = shop(renderer, body)
     if body == FULL:
-        document = await execute_scrape(f"{SITE}/a", None, parts=parts, deadline=2000.0)
+        document = await execute_scrape(f"{SITE}/a", None, parts=parts, visit=parts.pace.visit(2000.0))
         assert not document.rendered
     else:
         assert await code(parts) in ("login_required", "empty_content")
@@ -105,12 +105,15 @@ async def test_one_is_rendered_at_a_time_and_who_waits_too_long_is_not_tried() -
     started = asyncio.Event()
     harness, parts = shop(Slow(lambda _: FULL))
     first = [
-        asyncio.create_task(execute_scrape(f"{SITE}/a", None, parts=parts, deadline=2000.0)) for _ in "ab"
+        asyncio.create_task(execute_scrape(f"{SITE}/a", None, parts=parts, visit=parts.pace.visit(2000.0)))
+        for _ in "ab"
     ]
     while not now:
         await asyncio.sleep(0)
     with pytest.raises(NotTried):
-        await execute_scrape(f"{SITE}/a", None, parts=parts, deadline=harness.clock.monotonic() + 0.05)
+        await execute_scrape(
+            f"{SITE}/a", None, parts=parts, visit=parts.pace.visit(harness.clock.monotonic() + 0.05)
+        )
     started.set()
     assert [each.text for each in await asyncio.gather(*first)] == ["# H\n\nWords."] * 2
     assert most == 1
@@ -118,7 +121,7 @@ async def test_one_is_rendered_at_a_time_and_who_waits_too_long_is_not_tried() -
 
 async def test_an_unchanged_shell_says_nothing_of_what_its_scripts_make() -> None:
     _, parts = shop(InMemoryRenderer(lambda _: FULL))
-    first = await execute_scrape(f"{SITE}/a", None, parts=parts, deadline=2000.0)
+    first = await execute_scrape(f"{SITE}/a", None, parts=parts, visit=parts.pace.visit(2000.0))
     assert first.raw_ref is not None
     known = Stored(
         ref=first.raw_ref,
@@ -129,14 +132,14 @@ async def test_an_unchanged_shell_says_nothing_of_what_its_scripts_make() -> Non
         extractor=EXTRACTOR,
     )
     past = Past(known, current=True)
-    again = await execute_scrape(f"{SITE}/a", None, parts=parts, deadline=2000.0, past=past)
+    again = await execute_scrape(f"{SITE}/a", None, parts=parts, visit=parts.pace.visit(2000.0), past=past)
     assert (again.unchanged, again.text) == ("same_content", None)
     parts = replace(parts, renderer=InMemoryRenderer(lambda _: FULL.replace("Words", "Others")))
-    changed = await execute_scrape(f"{SITE}/a", None, parts=parts, deadline=2000.0, past=past)
+    changed = await execute_scrape(f"{SITE}/a", None, parts=parts, visit=parts.pace.visit(2000.0), past=past)
     assert (changed.unchanged, changed.text) == (None, "# H\n\nOthers.")
     # Kept content needs no browser.
     stored = await execute_scrape(
-        f"{SITE}/a", None, parts=replace(parts, renderer=None), deadline=2000.0, stored=known
+        f"{SITE}/a", None, parts=replace(parts, renderer=None), visit=parts.pace.visit(2000.0), stored=known
     )
     assert stored.text == "# H\n\nWords."
 

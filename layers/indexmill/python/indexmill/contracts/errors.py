@@ -11,6 +11,7 @@ Every code is a member of `ErrorCode` or `http_<status>` for the status a fetche
 
 from __future__ import annotations
 
+import math
 import re
 from enum import StrEnum
 from typing import Final
@@ -61,6 +62,8 @@ class ErrorCode(StrEnum):
     QUEUE_UNAVAILABLE = "queue_unavailable"
     STORAGE_UNAVAILABLE = "storage_unavailable"
     DEADLINE_EXCEEDED = "deadline_exceeded"
+    DOMAIN_BUSY = "domain_busy"
+    DOMAIN_FAILING = "domain_failing"
     # What ends a job.
     CONNECTION_REFUSED = "connection_refused"
     CONNECTION_ERROR = "connection_error"
@@ -131,6 +134,8 @@ HTTP_STATUS: Final[dict[str, int]] = {
             "search_unavailable",
             "embedding_unavailable",
             "chunking_unavailable",
+            "domain_busy",
+            "domain_failing",
             "queue_unavailable",
             "storage_unavailable",
             "openai_rate_limit",
@@ -201,6 +206,16 @@ class BreakerOpen(TransientError):
         """`code` is that of the errors which opened it."""
         super().__init__(code, "It is left in peace for a while after failures.", retry_after=int(wait_s + 1))
         self.wait_s = wait_s
+
+
+class DomainBusy(TransientError):
+    """The site is not asked now, but in `wait_s` seconds: nothing was tried."""
+
+    def __init__(self, code: str, message: str, wait_s: float) -> None:
+        """`code` is domain_busy or domain_failing."""
+        super().__init__(code, message, retry_after=max(1, math.ceil(wait_s)))
+        self.resume: str | None = None
+        """Redirects that are left and the URL of the next try, when redirects were followed before."""
 
 
 class PermanentError(IndexmillError):

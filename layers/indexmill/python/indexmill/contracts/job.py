@@ -66,11 +66,19 @@ class Waiting(BaseModel):
     """Reason for which a pending job waits, or for which a job in flight makes no progress."""
 
     reason: Literal[
-        "quota_active", "quota_hourly", "quota_chunks", "dependency", "paused", "capacity", "breaker_open"
+        "quota_active",
+        "quota_hourly",
+        "quota_chunks",
+        "dependency",
+        "domain",
+        "paused",
+        "capacity",
+        "breaker_open",
     ]
-    """Which quota is used up, or: other jobs, an operator who holds work back, a free place, an outage."""
+    """Which quota is used up, or: other jobs, the pace of the job's site, an operator who holds work back, a
+    free place, an outage."""
     position: int | None = None
-    """Its turn among the caller's pending jobs; 1 is next. Null while it waits for other jobs."""
+    """Its turn among the caller's pending jobs; 1 is next. Null while it waits for other jobs or its site."""
     next_eligible_at: datetime | None = None
     """Estimate of when it starts; null when there is none."""
     blocked_by: list[str] | None = None

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator
 from indexmill.contracts.identity import CorpusIsolation
 from indexmill.contracts.prices import Prices
 from indexmill.orchestrator.admission.admit import Limits
+from indexmill.platform.domain_rates import DomainRates
 from indexmill.platform.limits.settings import LimitSettings, Share
 from indexmill.platform.limits.strategies import FairShare
 from indexmill.platform.postgres.address import DatabaseSettings
@@ -21,11 +22,13 @@ class AdmissionSettings(QuotaSettings):
 
     dispatch_window: int
     max_pending: int
+    domain_rates: Annotated[DomainRates, BeforeValidator(DomainRates.parse)]
 
     @property
     def limits(self) -> Limits:
         """Return the quotas by tier and the global limits."""
-        return Limits(self.quotas, self.dispatch_window, self.max_pending, max(1, self.dispatch_window // 2))
+        half = max(1, self.dispatch_window // 2)
+        return Limits(self.quotas, self.dispatch_window, self.max_pending, self.domain_rates, half)
 
 
 class OrchestratorSettings(AdmissionSettings, DatabaseSettings):

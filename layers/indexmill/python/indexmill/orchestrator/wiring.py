@@ -92,7 +92,8 @@ class Orchestrator:
 def assemble(parts: Parts, prices: Prices | None = None) -> Orchestrator:
     """Put the shared parts together; without `prices` budgets are compared by the list prices."""
     from indexmill.orchestrator.outbox.relay import Relay
-    from indexmill.orchestrator.results.apply import Decider, Recorder
+    from indexmill.orchestrator.results.apply import Recorder
+    from indexmill.orchestrator.results.decide import Decider
 
     decide = Decider(SystemClock(), prices=prices or Prices())
     record = Recorder(parts.store, decide, parts.observability)

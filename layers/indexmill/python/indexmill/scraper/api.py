@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -37,14 +38,16 @@ def routes(api: ScraperApi, limit_s: float) -> APIRouter:
         """Scrape while the caller waits; nobody is called back, whether or not `job_id` is given."""
         started = api.parts.clock.monotonic()
         wanted = Wanted(html="html" in body.formats, details=True, whole=not body.only_main_content)
-        document = await within(
-            limit_s,
-            execute_scrape(
-                body.url, body.job_id, parts=replace(api.parts, wanted=wanted), deadline=started + limit_s
-            ),
-            message="URL fetch too slow",
-            hint="Use POST /orchestrator/jobs, which has no such limit.",
-        )
+        parts = replace(api.parts, wanted=wanted)
+        try:
+            document = await within(
+                limit_s,
+                execute_scrape(body.url, body.job_id, parts=parts, visit=parts.pace.visit(started + limit_s)),
+                message="URL fetch too slow",
+                hint="Use POST /orchestrator/jobs, which has no such limit.",
+            )
+        finally:
+            await asyncio.to_thread(parts.pace.flush)
         elapsed_ms = round((api.parts.clock.monotonic() - started) * 1000)
         return scrape_result(document, body, elapsed_ms=elapsed_ms)
 

@@ -46,6 +46,7 @@ NOT_MODIFIED: Final = 304
 """Status of an answer without a body: the page is as it was when its validators were sent."""
 
 
+MAX_REDIRECTS: Final = 5
 BeforeHop = Callable[[str], Awaitable[object]]
 
 
@@ -57,17 +58,18 @@ class Fetcher(Protocol):
         url: str,
         *,
         deadline: float,
-        max_bytes: int | None = None,
-        truncate: bool = False,
+        cut_at: int | None = None,
         before_hop: BeforeHop | None = None,
         known: Validators | None = None,
+        redirects: int = MAX_REDIRECTS,
     ) -> Fetched:
-        """Return what `url`, which is canonical, answers with a 2xx status after at most five redirects.
+        """Return what `url`, which is canonical, answers with a 2xx status after at most so many `redirects`.
 
         With `known` validators the request to their URL is conditional, and NOT_MODIFIED is a status too.
-        `deadline` is a monotonic second. A body over `max_bytes` (None: the fetcher's own limit) is an error,
-        or is cut there with `truncate`. `before_hop` is awaited with the canonical URL of each redirect
-        before it is requested, and its errors end the fetch.
+        `deadline` is a monotonic second. A body over the fetcher's limit is an error, one over
+        `cut_at` bytes is cut there. `before_hop` is awaited with the canonical URL of each redirect, and of
+        a request that is sent again on a new connection, and its errors end the fetch. Its DomainBusy leaves
+        with `resume`: the redirects that are left and the URL, which may be fetched with them later.
         Raises TransientError and PermanentError, codes as in `classify`.
         """
         ...

@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from indexmill.contracts.errors import ErrorCode, IndexmillError, PermanentError, TransientError
+from indexmill.contracts.errors import DomainBusy, ErrorCode, IndexmillError, PermanentError, TransientError
 from indexmill.platform.security.urls import origin
 from indexmill.platform.time.clock import Clock
 from indexmill.scraper.classify import failure
+from indexmill.scraper.pace import Visit
 from indexmill.scraper.ports import Fetcher, KnownRobots, RobotsCache
 from indexmill.scraper.robots_rules import Rules, nofollow_rule, noindex_rule, rules_for
 
@@ -73,17 +74,17 @@ class Robots:
         self._memory: OrderedDict[str, _Parsed] = OrderedDict()
         self._loading: dict[str, asyncio.Task[_Parsed]] = {}
 
-    async def check(self, url: str, *, deadline: float) -> float:
+    async def check(self, url: str, visit: Visit) -> float:
         """Return the seconds that the site wants between two requests, when it allows `url`.
 
-        `url` is canonical. The seconds are capped; 0.0 when the site names none.
-        Raises PermanentError(robots_disallowed) with the line, TransientError(robots_unavailable) and the
-        error of a site that cannot be reached.
+        `url` is canonical. The seconds are capped; 0.0 when the site names none. A request for the rules is
+        one of the `visit`. Raises PermanentError(robots_disallowed) with the line,
+        TransientError(robots_unavailable), DomainBusy and the error of a site that cannot be reached.
         """
         site = origin(url)
         known = self._memory.get(site)
         if known is None or known.fresh_until <= self._now():
-            known = await self._load_once(site, deadline)
+            known = await self._load_once(site, visit)
         if known.rules is None:
             unavailable = failure(ErrorCode.ROBOTS_UNAVAILABLE)
             left = math.ceil(known.fresh_until - self._now())
@@ -108,11 +109,11 @@ class Robots:
         """Return whether a page with these `rules` asks that its links be left alone."""
         return nofollow_rule(self._agent, rules) is not None
 
-    async def _load_once(self, site: str, deadline: float) -> _Parsed:
+    async def _load_once(self, site: str, visit: Visit) -> _Parsed:
         """Load the rules of `site`; pages of one batch wait for the same request."""
         loading = self._loading.get(site)
         if loading is None or loading.get_loop() is not asyncio.get_running_loop():
-            loading = asyncio.create_task(self._load(site, deadline))
+            loading = asyncio.create_task(self._load(site, visit))
             self._loading[site] = loading
             loading.add_done_callback(lambda task: self._loaded(site, task))
         return await asyncio.shield(loading)
@@ -127,20 +128,28 @@ class Robots:
         while len(self._memory) > _ORIGINS_IN_MEMORY:
             self._memory.popitem(last=False)
 
-    async def _load(self, site: str, deadline: float) -> _Parsed:
+    async def _load(self, site: str, visit: Visit) -> _Parsed:
         known = await asyncio.to_thread(self._cache.get, site)
         if known is None or known.fresh_until <= self._now():
-            known = await self._ask(site, known, deadline)
+            known = await self._ask(site, known, visit)
             await asyncio.to_thread(self._cache.put, site, known)
         return _Parsed(None if known.rules is None else Rules(known.rules), known.fresh_until)
 
-    async def _ask(self, site: str, old: KnownRobots | None, deadline: float) -> KnownRobots:
+    async def _ask(self, site: str, old: KnownRobots | None, visit: Visit) -> KnownRobots:
         """Return what the site answers now, or `old` for a while longer when it does not."""
+        url = f"{site}/robots.txt"
         try:
+            await visit.turn(url)
             answer = await self._fetcher.fetch(
-                f"{site}/robots.txt", deadline=deadline, max_bytes=MAX_ROBOTS_BYTES, truncate=True
+                url,
+                deadline=visit.deadline,
+                cut_at=MAX_ROBOTS_BYTES,
+                before_hop=visit.turn,
             )
+        except DomainBusy:
+            raise
         except IndexmillError as error:
+            visit.end(error)
             if _states_no_rules(error):
                 return self._read("")
             return self._unread(error, old)

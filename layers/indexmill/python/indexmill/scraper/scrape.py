@@ -9,12 +9,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Final
 from urllib.parse import urljoin
 
 from indexmill.contracts.content import INLINE_LIMIT_BYTES, BlobRef, DetailedDocument, Document, PageMetadata
-from indexmill.contracts.errors import ErrorCode, IndexmillError, PermanentError, TransientError
+from indexmill.contracts.errors import DomainBusy, ErrorCode, IndexmillError, PermanentError, TransientError
 from indexmill.contracts.given import is_given
 from indexmill.contracts.messages import Stored
 from indexmill.platform.blobs import BlobStore
@@ -31,7 +30,16 @@ from indexmill.scraper.extract.content import (
     extract,
     is_risky,
 )
-from indexmill.scraper.ports import NOT_MODIFIED, Fetched, Fetcher, Isolation, Renderer, Validators
+from indexmill.scraper.pace import Pace, Visit
+from indexmill.scraper.ports import (
+    MAX_REDIRECTS,
+    NOT_MODIFIED,
+    Fetched,
+    Fetcher,
+    Isolation,
+    Renderer,
+    Validators,
+)
 from indexmill.scraper.revisit import Past, is_recent, is_same, renewed, unchanged
 from indexmill.scraper.robots import Robots
 
@@ -48,6 +56,7 @@ class ScrapeParts:
 
     fetcher: Fetcher
     robots: Robots
+    pace: Pace
     blobs: BlobStore
     isolation: Isolation
     clock: Clock
@@ -80,17 +89,16 @@ async def execute_scrape(
     job_id: str | None,  # noqa: ARG001 - both callers have one
     *,
     parts: ScrapeParts,
-    deadline: float,
+    visit: Visit,
     stored: Stored | None = None,
     past: Past | None = None,
 ) -> Document:
     """Return the document behind `url`; its raw bytes are stored, and so is text too long for a message.
 
-    `deadline` is a monotonic second; `job_id` is the job it is done for, and changes nothing. With `stored`
-    the site is not asked; a document without a URL always has it. Bytes that are `stored` or of the `past`
-    are not stored again before they are old. A document that is unchanged since the `past` has no text, and
-    nothing of it is stored.
-    Raises CallerError (the URL), PermanentError and TransientError.
+    It ends by the deadline of the `visit`; `job_id` is the job it is done for, and changes nothing. With
+    `stored` the site is not asked; a document without a URL always has it. Bytes that are `stored` or of the
+    `past` are not stored again before they are old. A document that is unchanged since the `past` has no
+    text, and nothing of it is stored. Raises CallerError (the URL), PermanentError and TransientError.
     """
     asked = (
         url if stored is not None and is_given(url) else canonical_url(url, allowed_hosts=parts.allowed_hosts)
@@ -101,32 +109,56 @@ async def execute_scrape(
         if fresh and same is not None:
             return unchanged(asked, same, "max_age")
         known = past.known if past is not None else None
-        page = await _page(asked, known if fresh else None, same, parts, deadline)
+        page = await _page(asked, known if fresh else None, same, parts, visit)
         found = await _same(asked, page, same, known, parts)
-        return found or await _document_or_rendered(asked, page, parts, deadline, known, same)
+        return found or await _document_or_rendered(asked, page, parts, visit.deadline, known, same)
     large = stored.ref.size > parts.max_content_bytes
-    async with _alone(parts.risky, parts, deadline) if large else nullcontext():
+    async with _alone(parts.risky, parts, visit.deadline) if large else nullcontext():
         page = await asyncio.to_thread(_kept, stored, parts.blobs)
         found = await _same(asked, page, same, stored, parts)
-        return found or await _document(asked, page, parts, deadline, stored, alone=large)
+        return found or await _document(asked, page, parts, visit.deadline, stored, alone=large)
 
 
 async def _page(
-    url: str, fresh: Stored | None, same: Stored | None, parts: ScrapeParts, deadline: float
+    url: str, fresh: Stored | None, same: Stored | None, parts: ScrapeParts, visit: Visit
 ) -> Fetched:
     """Return the `fresh` content or the site's answer, which is NOT_MODIFIED of the `same` content only."""
     if fresh is not None:
         # Lost content is fetched again.
         with suppress(PermanentError):
             return await asyncio.to_thread(_kept, fresh, parts.blobs)
-    await parts.robots.check(url, deadline=deadline)
     # Without its body, content that is old could not be stored again.
     asks = same is not None and is_recent(same, parts.clock.now(), parts.known_for)
     known = Validators(same.etag, same.last_modified, same.final_url) if same and asks else None
-    allowed = partial(parts.robots.check, deadline=deadline)
-    page = await parts.fetcher.fetch(url, deadline=deadline, before_hop=allowed, known=known)
+    page = await _visited(url, known, parts, visit)
     parts.robots.check_page(page.robots_tags, "X-Robots-Tag")
     return replace(page, fetched_at=parts.clock.now())
+
+
+async def _visited(url: str, known: Validators | None, parts: ScrapeParts, visit: Visit) -> Fetched:
+    """Return the answer of the site, or of where it redirects; each request at the pace of its site."""
+
+    async def allowed(hop: str) -> None:
+        await visit.turn(hop, await parts.robots.check(hop, visit))
+
+    redirects = MAX_REDIRECTS
+    if visit.resume is not None:
+        left, _, reached = visit.resume.partition(" ")
+        url, redirects = canonical_url(reached, allowed_hosts=parts.allowed_hosts), int(left)
+    try:
+        await allowed(url)
+        page = await parts.fetcher.fetch(
+            url, deadline=visit.deadline, before_hop=allowed, known=known, redirects=redirects
+        )
+    except DomainBusy as busy:
+        busy.resume = busy.resume or visit.resume
+        visit.end(None)
+        raise
+    except IndexmillError as error:
+        visit.end(error)
+        raise
+    visit.end(None)
+    return page
 
 
 async def _same(

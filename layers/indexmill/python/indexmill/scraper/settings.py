@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
+from indexmill.platform.domain_rates import DomainRates
 from indexmill.platform.limits.settings import LimitSettings
 from indexmill.platform.pressure import PressureSettings
 from indexmill.platform.settings import FunctionSettings
@@ -27,6 +28,8 @@ class ScraperSettings(FunctionSettings):
     """Browser for pages without text: a DevTools endpoint, or chromium: and a program's path; "" for none."""
     max_crawl_delay_s: float = Field(default=60.0, ge=0)
     """Longest Crawl-delay of a site that is kept to."""
+    domain_rates: Annotated[DomainRates, BeforeValidator(DomainRates.parse)]
+    """How often sites are asked; only the template sets it."""
     max_content_bytes: int = Field(default=10 * 1024 * 1024, ge=1024)
     """Largest page, unpacked."""
     scrape_timeout_s: float = Field(default=30.0, gt=0)

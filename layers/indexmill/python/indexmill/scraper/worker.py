@@ -54,6 +54,7 @@ class ScrapeBatch:
         self._times.begin(deliveries[0].deadline - self._parts.clock.monotonic())
         reporter = BatchReporter(_STAGE, deliveries, self._callbacks, self._parts.clock, self._source)
         self._loop.run_until_complete(self._work(reporter))
+        self._parts.pace.flush()
         return reporter.finish()
 
     def close(self) -> None:
@@ -95,7 +96,7 @@ class ScrapeBatch:
                 task.url,
                 task.job_id,
                 parts=self._parts,
-                deadline=deadline,
+                visit=self._parts.pace.visit(deadline, task.message_id, delivery.resume),
                 stored=task.stored,
                 past=Past.of(task),
             )

@@ -17,7 +17,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
 
 from indexmill.contracts.identity import FREE, CallerContext, tier_of
+from indexmill.orchestrator.admission.turns import release
 from indexmill.orchestrator.charges import first_message
+from indexmill.platform.domain_rates import DomainRates
 from indexmill.platform.quotas import Quota
 
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ class Limits:
     """Jobs of all callers together that are started and not ended."""
     max_pending: int = 10_000
     """Jobs of one caller that may wait; further ones are refused."""
+    rates: DomainRates = field(default_factory=DomainRates)
+    """Of sites."""
     per_caller: int | None = None
     """Jobs in flight of one caller, whatever its quota: the rest of the window is left to others."""
 
@@ -245,6 +249,7 @@ def admit(tx: JobsTx, callers: Sequence[str], done: Sequence[str] = ()) -> list[
 
 def admit_all(store: JobStore) -> list[OutboxRow]:
     """Start every pending job that may start, some callers at a time, and return the messages."""
+    store.transaction(release)
     callers = store.read(lambda tx: tx.waiting_callers())
     rows: list[OutboxRow] = []
     for at in range(0, len(callers), _CALLERS_AT_ONCE):

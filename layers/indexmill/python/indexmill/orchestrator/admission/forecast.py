@@ -57,8 +57,14 @@ def expectations(
         return {job.job_id: None for job in jobs}
     turns = sorted(jobs, key=lambda job: (-job.priority, job.job_id))
     return {
-        job.job_id: expected_by(pending + at, usage, limits, overall, pace) for at, job in enumerate(turns)
+        job.job_id: _later(expected_by(pending + at, usage, limits, overall, pace), job, overall.now)
+        for at, job in enumerate(turns)
     }
+
+
+def _later(at: datetime, job: NewJob, now: datetime) -> datetime:
+    """Return the promise of a job that its site may hold back first."""
+    return at if job.eligible_at is None else at + _SAFETY * (job.eligible_at - now)
 
 
 def last_of(promises: Iterable[datetime | None]) -> datetime | None:

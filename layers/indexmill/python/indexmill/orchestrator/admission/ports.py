@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Protocol
 
 from indexmill.contracts.job import JobStatus
 from indexmill.contracts.spent import Amounts
 from indexmill.orchestrator.admission.admit import CallerQueue, GlobalUsage, Limits, Pace, Usage
+from indexmill.orchestrator.admission.turns import Released, SiteTurns
 from indexmill.orchestrator.jobs.rows import OutboxRow
 from indexmill.platform.pressure import Load
 
@@ -66,6 +68,33 @@ class AdmissionTx(Protocol):
 
     def positions(self, caller_id: str, job_ids: Sequence[str]) -> dict[str, tuple[int, str]]:
         """Return position (1 is next) and tier of those of the jobs that are in the caller's queue."""
+        ...
+
+    def lock_sites(self, sites: Sequence[str]) -> dict[str, SiteTurns]:
+        """Lock and return the sites, which are made when they are new."""
+        ...
+
+    def keep_sites(self, sites: Sequence[SiteTurns]) -> None:
+        """Write the states of locked sites."""
+        ...
+
+    def due_sites(self, most: int) -> list[SiteTurns]:
+        """Lock and return sites whose next held-back job may leave; those that are locked are left out.
+
+        A look that finds none is not repeated within a second by the same process.
+        """
+        ...
+
+    def release_jobs(self, counts: Mapping[str, int]) -> dict[str, Released]:
+        """Put so many of each site's held-back jobs into their callers' queues, in their turn."""
+        ...
+
+    def defer_sites(self, waits_s: Mapping[str, float]) -> None:
+        """Let no job of a site leave for so many seconds, by site."""
+        ...
+
+    def held_back(self, job_ids: Sequence[str]) -> dict[str, datetime]:
+        """Return those of the jobs that their site holds back, with the estimate of when they leave."""
         ...
 
     def blockers(self, job_ids: Sequence[str]) -> dict[str, list[str]]:

@@ -158,7 +158,10 @@ def with_waiting(tx: JobsTx, caller_id: str, jobs: Sequence[Job]) -> list[Job]:
         for job_id, (position, _) in positions.items():
             at = eligible_at(position, usage, tx.limits, overall, pace)
             waits[job_id] = Waiting(reason=reason, position=position, next_eligible_at=at)
-    if blocked := [job_id for job_id in ids if job_id not in waits]:
+    if others := [job_id for job_id in ids if job_id not in waits]:
+        for job_id, at in tx.held_back(others).items():
+            waits[job_id] = Waiting(reason="domain", next_eligible_at=at)
+    if blocked := [job_id for job_id in others if job_id not in waits]:
         by = tx.blockers(blocked)
         waits |= {id_: Waiting(reason="dependency", blocked_by=by.get(id_)) for id_ in blocked}
     return [job.model_copy(update={"waiting": waits.get(job.job_id)}) for job in jobs]

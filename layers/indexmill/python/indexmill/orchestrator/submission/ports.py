@@ -45,6 +45,10 @@ class NewJob:
     """Content that came with the submit, for a document without a URL."""
     mark_stale: bool = False
     """Whether a published document becomes stale when its page is gone; the same for all jobs of a submit."""
+    site: str | None = None
+    """Site of its page, when that has a limit and holds it back."""
+    eligible_at: datetime | None = None
+    """Estimate of when its site lets it start; None: it does now."""
     recipe: Mapping[str, Any] | None = None
     """Facts of what today's chunker and model make, the same for all jobs of a submit; None for a job whose
     document is processed even when it is unchanged."""

@@ -88,7 +88,8 @@ def _item(entry: DeliveryRecord) -> dict[str, dict[str, Any]]:
         "crashes": {"N": str(entry.crashes)},
         "begun": {"BOOL": entry.tried_alone},
     }
-    return item if entry.last_error is None else {**item, "last_error": {"S": entry.last_error}}
+    texts = {"last_error": entry.last_error, "resume": entry.resume}
+    return item | {name: {"S": text} for name, text in texts.items() if text is not None}
 
 
 def _entry(item: Mapping[str, Mapping[str, Any]]) -> DeliveryRecord:
@@ -98,4 +99,5 @@ def _entry(item: Mapping[str, Mapping[str, Any]]) -> DeliveryRecord:
         crashes=int(item["crashes"]["N"]),
         tried_alone=bool(item["begun"]["BOOL"]),
         last_error=item["last_error"]["S"] if "last_error" in item else None,
+        resume=item["resume"]["S"] if "resume" in item else None,
     )

@@ -7,7 +7,6 @@ slot, by its end in hundredths of a second, hexadecimal.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -36,7 +35,6 @@ class DynamoDbLimits:
         """`clock` is corrected by the answers; `dynamodb` is a low-level client, made when it is missing."""
         self._table = table
         self._clock = clock
-        self._heard = ""
         self._dynamodb = dynamodb or LazyClient("dynamodb", direct=_TIMES)
 
     def admit(self, key: str, admission: Admission) -> Outcome:
@@ -142,23 +140,14 @@ class DynamoDbLimits:
         try:
             answer: dict[str, Any] = call(**parameters)
         except ClientError as error:
-            self._hear(error.response)
+            self._clock.heard_in(error.response)
             if error.response.get("Error", {}).get("Code") == _REFUSED:
                 raise
             raise StoreUnavailable from error
         except BotoCoreError as error:
             raise StoreUnavailable from error
-        self._hear(answer)
+        self._clock.heard_in(answer)
         return answer
-
-    def _hear(self, answer: Any) -> None:
-        date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date", "")
-        if date and date != self._heard:
-            self._heard = date
-            try:
-                self._clock.heard(parsedate_to_datetime(date).timestamp())
-            except ValueError:
-                return
 
 
 def _door(key: str) -> dict[str, dict[str, str]]:

@@ -31,6 +31,8 @@ class Delivery(Generic[M]):
     """How many invocations that had it crashed or timed out."""
     last_error: str | None = None
     """Code of the last try that failed."""
+    resume: str | None = None
+    """As the last delivery's `Wait` said it."""
     receipt: str = ""
     """With it the message can be deleted before the batch is finished."""
     least_wait_s: float = 0.0
@@ -70,6 +72,8 @@ class Wait:
 
     after_s: float
     reason: str
+    resume: str | None = None
+    """Begin of its next try, for the use case. May be lost."""
 
 
 @dataclass(frozen=True, slots=True)

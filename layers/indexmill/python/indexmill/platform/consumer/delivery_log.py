@@ -38,6 +38,8 @@ class DeliveryRecord:
     tried_alone: bool = False
     """Written before a suspect's try; if the next delivery reads it, the invocation crashed."""
     last_error: str | None = None
+    resume: str | None = None
+    """Begin of the next try, as the use case wrote it."""
 
     def after_receive(self, receive_count: int) -> DeliveryRecord:
         """Return the record at a receive, with the crashes since it was written."""
@@ -50,10 +52,12 @@ class DeliveryRecord:
             self, receives=max(self.receives, receive_count - 1), crashes=crashes, tried_alone=False
         )
 
-    def after_return(self, receive_count: int, *, tried: str | None = None) -> DeliveryRecord:
+    def after_return(
+        self, receive_count: int, *, tried: str | None = None, resume: str | None = None
+    ) -> DeliveryRecord:
         """Return the record at a return to the queue; `tried` is the error of the try, None for a wait."""
         tries, error = (self.tries, self.last_error) if tried is None else (self.tries + 1, tried)
-        return replace(self, receives=receive_count, tries=tries, tried_alone=False, last_error=error)
+        return DeliveryRecord(receive_count, tries, self.crashes, last_error=error, resume=resume)
 
     def before_lone_try(self) -> DeliveryRecord:
         """Return the record to write before a suspect is tried."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Generic, TypeVar
 
-from indexmill.contracts.errors import BreakerOpen, ErrorCode, IndexmillError, TransientError
+from indexmill.contracts.errors import BreakerOpen, DomainBusy, ErrorCode, IndexmillError, TransientError
 from indexmill.contracts.messages import (
     Message,
     Retrying,
@@ -105,6 +105,10 @@ class BatchReporter(Generic[M]):
         what = f"{self._stage.row.name.capitalize()} failed"
         if isinstance(error, BreakerOpen):
             self._retrying(position, Wait(delivery.wait(error.wait_s), error.code))
+        elif isinstance(error, DomainBusy):
+            self._retrying(
+                position, Wait(delivery.wait(float(error.retry_after or 1)), error.code, error.resume)
+            )
         elif error.retry_after and error.code in self._stage.pauses:
             self._retrying(position, Wait(delivery.wait(float(error.retry_after)), error.code))
         elif not error.retryable:

@@ -156,7 +156,9 @@ class Settlement:
             self.delivery_log.write(
                 {
                     records[at].message_id: logged.get(at, nothing).after_return(
-                        records[at].receives, tried=outcome.reason if isinstance(outcome, Retry) else None
+                        records[at].receives,
+                        tried=outcome.reason if isinstance(outcome, Retry) else None,
+                        resume=outcome.resume if isinstance(outcome, Wait) else None,
                     )
                     for at, outcome in outcomes.items()
                 }
@@ -309,6 +311,7 @@ class SqsBatch(Generic[M]):
             tries=entry.tries + 1,
             crashes=entry.crashes,
             last_error=entry.last_error,
+            resume=entry.resume,
             receipt=record.receipt,
             least_wait_s=record.least_wait(self._clock.now().timestamp()),
         )

@@ -16,7 +16,7 @@ from fastapi.routing import APIRoute
 from mangum import Mangum
 from starlette.exceptions import HTTPException
 
-from indexmill.contracts.errors import CallerError, ErrorCode, IndexmillError
+from indexmill.contracts.errors import CallerError, DomainBusy, ErrorCode, IndexmillError
 from indexmill.contracts.identity import CallerContext
 from indexmill.platform.http.door import Door
 from indexmill.platform.http.requests import (
@@ -123,7 +123,7 @@ def create_app(
 
     async def on_error(request: Request, error: Exception) -> Response:
         known = _as_known(error)
-        if known.http_status >= _SERVER_ERROR:
+        if known.http_status >= _SERVER_ERROR and not isinstance(known, DomainBusy):
             observability.log.error("request.failed", exc_info=error, extra={"code": known.code})
         if known.code == ErrorCode.FORBIDDEN:
             route, field = getattr(request.scope.get("route"), "path", None), known.field

@@ -1,8 +1,10 @@
-"""Clock of the request limits: this machine's, corrected by the store's."""
+"""Clock of limits that machines share: this machine's, corrected by the store's."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
 
 from indexmill.platform.time.clock import Clock
 
@@ -18,6 +20,7 @@ class StoreClock:
         """`clock` is right until the store says otherwise."""
         self._clock = clock
         self._offset = 0.0
+        self._heard = ""
 
     def now(self) -> float:
         """Return the time."""
@@ -32,3 +35,13 @@ class StoreClock:
         ahead = self.now() - second
         if not -_TOLERATED_S <= ahead <= 1 + _TOLERATED_S:
             self._offset -= ahead - _HALF_S
+
+    def heard_in(self, answer: Mapping[str, Any]) -> None:
+        """Note the time of an answer of DynamoDB, or of its error, as botocore returns it."""
+        date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date", "")
+        if date and date != self._heard:
+            self._heard = date
+            try:
+                self.heard(parsedate_to_datetime(date).timestamp())
+            except ValueError:
+                return

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-import zlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -16,15 +15,15 @@ from urllib.parse import urljoin
 import httpcore
 import httpx
 
-from indexmill.contracts.errors import CallerError, ErrorCode, IndexmillError, PermanentError
+from indexmill.contracts.errors import CallerError, DomainBusy, ErrorCode, IndexmillError, PermanentError
 from indexmill.platform.security.addresses import is_public
 from indexmill.platform.security.urls import AllowedHosts, canonical_url
 from indexmill.platform.time.clock import Clock, SystemClock
+from indexmill.scraper.adapters.body import Body
 from indexmill.scraper.adapters.conditional import conditions_of, validators_of
 from indexmill.scraper.classify import DAMAGED, failure, status_failure
-from indexmill.scraper.ports import NOT_MODIFIED, BeforeHop, Fetched, Validators
+from indexmill.scraper.ports import MAX_REDIRECTS, NOT_MODIFIED, BeforeHop, Fetched, Validators
 
-_MAX_REDIRECTS: Final = 5
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _LONGEST_PAUSE_S: Final = 31 * 86_400
 _ACCEPT: Final = (
@@ -70,22 +69,21 @@ class HttpFetcher:
         url: str,
         *,
         deadline: float,
-        max_bytes: int | None = None,
-        truncate: bool = False,
+        cut_at: int | None = None,
         before_hop: BeforeHop | None = None,
         known: Validators | None = None,
+        redirects: int = MAX_REDIRECTS,
     ) -> Fetched:
-        """Return what `url` answers after at most five redirects, each vetted like `url` itself."""
-        limit = max_bytes or self._limits.max_bytes
+        """Return what `url` answers after at most so many redirects, each vetted like `url` itself."""
         try:
             async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
-                for left in range(_MAX_REDIRECTS, -1, -1):
-                    answer = await self._get(url, limit, truncate, known)
+                for left in range(redirects, -1, -1):
+                    answer = await self._get(url, cut_at, known, before_hop)
                     if isinstance(answer, Fetched):
                         return answer
                     url = answer
                     if left and before_hop is not None:
-                        await before_hop(url)
+                        await _next(before_hop, url, left - 1)
                 raise failure(ErrorCode.TOO_MANY_REDIRECTS)
         except TimeoutError as error:
             raise failure(ErrorCode.DEADLINE_EXCEEDED) from error
@@ -96,12 +94,14 @@ class HttpFetcher:
         if client is not None:
             await client.aclose()
 
-    async def _get(self, url: str, limit: int, truncate: bool, known: Validators | None) -> Fetched | str:
+    async def _get(
+        self, url: str, cut_at: int | None, known: Validators | None, again: BeforeHop | None
+    ) -> Fetched | str:
         """Return the answer, or the canonical URL it redirects to."""
         client = self._current_client()
         conditions = conditions_of(known) if known is not None and known.url == url else {}
         try:
-            response = await self._send(client, url, conditions)
+            response = await self._send(client, url, conditions, again)
             try:
                 if conditions and response.status_code == NOT_MODIFIED:
                     return Fetched(
@@ -115,7 +115,7 @@ class HttpFetcher:
                     )
                 if response.status_code in _REDIRECTS and "location" in response.headers:
                     return self._next_hop(url, response.headers["location"])
-                return await self._read(url, response, limit, truncate)
+                return await self._read(url, response, cut_at)
             finally:
                 await response.aclose()
         except httpx.HTTPError as error:
@@ -124,13 +124,15 @@ class HttpFetcher:
             raise PermanentError(ErrorCode.URL_INVALID, "The URL cannot be requested") from error
 
     async def _send(
-        self, client: httpx.AsyncClient, url: str, conditions: Mapping[str, str]
+        self, client: httpx.AsyncClient, url: str, conditions: Mapping[str, str], again: BeforeHop | None
     ) -> httpx.Response:
         request = client.build_request("GET", url, headers=conditions)
         try:
             return await client.send(request, stream=True)
         except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
             # A kept connection may have been closed by the site just now: asking again tells.
+            if again is not None:
+                await again(url)
             return await client.send(request, stream=True)
 
     def _next_hop(self, url: str, location: str) -> str:
@@ -142,7 +144,8 @@ class HttpFetcher:
         except ValueError as error:
             raise PermanentError(ErrorCode.URL_INVALID, "The page redirects to no valid URL") from error
 
-    async def _read(self, url: str, response: httpx.Response, limit: int, truncate: bool) -> Fetched:
+    async def _read(self, url: str, response: httpx.Response, cut_at: int | None) -> Fetched:
+        limit, truncate = cut_at or self._limits.max_bytes, cut_at is not None
         headers = response.headers
         pause = retry_after(headers, self._clock)
         if not response.is_success:
@@ -187,6 +190,15 @@ class HttpFetcher:
                 cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
             )
         return self._client
+
+
+async def _next(before_hop: BeforeHop, url: str, left: int) -> None:
+    """Await the permission to follow a redirect; after a wait the next try begins there."""
+    try:
+        await before_hop(url)
+    except DomainBusy as busy:
+        busy.resume = f"{left} {url}"
+        raise
 
 
 def retry_after(headers: Mapping[str, str], clock: Clock) -> int | None:
@@ -240,85 +252,6 @@ def _chain(error: BaseException) -> list[BaseException]:
         chain.append(current)
         current = current.__cause__ or current.__context__
     return chain
-
-
-_BOMB_RATIO: Final = 100
-"""Text compresses 3 to 20 times; 100 times is an attack."""
-_MAX_MEMBERS: Final = 16
-_GZIP: Final = 31
-_MAGIC: Final = b"\x1f\x8b"
-
-
-class Body:
-    """Collects a body of at most `limit` bytes; gzip is undone on the way, never further than the limit."""
-
-    def __init__(self, *, limit: int, gzip: bool, truncate: bool = False) -> None:
-        """`truncate` cuts at the limit instead of refusing."""
-        self._limit = limit
-        self._truncate = truncate
-        self._parts: list[bytes] = []
-        self._size = 0
-        self._received = 0
-        self._members = 0
-        self._inflater = zlib.decompressobj(_GZIP) if gzip else None
-        self._finished = False
-
-    def feed(self, data: bytes) -> bool:
-        """Take the next piece; False when no more is wanted.
-
-        Raises PermanentError (content_too_large, content_bomb), TransientError (parse_error: damaged).
-        """
-        self._received += len(data)
-        if self._inflater is not None:
-            return self._inflate(self._inflater, data)
-        return self._keep(data)
-
-    def done(self) -> bytes:
-        """Return the whole body. Raises TransientError(parse_error) when its end is missing."""
-        inflater = self._inflater
-        if inflater is not None and self._received and not inflater.eof and not self._finished:
-            raise failure(DAMAGED)
-        return b"".join(self._parts)
-
-    def _inflate(self, inflater: zlib._Decompress, data: bytes) -> bool:
-        while data and not self._finished:
-            try:
-                out = inflater.decompress(data, self._limit + 1 - self._size)
-            except zlib.error as error:
-                raise failure(DAMAGED) from error
-            if not self._keep(out):
-                return False
-            if not inflater.eof:
-                return True
-            data = inflater.unused_data
-            if len(data) < len(_MAGIC) and _MAGIC.startswith(data):
-                return True  # the start of another member may be in the next piece
-            if not data.startswith(_MAGIC):
-                self._finished = True  # like browsers, ignore what follows the last member
-                break
-            self._members += 1
-            if self._members > _MAX_MEMBERS:
-                raise failure(ErrorCode.CONTENT_BOMB)
-            self._inflater = inflater = zlib.decompressobj(_GZIP)
-        return not self._finished
-
-    def _keep(self, data: bytes) -> bool:
-        self._size += len(data)
-        if self._size <= self._limit:
-            self._parts.append(data)
-            return True
-        if self._truncate:
-            self._parts.append(data[: len(data) - (self._size - self._limit)])
-            self._size = self._limit
-            self._finished = True
-            return False
-        raise failure(ErrorCode.CONTENT_BOMB if self._is_bomb() else ErrorCode.CONTENT_TOO_LARGE)
-
-    def _is_bomb(self) -> bool:
-        """Return whether what came out is out of proportion to what was read for it."""
-        if self._inflater is None:
-            return False
-        return self._size > _BOMB_RATIO * (self._received - len(self._inflater.unconsumed_tail))
 
 
 Resolver = Callable[[str, int], Awaitable[list[str]]]

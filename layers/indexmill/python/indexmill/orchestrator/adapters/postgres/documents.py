@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from indexmill.contracts.messages import Target
-from indexmill.orchestrator.adapters.postgres.reads import SQL, PostgresReads
+from indexmill.orchestrator.adapters.postgres.reads import PostgresReads
 from indexmill.orchestrator.results.ports import Published
 
 
@@ -36,6 +35,3 @@ class DocumentRows(PostgresReads):
     def raise_fences(self, generations: Mapping[str, int]) -> None:
         """Refuse these generations, by document id, and all before them."""
         self._do("raise_fences", documents=list(generations), generations=list(generations.values()))
-
-    def _do(self, name: str, **values: Any) -> None:
-        self._connection.execute(SQL[name], values)

@@ -1,9 +1,9 @@
 """JobStore on Postgres: state, history and messages in one database, each row operation one named statement.
 
-Lock order: idempotency key; jobs, in the order of ids; inbox; documents, in the order of ids; dependents of
-ended jobs, in the order of ids; last the advisory locks of callers, in the order of ids. After those a row
-of a job is taken only if no other transaction locked it. Only chains of dependencies can break the order:
-then one of two transactions is the victim of a deadlock, and is run again.
+Lock order: idempotency key; sites, in the order of their names; jobs, in the order of ids; inbox; documents,
+in the order of ids; dependents of ended jobs, in the order of ids; last the advisory locks of callers, in the
+order of ids. After those a row of a job is taken only if no other transaction locked it. Only chains of
+dependencies can break the order: then one of two transactions is the victim of a deadlock, and is run again.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from indexmill.orchestrator.adapters.postgres.reads import (
     as_usage,
     remembered,
 )
+from indexmill.orchestrator.adapters.postgres.sites import SiteRows
 from indexmill.orchestrator.admission.admit import (
     MOST,
     MULTIPLIERS,
@@ -63,7 +64,7 @@ _SHARED: Final = (
 """Columns that are the same for all jobs of a submit."""
 
 
-class PostgresTx(DocumentRows):
+class PostgresTx(DocumentRows, SiteRows):
     """Row operations in the connection's transaction."""
 
     # A submit
@@ -108,6 +109,8 @@ class PostgresTx(DocumentRows):
             expected=[expected[job.job_id] for job in jobs],
             digests=[job.payload_digest for job in jobs],
             given=[_json(job.given) for job in jobs],
+            sites=[job.site for job in jobs],
+            eligible=[job.eligible_at for job in jobs],
             corpus_key=target.corpus_key,
             caller_id=target.caller_id,
             corpus_name=target.corpus_name,

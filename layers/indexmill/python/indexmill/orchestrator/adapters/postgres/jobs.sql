@@ -48,9 +48,10 @@ WITH new AS (
     SELECT * FROM unnest(%(job_ids)s::text[], %(urls)s::text[], %(canonical)s::text[],
                          %(documents)s::text[], %(outbox_ids)s::text[], %(payloads)b::text[],
                          %(priorities)s::int[], %(forced)s::boolean[], %(digests)s::text[],
-                         %(expected)s::timestamptz[], %(given)s::jsonb[])
+                         %(expected)s::timestamptz[], %(given)s::jsonb[], %(sites)s::text[],
+                         %(eligible)s::timestamptz[])
         AS t(job_id, url, canonical_url, document_id, outbox_id, payload, priority, forced, payload_digest,
-             expected_by, given)
+             expected_by, given, site, eligible_at)
     WHERE NOT EXISTS (SELECT FROM callers WHERE caller_id = %(caller_id)s AND root <> caller_id)
 ), before AS (
     SELECT one.document_id, version.*
@@ -73,11 +74,13 @@ WITH new AS (
 ), job AS (
     INSERT INTO jobs (id, status, caller_id, url, corpus_name, batch_id, corpus_key, document_id,
                       canonical_url, tier, job_type, priority, forced, payload_digest, replay_of,
-                      expected_by, request_id, budget, caller_type, submitted_by, raw_ref, previous, mark_stale)
+                      expected_by, request_id, budget, caller_type, submitted_by, raw_ref, previous, mark_stale,
+                      site, next_eligible_at, blocked_by)
     SELECT new.job_id, 'pending', %(caller_id)s, url, %(corpus_name)s, %(batch_id)s, %(corpus_key)s,
            new.document_id, canonical_url, %(tier)s, %(job_type)s, priority, forced, payload_digest,
            %(replay_of)s, expected_by, %(request_id)s, %(budget)s,
-           %(caller_type)s, %(submitted_by)s, given, before.previous, %(mark_stale)s
+           %(caller_type)s, %(submitted_by)s, given, before.previous, %(mark_stale)s,
+           site, eligible_at, CASE WHEN eligible_at IS NOT NULL THEN 'domain' END
     FROM new LEFT JOIN before ON before.document_id = new.document_id
     ORDER BY new.document_id ON CONFLICT DO NOTHING RETURNING id
 ), transition AS (
@@ -202,7 +205,7 @@ WHERE id = ANY(%(job_ids)s) AND status = 'pending' AND blocked_by = 'dependency'
 -- ---------- Admission ----------
 
 -- fragment: in_queue
-status = 'pending' AND blocked_by IS DISTINCT FROM 'dependency'
+status = 'pending' AND (blocked_by IS NULL OR blocked_by = 'capacity')
 
 -- A message waits for its job's admission. The previous release knows that as claimed_until = 'infinity', and
 -- the column `awaiting_admission` is derived from it as long as that release may run beside this one.
@@ -288,9 +291,9 @@ SELECT caller_id FROM caller WHERE caller_id IS NOT NULL LIMIT 10000
 -- name: position
 SELECT asked.id, count(*)::int AS position, asked.tier FROM jobs AS asked JOIN jobs AS own
     ON own.caller_id = asked.caller_id AND (own.turn, own.id) <= (asked.turn, asked.id)
-    AND own.status = 'pending' AND own.blocked_by IS DISTINCT FROM 'dependency'
+    AND own.status = 'pending' AND (own.blocked_by IS NULL OR own.blocked_by = 'capacity')
 WHERE asked.caller_id = %(caller_id)s AND asked.id = ANY(%(job_ids)s) AND asked.status = 'pending'
-    AND asked.blocked_by IS DISTINCT FROM 'dependency'
+    AND (asked.blocked_by IS NULL OR asked.blocked_by = 'capacity')
 GROUP BY asked.id, asked.tier
 
 -- Those of several jobs are one walk along the queue.
@@ -299,6 +302,55 @@ SELECT id, position::int, tier FROM (
     SELECT id, tier, row_number() OVER (ORDER BY turn, id) AS position FROM jobs
     WHERE {{in_queue}} AND caller_id = %(caller_id)s
 ) AS queue WHERE id = ANY(%(job_ids)s)
+
+-- Inserted or locked in the order of their names.
+-- name: lock_sites
+INSERT INTO sites AS known (site, full_at, last_at)
+SELECT name, now(), now() FROM unnest(%(sites)s::text[]) AS new(name)
+ON CONFLICT (site) DO UPDATE SET full_at = known.full_at
+RETURNING site, now() AS now, full_at, last_at, due_at
+
+-- name: keep_sites
+UPDATE sites SET full_at = kept.full_at, last_at = kept.last_at, due_at = kept.due_at
+FROM unnest(%(sites)s::text[], %(full_at)s::timestamptz[], %(last_at)s::timestamptz[],
+            %(due_at)s::timestamptz[]) AS kept(site, full_at, last_at, due_at)
+WHERE sites.site = kept.site
+
+-- name: due_sites
+SELECT site, now() AS now, full_at, last_at, due_at FROM sites
+WHERE due_at <= now() ORDER BY due_at LIMIT %(most)s FOR UPDATE SKIP LOCKED
+
+-- A locked job is being canceled or ended by another transaction: it is skipped.
+-- name: release_jobs
+WITH wanted AS (
+    SELECT * FROM unnest(%(sites)s::text[], %(counts)s::int[]) AS w(site, count)
+), chosen AS (
+    SELECT first.id FROM wanted CROSS JOIN LATERAL (
+        SELECT id FROM jobs
+        WHERE jobs.site = wanted.site AND status = 'pending' AND blocked_by = 'domain'
+        ORDER BY turn, id LIMIT wanted.count FOR UPDATE SKIP LOCKED
+    ) AS first
+), freed AS (
+    UPDATE jobs SET blocked_by = NULL, next_eligible_at = NULL, updated_at = now()
+    FROM chosen WHERE jobs.id = chosen.id RETURNING jobs.site, jobs.caller_id
+)
+SELECT wanted.site, (SELECT count(*)::int FROM freed WHERE freed.site = wanted.site) AS count,
+    ARRAY(SELECT DISTINCT caller_id FROM freed WHERE freed.site = wanted.site) AS callers,
+    (SELECT count(*) FROM (
+        SELECT FROM jobs WHERE jobs.site = wanted.site AND status = 'pending' AND blocked_by = 'domain'
+        ORDER BY turn, id LIMIT wanted.count + 1
+    ) AS before) > (SELECT count(*) FROM freed WHERE freed.site = wanted.site) AS more
+FROM wanted
+
+-- name: defer_sites
+UPDATE sites SET full_at = greatest(full_at, now() + make_interval(secs => wait.seconds)),
+    due_at = greatest(due_at, now() + make_interval(secs => wait.seconds))
+FROM unnest(%(sites)s::text[], %(seconds)s::float8[]) AS wait(site, seconds)
+WHERE sites.site = wait.site
+
+-- name: held_back
+SELECT id, next_eligible_at FROM jobs
+WHERE id = ANY(%(job_ids)s) AND status = 'pending' AND blocked_by = 'domain'
 
 -- name: blockers
 SELECT job_dependencies.job_id, array_agg(depends_on ORDER BY depends_on) AS blocked_by

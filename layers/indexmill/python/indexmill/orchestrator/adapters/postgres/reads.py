@@ -49,11 +49,11 @@ Row = Mapping[str, Any]
 
 @dataclass(slots=True)
 class PaceCache:
-    """The pace that was read last."""
+    """Reads that count for a moment; times are of the monotonic clock."""
 
     pace: Pace = field(default_factory=Pace)
     until_s: float = 0.0
-    """On the monotonic clock."""
+    no_site_due_until_s: float = 0.0
 
 
 class PostgresReads:
@@ -190,6 +190,9 @@ class PostgresReads:
 
     def _one(self, name: str, **values: Any) -> dict[str, Any] | None:
         return self._connection.cursor(row_factory=dict_row).execute(SQL[name], values).fetchone()
+
+    def _do(self, name: str, **values: Any) -> None:
+        self._connection.execute(SQL[name], values)
 
     def _found(self, name: str, **values: Any) -> bool:
         row = self._one(name, **values)

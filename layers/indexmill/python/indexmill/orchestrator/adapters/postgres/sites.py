@@ -1,0 +1,57 @@
+"""Rows of sites, and of the jobs that they hold back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from indexmill.orchestrator.adapters.postgres.reads import PostgresReads
+from indexmill.orchestrator.admission.turns import Released, SiteTurns
+
+_NONE_DUE_S: Final = 1.0
+
+
+class SiteRows(PostgresReads):
+    """Row operations on them."""
+
+    def lock_sites(self, sites: Sequence[str]) -> dict[str, SiteTurns]:
+        """Lock and return the sites, which are made when they are new."""
+        found = self._all("lock_sites", sites=sorted(sites))
+        return {row["site"]: SiteTurns(**row) for row in found}
+
+    def keep_sites(self, sites: Sequence[SiteTurns]) -> None:
+        """Write the states of locked sites."""
+        self._do(
+            "keep_sites",
+            sites=[each.site for each in sites],
+            full_at=[each.full_at for each in sites],
+            last_at=[each.last_at for each in sites],
+            due_at=[each.due_at for each in sites],
+        )
+
+    def due_sites(self, most: int) -> list[SiteTurns]:
+        """Lock and return sites whose next held-back job may leave."""
+        now_s = time.monotonic()
+        if now_s < self._paces.no_site_due_until_s:
+            return []
+        found = [SiteTurns(**row) for row in self._all("due_sites", most=most)]
+        if not found:
+            self._paces.no_site_due_until_s = now_s + _NONE_DUE_S
+        return found
+
+    def release_jobs(self, counts: Mapping[str, int]) -> dict[str, Released]:
+        """Put so many of each site's held-back jobs into their callers' queues, in their turn."""
+        found = self._all("release_jobs", sites=list(counts), counts=list(counts.values()))
+        return {row.pop("site"): Released(**row) for row in found}
+
+    def defer_sites(self, waits_s: Mapping[str, float]) -> None:
+        """Let no job of a site leave for so many seconds, by site."""
+        sites = sorted(waits_s)
+        self._do("defer_sites", sites=sites, seconds=[waits_s[site] for site in sites])
+
+    def held_back(self, job_ids: Sequence[str]) -> dict[str, datetime]:
+        """Return those of the jobs that their site holds back, with the estimate of when they leave."""
+        found = self._all("held_back", job_ids=list(job_ids))
+        return {row["id"]: row["next_eligible_at"] for row in found}

@@ -1,0 +1,141 @@
+"""Turns of jobs at their sites: a job that its site has no request left for soon is not admitted yet.
+
+Each site has a bucket of starts with its rate (`DomainRates`), like that of its requests in the Scraper, but
+half a minute ahead of it. So a slow site has few jobs in flight however many wait, and those count neither
+for a quota nor for the dispatch window. Held-back jobs of a site leave by priority and age, those of all
+callers together. When a worker reports that a site keeps its message waiting for longer, its next jobs wait
+as long.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from indexmill.platform.domain_rates import DomainRate, site_of
+
+if TYPE_CHECKING:
+    from indexmill.contracts.messages import Retrying
+    from indexmill.orchestrator.jobs.rows import JobState
+    from indexmill.orchestrator.jobs.store import JobsTx
+    from indexmill.orchestrator.submission.ports import NewJob
+
+AHEAD: Final = timedelta(seconds=30)
+"""Time between the admission of a job and its turn at the site, at most."""
+AT_ONCE: Final = 20
+"""Sites whose held-back jobs leave in one transaction."""
+_MOST: Final = 100
+"""Jobs of one site that leave in one transaction."""
+_CAUSES: Final = frozenset({"domain_busy", "domain_failing"})
+
+
+@dataclass(frozen=True, slots=True)
+class SiteTurns:
+    """State of one site, locked."""
+
+    site: str
+    now: datetime
+    full_at: datetime
+    last_at: datetime
+    """Estimate of when the last of its held-back jobs leaves."""
+    due_at: datetime | None = None
+    """Time from which the next one may leave; None when none is held back."""
+
+    def startable(self, rate: DomainRate | None) -> int:
+        """Return how many of its jobs may be admitted now."""
+        if rate is None:
+            return _MOST
+        ahead = AHEAD + timedelta(seconds=rate.burst * rate.interval_s)
+        left = (ahead - (max(self.full_at, self.now) - self.now)).total_seconds()
+        return max(0, min(_MOST, math.floor(left * rate.per_second + 1e-6)))
+
+    def started(self, rate: DomainRate | None, count: int) -> SiteTurns:
+        """Return the state after `count` jobs were admitted."""
+        if rate is None:
+            return self
+        return replace(self, full_at=max(self.full_at, self.now) + timedelta(seconds=count * rate.interval_s))
+
+    def next_at(self, rate: DomainRate | None) -> datetime:
+        """Return when one more may be admitted."""
+        if rate is None:
+            return self.now
+        return self.full_at - AHEAD - timedelta(seconds=(rate.burst - 1) * rate.interval_s)
+
+
+def take_turns(tx: JobsTx, jobs: Sequence[NewJob]) -> list[NewJob]:
+    """Return the jobs, in order, those that are held back with the estimate of when they leave.
+
+    Jobs that fetch nothing, those with dependencies and those of sites without a limit are as before. A job
+    that is not inserted after this leaves its turn unused.
+    """
+    rates = tx.limits.rates
+    sites = {job.job_id: _site(job) for job in jobs if _fetches(job)}
+    limited = sorted({site for site in sites.values() if rates.of(site) is not None})
+    if not limited:
+        return list(jobs)
+    known = tx.lock_sites(limited)
+    left = {site: 0 if turns.due_at else turns.startable(rates.of(site)) for site, turns in known.items()}
+    found = {}
+    for job in sorted(jobs, key=lambda job: (-job.priority, job.job_id)):
+        site = sites.get(job.job_id, "")
+        if site not in known:
+            found[job.job_id] = job
+        elif left[site] > 0:
+            left[site] -= 1
+            known[site] = known[site].started(rates.of(site), 1)
+            found[job.job_id] = job
+        else:
+            turns, rate = known[site], rates.of(site)
+            interval = timedelta(seconds=rate.interval_s if rate else 0.0)
+            at = max(turns.last_at + interval, turns.next_at(rate), turns.now)
+            known[site] = replace(turns, last_at=at, due_at=turns.due_at or turns.next_at(rate))
+            found[job.job_id] = replace(job, site=site, eligible_at=at)
+    tx.keep_sites(list(known.values()))
+    return [found[job.job_id] for job in jobs]
+
+
+def release(tx: JobsTx) -> list[str]:
+    """Let held-back jobs into the queues of their callers whose turn has come; return those callers."""
+    due = tx.due_sites(AT_ONCE)
+    if not due:
+        return []
+    left = tx.release_jobs({turns.site: turns.startable(tx.limits.rates.of(turns.site)) for turns in due})
+    after = []
+    for turns in due:
+        rate, one = tx.limits.rates.of(turns.site), left[turns.site]
+        turns = turns.started(rate, one.count)  # noqa: PLW2901 - the state that follows
+        after.append(replace(turns, due_at=max(turns.next_at(rate), turns.now) if one.more else None))
+    tx.keep_sites(after)
+    return sorted({caller for one in left.values() for caller in one.callers})
+
+
+def defer(tx: JobsTx, states: Mapping[str, JobState], retries: Mapping[str, Retrying]) -> None:
+    """Hold back further jobs of sites that keep messages waiting; `retries` are by job id."""
+    until: dict[str, float] = {}
+    for job_id, note in retries.items():
+        site = site_of(states[job_id].target.url)
+        if note.cause in _CAUSES and tx.limits.rates.of(site) is not None:
+            until[site] = max(until.get(site, 0.0), note.retry_in_s or 0.0)
+    if until:
+        tx.defer_sites(until)
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Jobs of one site that left."""
+
+    count: int
+    callers: Sequence[str]
+    more: bool
+    """Whether others are still held back."""
+
+
+def _fetches(job: NewJob) -> bool:
+    return job.given is None and job.replay_of is None and not job.depends_on
+
+
+def _site(job: NewJob) -> str:
+    return site_of(job.target.url)

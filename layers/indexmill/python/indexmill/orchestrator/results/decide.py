@@ -1,0 +1,113 @@
+"""Decision about one result: what changes of its job, and what follows, without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from indexmill.contracts.errors import GONE, ErrorCode
+from indexmill.contracts.identity import new_id
+from indexmill.contracts.job import JobError, JobStatus, PageChange
+from indexmill.contracts.messages import StageFailure, StageResult, write
+from indexmill.contracts.pipeline import BY_NAME, Stage
+from indexmill.contracts.prices import Prices
+from indexmill.contracts.spent import Spent
+from indexmill.orchestrator.budgets import excess
+from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
+from indexmill.orchestrator.jobs.state_machine import Decision, Verdict, advance
+from indexmill.orchestrator.results.ports import Change, Redispatch
+from indexmill.orchestrator.stages.registry import MODULES
+from indexmill.platform.time.clock import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Decider:
+    """Turns one result into one change of its job, without I/O."""
+
+    clock: Clock
+    make_id: Callable[[], str] = new_id
+    prices: Prices = field(default_factory=Prices)
+
+    def __call__(self, state: JobState | None, result: StageResult) -> Change:
+        """Decide about `result`; an unknown job's result is late, so that it is not redelivered."""
+        if state is None:
+            return Change(Decision(Verdict.LATE))
+        decision = advance(
+            state.status,
+            state.attempt,
+            stage=result.stage,
+            result_attempt=result.attempt,
+            success=result.status != "failed",
+        )
+        if decision.verdict is Verdict.ADVANCE and decision.to is not None:
+            return self._success(decision, decision.to, state, result)
+        if decision.verdict is Verdict.FAIL:
+            return self._failure(decision, state, result)
+        return Change(decision, status=state.status)
+
+    def _success(self, decision: Decision, to: JobStatus, state: JobState, result: StageResult) -> Change:
+        if result.retrying is not None:
+            return Change(Decision(Verdict.WAIT), retrying=result.retrying, status=state.status)
+        output = MODULES[result.stage].facts(state, result)
+        if output.fenced or (output.unchanged is not None and not state.still_published):
+            generation = state.generation if BY_NAME[result.stage].publishes else None
+            redispatch = Redispatch(self.make_id(), generation)
+            return Change(Decision(Verdict.REDISPATCH), redispatch=redispatch, status=state.status)
+        if output.unchanged is not None:
+            decision, to = Decision(Verdict.ADVANCE, JobStatus.DONE), JobStatus.DONE
+        following = BY_NAME.get(to.value)
+        if following and state.budget:
+            over = excess(state.budget, output, self.cost_after(state, result), self.prices)
+            if over is not None:
+                return self._over_budget(over, result)
+        return Change(
+            decision,
+            status=to,
+            title=output.title,
+            chunk_count=output.chunk_count,
+            outbox=(self._next_message(following, state, result),) if following else (),
+            generation=state.generation if following and following.publishes else None,
+            facts=output.digests,
+            stored=output.stored,
+            change=output.change,
+            unchanged=output.unchanged,
+        )
+
+    def cost_after(self, state: JobState, result: StageResult) -> float:
+        """Return what a job with a bound for it cost with this result, in US dollars."""
+        if state.budget is None or state.budget.max_cost_usd is None:
+            return 0.0
+        return state.spent_usd + self.prices.of(result.spent or Spent())
+
+    def _over_budget(self, over: str, result: StageResult) -> Change:
+        failed, now = JobStatus.FAILED, self.clock.now()
+        error = JobError(stage=result.stage, code=ErrorCode.BUDGET_EXCEEDED, message=over, at=now)
+        return Change(Decision(Verdict.FAIL, failed), error=error, status=failed)
+
+    def _failure(self, decision: Decision, state: JobState, result: StageResult) -> Change:
+        if BY_NAME[result.stage].publishes and state.visible:
+            # Its worker published and then died before it could say so.
+            return Change(Decision(Verdict.ADVANCE, JobStatus.DONE), status=JobStatus.DONE)
+        change: PageChange | None = "removed" if state.previous and _is_gone(result) else None
+        return Change(decision, error=self._error(result), change=change, status=JobStatus.FAILED)
+
+    def _next_message(self, stage: Stage, state: JobState, before: StageResult) -> OutboxRow:
+        message_id = self.make_id()
+        payload = write(MODULES[stage.name].next_message(message_id, state, before))
+        caller_id = state.target.caller_id
+        return OutboxRow(message_id, state.job_id, state.attempt, stage.name, payload, caller_id=caller_id)
+
+    def _error(self, result: StageResult) -> JobError:
+        failure = result.failure or StageFailure(code=ErrorCode.INTERNAL_ERROR, message="The stage failed.")
+        return JobError(
+            stage=result.stage,
+            code=failure.code,
+            message=failure.message,
+            at=self.clock.now(),
+            cause=failure.cause,
+            attempts=failure.tries,
+        )
+
+
+def _is_gone(result: StageResult) -> bool:
+    return result.failure is not None and result.failure.code in GONE

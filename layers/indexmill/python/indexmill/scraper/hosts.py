@@ -1,0 +1,133 @@
+"""Pace of one site: when a request may be sent to it, by a state that all workers share. Pure.
+
+A site has a bucket of `burst` tokens, which refills by one every `interval_s`; a request takes one. A message
+that finds none is promised the next token that is not promised yet, and comes back when it is due: others
+leave it that token. Tokens are counted by requests that were sent, so a message that comes late delays
+nothing but itself, and no window sees more than burst + time / interval requests.
+
+A site that fails three times in a row is left alone for a while, then asked by one request at a time until it
+answers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
+
+from indexmill.platform.domain_rates import DomainRate
+
+FAILURES: Final = 3
+"""Failures in a row after which a site is left alone."""
+_PAUSE_S: Final = 60.0
+_LONGEST_PAUSE_S: Final = 300.0
+_LONGEST_WISH_S: Final = 3_600.0
+"""The longest Retry-After of a site that counts for its other pages too."""
+_PROMISES: Final = 100
+"""More would make the state large; who comes later gets no promise."""
+_KEPT_S: Final = 60.0
+"""After this time a promise that was not taken up is void: its message died, or waits for a free worker."""
+_IN_FLIGHT_S: Final = 2.0
+"""Wait when all requests that may be in flight are."""
+
+Held = Literal["domain_busy", "domain_failing"]
+
+
+@dataclass(frozen=True, slots=True)
+class HostState:
+    """State of a site; times are seconds since the epoch."""
+
+    full_at: float = 0.0
+    """Time at which the bucket is full, if nothing else is sent."""
+    promised: Mapping[str, float] = field(default_factory=dict)
+    """Time at which a token is due, by the key that it was promised to."""
+    running: Mapping[str, float] = field(default_factory=dict)
+    """Until when at most a request is in flight, by its id."""
+    failures: int = 0
+    """In a row."""
+    open_until: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A wish to send a request."""
+
+    id: str
+    until: float
+    """Latest time of its end."""
+    key: str | None = None
+    """Key of a message that comes back for a promised token; None for a caller who may not."""
+    delay_s: float = 0.0
+    """Pause that the site wants between two requests (Crawl-delay)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A request that is no longer in flight."""
+
+    id: str
+    failed: bool
+    pause_s: int | None = None
+    """Pause that the site asked for (Retry-After)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """No request now."""
+
+    wait_s: float
+    reason: Held
+
+
+def take(
+    state: HostState, now: float, rate: DomainRate, request: Request
+) -> tuple[HostState, Refusal | None]:
+    """Return the state after the request was allowed, or after its wait was promised."""
+    interval_s = max(rate.interval_s, request.delay_s)
+    burst = 1 if request.delay_s > rate.interval_s else rate.burst
+    state = replace(
+        state,
+        promised={key: at for key, at in state.promised.items() if at + _KEPT_S > now},
+        running={each: until for each, until in state.running.items() if until > now},
+    )
+    others = dict(state.promised)
+    promised = others.pop(request.key, math.inf) if request.key is not None else math.inf
+    ahead = 0 if promised <= now else sum(at <= now for at in others.values())
+    probing = state.failures >= FAILURES
+    tokens = math.floor(burst - max(0.0, state.full_at - now) / interval_s + 1e-6)
+    if now < state.open_until or (probing and state.running):
+        refusal = Refusal(0.0, "domain_failing")
+    elif len(state.running) >= burst or tokens <= ahead:
+        refusal = Refusal(0.0, "domain_busy")
+    else:
+        full_at = max(state.full_at, now) + interval_s
+        running = {**state.running, request.id: request.until}
+        return replace(state, full_at=full_at, promised=others, running=running), None
+    due = max(max(state.full_at, now) + (len(others) + 1 - burst) * interval_s, now)
+    if now < promised < due:
+        due = promised
+    if state.open_until > now:
+        due = max(due, state.open_until + len(others) * interval_s)
+    elif probing or len(state.running) >= burst:
+        due = max(due, now + _IN_FLIGHT_S)
+    if request.key is not None and len(others) < _PROMISES:
+        state = replace(state, promised={**others, request.key: due})
+    return state, replace(refusal, wait_s=due - now)
+
+
+def finish(state: HostState, now: float, ended: Sequence[Ended]) -> HostState:
+    """Return the state without requests that ended, in their order, and with what they say of the site."""
+    failures, open_until = state.failures, state.open_until
+    for each in ended:
+        failures = failures + 1 if each.failed else 0
+        if not each.failed:
+            open_until = min(open_until, now)
+        elif failures >= FAILURES:
+            pause_s = min(_PAUSE_S * 2 ** min(failures - FAILURES, 10), _LONGEST_PAUSE_S)
+            open_until = max(open_until, now + pause_s)
+        if each.failed and each.pause_s:
+            open_until = max(open_until, now + min(each.pause_s, _LONGEST_WISH_S))
+    over = {each.id for each in ended}
+    running = {each: until for each, until in state.running.items() if each not in over}
+    return replace(state, running=running, failures=failures, open_until=open_until)

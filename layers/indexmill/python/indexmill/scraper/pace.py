@@ -1,0 +1,190 @@
+"""Pace of sites: each request waits for its site's turn, by going back to the queue, never by sleeping.
+
+The state of a site (`scraper/hosts.py`) is shared by all workers and costs one conditional write a request,
+and nothing for a site without a limit. Without the store no request is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from indexmill.contracts.errors import DomainBusy, ErrorCode, IndexmillError
+from indexmill.contracts.identity import new_id
+from indexmill.platform.domain_rates import DomainRate, DomainRates, site_of
+from indexmill.platform.limits.clock import StoreClock
+from indexmill.platform.limits.store import StoreUnavailable
+from indexmill.scraper.hosts import Ended, HostState, Refusal, Request, finish, take
+
+_LOG: Final = logging.getLogger(__name__)
+_RACES: Final = 10
+"""Tries of a write that other workers were faster than each time."""
+_SITES: Final = 256
+_UNKNOWN_S: Final = 5.0
+"""Wait while the store is unavailable."""
+_MESSAGES: Final = {
+    "domain_busy": "The site gets as many requests now as it may",
+    "domain_failing": "The site failed several times and is left alone for a while",
+}
+_FAILED: Final = frozenset(
+    {
+        ErrorCode.CONNECTION_REFUSED,
+        ErrorCode.CONNECTION_ERROR,
+        ErrorCode.CONNECTION_TIMEOUT,
+        ErrorCode.READ_TIMEOUT,
+        ErrorCode.DEADLINE_EXCEEDED,
+        ErrorCode.TLS_ERROR,
+        ErrorCode.DNS_ERROR,
+        ErrorCode.ROBOTS_UNAVAILABLE,
+    }
+)
+
+
+class HostStates(Protocol):
+    """States of sites, which all workers share. Raises StoreUnavailable."""
+
+    def replace(self, site: str, version: int, new: HostState) -> tuple[int, HostState] | None:
+        """Write `new` if the state has this version, 0 for none yet; else return the state and its version.
+
+        A state that was written has the next version.
+        """
+        ...
+
+
+@dataclass(slots=True)
+class _Known:
+    """State of a site as this process saw it last, and what it has to say of it."""
+
+    version: int = 0
+    state: HostState = field(default_factory=HostState)
+    ended: list[Ended] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Pace:
+    """Sends requests at the rates of their sites."""
+
+    def __init__(self, rates: DomainRates, states: HostStates, clock: StoreClock) -> None:
+        """`clock` is corrected by the store's answers."""
+        self._rates = rates
+        self._states = states
+        self._clock = clock
+        self._sites: OrderedDict[str, _Known] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def visit(self, deadline: float, key: str | None = None, resume: str | None = None) -> Visit:
+        """Begin the requests of one page, which end by the monotonic second `deadline`.
+
+        `key` is who comes back after a wait, with the same key; None for a caller who may not. `resume` is
+        that of the DomainBusy before.
+        """
+        return Visit(self, deadline, key, resume)
+
+    def rate(self, site: str) -> DomainRate | None:
+        """Return the rate of a site; None is no limit."""
+        return self._rates.of(site)
+
+    def take(self, site: str, rate: DomainRate, request_id: str, visit: Visit, delay_s: float) -> None:
+        """Allow one request. Blocks for the store. Raises DomainBusy."""
+        known = self._known(site)
+        with known.lock:
+            try:
+                for _ in range(_RACES):
+                    now = self._clock.now()
+                    left_s = max(0.0, visit.deadline - self._clock.monotonic())
+                    wish = Request(request_id, now + left_s, visit.key, delay_s)
+                    state, refusal = take(finish(known.state, now, known.ended), now, rate, wish)
+                    if self._write(site, known, state):
+                        break
+                else:
+                    refusal = Refusal(random.uniform(1.0, 3.0), "domain_busy")  # noqa: S311 - jitter
+            except StoreUnavailable:
+                _LOG.warning("the pace of sites is unavailable", exc_info=True)
+                refusal = Refusal(_UNKNOWN_S, "domain_busy")
+        if refusal is not None:
+            raise DomainBusy(refusal.reason, _MESSAGES[refusal.reason], refusal.wait_s)
+
+    def ended(self, site: str, request_id: str, error: IndexmillError | None) -> None:
+        """Note that a request ended; it is written with the site's next request, or by `flush`."""
+        failed = error is not None and (error.code in _FAILED or _is_busy(error.code))
+        pause_s = error.retry_after if error is not None and failed else None
+        known = self._known(site)
+        with known.lock:
+            known.ended.append(Ended(request_id, failed, pause_s))
+
+    def flush(self) -> None:
+        """Write what ended and matters to others: failures, their end, and room for requests in flight."""
+        for site, known in list(self._sites.items()):
+            rate = self._rates.of(site)
+            with known.lock:
+                matters = known.state.failures > 0 or any(each.failed for each in known.ended)
+                full = rate is not None and len(known.state.running) >= rate.burst
+                if not known.ended or not (matters or full):
+                    continue
+                try:
+                    for _ in range(_RACES):
+                        if self._write(site, known, finish(known.state, self._clock.now(), known.ended)):
+                            break
+                except StoreUnavailable:
+                    return
+
+    def _write(self, site: str, known: _Known, state: HostState) -> bool:
+        other = self._states.replace(site, known.version, state)
+        if other is None:
+            known.version, known.state = known.version + 1, state
+            known.ended.clear()
+            return True
+        known.version, known.state = other
+        return False
+
+    def _known(self, site: str) -> _Known:
+        with self._lock:
+            known = self._sites.get(site)
+            if known is None:
+                known = self._sites[site] = _Known()
+                if len(self._sites) > _SITES:
+                    self._sites.popitem(last=False)
+            else:
+                self._sites.move_to_end(site)
+            return known
+
+
+class Visit:
+    """Requests of one page, one after the other."""
+
+    def __init__(self, pace: Pace, deadline: float, key: str | None, resume: str | None) -> None:
+        """As `Pace.visit` says it."""
+        self._pace = pace
+        self._open: tuple[str, str] | None = None
+        self.deadline = deadline
+        self.key = key
+        self.resume = resume
+
+    async def turn(self, url: str, delay_s: float = 0.0) -> None:
+        """Return when a request to `url` may be sent; the one before has ended. Raises DomainBusy.
+
+        `delay_s` is the pause that the site asks for between two requests.
+        """
+        self.end(None)
+        site = site_of(url)
+        rate = self._pace.rate(site)
+        if rate is None:
+            return
+        request_id = new_id()[-12:]
+        await asyncio.to_thread(self._pace.take, site, rate, request_id, self, delay_s)
+        self._open = (site, request_id)
+
+    def end(self, error: IndexmillError | None) -> None:
+        """Note the end of the last request, by an answer or by `error`."""
+        if self._open is not None:
+            self._pace.ended(*self._open, error)
+            self._open = None
+
+
+def _is_busy(code: str) -> bool:
+    return code == "http_429" or code.startswith("http_5")

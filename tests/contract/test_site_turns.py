@@ -1,0 +1,163 @@
+"""Jobs that their sites hold back, on Postgres: they are pending, in no queue, and leave in their turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pytest
+
+from indexmill.contracts.job import Job
+from indexmill.contracts.messages import Retrying, stage_result
+from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
+from indexmill.orchestrator.admission.admit import Limits, Quota, admit_all
+from indexmill.platform.domain_rates import DomainRates
+from indexmill.platform.postgres.database import Database
+from indexmill.platform.time.clock import SystemClock
+from tests.support.job_stores import canceled
+from tests.support.jobs import CALLER, applied, failed, new_job, stored_job, submitted
+
+RATES = "*=0.1:2,fast.example.com=unlimited"
+"""Two at once and one each ten seconds: five of them half a minute ahead."""
+AHEAD = 2 + 3
+
+
+@dataclass
+class Sites:
+    """A store, and the time in it."""
+
+    store: PostgresJobs
+    database: Database
+
+    def submit(self, count: int, host: str = "slow.example.com", caller: str = CALLER.caller_id) -> list[Job]:
+        """Submit pages of a site at once; return their jobs, in order."""
+        jobs = [new_job(f"https://{host}/{caller}/{at}", caller_id=caller) for at in range(count)]
+        accepted, _ = submitted(self.store, *jobs)
+        return [self.job(each.job_id, caller) for each in accepted]
+
+    def job(self, job_id: str, caller: str = CALLER.caller_id) -> Job:
+        found = stored_job(self.store, caller, job_id)
+        assert found is not None
+        return found
+
+    def age(self, seconds: int) -> None:
+        by = f"interval '{seconds} seconds'"
+        self.database.connection().execute(
+            f"UPDATE sites SET full_at = full_at - {by}, last_at = last_at - {by}, due_at = due_at - {by}"
+        )
+
+    def reopened(self) -> Sites:
+        """Return the store of another process, which has looked for no site yet."""
+        return Sites(PostgresJobs(self.database, self.store._limits), self.database)
+
+    def admit(self) -> list[str]:
+        return [row.job_id for row in admit_all(self.reopened().store)]
+
+
+@pytest.fixture
+def sites(database_url: str) -> Iterator[Sites]:
+    database = Database(database_url)
+    yield Sites(PostgresJobs(database, Limits(rates=DomainRates.parse(RATES))), database)
+    database.close()
+
+
+def held(jobs: list[Job]) -> list[Job]:
+    return [job for job in jobs if job.status == "pending"]
+
+
+def test_a_site_holds_back_what_it_cannot_take_within_half_a_minute(sites: Sites) -> None:
+    jobs = sites.submit(AHEAD + 3)
+    assert len(held(jobs)) == 3
+    now = SystemClock().now()
+    waits = []
+    for job in held(jobs):
+        assert job.waiting is not None
+        assert (job.waiting.reason, job.waiting.position) == ("domain", None)
+        assert job.waiting.next_eligible_at is not None
+        assert job.expected_by is not None
+        assert job.expected_by > job.waiting.next_eligible_at
+        waits.append((job.waiting.next_eligible_at - now).total_seconds())
+    assert sorted(waits) == pytest.approx([10, 20, 30], abs=5)
+    # Later jobs of the site, of any caller, come after those; other sites are not concerned.
+    assert held(sites.submit(1, caller="other"))
+    assert not held(sites.submit(1, "another.example.com"))
+    assert not held(sites.submit(20, "fast.example.com"))
+
+
+def test_held_back_jobs_leave_at_the_rate_by_priority_and_age(sites: Sites) -> None:
+    sites.submit(AHEAD)
+    last = new_job("https://slow.example.com/last")
+    first = new_job("https://slow.example.com/first", priority=90)
+    for each in (last, first, new_job("https://slow.example.com/middle", priority=60)):
+        submitted(sites.store, each)
+    assert sites.admit() == []
+    sites.age(11)
+    assert sites.admit() == [first.job_id]
+    assert sites.job(first.job_id).waiting is None
+    sites.age(5)
+    assert sites.admit() == []
+    sites.age(15)
+    assert len(sites.admit()) == 2
+    assert sites.job(last.job_id).status == "scraping"
+    assert not sites.admit()
+
+
+def test_a_result_lets_the_next_job_of_a_site_start(sites: Sites) -> None:
+    jobs = sites.submit(AHEAD + 1)
+    (waits,) = held(jobs)
+    sites.age(11)
+    started = next(job for job in jobs if job != waits)
+    applied(sites.reopened().store, failed(started.job_id, "scraping"))
+    assert sites.job(waits.job_id).status == "scraping"
+
+
+def test_a_report_of_a_long_wait_holds_back_the_next_jobs(sites: Sites) -> None:
+    jobs = sites.submit(AHEAD + 1)
+    (waits,) = held(jobs)
+    started = next(job for job in jobs if job != waits)
+    retrying = Retrying(
+        tries=0,
+        next_retry_at=SystemClock().now() + timedelta(seconds=300),
+        retry_in_s=300.0,
+        cause="domain_failing",
+    )
+    applied(
+        sites.store,
+        stage_result(
+            message_id="wait",
+            job_id=started.job_id,
+            attempt=1,
+            stage="scraping",
+            status="retrying",
+            retrying=retrying,
+        ),
+    )
+    sites.age(200)
+    assert sites.admit() == []
+    sites.age(110)
+    assert sites.admit() == [waits.job_id]
+
+
+def test_a_canceled_job_leaves_its_place_to_the_next(sites: Sites) -> None:
+    jobs = sites.submit(AHEAD + 2)
+    first, second = sorted(held(jobs), key=lambda job: job.created_at.isoformat() + job.job_id)
+    canceled(sites.store, first.job_id)
+    sites.age(11)
+    assert sites.admit() == [second.job_id]
+
+
+def test_held_back_jobs_leave_when_the_limit_is_taken_away(sites: Sites) -> None:
+    jobs = held(sites.submit(AHEAD + 4))
+    unlimited = Sites(PostgresJobs(sites.database, Limits()), sites.database)
+    sites.age(11)
+    assert sorted(row.job_id for row in admit_all(unlimited.store)) == sorted(job.job_id for job in jobs)
+
+
+def test_held_back_jobs_count_for_no_quota_of_jobs_in_flight(database_url: str) -> None:
+    limits = Limits({"free": Quota(max_active=AHEAD + 1)}, rates=DomainRates.parse(RATES))
+    sites = Sites(PostgresJobs(Database(database_url), limits), Database(database_url))
+    assert len(held(sites.submit(AHEAD + 3))) == 3
+    (waits,) = held(sites.submit(2, "fast.example.com"))
+    assert waits.waiting is not None
+    assert (waits.waiting.reason, waits.waiting.position) == ("quota_active", 1)

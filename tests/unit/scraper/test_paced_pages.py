@@ -1,0 +1,143 @@
+"""Pages of a site with a pace: who has to wait goes back to the queue, and loses nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from indexmill.contracts.errors import DomainBusy, ErrorCode
+from indexmill.contracts.messages import StageResult, read
+from indexmill.platform.consumer.deliveries import Done, Outcome, Retry, Wait
+from indexmill.platform.domain_rates import DomainRates
+from indexmill.platform.limits.clock import StoreClock
+from indexmill.scraper.classify import status_failure
+from indexmill.scraper.pace import Pace
+from indexmill.scraper.scrape import execute_scrape
+from indexmill.scraper.worker import ScrapeBatch
+from tests.support.scraper import SITE, ScraperHarness, delivery
+from tests.twins.clock import FrozenClock
+from tests.twins.fetcher import InMemoryFetcher, Redirect
+from tests.twins.hosts import InMemoryHosts
+from tests.twins.queues import InMemoryQueue
+
+PAGES = {f"{SITE}/{name}": f"<p>Page {name} with some words.</p>" for name in "abcdefgh"}
+
+
+@dataclass
+class Worker:
+    """A worker in front of a site; its messages come back when they say."""
+
+    rates: str = "*=1:3"
+    pages: dict[str, object] = field(default_factory=lambda: dict(PAGES))
+    states: InMemoryHosts = field(default_factory=InMemoryHosts)
+    clock: FrozenClock = field(default_factory=FrozenClock)
+
+    def __post_init__(self) -> None:
+        self.fetcher = InMemoryFetcher(self.pages)  # type: ignore[arg-type]
+        pace = Pace(DomainRates.parse(self.rates), self.states, StoreClock(self.clock))
+        self.parts = ScraperHarness(self.fetcher, clock=self.clock, pace=pace).parts()
+        self.results = InMemoryQueue()
+        self.batch = ScrapeBatch(self.parts, self.results, InMemoryQueue())
+
+    def handle(self, *paths: str, resume: str | None = None) -> list[Outcome]:
+        deadline = self.clock.monotonic() + 60.0
+        return list(self.batch([replace(delivery(path, deadline=deadline), resume=resume) for path in paths]))
+
+    def result(self) -> StageResult:
+        return read(StageResult, self.results.bodies[-1])
+
+    @property
+    def asked(self) -> list[str]:
+        return [url.removeprefix(SITE) for url in self.fetcher.requested]
+
+
+def test_what_finds_no_turn_waits_without_a_try() -> None:
+    here = Worker()
+    outcomes = here.handle("/a", "/b", "/c", "/d")
+    # robots.txt is a request too: two pages beside it.
+    assert here.asked[0] == "/robots.txt"
+    assert len(here.asked) == 3
+    assert [type(each) for each in outcomes] == [Done, Done, Wait, Wait]
+    waits = [each.after_s for each in outcomes if isinstance(each, Wait)]
+    assert sorted(waits) == [1.0, 2.0]
+    assert len(here.results.bodies) == 2, "a short wait is not reported"
+    here.clock.tick(2.0)
+    assert here.handle("/c", "/d") == [Done(), Done()]
+    assert len(here.asked) == 5
+
+
+def test_a_long_wait_is_reported_to_the_job() -> None:
+    here = Worker("*=0.02:2")
+    *_, outcome = here.handle("/a", "/b")
+    assert isinstance(outcome, Wait)
+    assert outcome.reason == ErrorCode.DOMAIN_BUSY
+    retrying = here.result().retrying
+    assert retrying is not None
+    assert (retrying.cause, retrying.tries, retrying.retry_in_s) == (ErrorCode.DOMAIN_BUSY, 0, 50.0)
+
+
+@pytest.mark.shows("X20")
+def test_a_site_that_failed_is_waited_for_and_reported_to_its_jobs() -> None:
+    failures = {f"{SITE}/{name}": status_failure(503) for name in "abc"}
+    here = Worker("*=100:100", pages={**PAGES, **failures})
+    assert all(isinstance(each, Retry) for each in here.handle("/a", "/b", "/c"))
+    (outcome,) = here.handle("/d")
+    assert isinstance(outcome, Wait)
+    assert (outcome.reason, outcome.after_s) == (ErrorCode.DOMAIN_FAILING, 60.0)
+    retrying = here.result().retrying
+    assert retrying is not None
+    assert retrying.cause == ErrorCode.DOMAIN_FAILING
+    here.clock.tick(61.0)
+    assert here.handle("/d") == [Done()]
+
+
+@pytest.mark.fault("F57")
+def test_without_the_store_pages_wait_and_none_is_asked_for() -> None:
+    here = Worker()
+    here.states.unavailable = True
+    (outcome,) = here.handle("/a")
+    assert isinstance(outcome, Wait)
+    assert here.asked == []
+    here.states.unavailable = False
+    assert here.handle("/a") == [Done()]
+
+
+def test_a_redirect_that_has_to_wait_resumes_there() -> None:
+    """With a burst of one request no page would ever get behind a redirect of its site otherwise."""
+    pages = {**PAGES, f"{SITE}/old": Redirect(f"{SITE}/older"), f"{SITE}/older": Redirect(f"{SITE}/a")}
+    here = Worker("*=1:1", pages=pages)
+    outcome: Outcome = Wait(0.0, "")
+    for _ in range(6):
+        assert isinstance(outcome, Wait)
+        here.clock.tick(outcome.after_s)
+        (outcome,) = here.handle("/old", resume=outcome.resume)
+        if isinstance(outcome, Done):
+            break
+    assert outcome == Done()
+    assert here.asked == ["/robots.txt", "/old", "/older", "/a"]
+    document = here.result().document
+    assert document is not None
+    assert (document.url, document.final_url) == (f"{SITE}/old", f"{SITE}/a")
+
+
+def test_redirects_are_counted_across_waits() -> None:
+    loop = {f"{SITE}/x": Redirect(f"{SITE}/y"), f"{SITE}/y": Redirect(f"{SITE}/x")}
+    here = Worker("*=1:1", pages=dict(loop))
+    outcome: Outcome = Wait(0.0, "")
+    while isinstance(outcome, Wait):
+        here.clock.tick(outcome.after_s)
+        (outcome,) = here.handle("/x", resume=outcome.resume)
+    assert outcome == Done()
+    assert len(here.asked) == 1 + 6
+    failed = here.result().failure
+    assert failed is not None
+    assert failed.code == ErrorCode.TOO_MANY_REDIRECTS
+
+
+async def test_a_caller_who_has_to_wait_learns_how_long() -> None:
+    here = Worker("*=0.1:2")
+    await execute_scrape(f"{SITE}/a", None, parts=here.parts, visit=here.parts.pace.visit(2000.0))
+    with pytest.raises(DomainBusy) as caught:
+        await execute_scrape(f"{SITE}/b", None, parts=here.parts, visit=here.parts.pace.visit(2000.0))
+    assert (caught.value.code, caught.value.http_status, caught.value.retry_after) == ("domain_busy", 503, 10)
