@@ -11,14 +11,13 @@ import sys
 import time
 from collections.abc import Callable
 
-import html_to_markdown
-import trafilatura
-
 ROUNDS = 5
 
 
 def by_trafilatura(html: str) -> str:
     """Return what trafilatura takes for the main text, with its formatting."""
+    import trafilatura
+
     return (
         trafilatura.extract(html, output_format="markdown", include_comments=False, include_formatting=True)
         or ""
@@ -27,6 +26,8 @@ def by_trafilatura(html: str) -> str:
 
 def by_html_to_markdown(html: str) -> str:
     """Return the whole page by html-to-markdown, with its own removal of navigation and forms."""
+    import html_to_markdown
+
     preprocessing = html_to_markdown.PreprocessingOptions(
         enabled=True, preset="aggressive", remove_navigation=True, remove_forms=True
     )

@@ -17,6 +17,7 @@ from typing import Any, Final
 import yaml
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+PIECES: Final = ("headings", "code", "rows")
 _WORD: Final = re.compile(r"[^\W_]+")
 _INVISIBLE: Final = dict.fromkeys(map(ord, "\u00ad\u200b\u2060\ufeff"))
 _TARGET: Final = re.compile(r"\]\([^()\s]*(?:\([^()\s]*\))?[^()\s]*(?:\s+\"[^\"]*\")?\)")
@@ -137,6 +138,13 @@ def reference(html: bytes, gold: Gold) -> Reference:
 def words(text: str) -> list[str]:
     """Return the words of a text in lower case."""
     return _WORD.findall(text.translate(_INVISIBLE).lower())
+
+
+def below(quality: Quality) -> list[str]:
+    """Return the bounds that a quality does not reach."""
+    figures = [("mean F1", quality.mean, 0.95), ("least F1", quality.least, 0.85)]
+    figures += [(kind, quality.share(kind), 0.95) for kind in PIECES]
+    return [f"{what} {figure:.3f} is below {bound}" for what, figure, bound in figures if figure < bound]
 
 
 def word_f1(expected: Counter[str], markdown: str) -> float:

@@ -45,7 +45,7 @@ from indexmill.scraper.robots import Robots
 
 INLINE_TEXT_BYTES: Final = INLINE_LIMIT_BYTES - 4_000
 """Text with more bytes than this as JSON goes by reference: the rest of a message fits beside it."""
-EXTRACTOR: Final = "1"
+EXTRACTOR: Final = "2"
 """Version of what makes text out of content; raised when the same content gives another text."""
 _SLOW_BYTES: Final = 200_000
 

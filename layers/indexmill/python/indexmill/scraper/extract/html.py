@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from html_to_markdown import ConversionOptions, PreprocessingOptions, convert
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+from indexmill.scraper.extract.main_part import UNSEEN, drop, drop_boilerplate, flatten, main_part
 from indexmill.scraper.extract.metadata import read_metadata
 from indexmill.scraper.extract.text import clean_text, clean_title
 
@@ -46,21 +47,6 @@ _OPTIONS: Final = ConversionOptions(
     extract_metadata=False,
     skip_images=True,
     preprocessing=PreprocessingOptions(enabled=False),
-)
-_MAIN: Final = "main, [role=main]"
-_UNSEEN: Final = (
-    "script, style, noscript, template, iframe, object, embed, svg, canvas, audio, video, [hidden], "
-    '[style*="display:none" i], [style*="display: none" i], [style*="visibility:hidden" i]'
-)
-_NOISE: Final = (
-    f"{_UNSEEN}, nav, aside, footer, dialog, input, select, button, textarea, "
-    "form:has(input[type=password]), [aria-hidden=true], [role=navigation], [role=banner], "
-    "[role=contentinfo], [role=dialog], [role=search], "
-    '[id*="cookie-" i], [class*="cookie-" i], [id*="cookie_" i], [id*="cookiebot" i], '
-    '[class*="cookieconsent" i], [id*="onetrust" i], .headerlink, .sr-only, .visually-hidden, .skip-link'
-)
-_PAGE_NOISE: Final = (
-    "header:not(:has(h1)), [role=complementary], #header, #footer, #sidebar, #nav, .sidebar, .breadcrumbs"
 )
 _LANGUAGE: Final = re.compile(r"[A-Za-z]{2,3}(?:-[A-Za-z0-9]{1,8}){0,3}")
 
@@ -107,35 +93,30 @@ def read_html(
         return Page("", None, None, (), None, {})
     title, language, robots = _title(tree), _language(root), _robots(tree)
     metadata = read_metadata(tree) if with_metadata else {}
-    noise = _UNSEEN if whole else _NOISE
-    part = None if whole else _landmark(tree)
-    markdown, kept = _markdown(part, noise, with_html=with_html) if part is not None else ("", None)
+    part = None if whole else main_part(tree)
+    markdown, kept = "", None
+    if part is not None:
+        drop_boilerplate(part, around=False)
+        markdown, kept = _markdown(part, with_html=with_html)
     if not markdown:
-        markdown, kept = _markdown(body, noise if whole else f"{_PAGE_NOISE}, {noise}", with_html=with_html)
+        if whole:
+            drop(body, UNSEEN)
+        else:
+            drop_boilerplate(body, around=True)
+        markdown, kept = _markdown(body, with_html=with_html)
     return Page(markdown, title, language, robots, kept, metadata)
 
 
-def _landmark(tree: LexborHTMLParser) -> LexborNode | None:
-    """Return the element that holds the main part, None when the page does not say or says it twice."""
-    found = tree.css(_MAIN) or tree.css("article")
-    return found[0] if len(found) == 1 else None
-
-
-def _markdown(node: LexborNode, noise: str, *, with_html: bool) -> tuple[str, str | None]:
-    """Return Markdown and, if wanted, HTML of an element without its `noise`."""
-    _drop(node, noise)
+def _markdown(node: LexborNode, *, with_html: bool) -> tuple[str, str | None]:
+    """Return Markdown and, if wanted, HTML of an element."""
     html = node.html if with_html else None
+    flatten(node)
     node.unwrap_tags(["a"])
     result = convert(node.html or "", _OPTIONS)
     if result.warnings and any(str(warning.kind) == "depth_limit_exceeded" for warning in result.warnings):
         # Deeper than the converter goes: the words without their structure are better than no words.
         return clean_text(node.text(separator="\n")), html
     return clean_text(result.content or ""), html
-
-
-def _drop(node: LexborNode, selector: str) -> None:
-    for noise in node.css(selector):
-        noise.decompose()
 
 
 def _title(tree: LexborHTMLParser) -> str | None:
