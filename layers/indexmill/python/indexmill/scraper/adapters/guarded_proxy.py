@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import h11
 import httpcore
 
-from indexmill.contracts.errors import CallerError, PermanentError, TransientError
+from indexmill.contracts.errors import CallerError, ErrorCode, PermanentError, TransientError
 from indexmill.platform.security.urls import AllowedHosts, canonical_url
 from indexmill.scraper.adapters.http_fetcher import PinnedBackend
 
@@ -222,7 +222,10 @@ class GuardedProxy:
 def vetted_origin(url: str, allowed_hosts: AllowedHosts) -> tuple[str, int]:
     """Return host and port of `url`, judged as in a URL that is fetched. Raises CallerError."""
     # Paths and queries are the page's own.
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise CallerError(ErrorCode.URL_INVALID, "The host of the URL is not valid.") from error
     found = urlsplit(canonical_url(f"{parts.scheme}://{parts.netloc}/", allowed_hosts=allowed_hosts))
     return found.hostname or "", found.port or {"http": 80, "https": 443}[found.scheme]
 
