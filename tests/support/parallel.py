@@ -23,6 +23,7 @@ OWN_GROUP: Final = frozenset(
         "tests/e2e/test_caller_limits.py",
         "tests/e2e/test_hostile_values.py",
         "tests/e2e/test_receipts.py",
+        "tests/e2e/test_rendered_pages.py",
         "tests/e2e/test_request_limits.py",
         "tests/e2e/test_schemathesis.py",
         "tests/e2e/test_second_emulator.py",

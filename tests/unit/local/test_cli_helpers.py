@@ -17,7 +17,7 @@ from local.cli.app import app
 from local.cli.results import print_results
 from local.cli.submit import submit_all
 from local.cli.terminal import EXIT_NO_STACK, EXIT_USAGE, Failure, console, print_json, running_stack
-from local.cli.up import _folder, _overrides
+from local.cli.up import _folder, _overrides, _renderer
 from local.demo.checks import differences, outcome, ranking_problem, stages_passed
 from local.site.catalogue import DONE, PAGES
 
@@ -161,6 +161,16 @@ def test_a_folder_without_a_stack_is_a_failure_with_the_next_step(tmp_path: Path
 def test_options_of_up_are_read(tmp_path: Path) -> None:
     assert _overrides(["A=1", "B=x=y"]) == {"A": "1", "B": "x=y"}
     assert (_folder(tmp_path), _folder(None)) == (tmp_path.resolve(), None)
+
+
+def test_a_renderer_is_the_chromium_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INDEXMILL_CHROMIUM", "/opt/chromium")
+    assert _renderer() == {"RendererUrl": "chromium:/opt/chromium"}
+    monkeypatch.delenv("INDEXMILL_CHROMIUM")
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(Failure, match="--renderer needs a Chromium") as failure:
+        _renderer()
+    assert failure.value.exit_code == EXIT_USAGE
 
 
 def test_wrong_options_of_up_are_wrong_usage() -> None:

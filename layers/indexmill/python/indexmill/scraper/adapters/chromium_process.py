@@ -71,6 +71,7 @@ _FLAGS: Final = (
     "--no-default-browser-check",
     "--no-first-run",
     "--no-pings",
+    "--no-startup-window",
     "--password-store=basic",
     f"--disable-features={','.join(_FEATURES_OFF)}",
 )
@@ -97,28 +98,13 @@ async def launched(
     """
     # Every file of it is below the profile.
     profile = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="indexmill-page-"))
-    flags = [
-        *_FLAGS,
-        *GUARDS.values(),
+    own = (
         f"--proxy-server=http://127.0.0.1:{proxy_port}",
         f"--user-agent={user_agent}",
         f"--user-data-dir={profile}",
-    ]
-    if os.geteuid() == 0:
-        # As root it has no sandbox of its own.
-        flags.append("--no-sandbox")
-    environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    environment |= dict.fromkeys(("HOME", "TMPDIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"), str(profile))
+    )
     try:
-        process = await asyncio.create_subprocess_exec(
-            "/bin/sh",
-            *("-c", _TIED, "sh", program, *flags, "about:blank"),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-            env=environment,
-            start_new_session=True,
-        )
+        process = await _started([program, *_FLAGS, *GUARDS.values(), *own], profile)
         watch = asyncio.create_task(_watch(process.pid, memory_bytes, on_excess))
         try:
             yield await _address(profile / "DevToolsActivePort", process, start_s)
@@ -126,10 +112,29 @@ async def launched(
             watch.cancel()
             await asyncio.gather(watch, return_exceptions=True)
             await _end(process)
-    except OSError as error:
-        raise StartError from error
     finally:
         await asyncio.to_thread(shutil.rmtree, profile, ignore_errors=True)
+
+
+async def _started(command: list[str], profile: Path) -> asyncio.subprocess.Process:
+    """Start `command` as the leader of a process group that ends with this process."""
+    if os.geteuid() == 0:
+        # As root it has no sandbox of its own.
+        command.append("--no-sandbox")
+    environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    environment |= dict.fromkeys(("HOME", "TMPDIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"), str(profile))
+    try:
+        return await asyncio.create_subprocess_exec(
+            "/bin/sh",
+            *("-c", _TIED, "sh", *command),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise StartError from error
 
 
 async def _address(file: Path, process: asyncio.subprocess.Process, start_s: float) -> str:
