@@ -73,6 +73,7 @@ def test_a_shell_is_indexed_with_what_its_scripts_make_of_it(site: Site) -> None
         **environment("ScraperWorker"),
         **dict.fromkeys(names, "x"),
         "ALLOWED_PRIVATE_HOSTS": f"127.0.0.1:{site.port}",
+        "DOMAIN_RATES": "*=unlimited",
         "RENDERER_URL": f"chromium:{program()}",
         "USER_AGENT": AGENT,
         "SCRAPE_TIMEOUT_S": str(DEADLINE_S),

@@ -15,10 +15,14 @@ from indexmill.scraper.ports import Fetched, Validators
 from indexmill.scraper.revisit import Past
 from indexmill.scraper.scrape import EXTRACTOR, NotTried, ScrapeParts, execute_scrape
 from tests.support.scraper import SITE, ScraperHarness
+from tests.twins.clock import FrozenClock
 from tests.twins.fetcher import InMemoryRenderer
+from tests.twins.hosts import unlimited_pace
 
 SHELL = "<!doctype html><title>App</title><div id=root></div><script src=app.js></script>"
 FULL = "<html lang=en><head><title>App</title></head><body><main><h1>H</h1><p>Words.</p></main></body></html>"
+
+VISIT = unlimited_pace(FrozenClock()).visit(2000.0)
 
 
 def shop(
