@@ -40,6 +40,7 @@ _MORE_STATUS = {
     "/orchestrator/jobs/{job_id}/replay": ("404", "409"),
     "/orchestrator/jobs/{job_id}/diff": ("404", "409"),
     "/orchestrator/batches/{batch_id}": ("404",),
+    "/orchestrator/batches/{batch_id}/cancel": ("404",),
     "/orchestrator/jobs/{job_id}/complete": ("404", "409"),
     "/scraper/scrape": ("502",),
     "/embedding/embed": ("502",),

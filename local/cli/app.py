@@ -10,6 +10,7 @@ from local.cli import (
     callers,
     cancel,
     chaos,
+    crawls,
     demo,
     doctor,
     down,
@@ -39,6 +40,8 @@ Examples:
   indexmill up --detach                   start everything and keep it running
 
   indexmill submit https://example.com/   index a page
+
+  indexmill crawl https://example.com/    index a page and those that it leads to
 
   indexmill search "opening hours"        search what was indexed
 
@@ -74,6 +77,8 @@ for command in (up, down, status, submit, search, jobs, cancel, retry, replay, t
     app.command(command.__name__.rpartition(".")[2])(command.run)
 for command in (limits, doctor, demo, chaos, release):
     app.command(command.__name__.rpartition(".")[2])(command.run)
+app.command("crawl")(crawls.crawl)
+app.command("sitemap")(crawls.sitemap)
 app.add_typer(callers.callers, name="callers")
 app.add_typer(callers.maintenance, name="maintenance")
 

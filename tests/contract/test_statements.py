@@ -107,9 +107,9 @@ def test_a_failed_embedding_and_its_retry(recording: Recording) -> None:
 def test_a_cancel(recording: Recording) -> None:
     jobs = recording.jobs
     plain, (embedding, _) = jobs.submit(new_job()), jobs.up_to_embedding(new_job(url(1)))
-    assert recording.of(lambda: jobs.cancel(plain)) == ["lock_job", "cancel_job", "queues_to_admit", "job"]
+    assert recording.of(lambda: jobs.cancel(plain)) == ["lock_job", "cancel_jobs", "queues_to_admit", "job"]
     assert recording.of(lambda: jobs.cancel(embedding)) == [
-        *("lock_job", "lock_documents", "cancel_job", "raise_fences", "queues_to_admit", "job"),
+        *("lock_job", "lock_documents", "cancel_jobs", "raise_fences", "queues_to_admit", "job"),
     ]
 
 

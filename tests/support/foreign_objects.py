@@ -49,6 +49,8 @@ PLAIN: Final = frozenset(
             "job_type",
             "budget",
             "max_age",
+            "kind",
+            "crawl",
             "when_gone",
             "reason",
             "source",

@@ -8,6 +8,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from indexmill.contracts.content import BlobRef, Chunk, Document
+from indexmill.contracts.crawl import CrawlRules
 from indexmill.contracts.messages import (
     Chunked,
     ChunkTask,
@@ -15,6 +16,7 @@ from indexmill.contracts.messages import (
     EmbedTask,
     Retrying,
     ScrapeTask,
+    Sitemap,
     StageFailure,
     StageResult,
     Stored,
@@ -83,6 +85,8 @@ def samples() -> dict[str, BaseModel]:
         "a page whose content is known": ScrapeTask(
             **_ENVELOPE, url=_URL, known=stored, current=True, max_age_s=60
         ),
+        "a page of a crawl": ScrapeTask(**_ENVELOPE, url=_URL, links=True),
+        "a sitemap to read": ScrapeTask(**_ENVELOPE, url=_URL, sitemap=CrawlRules(include=["/docs/*"])),
         "chunks to embed": EmbedTask(**_EMBED, chunks=[_CHUNK]),
         "chunks by reference": EmbedTask(**_EMBED, chunks_ref=_REF),
         **_reports(),
@@ -107,6 +111,17 @@ def _reports() -> dict[str, BaseModel]:
         "a large document": report("scraping", "success", document=Document(**_DOCUMENT, text_ref=_REF)),
         "an unchanged document": report(
             "scraping", "success", document=Document(**_DOCUMENT, unchanged="not_modified")
+        ),
+        "a document with links": report(
+            "scraping", "success", document=Document(**_DOCUMENT, text="Some words.", links=[_URL])
+        ),
+        "a page that only leads on": report(
+            "scraping", "failed", failure=_FAILURE.model_copy(update={"links": [_URL]})
+        ),
+        "a sitemap": report(
+            "scraping",
+            "success",
+            sitemap=Sitemap(urls=[_URL], sitemaps=[_URL], final_url=_URL, complete=False),
         ),
         "a chunked document": report("chunking", "success", chunked=chunked),
         "a document of many chunks": report(

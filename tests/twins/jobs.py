@@ -36,6 +36,7 @@ from indexmill.orchestrator.submission.ports import InFlight, NewJob
 from indexmill.orchestrator.sweeper.ports import Count
 from indexmill.platform.time.clock import Clock
 from tests.twins import published
+from tests.twins.crawls import CRAWL_TABLES, CrawlTables
 
 Row = dict[str, Any]
 
@@ -45,8 +46,9 @@ _ENDED: Final = ("done", "failed")
 _MESSAGE: Final = ("id", "job_id", "attempt", "stage", "payload", "tries", "caller_id")
 _COPIED: Final = (
     *("batch_id", "tier", "job_type", "priority", "forced", "payload_digest", "replay_of", "request_id"),
-    "mark_stale",
+    *("mark_stale", "kind"),
 )
+_TABLES: Final = ("jobs", "outbox", "job_history", "stale", "inbox", "documents", "starts", *CRAWL_TABLES)
 _NO_RETRY: Final[Row] = {"tries": 0, "next_retry_at": None, "retry_cause": None}
 _UNSET: Final = (
     *("failed_stage", "error", "title", "chunk_count", "generation", "raw_ref", "determinism"),
@@ -56,11 +58,10 @@ _NEW: Final[Row] = {"status": "pending", "attempt": 1, "has_dependents": False, 
 
 
 @dataclass
-class InMemoryJobs:
+class InMemoryJobs(CrawlTables):
     """Tables, and the transactions over them."""
 
     clock: Clock
-    jobs: dict[str, Row] = field(default_factory=dict)
     outbox: dict[str, Row] = field(default_factory=dict)
     job_history: dict[int, Row] = field(default_factory=dict)
     """By `seq`."""
@@ -81,8 +82,7 @@ class InMemoryJobs:
 
     def transaction(self, work: Callable[[JobsTx], T]) -> T:
         """Run `work`; the tables are as before when it raises."""
-        tables = ("jobs", "outbox", "job_history", "stale", "inbox", "documents", "starts")
-        before = {name: {key: dict(row) for key, row in getattr(self, name).items()} for name in tables}
+        before = {name: {key: dict(row) for key, row in getattr(self, name).items()} for name in _TABLES}
         try:
             return work(cast("JobsTx", self))
         except BaseException:
@@ -205,11 +205,17 @@ class InMemoryJobs:
     def lock_job(self, caller_id: str, job_id: str) -> LockedJob | None:
         return rows.as_locked_job(self._locked(job_id)) if self._own(caller_id, job_id) else None
 
-    def cancel_job(
-        self, job_id: str, from_status: JobStatus, error: JobError, request_id: str | None
+    def lock_batch(self, caller_id: str, batch_id: str, most: int) -> list[LockedJob]:
+        own = {each: row["status"] for each, row in self.jobs.items() if row["batch_id"] == batch_id}
+        open_ = sorted(each for each in own if own[each] not in _ENDED)[:most]
+        return [job for each in open_ if (job := self.lock_job(caller_id, each))]
+
+    def cancel_jobs(
+        self, jobs: Mapping[str, JobStatus], errors: Sequence[JobError], request_id: str | None
     ) -> None:
-        self._caused_by(request_id, job_id)
-        self._fail(self.jobs[job_id], error)
+        for job_id, error in zip(jobs, errors, strict=True):
+            self.jobs[job_id].update({"request_id": request_id} if request_id else {})
+            self._fail(self.jobs[job_id], error)
 
     def has_message(self, job_id: str, message_id: str) -> bool:
         return message_id in self.outbox
@@ -226,7 +232,7 @@ class InMemoryJobs:
     ) -> None:
         job = self.jobs[row.job_id]
         job["generation"] = generation or job["generation"]
-        self._caused_by(request_id, row.job_id)
+        job["request_id"] = request_id or job["request_id"]
         self._park(row.job_id)
         self._keep(row, claimed_until=None)
         cleared = dict.fromkeys(("failed_stage", "error", "admitted_at", "ended_at", "expected_by"))
@@ -336,9 +342,6 @@ class InMemoryJobs:
         at_work = [row["caller_id"] for row in in_flight]
         paused = not self.pauses.keys().isdisjoint(("*", FIRST))
         return GlobalUsage(self.clock.now(), len(at_work), len(set(at_work)), paused)
-
-    def _caused_by(self, request_id: str | None, job_id: str) -> None:
-        self.jobs[job_id]["request_id"] = request_id or self.jobs[job_id]["request_id"]
 
     def _own(self, caller_id: str, job_id: str) -> bool:
         return self.jobs.get(job_id, {}).get("caller_id") == caller_id

@@ -36,6 +36,8 @@ def with_known(new: NewJob, before: Row | None, store: InMemoryJobs) -> OutboxRo
     facts, digest = before["facts"], store.documents[new.target.document_id]["content_sha256"]
     made_alike = new.recipe is not None and facts.items() >= new.recipe.items()
     current = made_alike and digest is not None and digest == facts.get("content_sha256") and not new.forced
+    links = store.page_links.get(new.target.document_id)
+    current = current and (not new.linked or (links is not None and links["content_sha256"] == digest))
     payload = {**json.loads(new.first.payload), "known": known, "current": current}
     return replace(new.first, payload=json.dumps(payload))
 

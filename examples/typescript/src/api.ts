@@ -318,6 +318,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/orchestrator/batches/{batch_id}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Stop a batch
+         * @description Cancel those of its jobs that have not ended; a crawl gets no more.
+         */
+        post: operations["cancel_batch_orchestrator_batches__batch_id__cancel_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/orchestrator/health": {
         parameters: {
             query?: never;
@@ -505,6 +525,7 @@ export interface components {
             failed_codes: {
                 [key: string]: number;
             };
+            crawl?: components["schemas"]["CrawlState"] | null;
             receipt?: components["schemas"]["Receipt"] | null;
         };
         /**
@@ -695,6 +716,48 @@ export interface components {
             upload_id?: string | null;
             /** Content Type */
             content_type?: string | null;
+        };
+        /**
+         * CrawlRequest
+         * @description Rules as a caller sends them.
+         */
+        CrawlRequest: {
+            /**
+             * Depth
+             * @default 3
+             */
+            depth: number;
+            /** Include */
+            include?: string[];
+            /** Exclude */
+            exclude?: string[];
+            /**
+             * Max Pages
+             * @default 100
+             */
+            max_pages: number;
+            /**
+             * Same Host
+             * @default true
+             */
+            same_host: boolean;
+        };
+        /**
+         * CrawlState
+         * @description Progress of a crawl.
+         */
+        CrawlState: {
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "crawl" | "sitemap";
+            /** Pages */
+            pages: number;
+            /** Max Pages */
+            max_pages: number;
+            /** Canceled */
+            canceled: boolean;
         };
         /**
          * EmbedRequest
@@ -902,6 +965,8 @@ export interface components {
              * @default index
              */
             job_type: string;
+            /** Kind */
+            kind?: ("crawl" | "sitemap" | "page") | null;
             /** Replay Of */
             replay_of?: string | null;
             /**
@@ -1432,6 +1497,9 @@ export interface components {
             url?: string | null;
             /** Urls */
             urls?: string[] | null;
+            /** Kind */
+            kind?: ("crawl" | "sitemap" | "page") | null;
+            crawl?: components["schemas"]["CrawlRequest"] | null;
             content?: components["schemas"]["Content"] | null;
             /** Corpus Name */
             corpus_name?: string | null;
@@ -4612,6 +4680,203 @@ export interface operations {
                      *       },
                      *       "failed_codes": {
                      *         "http_404": 1
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["BatchSummary"];
+                };
+            };
+            /** @description The request cannot be read. */
+            400: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The key is missing or invalid. */
+            401: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The key may not do that, or its caller is blocked. */
+            403: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description There is no such object of the caller's. */
+            404: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The request or the answer is too large. */
+            413: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The body is not application/json. */
+            415: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description A value is wrong; `field` names it. */
+            422: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Too many requests, or a quota is used up. */
+            429: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Seconds after which another try makes sense. */
+                    "Retry-After": number;
+                    /** @description Requests that the caller may send in a window; missing without a limit. */
+                    "X-RateLimit-Limit"?: number;
+                    /** @description How many of them are left. */
+                    "X-RateLimit-Remaining"?: number;
+                    /** @description Seconds until more are left. */
+                    "X-RateLimit-Reset"?: number;
+                    /** @description Which limit it is. */
+                    "X-RateLimit-Reason"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description A defect of the service. */
+            500: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Something the request needs is unavailable. */
+            503: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Seconds after which another try makes sense. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The request took too long. */
+            504: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Seconds after which another try makes sense. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    cancel_batch_orchestrator_batches__batch_id__cancel_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example 7d444840-9dc0-41d1-b245-5ffdce74fad2 */
+                batch_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "reason": "Submitted by mistake."
+                 *     }
+                 */
+                "application/json": components["schemas"]["CancelRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Requests that the caller may send in a window; missing without a limit. */
+                    "X-RateLimit-Limit"?: number;
+                    /** @description How many of them are left. */
+                    "X-RateLimit-Remaining"?: number;
+                    /** @description Seconds until more are left. */
+                    "X-RateLimit-Reset"?: number;
+                    /** @description Which limit it is. */
+                    "X-RateLimit-Reason"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "batch_id": "7d444840-9dc0-41d1-b245-5ffdce74fad2",
+                     *       "total": 2,
+                     *       "done": 1,
+                     *       "failed": 1,
+                     *       "finished": true,
+                     *       "by_status": {
+                     *         "pending": 0,
+                     *         "scraping": 0,
+                     *         "chunking": 0,
+                     *         "embedding": 0,
+                     *         "done": 1,
+                     *         "failed": 1
+                     *       },
+                     *       "failed_codes": {
+                     *         "canceled": 1
                      *       }
                      *     }
                      */

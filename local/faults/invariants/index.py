@@ -17,7 +17,7 @@ Fetch = Callable[[str], bytes]
 _DONE: Final = """
 SELECT j.id, j.document_id, j.chunk_count, d.id, d.published, d.chunk_count, d.job_id, d.model, d.dimension
 FROM jobs AS j LEFT JOIN documents AS d ON d.document_id = j.document_id
-WHERE j.status = 'done' AND j.job_type = 'index' ORDER BY j.id
+WHERE j.status = 'done' AND j.job_type = 'index' AND j.kind IS DISTINCT FROM 'sitemap' ORDER BY j.id
 """
 _PUBLISHED_BY_FAILED: Final = """
 SELECT j.id FROM documents AS d JOIN jobs AS j ON j.id = d.job_id

@@ -125,7 +125,7 @@ def test_the_sixth_try_is_the_last(harness: EmbedHarness) -> None:
     [result] = harness.results
     assert result.status == "failed"
     assert result.failure is not None
-    assert result.failure.model_dump() == {
+    assert result.failure.model_dump(exclude_none=True) == {
         "code": "max_retries_exceeded", "message": "Embedding failed after 5 retries",
         "cause": "openai_rate_limit", "tries": 6,
     }  # fmt: skip

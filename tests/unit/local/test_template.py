@@ -114,6 +114,7 @@ def test_routes_say_who_answers_and_who_checks(whole: CloudSpec) -> None:
         "POST /orchestrator/jobs/{job_id}/replay",
         "GET /orchestrator/jobs/{job_id}/diff",
         "GET /orchestrator/batches/{batch_id}",
+        "POST /orchestrator/batches/{batch_id}/cancel",
         "POST /orchestrator/uploads",
         "POST /scraper/scrape",
         "POST /scraper/enqueue",

@@ -66,7 +66,7 @@ def test_an_unreadable_record_goes_to_the_dead_letters_alone() -> None:
 
 @pytest.mark.fault("F18")
 def test_a_newer_version_waits_for_newer_code() -> None:
-    newer = GOOD.replace("scrape.v1", "scrape.v2").replace('"url"', '"address"')
+    newer = GOOD.replace("scrape.v1", "scrape.v3").replace('"url"', '"address"')
     failures, source, dead = run(Scripted(), newer)
     assert failures == ["m0"]
     assert source.given_back == [("r0", 60.0)]

@@ -9,7 +9,8 @@
 from __future__ import annotations
 
 from indexmill.client.connection import Client
-from indexmill.client.errors import ApiError, WaitTimeout
+from indexmill.client.errors import ApiError, BatchTimeout, WaitTimeout
 from indexmill.client.stream import StreamReader
+from indexmill.contracts.crawl import CrawlRules
 
-__all__ = ["ApiError", "Client", "StreamReader", "WaitTimeout"]
+__all__ = ["ApiError", "BatchTimeout", "Client", "CrawlRules", "StreamReader", "WaitTimeout"]

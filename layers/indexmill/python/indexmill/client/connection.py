@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final
 
-import httpx
-from pydantic import BaseModel
-
-from indexmill.client.errors import ApiError, WaitTimeout, api_error
+from indexmill.client.crawls import Crawls
+from indexmill.client.errors import WaitTimeout
 from indexmill.client.files import content_of
 from indexmill.client.stream import StreamReader
+from indexmill.client.transport import FIRST_POLL_S, LONGEST_POLL_S
 from indexmill.contracts.given import UploadGrant
 from indexmill.contracts.http_jobs import JobList, SubmitResponse
 from indexmill.contracts.job import Job
-from indexmill.platform.time.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
     from indexmill.contracts.budget import Budget
-    from indexmill.contracts.http_actions import BatchSummary, JobDiff, RetryReport
+    from indexmill.contracts.http_actions import JobDiff, RetryReport
     from indexmill.contracts.http_chunking import ChunkResponse
     from indexmill.contracts.http_embedding import EmbedResponse
     from indexmill.contracts.http_history import JobHistory
@@ -32,24 +28,17 @@ if TYPE_CHECKING:
     from indexmill.contracts.http_search import SearchResponse
     from indexmill.contracts.receipt import Receipt
 
-_Answer = TypeVar("_Answer")
-_Model = TypeVar("_Model", bound=BaseModel)
 Jobs = list[Job]
 
-_FIRST_POLL_S: Final = 0.1
-_LONGEST_POLL_S: Final = 2.0
 _ONE_BY_ONE: Final = 5
 """Up to this many jobs are read one by one; more are read from the list."""
 _PAGE: Final = 200
 _ENDED: Final = 204
 """Status of a stream without further events."""
 _RECEIPT: Final = {"receipt": "true"}
-_REFUSED: Final = 429
-_TRANSIENT: Final = frozenset({429, 502, 503, 504})
-"""Statuses after which a request is repeated."""
 
 
-class Client:
+class Client(Crawls):
     """Connection of one caller to one Indexmill.
 
     Args:
@@ -60,35 +49,6 @@ class Client:
             that asks for a longer wait, for example a quota's until midnight, raises at once.
         sleep: Called between two requests.
     """
-
-    def __init__(
-        self,
-        base_url: str,
-        api_key: str,
-        timeout: float = 35.0,
-        *,
-        patience_s: float = 30.0,
-        clock: Clock | None = None,
-        sleep: Callable[[float], None] = time.sleep,  # noqa: TID251 - waits on the caller's own machine
-    ) -> None:
-        self._http = httpx.Client(
-            base_url=base_url, headers={"X-API-Key": api_key}, timeout=timeout, follow_redirects=False
-        )
-        self._patience_s = patience_s
-        self._clock = clock or SystemClock()
-        self._sleep = sleep
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
 
     def submit(
         self,
@@ -143,19 +103,6 @@ class Client:
         grant = partial(self._post, "/orchestrator/uploads", UploadGrant)
         body = {"content": content_of(path, name, content_type, grant)}
         return self._submit(body, corpus_name, idempotency_key, options)
-
-    def _submit(
-        self,
-        body: Mapping[str, object],
-        corpus_name: str | None,
-        idempotency_key: str | None,
-        options: Mapping[str, object],
-    ) -> SubmitResponse:
-        headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
-        if isinstance(budget := options.get("budget"), BaseModel):
-            options = {**options, "budget": budget.model_dump(exclude_none=True)}
-        whole = {**body, "corpus_name": corpus_name, **options}
-        return self._post("/orchestrator/jobs", SubmitResponse, whole, headers=headers)
 
     def get(self, job_id: str, *, receipt: bool = False) -> Job:
         """Return one job, with its `receipt` if wanted.
@@ -215,14 +162,14 @@ class Client:
         order = list(dict.fromkeys(job_ids))
         jobs: dict[str, Job] = {}
         deadline = self._clock.monotonic() + timeout_s
-        pause = _FIRST_POLL_S
+        pause = FIRST_POLL_S
         while open_ := [each for each in order if each not in jobs or not jobs[each].status.terminal]:
             if jobs and self._clock.monotonic() >= deadline:
                 raise WaitTimeout([jobs[each] for each in order if each in jobs], timeout_s)
             if jobs:
                 self._sleep(min(pause, max(0.0, deadline - self._clock.monotonic())))
             changed = self._look(open_, jobs, deadline, on_change)
-            pause = _FIRST_POLL_S if changed else min(pause * 1.5, _LONGEST_POLL_S)
+            pause = FIRST_POLL_S if changed else min(pause * 1.5, LONGEST_POLL_S)
         return [jobs[each] for each in order]
 
     def stream(self, job_id: str, timeout_s: float) -> Iterator[Job]:
@@ -274,16 +221,6 @@ class Client:
         from indexmill.contracts.http_actions import JobDiff
 
         return JobDiff.model_validate(self._request("GET", f"/orchestrator/jobs/{job_id}/diff"))
-
-    def batch(self, batch_id: str, *, receipt: bool = False) -> BatchSummary:
-        """Return the counts of the jobs that were submitted together, with their `receipt` if wanted.
-
-        Raises ApiError.
-        """
-        from indexmill.contracts.http_actions import BatchSummary
-
-        path = f"/orchestrator/batches/{batch_id}"
-        return BatchSummary.model_validate(self._request("GET", path, params=_RECEIPT if receipt else None))
 
     def search(self, query: str, corpus_name: str | None = None, top_k: int | None = None) -> SearchResponse:
         """Return the best matching chunks of one corpus. Raises ApiError."""
@@ -350,49 +287,3 @@ class Client:
                 break
         # Newer jobs of the same caller may have pushed some off the first pages.
         return found + [self.get(job_id) for job_id in sorted(missing)]
-
-    def _patiently(self, read: Callable[[], _Answer], deadline: float) -> _Answer:
-        """Return `read()`, repeated while an outage lasts and before the deadline, as Retry-After says."""
-        pause = _FIRST_POLL_S
-        while True:
-            try:
-                return read()
-            except ApiError as error:
-                left = deadline - self._clock.monotonic()
-                transient = error.status in _TRANSIENT or error.status == 0
-                if not transient or left <= 0:
-                    raise
-                self._sleep(min(max(error.retry_after or 0.0, pause), left))
-                pause = min(pause * 2, _LONGEST_POLL_S)
-
-    def _post(self, path: str, model: type[_Model], body: Mapping[str, Any], **more: Any) -> _Model:
-        """Send the fields that are not None and return the answer as `model`."""
-        sent = {name: value for name, value in body.items() if value is not None}
-        return model.model_validate(self._request("POST", path, json=sent, **more))
-
-    def _request(self, method: str, path: str, **more: Any) -> Any:
-        return self._send(method, path, **more).json()
-
-    def _send(self, method: str, path: str, **more: Any) -> httpx.Response:
-        until = self._clock.monotonic() + self._patience_s
-        while True:
-            try:
-                return self._send_once(method, path, **more)
-            except ApiError as error:
-                # Refused before any work was done, so that a repeated POST does nothing twice.
-                wait_s = error.retry_after if error.status == _REFUSED else None
-                if wait_s is None or self._clock.monotonic() + wait_s > until:
-                    raise
-                self._sleep(wait_s)
-
-    def _send_once(self, method: str, path: str, **more: Any) -> httpx.Response:
-        try:
-            response = self._http.request(method, path, **more)
-        except httpx.HTTPError as error:
-            reason = str(error) or type(error).__name__
-            raise ApiError(
-                "connection_error", f"{self._http.base_url} did not answer: {reason}", 0
-            ) from error
-        if response.is_success:
-            return response
-        raise api_error(response.status_code, response.reason_phrase, response.text)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from indexmill.contracts.job import Job
+
+if TYPE_CHECKING:
+    from indexmill.contracts.http_actions import BatchSummary
 
 
 class ApiError(Exception):
@@ -37,6 +41,15 @@ class WaitTimeout(Exception):
         open_ = sum(not job.status.terminal for job in jobs)
         super().__init__(f"{open_} of {len(jobs)} jobs were not finished after {seconds:g} s")
         self.jobs = list(jobs)
+
+
+class BatchTimeout(Exception):
+    """Jobs of a batch did not end in time; `summary` is what was read last."""
+
+    def __init__(self, summary: BatchSummary, seconds: float) -> None:
+        open_ = summary.total - summary.done - summary.failed
+        super().__init__(f"{open_} of {summary.total} jobs were not finished after {seconds:g} s")
+        self.summary = summary
 
 
 def api_error(status: int, reason: str, body: str) -> ApiError:

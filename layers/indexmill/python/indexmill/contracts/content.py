@@ -68,6 +68,8 @@ class Document(BaseModel):
     """Whether a browser ran the scripts of the page: the raw content is what they made of it."""
     nofollow: bool = False
     """Whether the page asks that none of its links be followed."""
+    links: list[str] | None = None
+    """Canonical URLs that the page links to, where they were asked for; None when it is `unchanged`."""
     text: str | None = None
     """Markdown."""
     text_ref: BlobRef | None = None

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from indexmill.contracts.budget import Budget
+from indexmill.contracts.crawl import CrawlKind
 from indexmill.contracts.job import ONLY_WHEN_KNOWN
 from indexmill.contracts.pipeline import StageName
 from indexmill.contracts.receipt import Receipt
@@ -103,6 +104,17 @@ class JobDiff(BaseModel):
     any more (`PayloadRetentionDays`), or has more than 56 kB or 2,000 lines."""
 
 
+class CrawlState(BaseModel):
+    """Progress of a crawl."""
+
+    kind: CrawlKind
+    pages: int
+    """Jobs so far."""
+    max_pages: int
+    canceled: bool
+    """Whether it was stopped: it gets no more pages."""
+
+
 class BatchSummary(BaseModel):
     """How the jobs of one batch stand."""
 
@@ -116,5 +128,7 @@ class BatchSummary(BaseModel):
     """All six statuses."""
     failed_codes: dict[str, int]
     """`error.code` of the failed ones."""
+    crawl: CrawlState | None = Field(**ONLY_WHEN_KNOWN)
+    """Of a crawl: its pages are the batch's jobs. While it is not `finished` it may get more."""
     receipt: Receipt | None = Field(**ONLY_WHEN_KNOWN)
     """Of all jobs of the batch, when it was asked for."""

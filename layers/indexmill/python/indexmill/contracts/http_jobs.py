@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from indexmill.contracts.budget import Budget
 from indexmill.contracts.content import MAX_INTEGER, Chunk, Count
+from indexmill.contracts.crawl import CrawlRequest, CrawlRules
 from indexmill.contracts.errors import is_code
 from indexmill.contracts.given import Content
 from indexmill.contracts.identity import CALLER_ID
@@ -39,6 +40,11 @@ class SubmitRequest(BaseModel):
 
     url: Url | None = None
     urls: list[Url] | None = Field(default=None, min_length=1, max_length=MAX_URLS)
+    kind: Literal["page", "crawl", "sitemap"] | None = None
+    """`crawl`: also the pages that `url` leads to; `sitemap`: the pages that the sitemap at `url` lists;
+    `page`, as by default: one job."""
+    crawl: CrawlRequest | None = None
+    """Rules for the pages that a crawl or a sitemap adds; without it the defaults."""
     content: Content | None = None
     """A document without a URL."""
     corpus_name: CorpusName | None = None
@@ -65,9 +71,18 @@ class SubmitRequest(BaseModel):
     def _one_of(self) -> Self:
         if [self.url, self.urls, self.content].count(None) != 2:
             raise ValueError("send exactly one of url, urls and content")
+        if self.kind in ("crawl", "sitemap") and self.url is None:
+            raise ValueError("a crawl and a sitemap have one url")
+        if self.crawl is not None and self.kind not in ("crawl", "sitemap"):
+            raise ValueError('crawl is for "kind": "crawl" and "kind": "sitemap"')
         if self.max_age and (self.force or self.content is not None):
             raise ValueError("max_age is for pages: send it without force and content")
         return self
+
+    @property
+    def rules(self) -> CrawlRules:
+        """Return the rules of a crawl or a sitemap."""
+        return CrawlRules() if self.crawl is None else CrawlRules.model_validate(self.crawl.model_dump())
 
 
 class SubmitResponse(BaseModel):
@@ -80,6 +95,7 @@ class SubmitResponse(BaseModel):
     job_ids: list[str] | None = None
     """Beside `urls`, in order; null for a single `url`."""
     batch_id: str | None = None
+    """Of `urls`, and of a crawl or a sitemap, whose further jobs belong to it too."""
     deduplicated: bool = False
     """Whether a job in flight was returned for one of the URLs instead of a new one."""
     deduplicated_job_ids: list[str] | None = None

@@ -116,6 +116,8 @@ class Job(BaseModel):
     priority: int = 50
     """0 to 100; higher starts earlier."""
     job_type: str = "index"
+    kind: Literal["crawl", "sitemap", "page"] | None = Field(**ONLY_WHEN_KNOWN)
+    """What it is in a crawl, which is its batch: the first page, the sitemap, or a page that was found."""
     replay_of: str | None = None
     """The job that this one repeats."""
     retryable: bool = False

@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from indexmill.contracts.content import MAX_INTEGER, BlobRef, Chunk, ChunkSettings, Count, Document
+from indexmill.contracts.crawl import CrawlRules
 from indexmill.contracts.spent import Spent
 
 MessageT = TypeVar("MessageT", bound="Message")
@@ -73,7 +74,10 @@ class Stored(BaseModel):
 class ScrapeTask(Message):
     """Fetch one URL."""
 
-    schema_name: Literal["indexmill.scrape.v1"] = Field(default="indexmill.scrape.v1", alias="schema")
+    schema_name: Literal["indexmill.scrape.v1", "indexmill.scrape.v2"] = Field(
+        default="indexmill.scrape.v1", alias="schema"
+    )
+    msg_version: Literal[1, 2] = 1  # type: ignore[assignment]
     url: str
     stored: Stored | None = None
     """Read this in place of the site."""
@@ -83,6 +87,17 @@ class ScrapeTask(Message):
     """Whether today's chunker and model made the published version: with `known` content it needs no text."""
     max_age_s: int | None = None
     """Up to this age of `known` the site is not asked."""
+    links: bool | None = None
+    """Whether the page's links are reported; those of `current` content are known."""
+    sitemap: CrawlRules | None = None
+    """The URL is that of a sitemap: report those of its pages that these rules admit."""
+
+    @model_validator(mode="after")
+    def _crawling_is_newer(self) -> Self:
+        if self.links or self.sitemap is not None:
+            # The release before would report no links: it leaves the message to this one.
+            self.schema_name, self.msg_version = "indexmill.scrape.v2", 2
+        return self
 
 
 class ChunkTask(Message):
@@ -133,6 +148,8 @@ class StageFailure(BaseModel):
     message: str
     cause: str | None = None
     tries: int = 1
+    links: list[str] | None = None
+    """As in a document: of a page that was read, and that cannot or must not be indexed."""
 
 
 class Retrying(BaseModel):
@@ -194,23 +211,44 @@ class StageResult(Message):
         return self
 
 
+class Sitemap(BaseModel):
+    """Pages that a sitemap lists."""
+
+    urls: list[str]
+    """Canonical, those that the task's rules admit, in the sitemap's order."""
+    sitemaps: list[str] = []
+    """Further ones that it names."""
+    final_url: str
+    """Where redirects ended."""
+    complete: bool = True
+    """Whether that is all; no more are reported than the rules allow pages, and than fit a message."""
+
+
 class ScrapeResult(StageResult):
     """Result of scraping."""
 
     stage: Literal["scraping"] = "scraping"
     document: Document | None = None
+    sitemap: Sitemap | None = None
+    """In place of a document, when that was asked for."""
 
     @model_validator(mode="after")
-    def _unchanged_is_newer(self) -> Self:
-        if self.document is not None and self.document.unchanged is not None:
-            # The release before would split the text that is not there: it leaves the message to this one.
+    def _more_is_newer(self) -> Self:
+        document, failure = self.document, self.failure
+        unchanged = document is not None and document.unchanged is not None
+        links = (document is not None and document.links is not None) or (
+            failure is not None and failure.links is not None
+        )
+        if unchanged or links or self.sitemap is not None:
+            # The release before would split text that is not there, and lose links: it leaves the message to
+            # this one.
             self.schema_name, self.msg_version = "indexmill.result.v2", 2
         return self
 
     @property
-    def output(self) -> Document | None:
-        """Return the document."""
-        return self.document
+    def output(self) -> Document | Sitemap | None:
+        """Return the document, or the sitemap that was asked for."""
+        return self.document or self.sitemap
 
 
 class ChunkResult(StageResult):

@@ -141,7 +141,7 @@ def build_api(settings: OrchestratorApiSettings) -> Handler:
 
 def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = None) -> Api:
     """Build what the routes of orchestrator/api call."""
-    from indexmill.orchestrator.actions.cancel import CancelJob
+    from indexmill.orchestrator.actions.cancel import CancelBatch, CancelJob
     from indexmill.orchestrator.actions.replay import ReplayJobs
     from indexmill.orchestrator.actions.retry import RetryJobs
     from indexmill.orchestrator.adapters.aws.s3_uploads import S3Uploads
@@ -185,6 +185,7 @@ def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = Non
         CompleteStage(shared.record, relay),
         GrantStream(read, clock, key.current),
         CancelJob(store, relay, clock),
+        CancelBatch(store, relay, clock),
         RetryJobs(store, relay),
         ReplayJobs(store, relay),
         limits,

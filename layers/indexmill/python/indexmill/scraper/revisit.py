@@ -66,13 +66,14 @@ def renewed(known: Stored, page: Fetched) -> Stored:
     )
 
 
-def unchanged(url: str, known: Stored, why: Unchanged) -> Document:
+def unchanged(url: str, known: Stored, why: Unchanged, *, nofollow: bool = False) -> Document:
     """Return the document without text: what is published of it stays."""
     return Document(
         url=url,
         final_url=known.final_url,
         content_type=known.content_type,
         charset=known.charset,
+        nofollow=nofollow,
         raw_ref=known.ref,
         raw_stored_at=known.stored_at,
         content_sha256=known.ref.sha256,

@@ -25,11 +25,13 @@ from indexmill.scraper.extract.content import (
     Extracted,
     Kind,
     RawContent,
+    Unusable,
     Wanted,
     detect,
     extract,
     is_risky,
 )
+from indexmill.scraper.links import canonical_links
 from indexmill.scraper.pace import Pace, Visit
 from indexmill.scraper.ports import (
     MAX_REDIRECTS,
@@ -98,7 +100,8 @@ async def execute_scrape(
     It ends by the deadline of the `visit`; `job_id` is the job it is done for, and changes nothing. With
     `stored` the site is not asked; a document without a URL always has it. Bytes that are `stored` or of the
     `past` are not stored again before they are old. A document that is unchanged since the `past` has no
-    text, and nothing of it is stored. Raises CallerError (the URL), PermanentError and TransientError.
+    text and no links, and nothing of it is stored. Another one has its links where `parts` ask for them.
+    Raises CallerError (the URL), PermanentError (Unusable with the links) and TransientError.
     """
     asked = (
         url if stored is not None and is_given(url) else canonical_url(url, allowed_hosts=parts.allowed_hosts)
@@ -130,12 +133,12 @@ async def _page(
     # Without its body, content that is old could not be stored again.
     asks = same is not None and is_recent(same, parts.clock.now(), parts.known_for)
     known = Validators(same.etag, same.last_modified, same.final_url) if same and asks else None
-    page = await _visited(url, known, parts, visit)
+    page = await visited(url, known, parts, visit)
     parts.robots.check_page(page.robots_tags, "X-Robots-Tag")
     return replace(page, fetched_at=parts.clock.now())
 
 
-async def _visited(url: str, known: Validators | None, parts: ScrapeParts, visit: Visit) -> Fetched:
+async def visited(url: str, known: Validators | None, parts: ScrapeParts, visit: Visit) -> Fetched:
     """Return the answer of the site, or of where it redirects; each request at the pace of its site."""
 
     async def allowed(hop: str) -> None:
@@ -167,15 +170,16 @@ async def _same(
     """Return the document without text if `page` is the `same` content; None if not."""
     if same is None:
         return None
+    nofollow = parts.robots.nofollow(page.robots_tags)
     if page.status == NOT_MODIFIED:
-        return unchanged(asked, renewed(same, page), "not_modified")
+        return unchanged(asked, renewed(same, page), "not_modified", nofollow=nofollow)
     kind = detect(page.body, page.content_type, page.final_url)
     digest = hashlib.sha256(page.body).hexdigest()
     if not is_same(same, digest, kind, page.charset):
         return None
     raw_ref, raw_stored_at = await _store_raw(page.body, digest, kind, known, parts)
     again = renewed(same, page).model_copy(update={"ref": raw_ref, "stored_at": raw_stored_at})
-    return unchanged(asked, again, "same_content")
+    return unchanged(asked, again, "same_content", nofollow=nofollow)
 
 
 async def _document_or_rendered(
@@ -223,7 +227,14 @@ async def _document(
     content = RawContent(page.body, kind, page.charset, parts.wanted)
     # Given content is there to be indexed: rules in it are for crawlers.
     crawled = not is_given(asked)
-    found, text_ref = await _read(content, parts, deadline, alone=alone, crawled=crawled)
+    try:
+        found, text_ref = await _read(content, parts, deadline, alone=alone, crawled=crawled)
+    except Unusable as error:
+        left_alone = parts.robots.nofollow(page.robots_tags)
+        error.links = (
+            () if left_alone else tuple(canonical_links(error.links, page.final_url, parts.allowed_hosts))
+        )
+        raise
     raw_ref, raw_stored_at = await _store_raw(page.body, digest, kind, known, parts)
     document = Document(
         url=asked,
@@ -233,6 +244,7 @@ async def _document(
         charset=page.charset,
         language=found.language,
         nofollow=parts.robots.nofollow((*page.robots_tags, *found.robots)),
+        links=_links(found, page.final_url, parts) if parts.wanted.links else None,
         text=found.markdown if text_ref is None else None,
         text_ref=text_ref,
         raw_ref=raw_ref,
@@ -258,6 +270,13 @@ def _detailed(document: Document, found: Extracted, parts: ScrapeParts) -> Detai
         except (IndexmillError, ValueError):  # urljoin raises the latter
             says["canonical_url"] = None
     return DetailedDocument(**dict(document), html=found.html, metadata=PageMetadata(**says))
+
+
+def _links(found: Extracted, url: str, parts: ScrapeParts) -> list[str]:
+    """Return the page's links; none where its own rules ask that they be left alone."""
+    if parts.robots.nofollow(found.robots):
+        return []
+    return canonical_links(found.links, url, parts.allowed_hosts)
 
 
 def _kept(stored: Stored, blobs: BlobStore) -> Fetched:
@@ -333,7 +352,11 @@ async def _accepted(
     In a thread, so that other pages continue to load.
     """
     if crawled:
-        parts.robots.check_page(found.robots, "robots meta element")
+        try:
+            parts.robots.check_page(found.robots, "robots meta element")
+        except PermanentError as error:
+            followed = () if parts.robots.nofollow(found.robots) else found.links
+            raise Unusable(error.code, error.message, followed) from error
     if not is_long(found.markdown, parts.inline_text_bytes):
         return found, None
     body, content_type = found.markdown.encode(), "text/markdown; charset=utf-8"

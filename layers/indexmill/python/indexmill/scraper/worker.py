@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from indexmill.contracts.content import Document
+from indexmill.contracts.crawl import CrawlRules
 from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError
-from indexmill.contracts.messages import ScrapeTask
+from indexmill.contracts.messages import ScrapeTask, StageFailure
 from indexmill.contracts.pipeline import BY_NAME
 from indexmill.platform.consumer.deliveries import Delivery, Outcome, RecordTimes
 from indexmill.platform.consumer.reporter import BatchReporter, WorkerStage
 from indexmill.platform.queues import Queue, SourceQueue
+from indexmill.scraper.extract.content import Unusable
+from indexmill.scraper.pace import Visit
 from indexmill.scraper.revisit import Past
 from indexmill.scraper.scrape import NotTried, ScrapeParts, execute_scrape
+from indexmill.scraper.sitemap import read_sitemap
 
 _STAGE: Final = WorkerStage(
     BY_NAME["scraping"],
@@ -40,7 +45,7 @@ class ScrapeBatch:
         timeout_s: float = 30.0,
     ) -> None:
         """`timeout_s` bounds each page; connections live as long as this object does."""
-        self._parts = parts
+        self._parts, self._following = parts, replace(parts, wanted=replace(parts.wanted, links=True))
         self._callbacks = callbacks
         self._source = source
         self._timeout_s = timeout_s
@@ -92,27 +97,54 @@ class ScrapeBatch:
             return
         deadline = min(delivery.deadline, started + self._timeout_s)
         try:
-            document = await execute_scrape(
-                task.url,
-                task.job_id,
-                parts=self._parts,
-                visit=self._parts.pace.visit(deadline, task.message_id, delivery.resume),
-                stored=task.stored,
-                past=Past.of(task),
-            )
+            visit = self._parts.pace.visit(deadline, task.message_id, delivery.resume)
+            if task.sitemap is None:
+                await self._page(position, task, visit, reporter)
+            else:
+                await self._sitemap(position, task.url, task.sitemap, visit, reporter)
         except NotTried:
             reporter.out_of_time(position)
+        except Unusable as error:
+            reporter.failure(position, self._unusable(task, error, delivery.tries))
         except IndexmillError as error:
             reporter.error(position, error)
         except Exception as error:  # noqa: BLE001 - a defect that one page triggers must not fail the others
             fields = {"job_id": task.job_id, "request_id": task.request_id}
             _LOG.exception("scraping failed unexpectedly", extra=fields)
             reporter.error(position, TransientError(ErrorCode.INTERNAL_ERROR, type(error).__name__))
-        else:
-            reporter.spent(position, **_bytes(task, document))
-            reporter.success(position, document=document)
         finally:
             self._times.add(clock.monotonic() - started)
+
+    async def _page(
+        self, position: int, task: ScrapeTask, visit: Visit, reporter: BatchReporter[ScrapeTask]
+    ) -> None:
+        parts = self._following if task.links else self._parts
+        document = await execute_scrape(
+            task.url,
+            task.job_id,
+            parts=parts,
+            visit=visit,
+            stored=task.stored,
+            past=Past.of(task),
+        )
+        reporter.spent(position, **_bytes(task, document))
+        reporter.success(position, document=document)
+
+    async def _sitemap(
+        self,
+        position: int,
+        url: str,
+        rules: CrawlRules,
+        visit: Visit,
+        reporter: BatchReporter[ScrapeTask],
+    ) -> None:
+        sitemap, size = await read_sitemap(url, rules, parts=self._parts, visit=visit)
+        reporter.spent(position, bytes_fetched=size, bytes_stored=0)
+        reporter.success(position, sitemap=sitemap)
+
+    def _unusable(self, task: ScrapeTask, error: Unusable, tries: int) -> StageFailure:
+        links = list(error.links) if task.links else None
+        return StageFailure(code=error.code, message=error.message, tries=tries, links=links)
 
 
 def _bytes(task: ScrapeTask, document: Document) -> dict[str, int]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.identity import CallerContext
@@ -15,9 +17,12 @@ from indexmill.orchestrator.admission.dependencies import settle_dependents
 from indexmill.orchestrator.jobs.rows import OutboxRow
 from indexmill.orchestrator.jobs.store import JobStore, JobsTx
 from indexmill.orchestrator.outbox.relay import Relay
-from indexmill.orchestrator.queries.jobs import is_job_id, read_job, unknown_job
+from indexmill.orchestrator.queries.jobs import is_job_id, read_job, unknown_batch, unknown_job
 from indexmill.orchestrator.results.published import with_visibility
 from indexmill.platform.time.clock import Clock
+
+_AT_ONCE: Final = 100
+"""Jobs that one transaction cancels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +54,64 @@ class CancelJob:
             (state,) = with_visibility(tx, [locked.state])
             if state.visible:
                 raise _refused("The document is published already.", "The job will be done in a moment.")
-            tx.cancel_job(job_id, state.status, _error(locked, reason, at), request_id or None)
-            if state.issued is not None:
-                tx.raise_fences({state.target.document_id: state.issued})
-            if state.has_dependents:
-                settle_dependents(tx, [job_id])
+            _cancel(tx, [locked], reason, at, request_id or None)
             messages = admit(tx, [ctx.caller_id])
             return read_job(tx, ctx.caller_id, job_id), messages
 
         job, messages = self.store.transaction(work)
         self.relay.send(messages)
         return job
+
+
+@dataclass(frozen=True, slots=True)
+class CancelBatch:
+    """The cancel use case of a batch, which may be a crawl."""
+
+    store: JobStore
+    relay: Relay
+    clock: Clock
+
+    def __call__(self, ctx: CallerContext, batch_id: str, reason: str, request_id: str = "") -> None:
+        """Cancel all jobs of the batch that have not ended and are not published; a crawl gets no more.
+
+        Call it again after a failure: what was canceled stays so. Raises CallerError(not_found).
+        """
+        if not is_job_id(batch_id) or not self.store.read(lambda tx: tx.count_batch(ctx.caller_id, batch_id)):
+            raise unknown_batch()
+        # Committed first: jobs are locked before their crawl, and a page that is read meanwhile adds none.
+        self.store.transaction(lambda tx: tx.cancel_crawl(ctx.caller_id, batch_id))
+        at, spared = self.clock.now(), set[str]()
+
+        def work(tx: JobsTx) -> bool:
+            jobs = [
+                each
+                for each in tx.lock_batch(ctx.caller_id, batch_id, _AT_ONCE + len(spared))
+                if each.state.job_id not in spared
+            ]
+            states = {state.job_id: state for state in with_visibility(tx, [each.state for each in jobs])}
+            chosen = [each for each in jobs if not states[each.state.job_id].visible]
+            spared.update(each.state.job_id for each in jobs if states[each.state.job_id].visible)
+            _cancel(tx, chosen, reason, at, request_id or None)
+            return bool(jobs)
+
+        while self.store.transaction(work):
+            pass
+        # Only now: a place that is free must not be taken by a job that is canceled next.
+        self.relay.send(self.store.transaction(lambda tx: admit(tx, [ctx.caller_id])))
+
+
+def _cancel(tx: JobsTx, jobs: Sequence[LockedJob], reason: str, at: datetime, request_id: str | None) -> None:
+    if not jobs:
+        return
+    statuses = {each.state.job_id: each.state.status for each in jobs}
+    tx.cancel_jobs(statuses, [_error(each, reason, at) for each in jobs], request_id)
+    fences = {
+        each.state.target.document_id: each.state.issued for each in jobs if each.state.issued is not None
+    }
+    if fences:
+        tx.raise_fences(fences)
+    if awaited := [each.state.job_id for each in jobs if each.state.has_dependents]:
+        settle_dependents(tx, awaited)
 
 
 def _is_canceled(locked: LockedJob) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
@@ -47,10 +48,14 @@ class ActionsTx(Protocol):
         """Lock and return the caller's job."""
         ...
 
-    def cancel_job(
-        self, job_id: str, from_status: JobStatus, error: JobError, request_id: str | None
+    def lock_batch(self, caller_id: str, batch_id: str, most: int) -> list[LockedJob]:
+        """Lock and return the first jobs of the caller's batch that have not ended, in the order of ids."""
+        ...
+
+    def cancel_jobs(
+        self, jobs: Mapping[str, JobStatus], errors: Sequence[JobError], request_id: str | None
     ) -> None:
-        """Fail the job with history, and park its messages that were not sent."""
+        """Fail jobs, by id with their status, with history, and park their messages that were not sent."""
         ...
 
     def has_message(self, job_id: str, message_id: str) -> bool:

@@ -43,6 +43,8 @@ class ReplayJobs:
         original = self._original(ctx, job_id)
         if not original.job.status.terminal:
             raise CallerError(ErrorCode.INVALID_TRANSITION, "Only a job that has ended can be replayed.")
+        if original.job.kind == "sitemap":
+            raise CallerError(ErrorCode.INVALID_TRANSITION, "A sitemap is submitted again, not replayed.")
         given = is_given(original.target.url)
         if request.source == "fetch" and given:
             raise _refused("This document has no URL to fetch.", "stored")

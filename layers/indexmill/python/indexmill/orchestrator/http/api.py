@@ -36,7 +36,7 @@ from indexmill.contracts.http_limits import CallerLimits
 from indexmill.contracts.identity import corpus_name as valid_corpus_name
 from indexmill.contracts.job import Job, JobStatus
 from indexmill.contracts.texts import CorpusName, UrlText
-from indexmill.orchestrator.actions.cancel import CancelJob
+from indexmill.orchestrator.actions.cancel import CancelBatch, CancelJob
 from indexmill.orchestrator.actions.replay import ReplayJobs
 from indexmill.orchestrator.actions.retry import RetryJobs
 from indexmill.orchestrator.queries.health import ReadHealth
@@ -94,6 +94,7 @@ class Api:
     complete: CompleteStage
     grant_stream: GrantStream
     cancel: CancelJob
+    cancel_batch: CancelBatch
     retry: RetryJobs
     replays: ReplayJobs
     limits: ShowLimits
@@ -292,5 +293,13 @@ def action_routes(api: Api) -> APIRouter:
     async def batch(batch_id: str, ctx: Caller, receipt: _Receipt = "false") -> BatchSummary:
         """Count the jobs that were submitted together; with `receipt=true` also what they used."""
         return api.read.batch(ctx, batch_id, receipt=receipt == "true")
+
+    @router.post("/batches/{batch_id}/cancel", summary="Stop a batch")
+    async def cancel_batch(
+        batch_id: str, body: CancelRequest, ctx: Caller, request_id: RequestId
+    ) -> BatchSummary:
+        """Cancel those of its jobs that have not ended; a crawl gets no more."""
+        api.cancel_batch(ctx, batch_id, body.reason, request_id)
+        return api.read.batch(ctx, batch_id)
 
     return router

@@ -69,6 +69,10 @@ class JobState:
     """Price of what the job used before; known where its budget has a bound for it."""
     visible: bool = False
     """Whether search sees what that message published, or something newer; known where it matters."""
+    kind: str | None = None
+    """What it is in a crawl: `crawl` for the first page, `sitemap`, or `page`."""
+    crawl_id: str | None = None
+    """Of the crawl that it belongs to."""
     mark_stale: bool = False
     """Whether the document becomes stale when its page is gone."""
     still_published: bool = False

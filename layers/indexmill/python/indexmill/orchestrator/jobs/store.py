@@ -7,6 +7,7 @@ from typing import Protocol, TypeVar
 
 from indexmill.orchestrator.actions.ports import ActionsTx
 from indexmill.orchestrator.admission.ports import AdmissionTx, DependenciesTx
+from indexmill.orchestrator.crawling.ports import CrawlsTx
 from indexmill.orchestrator.outbox.ports import Outbox
 from indexmill.orchestrator.queries.ports import QueriesTx
 from indexmill.orchestrator.results.ports import DeadLetter, ResultsTx
@@ -16,7 +17,17 @@ from indexmill.orchestrator.sweeper.ports import CountsTx
 T = TypeVar("T")
 
 
-class JobsTx(SubmissionTx, AdmissionTx, DependenciesTx, QueriesTx, ActionsTx, ResultsTx, CountsTx, Protocol):
+class JobsTx(
+    SubmissionTx,
+    AdmissionTx,
+    DependenciesTx,
+    QueriesTx,
+    ActionsTx,
+    ResultsTx,
+    CrawlsTx,
+    CountsTx,
+    Protocol,
+):
     """Row operations of all acts, in one transaction. They decide nothing; each is one statement.
 
     Rows that are locked stay locked until the commit. The lock order is in the Postgres adapter.

@@ -10,6 +10,7 @@ from indexmill.contracts.job import JobError, JobStatus, Progress
 from indexmill.contracts.pipeline import BY_NAME, FIRST, ORDER, STAGES
 
 PENDING_MESSAGE: Final = "Job queued"
+SITEMAP_MESSAGE: Final = "Sitemap read — its pages are jobs of their own"
 DONE_MESSAGE: Final = "Document indexed — ready to search"
 _ANY_STAGE: Final = {
     "canceled": "Job canceled",
@@ -55,12 +56,12 @@ _HELPABLE: Final = frozenset(
 _PASSING_STATUS: Final = re.compile(r"http_(408|425|429|5\d\d)")
 
 
-def user_message(status: JobStatus, error: JobError | None) -> str:
+def user_message(status: JobStatus, error: JobError | None, kind: str | None = None) -> str:
     """Return the sentence to show for a job: by the precise cause, else the code, else the stage."""
     if status is JobStatus.PENDING:
         return PENDING_MESSAGE
     if status is JobStatus.DONE:
-        return DONE_MESSAGE
+        return SITEMAP_MESSAGE if kind == "sitemap" else DONE_MESSAGE
     if status is not JobStatus.FAILED:
         return BY_NAME[status.value].in_progress
     stage = BY_NAME.get(error.stage) if error is not None else None

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Final, Literal
 
 from indexmill.contracts.errors import CallerError, ErrorCode
-from indexmill.contracts.http_actions import BatchSummary
+from indexmill.contracts.http_actions import BatchSummary, CrawlState
 from indexmill.contracts.http_jobs import JobCounts, JobList
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import Job, JobStatus, Waiting
@@ -22,6 +22,7 @@ from indexmill.contracts.prices import Prices
 from indexmill.contracts.receipt import Receipt
 from indexmill.orchestrator.admission.admit import wait_reason
 from indexmill.orchestrator.admission.forecast import eligible_at
+from indexmill.orchestrator.crawling.ports import Crawl
 from indexmill.orchestrator.jobs.store import JobStore, JobsTx
 from indexmill.orchestrator.queries.ports import Hold, JobFilter, JobSnapshot
 from indexmill.orchestrator.queries.receipts import read_receipt
@@ -78,11 +79,13 @@ class ReadJobs:
 
     def batch(self, ctx: CallerContext, batch_id: str, *, receipt: bool = False) -> BatchSummary:
         """Count the batch's jobs; raises CallerError(not_found)."""
-        lines = []
+        lines, crawl = [], None
         if is_job_id(batch_id):
             lines = self.store.read(lambda tx: tx.count_batch(ctx.caller_id, batch_id))
         if not lines:
-            raise CallerError(ErrorCode.NOT_FOUND, "No such batch.")
+            raise unknown_batch()
+        if any(line.crawls for line in lines):
+            crawl = self.store.read(lambda tx: tx.crawl(ctx.caller_id, batch_id))
         by_status = Counter({status.value: 0 for status in JobStatus})
         codes: Counter[str] = Counter()
         for line in lines:
@@ -99,6 +102,7 @@ class ReadJobs:
             finished=done + failed == total,
             by_status=dict(by_status),
             failed_codes=dict(codes),
+            crawl=None if crawl is None else _state_of(crawl),
             receipt=self._receipt(JobFilter(ctx.caller_id, batch_id=batch_id)) if receipt else None,
         )
 
@@ -200,6 +204,20 @@ def _holds(hold: Hold, stage: Stage) -> bool:
 def unknown_job() -> CallerError:
     """Return the error for an unknown job, and for another caller's."""
     return CallerError(ErrorCode.NOT_FOUND, "No such job.")
+
+
+def unknown_batch() -> CallerError:
+    """Return the error for an unknown batch, and for another caller's."""
+    return CallerError(ErrorCode.NOT_FOUND, "No such batch.")
+
+
+def _state_of(crawl: Crawl) -> CrawlState:
+    return CrawlState(
+        kind=crawl.kind,
+        pages=crawl.pages,
+        max_pages=crawl.plan.rules.max_pages,
+        canceled=crawl.canceled,
+    )
 
 
 def _with_work(job: Job, board: ProgressBoard) -> Job:

@@ -20,6 +20,8 @@ class BatchLine:
     status: JobStatus
     code: str | None
     count: int
+    crawls: bool = False
+    """Whether the batch is a crawl."""
 
 
 @dataclass(frozen=True, slots=True)

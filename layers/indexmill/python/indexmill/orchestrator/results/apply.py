@@ -15,6 +15,7 @@ from indexmill.orchestrator.admission.admit import admit
 from indexmill.orchestrator.admission.dependencies import settle_dependents
 from indexmill.orchestrator.admission.turns import defer, release
 from indexmill.orchestrator.charges import charged
+from indexmill.orchestrator.crawling.follow import ReadPage, follow, read_page
 from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
 from indexmill.orchestrator.jobs.state_machine import Decision, Verdict
 from indexmill.orchestrator.jobs.store import JobStore, JobsTx
@@ -137,11 +138,12 @@ def apply_results(
         tx.save_retries(batch.retries)
         defer(tx, batch.states, batch.retries)
     _save_documents(tx, batch)
+    grown = follow(tx, batch.pages, decide.make_id)
     ended = batch.ended()
     if awaited := [job_id for job_id in ended if batch.states[job_id].has_dependents]:
         settle_dependents(tx, awaited)
     more = [_redispatch(tx, batch.states[job_id], each) for job_id, each in batch.redispatch.items()]
-    callers = {batch.states[job_id].target.caller_id for job_id in ended}
+    callers = {batch.states[job_id].target.caller_id for job_id in ended} | grown
     if tx.limits.rates.is_limited:
         callers |= set(release(tx))
     if callers:
@@ -199,6 +201,8 @@ class ResultBatch:
     """Stages whose message is redispatched, by job id."""
     stale: list[StageResult] = field(default_factory=list)
     """Of earlier attempts."""
+    pages: list[ReadPage] = field(default_factory=list)
+    """Pages of crawls that were read."""
     early: list[str] = field(default_factory=list)
     """Message ids that must not count yet."""
 
@@ -221,6 +225,8 @@ class ResultBatch:
             self.retries.pop(state.job_id, None)
             self.redispatch.pop(state.job_id, None)
             self._move(state, change.decision.to, result, change)
+            if (page := read_page(state, result)) is not None:
+                self.pages.append(page)
         return change
 
     def done(self) -> list[str]:

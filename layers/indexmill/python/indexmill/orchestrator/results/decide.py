@@ -53,7 +53,7 @@ class Decider:
             generation = state.generation if BY_NAME[result.stage].publishes else None
             redispatch = Redispatch(self.make_id(), generation)
             return Change(Decision(Verdict.REDISPATCH), redispatch=redispatch, status=state.status)
-        if output.unchanged is not None:
+        if output.ends or output.unchanged is not None:
             decision, to = Decision(Verdict.ADVANCE, JobStatus.DONE), JobStatus.DONE
         following = BY_NAME.get(to.value)
         if following and state.budget:

@@ -28,6 +28,8 @@ class Output:
     """What the fetch found, compared with the version that was published when the job was submitted."""
     unchanged: Unchanged | None = None
     """How the page was found unchanged: nothing follows."""
+    ends: bool = False
+    """There is nothing to index: nothing follows."""
     fenced: bool = False
     """Nothing was published, since another job's end had fenced this generation out."""
 

@@ -45,6 +45,8 @@ def renew(state: JobState, payload: str | None, renewal: Renewal) -> ScrapeTask:
 def facts(state: JobState, result: StageResult) -> Output:
     """Return title, digests and raw content of the document; unchanged, those of the version before."""
     document = result.document if isinstance(result, ScrapeResult) else None
+    if isinstance(result, ScrapeResult) and result.sitemap is not None:
+        return Output(chunk_count=0, ends=True)
     if document is None:
         return Output()
     previous = state.previous

@@ -49,6 +49,10 @@ class NewJob:
     """Site of its page, when that has a limit and holds it back."""
     eligible_at: datetime | None = None
     """Estimate of when its site lets it start; None: it does now."""
+    kind: str | None = None
+    """What it is in a crawl; the same for all jobs of a submit, and None for one outside of crawls."""
+    linked: bool = False
+    """Whether the links of its page are wanted: without them a page that is unchanged is read again."""
     recipe: Mapping[str, Any] | None = None
     """Facts of what today's chunker and model make, the same for all jobs of a submit; None for a job whose
     document is processed even when it is unchanged."""

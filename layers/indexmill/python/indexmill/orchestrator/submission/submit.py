@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 from urllib.parse import urlsplit
-
-from pydantic import BaseModel
 
 from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.given import MAX_UPLOAD_BYTES, Content, media_type_of, uri_of
@@ -25,9 +21,11 @@ from indexmill.orchestrator.admission.forecast import expectations, last_of
 from indexmill.orchestrator.admission.turns import take_turns
 from indexmill.orchestrator.budgets import effective
 from indexmill.orchestrator.charges import submitted
+from indexmill.orchestrator.crawling.start import check_room, start_crawl
 from indexmill.orchestrator.jobs.rows import OutboxRow
 from indexmill.orchestrator.jobs.store import JobStore, JobsTx, RunAgain
 from indexmill.orchestrator.outbox.relay import Relay
+from indexmill.orchestrator.submission.digests import payload_digest, request_digest
 from indexmill.orchestrator.submission.ports import CallerMoved, InFlight, NewJob, Uploads
 from indexmill.orchestrator.submission.uploads import upload_key
 from indexmill.platform.blobs import BlobStore
@@ -114,7 +112,8 @@ class SubmitJobs:
     ) -> SubmitResponse:
         key = _checked_key(idempotency_key) if idempotency_key is not None else None
         urls = list(request.urls or ()) if request.url is None else [request.url]
-        batch_id = self.make_id() if request.urls is not None else None
+        crawls = request.kind in ("crawl", "sitemap")
+        batch_id = self.make_id() if request.urls is not None or crawls else None
         corpus, tier = corpus_name(request.corpus_name), admission_tier(owner)
         shared = _Shared(
             owner.caller_id,
@@ -134,9 +133,13 @@ class SubmitJobs:
             jobs = [self._fetching(shared, ids[position], url, position) for position, url in enumerate(urls)]
 
         def work(tx: JobsTx) -> tuple[SubmitResponse, list[OutboxRow]]:
-            if key is not None and not tx.take_key(ctx.caller_id, key, _digest(request)):
-                return _kept_answer(tx, ctx.caller_id, key, _digest(request)), []
+            if key is not None and not tx.take_key(ctx.caller_id, key, request_digest(request)):
+                return _kept_answer(tx, ctx.caller_id, key, request_digest(request)), []
+            if crawls:
+                check_room(tx, jobs[0], request)
             response = _response(accept_jobs(tx, jobs), batch_id)
+            if crawls:
+                start_crawl(tx, jobs[0], request)
             if key is not None:
                 tx.keep_answer(ctx.caller_id, key, response.model_dump_json())
             return response, admit(tx, [owner.caller_id])
@@ -146,7 +149,8 @@ class SubmitJobs:
         return response
 
     def _fetching(self, shared: _Shared, job_id: str, url: str, position: int) -> NewJob:
-        canonical = self._canonical(url, f"body.urls.{position}" if shared.batch_id else "body.url")
+        field = "body.url" if shared.request.urls is None else f"body.urls.{position}"
+        canonical = self._canonical(url, field)
         # An international name can look like another: its job shows it in A-labels.
         shown = url if urlsplit(url).netloc.isascii() else canonical
         return self._new_job(shared, job_id, shown, canonical)
@@ -206,6 +210,8 @@ class SubmitJobs:
             request_id=shared.request_id,
             stored=given,
             max_age_s=request.max_age or None,
+            links=True if request.kind == "crawl" else None,
+            sitemap=request.rules if request.kind == "sitemap" else None,
         )
         return NewJob(
             job_id,
@@ -217,7 +223,7 @@ class SubmitJobs:
             job_type=request.job_type,
             priority=request.priority,
             forced=request.force,
-            payload_digest=_payload_digest(request, shared.corpus, canonical, given),
+            payload_digest=payload_digest(request, shared.corpus, canonical, given),
             depends_on=tuple(dict.fromkeys(request.depends_on)),
             request_id=shared.request_id,
             budget=request.budget,
@@ -226,6 +232,8 @@ class SubmitJobs:
             given=given,
             recipe=self.recipe,
             mark_stale=request.when_gone == "mark_stale",
+            kind=None if request.kind == "page" else request.kind,
+            linked=request.kind == "crawl",
         )
 
     def _canonical(self, url: str, field: str) -> str:
@@ -289,8 +297,9 @@ def _duplicates(tx: JobsTx, refused: Sequence[NewJob]) -> tuple[dict[str, Accept
     """Return the caller's jobs in flight for the refused ones' documents, by the refused one's id.
 
     In a shared corpus it may be another caller's job that is in flight, which this caller must not see: the
-    refused job is returned too, to be inserted beside it. Raises CallerError(invalid_transition) where the
-    refused job has other content than the one in flight: what was given must not be lost.
+    refused job is returned too, to be inserted beside it. So is the first job of a crawl, which must not get
+    lost. Raises CallerError(invalid_transition) where the refused job has other content than the one in
+    flight: what was given must not be lost either.
     """
     if not refused:
         return {}, []
@@ -303,7 +312,7 @@ def _duplicates(tx: JobsTx, refused: Sequence[NewJob]) -> tuple[dict[str, Accept
         known = Accepted(job.job_id, job.job_id not in own, job.expected_by)
         if job.job_id in own:
             found[job.job_id] = known
-        elif job.caller_id != caller_id:
+        elif job.caller_id != caller_id or refused[0].kind is not None:
             foreign.add(job.document_id)
         else:
             by_document[job.document_id] = known
@@ -367,34 +376,3 @@ def _checked_key(key: str) -> str:
             field="header.Idempotency-Key",
         )
     return key
-
-
-_YOUNGER: Final = ("on_behalf_of", "budget", "content", "max_age", "when_gone")
-"""Fields that are younger than kept digests: part of a digest only where they are given."""
-
-
-def _digest(request: BaseModel) -> str:
-    """Return the digest of the request's content, independent of its formatting."""
-    unset = {name for name in _YOUNGER if getattr(request, name, None) is None}
-    return hashlib.sha256(request.model_dump_json(exclude=unset).encode()).hexdigest()
-
-
-def _payload_digest(request: SubmitRequest, corpus: str, canonical: str, given: Stored | None) -> str:
-    """Return the digest of one job's request, as canonical JSON."""
-    payload = {
-        "job_type": request.job_type,
-        "url": canonical,
-        "corpus_name": corpus,
-        "priority": request.priority,
-        "depends_on": sorted(set(request.depends_on)),
-    }
-    if given is not None:
-        payload["content"] = given.model_dump(mode="json", exclude={"stored_at"})
-    if request.budget is not None:
-        payload["budget"] = request.budget.model_dump(exclude_none=True)
-    if request.max_age is not None:
-        payload["max_age"] = request.max_age
-    if request.when_gone is not None:
-        payload["when_gone"] = request.when_gone
-    text = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -11,7 +11,7 @@ from typing import Final
 
 from indexmill.contracts.errors import ErrorCode, PermanentError
 from indexmill.scraper.classify import failure
-from indexmill.scraper.extract.content import Extracted, Kind, RawContent
+from indexmill.scraper.extract.content import Extracted, Kind, RawContent, Unusable
 
 _CHILD: Final = "indexmill.scraper.extract.child"
 _OWN_MB: Final = 192
@@ -53,6 +53,8 @@ class ProcessIsolation:
         if done.returncode != 0:
             raise failure(ErrorCode.PARSE_ERROR, "The page cannot be read within its limits")
         answer = json.loads(done.stdout)
+        if "code" in answer and "links" in answer:
+            raise Unusable(**answer)
         if "code" in answer:
             raise PermanentError(answer["code"], answer["message"])
-        return Extracted(**{**answer, "robots": tuple(answer["robots"])})
+        return Extracted(**{**answer, "robots": tuple(answer["robots"]), "links": tuple(answer["links"])})

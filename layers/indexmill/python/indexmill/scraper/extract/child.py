@@ -11,7 +11,7 @@ import sys
 from dataclasses import asdict
 
 from indexmill.contracts.errors import ErrorCode, IndexmillError
-from indexmill.scraper.extract.content import Kind, RawContent, Wanted, extract
+from indexmill.scraper.extract.content import Kind, RawContent, Unusable, Wanted, extract
 
 
 def main(arguments: list[str]) -> None:
@@ -26,6 +26,8 @@ def main(arguments: list[str]) -> None:
         options = Wanted(**dict.fromkeys(filter(None, wanted.split(",")), True))
         found = extract(RawContent(sys.stdin.buffer.read(), Kind(kind), charset or None, options))
         answer = asdict(found)
+    except Unusable as error:
+        answer = {"code": error.code, "message": error.message, "links": error.links}
     except IndexmillError as error:
         answer = {"code": error.code, "message": error.message}
     except (MemoryError, RecursionError):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 from urllib.parse import urlsplit
 
-from indexmill.contracts.errors import ErrorCode
+from indexmill.contracts.errors import ErrorCode, PermanentError
 from indexmill.scraper.classify import failure
 from indexmill.scraper.extract import container, data, epub, office
 from indexmill.scraper.extract.markdown import read_markdown, read_text
@@ -164,6 +164,7 @@ class Wanted:
     """Metadata beside title and language."""
     whole: bool = False
     """Everything that a browser shows, not the main part alone."""
+    links: bool = False
 
 
 MAIN_PART: Final = Wanted()
@@ -192,6 +193,17 @@ class Extracted:
     html: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     """Fields of PageMetadata, as the page says them."""
+    links: tuple[str, ...] = ()
+    """As the page has them, perhaps relative to its URL, where they are wanted."""
+
+
+class Unusable(PermanentError):
+    """A page that was read and has nothing to index, or must not be."""
+
+    def __init__(self, code: str, message: str, links: Sequence[str] = ()) -> None:
+        """`links` are those that a crawl may follow."""
+        super().__init__(code, message)
+        self.links = tuple(links)
 
 
 def is_risky(content: RawContent) -> bool:
@@ -204,13 +216,31 @@ def is_risky(content: RawContent) -> bool:
 def extract(content: RawContent) -> Extracted:
     """Return the readable text of `content`.
 
-    Raises PermanentError: empty_content, parse_error, content_too_large; of a web page login_required,
-    soft_404, needs_javascript.
+    Raises PermanentError: parse_error, content_too_large; Unusable with the links: empty_content, and of a
+    web page login_required, soft_404, needs_javascript.
     """
-    found = _READERS[content.kind](content)
-    if not found.markdown:
-        raise failure(ErrorCode.EMPTY_CONTENT)
-    return found
+    try:
+        found = _READERS[content.kind](content)
+        if not found.markdown:
+            raise failure(ErrorCode.EMPTY_CONTENT)
+    except PermanentError as error:
+        if error.code not in _UNUSABLE:
+            raise
+        raise Unusable(error.code, error.message, _links(content, cautious=True)) from error
+    return replace(found, links=_links(content)) if content.wanted.links else found
+
+
+_UNUSABLE: Final = frozenset(
+    {ErrorCode.EMPTY_CONTENT, ErrorCode.LOGIN_REQUIRED, ErrorCode.SOFT_404, ErrorCode.NEEDS_JAVASCRIPT}
+)
+
+
+def _links(content: RawContent, *, cautious: bool = False) -> tuple[str, ...]:
+    if not content.wanted.links or content.kind is not Kind.HTML:
+        return ()
+    from indexmill.scraper.extract.links import links_of
+
+    return links_of(decode(content.body, content.charset, markup=True), cautious=cautious)
 
 
 def _read_html(content: RawContent) -> Extracted:

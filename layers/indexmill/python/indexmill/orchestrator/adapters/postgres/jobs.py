@@ -22,7 +22,7 @@ from indexmill.contracts.messages import Retrying, StageResult
 from indexmill.contracts.pipeline import FIRST
 from indexmill.contracts.spent import Amounts, Spent
 from indexmill.orchestrator.actions.ports import LockedJob
-from indexmill.orchestrator.adapters.postgres.documents import DocumentRows
+from indexmill.orchestrator.adapters.postgres.crawls import CrawlRows
 from indexmill.orchestrator.adapters.postgres.reads import (
     SQL,
     PaceCache,
@@ -60,11 +60,13 @@ _SHARED: Final = (
     "caller_type",
     "submitted_by",
     "mark_stale",
+    "kind",
+    "linked",
 )
 """Columns that are the same for all jobs of a submit."""
 
 
-class PostgresTx(DocumentRows, SiteRows):
+class PostgresTx(CrawlRows, SiteRows):
     """Row operations in the connection's transaction."""
 
     # A submit
@@ -200,12 +202,18 @@ class PostgresTx(DocumentRows, SiteRows):
         row = self._one("lock_job", caller_id=caller_id, job_id=job_id)
         return as_locked_job(row) if row else None
 
-    def cancel_job(
-        self, job_id: str, from_status: JobStatus, error: JobError, request_id: str | None
+    def lock_batch(self, caller_id: str, batch_id: str, most: int) -> list[LockedJob]:
+        """Lock and return the first jobs of the caller's batch that have not ended, in the order of ids."""
+        found = self._all("lock_batch", caller_id=caller_id, batch_id=batch_id, most=most)
+        return [as_locked_job(row) for row in found]
+
+    def cancel_jobs(
+        self, jobs: Mapping[str, JobStatus], errors: Sequence[JobError], request_id: str | None
     ) -> None:
-        """Fail the job with history, and park its messages that were not sent."""
-        values = {"from_status": from_status.value, "stage": error.stage, "error": _json(error)}
-        self._do("cancel_job", job_id=job_id, request_id=request_id, **values)
+        """Fail jobs with history, and park their messages that were not sent."""
+        statuses = [status.value for status in jobs.values()]
+        values = {"job_ids": list(jobs), "statuses": statuses, "errors": [_json(each) for each in errors]}
+        self._do("cancel_jobs", request_id=request_id, **values)
 
     def restart_job(
         self, row: OutboxRow, generation: int | None, request_id: str | None, *, blocked: bool

@@ -40,7 +40,8 @@ UPDATE idempotency_keys SET answer = %(answer)s::jsonb WHERE caller_id = %(calle
 -- Payloads are sent in binary: as text, each character of a document would be looked at for quoting.
 -- A document that another job is in flight for is left out: the unique index jobs_in_flight decides.
 -- A message gets the raw content of its document's published version, by the job that published it or found it
--- unchanged last; and whether that version is what today's chunker and model (the recipe) make of it. What the
+-- unchanged last; and whether that version is what today's chunker and model (the recipe) make of it, and its links are
+-- known where they are wanted. What the
 -- release before published has no digest: it is processed again.
 -- Nothing is inserted for an alias: link_callers (sql/0021_callers.sql) moved what it had.
 -- name: insert_jobs
@@ -61,7 +62,10 @@ WITH new AS (
                 'job_id', published.id, 'title', published.title, 'chunk_count', published.chunk_count,
                 'facts', coalesce(published.determinism, '{}')) AS previous,
             coalesce(documents.content_sha256 = published.determinism->>'content_sha256'
-                     AND published.determinism @> %(recipe)s::jsonb, false) AS current
+                     AND published.determinism @> %(recipe)s::jsonb, false)
+                AND (NOT %(linked)s OR EXISTS (
+                    SELECT FROM page_links WHERE page_links.document_id = documents.document_id
+                        AND page_links.content_sha256 = documents.content_sha256)) AS current
         FROM documents JOIN jobs AS published ON published.id = documents.job_id
         WHERE documents.document_id = one.document_id AND documents.published IS NOT NULL
         OFFSET 0
@@ -75,12 +79,12 @@ WITH new AS (
     INSERT INTO jobs (id, status, caller_id, url, corpus_name, batch_id, corpus_key, document_id,
                       canonical_url, tier, job_type, priority, forced, payload_digest, replay_of,
                       expected_by, request_id, budget, caller_type, submitted_by, raw_ref, previous, mark_stale,
-                      site, next_eligible_at, blocked_by)
+                      kind, site, next_eligible_at, blocked_by)
     SELECT new.job_id, 'pending', %(caller_id)s, url, %(corpus_name)s, %(batch_id)s, %(corpus_key)s,
            new.document_id, canonical_url, %(tier)s, %(job_type)s, priority, forced, payload_digest,
            %(replay_of)s, expected_by, %(request_id)s, %(budget)s,
            %(caller_type)s, %(submitted_by)s, given, before.previous, %(mark_stale)s,
-           site, eligible_at, CASE WHEN eligible_at IS NOT NULL THEN 'domain' END
+           %(kind)s, site, eligible_at, CASE WHEN eligible_at IS NOT NULL THEN 'domain' END
     FROM new LEFT JOIN before ON before.document_id = new.document_id
     ORDER BY new.document_id ON CONFLICT DO NOTHING RETURNING id
 ), transition AS (
@@ -372,7 +376,7 @@ FROM last a JOIN last b ON a.ended_at > b.admitted_at AND b.ended_at > a.admitte
 
 -- fragment: state_columns
 id, status, attempt, caller_id, corpus_name, corpus_key, document_id, canonical_url, url, title,
-    generation, has_dependents, budget, previous, mark_stale, determinism->>'content_sha256' AS content_sha256
+    generation, has_dependents, budget, previous, mark_stale, batch_id, kind, determinism->>'content_sha256' AS content_sha256
 
 -- name: state
 SELECT {{state_columns}}, 0 AS next_generation FROM jobs WHERE id = %(job_id)s
@@ -512,22 +516,32 @@ SELECT {{state_columns}}, next_generation() AS next_generation,
     failed_stage, error, resume_stage, forced, ended_at, raw_ref
 FROM jobs WHERE id = %(job_id)s AND caller_id = %(caller_id)s FOR UPDATE
 
+-- Jobs of a batch that have not ended.
+-- name: lock_batch
+SELECT {{state_columns}}, next_generation() AS next_generation,
+    failed_stage, error, resume_stage, forced, ended_at, raw_ref
+FROM jobs WHERE batch_id = %(batch_id)s AND caller_id = %(caller_id)s AND status NOT IN ('done', 'failed')
+ORDER BY id LIMIT %(most)s FOR UPDATE
+
 -- A message that was not sent yet is parked; one that was sent finds the job failed.
--- name: cancel_job
-WITH job AS (
-    UPDATE jobs SET status = 'failed', failed_stage = %(stage)s, error = %(error)s, updated_at = now(),
-        ended_at = now(), tries = 0, next_retry_at = NULL, retry_cause = NULL, blocked_by = NULL,
+-- name: cancel_jobs
+WITH canceled AS (
+    SELECT * FROM unnest(%(job_ids)s::text[], %(statuses)s::text[], %(errors)s::jsonb[]) AS t(job_id, status, error)
+), job AS (
+    UPDATE jobs SET status = 'failed', failed_stage = canceled.error->>'stage', error = canceled.error,
+        updated_at = now(), ended_at = now(), tries = 0, next_retry_at = NULL, retry_cause = NULL, blocked_by = NULL,
         next_eligible_at = NULL, request_id = coalesce(%(request_id)s, request_id)
-    WHERE id = %(job_id)s RETURNING id, attempt, job_type, payload_digest, request_id
+    FROM canceled WHERE jobs.id = canceled.job_id
+    RETURNING jobs.id, jobs.attempt, canceled.status, canceled.error, job_type, payload_digest, request_id
 ), transition AS (
-    SELECT id AS job_id, attempt, %(from_status)s AS from_status, 'failed' AS to_status, 'canceled' AS cause,
-        %(error)s::jsonb AS detail, {{no_work}}, job_type, payload_digest, request_id
+    SELECT id AS job_id, attempt, status AS from_status, 'failed' AS to_status, 'canceled' AS cause,
+        error AS detail, {{no_work}}, job_type, payload_digest, request_id
     FROM job
 ), history AS (
     {{insert_history}}
 )
 UPDATE outbox SET parked_at = now(), last_error = 'canceled'
-WHERE job_id = %(job_id)s AND sent_at IS NULL AND parked_at IS NULL
+WHERE job_id = ANY(%(job_ids)s) AND sent_at IS NULL AND parked_at IS NULL
 
 -- name: has_message
 SELECT EXISTS (SELECT FROM outbox WHERE id = %(message_id)s AND job_id = %(job_id)s) AS found
@@ -570,7 +584,7 @@ SELECT %(id)s, id, caller_id, attempt, %(stage)s, 'queue', %(payload)b::text, {{
 -- fragment: job_columns
 id, status, url, corpus_name, failed_stage, error, created_at, updated_at, attempt, batch_id, document_id,
     chunk_count, title, tries, next_retry_at, priority, job_type, replay_of, expected_by, request_id, budget,
-    page_change, unchanged
+    page_change, unchanged, kind
 
 -- name: job
 SELECT {{job_columns}} FROM jobs WHERE id = %(job_id)s AND caller_id = %(caller_id)s
@@ -651,7 +665,7 @@ SELECT {{job_columns}}, caller_id, corpus_key, canonical_url, raw_ref, determini
 FROM jobs WHERE id = %(job_id)s AND caller_id = %(caller_id)s
 
 -- name: count_batch
-SELECT status, error->>'code' AS code, count(*) AS count FROM jobs
+SELECT status, error->>'code' AS code, count(*) AS count, bool_or(kind IS NOT NULL) AS crawls FROM jobs
 WHERE batch_id = %(batch_id)s AND caller_id = %(caller_id)s
 GROUP BY status, error->>'code'
 

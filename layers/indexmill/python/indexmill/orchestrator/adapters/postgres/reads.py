@@ -102,7 +102,9 @@ class PostgresReads:
     def count_batch(self, caller_id: str, batch_id: str) -> list[BatchLine]:
         """Count the batch's jobs by status and error code."""
         found = self._all("count_batch", caller_id=caller_id, batch_id=batch_id)
-        return [BatchLine(JobStatus(row["status"]), row["code"], row["count"]) for row in found]
+        return [
+            BatchLine(JobStatus(row["status"]), row["code"], row["count"], row["crawls"]) for row in found
+        ]
 
     def count_jobs(self, caller_id: str, most: int) -> list[StatusCount]:
         """Count the caller's jobs by status and failed stage, up to `most` of each status."""
@@ -226,7 +228,7 @@ def as_job(row: Row) -> Job:
         error=error,
         created_at=row["created_at"],
         updated_at=row["updated_at"],
-        user_message=user_message(status, error),
+        user_message=user_message(status, error, row["kind"]),
         progress=progress(status, row["failed_stage"]),
         attempt=row["attempt"],
         batch_id=row["batch_id"],
@@ -237,6 +239,7 @@ def as_job(row: Row) -> Job:
         next_retry_at=row["next_retry_at"],
         priority=row["priority"],
         job_type=row["job_type"],
+        kind=row["kind"],
         replay_of=row["replay_of"],
         expected_by=row["expected_by"],
         request_id=row["request_id"],
@@ -259,6 +262,8 @@ def as_state(row: Row) -> JobState:
         title=row["title"],
         content_sha256=row["content_sha256"],
         mark_stale=row["mark_stale"],
+        kind=row["kind"],
+        crawl_id=row["batch_id"] if row["kind"] else None,
         previous=Previous(**row["previous"]) if row["previous"] else None,
         issued=row["generation"],
         has_dependents=row["has_dependents"],

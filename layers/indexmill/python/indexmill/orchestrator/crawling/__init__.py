@@ -1,0 +1,1 @@
+"""Crawls: batches that grow with the links of their pages."""
