@@ -58,7 +58,7 @@ def measure(urls: int, count: int, seconds: float) -> dict[str, Any]:
                 client.submit([site.url(at) for at in range(first, first + _BATCH)], "slow")
         began = time.monotonic()
         beside = pages_per_second(stack, clients[0], other, count, "beside")
-        again = pages_per_second(stack, clients[0], other, count, "beside again")
+        again = pages_per_second(stack, clients[0], other, count, "beside-again")
         eventually(lambda: time.monotonic() - began > seconds, "the time is over", seconds + 60)
         with psycopg.connect(stack.database_url) as database:
             found = database.execute("SELECT count(*) FROM dead_letters").fetchone()
