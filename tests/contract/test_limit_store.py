@@ -239,3 +239,14 @@ def test_the_clock_is_the_stores(harness: Harness) -> None:
         store = DynamoDbLimits(harness.store._table, own, harness.store._dynamodb)
         store.shared(SERVICE)
         assert abs(own.now() - SystemClock().now().timestamp()) < 3
+
+
+@pytest.mark.shows("S9")
+def test_a_caller_that_is_blocked_while_at_its_limit_is_refused_as_blocked() -> None:
+    store, clock = InMemoryLimits(), FrozenClock()
+    here = process(store, clock)
+    assert [here.admits() for _ in range(7)] == [True] * 6 + [False]
+    store.block(KEY)
+    clock.tick(1.1)
+    with pytest.raises(CallerBlocked):
+        here.ask()

@@ -22,6 +22,7 @@ OWN_GROUP: Final = frozenset(
         "tests/e2e/test_backpressure.py",
         "tests/e2e/test_caller_limits.py",
         "tests/e2e/test_hostile_values.py",
+        "tests/e2e/test_kinds_of_429.py",
         "tests/e2e/test_politeness.py",
         "tests/e2e/test_receipts.py",
         "tests/e2e/test_rendered_pages.py",

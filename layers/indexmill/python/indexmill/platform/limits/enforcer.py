@@ -27,6 +27,8 @@ from indexmill.platform.limits.window import (
 _SHARED_S: Final = 5.0
 _QUIET_S: Final = 1.5
 """A store that failed is left alone for so long: its time-outs would be added to every request."""
+_REFUSED_S: Final = 1.0
+"""Time for which a refusal is repeated without the store."""
 _TRIES: Final = 3
 _MOST_REMEMBERED: Final = 10_000
 _ROUNDING_S: Final = 0.001
@@ -147,6 +149,8 @@ class SlidingWindowEnforcer:
         self._active = active
         self._copies: dict[str, Window] = {}
         """Windows as they were last seen, in the order of their use."""
+        self._seen: dict[str, float] = {}
+        """Times at which the store said last that those callers are not blocked."""
         self._local: dict[str, Window] = {}
         self._quiet_until = -math.inf
         self.failures = 0
@@ -179,7 +183,8 @@ class SlidingWindowEnforcer:
         copy = self._copies.get(key)
         for _ in range(_TRIES):
             if copy is not None and copy.count(now, window_s) >= limit.most:
-                # Others can only have added to it.
+                # Others can only have added to it; but the caller may have been blocked since.
+                self._check_blocked(key, now)
                 raise RateLimited(decide(copy, now, limit))
             wish = admission(copy, now, window_s, limit.most, counts_as_active=limit.reason == "fair_share")
             outcome = self._store.admit(key, wish)
@@ -195,6 +200,14 @@ class SlidingWindowEnforcer:
             self._remember(key, copy)
         raise RateLimited(decide(copy or Window(), now, limit))
 
+    def _check_blocked(self, key: str, now: float) -> None:
+        """Raise CallerBlocked; what was seen a second ago is not asked again."""
+        if 0 <= now - self._seen.get(key, -math.inf) < _REFUSED_S:
+            return
+        if self._store.is_blocked(key):
+            raise CallerBlocked
+        self._seen[key] = now
+
     def _follow_up(
         self, key: str, bucket: str, before: Window, after: Window, now: float, window_s: int
     ) -> None:
@@ -208,8 +221,10 @@ class SlidingWindowEnforcer:
     def _remember(self, key: str, window: Window) -> None:
         self._copies.pop(key, None)
         self._copies[key] = window
+        self._seen[key] = self._clock.now()
         if len(self._copies) > _MOST_REMEMBERED:
-            del self._copies[next(iter(self._copies))]
+            oldest = next(iter(self._copies))
+            del self._copies[oldest], self._seen[oldest]
 
     def _check_locally(self, key: str, limit: RateLimit | None) -> Decision | None:
         if limit is None:
