@@ -116,6 +116,27 @@ def test_old_code_cancels_retries_and_replays(world: World) -> None:
     assert world.old.http("GET", f"/orchestrator/jobs/{replay}/diff", caller=CALLER)["same"] is True
 
 
+def test_a_crawl_of_new_code_is_shown_and_canceled_by_old_code(world: World) -> None:
+    """Its messages are of a version that old code leaves alone: `test_old_and_new_messages.py`."""
+    near, far = names(2)
+    home = f"{world.site.address}/to-{near}"
+    crawl = {"url": home, "kind": "crawl", "corpus_name": "docs", "crawl": {"depth": 1}}
+    first = world.new.http("POST", "/orchestrator/jobs", crawl, caller=CALLER)
+    world.queues.drain(by(world.new))
+    batch = world.old.http("GET", f"/orchestrator/batches/{first['batch_id']}", caller=CALLER)
+    assert (batch["total"], batch["done"], batch["finished"]) == (2, 2, True)
+    own = {"batch_id": first["batch_id"]}
+    listed = world.old.http("GET", "/orchestrator/jobs", caller=CALLER, query=own)["jobs"]
+    assert {job["url"] for job in listed} == {home, f"{world.site.address}/{near}"}
+    again = world.new.http(
+        "POST", "/orchestrator/jobs", {**crawl, "url": f"{world.site.address}/to-{far}"}, caller=CALLER
+    )
+    canceled = world.act(world.old, again["job_id"], "cancel", {"reason": "wrong site"})
+    assert canceled["error"]["code"] == "canceled"
+    world.queues.drain(by(world.new))
+    assert len(world.rows("SELECT FROM jobs WHERE batch_id = %s", again["batch_id"])) == 1
+
+
 def test_old_code_starts_and_fails_jobs_that_wait_for_others(world: World) -> None:
     good, bad, after_good, after_bad = names(4)
     first, failing = world.submit(world.old, good, f"missing-{bad}")

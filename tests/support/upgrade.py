@@ -68,7 +68,9 @@ class Site:
         self.fetched[name] += 1
         if name.startswith("missing"):
             return web.Response(status=404)
-        text = f"<html><title>{name}</title><h1>About {name}</h1><p>These are the words of {name}.</p></html>"
+        link = f'<a href="/{name.removeprefix("to-")}">on</a>' if name.startswith("to-") else ""
+        words = f"<h1>About {name}</h1><p>These are the words of {name}.</p>{link}"
+        text = f"<html><title>{name}</title>{words}</html>"
         return web.Response(text=text, content_type="text/html")
 
     async def _embeddings(self, request: web.Request) -> web.Response:

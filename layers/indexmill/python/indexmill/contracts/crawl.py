@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from typing import Annotated, Final, Literal
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -46,12 +45,11 @@ class CrawlRules(BaseModel):
 
     def admit(self, url: str, hosts: Collection[str]) -> bool:
         """Return whether a page with this canonical URL belongs to the crawl of these `hosts`."""
-        parts = urlsplit(url)
-        if self.same_host and parts.netloc not in hosts:
+        host, local = _parts(url)
+        if self.same_host and host not in hosts:
             return False
-        if parts.path.lower().endswith(_NO_TEXT):
+        if local.partition("?")[0].lower().endswith(_NO_TEXT):
             return False
-        local = url[url.index("/", len(parts.scheme) + 3) :]
         if any(_matches(pattern, url, local) for pattern in self.exclude):
             return False
         return not self.include or any(_matches(pattern, url, local) for pattern in self.include)
@@ -65,7 +63,14 @@ class CrawlRequest(CrawlRules):
 
 def host_of(url: str) -> str:
     """Return host and port of a canonical URL as `CrawlRules.admit` compares them."""
-    return urlsplit(url).netloc
+    return _parts(url)[0]
+
+
+def _parts(url: str) -> tuple[str, str]:
+    """Return host and port of a canonical URL, and its path with the query."""
+    start = url.index("://") + 3
+    end = url.index("/", start)
+    return url[start:end], url[end:]
 
 
 def _matches(pattern: str, url: str, local: str) -> bool:

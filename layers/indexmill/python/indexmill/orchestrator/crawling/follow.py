@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from indexmill.contracts.crawl import host_of
@@ -56,6 +57,7 @@ def read_page(state: JobState, result: StageResult) -> ReadPage | None:
     return ReadPage(state, document.links, document.final_url, document.nofollow, document.content_sha256)
 
 
+@lru_cache(maxsize=4096)
 def page_digest(url: str) -> bytes:
     """Return what a page is known by in its crawl."""
     return hashlib.sha256(url.encode()).digest()[:_DIGEST_BYTES]

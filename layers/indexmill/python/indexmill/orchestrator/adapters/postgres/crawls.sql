@@ -34,12 +34,12 @@ UPDATE crawls SET canceled_at = coalesce(canceled_at, now())
 WHERE id = %(id)s AND root_of(caller_id) = %(caller_id)s RETURNING id
 
 -- name: depths
-SELECT page, depth FROM crawl_pages WHERE crawl_id = %(id)s AND page = ANY(%(pages)s::bytea[])
+SELECT page, depth FROM crawl_pages WHERE crawl_id = %(id)s AND page = ANY(%(pages)b::bytea[])
 
 -- name: lessen_depths
 WITH lesser AS (
     UPDATE crawl_pages SET depth = new.depth
-    FROM unnest(%(pages)s::bytea[], %(depths)s::int[]) AS new(page, depth)
+    FROM unnest(%(pages)b::bytea[], %(depths)s::int[]) AS new(page, depth)
     WHERE crawl_id = %(id)s AND crawl_pages.page = new.page
     RETURNING job_id, crawl_pages.depth
 )
@@ -49,7 +49,7 @@ WHERE jobs.status NOT IN ('pending', %(first)s)
 -- name: add_pages
 WITH page AS (
     INSERT INTO crawl_pages (crawl_id, page, job_id, depth)
-    SELECT %(id)s, * FROM unnest(%(pages)s::bytea[], %(jobs)s::text[], %(depths)s::int[])
+    SELECT %(id)s, * FROM unnest(%(pages)b::bytea[], %(jobs)s::text[], %(depths)s::int[])
     RETURNING crawl_id
 )
 UPDATE crawls SET pages = pages + (SELECT count(*) FROM page), hosts = %(hosts)s WHERE id = %(id)s
