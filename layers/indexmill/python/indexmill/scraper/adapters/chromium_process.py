@@ -111,7 +111,7 @@ async def launched(
         finally:
             watch.cancel()
             await asyncio.gather(watch, return_exceptions=True)
-            await _end(process)
+            await _end(process, profile)
     finally:
         await asyncio.to_thread(shutil.rmtree, profile, ignore_errors=True)
 
@@ -179,7 +179,17 @@ def _members(group: int) -> list[int]:
     return found
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+def _strays(profile: Path) -> list[int]:
+    """Return the processes that name `profile`: handlers of crashes, which leave the group."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if bytes(profile) in (each / "cmdline").read_bytes():
+                found.append(int(each.name))
+    return found
+
+
+async def _end(process: asyncio.subprocess.Process, profile: Path) -> None:
     """Kill the whole process group and wait until it is gone."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -187,5 +197,8 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         process.stdin.close()
     await process.wait()
     deadline = time.monotonic() + _END_S
-    while _members(process.pid) and time.monotonic() < deadline:
+    while (left := {*_members(process.pid), *_strays(profile)}) and time.monotonic() < deadline:
+        for each in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
         await asyncio.sleep(_POLL_S)
