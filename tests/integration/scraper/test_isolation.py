@@ -87,7 +87,14 @@ def test_the_densest_page_of_eight_megabytes_fits_the_scrapers_memory() -> None:
     text = "<html><main>" + "<p>Wort <b>fett</b></p>" * 330_000
     assert 7 < len(text) / 2**20 < 8
     found = ProcessIsolation.within(memory).extract(html(text), timeout_s=60)
-    assert found.markdown.count("Wort **fett**") == 330_000
+    assert found.encoded.count(b"Wort **fett**") == 330_000
+    assert found.markdown == ""
+
+
+def test_more_text_than_a_page_can_have_is_refused() -> None:
+    line = "x" + "," * 3_000_000
+    error = outcome(ProcessIsolation(memory_bytes=1 << 30), RawContent(line.encode(), Kind.CSV), 20)
+    assert (type(error), error.code) == (PermanentError, "content_too_large")
 
 
 @pytest.mark.parametrize("name", ["ScraperWorker", "ScraperApi"])

@@ -357,11 +357,11 @@ async def _accepted(
         except PermanentError as error:
             followed = () if parts.robots.nofollow(found.robots) else found.links
             raise Unusable(error.code, error.message, followed) from error
-    if not is_long(found.markdown, parts.inline_text_bytes):
+    if not found.encoded and not is_long(found.markdown, parts.inline_text_bytes):
         return found, None
-    body, content_type = found.markdown.encode(), "text/markdown; charset=utf-8"
+    body, content_type = found.encoded or found.markdown.encode(), "text/markdown; charset=utf-8"
     ref = await asyncio.to_thread(parts.blobs.put, body, kind="text", content_type=content_type)
-    return replace(found, markdown=""), ref
+    return replace(found, markdown="", encoded=b""), ref
 
 
 def is_long(text: str, limit: int) -> bool:

@@ -7,11 +7,12 @@ import os
 import subprocess
 import sys
 from dataclasses import asdict
-from typing import Final
+from tempfile import TemporaryFile
+from typing import IO, Final
 
 from indexmill.contracts.errors import ErrorCode, PermanentError
 from indexmill.scraper.classify import failure
-from indexmill.scraper.extract.content import Extracted, Kind, RawContent, Unusable
+from indexmill.scraper.extract.content import LONG_TEXT_BYTES, Extracted, Kind, RawContent, Unusable
 
 _CHILD: Final = "indexmill.scraper.extract.child"
 _OWN_MB: Final = 192
@@ -42,19 +43,40 @@ class ProcessIsolation:
         command = [sys.executable, "-m", _CHILD, content.kind.value, content.charset or "", wanted, *limits]
         environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+        # From a pipe, its text would be here twice when it ends.
+        with TemporaryFile() as output:
+            errors = self._run(command, content.body, output, time_s, environment)
+            output.seek(0)
+            text = output.read()
+        # Libraries may have written there before.
+        answer = json.loads(errors.rpartition(b"\n")[2])
+        if "code" in answer and "links" in answer:
+            raise Unusable(**answer)
+        if "code" in answer:
+            raise PermanentError(answer["code"], answer["message"])
+        answer |= {"robots": tuple(answer["robots"]), "links": tuple(answer["links"])}
+        if len(text) > LONG_TEXT_BYTES:
+            return Extracted(markdown="", encoded=text, **answer)
+        return Extracted(markdown=text.decode(), **answer)
+
+    def _run(
+        self, command: list[str], body: bytes, output: IO[bytes], time_s: float, environment: dict[str, str]
+    ) -> bytes:
+        """Return what the child wrote on stderr, when it ended well; its stdout is `output`."""
         try:
             # Our own interpreter and module; no shell, and no text of the page on the command line.
             done = subprocess.run(
-                command, input=content.body, capture_output=True, timeout=time_s, env=environment, check=False
+                command,
+                input=body,
+                stdout=output,
+                stderr=subprocess.PIPE,
+                timeout=time_s,
+                env=environment,
+                check=False,
             )
         except subprocess.TimeoutExpired as error:
             cause = ErrorCode.PARSE_ERROR if time_s == self._limit_s else ErrorCode.DEADLINE_EXCEEDED
             raise failure(cause, "The page takes too long to read") from error
         if done.returncode != 0:
             raise failure(ErrorCode.PARSE_ERROR, "The page cannot be read within its limits")
-        answer = json.loads(done.stdout)
-        if "code" in answer and "links" in answer:
-            raise Unusable(**answer)
-        if "code" in answer:
-            raise PermanentError(answer["code"], answer["message"])
-        return Extracted(**{**answer, "robots": tuple(answer["robots"]), "links": tuple(answer["links"])})
+        return done.stderr

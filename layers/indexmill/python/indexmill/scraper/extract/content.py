@@ -17,6 +17,10 @@ from indexmill.scraper.extract.text import decode
 
 _MAX_BYTES_IN_PROCESS: Final = 512 * 1024
 """Ten of a larger size at once could need more memory than the function has: up to 15 times their bytes."""
+MAX_TEXT_BYTES: Final = 20 * 1024 * 1024
+"""Of a content's Markdown and HTML; separators and indents can make much of little."""
+LONG_TEXT_BYTES: Final = 4 * 1024 * 1024
+"""Longer text is in no message and no answer."""
 _MAX_TAGS_IN_PROCESS: Final = 8_000
 """More start and end tags than this are parsed where they can be stopped: nesting them costs up to 0.3 s."""
 
@@ -195,6 +199,9 @@ class Extracted:
     """Fields of PageMetadata, as the page says them."""
     links: tuple[str, ...] = ()
     """As the page has them, perhaps relative to its URL, where they are wanted."""
+    encoded: bytes = b""
+    """The Markdown in UTF-8 when it is longer than LONG_TEXT_BYTES and was read in another process, so that
+    this one has it once; `markdown` is "" then."""
 
 
 class Unusable(PermanentError):
