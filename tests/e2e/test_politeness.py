@@ -50,7 +50,7 @@ def test_a_site_sees_no_more_than_its_rate_and_every_page_is_done(web: Web) -> N
 
 
 @pytest.mark.shows("X20")
-def test_what_a_site_has_no_time_for_is_pending_and_says_so(web: Web) -> None:
+def test_what_a_site_has_no_time_for_is_pending_for_that_reason(web: Web) -> None:
     client: Client = web.stack.client()
     ids = client.submit([web.slow.url(at) for at in range(3)], "polite").job_ids or []
 
