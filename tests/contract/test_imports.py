@@ -42,6 +42,7 @@ def broken(answer: subprocess.CompletedProcess[str]) -> list[str]:
     return [line.strip() for line in answer.stdout.splitlines() if " BROKEN" in line]
 
 
+@pytest.mark.shows("R023")
 def test_the_contracts_are_kept() -> None:
     answer = lint_imports(ROOT)
     assert answer.returncode == 0, answer.stdout + answer.stderr

@@ -50,6 +50,7 @@ def code(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["error"]["code"]
 
 
+@pytest.mark.shows("R010", "R022")
 def test_a_page_is_scraped_while_the_caller_waits(stack: RunningStack, http: httpx.Client) -> None:
     answer = http.post("/scraper/scrape", json={"url": stack.site + PAGE})
     assert (answer.status_code, openapi.problems("/scraper/scrape", answer)) == (200, [])
@@ -92,6 +93,7 @@ def test_a_page_that_cannot_be_scraped_says_why(stack: RunningStack, http: httpx
     }
 
 
+@pytest.mark.shows("R012")
 def test_a_text_is_chunked_while_the_caller_waits(http: httpx.Client) -> None:
     text = "# One\n\n" + "All about the first. " * 60 + "\n\n# Two\n\n" + "All about the second. " * 60
     asked = {
@@ -109,6 +111,7 @@ def test_a_text_is_chunked_while_the_caller_waits(http: httpx.Client) -> None:
     assert all(text[chunk["start"] : chunk["end"]] == chunk["text"] for chunk in found["chunks"])
 
 
+@pytest.mark.shows("R014")
 def test_texts_are_embedded_while_the_caller_waits(http: httpx.Client) -> None:
     answer = http.post("/embedding/embed", json={"texts": ["one", "two", "one"], "job_id": "my-job"})
     assert (answer.status_code, openapi.problems("/embedding/embed", answer)) == (200, [])
@@ -118,6 +121,7 @@ def test_texts_are_embedded_while_the_caller_waits(http: httpx.Client) -> None:
     assert (found["job_id"], found["document_id"], found["published"]) == ("my-job", None, None)
 
 
+@pytest.mark.shows("R016", "R019")
 def test_embedding_with_a_url_publishes_that_document(stack: RunningStack, client: Client) -> None:
     url, corpus = f"{stack.site}/by-hand", "by-hand"
     first = client.embed(["otters swim in the harbour", "gulls steal bread"], url, corpus)
@@ -128,6 +132,7 @@ def test_embedding_with_a_url_publishes_that_document(stack: RunningStack, clien
     assert [hit.text for hit in client.search("otters", corpus).results] == ["badgers dig behind the mill"]
 
 
+@pytest.mark.shows("R010", "R021")
 def test_a_synchronous_request_sends_no_result(
     stack: RunningStack, http: httpx.Client, client: Client
 ) -> None:
@@ -147,6 +152,7 @@ def test_a_synchronous_request_sends_no_result(
     assert reports(stack) - before == OF_ONE_JOB
 
 
+@pytest.mark.shows("R011", "R020", "R022")
 def test_queued_work_without_a_job_is_done_and_sends_no_result(
     stack: RunningStack, http: httpx.Client, client: Client
 ) -> None:
@@ -182,6 +188,7 @@ def test_a_job_may_not_be_named_from_outside(http: httpx.Client, path: str, body
     assert openapi.problems(path, answer) == []
 
 
+@pytest.mark.shows("R013")
 @pytest.mark.parametrize("size", [1, 5_000], ids=["small", "large"])
 def test_a_queued_text_without_a_job_is_split_into_the_object_that_was_named(
     stack: RunningStack, http: httpx.Client, client: Client, size: int
@@ -218,6 +225,7 @@ def stored(stack: RunningStack, key: str) -> Any:
     return json.loads(answer["Body"].read())
 
 
+@pytest.mark.shows("R015", "R019")
 def test_queued_chunks_without_a_job_become_searchable(stack: RunningStack, http: httpx.Client) -> None:
     corpus = f"queued-{uuid.uuid4().hex[:8]}"
     body = {
@@ -239,6 +247,7 @@ def test_queued_chunks_without_a_job_become_searchable(stack: RunningStack, http
     assert hits[0]["document_id"] == answer.json()["document_id"]
 
 
+@pytest.mark.shows("R011", "R020")
 def test_an_internal_caller_names_the_job_that_gets_the_result(
     stack: RunningStack, ops: httpx.Client, client: Client, scraping: Job
 ) -> None:
@@ -300,6 +309,7 @@ def test_an_internal_result_with_a_failure_ends_the_job(
     assert code(unknown) == (404, "not_found")
 
 
+@pytest.mark.shows("R024", "R027")
 def test_a_slow_page_is_refused_in_time_with_a_hint(rough_stack: RunningStack) -> None:
     with rough_stack.http() as caller:
         caller.post("/scraper/scrape", json={"url": rough_stack.site + PAGE})  # a cold start takes its time

@@ -157,6 +157,7 @@ REFUSED = {"url_host_not_allowed", "url_invalid", "url_credentials_not_allowed"}
 
 @pytest.mark.shows("S10", "B32", "B33", "B34", "B35", "B36", "B37", "B38", "B39", "B40", "B41", "B44")
 @pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.shows("R261")
 def test_no_spelling_of_a_private_host_is_connected_to(
     door: Door, network: Network, canaries: tuple[Site, Site], host: str
 ) -> None:
@@ -168,6 +169,7 @@ def test_no_spelling_of_a_private_host_is_connected_to(
 
 @pytest.mark.shows("S10", "B42")
 @pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.shows("R261")
 def test_no_redirect_to_a_private_host_is_connected_to(
     door: Door, network: Network, public: Site, canaries: tuple[Site, Site], host: str
 ) -> None:

@@ -122,6 +122,7 @@ def test_no_page_leaves_a_file(
 
 
 @pytest.mark.fault("F55")
+@pytest.mark.shows("R262")
 def test_failures_carry_their_codes(site: Site, harness: Harness, canary: Site) -> None:
     expected = {
         site.page("/zip", b"PK\x03\x04", "application/zip"): "unsupported_content_type",
@@ -168,6 +169,7 @@ def test_a_refused_connection_is_tried_again_and_ends_the_job(site: Site, harnes
     assert (failed.cause, failed.message) == ("connection_error", "Scraping failed after 3 retries")
 
 
+@pytest.mark.shows("R017")
 def test_robots_are_read_before_every_page(site: Site, harness: Harness) -> None:
     site.page("/robots.txt", "User-agent: IndexmillBot\nDisallow: /private", "text/plain")
     assert harness.code(site.page("/private/x", PAGE)) == "robots_disallowed"

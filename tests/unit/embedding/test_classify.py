@@ -6,6 +6,7 @@ from indexmill.contracts.errors import ErrorCode, IndexmillError, PermanentError
 from indexmill.embedding import classify
 
 
+@pytest.mark.shows("R062")
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 413, 422])
 def test_a_request_that_is_wrong_stays_wrong(status: int) -> None:
     error = classify.status_failure(status, too_long=False, retry_after=9)
@@ -15,6 +16,7 @@ def test_a_request_that_is_wrong_stays_wrong(status: int) -> None:
     assert (too_long.code, too_long.retryable) == ("token_limit_exceeded", False)
 
 
+@pytest.mark.shows("R061")
 @pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504, 529])
 def test_a_busy_or_broken_endpoint_is_tried_again_when_it_says(status: int) -> None:
     error = classify.status_failure(status, too_long=True, retry_after=9)

@@ -33,6 +33,7 @@ PERMANENT = [
 ]
 
 
+@pytest.mark.shows("R059")
 @pytest.mark.parametrize("code", TRANSIENT)
 def test_what_may_pass_is_transient(code: str) -> None:
     error = failure(code)

@@ -82,6 +82,7 @@ REFUSED = {
 
 @pytest.mark.shows("B47", "B49")
 @pytest.mark.parametrize(("raw", "canonical"), SAME.items())
+@pytest.mark.shows("R263")
 def test_a_url_has_one_spelling(raw: str, canonical: str) -> None:
     assert canonical_url(raw, allowed_hosts=ALLOWED) == canonical
     assert canonical_url(canonical, allowed_hosts=ALLOWED) == canonical
@@ -89,6 +90,7 @@ def test_a_url_has_one_spelling(raw: str, canonical: str) -> None:
 
 @pytest.mark.shows("B31", "B32", "B33", "B34", "B35", "B36", "B37", "B38", "B39", "B44", "B47", "B48", "S10")
 @pytest.mark.parametrize(("code", "raw"), [(code, raw) for code, urls in REFUSED.items() for raw in urls])
+@pytest.mark.shows("R261")
 def test_what_is_not_plainly_public_is_refused(code: str, raw: str) -> None:
     with pytest.raises(CallerError) as caught:
         canonical_url(raw, allowed_hosts=ALLOWED)

@@ -50,6 +50,7 @@ def harness() -> Iterator[Harness]:
     made.batch.close()
 
 
+@pytest.mark.shows("R017", "R020", "R023")
 def test_a_page_is_reported_to_its_job(harness: Harness) -> None:
     assert harness.batch([delivery("/ok", tries=2)]) == [Done()]
     result = harness.results[0]
@@ -65,12 +66,14 @@ def test_the_message_names_its_schema(harness: Harness) -> None:
     assert '"schema":"indexmill.result.v1"' in harness.queue.bodies[0]
 
 
+@pytest.mark.shows("R020")
 def test_without_a_job_no_result_is_sent(harness: Harness) -> None:
     harness.fail(status_failure(404))
     assert harness.batch([delivery("/ok", job_id=None), delivery("/bad", job_id=None)]) == [Done(), Done()]
     assert harness.queue.bodies == []
 
 
+@pytest.mark.shows("R064")
 @pytest.mark.parametrize("tries", [1, 4])
 def test_a_permanent_failure_is_reported_at_once(harness: Harness, tries: int) -> None:
     harness.fail(status_failure(403))
@@ -80,6 +83,7 @@ def test_a_permanent_failure_is_reported_at_once(harness: Harness, tries: int) -
     assert failed.message == "Domain returned 403 — likely blocked or robots.txt restricted"
 
 
+@pytest.mark.shows("R059", "R064")
 @pytest.mark.parametrize("tries", [1, 2, 3])
 def test_a_transient_failure_is_tried_again(harness: Harness, tries: int) -> None:
     harness.fail(failure(ErrorCode.READ_TIMEOUT))
@@ -90,6 +94,7 @@ def test_a_transient_failure_is_tried_again(harness: Harness, tries: int) -> Non
     assert harness.queue.bodies == []
 
 
+@pytest.mark.shows("R060")
 def test_the_last_try_ends_the_job_with_its_cause(harness: Harness) -> None:
     harness.fail(status_failure(503))
     assert harness.batch([delivery("/bad", tries=4)]) == [Done()]
