@@ -21,6 +21,7 @@ BODIES: Final[dict[str, Body]] = {
     "/orchestrator/jobs": {"url": URL},
     "/orchestrator/uploads": {"size": 5, "sha256": "0" * 64},
     "/orchestrator/jobs/{job_id}/cancel": {"reason": "r"},
+    "/orchestrator/batches/{batch_id}/cancel": {"reason": "r"},
     "/orchestrator/jobs/{job_id}/replay": {"source": "fetch"},
     "/orchestrator/jobs/retry": {"code": "no_such_code"},
     COMPLETE: {"stage": "scraping", "status": "failed"},
@@ -40,8 +41,8 @@ MAY_BE_EMPTY: Final = frozenset(("/orchestrator/jobs/{job_id}/replay", "/orchest
 
 
 def post(caller: httpx.Client, path: str, **request: Any) -> httpx.Response:
-    """Send to a path of the OpenAPI document; its job is an unknown one."""
-    return caller.post(path.format(job_id=JOB_ID), **request)
+    """Send to a path of the OpenAPI document; its job or batch is an unknown one."""
+    return caller.post(path.format(job_id=JOB_ID, batch_id=JOB_ID), **request)
 
 
 def refused(answer: httpx.Response, status: int, code: str, path: str | None = None) -> None:
