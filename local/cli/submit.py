@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from local.cli.crawls import CorpusOption, PriorityOption, TimeoutOption, WaitOption
 from local.cli.terminal import (
     DEFAULT_STATE,
     EXIT_FAILED,
@@ -29,18 +30,16 @@ if TYPE_CHECKING:
     from indexmill.contracts.job import Job
 
 _BATCH = 100
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Make no job: show what up to five URLs are and would cost.")
+]
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def run(
     documents: Annotated[list[str], typer.Argument(metavar="URL|FILE…", help="URLs and files to index.")],
-    corpus: Annotated[
-        str | None, typer.Option(help="Corpus to index into; without it, the default one.")
-    ] = None,
-    priority: Annotated[
-        int | None,
-        typer.Option(help="0 to 100 (50): higher starts earlier.", min=0, max=100),
-    ] = None,
+    corpus: CorpusOption = None,
+    priority: PriorityOption = None,
     depends_on: Annotated[
         list[str] | None,
         typer.Option("--depends-on", metavar="JOB", help="A job that must be done first; may be repeated."),
@@ -58,8 +57,9 @@ def run(
     content_type: Annotated[
         str | None, typer.Option(help="Media type of the files; without it, guessed from their names.")
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until all are done or failed.")] = True,
-    timeout: Annotated[float, typer.Option(help="Longest wait, seconds.", min=0)] = 300.0,
+    dry_run: DryRunOption = False,
+    wait: WaitOption = True,
+    timeout: TimeoutOption = 300.0,
     as_json: JsonOption = False,
     state: StateOption = DEFAULT_STATE,
 ) -> None:
@@ -76,6 +76,8 @@ def run(
       indexmill submit https://example.com/c --priority 90 --depends-on 0199a2c4-…
 
       indexmill submit notes.md reports/q3.pdf --corpus harbour
+
+      indexmill submit --dry-run https://example.com/
     """
     options: dict[str, Any] = {
         "priority": priority,
@@ -83,6 +85,9 @@ def run(
         "force": force,
         "budget": _budget(max_chunks, max_bytes, max_cost),
     }
+    if dry_run:
+        _try_out(documents, corpus, state, as_json=as_json)
+        return
     files = _files(documents, name)
     with api_client(state, "submitting") as api:
         job_ids = _submit(api, documents, files, corpus, content_type, options)
@@ -91,6 +96,22 @@ def run(
             return
         jobs = _ended(api, job_ids, timeout, None if as_json else _print_change)
     _report(jobs, as_json=as_json)
+
+
+def _try_out(urls: Sequence[str], corpus: str | None, state: Path, *, as_json: bool) -> None:
+    """Print what the jobs of `urls` would find and cost; exit when one of them would fail."""
+    with api_client(state, "the dry run") as api:
+        found = api.dry_run(urls, corpus)
+    if as_json:
+        print_json(found.model_dump(mode="json"))
+    for page in () if as_json else found.pages:
+        if page.error is not None:
+            console().print(f"[red]{page.error.code}[/]  {page.url}  {page.error.message}")
+            continue
+        kind = f"{page.content_type}, {page.size or 0:,} bytes"
+        console().print(f"[green]ok[/]  {page.url}  {kind}, about {page.chunks} chunks, ${page.usd or 0:.7f}")
+    if any(page.error is not None for page in found.pages):
+        exit_with(EXIT_FAILED)
 
 
 def _ended(

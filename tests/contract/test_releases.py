@@ -231,7 +231,8 @@ def test_no_function_is_invoked_by_name() -> None:
         for statement in policy["PolicyDocument"]["Statement"]
     ]
     invoked = [each["Resource"] for each in statements if "lambda:Invoke" in str(each)]
-    assert invoked == [{"Ref": f"{BUILDER}Aliaslive"}]
+    # By the alias's name where its resource would wait for the alarms of the function that invokes it.
+    assert invoked == [{"Fn::Sub": "${ScraperApi.Arn}:live"}, {"Ref": f"{BUILDER}Aliaslive"}]
 
 
 def test_without_the_canary_there_is_no_codedeploy() -> None:

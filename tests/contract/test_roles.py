@@ -44,6 +44,8 @@ USED: Final[dict[str, Permissions]] = {
         "ChunkQueue": _SEND,
         "EmbedQueue": _SEND,
         "StateTable/progress": {"dynamodb:GetItem"},
+        # The Scraper's API, by the name of its alias.
+        "live": {"lambda:InvokeFunction"},
         "ContentBucket": _LIST,
         "ContentBucket/raw/*": _WRITE,
         # S3 takes what callers upload if the role that signed their URLs may write it.

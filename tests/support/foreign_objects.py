@@ -51,6 +51,7 @@ PLAIN: Final = frozenset(
             "max_age",
             "kind",
             "crawl",
+            "dry_run",
             "when_gone",
             "reason",
             "source",

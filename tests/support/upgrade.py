@@ -48,6 +48,17 @@ STEPS = {"ScraperWorker": 1, "EmbeddingWorker": 3}
 
 Releases = tuple[Release, Release]
 """The previous one and this one."""
+BROKEN_CHAIN = """
+SELECT job_id, seq FROM (
+    SELECT h AS entry, h.job_id, h.seq,
+        lag(h.hash, 1, '') OVER (PARTITION BY h.job_id ORDER BY h.seq) AS before
+    FROM job_history h
+) AS chain WHERE (entry).prev_hash <> before OR (entry).hash <> job_history_hash(entry)
+"""
+TABLE_FILES = """
+SELECT relname::text, relfilenode::bigint FROM pg_class
+WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace
+"""
 
 
 class Site:

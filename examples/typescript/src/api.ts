@@ -20,10 +20,10 @@ export interface paths {
         get: operations["list_jobs_orchestrator_jobs_get"];
         put?: never;
         /**
-         * Submit URLs or content
+         * Submit URLs
          * @description Accept one `url`, up to 100 `urls`, or the `content` of a document without a URL.
          *
-         *     Under one `Idempotency-Key` that is done once in 24 hours.
+         *     Under one `Idempotency-Key` that is done once in 24 hours. With `dry_run` nothing is accepted.
          */
         post: operations["submit_orchestrator_jobs_post"];
         delete?: never;
@@ -758,6 +758,57 @@ export interface components {
             max_pages: number;
             /** Canceled */
             canceled: boolean;
+        };
+        /**
+         * DryRun
+         * @description Outcome that a submit would have. No job was made.
+         */
+        DryRun: {
+            /** Pages */
+            pages: components["schemas"]["DryRunPage"][];
+            /** Jobs */
+            jobs: number;
+            /** Chunks */
+            chunks: number;
+            /** Usd */
+            usd: number;
+            /** Pending */
+            pending: number;
+            /** Max Pending */
+            max_pending: number;
+        };
+        /**
+         * DryRunError
+         * @description Error that a page's job would fail with.
+         */
+        DryRunError: {
+            /** Code */
+            code: string;
+            /** Message */
+            message: string;
+        };
+        /**
+         * DryRunPage
+         * @description One URL, fetched once.
+         */
+        DryRunPage: {
+            /** Url */
+            url: string;
+            /** Allowed */
+            allowed: boolean;
+            error: components["schemas"]["DryRunError"] | null;
+            /** Final Url */
+            final_url: string | null;
+            /** Content Type */
+            content_type: string | null;
+            /** Title */
+            title: string | null;
+            /** Size */
+            size: number | null;
+            /** Chunks */
+            chunks: number | null;
+            /** Usd */
+            usd: number | null;
         };
         /**
          * EmbedRequest
@@ -1499,6 +1550,8 @@ export interface components {
             urls?: string[] | null;
             /** Kind */
             kind?: ("crawl" | "sitemap" | "page") | null;
+            /** Dry Run */
+            dry_run?: boolean | null;
             crawl?: components["schemas"]["CrawlRequest"] | null;
             content?: components["schemas"]["Content"] | null;
             /** Corpus Name */
@@ -1916,6 +1969,47 @@ export interface operations {
             };
         };
         responses: {
+            /** @description It was a dry run. */
+            200: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Requests that the caller may send in a window; missing without a limit. */
+                    "X-RateLimit-Limit"?: number;
+                    /** @description How many of them are left. */
+                    "X-RateLimit-Remaining"?: number;
+                    /** @description Seconds until more are left. */
+                    "X-RateLimit-Reset"?: number;
+                    /** @description Which limit it is. */
+                    "X-RateLimit-Reason"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "pages": [
+                     *         {
+                     *           "url": "https://example.com/handbook.html",
+                     *           "allowed": true,
+                     *           "error": null,
+                     *           "final_url": "https://example.com/handbook.html",
+                     *           "content_type": "text/html",
+                     *           "title": "The bookbinder's handbook",
+                     *           "size": 18204,
+                     *           "chunks": 12,
+                     *           "usd": 0.0000094
+                     *         }
+                     *       ],
+                     *       "jobs": 1,
+                     *       "chunks": 12,
+                     *       "usd": 0.0000094,
+                     *       "pending": 0,
+                     *       "max_pending": 10000
+                     *     }
+                     */
+                    "application/json": components["schemas"]["DryRun"];
+                };
+            };
             /** @description Successful Response */
             202: {
                 headers: {

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from indexmill.client.errors import BatchTimeout
 from indexmill.client.transport import FIRST_POLL_S, LONGEST_POLL_S, Transport
@@ -12,6 +12,7 @@ from indexmill.client.transport import FIRST_POLL_S, LONGEST_POLL_S, Transport
 if TYPE_CHECKING:
     from indexmill.contracts.crawl import CrawlRules
     from indexmill.contracts.http_actions import BatchSummary
+    from indexmill.contracts.http_dry_run import DryRun
     from indexmill.contracts.http_jobs import SubmitResponse
 
 _RECEIPT: Final = {"receipt": "true"}
@@ -48,6 +49,17 @@ class Crawls(Transport):
         """Index the pages that the sitemap at `url` lists, within `rules`; otherwise as `crawl`."""
         body = {"url": url, "kind": "sitemap", "crawl": rules.model_dump() if rules is not None else None}
         return self._submit(body, corpus_name, idempotency_key, options)
+
+    def dry_run(self, url: str | Sequence[str], corpus_name: str | None = None, **options: Any) -> DryRun:
+        """Fetch up to five URLs and return what their jobs would find and cost; no job is made.
+
+        Options as of `submit`, and kind (crawl, sitemap). Raises ApiError.
+        """
+        from indexmill.contracts.http_dry_run import DryRun
+
+        body = {"url": url} if isinstance(url, str) else {"urls": list(url)}
+        whole = {**body, "corpus_name": corpus_name, **options, "dry_run": True}
+        return self._post("/orchestrator/jobs", DryRun, whole)
 
     def batch(self, batch_id: str, *, receipt: bool = False) -> BatchSummary:
         """Return the counts of the jobs that were submitted together, with their `receipt` if wanted.

@@ -43,6 +43,8 @@ class SubmitRequest(BaseModel):
     kind: Literal["page", "crawl", "sitemap"] | None = None
     """`crawl`: also the pages that `url` leads to; `sitemap`: the pages that the sitemap at `url` lists;
     `page`, as by default: one job."""
+    dry_run: bool | None = None
+    """Make no job: fetch up to five URLs and tell what their jobs would find and cost."""
     crawl: CrawlRequest | None = None
     """Rules for the pages that a crawl or a sitemap adds; without it the defaults."""
     content: Content | None = None
@@ -75,6 +77,8 @@ class SubmitRequest(BaseModel):
             raise ValueError("a crawl and a sitemap have one url")
         if self.crawl is not None and self.kind not in ("crawl", "sitemap"):
             raise ValueError('crawl is for "kind": "crawl" and "kind": "sitemap"')
+        if self.dry_run and self.content is not None:
+            raise ValueError("a dry run is for URLs")
         if self.max_age and (self.force or self.content is not None):
             raise ValueError("max_age is for pages: send it without force and content")
         return self

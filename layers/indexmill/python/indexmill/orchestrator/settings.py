@@ -49,6 +49,8 @@ class OrchestratorApiSettings(OrchestratorSettings, LimitSettings, PressureSetti
     allowed_private_hosts: str = ""
     release_id: str = ""
     bucket_name: str
+    scraper_function: str
+    """scraper/api, for dry runs."""
     prices: Annotated[Prices, BeforeValidator(Prices.parse)] = Prices()
     fair_share_scraper: Share
     fair_share_chunking: Share

@@ -144,6 +144,7 @@ def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = Non
     from indexmill.orchestrator.actions.cancel import CancelBatch, CancelJob
     from indexmill.orchestrator.actions.replay import ReplayJobs
     from indexmill.orchestrator.actions.retry import RetryJobs
+    from indexmill.orchestrator.adapters.aws.lambda_scraper import LambdaScraper
     from indexmill.orchestrator.adapters.aws.s3_uploads import S3Uploads
     from indexmill.orchestrator.http.api import Api
     from indexmill.orchestrator.queries.health import ReadHealth
@@ -153,6 +154,7 @@ def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = Non
     from indexmill.orchestrator.queries.stream import GrantStream
     from indexmill.orchestrator.results.complete import CompleteStage
     from indexmill.orchestrator.submission.aliases import RecordAlias
+    from indexmill.orchestrator.submission.dry_run import TryOut
     from indexmill.orchestrator.submission.submit import SubmitJobs
     from indexmill.orchestrator.submission.uploads import GrantUpload
     from indexmill.platform.aws.dynamodb_limits import DynamoDbLimits
@@ -178,6 +180,7 @@ def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = Non
             isolation=settings.corpus_isolation,
             recipe=recipe_of(settings),
         ),
+        TryOut(store, LambdaScraper(settings.scraper_function), settings.prices),
         read,
         GrantUpload(uploads, clock),
         ReadHealth(store, clock, settings.release_id),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from indexmill.contracts.http_actions import (
     RetryReport,
     RetryRequest,
 )
+from indexmill.contracts.http_dry_run import DryRun
 from indexmill.contracts.http_history import JobHistory
 from indexmill.contracts.http_jobs import (
     Health,
@@ -33,6 +35,7 @@ from indexmill.contracts.http_jobs import (
     SubmitResponse,
 )
 from indexmill.contracts.http_limits import CallerLimits
+from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.identity import corpus_name as valid_corpus_name
 from indexmill.contracts.job import Job, JobStatus
 from indexmill.contracts.texts import CorpusName, UrlText
@@ -47,6 +50,7 @@ from indexmill.orchestrator.queries.ports import JobFilter
 from indexmill.orchestrator.queries.stream import GrantStream
 from indexmill.orchestrator.results.complete import CompleteStage
 from indexmill.orchestrator.submission.aliases import RecordAlias
+from indexmill.orchestrator.submission.dry_run import TryOut
 from indexmill.orchestrator.submission.submit import SubmitJobs
 from indexmill.orchestrator.submission.uploads import GrantUpload
 from indexmill.platform.http.app import BaseUrl, Caller, RequestId, json_route, tagged
@@ -64,6 +68,7 @@ ADD_WORK = [
 _MAX_BODY = 256 * 1024
 MAX_LIMIT = 200
 _MAX_DIGITS = 3
+_TRIED: dict[int | str, dict[str, Any]] = {200: {"model": DryRun, "description": "It was a dry run."}}
 _UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "It is as `If-None-Match` says."}}
 
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -87,6 +92,7 @@ class Api:
     """Use cases behind the routes."""
 
     submit: SubmitJobs
+    try_out: TryOut
     read: ReadJobs
     grant_upload: GrantUpload
     health: ReadHealth
@@ -151,6 +157,11 @@ def _with_aliases(api: Api) -> Any:
     return Depends(record)
 
 
+async def _tried(api: Api, ctx: CallerContext, body: SubmitRequest, request_id: str) -> Response:
+    found = await asyncio.to_thread(api.try_out, ctx, body, request_id)
+    return Response(found.model_dump_json(), media_type="application/json")
+
+
 def routes(api: Api) -> APIRouter:
     """Return the router over `api`."""
     router = APIRouter(
@@ -160,14 +171,18 @@ def routes(api: Api) -> APIRouter:
         dependencies=[_with_aliases(api)],
     )
 
-    @router.post("/jobs", status_code=202, summary="Submit URLs or content")
+    @router.post(
+        "/jobs", status_code=202, summary="Submit URLs", response_model=SubmitResponse, responses=_TRIED
+    )
     async def submit(
         body: SubmitRequest, ctx: Caller, request_id: RequestId, idempotency_key: _IdempotencyKey = None
-    ) -> SubmitResponse:
+    ) -> SubmitResponse | Response:
         """Accept one `url`, up to 100 `urls`, or the `content` of a document without a URL.
 
-        Under one `Idempotency-Key` that is done once in 24 hours.
+        Under one `Idempotency-Key` that is done once in 24 hours. With `dry_run` nothing is accepted.
         """
+        if body.dry_run:
+            return await _tried(api, ctx, body, request_id)
         return api.submit(ctx, body, request_id, idempotency_key)
 
     @router.get("/jobs", summary="List the caller's jobs, newest first")

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.contracts.messages import Stored
 
-_YOUNGER: Final = ("on_behalf_of", "budget", "content", "max_age", "when_gone", "kind", "crawl")
+_YOUNGER: Final = ("on_behalf_of", "budget", "content", "max_age", "when_gone", "kind", "crawl", "dry_run")
 """Fields that are younger than kept digests: part of a digest only where they are given."""
 
 

@@ -1,0 +1,138 @@
+"""Dry runs: facts of pages, and the price of their jobs."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from indexmill.contracts.errors import CallerError, IndexmillError
+from indexmill.contracts.http_jobs import SubmitRequest
+from indexmill.contracts.http_scraper import ScrapeResult
+from indexmill.contracts.identity import CallerContext
+from indexmill.contracts.prices import Prices
+from indexmill.contracts.spent import Spent
+from indexmill.orchestrator.adapters.aws.lambda_scraper import LambdaScraper
+from indexmill.orchestrator.queries.ports import JobFilter, StageTotals
+from indexmill.orchestrator.submission.dry_run import TryOut, estimated_chunks
+from tests.support.jobs import CALLER
+from tests.twins.clock import FrozenClock
+from tests.twins.jobs import InMemoryJobs
+
+URL = "https://example.com/a"
+
+
+def scraped(url: str, text: str) -> ScrapeResult:
+    return ScrapeResult(
+        url=url,
+        final_url=url,
+        title="A",
+        markdown=text,
+        content_type="text/html",
+        language=None,
+        content_sha256="0" * 64,
+        size=len(text),
+        elapsed_ms=1,
+    )
+
+
+@dataclass
+class FakeScraper:
+    """Answers with a text, or with the error of a URL."""
+
+    text: str = "words " * 500
+    error: IndexmillError | None = None
+
+    def scrape(self, ctx: CallerContext, url: str, request_id: str) -> ScrapeResult:
+        if self.error is not None:
+            raise self.error
+        return scraped(url, self.text)
+
+
+class Receipts(InMemoryJobs):
+    """Jobs whose receipts are known."""
+
+    spent = Spent()
+
+    def receipt(self, wanted: JobFilter, most: int) -> list[StageTotals]:
+        return [StageTotals(None, 1, 0, 1, 1, self.spent)]
+
+
+def run(scraper: FakeScraper, store: Receipts | None = None, **request: Any) -> Any:
+    body = SubmitRequest.model_validate({"dry_run": True, **request})
+    return TryOut(store or Receipts(FrozenClock()), scraper, Prices())(CALLER, body, "r")
+
+
+@pytest.mark.shows("X16")
+def test_a_page_is_described_and_no_job_is_made() -> None:
+    store = Receipts(FrozenClock())
+    found = run(FakeScraper(), store, url=URL)
+    (page,) = found.pages
+    assert (page.allowed, page.error, page.size, page.content_type) == (True, None, 3_000, "text/html")
+    assert page.chunks == found.chunks == estimated_chunks("words " * 500) == 4
+    assert page.usd == found.usd > 0
+    assert (found.jobs, found.pending) == (1, 0)
+    assert store.jobs == {}
+
+
+@pytest.mark.parametrize(("code", "allowed"), [("robots_disallowed", False), ("http_404", True)])
+def test_a_refusal_has_its_rule(code: str, allowed: bool) -> None:
+    found = run(FakeScraper(error=IndexmillError(code, 'Not allowed: "Disallow: /a"')), urls=[URL, URL])
+    assert [(page.allowed, page.error.code) for page in found.pages] == [(allowed, code)] * 2
+    assert "Disallow: /a" in found.pages[0].error.message
+    assert (found.chunks, found.usd) == (0, 0)
+
+
+def test_the_price_is_that_of_the_callers_own_jobs() -> None:
+    store = Receipts(FrozenClock())
+    store.spent = Spent(chunks=100, s3_writes=100)
+    found = run(FakeScraper(), store, url=URL)
+    assert found.usd == pytest.approx(4 * 5e-6)
+
+
+def test_a_crawl_is_estimated_by_its_first_page() -> None:
+    one = run(FakeScraper(), url=URL)
+    crawl = run(FakeScraper(), url=URL, kind="crawl", crawl={"max_pages": 50})
+    assert (crawl.jobs, len(crawl.pages)) == (50, 1)
+    assert crawl.usd == pytest.approx(50 * one.usd)
+
+
+def test_a_dry_run_is_for_few_urls() -> None:
+    with pytest.raises(CallerError) as refused:
+        run(FakeScraper(), urls=[f"{URL}{at}" for at in range(6)])
+    assert refused.value.field == "body.dry_run"
+
+
+class FakeLambda:
+    """Keeps the event and answers as the Scraper's API does."""
+
+    def __init__(self, status: int, body: dict[str, Any]) -> None:
+        self.reply = {"statusCode": status, "body": json.dumps(body)}
+        self.events: list[dict[str, Any]] = []
+
+    def invoke(self, *, FunctionName: str, Payload: bytes) -> dict[str, Any]:  # noqa: N803 - boto3's names
+        self.events.append(json.loads(Payload))
+        return {"Payload": io.BytesIO(json.dumps(self.reply).encode())}
+
+
+def test_the_scraper_is_asked_for_the_caller() -> None:
+    function = FakeLambda(200, scraped(URL, "text").model_dump(mode="json"))
+    caller = CallerContext("me", tier="pro", raw_claims={"rate_limits": {"a": 1}})
+    assert LambdaScraper("f", function).scrape(caller, URL, "r-1").markdown == "text"
+    (event,) = function.events
+    assert event["requestContext"]["authorizer"]["caller_id"] == "me"
+    assert json.loads(event["requestContext"]["authorizer"]["rate_limits"]) == {"a": 1}
+    assert (event["path"], json.loads(event["body"])) == ("/scraper/scrape", {"url": URL})
+
+
+def test_an_error_of_the_scraper_keeps_its_code() -> None:
+    body = {"error": {"code": "robots_disallowed", "message": "No."}}
+    with pytest.raises(IndexmillError) as refused:
+        LambdaScraper("f", FakeLambda(422, body)).scrape(CALLER, URL, "r")
+    assert (refused.value.code, refused.value.message) == ("robots_disallowed", "No.")
+    with pytest.raises(IndexmillError) as broken:
+        LambdaScraper("f", FakeLambda(200, {})).scrape(CALLER, URL, "r")
+    assert broken.value.code == "upstream_error"
