@@ -91,7 +91,8 @@ def test_large_bodies_are_blocked_only_where_no_sound_one_is_large() -> None:
     pattern = re.compile(path["RegexMatchStatement"]["RegexString"])
     assert size["SizeConstraintStatement"]["Size"] == 16384
     assert size["SizeConstraintStatement"]["FieldToMatch"] == {"Body": {"OversizeHandling": "MATCH"}}
-    guarded = {each for each in BODIES if pattern.search("/dev" + each.format(job_id=JOB_ID, batch_id=JOB_ID))}
+    ids = {"job_id": JOB_ID, "batch_id": JOB_ID}
+    guarded = {each for each in BODIES if pattern.search("/dev" + each.format(**ids))}
     assert guarded == set(BODIES) - MAY_BE_LARGE
 
 

@@ -1,9 +1,10 @@
 """JobStore on Postgres: state, history and messages in one database, each row operation one named statement.
 
 Lock order: idempotency key; sites, in the order of their names; jobs, in the order of ids; inbox; documents,
-in the order of ids; dependents of ended jobs, in the order of ids; last the advisory locks of callers, in the
-order of ids. After those a row of a job is taken only if no other transaction locked it. Only chains of
-dependencies can break the order: then one of two transactions is the victim of a deadlock, and is run again.
+in the order of ids; crawls, in the order of ids; dependents of ended jobs, in the order of ids; last the
+advisory locks of callers, in the order of ids. After those a row of a job is taken only if no other
+transaction locked it. Only chains of dependencies, and the sites of pages that a crawl adds, can break the
+order: then one of two transactions is the victim of a deadlock, and is run again.
 """
 
 from __future__ import annotations
