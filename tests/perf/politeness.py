@@ -34,9 +34,11 @@ def pages_per_second(stack: RunningStack, client: Client, site: TimedSite, count
             flying.append(client.submit(site.url(waiting.pop()), "other").job_id)
         with psycopg.connect(stack.database_url) as database:
             done = database.execute(
-                "SELECT id FROM jobs WHERE id = ANY(%s) AND status IN ('done', 'failed')", [flying]
+                "SELECT id, status FROM jobs WHERE id = ANY(%s) AND status IN ('done', 'failed')", [flying]
             ).fetchall()
-        flying = [each for each in flying if (each,) not in done]
+        if any(status == "failed" for _, status in done):
+            raise SystemExit("a page failed")
+        flying = [each for each in flying if (each, "done") not in done]
         time.sleep(0.05)
     return count / (time.monotonic() - began)
 

@@ -100,7 +100,7 @@ def samples() -> dict[str, BaseModel]:
 
 def _reports() -> dict[str, BaseModel]:
     embedded = Embedded(chunk_count=1, embedded=1, model="m", dimension=4, published=False, superseded=True)
-    waits = Retrying(tries=2, next_retry_at=_AT, cause="http_503", retry_in_s=45.0)
+    waits = Retrying(tries=2, next_retry_at=_AT, cause="http_503", retry_in_s=45.0, site="example.com")
     chunked = Chunked(chunks=[_CHUNK], chunk_count=1, chunker="2", tokenizer="0f")
 
     def report(stage: str, status: str, **made: BaseModel) -> StageResult:

@@ -63,6 +63,8 @@ class Release:
             "LogLevel": "WARNING",
             **parameters,
         }
+        if "  DomainRates:" in (tree / "template.yaml").read_text(encoding="utf-8"):
+            overrides.setdefault("DomainRates", "*=unlimited")
         self._secrets = any(each.endswith("SecretArn") for each in parameters)
         translated, parameters = translate(tree / "template.yaml", {}, overrides, REGION)
         self._template = Template(translated, parameters, folder=tree, region=REGION, account_id=ACCOUNT)

@@ -795,7 +795,7 @@ export interface components {
             /** Url */
             url: string;
             /** Allowed */
-            allowed: boolean;
+            allowed: boolean | null;
             error: components["schemas"]["DryRunError"] | null;
             /** Final Url */
             final_url: string | null;

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from indexmill.scraper.classify import status_failure
-from indexmill.scraper.ports import BeforeHop, Fetched, Validators
+from indexmill.scraper.ports import MAX_REDIRECTS, BeforeHop, Fetched, Validators
 from tests.twins.fetcher import InMemoryFetcher
 
 _RETRY_AFTER_S: Final = 60
@@ -50,6 +50,7 @@ class Site(InMemoryFetcher):
         cut_at: int | None = None,
         before_hop: BeforeHop | None = None,
         known: Validators | None = None,
+        redirects: int = MAX_REDIRECTS,
     ) -> Fetched:
         """Return the page, or fail with 503 while the page is unavailable."""
         if self._unavailable.get(url):
@@ -61,4 +62,5 @@ class Site(InMemoryFetcher):
             cut_at=cut_at,
             before_hop=before_hop,
             known=known,
+            redirects=redirects,
         )

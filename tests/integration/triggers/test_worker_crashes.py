@@ -157,6 +157,7 @@ async def worker(
         "SCRAPE_DLQ_URL": dead.url,
         "CALLBACKS_QUEUE_URL": callbacks.url,
         "BUCKET_NAME": "none",
+        "DOMAIN_RATES": "*=unlimited",
         "STATE_TABLE": new_table(dynamodb(ministack)),
         "AWS_ENDPOINT_URL": ministack.endpoint,
     }

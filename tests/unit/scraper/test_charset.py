@@ -30,6 +30,7 @@ GERMAN = "Grüße aus Köln, schöne Straße"
         (GERMAN.encode(), "utf-16" + "x" * 500),
     ],
 )
+@pytest.mark.shows("B60")
 def test_text_is_read_whatever_the_page_says(body: bytes, declared: str | None) -> None:
     assert decode(body, declared) == GERMAN
 

@@ -25,6 +25,7 @@ from indexmill.scraper.extract.text import clean_text, clean_title
         ("   ", ""),
     ],
 )
+@pytest.mark.shows("B60")
 def test_unseen_characters_and_blanks_go(dirty: str, clean: str) -> None:
     assert clean_text(dirty) == clean
 
@@ -39,6 +40,7 @@ def test_a_title_is_one_short_line() -> None:
 @pytest.mark.parametrize(
     "text", [" " * 1_000_000 + "x", "\n" * 1_000_000, " \n" * 500_000, "x" * 1_000_000, "ä\t\n" * 300_000]
 )
+@pytest.mark.shows("B60", "B61")
 def test_cleaning_takes_linear_time(text: str) -> None:
     started = time.process_time()
     clean_text(text)

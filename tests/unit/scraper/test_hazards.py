@@ -59,6 +59,7 @@ def test_a_page_full_of_decorated_code_keeps_its_code() -> None:
     "text",
     ["<b " * 30_000, "<b a" * 30_000, '<b a="' * 30_000, "<b " + "a " * 100_000, "<b " + "a=1 " * 50_000],
 )
+@pytest.mark.shows("B61")
 def test_defusing_takes_linear_time(text: str) -> None:
     started = time.process_time()
     defused(text + "<p>" * 1000 + "<b x>" * 1000)

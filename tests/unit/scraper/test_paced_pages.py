@@ -141,3 +141,74 @@ async def test_a_caller_who_has_to_wait_learns_how_long() -> None:
     with pytest.raises(DomainBusy) as caught:
         await execute_scrape(f"{SITE}/b", None, parts=here.parts, visit=here.parts.pace.visit(2000.0))
     assert (caught.value.code, caught.value.http_status, caught.value.retry_after) == ("domain_busy", 503, 10)
+
+
+def test_a_redirected_robots_txt_is_no_page() -> None:
+    pages = {
+        **PAGES,
+        f"{SITE}/robots.txt": Redirect("https://www.example.com/robots.txt"),
+        "https://www.example.com/robots.txt": "User-agent: *\nAllow: /",
+        "https://www.example.com/x": "<p>Words of another site.</p>",
+    }
+    here = Worker("*=1:1", pages=pages)
+    busy = replace(delivery("/x", deadline=here.clock.monotonic() + 60.0, url="https://www.example.com/x"))
+    assert not isinstance(here.batch([busy])[0], Retry)
+    outcome: Outcome = Wait(0.0, "")
+    for _ in range(12):
+        if not isinstance(outcome, Wait):
+            break
+        here.clock.tick(outcome.after_s)
+        (outcome,) = here.handle("/a", resume=outcome.resume)
+    assert outcome == Done()
+    document = here.result().document
+    assert document is not None
+    assert (document.final_url, document.text) == (f"{SITE}/a", "Page a with some words.")
+
+
+def test_pages_that_wait_for_the_same_robots_txt_keep_their_own_way() -> None:
+    here = Worker()
+    here.states.unavailable = True
+    deadline = here.clock.monotonic() + 60.0
+    behind = replace(delivery("/a", deadline=deadline), resume=f"4 {SITE}/b")
+    outcomes = here.batch([behind, delivery("/c", deadline=deadline)])
+    assert [each.resume for each in outcomes if isinstance(each, Wait)] == [f"4 {SITE}/b", None]
+
+
+def test_robots_that_redirect_within_a_slow_site_are_read() -> None:
+    pages = {
+        **PAGES,
+        f"{SITE}/robots.txt": Redirect(f"{SITE}/rules.txt"),
+        f"{SITE}/rules.txt": "User-agent: *\nAllow: /",
+    }
+    here = Worker("*=1:1", pages=pages)
+    (outcome,) = here.handle("/a")
+    assert isinstance(outcome, Wait)
+    here.clock.tick(outcome.after_s)
+    assert here.handle("/a") == [Done()]
+    assert here.asked == ["/robots.txt", "/rules.txt", "/a"]
+
+
+def test_a_wait_names_the_site_that_it_is_for() -> None:
+    pages = {f"{SITE}/away": Redirect("https://slow.example.net/x")}
+    here = Worker("*=100:100,slow.example.net=0.001", pages=pages)
+    here.handle("/away")
+    (outcome,) = here.handle("/away")
+    assert isinstance(outcome, Wait)
+    assert outcome.site == "slow.example.net"
+    retrying = here.result().retrying
+    assert retrying is not None
+    assert retrying.site == "slow.example.net"
+
+
+def test_requests_that_ended_make_room_for_other_workers() -> None:
+    one, other, third = (Worker("*=1:3", states=InMemoryHosts()) for _ in range(3))
+    for each in (other, third):
+        each.states = one.states
+        each.__post_init__()
+    assert one.handle("/a") == [Done()]
+    for each in (one, other, third):
+        each.clock.tick(10.0)
+    assert other.handle("/b", "/c") == [Done(), Done()]
+    for each in (one, other, third):
+        each.clock.tick(10.0)
+    assert third.handle("/d", "/e") == [Done(), Done()]

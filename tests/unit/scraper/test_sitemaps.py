@@ -8,7 +8,7 @@ import gzip
 import pytest
 
 from indexmill.contracts.crawl import CrawlRules
-from indexmill.contracts.errors import IndexmillError, PermanentError
+from indexmill.contracts.errors import ErrorCode, IndexmillError, PermanentError
 from indexmill.contracts.messages import Sitemap
 from indexmill.scraper.extract.sitemap import MAX_URLS, read_sitemap_file, unpacked
 from indexmill.scraper.ports import Fetched
@@ -163,3 +163,26 @@ def test_robots_hold_for_sitemaps() -> None:
     with pytest.raises(IndexmillError) as refused:
         found(harness)
     assert refused.value.code == "robots_disallowed"
+
+
+@pytest.mark.shows("B58")
+@pytest.mark.parametrize(
+    "inside",
+    [
+        pytest.param("<x>" * 100 + "</x>" * 100, id="deep"),
+        pytest.param("<x/>" * 1_000_001, id="many"),
+        pytest.param(f"<url>{'<x/>' * 1_000_001}</url>", id="many in one"),
+    ],
+)
+def test_elements_are_bounded(inside: str) -> None:
+    with pytest.raises(PermanentError) as caught:
+        read_sitemap_file(f"<urlset>{inside}</urlset>".encode())
+    assert caught.value.code == ErrorCode.PARSE_ERROR
+
+
+def test_all_members_of_a_gzip_file_are_read() -> None:
+    parts = [b"<urlset><url><loc>https://example.com/a</loc></url>", b"</urlset>"]
+    assert unpacked(b"".join(map(gzip.compress, parts)), 1000) == b"".join(parts)
+    with pytest.raises(PermanentError) as caught:
+        unpacked(b"".join(map(gzip.compress, parts)), 55)
+    assert caught.value.code == ErrorCode.CONTENT_TOO_LARGE

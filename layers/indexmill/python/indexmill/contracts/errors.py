@@ -211,11 +211,17 @@ class BreakerOpen(TransientError):
 class DomainBusy(TransientError):
     """The site is not asked now, but in `wait_s` seconds: nothing was tried."""
 
-    def __init__(self, code: str, message: str, wait_s: float) -> None:
+    def __init__(self, code: str, message: str, site: str, wait_s: float) -> None:
         """`code` is domain_busy or domain_failing."""
         super().__init__(code, message, retry_after=max(1, math.ceil(wait_s)))
+        self.site = site
+        self.wait_s = wait_s
         self.resume: str | None = None
         """Redirects that are left and the URL of the next try, when redirects were followed before."""
+
+    def copy(self) -> DomainBusy:
+        """Return the error of another page that waits for the same."""
+        return DomainBusy(self.code, self.message, self.site, self.wait_s)
 
 
 class PermanentError(IndexmillError):

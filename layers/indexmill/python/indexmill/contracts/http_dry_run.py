@@ -17,7 +17,7 @@ class DryRunPage(BaseModel):
     """One URL, fetched once."""
 
     url: str
-    allowed: bool
+    allowed: bool | None
     """Whether robots.txt and the page's own rules let it be indexed."""
     error: DryRunError | None
     """What its job would fail with; null when it would not."""

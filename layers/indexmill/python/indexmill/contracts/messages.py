@@ -162,6 +162,8 @@ class Retrying(BaseModel):
     cause: str
     retry_in_s: float | None = None
     """The same as a duration, which the Orchestrator adds to its database's time."""
+    site: str | None = None
+    """Site that keeps it waiting; that of its URL, or of where that redirects to."""
 
 
 class Chunked(BaseModel):

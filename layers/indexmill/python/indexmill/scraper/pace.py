@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -25,6 +25,8 @@ _LOG: Final = logging.getLogger(__name__)
 _RACES: Final = 10
 """Tries of a write that other workers were faster than each time."""
 _SITES: Final = 256
+_NARROW: Final = 20
+"""Largest burst of a site whose ended requests are written with the end of a batch."""
 _UNKNOWN_S: Final = 5.0
 """Wait while the store is unavailable."""
 _MESSAGES: Final = {
@@ -62,7 +64,7 @@ class _Known:
 
     version: int = 0
     state: HostState = field(default_factory=HostState)
-    ended: list[Ended] = field(default_factory=list)
+    ended: deque[Ended] = field(default_factory=deque)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -98,8 +100,9 @@ class Pace:
                     now = self._clock.now()
                     left_s = max(0.0, visit.deadline - self._clock.monotonic())
                     wish = Request(request_id, now + left_s, visit.key, delay_s)
-                    state, refusal = take(finish(known.state, now, known.ended), now, rate, wish)
-                    if self._write(site, known, state):
+                    ended = list(known.ended)
+                    state, refusal = take(finish(known.state, now, ended), now, rate, wish)
+                    if self._write(site, known, state, len(ended)):
                         break
                 else:
                     refusal = Refusal(random.uniform(1.0, 3.0), "domain_busy")  # noqa: S311 - jitter
@@ -107,37 +110,43 @@ class Pace:
                 _LOG.warning("the pace of sites is unavailable", exc_info=True)
                 refusal = Refusal(_UNKNOWN_S, "domain_busy")
         if refusal is not None:
-            raise DomainBusy(refusal.reason, _MESSAGES[refusal.reason], refusal.wait_s)
+            raise DomainBusy(refusal.reason, _MESSAGES[refusal.reason], site, refusal.wait_s)
 
     def ended(self, site: str, request_id: str, error: IndexmillError | None) -> None:
         """Note that a request ended; it is written with the site's next request, or by `flush`."""
         failed = error is not None and (error.code in _FAILED or _is_busy(error.code))
         pause_s = error.retry_after if error is not None and failed else None
-        known = self._known(site)
-        with known.lock:
-            known.ended.append(Ended(request_id, failed, pause_s))
+        # Without the lock, which is held while the store is asked.
+        self._known(site).ended.append(Ended(request_id, failed, pause_s))
 
     def flush(self) -> None:
-        """Write what ended and matters to others: failures, their end, and room for requests in flight."""
+        """Write what ended and matters to others: failures, their end, and room for requests in flight.
+
+        A site with a large burst has room.
+        """
         for site, known in list(self._sites.items()):
             rate = self._rates.of(site)
             with known.lock:
                 matters = known.state.failures > 0 or any(each.failed for each in known.ended)
-                full = rate is not None and len(known.state.running) >= rate.burst
-                if not known.ended or not (matters or full):
+                narrow = rate is not None and rate.burst <= _NARROW
+                if not known.ended or not (matters or narrow):
                     continue
                 try:
                     for _ in range(_RACES):
-                        if self._write(site, known, finish(known.state, self._clock.now(), known.ended)):
+                        ended = list(known.ended)
+                        state = finish(known.state, self._clock.now(), ended)
+                        if self._write(site, known, state, len(ended)):
                             break
                 except StoreUnavailable:
                     return
 
-    def _write(self, site: str, known: _Known, state: HostState) -> bool:
+    def _write(self, site: str, known: _Known, state: HostState, ended: int) -> bool:
+        """Write the state, with so many of the ended requests; False when another worker was faster."""
         other = self._states.replace(site, known.version, state)
         if other is None:
             known.version, known.state = known.version + 1, state
-            known.ended.clear()
+            for _ in range(ended):
+                known.ended.popleft()
             return True
         known.version, known.state = other
         return False

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from indexmill.contracts.errors import DomainBusy, ErrorCode, IndexmillError, PermanentError, TransientError
+from indexmill.platform.domain_rates import site_of
 from indexmill.platform.security.urls import origin
 from indexmill.platform.time.clock import Clock
 from indexmill.scraper.classify import failure
@@ -116,7 +117,11 @@ class Robots:
             loading = asyncio.create_task(self._load(site, visit))
             self._loading[site] = loading
             loading.add_done_callback(lambda task: self._loaded(site, task))
-        return await asyncio.shield(loading)
+        try:
+            return await asyncio.shield(loading)
+        except DomainBusy as busy:
+            # Each page has an error of its own; where the rules were redirected to is no page.
+            raise busy.copy() from None
 
     def _loaded(self, site: str, task: asyncio.Task[_Parsed]) -> None:
         if self._loading.get(site) is task:
@@ -138,13 +143,16 @@ class Robots:
     async def _ask(self, site: str, old: KnownRobots | None, visit: Visit) -> KnownRobots:
         """Return what the site answers now, or `old` for a while longer when it does not."""
         url = f"{site}/robots.txt"
+
+        async def turn(hop: str) -> None:
+            # Within its site a redirect takes no turn: with a burst of one it could never be followed.
+            if site_of(hop) != site_of(url):
+                await visit.turn(hop)
+
         try:
             await visit.turn(url)
             answer = await self._fetcher.fetch(
-                url,
-                deadline=visit.deadline,
-                cut_at=MAX_ROBOTS_BYTES,
-                before_hop=visit.turn,
+                url, deadline=visit.deadline, cut_at=MAX_ROBOTS_BYTES, before_hop=turn
             )
         except DomainBusy:
             raise

@@ -90,7 +90,8 @@ def take_turns(tx: JobsTx, jobs: Sequence[NewJob]) -> list[NewJob]:
         else:
             turns, rate = known[site], rates.of(site)
             interval = timedelta(seconds=rate.interval_s if rate else 0.0)
-            at = max(turns.last_at + interval, turns.next_at(rate), turns.now)
+            after = turns.last_at + interval if turns.due_at else turns.now
+            at = max(after, turns.next_at(rate), turns.now)
             known[site] = replace(turns, last_at=at, due_at=turns.due_at or turns.next_at(rate))
             found[job.job_id] = replace(job, site=site, eligible_at=at)
     tx.keep_sites(list(known.values()))
@@ -116,7 +117,7 @@ def defer(tx: JobsTx, states: Mapping[str, JobState], retries: Mapping[str, Retr
     """Hold back further jobs of sites that keep messages waiting; `retries` are by job id."""
     until: dict[str, float] = {}
     for job_id, note in retries.items():
-        site = site_of(states[job_id].target.url)
+        site = note.site or site_of(states[job_id].target.url)
         if note.cause in _CAUSES and tx.limits.rates.of(site) is not None:
             until[site] = max(until.get(site, 0.0), note.retry_in_s or 0.0)
     if until:

@@ -77,7 +77,7 @@ def follow(tx: JobsTx, pages: Sequence[ReadPage], make_id: Callable[[], str]) ->
     kept = tx.links_of(unchanged) if unchanged else {}
     reported = {
         page.state.target.document_id: PageLinks(
-            page.state.target.document_id, page.content_sha256, page.links
+            page.state.target.document_id, page.content_sha256, () if page.nofollow else page.links
         )
         for page in pages
         if page.links is not None and page.state.kind != "sitemap"
@@ -110,7 +110,9 @@ class _Growth:
     def by(self, pages: Sequence[ReadPage], kept: Mapping[str, list[str]]) -> bool:
         """Add what the pages lead to; return whether there are new jobs."""
         hosts = set(self.crawl.hosts)
-        hosts |= {host_of(page.final_url) for page in pages if page.state.kind == self.crawl.kind}
+        if self.crawl.pages == 1:
+            # The first job's own result: where it redirects to belongs to the crawl.
+            hosts |= {host_of(page.final_url) for page in pages if page.state.kind == self.crawl.kind}
         self.sitemaps = frozenset(each for page in pages for each in page.sitemaps)
         leads = []
         for page in pages:

@@ -38,7 +38,9 @@ def renew(state: JobState, payload: str | None, renewal: Renewal) -> ScrapeTask:
     if payload is None:
         url = state.target.url
         stored = renewal.stored if is_given(url) else None
-        return ScrapeTask.model_validate({"job_id": state.job_id, "url": url, "stored": stored, **ids})
+        links = True if state.kind in ("crawl", "page") else None
+        fields = {"job_id": state.job_id, "url": url, "stored": stored, "links": links}
+        return ScrapeTask.model_validate({**fields, **ids})
     return read_kept(ScrapeTask, payload, **ids, known=None)
 
 

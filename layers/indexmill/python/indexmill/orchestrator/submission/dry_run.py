@@ -6,7 +6,9 @@ import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final, Protocol
+from urllib.parse import urlsplit
 
 from indexmill.contracts.content import ChunkSettings
 from indexmill.contracts.errors import CallerError, ErrorCode, IndexmillError
@@ -26,6 +28,20 @@ _BYTES_PER_TOKEN: Final = 4.0
 _LOOKED_AT: Final = 1_000
 """Jobs whose receipts an estimate is made of."""
 _REFUSALS: Final = frozenset({ErrorCode.ROBOTS_DISALLOWED, ErrorCode.ROBOTS_NOINDEX})
+_UNREAD: Final = frozenset(
+    {
+        ErrorCode.CONNECTION_ERROR,
+        ErrorCode.CONNECTION_REFUSED,
+        ErrorCode.CONNECTION_TIMEOUT,
+        ErrorCode.DEADLINE_EXCEEDED,
+        ErrorCode.DNS_ERROR,
+        ErrorCode.DOMAIN_BUSY,
+        ErrorCode.DOMAIN_FAILING,
+        ErrorCode.ROBOTS_UNAVAILABLE,
+        ErrorCode.TLS_ERROR,
+    }
+)
+"""Errors that leave open what the robots.txt says."""
 _TYPICAL: Final = Spent(
     gb_s=0.1, invocations=0.6, sqs_requests=1.2, sqs_units=1.2, s3_writes=1, dynamodb_writes=0.5
 )
@@ -69,8 +85,14 @@ class TryOut:
             except IndexmillError as error:
                 return _refused(url, error)
 
+        # Pages of one site one after the other: together they would use up its turns for its robots.txt.
+        sites: dict[str, list[str]] = {}
+        for url in urls:
+            sites.setdefault(urlsplit(url).netloc, []).append(url)
         with ThreadPoolExecutor(MAX_URLS) as threads:
-            pages = list(threads.map(look, urls))
+            looked = threads.map(lambda own: [look(url) for url in own], sites.values())
+            by_url = {page.url: page for page in chain.from_iterable(looked)}
+        pages = [by_url[url] for url in urls]
         _, _, pending = self.store.read(lambda tx: tx.usage(ctx.caller_id, admission_tier(ctx)))
         crawls = request.kind in ("crawl", "sitemap")
         jobs = request.rules.max_pages if crawls else len(urls)
@@ -118,7 +140,7 @@ def _page(url: str, found: ScrapeResult, usd_per_chunk: float) -> DryRunPage:
 def _refused(url: str, error: IndexmillError) -> DryRunPage:
     return DryRunPage(
         url=url,
-        allowed=error.code not in _REFUSALS,
+        allowed=None if error.code in _UNREAD else error.code not in _REFUSALS,
         error=DryRunError(code=error.code, message=error.message),
         final_url=None,
         content_type=None,

@@ -74,6 +74,8 @@ class Wait:
     reason: str
     resume: str | None = None
     """Begin of its next try, for the use case. May be lost."""
+    site: str | None = None
+    """Site that it waits for."""
 
 
 @dataclass(frozen=True, slots=True)

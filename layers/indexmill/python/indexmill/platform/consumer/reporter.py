@@ -106,9 +106,8 @@ class BatchReporter(Generic[M]):
         if isinstance(error, BreakerOpen):
             self._retrying(position, Wait(delivery.wait(error.wait_s), error.code))
         elif isinstance(error, DomainBusy):
-            self._retrying(
-                position, Wait(delivery.wait(float(error.retry_after or 1)), error.code, error.resume)
-            )
+            wait_s = delivery.wait(float(error.retry_after or 1))
+            self._retrying(position, Wait(wait_s, error.code, error.resume, error.site))
         elif error.retry_after and error.code in self._stage.pauses:
             self._retrying(position, Wait(delivery.wait(float(error.retry_after)), error.code))
         elif not error.retryable:
@@ -221,6 +220,7 @@ class BatchReporter(Generic[M]):
                 next_retry_at=self._clock.now() + timedelta(seconds=outcome.after_s),
                 retry_in_s=outcome.after_s,
                 cause=outcome.reason,
+                site=outcome.site if isinstance(outcome, Wait) else None,
             ),
         )
         self.add(position, outcome, result)

@@ -6,6 +6,7 @@ import io
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from indexmill.contracts.errors import ErrorCode
@@ -16,6 +17,9 @@ MAX_URLS: Final = 50_000
 """Of one file, as the protocol has it; further ones are left out."""
 _GZIP_START: Final = b"\x1f\x8b"
 _GZIP: Final = 31
+_MOST_DEPTH: Final = 16
+_MOST_ELEMENTS: Final = 1_000_000
+"""Twenty for each URL of the largest file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +37,20 @@ def unpacked(body: bytes, max_bytes: int) -> bytes:
     """
     if not body.startswith(_GZIP_START):
         return body
-    inflater = zlib.decompressobj(_GZIP)
-    try:
-        text = inflater.decompress(body, max_bytes + 1)
-    except zlib.error as error:
-        raise failure(ErrorCode.PARSE_ERROR, "The sitemap is damaged") from error
-    if len(text) > max_bytes:
-        raise failure(ErrorCode.CONTENT_TOO_LARGE, f"Unpacked, the sitemap has more than {max_bytes} bytes")
-    if not inflater.eof:
-        raise failure(ErrorCode.PARSE_ERROR, "The sitemap is cut off")
+    text, rest = b"", body
+    while rest.startswith(_GZIP_START):
+        inflater = zlib.decompressobj(_GZIP)
+        try:
+            text += inflater.decompress(rest, max_bytes + 1 - len(text))
+        except zlib.error as error:
+            raise failure(ErrorCode.PARSE_ERROR, "The sitemap is damaged") from error
+        if len(text) > max_bytes:
+            raise failure(
+                ErrorCode.CONTENT_TOO_LARGE, f"Unpacked, the sitemap has more than {max_bytes} bytes"
+            )
+        if not inflater.eof:
+            raise failure(ErrorCode.PARSE_ERROR, "The sitemap is cut off")
+        rest = inflater.unused_data
     return text
 
 
@@ -52,7 +61,7 @@ def read_sitemap_file(body: bytes) -> SitemapFile:
         return _read_xml(body.lstrip(b" \t\r\n"))
     if b"\0" in start:
         raise failure(ErrorCode.PARSE_ERROR, "This is no sitemap")
-    lines = (line.strip() for line in body.decode("utf-8-sig", "replace").splitlines()[:MAX_URLS])
+    lines = (line.decode("utf-8-sig", "replace").strip() for line in islice(io.BytesIO(body), MAX_URLS))
     return SitemapFile(pages=tuple(line for line in lines if line.startswith(("http://", "https://"))))
 
 
@@ -79,14 +88,20 @@ def _locations(body: bytes) -> Iterator[tuple[str, str]]:
     """
     from defusedxml.ElementTree import iterparse
 
-    root = None
+    root, depth, elements = None, 0, 0
     for event, element in iterparse(io.BytesIO(body), events=("start", "end"), forbid_dtd=True):
+        depth += 1 if event == "start" else -1
+        elements += event == "start"
+        if depth > _MOST_DEPTH or elements > _MOST_ELEMENTS:
+            raise ValueError(depth)
         name = element.tag.rpartition("}")[2]
         if root is None:
             if name not in ("urlset", "sitemapindex"):
                 raise ValueError(name)
             root = element
-        elif event == "end" and name in ("url", "sitemap"):
+        elif event == "end" and depth == 1 and name not in ("url", "sitemap"):
+            root.clear()
+        elif event == "end" and depth == 1:
             found = next((each for each in element if each.tag.rpartition("}")[2] == "loc"), None)
             text = "" if found is None else (found.text or "").strip()
             if text and len(text) <= MAX_URL_LENGTH:

@@ -346,11 +346,13 @@ SELECT wanted.site, (SELECT count(*)::int FROM freed WHERE freed.site = wanted.s
     ) AS before) > (SELECT count(*) FROM freed WHERE freed.site = wanted.site) AS more
 FROM wanted
 
+-- A site that another transaction has locked is left out: what waits for it is reported again.
 -- name: defer_sites
 UPDATE sites SET full_at = greatest(full_at, now() + make_interval(secs => wait.seconds)),
     due_at = greatest(due_at, now() + make_interval(secs => wait.seconds))
 FROM unnest(%(sites)s::text[], %(seconds)s::float8[]) AS wait(site, seconds)
-WHERE sites.site = wait.site
+WHERE sites.site = wait.site AND sites.site IN (
+    SELECT site FROM sites WHERE site = ANY(%(sites)s) ORDER BY site FOR UPDATE SKIP LOCKED)
 
 -- name: held_back
 SELECT id, next_eligible_at FROM jobs
