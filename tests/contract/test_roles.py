@@ -45,7 +45,7 @@ USED: Final[dict[str, Permissions]] = {
         "EmbedQueue": _SEND,
         "StateTable/progress": {"dynamodb:GetItem"},
         # The Scraper's API, by the name of its alias.
-        "live": {"lambda:InvokeFunction"},
+        "ScraperApi.Alias": {"lambda:InvokeFunction"},
         "ContentBucket": _LIST,
         "ContentBucket/raw/*": _WRITE,
         # S3 takes what callers upload if the role that signed their URLs may write it.

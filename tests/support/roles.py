@@ -27,7 +27,7 @@ def named(value: Any) -> str:
     if how == "Fn::GetAtt":
         return ".".join(what) if "Outputs." in what[1] else str(what[0])
     if how == "Fn::Sub":
-        last = str(what).rpartition(":")[2]
+        last = re.sub(r"\$\{(\w+)\.Arn\}:live", r"\1.Alias", str(what)).rpartition(":")[2]
         return re.sub(r"\$\{(\w+)(?:\.Arn)?\}", r"\1", last)
     return str(what) if how == "Ref" else str(value)
 
