@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from indexmill.contracts.job import JobStatus
+from indexmill.scraper.ports import Fetched
 from tests.support.crawler import HOME, Crawler, page, path_of, sitemap
 from tests.support.cycles import cycle_over
 from tests.support.scraper import SITE
@@ -83,6 +85,23 @@ def test_a_page_that_is_found_again_nearer_is_followed_again(crawler: Crawler) -
     crawler.queue.extend(held)
     crawler.run()
     assert crawler.visited() == ["/", "/a1", "/b1", "/b2", "/d", "/e"]
+
+
+def test_a_header_that_forbids_to_follow_holds_when_the_page_is_found_again_nearer(crawler: Crawler) -> None:
+    crawler.serve({"/": page("/a1", "/b1"), "/a1": page("/d"), "/b1": page("/b2"), "/b2": page("/d")})
+    crawler.serve({"/d": page("/e"), "/e": page()})
+    pages = crawler.cycle.scraper.fetcher.pages
+    last = pages[f"{SITE}/d"]
+    assert isinstance(last, Fetched)
+    pages[f"{SITE}/d"] = replace(last, robots_tags=("nofollow",))
+    crawler.start(crawl={"depth": 3})
+    crawler.step(crawler.queue.popleft())
+    held = [row for row in crawler.queue if path_of(row) == "/a1"]
+    crawler.queue = deque(row for row in crawler.queue if row not in held)
+    crawler.run()
+    crawler.queue.extend(held)
+    crawler.run()
+    assert crawler.visited() == ["/", "/a1", "/b1", "/b2", "/d"]
 
 
 def test_copies_of_a_result_add_nothing(crawler: Crawler) -> None:
