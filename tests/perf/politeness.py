@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from contextlib import ExitStack
 from typing import Any, Final
@@ -40,7 +41,9 @@ def pages_per_second(stack: RunningStack, client: Client, site: TimedSite, count
             raise SystemExit("a page failed")
         flying = [each for each in flying if (each, "done") not in done]
         time.sleep(0.05)
-    return count / (time.monotonic() - began)
+    took_s = time.monotonic() - began
+    print(f"{name}: {count} pages in {took_s:.1f} s", file=sys.stderr)
+    return count / took_s
 
 
 def measure(urls: int, count: int, seconds: float) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Turns of jobs at their sites: a job that its site has no request left for soon is not admitted yet.
 
 Each site has a bucket of starts with its rate (`DomainRates`), like that of its requests in the Scraper, but
-half a minute ahead of it. So a slow site has few jobs in flight however many wait, and those count neither
+five seconds ahead of it. So a slow site has few jobs in flight however many wait, and those count neither
 for a quota nor for the dispatch window. Held-back jobs of a site leave by priority and age, those of all
 callers together. When a worker reports that a site keeps its message waiting for longer, its next jobs wait
 as long.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from indexmill.orchestrator.jobs.store import JobsTx
     from indexmill.orchestrator.submission.ports import NewJob
 
-AHEAD: Final = timedelta(seconds=30)
+AHEAD: Final = timedelta(seconds=5)
 """Time between the admission of a job and its turn at the site, at most."""
 AT_ONCE: Final = 20
 """Sites whose held-back jobs leave in one transaction."""
