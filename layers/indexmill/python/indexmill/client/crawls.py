@@ -34,8 +34,7 @@ class Crawls(Transport):
 
         `batch_id` of the answer is the crawl's. Options as of `submit`.
         """
-        body = {"url": url, "kind": "crawl", "crawl": rules.model_dump() if rules is not None else None}
-        return self._submit(body, corpus_name, idempotency_key, options)
+        return self._start("crawl", url, corpus_name, rules, idempotency_key, options)
 
     def sitemap(
         self,
@@ -47,7 +46,18 @@ class Crawls(Transport):
         **options: bool | int,
     ) -> SubmitResponse:
         """Index the pages that the sitemap at `url` lists, within `rules`; otherwise as `crawl`."""
-        body = {"url": url, "kind": "sitemap", "crawl": rules.model_dump() if rules is not None else None}
+        return self._start("sitemap", url, corpus_name, rules, idempotency_key, options)
+
+    def _start(
+        self,
+        kind: str,
+        url: str,
+        corpus_name: str | None,
+        rules: CrawlRules | None,
+        idempotency_key: str | None,
+        options: dict[str, bool | int],
+    ) -> SubmitResponse:
+        body = {"url": url, "kind": kind, "crawl": rules.model_dump() if rules is not None else None}
         return self._submit(body, corpus_name, idempotency_key, options)
 
     def dry_run(self, url: str | Sequence[str], corpus_name: str | None = None, **options: Any) -> DryRun:

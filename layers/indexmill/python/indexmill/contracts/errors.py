@@ -238,5 +238,15 @@ class Defect(IndexmillError):
         super().__init__(ErrorCode.INTERNAL_ERROR, message)
 
 
+UNREACHABLE: Final = frozenset(
+    {
+        ErrorCode.CONNECTION_REFUSED,
+        ErrorCode.CONNECTION_ERROR,
+        ErrorCode.CONNECTION_TIMEOUT,
+        ErrorCode.DNS_ERROR,
+        ErrorCode.TLS_ERROR,
+    }
+)
+"""Errors of a site that no connection could be made to."""
 GONE: Final = frozenset({http_code(404), http_code(410)})
 """A site's answers that say that there is no such page."""

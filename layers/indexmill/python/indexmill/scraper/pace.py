@@ -14,7 +14,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from indexmill.contracts.errors import DomainBusy, ErrorCode, IndexmillError
+from indexmill.contracts.errors import UNREACHABLE, DomainBusy, ErrorCode, IndexmillError
 from indexmill.contracts.identity import new_id
 from indexmill.platform.domain_rates import DomainRate, DomainRates, site_of
 from indexmill.platform.limits.clock import StoreClock
@@ -33,18 +33,11 @@ _MESSAGES: Final = {
     "domain_busy": "The site gets as many requests now as it may",
     "domain_failing": "The site failed several times and is left alone for a while",
 }
-_FAILED: Final = frozenset(
-    {
-        ErrorCode.CONNECTION_REFUSED,
-        ErrorCode.CONNECTION_ERROR,
-        ErrorCode.CONNECTION_TIMEOUT,
-        ErrorCode.READ_TIMEOUT,
-        ErrorCode.DEADLINE_EXCEEDED,
-        ErrorCode.TLS_ERROR,
-        ErrorCode.DNS_ERROR,
-        ErrorCode.ROBOTS_UNAVAILABLE,
-    }
-)
+_FAILED: Final = UNREACHABLE | {
+    ErrorCode.READ_TIMEOUT,
+    ErrorCode.DEADLINE_EXCEEDED,
+    ErrorCode.ROBOTS_UNAVAILABLE,
+}
 
 
 class HostStates(Protocol):

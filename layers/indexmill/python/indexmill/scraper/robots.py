@@ -14,7 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from indexmill.contracts.errors import DomainBusy, ErrorCode, IndexmillError, PermanentError, TransientError
+from indexmill.contracts.errors import (
+    UNREACHABLE,
+    DomainBusy,
+    ErrorCode,
+    IndexmillError,
+    PermanentError,
+    TransientError,
+)
 from indexmill.platform.domain_rates import site_of
 from indexmill.platform.security.urls import origin
 from indexmill.platform.time.clock import Clock
@@ -35,16 +42,7 @@ _ORIGINS_IN_MEMORY: Final = 256
 _SLOW_PARSE_BYTES: Final = 32_768
 _CLIENT_ERROR: Final = re.compile(r"http_4\d\d")
 # The site itself is out of reach: its own code says more than that of robots.txt.
-_SITE_UNREACHABLE: Final = frozenset(
-    {
-        ErrorCode.CONNECTION_REFUSED,
-        ErrorCode.CONNECTION_ERROR,
-        ErrorCode.CONNECTION_TIMEOUT,
-        ErrorCode.DNS_ERROR,
-        ErrorCode.TLS_ERROR,
-        ErrorCode.URL_HOST_NOT_ALLOWED,
-    }
-)
+_SITES_OWN: Final = UNREACHABLE | {ErrorCode.URL_HOST_NOT_ALLOWED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +172,7 @@ class Robots:
         until = self._now() + wait_s
         if error.retryable and old is not None and old.rules is not None and old.kept_until > self._now():
             return replace(old, fresh_until=until)
-        if error.code in _SITE_UNREACHABLE:
+        if error.code in _SITES_OWN:
             raise error
         if error.code == ErrorCode.DEADLINE_EXCEEDED:
             # There may have been too little time left for any site: nothing to remember.

@@ -230,12 +230,12 @@ async def _document(
     try:
         found, text_ref = await _read(content, parts, deadline, alone=alone, crawled=crawled)
     except Unusable as error:
-        left_alone = parts.robots.nofollow(page.robots_tags)
-        error.links = (
-            () if left_alone else tuple(canonical_links(error.links, page.final_url, parts.allowed_hosts))
-        )
+        followed = () if parts.robots.nofollow(page.robots_tags) else error.links
+        error.links = tuple(canonical_links(followed, page.final_url, parts.allowed_hosts))
         raise
     raw_ref, raw_stored_at = await _store_raw(page.body, digest, kind, known, parts)
+    nofollow = parts.robots.nofollow((*page.robots_tags, *found.robots))
+    links = () if nofollow else found.links
     document = Document(
         url=asked,
         final_url=page.final_url,
@@ -243,8 +243,8 @@ async def _document(
         content_type=kind,
         charset=page.charset,
         language=found.language,
-        nofollow=parts.robots.nofollow((*page.robots_tags, *found.robots)),
-        links=_links(found, page.final_url, parts) if parts.wanted.links else None,
+        nofollow=nofollow,
+        links=canonical_links(links, page.final_url, parts.allowed_hosts) if parts.wanted.links else None,
         text=found.markdown if text_ref is None else None,
         text_ref=text_ref,
         raw_ref=raw_ref,
@@ -270,13 +270,6 @@ def _detailed(document: Document, found: Extracted, parts: ScrapeParts) -> Detai
         except (IndexmillError, ValueError):  # urljoin raises the latter
             says["canonical_url"] = None
     return DetailedDocument(**dict(document), html=found.html, metadata=PageMetadata(**says))
-
-
-def _links(found: Extracted, url: str, parts: ScrapeParts) -> list[str]:
-    """Return the page's links; none where its own rules ask that they be left alone."""
-    if parts.robots.nofollow(found.robots):
-        return []
-    return canonical_links(found.links, url, parts.allowed_hosts)
 
 
 def _kept(stored: Stored, blobs: BlobStore) -> Fetched:

@@ -77,7 +77,7 @@ def follow(tx: JobsTx, pages: Sequence[ReadPage], make_id: Callable[[], str]) ->
     kept = tx.links_of(unchanged) if unchanged else {}
     reported = {
         page.state.target.document_id: PageLinks(
-            page.state.target.document_id, page.content_sha256, () if page.nofollow else page.links
+            page.state.target.document_id, page.content_sha256, page.links
         )
         for page in pages
         if page.links is not None and page.state.kind != "sitemap"

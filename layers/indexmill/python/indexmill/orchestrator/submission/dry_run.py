@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 from indexmill.contracts.content import ChunkSettings
-from indexmill.contracts.errors import CallerError, ErrorCode, IndexmillError
+from indexmill.contracts.errors import UNREACHABLE, CallerError, ErrorCode, IndexmillError
 from indexmill.contracts.http_dry_run import DryRun, DryRunError, DryRunPage
 from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.contracts.http_scraper import ScrapeResult
@@ -28,19 +28,12 @@ _BYTES_PER_TOKEN: Final = 4.0
 _LOOKED_AT: Final = 1_000
 """Jobs whose receipts an estimate is made of."""
 _REFUSALS: Final = frozenset({ErrorCode.ROBOTS_DISALLOWED, ErrorCode.ROBOTS_NOINDEX})
-_UNREAD: Final = frozenset(
-    {
-        ErrorCode.CONNECTION_ERROR,
-        ErrorCode.CONNECTION_REFUSED,
-        ErrorCode.CONNECTION_TIMEOUT,
-        ErrorCode.DEADLINE_EXCEEDED,
-        ErrorCode.DNS_ERROR,
-        ErrorCode.DOMAIN_BUSY,
-        ErrorCode.DOMAIN_FAILING,
-        ErrorCode.ROBOTS_UNAVAILABLE,
-        ErrorCode.TLS_ERROR,
-    }
-)
+_UNREAD: Final = UNREACHABLE | {
+    ErrorCode.DEADLINE_EXCEEDED,
+    ErrorCode.DOMAIN_BUSY,
+    ErrorCode.DOMAIN_FAILING,
+    ErrorCode.ROBOTS_UNAVAILABLE,
+}
 """Errors that leave open what the robots.txt says."""
 _TYPICAL: Final = Spent(
     gb_s=0.1, invocations=0.6, sqs_requests=1.2, sqs_units=1.2, s3_writes=1, dynamodb_writes=0.5

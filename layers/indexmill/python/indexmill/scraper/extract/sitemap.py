@@ -17,6 +17,8 @@ MAX_URLS: Final = 50_000
 """Of one file, as the protocol has it; further ones are left out."""
 _GZIP_START: Final = b"\x1f\x8b"
 _GZIP: Final = 31
+_MAX_MEMBERS: Final = 16
+"""Of one gzip file; the rest is copied for each."""
 _MOST_DEPTH: Final = 16
 _MOST_ELEMENTS: Final = 1_000_000
 """Twenty for each URL of the largest file."""
@@ -37,8 +39,11 @@ def unpacked(body: bytes, max_bytes: int) -> bytes:
     """
     if not body.startswith(_GZIP_START):
         return body
-    text, rest = b"", body
+    text, rest, members = b"", body, 0
     while rest.startswith(_GZIP_START):
+        members += 1
+        if members > _MAX_MEMBERS:
+            raise failure(ErrorCode.PARSE_ERROR, f"The sitemap has more than {_MAX_MEMBERS} gzip members")
         inflater = zlib.decompressobj(_GZIP)
         try:
             text += inflater.decompress(rest, max_bytes + 1 - len(text))
