@@ -101,6 +101,11 @@ def test_every_service_is_in_the_lists_of_the_contracts() -> None:
     [
         ("indexmill.scraper.worker, indexmill.scraper.api", "selectolax"),
         ("indexmill.scraper.wiring, indexmill.chunking.wiring", "pybreaker"),
+        pytest.param(
+            "indexmill.chunking.wiring, indexmill.chunking.worker, indexmill.chunking.api",
+            "psycopg",
+            marks=pytest.mark.shows("R018"),
+        ),
     ],
 )
 def test_no_cold_start_loads_what_it_may_never_use(started: str, unused: str) -> None:

@@ -49,7 +49,7 @@ def too_slow(answer: httpx.Response, path: str, message: str) -> None:
     assert openapi.problems(path, answer) == []
 
 
-@pytest.mark.shows("B68")
+@pytest.mark.shows("B68", "R026")
 @pytest.mark.parametrize(
     ("path", "body", "message"),
     [

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -36,6 +37,7 @@ def check(text: str, title: str | None, wanted: ChunkSettings, tokenizer: Tokeni
     assert split(text, title, wanted, tokenizer) == chunks
 
 
+@pytest.mark.shows("R018")
 @given(TEXTS, TITLES, SETTINGS)
 @settings(max_examples=150, deadline=None)
 def test_every_split_by_words_is_sound(text: str, title: str | None, wanted: ChunkSettings) -> None:

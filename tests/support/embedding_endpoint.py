@@ -45,7 +45,7 @@ class Endpoint:
         self.answer: Answer = good
         self.address = ""
         self.app = web.Application(client_max_size=10**8)
-        self.app.router.add_post("/v1/embeddings", self._handle)
+        self.app.router.add_post("/{before:.*}v1/embeddings", self._handle)
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
@@ -60,9 +60,8 @@ class Endpoint:
         self.answer = answer
 
     def embedder(self, **changes: Any) -> OpenAIEmbedder:
-        return OpenAIEmbedder(
-            Space("m", 4), base_url=f"{self.address}/v1", **{"api_key": Secret("secret"), **changes}
-        )
+        given = {"base_url": f"{self.address}/v1", "api_key": Secret("secret"), **changes}
+        return OpenAIEmbedder(Space("m", 4), **given)
 
     def error(self, texts: int = 2, timeout_s: float = 5, **changes: Any) -> IndexmillError:
         with pytest.raises(IndexmillError) as caught:

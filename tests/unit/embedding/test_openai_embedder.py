@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from indexmill.contracts.errors import IndexmillError
+from indexmill.contracts.errors import IndexmillError, PermanentError, TransientError
 from indexmill.embedding.adapters.openai_embedder import OpenAIEmbedder, batches
 from indexmill.embedding.ports import Space
 from indexmill.platform.aws.secrets import Secret
@@ -185,6 +185,48 @@ def test_refusals_are_permanent_and_troubles_transient(
     assert (error.code, error.retryable) == (code, code in ("embedding_unavailable", "openai_rate_limit"))
     assert len(endpoint.requests) == 1
     assert "secret" not in error.message
+
+
+def of_the_cloud(status: int, message: str) -> dict[str, Any]:
+    return {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": None}}
+
+
+def of_vllm(status: int, message: str) -> dict[str, Any]:
+    return {"object": "error", "message": message, "type": "BadRequestError", "param": None, "code": status}
+
+
+def of_tei(status: int, message: str) -> dict[str, Any]:
+    return {"error": message, "error_type": "Validation"}
+
+
+@pytest.mark.shows("R063")
+@pytest.mark.parametrize(
+    ("path", "says"), [("/v1", of_the_cloud), ("/h100/v1", of_vllm), ("/a/b/v1/", of_tei)]
+)
+@pytest.mark.parametrize(
+    ("status", "message", "kind", "code"),
+    [
+        (400, "It exceeds the maximum context length", PermanentError, "token_limit_exceeded"),
+        (400, "no", PermanentError, "embedding_rejected"),
+        (401, "no", PermanentError, "embedding_rejected"),
+        (429, "no", TransientError, "openai_rate_limit"),
+        (503, "no", TransientError, "embedding_unavailable"),
+    ],
+)  # fmt: skip
+def test_an_error_is_the_same_from_openai_and_from_an_own_server(
+    endpoint: Endpoint,
+    path: str,
+    says: Callable[[int, str], dict[str, Any]],
+    status: int,
+    message: str,
+    kind: type[IndexmillError],
+    code: str,
+) -> None:
+    endpoint.always(lambda: web.json_response(says(status, message), status=status))
+
+    error = endpoint.error(base_url=endpoint.address + path)
+    assert (type(error), error.code) == (kind, code)
+    assert len(endpoint.requests) == 1
 
 
 @pytest.mark.fault("F44")

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 
 _LIMIT_S: Final = 60.0
 """The longest synchronous request."""
+_REQUEST_S: Final = _LIMIT_S + 1
+"""What the model may take for it: more, so that the answer is the one for a request that takes too long."""
+_TASK_S: Final = 30.0
+"""What the model may take for one request of the worker."""
 
 
 def build_write_api(settings: EmbeddingWriteApiSettings) -> Handler:
@@ -87,7 +91,7 @@ def build_write_use_cases(  # noqa: PLR0913 - everything around it
         observability=Observability("embedding", level=settings.log_level),
     )
     embed = EmbedTexts(
-        embedder=embedder or _embedder(settings, SystemClock()),
+        embedder=embedder or _embedder(settings, SystemClock(), _REQUEST_S),
         index=index or _index(database),
         generations=numbers,
         canonical=canonical,
@@ -133,7 +137,7 @@ def build_search(
 
     clock = clock or SystemClock()
     index = index or _index(_database(settings, settings.database_answer_seconds))
-    embedder = embedder or _embedder(settings, clock)
+    embedder = embedder or _embedder(settings, clock, _REQUEST_S)
     return SearchCorpus(index, embedder, clock, settings.corpus_isolation)
 
 
@@ -181,7 +185,7 @@ def build_batch(  # noqa: PLR0913 - everything around it
     to_index = Breaker(INDEX, ErrorCode.SEARCH_UNAVAILABLE, OUTAGES, states, clock)
     return EmbedBatch(
         index=GuardedIndex(index or _index(_database(settings)), to_index),
-        embedder=GuardedEmbedder(embedder or _embedder(settings, clock), to_model),
+        embedder=GuardedEmbedder(embedder or _embedder(settings, clock, _TASK_S), to_model),
         blobs=blobs or _blobs(settings.bucket_name),
         callbacks=callbacks or _queue(settings.callbacks_queue_url),
         vector_cache=vector_cache or _vector_cache(settings.bucket_name),
@@ -200,7 +204,7 @@ def _index(database: Database) -> VectorIndex:
     return PgVectorIndex(database)
 
 
-def _embedder(settings: EmbeddingSettings, clock: Clock) -> Embedder:
+def _embedder(settings: EmbeddingSettings, clock: Clock, request_timeout_s: float) -> Embedder:
     from indexmill.contracts.errors import ErrorCode
     from indexmill.embedding.adapters.openai_embedder import OpenAIEmbedder
     from indexmill.platform.aws.secrets import Secret
@@ -214,6 +218,7 @@ def _embedder(settings: EmbeddingSettings, clock: Clock) -> Embedder:
         Space(settings.embedding_model, settings.embedding_dimension),
         base_url=settings.embedding_base_url,
         api_key=api_key,
+        request_timeout_s=request_timeout_s,
         clock=clock,
     )
 

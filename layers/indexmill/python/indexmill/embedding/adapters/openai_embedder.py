@@ -227,7 +227,9 @@ def translated(error: Exception, now: datetime) -> IndexmillError | None:
 
     # By status rather than by class: BadRequestError is an APIStatusError too, and must never be tried again.
     if isinstance(error, openai.APIStatusError):
-        return _of_status(error.status_code, str(error.code), error.message, error.response.headers, now)
+        # A server of one's own may say it in a string, which the client leaves out of its message.
+        said = error.body if isinstance(error.body, str) else error.message
+        return _of_status(error.status_code, str(error.code), said, error.response.headers, now)
     if isinstance(error, openai.APITimeoutError | httpx2.TimeoutException):
         return failure(ErrorCode.EMBEDDING_UNAVAILABLE, "The embedding endpoint took too long.")
     if isinstance(error, openai.APIConnectionError | httpx2.HTTPError):
