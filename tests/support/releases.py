@@ -1,4 +1,4 @@
-"""Two releases on one database and the same queues: the previous one, from the git history, and this one."""
+"""Two releases on one database and the same queues: an older one, from the git history, and this one."""
 
 from __future__ import annotations
 
@@ -24,18 +24,20 @@ from tests.support.ministack import ACCOUNT, REGION
 from tests.support.repository import ROOT
 from tests.support.stack import eventually
 
-PREVIOUS: Final = "0ceb7dd"
+PREVIOUS: Final = "41a789e"
 """Commit of the previous release; set it to the commit of each release that is made."""
+BEFORE_CHUNK_QUEUE: Final = "0ceb7dd"
+"""Commit of the last release that calls Chunking, where today a queue is between."""
 
 _DRIVER: Final = Path(__file__).with_name("release_driver.py")
 _QUOTAS: Final = {"QuotaFree": "unlimited", "QuotaPro": "max_active=1"}
 
 
-def extract_previous(folder: Path) -> Path:
-    """Write the previous release's tree to `folder`; skips where the repository lacks it, and fails in CI."""
-    archive = subprocess.run(["git", "archive", PREVIOUS], cwd=ROOT, capture_output=True, check=False)
+def extract(commit: str, folder: Path) -> Path:
+    """Write a release's tree to `folder`; skips where the repository lacks it, and fails in CI."""
+    archive = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=False)
     if archive.returncode:
-        reason = f"{PREVIOUS} is not in this repository: {archive.stderr.decode().strip()}"
+        reason = f"{commit} is not in this repository: {archive.stderr.decode().strip()}"
         if os.environ.get("CI") == "true":
             pytest.fail(f"{reason}; CI needs the full history")
         pytest.skip(reason)

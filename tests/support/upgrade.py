@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import psycopg
@@ -18,21 +19,25 @@ INTERNAL = {"caller_id": "feedfeedfeedfeed", "internal": "true"}
 WHOLE_LIFE = ["pending", "scraping", "chunking", "embedding", "done"]
 UNAVAILABLE = "http://127.0.0.1:9/123456789012/away"
 """URL of a queue on a port that refuses connections."""
+_CHUNKING_AWAY = {"CHUNKING_FUNCTION": "away", "CHUNK_QUEUE_URL": UNAVAILABLE}
+"""Variables of a release's functions: either release has one of them."""
 KEY = {"Idempotency-Key": "key-of-the-job-that-is-done"}
 IN_TURN = ["pending", "scraping", "chunking", "failed", "pending", "chunking", "embedding", "done"]
 BEGUN = {
-    # Where the previous release left each job, with what it had not sent, and the job's whole life.
+    # Where the older release left each job, with what it had not sent, and the job's whole life.
     "message to scrape": (["scraping"], WHOLE_LIFE),
     "result of scraping": (["scraping"], WHOLE_LIFE),
+    "message to chunk": (["chunking"], WHOLE_LIFE),
+    "result of chunking": (["chunking"], WHOLE_LIFE),
     "message to embed": (["embedding"], WHOLE_LIFE),
     "result of embedding": (["embedding"], WHOLE_LIFE),
     "unsent to scrape": (["scraping", "queue"], WHOLE_LIFE),
-    "unsent to chunk": (["chunking", "call"], WHOLE_LIFE),
+    "unsent to chunk": (["chunking", "queue"], WHOLE_LIFE),
     "unsent to embed": (["embedding", "queue"], WHOLE_LIFE),
     "waits for a job": (["pending", "queue, not admitted"], WHOLE_LIFE),
     "has the place": (["scraping"], WHOLE_LIFE),
     "waits for a place": (["pending", "queue, not admitted"], WHOLE_LIFE),
-    "retried, waits for a place": (["pending", "call, not admitted"], IN_TURN),
+    "retried, waits for a place": (["pending", "queue, not admitted"], IN_TURN),
     "dead letter": (["scraping"], ["pending", "scraping", "failed"]),
     "done": (["done"], WHOLE_LIFE),
     "failed in scraping": (["failed"], ["pending", "scraping", "failed"] * 2),
@@ -40,14 +45,21 @@ BEGUN = {
     "canceled in chunking": (["failed"], IN_TURN),
     "canceled in embedding": (["failed"], [*WHOLE_LIFE[:4], "failed", "pending", "embedding", "done"]),
 }
+CALLED = {
+    # The same of a release that calls Chunking: it has no messages between the two.
+    **{kind: each for kind, each in BEGUN.items() if not kind.endswith((" to chunk", " of chunking"))},
+    "unsent to chunk": (["chunking", "call"], WHOLE_LIFE),
+    "retried, waits for a place": (["pending", "call, not admitted"], IN_TURN),
+}
 LEFT = """
 SELECT jobs.id, status, kind || CASE WHEN claimed_until = 'infinity' THEN ', not admitted' ELSE '' END
 FROM jobs LEFT JOIN outbox ON job_id = jobs.id AND sent_at IS NULL AND parked_at IS NULL
 """
-STEPS = {"ScraperWorker": 1, "EmbeddingWorker": 3}
+STEPS = ("ScraperWorker", "scraping", "ChunkingWorker", "chunking", "EmbeddingWorker", "embedding")
+"""The work of each stage, and its result's; a release that calls Chunking does it with that of scraping."""
 
 Releases = tuple[Release, Release]
-"""The previous one and this one."""
+"""The older one and this one."""
 BROKEN_CHAIN = """
 SELECT job_id, seq FROM (
     SELECT h AS entry, h.job_id, h.seq,
@@ -183,13 +195,13 @@ def names(count: int = 1) -> list[str]:
 
 
 class Begun:
-    """Jobs that the previous release left at every point of a job's life, by the names in BEGUN."""
+    """Jobs that the older release left at every point of a job's life, by the names in BEGUN or CALLED."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, expected: Mapping[str, Any]) -> None:
         self.pages: dict[str, str] = {}
         self.jobs: dict[str, str] = {}
         self._steps: dict[str, int] = {}
-        self._world, self._old = world, world.old
+        self._world, self._old, self._expected = world, world.old, expected
         self._leave_in_flight()
         self._leave_unsent()
         self._leave_canceled()
@@ -197,7 +209,9 @@ class Begun:
         world.deploy(self._old)
 
     def _submit(self, kind: str, steps: int, missing: str = "", **more: Any) -> None:
-        """Submit a job, to be taken this many steps far: scrape, apply and chunk, embed, apply."""
+        """Submit a job, to be taken this many of STEPS far."""
+        if kind not in self._expected:
+            return
         (page,) = names()
         self.pages[kind] = missing + page
         (self.jobs[kind],) = self._world.submit(self._old, self.pages[kind], **more)
@@ -207,21 +221,23 @@ class Begun:
         """Take all jobs as far as they are to go."""
 
         def choose(function: str, body: dict[str, Any]) -> Release | None:
-            step = STEPS.get(function) or {"scraping": 2, "embedding": 4}[body["stage"]]
-            return self._old if step <= self._steps[body["job_id"]] else None
+            step = STEPS.index(function if function in STEPS else body["stage"])
+            return self._old if step < self._steps[body["job_id"]] else None
 
         self._world.deploy(self._old, **changed)
         self._world.queues.drain(choose)
 
     def _leave_in_flight(self) -> None:
-        self._submit("done", 4, headers=KEY)
+        self._submit("done", 6, headers=KEY)
         self._submit("failed in scraping", 2, missing="missing-")
         self._submit("message to scrape", 0)
         self._submit("result of scraping", 1)
-        self._submit("message to embed", 2)
-        self._submit("result of embedding", 3)
+        self._submit("message to chunk", 2)
+        self._submit("result of chunking", 3)
+        self._submit("message to embed", 4)
+        self._submit("result of embedding", 5)
         self._submit("canceled in scraping", 0)
-        self._submit("canceled in embedding", 2)
+        self._submit("canceled in embedding", 4)
         self._submit("dead letter", 0)
         self._proceed()
 
@@ -229,14 +245,14 @@ class Begun:
         self._submit("unsent to chunk", 2)
         self._submit("canceled in chunking", 2)
         self._submit("retried, waits for a place", 2, caller=ONE_AT_A_TIME)
-        self._proceed(CHUNKING_FUNCTION="away")
-        self._submit("unsent to embed", 2)
+        self._proceed(**_CHUNKING_AWAY)
+        self._submit("unsent to embed", 4)
         self._proceed(EMBED_QUEUE_URL=UNAVAILABLE)
         self._world.deploy(self._old, SCRAPE_QUEUE_URL=UNAVAILABLE)
         self._submit("unsent to scrape", 0)
 
     def _leave_canceled(self) -> None:
-        self._world.deploy(self._old, CHUNKING_FUNCTION="away")
+        self._world.deploy(self._old, **_CHUNKING_AWAY)
         for kind in ("canceled in scraping", "canceled in chunking", "canceled in embedding"):
             self._world.act(self._old, self.jobs[kind], "cancel", {"reason": "a test"})
 

@@ -1,35 +1,21 @@
-"""An upgrade: the previous release and this one, on one database and the same queues."""
+"""Code of the previous release and of this one, on one database and the same queues."""
 
 from __future__ import annotations
 
 import itertools
 import json
-import re
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from local.backends.ministack import MiniStack
-from local.backends.postgres import create_database, drop_database
-from tests.support.aiohttp_server import served
-from tests.support.releases import Release, extract_previous
-from tests.support.repository import ROOT
+from tests.support.releases import Release
 from tests.support.upgrade import (
-    BEGUN,
-    BROKEN_CHAIN,
     CALLER,
     INTERNAL,
-    KEY,
-    LEFT,
     ONE_AT_A_TIME,
-    TABLE_FILES,
     UNAVAILABLE,
     WHOLE_LIFE,
-    Begun,
-    Releases,
-    Site,
     World,
     by,
     names,
@@ -38,38 +24,6 @@ from tests.support.upgrade import (
 pytestmark = pytest.mark.integration
 
 _numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
-    site = Site()
-    with served(site.app) as site.address:
-        yield site
-
-
-@pytest.fixture(scope="module")
-def releases(
-    site: Site, ministack: MiniStack, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Releases]:
-    tree = extract_previous(tmp_path_factory.mktemp("previous"))
-    log = tmp_path_factory.mktemp("releases") / "log"
-    old, new = (
-        Release(name, folder, ministack.endpoint, site.address, log)
-        for name, folder in (("previous", tree), ("this", ROOT))
-    )
-    yield old, new
-    old.close()
-    new.close()
-
-
-@pytest.fixture
-def world(database_url: str, releases: Releases, site: Site) -> Iterator[World]:
-    """Both releases on this release's schema and queues."""
-    world = World(database_url, f"upgrade-{next(_numbers)}", releases, site)
-    world.create(world.new)
-    world.deploy(world.old)
-    yield world
-    assert world.rows(BROKEN_CHAIN) == []
 
 
 # --- the previous release on this release's schema
@@ -158,7 +112,7 @@ def test_old_code_applies_results_over_http(world: World) -> None:
 def test_old_code_sweeps_what_could_not_be_sent(world: World) -> None:
     world.deploy(world.old, SCRAPE_QUEUE_URL=UNAVAILABLE)
     (job_id,) = world.submit(world.old, *names())
-    world.deploy(world.old, CHUNKING_FUNCTION="away", EMBED_QUEUE_URL=UNAVAILABLE)
+    world.deploy(world.old, CHUNK_QUEUE_URL=UNAVAILABLE, EMBED_QUEUE_URL=UNAVAILABLE)
     assert world.messages(job_id, sent=False) == [("scraping", 1)]
     for stage in ("chunking", "embedding"):
         world.sweep(world.old)
@@ -269,35 +223,6 @@ def test_a_job_may_change_the_release_at_every_step(world: World, ways: tuple[tu
     assert world.rows("SELECT stage FROM outbox WHERE sent_at IS NULL") == []
 
 
-def test_old_code_loses_no_message_that_it_cannot_send(world: World) -> None:
-    world.deploy(world.new, CHUNK_QUEUE_URL=UNAVAILABLE, CHUNKING_FUNCTION="away")
-    (job_id,) = world.submit(world.new, *names())
-    world.queues.drain(by(world.new))
-    assert world.messages(job_id, sent=False) == [("chunking", 1)]
-    for _ in range(2):
-        world.expire_claims()
-        world.old.invoke_unchecked("OrchestratorSweeper", {})
-    world.deploy(world.new)
-    world.sweep(world.new)
-    world.queues.drain(by(world.new))
-    assert world.life(job_id) == WHOLE_LIFE
-
-
-def test_after_a_rollback_old_code_sends_what_new_code_left_unsent(world: World) -> None:
-    """With the statement of docs/deploying.md: without it the chunk message stops the old relay's batch."""
-    page = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
-    (statement,) = re.findall(r"^ *(UPDATE outbox SET kind = .*;)$", page, re.MULTILINE)
-    world.deploy(world.new, CHUNK_QUEUE_URL=UNAVAILABLE, CHUNKING_FUNCTION="away")
-    (job_id,) = world.submit(world.new, *names())
-    world.queues.drain(by(world.new))
-    assert world.messages(job_id, sent=False) == [("chunking", 1)]
-    world.change(statement)
-    world.deploy(world.old)
-    world.sweep(world.old)
-    world.queues.drain(by(world.old))
-    assert world.life(job_id) == WHOLE_LIFE
-
-
 @pytest.mark.parametrize("stage", ["scraping", "chunking", "embedding"])
 def test_old_code_retries_what_new_code_kept(world: World, stage: str) -> None:
     world.deploy(world.new, CHUNK_QUEUE_URL=UNAVAILABLE, CHUNKING_FUNCTION="away")
@@ -319,82 +244,3 @@ def test_old_code_retries_what_new_code_kept(world: World, stage: str) -> None:
     world.queues.drain(by(world.new))
     at = WHOLE_LIFE.index(stage)
     assert world.life(job_id) == [*WHOLE_LIFE[: at + 1], "failed", "pending", *WHOLE_LIFE[at:]]
-
-
-def test_direct_invokes_of_old_code_that_reach_new_code_fail_no_job(world: World) -> None:
-    world.deploy(world.old, AWS_ENDPOINT_URL_LAMBDA=world.new.lambda_endpoint)
-    called, reported = world.submit(world.old, *names(2))
-    report = {"stage": "scraping", "status": "success", "result": {"text": "Some words.", "title": "Title"}}
-    world.act(world.old, reported, "complete", report, caller=INTERNAL)
-    world.queues.drain(by(world.old))
-    for _ in range(5):
-        world.expire_claims()
-        world.old.invoke_unchecked("OrchestratorSweeper", {})
-    assert "failed" not in world.statuses(called, reported)
-    world.sweep(world.new)
-    world.queues.drain(by(world.new))
-    assert world.life(called) == world.life(reported) == WHOLE_LIFE
-
-
-# --- this release on what the previous one left
-
-
-@pytest.fixture
-def before(postgres_server: str, releases: Releases, site: Site) -> Iterator[World]:
-    """The previous release alone, on its own schema and queues."""
-    number = next(_numbers)
-    url = create_database(postgres_server, f"upgrade_{number}")
-    world = World(url, f"upgrade-{number}", releases, site)
-    world.old.migrate(url)
-    world.create(world.old)
-    yield world
-    assert world.rows(BROKEN_CHAIN) == []
-    drop_database(postgres_server, f"upgrade_{number}")
-
-
-@pytest.mark.fault("F69", "F70")
-def test_new_code_finishes_what_old_code_began(before: World) -> None:
-    world, begun = before, Begun(before)
-    jobs, pages, new = begun.jobs, begun.pages, by(world.new)
-    left = {job_id: [each for each in what if each] for job_id, *what in world.rows(LEFT)}
-    assert {kind: left[job_id] for kind, job_id in jobs.items()} == {
-        kind: each[0] for kind, each in BEGUN.items()
-    }
-    world.create(world.new)
-    # Until the database is migrated this release may be unable to work, but loses nothing.
-    world.queues.deliver(new, hidden_s=10)
-    world.new.invoke_unchecked("OrchestratorSweeper", {})
-    files = dict(world.rows(TABLE_FILES))
-    world.new.migrate(world.url)
-    # A table that is rewritten is locked for as long as that takes.
-    assert {name: file for name, file in world.rows(TABLE_FILES) if name in files} == files
-    assert world.submit(world.new, pages["done"], headers=KEY) == [jobs["done"]]
-    for _ in range(3):
-        world.sweep(world.new)
-        world.queues.drain(new)
-    for kind in (
-        "failed in scraping",
-        "canceled in scraping",
-        "canceled in chunking",
-        "canceled in embedding",
-    ):
-        world.act(world.new, jobs[kind], "retry")
-    replay = world.act(world.new, jobs["done"], "replay", {"source": "stored"})["job_id"]
-    world.queues.drain(new)
-    lives = {kind: world.life(job_id) for kind, job_id in jobs.items()}
-    assert lives == {kind: life for kind, (_, life) in BEGUN.items()}
-    assert world.life(replay) == WHOLE_LIFE
-    assert world.rows("SELECT job_id, stage FROM outbox WHERE sent_at IS NULL AND parked_at IS NULL") == []
-    fetched = {kind: world.site.fetched[page] for kind, page in pages.items()}
-    # The message of the canceled job was sent before; the retry fetches the missing page again.
-    assert {kind: count for kind, count in fetched.items() if count != 1} == {
-        "canceled in scraping": 2,
-        "failed in scraping": 2,
-        "dead letter": 0,
-    }
-    done = [kind for kind, (_, life) in BEGUN.items() if life[-1] == "done"]
-    embedded = {kind: world.site.embeddings_of(pages[kind]) for kind in done}
-    # The one was paid for before the database was migrated, and could not be published then.
-    twice = {"message to embed": 2, "canceled in embedding": 2}
-    assert embedded == {**dict.fromkeys(done, 1), **twice}
-    assert world.rows("SELECT count(*), count(published) FROM documents") == [(len(done), len(done))]
