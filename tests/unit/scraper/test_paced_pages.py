@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -65,6 +66,31 @@ def test_what_finds_no_turn_waits_without_a_try() -> None:
     here.clock.tick(2.0)
     assert here.handle("/c", "/d") == [Done(), Done()]
     assert len(here.asked) == 5
+
+
+def test_the_pages_of_a_batch_cost_one_write_together() -> None:
+    here = Worker("*=100:100")
+    here.handle("/a")
+    before = here.states.writes
+    here.handle("/b", "/c", "/d", "/e", "/f", "/g")
+    assert here.states.writes == before + 1
+
+
+def test_a_page_that_is_given_up_leaves_the_turns_of_the_others() -> None:
+    here = Worker("*=100:100")
+    pace = here.parts.pace
+
+    async def pages() -> list[object]:
+        turns = [asyncio.create_task(pace.visit(2000.0).turn(f"{SITE}/{name}")) for name in "abc"]
+        await asyncio.sleep(0)
+        turns[0].cancel()
+        return await asyncio.gather(*turns, return_exceptions=True)
+
+    given_up, *others = asyncio.run(pages())
+    assert isinstance(given_up, asyncio.CancelledError)
+    assert others == [None, None]
+    # Another event loop has rounds of its own.
+    asyncio.run(pace.visit(2000.0).turn(f"{SITE}/d"))
 
 
 def test_a_long_wait_is_reported_to_the_job() -> None:

@@ -1,7 +1,8 @@
 """Pace of sites: each request waits for its site's turn, by going back to the queue, never by sleeping.
 
-The state of a site (`scraper/hosts.py`) is shared by all workers and costs one conditional write a request,
-and nothing for a site without a limit. Without the store no request is sent.
+The state of a site (`scraper/hosts.py`) is shared by all workers. It costs one conditional write for the
+requests that pages of a batch want to send at the same moment, and nothing for a site without a limit.
+Without the store no request is sent.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import logging
 import random
 import threading
 from collections import OrderedDict, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -51,6 +53,21 @@ class HostStates(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    request_id: str
+    visit: Visit
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """Wishes of one event loop that are written together; the task returns their refusals, in order."""
+
+    wishes: list[_Wish]
+    task: asyncio.Task[list[Refusal | None]]
+
+
 @dataclass(slots=True)
 class _Known:
     """State of a site as this process saw it last, and what it has to say of it."""
@@ -59,6 +76,8 @@ class _Known:
     state: HostState = field(default_factory=HostState)
     ended: deque[Ended] = field(default_factory=deque)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    gathering: _Round | None = None
+    """The round that takes further wishes."""
 
 
 class Pace:
@@ -84,26 +103,47 @@ class Pace:
         """Return the rate of a site; None is no limit."""
         return self._rates.of(site)
 
-    def take(self, site: str, rate: DomainRate, request_id: str, visit: Visit, delay_s: float) -> None:
-        """Allow one request. Blocks for the store. Raises DomainBusy."""
-        known = self._known(site)
+    async def take(self, site: str, rate: DomainRate, request_id: str, visit: Visit, delay_s: float) -> None:
+        """Allow one request. Raises DomainBusy."""
+        known, loop = self._known(site), asyncio.get_running_loop()
+        joined = known.gathering
+        if joined is None or joined.task.done() or joined.task.get_loop() is not loop:
+            wishes: list[_Wish] = []
+            joined = _Round(wishes, loop.create_task(self._together(site, rate, known, wishes)))
+            known.gathering = joined
+        place = len(joined.wishes)
+        joined.wishes.append(_Wish(request_id, visit, delay_s))
+        refusals = await asyncio.shield(joined.task)
+        if (refusal := refusals[place]) is not None:
+            raise DomainBusy(refusal.reason, _MESSAGES[refusal.reason], site, refusal.wait_s)
+
+    async def _together(
+        self, site: str, rate: DomainRate, known: _Known, wishes: list[_Wish]
+    ) -> list[Refusal | None]:
+        """Decide the wishes of all pages that came to theirs before this began."""
+        known.gathering = None
+        return await asyncio.to_thread(self._decide, site, rate, known, wishes)
+
+    def _decide(
+        self, site: str, rate: DomainRate, known: _Known, wishes: Sequence[_Wish]
+    ) -> list[Refusal | None]:
+        """Return the refusals, in order; None for a request that is allowed. Blocks for the store."""
         with known.lock:
             try:
                 for _ in range(_RACES):
-                    now = self._clock.now()
-                    left_s = max(0.0, visit.deadline - self._clock.monotonic())
-                    wish = Request(request_id, now + left_s, visit.key, delay_s)
-                    ended = list(known.ended)
-                    state, refusal = take(finish(known.state, now, ended), now, rate, wish)
+                    now, ended = self._clock.now(), list(known.ended)
+                    state, refusals = finish(known.state, now, ended), list[Refusal | None]()
+                    for wish in wishes:
+                        left_s = max(0.0, wish.visit.deadline - self._clock.monotonic())
+                        request = Request(wish.request_id, now + left_s, wish.visit.key, wish.delay_s)
+                        state, refusal = take(state, now, rate, request)
+                        refusals.append(refusal)
                     if self._write(site, known, state, len(ended)):
-                        break
-                else:
-                    refusal = Refusal(random.uniform(1.0, 3.0), "domain_busy")  # noqa: S311 - jitter
+                        return refusals
             except StoreUnavailable:
                 _LOG.warning("the pace of sites is unavailable", exc_info=True)
-                refusal = Refusal(_UNKNOWN_S, "domain_busy")
-        if refusal is not None:
-            raise DomainBusy(refusal.reason, _MESSAGES[refusal.reason], site, refusal.wait_s)
+                return [Refusal(_UNKNOWN_S, "domain_busy") for _ in wishes]
+        return [Refusal(random.uniform(1.0, 3.0), "domain_busy") for _ in wishes]  # noqa: S311 - jitter
 
     def ended(self, site: str, request_id: str, error: IndexmillError | None) -> None:
         """Note that a request ended; it is written with the site's next request, or by `flush`."""
@@ -178,7 +218,7 @@ class Visit:
         if rate is None:
             return
         request_id = new_id()[-12:]
-        await asyncio.to_thread(self._pace.take, site, rate, request_id, self, delay_s)
+        await self._pace.take(site, rate, request_id, self, delay_s)
         self._open = (site, request_id)
 
     def end(self, error: IndexmillError | None) -> None:
