@@ -41,6 +41,9 @@ class Sites:
         assert found is not None
         return found
 
+    def refreshed(self, job: Job) -> Job:
+        return self.job(job.job_id, job.url.split("/")[3])
+
     def age(self, seconds: int) -> None:
         by = f"interval '{seconds} seconds'"
         self.database.connection().execute(
@@ -101,6 +104,45 @@ def test_held_back_jobs_leave_at_the_rate_by_priority_and_age(sites: Sites) -> N
     assert len(sites.admit()) == 2
     assert sites.job(last.job_id).status == "scraping"
     assert not sites.admit()
+
+
+def test_callers_take_turns_at_a_site_whatever_each_has_there(sites: Sites) -> None:
+    sites.submit(AHEAD)
+    many = held(sites.submit(6, caller="a"))
+    later = {job.job_id for caller in ("b", "c") for job in held(sites.submit(2, caller=caller))}
+    left = []
+    for _ in range(7):
+        sites.age(11)
+        left += sites.admit()
+    assert later < set(left[:6]), "two each: nobody waits for the other four of the first caller"
+    assert left[6] == sorted(job.job_id for job in many)[2]
+
+
+def test_a_caller_who_may_start_nothing_leaves_the_turns_to_others(database_url: str) -> None:
+    limits = Limits({"free": Quota(max_active=AHEAD)}, rates=DomainRates.parse(RATES))
+    sites = Sites(PostgresJobs(Database(database_url), limits), Database(database_url))
+    full = sites.submit(AHEAD + 4, caller="full")
+    waits = held(sites.submit(2, caller="other"))
+    left = []
+    for _ in range(6):
+        sites.age(30)
+        left += sites.admit()
+    assert set(left) == {job.job_id for job in waits}
+    reasons = [job.waiting.reason for job in map(sites.refreshed, held(full)) if job.waiting is not None]
+    assert sorted(set(reasons)) == ["domain", "quota_active"]
+    assert reasons.count("domain") >= 2, "those that cannot start stay where they count for nobody"
+
+
+def test_no_more_than_a_few_jobs_of_a_site_collect_during_a_pause(sites: Sites) -> None:
+    sites.database.connection().execute(
+        "INSERT INTO pauses (stage, reason, paused_by) VALUES ('scraping', 'r', 'o')"
+    )
+    jobs = sites.submit(AHEAD + 20)
+    for _ in range(8):
+        sites.age(30)
+        assert sites.admit() == []
+    reasons = [job.waiting.reason for job in map(sites.refreshed, jobs) if job.waiting is not None]
+    assert reasons.count("domain") >= 20 - AHEAD - 1
 
 
 def test_a_result_lets_the_next_job_of_a_site_start(sites: Sites) -> None:

@@ -85,8 +85,12 @@ class AdmissionTx(Protocol):
         """
         ...
 
-    def release_jobs(self, counts: Mapping[str, int]) -> dict[str, Released]:
-        """Put so many of each site's held-back jobs into their callers' queues, in their turn."""
+    def release_jobs(self, sites: Sequence[SiteTurns], counts: Sequence[int]) -> dict[str, Released]:
+        """Put so many of each site's held-back jobs into their callers' queues.
+
+        Callers take turns, from the one after the site's last caller. Those whose earlier jobs of the site
+        have not started are left out.
+        """
         ...
 
     def defer_sites(self, waits_s: Mapping[str, float]) -> None:

@@ -2,9 +2,9 @@
 
 Each site has a bucket of starts with its rate (`DomainRates`), like that of its requests in the Scraper, but
 five seconds ahead of it. So a slow site has few jobs in flight however many wait, and those count neither
-for a quota nor for the dispatch window. Held-back jobs of a site leave by priority and age, those of all
-callers together. When a worker reports that a site keeps its message waiting for longer, its next jobs wait
-as long.
+for a quota nor for the dispatch window. Held-back jobs of a site leave by priority and age within a caller;
+callers take turns, and one who may start nothing now lets the others go first. When a worker reports that a
+site keeps its message waiting for longer, its next jobs wait as long.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ AT_ONCE: Final = 20
 """Sites whose held-back jobs leave in one transaction."""
 _MOST: Final = 100
 """Jobs of one site that leave in one transaction."""
+_AGAIN: Final = timedelta(seconds=1)
+"""Pause before the next look at a site whose held-back jobs cannot start."""
 _CAUSES: Final = frozenset({"domain_busy", "domain_failing"})
 
 
@@ -43,6 +45,8 @@ class SiteTurns:
     """Estimate of when the last of its held-back jobs leaves."""
     due_at: datetime | None = None
     """Time from which the next one may leave; None when none is held back."""
+    last_caller: str = ""
+    """The caller whose held-back job left last."""
 
     def startable(self, rate: DomainRate | None) -> int:
         """Return how many of its jobs may be admitted now."""
@@ -103,12 +107,14 @@ def release(tx: JobsTx) -> list[str]:
     due = tx.due_sites(AT_ONCE)
     if not due:
         return []
-    left = tx.release_jobs({turns.site: turns.startable(tx.limits.rates.of(turns.site)) for turns in due})
+    left = tx.release_jobs(due, [turns.startable(tx.limits.rates.of(turns.site)) for turns in due])
     after = []
     for turns in due:
         rate, one = tx.limits.rates.of(turns.site), left[turns.site]
-        turns = turns.started(rate, one.count)  # noqa: PLW2901 - the state that follows
-        after.append(replace(turns, due_at=max(turns.next_at(rate), turns.now) if one.more else None))
+        turns = turns.started(rate, len(one.callers))  # noqa: PLW2901 - the state that follows
+        next_at = max(turns.next_at(rate), turns.now + (timedelta() if one.callers else _AGAIN))
+        last = one.callers[-1] if one.callers else turns.last_caller
+        after.append(replace(turns, due_at=next_at if one.more else None, last_caller=last))
     tx.keep_sites(after)
     return sorted({caller for one in left.values() for caller in one.callers})
 
@@ -128,8 +134,8 @@ def defer(tx: JobsTx, states: Mapping[str, JobState], retries: Mapping[str, Retr
 class Released:
     """Jobs of one site that left."""
 
-    count: int
     callers: Sequence[str]
+    """Of each job, in the order in which they left."""
     more: bool
     """Whether others are still held back."""
 

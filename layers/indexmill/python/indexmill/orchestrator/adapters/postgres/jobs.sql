@@ -312,38 +312,49 @@ SELECT id, position::int, tier FROM (
 INSERT INTO sites AS known (site, full_at, last_at)
 SELECT name, now(), now() FROM unnest(%(sites)s::text[]) AS new(name)
 ON CONFLICT (site) DO UPDATE SET full_at = known.full_at
-RETURNING site, now() AS now, full_at, last_at, due_at
+RETURNING site, now() AS now, full_at, last_at, due_at, last_caller
 
 -- name: keep_sites
-UPDATE sites SET full_at = kept.full_at, last_at = kept.last_at, due_at = kept.due_at
+UPDATE sites SET full_at = kept.full_at, last_at = kept.last_at, due_at = kept.due_at, last_caller = kept.last_caller
 FROM unnest(%(sites)s::text[], %(full_at)s::timestamptz[], %(last_at)s::timestamptz[],
-            %(due_at)s::timestamptz[]) AS kept(site, full_at, last_at, due_at)
+            %(due_at)s::timestamptz[], %(last_callers)s::text[]) AS kept(site, full_at, last_at, due_at, last_caller)
 WHERE sites.site = kept.site
 
 -- name: due_sites
-SELECT site, now() AS now, full_at, last_at, due_at FROM sites
+SELECT site, now() AS now, full_at, last_at, due_at, last_caller FROM sites
 WHERE due_at <= now() ORDER BY due_at LIMIT %(most)s FOR UPDATE SKIP LOCKED
 
--- A locked job is being canceled or ended by another transaction: it is skipped.
+-- The first job of each caller in turn, then the second ones. A locked job is being canceled or ended by another
+-- transaction: it is skipped.
 -- name: release_jobs
 WITH wanted AS (
-    SELECT * FROM unnest(%(sites)s::text[], %(counts)s::int[]) AS w(site, count)
-), chosen AS (
-    SELECT first.id FROM wanted CROSS JOIN LATERAL (
-        SELECT id FROM jobs
-        WHERE jobs.site = wanted.site AND status = 'pending' AND blocked_by = 'domain'
-        ORDER BY turn, id LIMIT wanted.count FOR UPDATE SKIP LOCKED
-    ) AS first
+    SELECT * FROM unnest(%(sites)s::text[], %(counts)s::int[], %(last_callers)s::text[]) AS w(site, count, last_caller)
+), chosen AS MATERIALIZED (
+    SELECT wanted.site, own.* FROM wanted CROSS JOIN LATERAL (
+        SELECT job.id, one.caller_id, job.nth, one.place
+        FROM unnest(callers_in_turn(wanted.site, wanted.last_caller, wanted.count)) WITH ORDINALITY
+            AS one(caller_id, place)
+        CROSS JOIN LATERAL (
+            SELECT id, row_number() OVER (ORDER BY turn, id) AS nth FROM jobs
+            WHERE jobs.site = wanted.site AND jobs.caller_id = one.caller_id
+                AND status = 'pending' AND blocked_by = 'domain'
+            ORDER BY turn, id LIMIT wanted.count
+        ) AS job
+        ORDER BY job.nth, one.place LIMIT wanted.count
+    ) AS own
+), locked AS MATERIALIZED (
+    SELECT id FROM jobs
+    WHERE id IN (SELECT id FROM chosen) AND status = 'pending' AND blocked_by = 'domain' FOR UPDATE SKIP LOCKED
 ), freed AS (
     UPDATE jobs SET blocked_by = NULL, next_eligible_at = NULL, updated_at = now()
-    FROM chosen WHERE jobs.id = chosen.id RETURNING jobs.site, jobs.caller_id
+    FROM locked WHERE jobs.id = locked.id RETURNING jobs.id
 )
-SELECT wanted.site, (SELECT count(*)::int FROM freed WHERE freed.site = wanted.site) AS count,
-    ARRAY(SELECT DISTINCT caller_id FROM freed WHERE freed.site = wanted.site) AS callers,
-    (SELECT count(*) FROM (
+SELECT wanted.site, EXISTS (
         SELECT FROM jobs WHERE jobs.site = wanted.site AND status = 'pending' AND blocked_by = 'domain'
-        ORDER BY turn, id LIMIT wanted.count + 1
-    ) AS before) > (SELECT count(*) FROM freed WHERE freed.site = wanted.site) AS more
+            AND id NOT IN (SELECT id FROM freed)
+    ) AS more, ARRAY(
+        SELECT caller_id FROM chosen JOIN freed USING (id) WHERE chosen.site = wanted.site ORDER BY nth, place
+    ) AS callers
 FROM wanted
 
 -- A site that another transaction has locked is left out: what waits for it is reported again.

@@ -29,6 +29,7 @@ class SiteRows(PostgresReads):
             full_at=[each.full_at for each in sites],
             last_at=[each.last_at for each in sites],
             due_at=[each.due_at for each in sites],
+            last_callers=[each.last_caller for each in sites],
         )
 
     def due_sites(self, most: int) -> list[SiteTurns]:
@@ -41,9 +42,14 @@ class SiteRows(PostgresReads):
             self._paces.no_site_due_until_s = now_s + _NONE_DUE_S
         return found
 
-    def release_jobs(self, counts: Mapping[str, int]) -> dict[str, Released]:
+    def release_jobs(self, sites: Sequence[SiteTurns], counts: Sequence[int]) -> dict[str, Released]:
         """Put so many of each site's held-back jobs into their callers' queues, in their turn."""
-        found = self._all("release_jobs", sites=list(counts), counts=list(counts.values()))
+        found = self._all(
+            "release_jobs",
+            sites=[each.site for each in sites],
+            counts=list(counts),
+            last_callers=[each.last_caller for each in sites],
+        )
         return {row.pop("site"): Released(**row) for row in found}
 
     def defer_sites(self, waits_s: Mapping[str, float]) -> None:

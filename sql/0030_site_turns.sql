@@ -1,0 +1,41 @@
+-- Callers take turns at a site whose jobs are held back; see orchestrator/admission/turns.py.
+
+-- The caller whose held-back job left last.
+ALTER TABLE sites ADD COLUMN last_caller TEXT NOT NULL DEFAULT '';
+
+-- Of each caller, the jobs that a site holds back, and those that it let go and that have not started.
+CREATE INDEX jobs_of_site ON jobs (site, caller_id, turn, id) WHERE status = 'pending' AND site IS NOT NULL;
+DROP INDEX jobs_held_back;
+
+-- Callers with jobs that the site holds back, at most `most` of them, beginning with the one after `after`, in a circle.
+-- One whose earlier jobs of the site still wait, because of its quota or a pause, is left out: it could not start more.
+CREATE FUNCTION callers_in_turn(of_site TEXT, after TEXT, most INTEGER) RETURNS TEXT[] LANGUAGE plpgsql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    tries CONSTANT INTEGER := most + 50;
+    callers TEXT[] := '{}';
+    last TEXT := after;
+    again BOOLEAN := false;
+BEGIN
+    FOR try IN 1..tries LOOP
+        SELECT caller_id INTO last FROM jobs
+        WHERE site = of_site AND status = 'pending' AND blocked_by = 'domain' AND caller_id > last
+        ORDER BY caller_id LIMIT 1;
+        IF NOT FOUND THEN
+            EXIT WHEN again;
+            again := true;
+            last := '';
+            CONTINUE;
+        END IF;
+        EXIT WHEN again AND last > after;
+        IF NOT EXISTS (
+            SELECT FROM jobs WHERE site = of_site AND caller_id = last AND status = 'pending'
+                AND (blocked_by IS NULL OR blocked_by = 'capacity')
+        ) THEN
+            callers := callers || last;
+            EXIT WHEN cardinality(callers) >= most;
+        END IF;
+    END LOOP;
+    RETURN callers;
+END
+$$;
