@@ -15,8 +15,18 @@ from indexmill.orchestrator.admission.admit import Limits, Quota, admit_all
 from indexmill.platform.domain_rates import DomainRates
 from indexmill.platform.postgres.database import Database
 from indexmill.platform.time.clock import SystemClock
-from tests.support.job_stores import canceled
-from tests.support.jobs import CALLER, applied, failed, new_job, stored_job, submitted
+from tests.support.job_stores import canceled, retried
+from tests.support.jobs import (
+    CALLER,
+    applied,
+    chunked,
+    embedded,
+    failed,
+    new_job,
+    scraped,
+    stored_job,
+    submitted,
+)
 
 RATES = "*=0.1:2,fast.example.com=unlimited"
 """Two at once and one each ten seconds: those two are started ahead."""
@@ -152,6 +162,30 @@ def test_a_result_lets_the_next_job_of_a_site_start(sites: Sites) -> None:
     started = next(job for job in jobs if job != waits)
     applied(sites.reopened().store, failed(started.job_id, "scraping"))
     assert sites.job(waits.job_id).status == "scraping"
+
+
+def test_retried_jobs_take_turns(sites: Sites) -> None:
+    jobs = sites.submit(AHEAD)
+    for job in jobs:
+        applied(sites.store, failed(job.job_id, "scraping"))
+    sites.age(11)
+    for job in jobs:
+        retried(sites.store, job.job_id)
+    started, waits = map(sites.refreshed, jobs)
+    assert started.status == "scraping"
+    assert (waits.status, waits.waiting and waits.waiting.reason) == ("pending", "domain")
+    sites.age(11)
+    assert sites.admit() == [waits.job_id]
+
+
+def test_jobs_take_turns_when_they_wait_for_no_other_job_any_more(sites: Sites) -> None:
+    (first,) = sites.submit(1, "fast.example.com")
+    jobs = [new_job(f"https://slow.example.com/{at}", depends_on=(first.job_id,)) for at in range(AHEAD + 1)]
+    submitted(sites.store, *jobs)
+    applied(sites.store, scraped(first.job_id), chunked(first.job_id), embedded(first.job_id))
+    assert sites.refreshed(first).status == "done"
+    reasons = [job.waiting.reason for job in (sites.job(each.job_id) for each in jobs) if job.waiting]
+    assert reasons == ["domain"]
 
 
 def test_a_report_of_a_long_wait_holds_back_the_next_jobs(sites: Sites) -> None:

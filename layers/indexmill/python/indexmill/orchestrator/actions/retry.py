@@ -18,6 +18,7 @@ from indexmill.orchestrator.actions.ports import LockedJob
 from indexmill.orchestrator.admission.admit import admission_tier, admit
 from indexmill.orchestrator.admission.dependencies import is_blocked
 from indexmill.orchestrator.admission.forecast import check_pending
+from indexmill.orchestrator.admission.turns import Fetch, take_turns
 from indexmill.orchestrator.jobs.rows import OutboxRow
 from indexmill.orchestrator.jobs.store import JobStore, JobsTx
 from indexmill.orchestrator.outbox.relay import Relay
@@ -101,7 +102,12 @@ class RetryJobs:
             if state.issued is not None:
                 tx.raise_fences({state.target.document_id: state.issued})
             generation = state.generation if BY_NAME[row.stage].publishes else None
+            # Before the job is in flight again, as in a submit, which locks its sites first too.
+            fetches = row.stage == FIRST and not blocked and not is_given(state.target.url)
+            held = take_turns(tx, [Fetch(job_id, state.target.url)] if fetches else [])
             tx.restart_job(row, generation, request_id, blocked=blocked)
+            if held:
+                tx.hold_back(held)
             messages = admit(tx, [caller_id])
             return read_job(tx, caller_id, job_id), messages
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.job import JobStatus
+from indexmill.orchestrator.admission.turns import line_up
 from indexmill.orchestrator.jobs.store import JobsTx
 
 
@@ -38,7 +39,7 @@ def settle_dependents(tx: JobsTx, ended: Sequence[str]) -> None:
     waiting = tx.lock_dependents(ended)
     if waiting:
         tx.fail_dependents(waiting)
-        tx.unblock_jobs(waiting)
+        line_up(tx, tx.unblock_jobs(waiting))
 
 
 def is_blocked(tx: JobsTx, job_id: str) -> bool:

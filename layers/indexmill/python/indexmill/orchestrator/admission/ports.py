@@ -9,7 +9,7 @@ from typing import Protocol
 from indexmill.contracts.job import JobStatus
 from indexmill.contracts.spent import Amounts
 from indexmill.orchestrator.admission.admit import CallerQueue, GlobalUsage, Limits, Pace, Usage
-from indexmill.orchestrator.admission.turns import Released, SiteTurns
+from indexmill.orchestrator.admission.turns import Fetch, HeldBack, Released, SiteTurns
 from indexmill.orchestrator.jobs.rows import OutboxRow
 from indexmill.platform.pressure import Load
 
@@ -93,6 +93,14 @@ class AdmissionTx(Protocol):
         """
         ...
 
+    def fetches(self, job_ids: Sequence[str]) -> list[Fetch]:
+        """Return those of the jobs that are in their callers' queues and will fetch their page."""
+        ...
+
+    def hold_back(self, jobs: Mapping[str, HeldBack]) -> None:
+        """Take pending jobs out of their callers' queues until their sites let them go."""
+        ...
+
     def defer_sites(self, waits_s: Mapping[str, float]) -> None:
         """Let no job of a site leave for so many seconds, by site."""
         ...
@@ -133,8 +141,8 @@ class DependenciesTx(Protocol):
         """Fail those of the pending jobs that depend on a failed one, and what depends on them."""
         ...
 
-    def unblock_jobs(self, job_ids: Sequence[str]) -> None:
-        """Clear the mark of those of the pending jobs whose dependencies are all done."""
+    def unblock_jobs(self, job_ids: Sequence[str]) -> list[str]:
+        """Clear the mark of those of the pending jobs whose dependencies are all done; return their ids."""
         ...
 
     def unmet_dependencies(self, job_id: str) -> dict[str, JobStatus]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from indexmill.contracts.given import is_given
 from indexmill.platform.domain_rates import DomainRate, site_of
 
 if TYPE_CHECKING:
@@ -69,37 +70,72 @@ class SiteTurns:
         return self.full_at - AHEAD - timedelta(seconds=(rate.burst - 1) * rate.interval_s)
 
 
-def take_turns(tx: JobsTx, jobs: Sequence[NewJob]) -> list[NewJob]:
-    """Return the jobs, in order, those that are held back with the estimate of when they leave.
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """A job that is about to fetch its page."""
 
-    Jobs that fetch nothing, those with dependencies and those of sites without a limit are as before. A job
-    that is not inserted after this leaves its turn unused.
-    """
+    job_id: str
+    url: str
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """A job that its site holds back."""
+
+    site: str
+    eligible_at: datetime
+    """Estimate of when it leaves."""
+
+
+def take_turns(tx: JobsTx, fetches: Sequence[Fetch]) -> dict[str, HeldBack]:
+    """Return those of the jobs that are held back, by id; the others have a turn, and lose it if unused."""
     rates = tx.limits.rates
-    sites = {job.job_id: _site(job) for job in jobs if _fetches(job)}
+    sites = {fetch.job_id: site_of(fetch.url) for fetch in fetches}
     limited = sorted({site for site in sites.values() if rates.of(site) is not None})
     if not limited:
-        return list(jobs)
+        return {}
     known = tx.lock_sites(limited)
     left = {site: 0 if turns.due_at else turns.startable(rates.of(site)) for site, turns in known.items()}
     found = {}
-    for job in sorted(jobs, key=lambda job: (-job.priority, job.job_id)):
-        site = sites.get(job.job_id, "")
+    for fetch in sorted(fetches, key=lambda fetch: (-fetch.priority, fetch.job_id)):
+        site = sites[fetch.job_id]
         if site not in known:
-            found[job.job_id] = job
-        elif left[site] > 0:
+            continue
+        turns, rate = known[site], rates.of(site)
+        if left[site] > 0:
             left[site] -= 1
-            known[site] = known[site].started(rates.of(site), 1)
-            found[job.job_id] = job
-        else:
-            turns, rate = known[site], rates.of(site)
-            interval = timedelta(seconds=rate.interval_s if rate else 0.0)
-            after = turns.last_at + interval if turns.due_at else turns.now
-            at = max(after, turns.next_at(rate), turns.now)
-            known[site] = replace(turns, last_at=at, due_at=turns.due_at or turns.next_at(rate))
-            found[job.job_id] = replace(job, site=site, eligible_at=at)
+            known[site] = turns.started(rate, 1)
+            continue
+        interval = timedelta(seconds=rate.interval_s if rate else 0.0)
+        after = turns.last_at + interval if turns.due_at else turns.now
+        at = max(after, turns.next_at(rate), turns.now)
+        known[site] = replace(turns, last_at=at, due_at=turns.due_at or turns.next_at(rate))
+        found[fetch.job_id] = HeldBack(site, at)
     tx.keep_sites(list(known.values()))
-    return [found[job.job_id] for job in jobs]
+    return found
+
+
+def with_turns(tx: JobsTx, jobs: Sequence[NewJob]) -> list[NewJob]:
+    """Return the new jobs, in order, with what their sites say.
+
+    Jobs that fetch nothing take no turn, and those with dependencies take it when they wait for none.
+    """
+    fetching = [job for job in jobs if job.given is None and job.replay_of is None and not job.depends_on]
+    held = take_turns(tx, [Fetch(job.job_id, job.target.url, job.priority) for job in fetching])
+    return [
+        replace(job, site=one.site, eligible_at=one.eligible_at) if (one := held.get(job.job_id)) else job
+        for job in jobs
+    ]
+
+
+def line_up(tx: JobsTx, job_ids: Sequence[str]) -> None:
+    """Hold back those of the pending jobs, which wait for nothing else any more, that have no turn yet."""
+    if not job_ids or not tx.limits.rates.is_limited:
+        return
+    fetches = [each for each in tx.fetches(job_ids) if not is_given(each.url)]
+    if held := take_turns(tx, fetches):
+        tx.hold_back(held)
 
 
 def release(tx: JobsTx) -> list[str]:
@@ -138,11 +174,3 @@ class Released:
     """Of each job, in the order in which they left."""
     more: bool
     """Whether others are still held back."""
-
-
-def _fetches(job: NewJob) -> bool:
-    return job.given is None and job.replay_of is None and not job.depends_on
-
-
-def _site(job: NewJob) -> str:
-    return site_of(job.target.url)

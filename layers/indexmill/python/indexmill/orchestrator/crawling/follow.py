@@ -13,7 +13,7 @@ from indexmill.contracts.crawl import host_of
 from indexmill.contracts.identity import document_id
 from indexmill.contracts.messages import ScrapeResult, ScrapeTask, StageResult, Target, write
 from indexmill.contracts.pipeline import FIRST
-from indexmill.orchestrator.admission.turns import take_turns
+from indexmill.orchestrator.admission.turns import with_turns
 from indexmill.orchestrator.crawling.ports import Crawl, CrawlPage, PageLinks
 from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
 from indexmill.orchestrator.submission.ports import NewJob
@@ -177,7 +177,7 @@ class _Growth:
             return []
         ids = sorted(self.make_id() for _ in urls)
         jobs = [self._job(job_id, url) for job_id, url in zip(ids, urls, strict=True)]
-        jobs, inserted = take_turns(self.tx, jobs), set[str]()
+        jobs, inserted = with_turns(self.tx, jobs), set[str]()
         for kind in ("sitemap", "page"):
             if alike := [job for job in jobs if job.kind == kind]:
                 inserted |= self._inserted(alike)

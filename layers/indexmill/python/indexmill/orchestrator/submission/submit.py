@@ -18,7 +18,7 @@ from indexmill.contracts.pipeline import FIRST
 from indexmill.orchestrator.admission.admit import admission_tier, admit
 from indexmill.orchestrator.admission.dependencies import wait_for
 from indexmill.orchestrator.admission.forecast import expectations, last_of
-from indexmill.orchestrator.admission.turns import take_turns
+from indexmill.orchestrator.admission.turns import with_turns
 from indexmill.orchestrator.budgets import effective
 from indexmill.orchestrator.charges import submitted
 from indexmill.orchestrator.crawling.start import check_room, start_crawl
@@ -265,7 +265,7 @@ def accept_jobs(tx: JobsTx, jobs: Sequence[NewJob]) -> list[Accepted]:
     caller_id, depends_on = jobs[0].target.caller_id, jobs[0].depends_on
     usage, overall, pending = tx.usage(caller_id, jobs[0].tier)
     quota = tx.limits.of(jobs[0].tier)
-    jobs = take_turns(tx, [replace(job, budget=effective(job.budget, quota)) for job in jobs])
+    jobs = with_turns(tx, [replace(job, budget=effective(job.budget, quota)) for job in jobs])
     expected = expectations(pending, jobs, usage, tx.limits, overall, tx.pace())
     accepted, inserted = _insert(tx, jobs, expected)
     if depends_on:

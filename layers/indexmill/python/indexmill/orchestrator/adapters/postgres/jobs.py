@@ -151,9 +151,9 @@ class PostgresTx(CrawlRows, SiteRows):
         """Fail those of the pending jobs that depend on a failed one, and what depends on them."""
         self._do("fail_dependents", job_ids=list(job_ids), first=FIRST)
 
-    def unblock_jobs(self, job_ids: Sequence[str]) -> None:
-        """Clear the mark of those of the pending jobs whose dependencies are all done."""
-        self._do("unblock_jobs", job_ids=list(job_ids))
+    def unblock_jobs(self, job_ids: Sequence[str]) -> list[str]:
+        """Clear the mark of those of the pending jobs whose dependencies are all done; return their ids."""
+        return [row["id"] for row in self._all("unblock_jobs", job_ids=list(job_ids))]
 
     def unmet_dependencies(self, job_id: str) -> dict[str, JobStatus]:
         """Lock the dependencies of a job that are not done and return their statuses."""

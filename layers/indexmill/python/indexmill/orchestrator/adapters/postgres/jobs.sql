@@ -205,6 +205,7 @@ UPDATE jobs SET blocked_by = NULL, updated_at = now()
 WHERE id = ANY(%(job_ids)s) AND status = 'pending' AND blocked_by = 'dependency' AND NOT EXISTS (
     SELECT FROM job_dependencies edge JOIN jobs dependency ON dependency.id = edge.depends_on
     WHERE edge.job_id = jobs.id AND dependency.status <> 'done')
+RETURNING id
 
 -- ---------- Admission ----------
 
@@ -356,6 +357,15 @@ SELECT wanted.site, EXISTS (
         SELECT caller_id FROM chosen JOIN freed USING (id) WHERE chosen.site = wanted.site ORDER BY nth, place
     ) AS callers
 FROM wanted
+
+-- name: fetches
+SELECT id AS job_id, canonical_url AS url, priority FROM jobs
+WHERE id = ANY(%(job_ids)s) AND {{in_queue}} AND coalesce(resume_stage, %(first)s) = %(first)s AND replay_of IS NULL
+
+-- name: hold_back
+UPDATE jobs SET blocked_by = 'domain', site = held.site, next_eligible_at = held.eligible_at
+FROM unnest(%(job_ids)s::text[], %(sites)s::text[], %(eligible_at)s::timestamptz[]) AS held(id, site, eligible_at)
+WHERE jobs.id = held.id AND {{in_queue}}
 
 -- A site that another transaction has locked is left out: what waits for it is reported again.
 -- name: defer_sites

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
+from indexmill.contracts.pipeline import FIRST
 from indexmill.orchestrator.adapters.postgres.reads import PostgresReads
-from indexmill.orchestrator.admission.turns import Released, SiteTurns
+from indexmill.orchestrator.admission.turns import Fetch, HeldBack, Released, SiteTurns
 
 _NONE_DUE_S: Final = 1.0
 
@@ -51,6 +52,19 @@ class SiteRows(PostgresReads):
             last_callers=[each.last_caller for each in sites],
         )
         return {row.pop("site"): Released(**row) for row in found}
+
+    def fetches(self, job_ids: Sequence[str]) -> list[Fetch]:
+        """Return those of the jobs that are in their callers' queues and will fetch their page."""
+        return [Fetch(**row) for row in self._all("fetches", job_ids=list(job_ids), first=FIRST)]
+
+    def hold_back(self, jobs: Mapping[str, HeldBack]) -> None:
+        """Take pending jobs out of their callers' queues until their sites let them go."""
+        self._do(
+            "hold_back",
+            job_ids=list(jobs),
+            sites=[each.site for each in jobs.values()],
+            eligible_at=[each.eligible_at for each in jobs.values()],
+        )
 
     def defer_sites(self, waits_s: Mapping[str, float]) -> None:
         """Let no job of a site leave for so many seconds, by site."""
