@@ -78,10 +78,30 @@ def test_a_page_is_described_and_no_job_is_made() -> None:
     assert store.jobs == {}
 
 
-@pytest.mark.parametrize(("code", "allowed"), [("robots_disallowed", False), ("http_404", True)])
-def test_a_refusal_has_its_rule(code: str, allowed: bool) -> None:
-    found = run(FakeScraper(error=IndexmillError(code, 'Not allowed: "Disallow: /a"')), urls=[URL, URL])
-    assert [(page.allowed, page.error.code) for page in found.pages] == [(allowed, code)] * 2
+OPEN = """connection_error connection_refused connection_timeout deadline_exceeded dns_error domain_busy
+    domain_failing robots_unavailable tls_error"""
+READ = """content_bomb content_too_large empty_content http_403 http_404 http_503 login_required
+    needs_javascript parse_error read_timeout render_limit_exceeded renderer_unavailable response_too_large
+    soft_404 storage_unavailable too_many_redirects unsupported_content_type"""
+
+
+@pytest.mark.parametrize(
+    ("code", "allowed"),
+    [
+        *((code, False) for code in ("robots_disallowed", "robots_noindex")),
+        *((code, None) for code in OPEN.split()),
+        *((code, True) for code in READ.split()),
+    ],
+)
+def test_an_error_has_what_is_known_of_the_robots_txt(code: str, allowed: bool | None) -> None:
+    (page,) = run(FakeScraper(error=IndexmillError(code, "No.")), url=URL).pages
+    assert (page.error.code, page.allowed) == (code, allowed)
+
+
+def test_a_refusal_has_its_rule() -> None:
+    error = IndexmillError("robots_disallowed", 'Not allowed: "Disallow: /a"')
+    found = run(FakeScraper(error=error), urls=[URL, URL])
+    assert [(page.allowed, page.error.code) for page in found.pages] == [(False, "robots_disallowed")] * 2
     assert "Disallow: /a" in found.pages[0].error.message
     assert (found.chunks, found.usd) == (0, 0)
 

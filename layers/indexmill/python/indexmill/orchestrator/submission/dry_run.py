@@ -86,7 +86,9 @@ class TryOut:
             looked = threads.map(lambda own: [look(url) for url in own], sites.values())
             by_url = {page.url: page for page in chain.from_iterable(looked)}
         pages = [by_url[url] for url in urls]
-        _, _, pending = self.store.read(lambda tx: tx.usage(ctx.caller_id, admission_tier(ctx)))
+        (_, _, pending), max_pending = self.store.read(
+            lambda tx: (tx.usage(ctx.caller_id, admission_tier(ctx)), tx.limits.max_pending)
+        )
         crawls = request.kind in ("crawl", "sitemap")
         jobs = request.rules.max_pages if crawls else len(urls)
         return DryRun(
@@ -95,7 +97,7 @@ class TryOut:
             chunks=sum(page.chunks or 0 for page in pages),
             usd=sum(page.usd or 0.0 for page in pages) * (jobs if crawls else 1),
             pending=pending,
-            max_pending=self.store.read(lambda tx: tx.limits.max_pending),
+            max_pending=max_pending,
         )
 
     def _usd_per_chunk(self, ctx: CallerContext) -> float:
