@@ -9,9 +9,10 @@ from datetime import timedelta
 import pytest
 
 from indexmill.contracts.job import Job
-from indexmill.contracts.messages import Retrying, stage_result
+from indexmill.contracts.messages import Retrying, StageResult, stage_result
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.orchestrator.admission.admit import Limits, Quota, admit_all
+from indexmill.orchestrator.jobs.store import JobsTx
 from indexmill.platform.domain_rates import DomainRates
 from indexmill.platform.postgres.database import Database
 from indexmill.platform.time.clock import SystemClock
@@ -128,9 +129,9 @@ def test_callers_take_turns_at_a_site_whatever_each_has_there(sites: Sites) -> N
     assert left[6] == sorted(job.job_id for job in many)[2]
 
 
-def test_a_caller_who_may_start_nothing_leaves_the_turns_to_others(database_url: str) -> None:
+def test_a_caller_who_may_start_nothing_leaves_the_turns_to_others(sites: Sites) -> None:
     limits = Limits({"free": Quota(max_active=AHEAD)}, rates=DomainRates.parse(RATES))
-    sites = Sites(PostgresJobs(Database(database_url), limits), Database(database_url))
+    sites = Sites(PostgresJobs(sites.database, limits), sites.database)
     full = sites.submit(AHEAD + 4, caller="full")
     waits = held(sites.submit(2, caller="other"))
     left = []
@@ -188,31 +189,56 @@ def test_jobs_take_turns_when_they_wait_for_no_other_job_any_more(sites: Sites) 
     assert reasons == ["domain"]
 
 
-def test_a_report_of_a_long_wait_holds_back_the_next_jobs(sites: Sites) -> None:
-    jobs = sites.submit(AHEAD + 1)
-    (waits,) = held(jobs)
-    started = next(job for job in jobs if job != waits)
+def long_wait(job: Job, message_id: str = "wait") -> StageResult:
+    """Return the report of a worker that a job's site keeps its message waiting for 300 s."""
     retrying = Retrying(
         tries=0,
         next_retry_at=SystemClock().now() + timedelta(seconds=300),
         retry_in_s=300.0,
         cause="domain_failing",
     )
-    applied(
-        sites.store,
-        stage_result(
-            message_id="wait",
-            job_id=started.job_id,
-            attempt=1,
-            stage="scraping",
-            status="retrying",
-            retrying=retrying,
-        ),
+    return stage_result(
+        message_id=message_id,
+        job_id=job.job_id,
+        attempt=1,
+        stage="scraping",
+        status="retrying",
+        retrying=retrying,
     )
+
+
+def test_a_report_of_a_long_wait_holds_back_the_next_jobs(sites: Sites) -> None:
+    jobs = sites.submit(AHEAD + 1)
+    (waits,) = held(jobs)
+    started = next(job for job in jobs if job != waits)
+    applied(sites.store, long_wait(started))
     sites.age(200)
     assert sites.admit() == []
     sites.age(110)
     assert sites.admit() == [waits.job_id]
+
+
+def test_a_report_of_a_long_wait_leaves_out_a_site_that_a_submit_has_locked(
+    sites: Sites, database_url: str
+) -> None:
+    """A result locks jobs and then sites, a submit sites and then jobs: waiting would be a deadlock."""
+    slow, other = (sites.submit(AHEAD + 2, host) for host in ("slow.example.com", "other.example.com"))
+    late, later = (next(job for job in jobs if job.status != "pending") for jobs in (slow, other))
+    submits = Database(database_url)
+
+    def submit(tx: JobsTx) -> None:
+        tx.lock_sites(["slow.example.com"])
+        applied(sites.store, long_wait(late, "slow"), long_wait(later, "other"))
+
+    PostgresJobs(submits, Limits()).transaction(submit)
+    submits.close()
+    sites.age(11)
+    (first,) = sites.admit()
+    assert first in {job.job_id for job in held(slow)}
+    # The next report of the same wait finds the site free.
+    applied(sites.store, long_wait(late, "slow again"))
+    sites.age(200)
+    assert sites.admit() == []
 
 
 def test_a_canceled_job_leaves_its_place_to_the_next(sites: Sites) -> None:
@@ -230,9 +256,9 @@ def test_held_back_jobs_leave_when_the_limit_is_taken_away(sites: Sites) -> None
     assert sorted(row.job_id for row in admit_all(unlimited.store)) == sorted(job.job_id for job in jobs)
 
 
-def test_held_back_jobs_count_for_no_quota_of_jobs_in_flight(database_url: str) -> None:
+def test_held_back_jobs_count_for_no_quota_of_jobs_in_flight(sites: Sites) -> None:
     limits = Limits({"free": Quota(max_active=AHEAD + 1)}, rates=DomainRates.parse(RATES))
-    sites = Sites(PostgresJobs(Database(database_url), limits), Database(database_url))
+    sites = Sites(PostgresJobs(sites.database, limits), sites.database)
     assert len(held(sites.submit(AHEAD + 3))) == 3
     (waits,) = held(sites.submit(2, "fast.example.com"))
     assert waits.waiting is not None
