@@ -79,10 +79,11 @@ def test_a_page_is_described_and_no_job_is_made() -> None:
 
 
 OPEN = """connection_error connection_refused connection_timeout deadline_exceeded dns_error domain_busy
-    domain_failing robots_unavailable tls_error"""
+    domain_failing robots_unavailable tls_error url_host_not_allowed upstream_error rate_limited
+    internal_error maintenance storage_unavailable"""
 READ = """content_bomb content_too_large empty_content http_403 http_404 http_503 login_required
     needs_javascript parse_error read_timeout render_limit_exceeded renderer_unavailable response_too_large
-    soft_404 storage_unavailable too_many_redirects unsupported_content_type"""
+    soft_404 too_many_redirects unsupported_content_type"""
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 from indexmill.contracts.content import ChunkSettings
-from indexmill.contracts.errors import UNREACHABLE, CallerError, ErrorCode, IndexmillError
+from indexmill.contracts.errors import CallerError, ErrorCode, IndexmillError
 from indexmill.contracts.http_dry_run import DryRun, DryRunError, DryRunPage
 from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.contracts.http_scraper import ScrapeResult
@@ -28,13 +28,24 @@ _BYTES_PER_TOKEN: Final = 4.0
 _LOOKED_AT: Final = 1_000
 """Jobs whose receipts an estimate is made of."""
 _REFUSALS: Final = frozenset({ErrorCode.ROBOTS_DISALLOWED, ErrorCode.ROBOTS_NOINDEX})
-_UNREAD: Final = UNREACHABLE | {
-    ErrorCode.DEADLINE_EXCEEDED,
-    ErrorCode.DOMAIN_BUSY,
-    ErrorCode.DOMAIN_FAILING,
-    ErrorCode.ROBOTS_UNAVAILABLE,
-}
-"""Errors that leave open what the robots.txt says."""
+_OF_THE_PAGE: Final = frozenset(
+    {
+        ErrorCode.READ_TIMEOUT,
+        ErrorCode.TOO_MANY_REDIRECTS,
+        ErrorCode.CONTENT_TOO_LARGE,
+        ErrorCode.CONTENT_BOMB,
+        ErrorCode.UNSUPPORTED_CONTENT_TYPE,
+        ErrorCode.EMPTY_CONTENT,
+        ErrorCode.LOGIN_REQUIRED,
+        ErrorCode.SOFT_404,
+        ErrorCode.NEEDS_JAVASCRIPT,
+        ErrorCode.RENDERER_UNAVAILABLE,
+        ErrorCode.RENDER_LIMIT_EXCEEDED,
+        ErrorCode.PARSE_ERROR,
+        ErrorCode.RESPONSE_TOO_LARGE,
+    }
+)
+"""Errors after robots.txt had allowed the page, as are those by the site's status."""
 _TYPICAL: Final = Spent(
     gb_s=0.1, invocations=0.6, sqs_requests=1.2, sqs_units=1.2, s3_writes=1, dynamodb_writes=0.5
 )
@@ -133,9 +144,10 @@ def _page(url: str, found: ScrapeResult, usd_per_chunk: float) -> DryRunPage:
 
 
 def _refused(url: str, error: IndexmillError) -> DryRunPage:
+    asked = error.code in _OF_THE_PAGE or error.code.startswith("http_")
     return DryRunPage(
         url=url,
-        allowed=None if error.code in _UNREAD else error.code not in _REFUSALS,
+        allowed=False if error.code in _REFUSALS else (True if asked else None),
         error=DryRunError(code=error.code, message=error.message),
         final_url=None,
         content_type=None,
