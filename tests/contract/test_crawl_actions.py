@@ -7,11 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from indexmill.contracts.errors import CallerError
-from indexmill.contracts.http_actions import BatchSummary, ReplayRequest
+from indexmill.contracts.http_actions import BatchSummary, ReplayRequest, RetryRequest
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import JobStatus
 from indexmill.orchestrator.actions.cancel import CancelBatch
 from indexmill.orchestrator.actions.replay import ReplayJobs
+from indexmill.orchestrator.actions.retry import RetryJobs
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.orchestrator.admission.admit import Limits
 from indexmill.orchestrator.queries.jobs import ReadJobs
@@ -112,6 +113,29 @@ def test_crawls_that_could_add_too_many_jobs_are_refused(on_postgres: Crawler) -
         crawler.start(crawl={"max_pages": 2})
     cancel(crawler)
     crawler.start(crawl={"max_pages": 150})
+
+
+@pytest.mark.parametrize("by", ["its id", "its batch"])
+def test_a_crawl_with_a_retried_job_may_add_jobs_again(on_postgres: Crawler, by: str) -> None:
+    crawler = on_postgres
+    store = crawler.cycle.jobs.store
+    assert isinstance(store, PostgresJobs)
+    store._limits = Limits(max_pending=150)
+    crawler.serve({"/": page("/a")})
+    crawler.start()
+    (missing,) = [job for job in crawler.run() if job.status is JobStatus.FAILED]
+    failed_in = crawler.crawl_id
+    crawler.start(crawl={"max_pages": 150})
+    crawler.run()
+    if by == "its id":
+        crawler.cycle.jobs.retry(missing.job_id)
+    else:
+        wanted = RetryRequest(batch_id=failed_in, include_permanent=True)
+        assert RetryJobs(store, Sent()).every(CALLER, wanted).retried == [missing.job_id]
+    with pytest.raises(CallerError) as refused:
+        crawler.start(crawl={"max_pages": 150 - 98 + 1})
+    assert refused.value.code == "quota_exceeded"
+    crawler.start(crawl={"max_pages": 150 - 98})
 
 
 def test_a_retried_page_is_followed_again(on_postgres: Crawler) -> None:

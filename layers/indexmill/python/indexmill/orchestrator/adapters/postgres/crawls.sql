@@ -12,16 +12,14 @@ WITH crawl AS (
 INSERT INTO crawl_pages (crawl_id, page, job_id, depth) VALUES (%(id)s, %(page)s, %(job_id)s, 0)
 ON CONFLICT DO NOTHING
 
--- A crawl whose jobs have all ended adds no more, until one of them is retried.
+-- Crawls with a job that has not ended: by the caller's jobs that wait and those in flight, each with an index of its own.
 -- name: pages_to_come
-WITH ended AS (
-    UPDATE crawls SET open = false
-    WHERE caller_id = %(caller_id)s AND open AND NOT EXISTS (
-        SELECT FROM jobs WHERE jobs.batch_id = crawls.id AND jobs.status NOT IN ('done', 'failed'))
-    RETURNING id
-)
-SELECT coalesce(sum(max_pages - pages), 0)::int AS pages FROM crawls
-WHERE caller_id = %(caller_id)s AND open AND canceled_at IS NULL AND id NOT IN (SELECT id FROM ended)
+SELECT coalesce(sum(crawl.room), 0)::int AS pages FROM (
+    SELECT batch_id FROM jobs WHERE caller_id = %(caller_id)s AND status = 'pending'
+    UNION SELECT batch_id FROM jobs WHERE caller_id = %(caller_id)s AND status NOT IN ('pending', 'done', 'failed')
+) AS at_work CROSS JOIN LATERAL (
+    SELECT max_pages - pages AS room FROM crawls WHERE id = at_work.batch_id AND canceled_at IS NULL OFFSET 0
+) AS crawl
 
 -- name: lock_crawls
 SELECT {{crawl_columns}} FROM crawls WHERE id = ANY(%(ids)s) ORDER BY id FOR UPDATE
