@@ -138,18 +138,6 @@ def test_a_crawl_with_a_retried_job_may_add_jobs_again(on_postgres: Crawler, by:
     crawler.start(crawl={"max_pages": 150 - 98})
 
 
-def test_a_retried_page_is_followed_again(on_postgres: Crawler) -> None:
-    crawler = on_postgres
-    crawler.serve({"/": page("/a")})
-    crawler.start()
-    (missing,) = [job for job in crawler.run() if job.status is JobStatus.FAILED]
-    assert missing.url == f"{SITE}/a"
-    crawler.serve({"/a": page("/b"), "/b": page()})
-    crawler.queue.extend(crawler.cycle.jobs.retry(missing.job_id).outbox)
-    crawler.run()
-    assert crawler.visited() == ["/", "/a", "/b"]
-
-
 def test_a_sitemap_is_not_replayed(on_postgres: Crawler) -> None:
     crawler = on_postgres
     crawler.serve({"/sitemap.xml": sitemap()})

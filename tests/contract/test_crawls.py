@@ -202,6 +202,28 @@ def test_a_sitemap_that_names_others_has_a_job_for_each(crawler: Crawler) -> Non
     assert [job.url for job in jobs if job.status is JobStatus.FAILED] == [f"{SITE}/missing.xml"]
 
 
+@pytest.mark.parametrize("kept", [True, False], ids=["message kept", "message deleted"])
+def test_a_retried_sitemap_is_read_by_the_rules_of_its_crawl(crawler: Crawler, kept: bool) -> None:
+    crawler.serve({"/0.xml": f"<sitemapindex><sitemap><loc>{SITE}/1.xml</loc></sitemap></sitemapindex>"})
+    crawler.start(f"{SITE}/0.xml", kind="sitemap", crawl={"exclude": ["/no"]})
+    (missing,) = [job for job in crawler.run() if job.status is JobStatus.FAILED]
+    crawler.serve({"/1.xml": sitemap("/a", "/no"), "/a": page("/z")})
+    crawler.retry(missing.job_id, kept=kept)
+    assert {job.status for job in crawler.run()} == {JobStatus.DONE}
+    assert crawler.visited() == ["/0.xml", "/1.xml", "/a"]
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["message kept", "message deleted"])
+def test_a_retried_page_is_followed(crawler: Crawler, kept: bool) -> None:
+    crawler.serve({"/": page("/a")})
+    crawler.start()
+    (missing,) = [job for job in crawler.run() if job.status is JobStatus.FAILED]
+    crawler.serve({"/a": page("/b"), "/b": page()})
+    crawler.retry(missing.job_id, kept=kept)
+    crawler.run()
+    assert crawler.visited() == ["/", "/a", "/b"]
+
+
 def test_a_crawl_belongs_to_where_its_first_page_redirects(crawler: Crawler) -> None:
     www = "https://www.example.com"
     crawler.cycle.scraper.fetcher.pages |= {

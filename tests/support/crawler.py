@@ -74,6 +74,12 @@ class Crawler:
         for change in self.cycle.jobs.changes(*results):
             self.queue.extend(change.outbox)
 
+    def retry(self, job_id: str, *, kept: bool = True) -> None:
+        """Retry a job that failed in its scraping; queue its message, or a new one unless it is `kept`."""
+        if not kept:
+            self.cycle.jobs.forget_payloads(job_id, "scraping")
+        self.queue.extend(self.cycle.jobs.retry(job_id).outbox)
+
     def run(self, chance: random.Random | None = None) -> list[Job]:
         """Work until nothing is left, in some order; return the crawl's jobs, the first one first."""
         while self.queue:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from indexmill.contracts.crawl import CrawlRules
 from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.given import is_given
 from indexmill.contracts.http_actions import RetryReport, RetryRequest, SkippedJob
@@ -19,7 +20,7 @@ from indexmill.orchestrator.admission.admit import admission_tier, admit
 from indexmill.orchestrator.admission.dependencies import is_blocked
 from indexmill.orchestrator.admission.forecast import check_pending
 from indexmill.orchestrator.admission.turns import Fetch, take_turns
-from indexmill.orchestrator.jobs.rows import OutboxRow
+from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
 from indexmill.orchestrator.jobs.store import JobStore, JobsTx
 from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.queries.jobs import is_job_id, read_job, unknown_job
@@ -141,8 +142,17 @@ def _first_message(tx: JobsTx, locked: LockedJob, message_id: str) -> OutboxRow:
     if outdated and is_given(state.target.url):
         raise _refused("A newer version of this document was published.", "Submit its content again.")
     stage = stage_to_resume(locked.failed_stage or "", kept, locked.error, outdated=outdated)
-    renewal = Renewal(message_id, state.attempt + 1, state.generation, locked.stored)
+    rules = _rules(tx, state) if state.kind == "sitemap" and stage not in kept else None
+    renewal = Renewal(message_id, state.attempt + 1, state.generation, locked.stored, rules)
     return renewed(state, stage, kept.get(stage), renewal)
+
+
+def _rules(tx: JobsTx, state: JobState) -> CrawlRules:
+    """Return the rules for the pages of a sitemap."""
+    crawl = tx.crawl(state.target.caller_id, state.crawl_id or "")
+    if crawl is None:
+        raise _refused("The rules for this sitemap's pages are not kept any more.", "Submit it again.")
+    return crawl.plan.rules
 
 
 def stage_to_resume(

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from indexmill.contracts.content import Unchanged
+from indexmill.contracts.crawl import CrawlRules
 from indexmill.contracts.job import PageChange
 from indexmill.contracts.messages import Stored
 
@@ -44,3 +45,5 @@ class Renewal:
     """Only messages that publish have one."""
     stored: Stored | None = None
     """The job's raw content; read where there is no kept message and no URL."""
+    sitemap: CrawlRules | None = None
+    """Of the crawl of a sitemap; read where there is no kept message."""

@@ -40,7 +40,7 @@ def renew(state: JobState, payload: str | None, renewal: Renewal) -> ScrapeTask:
         stored = renewal.stored if is_given(url) else None
         links = True if state.kind in ("crawl", "page") else None
         fields = {"job_id": state.job_id, "url": url, "stored": stored, "links": links}
-        return ScrapeTask.model_validate({**fields, **ids})
+        return ScrapeTask.model_validate({**fields, **ids, "sitemap": renewal.sitemap})
     return read_kept(ScrapeTask, payload, **ids, known=None)
 
 
