@@ -32,7 +32,10 @@ INDEX = ("corpora", "spaces", "documents", "chunks", "memberships", "vectors", "
 READ = "lost_generations"
 """Read by each publish, and written by the owner alone."""
 
-PURGED = ("outbox", "inbox", "idempotency_keys", "dead_letters", "earlier_starts", "fences")
+PURGED = (
+    *("outbox", "inbox", "idempotency_keys", "dead_letters", "earlier_starts", "fences"),
+    *("crawls", "page_links"),
+)
 OLD_ROWS = (
     "INSERT INTO jobs (id, status, caller_id, url, ended_at)"
     " VALUES ('old', 'done', 'c', 'u', now() - interval '30 days')",
@@ -45,6 +48,10 @@ OLD_ROWS = (
     "INSERT INTO earlier_starts VALUES ('old', 1, 'c', now() - interval '30 days')",
     "INSERT INTO documents (document_id, corpus_id, fenced_at)"
     " SELECT 'old', id, now() - interval '30 days' FROM corpora",
+    "INSERT INTO crawls (id, caller_id, kind, plan, max_pages, hosts, created_at)"
+    " VALUES ('old', 'c', 'crawl', '{}', 1, '{}', now() - interval '30 days')",
+    "INSERT INTO crawl_pages VALUES ('old', '', 'old', 0)",
+    "INSERT INTO page_links VALUES ('old', '', '', now() - interval '200 days')",
 )
 
 

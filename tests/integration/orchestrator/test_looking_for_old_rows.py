@@ -23,13 +23,16 @@ INSERT INTO idempotency_keys (caller_id, key, body_sha256, answer, created_at)
 SELECT 'c', id, '', '{}', ended_at FROM jobs WHERE id LIKE %(name)s || '%%';
 INSERT INTO earlier_starts (job_id, attempt, caller_id, started_at)
 SELECT id, 1, 'c', ended_at FROM jobs WHERE id LIKE %(name)s || '%%';
+INSERT INTO crawls (id, caller_id, kind, plan, max_pages, hosts, created_at)
+SELECT id, 'c', 'crawl', '{}', 1, '{}', ended_at FROM jobs WHERE id LIKE %(name)s || '%%';
+INSERT INTO page_links SELECT id, '', '', ended_at FROM jobs WHERE id LIKE %(name)s || '%%';
 """
 READ = """
 SELECT relname, coalesce(idx_tup_fetch, 0) + seq_tup_read
 FROM pg_stat_xact_user_tables WHERE relname = ANY(%s)
 """
-TABLES = ["outbox", "inbox", "idempotency_keys", "earlier_starts"]
-AGES = {"payloads": "7 days", "inbox": "7 days", "keys": "7 days", "letters": "7 days", "starts": "7 days"}
+TABLES = ["outbox", "inbox", "idempotency_keys", "earlier_starts", "crawls", "page_links"]
+AGES = dict.fromkeys(("payloads", "inbox", "keys", "letters", "starts", "links"), "7 days")
 
 
 @pytest.fixture

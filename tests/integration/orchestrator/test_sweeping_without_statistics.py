@@ -16,10 +16,14 @@ from indexmill.orchestrator.adapters.postgres.reads import SQL
 pytestmark = pytest.mark.integration
 
 MANY = 5_000
-TABLES = ["jobs", "outbox", "inbox", "idempotency_keys", "documents", "job_dependencies"]
+TABLES = [
+    *("jobs", "outbox", "inbox", "idempotency_keys", "documents", "job_dependencies"),
+    *("crawls", "page_links"),
+]
 FILL = """
-INSERT INTO jobs (id, status, caller_id, url, created_at, updated_at, ended_at)
-SELECT 'job' || n, status, 'c', repeat('x', 400), since, since, CASE WHEN status = 'done' THEN since END
+INSERT INTO jobs (id, batch_id, status, caller_id, url, created_at, updated_at, ended_at)
+SELECT 'job' || n, 'job' || n, status, 'c', repeat('x', 400), since, since,
+    CASE WHEN status = 'done' THEN since END
 FROM (
     SELECT n, CASE WHEN n <= 10 THEN 'scraping' WHEN n BETWEEN 4900 AND 4920 THEN 'pending' ELSE 'done' END
         AS status
@@ -37,14 +41,22 @@ INSERT INTO documents (document_id, corpus_id, published)
 SELECT jobs.id, corpora.id, 1 FROM jobs, corpora;
 INSERT INTO job_dependencies (job_id, depends_on)
 SELECT 'job' || n + 1, 'job' || n FROM generate_series(100, %(many)s - 1, 2) AS n;
+INSERT INTO crawls (id, caller_id, kind, plan, max_pages, hosts, created_at)
+SELECT id, 'c', 'crawl', '{}', 1, '{}', created_at - CASE id WHEN 'job1' THEN interval '9 days' ELSE '0' END
+FROM jobs;
+INSERT INTO page_links SELECT id, '', '', created_at FROM jobs;
 """
 READ = """
 SELECT relname, coalesce(idx_tup_fetch, 0) + seq_tup_read
 FROM pg_stat_xact_user_tables WHERE relname = ANY(%s)
 """
 STATEMENTS: dict[str, dict[str, Any]] = {
-    "has_old_rows": dict.fromkeys(("payloads", "inbox", "keys", "letters", "starts"), timedelta(days=7)),
+    "has_old_rows": dict.fromkeys(
+        ("payloads", "inbox", "keys", "letters", "starts", "links"), timedelta(days=7)
+    ),
     "purge_outbox": {"payloads": timedelta(days=7), "limit": 100},
+    "purge_crawls": {"payloads": timedelta(days=7), "limit": 100},
+    "purge_page_links": {"links": timedelta(days=7), "limit": 100},
     "count_parked": {},
     "lock_dependents": {"job_ids": [f"job{number}" for number in range(4_900, 4_920)]},
 }

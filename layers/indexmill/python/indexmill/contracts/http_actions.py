@@ -129,6 +129,6 @@ class BatchSummary(BaseModel):
     failed_codes: dict[str, int]
     """`error.code` of the failed ones."""
     crawl: CrawlState | None = Field(**ONLY_WHEN_KNOWN)
-    """Of a crawl: its pages are the batch's jobs. While it is not `finished` it may get more."""
+    """Of a crawl, while it is kept: its pages are the batch's jobs. While not `finished` it may get more."""
     receipt: Receipt | None = Field(**ONLY_WHEN_KNOWN)
     """Of all jobs of the batch, when it was asked for."""

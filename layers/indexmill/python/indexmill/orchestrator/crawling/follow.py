@@ -73,8 +73,6 @@ def follow(tx: JobsTx, pages: Sequence[ReadPage], make_id: Callable[[], str]) ->
     if not pages:
         return set()
     crawls = tx.lock_crawls(sorted({page.state.crawl_id for page in pages if page.state.crawl_id}))
-    unchanged = [page.state.target.document_id for page in pages if page.links is None]
-    kept = tx.links_of(unchanged) if unchanged else {}
     reported = {
         page.state.target.document_id: PageLinks(
             page.state.target.document_id, page.content_sha256, page.links
@@ -82,8 +80,11 @@ def follow(tx: JobsTx, pages: Sequence[ReadPage], make_id: Callable[[], str]) ->
         for page in pages
         if page.links is not None and page.state.kind != "sitemap"
     }
+    # Those are locked in the order of ids; marking links as used waits for no lock.
     if reported:
         tx.keep_links([reported[each] for each in sorted(reported)])
+    unchanged = [page.state.target.document_id for page in pages if page.links is None]
+    kept = tx.links_of(unchanged) if unchanged else {}
     grown = set()
     for crawl in crawls.values():
         own = [page for page in pages if page.state.crawl_id == crawl.crawl_id]

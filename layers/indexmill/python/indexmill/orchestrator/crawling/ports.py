@@ -90,7 +90,7 @@ class CrawlsTx(Protocol):
         ...
 
     def links_of(self, document_ids: Collection[str]) -> dict[str, list[str]]:
-        """Return the kept links, by document."""
+        """Return the kept links, by document, and note that they are used."""
         ...
 
     def keep_links(self, links: Sequence[PageLinks]) -> None:

@@ -67,7 +67,7 @@ class Retention:
     """Time for which rows of each kind are kept after their last use."""
 
     payloads: timedelta = timedelta(days=7)
-    """After the job's end: until then it can be tried again."""
+    """After the job's end: until then it can be tried again, and leads on in its crawl."""
     inbox: timedelta = timedelta(days=14)
     """As long as a queue keeps a message: a copy cannot be older, and no fence is needed any more."""
     dead_letters: timedelta = timedelta(days=14)
@@ -75,6 +75,9 @@ class Retention:
     idempotency_keys: timedelta = timedelta(days=1)
     earlier_starts: timedelta = timedelta(hours=1)
     """The longest window of a quota."""
+    links: timedelta = timedelta(days=120)
+    """Of pages, after a crawl used them last; a new job relies on those that were used in the last 90 days,
+    and has to end within the other 30."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +185,10 @@ class SweepStore(Protocol):
         ...
 
     def purge(self, keep: Retention, limit: int) -> Mapping[str, int]:
-        """Delete at most `limit` rows of each kind that are older than that; return how many, by kind."""
+        """Delete at most `limit` rows of each kind that are older than that; return how many, by kind.
+
+        Crawls are at most a twentieth of `limit`, and at least one; what counts are their pages.
+        """
         ...
 
     def unmirrored(self, limit: int) -> Sequence[CallerRow]:

@@ -62,7 +62,7 @@ class CrawlRows(DocumentRows):
         )
 
     def links_of(self, document_ids: Collection[str]) -> dict[str, list[str]]:
-        """Return the kept links, by document."""
+        """Return the kept links, by document, and note that they are used."""
         found = self._all("links_of", documents=list(document_ids))
         return {row["document_id"]: row["links"].splitlines() for row in found}
 

@@ -52,11 +52,20 @@ WITH page AS (
 )
 UPDATE crawls SET pages = pages + (SELECT count(*) FROM page), hosts = %(hosts)s WHERE id = %(id)s
 
+-- Marked as used, once a day; those that are locked are just being marked.
 -- name: links_of
+WITH used AS (
+    UPDATE page_links SET used_at = now() WHERE document_id IN (
+        SELECT document_id FROM page_links
+        WHERE document_id = ANY(%(documents)s) AND used_at < now() - interval '1 day' FOR UPDATE SKIP LOCKED
+    )
+)
 SELECT document_id, links FROM page_links WHERE document_id = ANY(%(documents)s)
 
 -- name: keep_links
 INSERT INTO page_links (document_id, content_sha256, links)
 SELECT * FROM unnest(%(documents)s::text[], %(digests)s::text[], %(links)s::text[])
-ON CONFLICT (document_id) DO UPDATE SET content_sha256 = excluded.content_sha256, links = excluded.links
+ON CONFLICT (document_id) DO UPDATE
+    SET content_sha256 = excluded.content_sha256, links = excluded.links, used_at = now()
     WHERE (page_links.content_sha256, page_links.links) IS DISTINCT FROM (excluded.content_sha256, excluded.links)
+        OR page_links.used_at < now() - interval '1 day'

@@ -41,7 +41,7 @@ UPDATE idempotency_keys SET answer = %(answer)s::jsonb WHERE caller_id = %(calle
 -- A document that another job is in flight for is left out: the unique index jobs_in_flight decides.
 -- A message gets the raw content of its document's published version, by the job that published it or found it
 -- unchanged last; and whether that version is what today's chunker and model (the recipe) make of it, and its links are
--- known where they are wanted. What the
+-- known where they are wanted, and not deleted (Retention.links) before the job ends. What the
 -- release before published has no digest: it is processed again.
 -- Nothing is inserted for an alias: link_callers (sql/0021_callers.sql) moved what it had.
 -- name: insert_jobs
@@ -65,7 +65,8 @@ WITH new AS (
                      AND published.determinism @> %(recipe)s::jsonb, false)
                 AND (NOT %(linked)s OR EXISTS (
                     SELECT FROM page_links WHERE page_links.document_id = documents.document_id
-                        AND page_links.content_sha256 = documents.content_sha256)) AS current
+                        AND page_links.content_sha256 = documents.content_sha256
+                        AND page_links.used_at > now() - interval '90 days')) AS current
         FROM documents JOIN jobs AS published ON published.id = documents.job_id
         WHERE documents.document_id = one.document_id AND documents.published IS NOT NULL
         OFFSET 0

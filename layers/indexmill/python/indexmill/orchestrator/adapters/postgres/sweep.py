@@ -107,6 +107,7 @@ class PostgresSweep:
             "keys": keep.idempotency_keys,
             "letters": keep.dead_letters,
             "starts": keep.earlier_starts,
+            "links": keep.links,
             "limit": limit,
         }
 

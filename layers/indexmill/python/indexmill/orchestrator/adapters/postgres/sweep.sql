@@ -135,6 +135,14 @@ outbox AS o
     ) AS ended
     WHERE o.created_at {{since_ever}} AND o.created_at < now() - %(payloads)s::interval
 
+-- None of its jobs can be tried again from what is kept. OFFSET 0 has the planner look up each crawl's jobs.
+-- fragment: old_crawls
+crawls WHERE created_at {{since_ever}} AND created_at < now() - %(payloads)s::interval AND NOT EXISTS (
+    SELECT FROM jobs WHERE jobs.batch_id = crawls.id
+        AND (ended_at IS NULL OR ended_at >= now() - %(payloads)s::interval)
+    OFFSET 0
+)
+
 -- name: has_old_rows
 SELECT 'outbox' AS kind, EXISTS (
     SELECT FROM {{old_messages}}
@@ -153,6 +161,10 @@ UNION ALL SELECT 'earlier_starts', EXISTS (
 )
 UNION ALL SELECT 'fences', EXISTS (
     SELECT FROM documents WHERE fenced_at {{since_ever}} AND fenced_at < now() - %(inbox)s::interval
+)
+UNION ALL SELECT 'crawls', EXISTS (SELECT FROM {{old_crawls}})
+UNION ALL SELECT 'page_links', EXISTS (
+    SELECT FROM page_links WHERE used_at {{since_ever}} AND used_at < now() - %(links)s::interval
 )
 
 -- name: purge_outbox
@@ -199,6 +211,21 @@ WITH old AS (
     UPDATE documents SET fenced_at = NULL FROM old WHERE documents.id = old.id AND old.published IS NOT NULL
 )
 DELETE FROM documents USING old WHERE documents.id = old.id AND old.published IS NULL
+
+-- With their pages, which is what counts: a crawl has up to 1,000. Those of a crawl that is locked are being added.
+-- name: purge_crawls
+WITH old AS (
+    SELECT id FROM {{old_crawls}} LIMIT greatest(%(limit)s / 20, 1) FOR UPDATE SKIP LOCKED
+), crawl AS (
+    DELETE FROM crawls USING old WHERE crawls.id = old.id
+)
+DELETE FROM crawl_pages USING old WHERE crawl_pages.crawl_id = old.id
+
+-- name: purge_page_links
+DELETE FROM page_links WHERE document_id IN (
+    SELECT document_id FROM page_links WHERE used_at < now() - %(links)s::interval
+    LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+)
 
 -- Locked by the one sweeper that writes into the log now.
 -- name: last_audit_logged
