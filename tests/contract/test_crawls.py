@@ -224,6 +224,23 @@ def test_a_retried_page_is_followed(crawler: Crawler, kept: bool) -> None:
     assert crawler.visited() == ["/", "/a", "/b"]
 
 
+def test_a_page_that_is_read_again_adds_what_is_new(crawler: Crawler) -> None:
+    """Its links were followed, although it is not indexed."""
+    crawler.serve({"/": page("/a", "/b"), "/b": page(), "/c": page("/", "/d"), "/d": page()})
+    crawler.serve({"/a": f'<meta name="robots" content="noindex">{page("/b", "/c")}'})
+    crawler.start()
+    (unwanted,) = [job for job in crawler.run() if job.status is JobStatus.FAILED]
+    known = ["/", "/a", "/b", "/c", "/d"]
+    assert crawler.visited() == known
+    crawler.retry(unwanted.job_id)
+    crawler.run()
+    assert crawler.visited() == known
+    crawler.serve({"/a": page("/b", "/c", "/new"), "/new": page()})
+    crawler.retry(unwanted.job_id)
+    assert {job.status for job in crawler.run()} == {JobStatus.DONE}
+    assert crawler.visited() == [*known, "/new"]
+
+
 def test_a_crawl_belongs_to_where_its_first_page_redirects(crawler: Crawler) -> None:
     www = "https://www.example.com"
     crawler.cycle.scraper.fetcher.pages |= {
@@ -239,3 +256,17 @@ def test_a_crawl_belongs_to_where_its_first_page_redirects(crawler: Crawler) -> 
     assert {job.url for job in crawler.run()} == {HOME, f"{www}/a", f"{www}/b"}
     crawler.start(f"{SITE}/sitemap.xml", kind="sitemap")
     assert {job.url for job in crawler.run()} == {f"{SITE}/sitemap.xml", f"{www}/x"}
+
+
+@pytest.mark.parametrize("same_host", [True, False])
+def test_a_further_sitemap_that_redirects_adds_no_host(crawler: Crawler, same_host: bool) -> None:
+    other = "https://other.example"
+    entries = "".join(f"<sitemap><loc>{at}.xml</loc></sitemap>" for at in (f"{SITE}/1", f"{other}/2"))
+    crawler.cycle.scraper.fetcher.pages |= {
+        f"{SITE}/0.xml": f"<sitemapindex>{entries}</sitemapindex>",
+        f"{SITE}/1.xml": Redirect(f"{other}/1.xml"),
+        f"{other}/1.xml": sitemap("/a").replace("</urlset>", f"<url><loc>{other}/b</loc></url></urlset>"),
+        f"{SITE}/a": page(),
+    }
+    crawler.start(f"{SITE}/0.xml", kind="sitemap", crawl={"same_host": same_host})
+    assert {job.url for job in crawler.run()} == {f"{SITE}/{path}" for path in ("0.xml", "1.xml", "a")}

@@ -85,8 +85,9 @@ class SubmitRequest(BaseModel):
 
     @property
     def rules(self) -> CrawlRules:
-        """Return the rules of a crawl or a sitemap."""
-        return CrawlRules() if self.crawl is None else CrawlRules.model_validate(self.crawl.model_dump())
+        """Return the rules of a crawl, or of a sitemap, whose pages are always of its host."""
+        rules = CrawlRules() if self.crawl is None else CrawlRules.model_validate(self.crawl.model_dump())
+        return rules.model_copy(update={"same_host": True}) if self.kind == "sitemap" else rules
 
 
 class SubmitResponse(BaseModel):
