@@ -1,6 +1,6 @@
--- Which crawls may add jobs is read from the jobs: a retried one opens its crawl again. The release before has no crawls.
+-- Which crawls may add jobs is read from the jobs: a retried one opens its crawl again. The column `open` stays until no
+-- release that writes it can run beside this one.
 DROP INDEX crawls_open;
-ALTER TABLE crawls DROP COLUMN open;
 
 -- Ended crawls are deleted, and links that no crawl used for long. Both are found by their age.
 CREATE INDEX crawls_age ON crawls (created_at);
