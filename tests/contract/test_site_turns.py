@@ -144,6 +144,50 @@ def test_a_caller_who_may_start_nothing_leaves_the_turns_to_others(sites: Sites)
     assert reasons.count("domain") >= 2, "those that cannot start stay where they count for nobody"
 
 
+def test_a_job_before_those_that_cannot_start_leaves_by_its_priority(database_url: str) -> None:
+    limits = Limits({"free": Quota(max_active=AHEAD)}, rates=DomainRates.parse(RATES))
+    sites = Sites(PostgresJobs(Database(database_url), limits), Database(database_url))
+    started = sites.submit(AHEAD)
+    submitted(sites.store, new_job("https://slow.example.com/low", priority=0))
+    submitted(sites.store, new_job("https://slow.example.com/lower", priority=0))
+    submitted(sites.store, *(new_job(f"https://fast.example.com/{at}") for at in range(10)))
+    sites.age(30)
+    assert sites.admit() == [], "one of the two waits behind the others of its caller now"
+    urgent = new_job("https://slow.example.com/urgent", priority=100)
+    submitted(sites.store, urgent)
+    sites.age(30)
+    applied(sites.reopened().store, failed(started[0].job_id))
+    assert sites.job(urgent.job_id).status == "scraping"
+
+
+def test_many_callers_who_may_start_nothing_are_passed_over(database_url: str) -> None:
+    limits = Limits({"free": Quota(max_per_hour=1)}, rates=DomainRates.parse(RATES))
+    sites = Sites(PostgresJobs(Database(database_url), limits), Database(database_url))
+    sites.submit(AHEAD, caller="first")
+    for at in range(60):
+        sites.submit(1, "fast.example.com", caller=f"a{at:02}")
+        sites.submit(2, caller=f"a{at:02}")
+    jobs = [new_job(f"https://slow.example.com/z/{at}", caller_id="z", tier="pro") for at in range(3)]
+    submitted(sites.store, *jobs)
+    left: list[str] = []
+    for _ in range(100):
+        sites.age(30)
+        left += sites.admit()
+    assert {job.job_id for job in jobs} == set(left)
+
+
+def test_a_site_without_work_is_free_although_a_caller_without_quota_waits_for_it(database_url: str) -> None:
+    limits = Limits({"free": Quota(max_active=AHEAD)}, rates=DomainRates.parse(RATES))
+    sites = Sites(PostgresJobs(Database(database_url), limits), Database(database_url))
+    sites.submit(AHEAD + 4, caller="full")
+    for _ in range(3):
+        sites.age(3600)
+        sites.admit()
+    sites.age(3600)
+    (job,) = sites.submit(1, caller="other")
+    assert job.status == "scraping"
+
+
 def test_no_more_than_a_few_jobs_of_a_site_collect_during_a_pause(sites: Sites) -> None:
     sites.database.connection().execute(
         "INSERT INTO pauses (stage, reason, paused_by) VALUES ('scraping', 'r', 'o')"
@@ -205,6 +249,24 @@ def long_wait(job: Job, message_id: str = "wait") -> StageResult:
         status="retrying",
         retrying=retrying,
     )
+
+
+def test_jobs_take_turns_when_what_they_depend_on_is_done_already(sites: Sites) -> None:
+    (first,) = sites.submit(1, "fast.example.com")
+    applied(sites.store, scraped(first.job_id), chunked(first.job_id), embedded(first.job_id))
+    jobs = [new_job(f"https://slow.example.com/{at}", depends_on=(first.job_id,)) for at in range(AHEAD + 3)]
+    submitted(sites.store, *jobs)
+    assert len(held([sites.job(each.job_id) for each in jobs])) == 3
+
+
+def test_a_retried_replay_takes_no_turn(sites: Sites) -> None:
+    (first,) = sites.submit(1)
+    replay = new_job("https://slow.example.com/replay", replay_of=first.job_id, forced=True)
+    submitted(sites.store, replay)
+    applied(sites.store, failed(replay.job_id))
+    sites.submit(AHEAD + 1)
+    retried(sites.store, replay.job_id)
+    assert sites.job(replay.job_id).status == "scraping"
 
 
 def test_a_report_of_a_long_wait_holds_back_the_next_jobs(sites: Sites) -> None:

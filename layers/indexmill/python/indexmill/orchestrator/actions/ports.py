@@ -22,6 +22,7 @@ class LockedJob:
     resume_stage: str | None
     forced: bool
     ended_at: datetime | None
+    replay_of: str | None = None
     stored: Stored | None = None
     """Its raw content, as far as that is known."""
 

@@ -104,8 +104,9 @@ class RetryJobs:
                 tx.raise_fences({state.target.document_id: state.issued})
             generation = state.generation if BY_NAME[row.stage].publishes else None
             # Before the job is in flight again, as in a submit, which locks its sites first too.
-            fetches = row.stage == FIRST and not blocked and not is_given(state.target.url)
-            held = take_turns(tx, [Fetch(job_id, state.target.url)] if fetches else [])
+            url, fetches = state.target.url, row.stage == FIRST and locked.replay_of is None
+            turns = fetches and not blocked and not is_given(url)
+            held = take_turns(tx, [Fetch(job_id, url)] if turns else [])
             tx.restart_job(row, generation, request_id, blocked=blocked)
             if held:
                 tx.hold_back(held)

@@ -30,6 +30,8 @@ def wait_for(tx: JobsTx, caller_id: str, job_ids: Sequence[str], depends_on: Seq
         )
     if any(status is not JobStatus.DONE for status in known.values()):
         tx.block_jobs(job_ids)
+    else:
+        line_up(tx, job_ids)
     if JobStatus.FAILED in known.values():
         tx.fail_dependents(job_ids)
 

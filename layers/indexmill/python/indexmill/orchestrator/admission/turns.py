@@ -57,6 +57,14 @@ class SiteTurns:
         left = (ahead - (max(self.full_at, self.now) - self.now)).total_seconds()
         return max(0, min(_MOST, math.floor(left * rate.per_second + 1e-6)))
 
+    def free(self, rate: DomainRate | None) -> int:
+        """Return how many new jobs may be admitted: none while others are held back, which leave before them.
+
+        With a full bucket those that are held back cannot start, because of their callers' quotas.
+        """
+        full = self.full_at <= self.now
+        return self.startable(rate) if self.due_at is None or full else 0
+
     def started(self, rate: DomainRate | None, count: int) -> SiteTurns:
         """Return the state after `count` jobs were admitted."""
         if rate is None:
@@ -96,7 +104,7 @@ def take_turns(tx: JobsTx, fetches: Sequence[Fetch]) -> dict[str, HeldBack]:
     if not limited:
         return {}
     known = tx.lock_sites(limited)
-    left = {site: 0 if turns.due_at else turns.startable(rates.of(site)) for site, turns in known.items()}
+    left = {site: turns.free(rates.of(site)) for site, turns in known.items()}
     found = {}
     for fetch in sorted(fetches, key=lambda fetch: (-fetch.priority, fetch.job_id)):
         site = sites[fetch.job_id]
@@ -149,7 +157,7 @@ def release(tx: JobsTx) -> list[str]:
         rate, one = tx.limits.rates.of(turns.site), left[turns.site]
         turns = turns.started(rate, len(one.callers))  # noqa: PLW2901 - the state that follows
         next_at = max(turns.next_at(rate), turns.now + (timedelta() if one.callers else _AGAIN))
-        last = one.callers[-1] if one.callers else turns.last_caller
+        last = one.callers[-1] if one.callers else one.seen
         after.append(replace(turns, due_at=next_at if one.more else None, last_caller=last))
     tx.keep_sites(after)
     return sorted({caller for one in left.values() for caller in one.callers})
@@ -174,3 +182,5 @@ class Released:
     """Of each job, in the order in which they left."""
     more: bool
     """Whether others are still held back."""
+    seen: str
+    """The last caller that was looked at, and found to have nothing that may leave."""

@@ -35,6 +35,7 @@ _OF_THE_PAGE: Final = frozenset(
         ErrorCode.CONTENT_TOO_LARGE,
         ErrorCode.CONTENT_BOMB,
         ErrorCode.UNSUPPORTED_CONTENT_TYPE,
+        ErrorCode.UNSUPPORTED_ENCODING,
         ErrorCode.EMPTY_CONTENT,
         ErrorCode.LOGIN_REQUIRED,
         ErrorCode.SOFT_404,

@@ -17,8 +17,8 @@ MAX_URLS: Final = 50_000
 """Of one file, as the protocol has it; further ones are left out."""
 _GZIP_START: Final = b"\x1f\x8b"
 _GZIP: Final = 31
-_MAX_MEMBERS: Final = 16
-"""Of one gzip file; the rest is copied for each."""
+_MAX_MEMBERS: Final = 256
+"""Of one gzip file; the rest is copied for each. Block gzip has one for 64 KiB."""
 _MOST_DEPTH: Final = 16
 _MOST_ELEMENTS: Final = 1_000_000
 """Twenty for each URL of the largest file."""

@@ -329,13 +329,13 @@ WHERE due_at <= now() ORDER BY due_at LIMIT %(most)s FOR UPDATE SKIP LOCKED
 -- The first job of each caller in turn, then the second ones. A locked job is being canceled or ended by another
 -- transaction: it is skipped.
 -- name: release_jobs
-WITH wanted AS (
+WITH wanted AS MATERIALIZED (
     SELECT * FROM unnest(%(sites)s::text[], %(counts)s::int[], %(last_callers)s::text[]) AS w(site, count, last_caller)
+    CROSS JOIN LATERAL callers_in_turn(site, last_caller, count)
 ), chosen AS MATERIALIZED (
     SELECT wanted.site, own.* FROM wanted CROSS JOIN LATERAL (
         SELECT job.id, one.caller_id, job.nth, one.place
-        FROM unnest(callers_in_turn(wanted.site, wanted.last_caller, wanted.count)) WITH ORDINALITY
-            AS one(caller_id, place)
+        FROM unnest(wanted.callers) WITH ORDINALITY AS one(caller_id, place)
         CROSS JOIN LATERAL (
             SELECT id, row_number() OVER (ORDER BY turn, id) AS nth FROM jobs
             WHERE jobs.site = wanted.site AND jobs.caller_id = one.caller_id
@@ -351,7 +351,7 @@ WITH wanted AS (
     UPDATE jobs SET blocked_by = NULL, next_eligible_at = NULL, updated_at = now()
     FROM locked WHERE jobs.id = locked.id RETURNING jobs.id
 )
-SELECT wanted.site, EXISTS (
+SELECT wanted.site, wanted.seen, EXISTS (
         SELECT FROM jobs WHERE jobs.site = wanted.site AND status = 'pending' AND blocked_by = 'domain'
             AND id NOT IN (SELECT id FROM freed)
     ) AS more, ARRAY(
@@ -537,13 +537,13 @@ WHERE documents.document_id = closed.document_id
 
 -- name: lock_job
 SELECT {{state_columns}}, next_generation() AS next_generation,
-    failed_stage, error, resume_stage, forced, ended_at, raw_ref
+    failed_stage, error, resume_stage, forced, ended_at, raw_ref, replay_of
 FROM jobs WHERE id = %(job_id)s AND caller_id = %(caller_id)s FOR UPDATE
 
 -- Jobs of a batch that have not ended.
 -- name: lock_batch
 SELECT {{state_columns}}, next_generation() AS next_generation,
-    failed_stage, error, resume_stage, forced, ended_at, raw_ref
+    failed_stage, error, resume_stage, forced, ended_at, raw_ref, replay_of
 FROM jobs WHERE batch_id = %(batch_id)s AND caller_id = %(caller_id)s AND status NOT IN ('done', 'failed')
 ORDER BY id LIMIT %(most)s FOR UPDATE
 

@@ -273,7 +273,7 @@ def as_state(row: Row) -> JobState:
 
 def as_locked_job(row: Row) -> LockedJob:
     """Return the job as job actions see it."""
-    columns = ("failed_stage", "resume_stage", "forced", "ended_at")
+    columns = ("failed_stage", "resume_stage", "forced", "ended_at", "replay_of")
     named = {name: row[name] for name in columns}
     return LockedJob(as_state(row), _error(row), **named, stored=_stored(row))
 
