@@ -7,6 +7,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import httpx
 import psycopg
 import pytest
 
+from local.faults.cloud import Cloud
 from tests.support.repository import ROOT
 from tests.support.stack import RunningStack, eventually, indexmill, running_stack
 
@@ -21,12 +23,15 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(240), pytes
 
 PAGES = ("handbook.html", "workshops/bindery.html", "news/tide-clock.html", "history/flood-of-1911.html")
 END_S = 120.0
+VISIBILITY_S = 8
+"""Less than the template allows, and longer than one page takes."""
 
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[RunningStack]:
-    # What a failing version has received comes back after the visibility timeout.
-    with running_stack("ScrapeTimeout=5", "ScrapeVisibility=30") as running:
+    with running_stack() as running:
+        # What a failing version has received comes back after the visibility timeout.
+        Cloud(asdict(running)).set_visibility(VISIBILITY_S)
         yield running
 
 

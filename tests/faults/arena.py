@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import httpx
 
@@ -17,6 +17,8 @@ from local.faults.control import FaultControl
 from local.faults.invariants.violation import Accepted
 from local.faults.sample_pages import Page, Size, write_page
 from tests.support.stack import RunningStack, eventually
+
+T = TypeVar("T")
 
 VISIBILITY_S: Final = 4
 """Visibility timeout of a message whose worker was killed; a worker's cold start is shorter."""
@@ -73,19 +75,22 @@ class Arena:
 
     def end_with_sweeps(self, jobs: Sequence[Accepted], within_s: float = 30.0) -> None:
         """Wait until jobs are terminal, with sweeps that believe two minutes passed since the one before."""
+        self.with_sweeps(lambda: self.ended(jobs), "the jobs end", within_s)
+
+    def with_sweeps(self, look: Callable[[], T | None], what: str, within_s: float) -> T:
+        """Return the first result of `look` that is not None or False, with such sweeps meanwhile."""
         swept = 0.0
 
-        def all_ended() -> bool:
+        def swept_and_looked() -> T | None:
             nonlocal swept
-            if self.ended(jobs):
-                return True
-            if time.monotonic() - swept > _SWEEP_EVERY_S:
+            found = look()
+            if not found and time.monotonic() - swept > _SWEEP_EVERY_S:
                 self.cloud.pass_time()
                 self.cloud.sweep()
                 swept = time.monotonic()
-            return False
+            return found
 
-        eventually(all_ended, "the jobs end", within_s)
+        return eventually(swept_and_looked, what, within_s)
 
 
 def _answered(caller: httpx.Client, url: str, corpus: str) -> httpx.Response | None:

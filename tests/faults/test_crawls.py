@@ -61,9 +61,14 @@ class CrawledSite:
         return accepted.batch_id
 
     def end(self, crawl_id: str, within_s: float) -> BatchSummary:
-        """Wait for the end of a crawl."""
+        """Wait for the end of a crawl, with sweeps: the schedule's would be half a minute apart."""
+
+        def finished() -> BatchSummary | None:
+            found = client.batch(crawl_id)
+            return found if found.finished else None
+
         with self.arena.stack.client() as client:
-            return client.wait_batch(crawl_id, within_s)
+            return self.arena.with_sweeps(finished, "the crawl ends", within_s)
 
     def jobs(self, crawl_id: str) -> list[Job]:
         """Return the jobs of a crawl."""
