@@ -20,8 +20,8 @@ from tests.support.stack import RunningStack, drained, running_stack
 pytestmark = pytest.mark.e2e
 
 _AT_ONCE = 6
-_SHARE = 14
-"""make test sends every fourteenth, others in each place, and all of the worst; make test-long sends all."""
+_SHARE = 21
+"""make test sends one of 21, others in each place, and all of the worst; make test-long sends all."""
 _LONGEST = 2048
 """Bytes of a refusal."""
 

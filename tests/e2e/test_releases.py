@@ -28,7 +28,7 @@ VISIBILITY_S = 8
 
 
 @pytest.fixture(scope="module")
-def stack() -> Iterator[RunningStack]:
+def releasing() -> Iterator[RunningStack]:
     with running_stack() as running:
         # What a failing version has received comes back after the visibility timeout.
         Cloud(asdict(running)).set_visibility(VISIBILITY_S)
@@ -86,24 +86,24 @@ def applied(stack: RunningStack, name: str) -> bool:
         return found.fetchone() == (1,)
 
 
-def test_a_failing_migration_changes_no_function(stack: RunningStack, tree: Path) -> None:
-    before = code_of(stack, "ScraperWorker")
+def test_a_failing_migration_changes_no_function(releasing: RunningStack, tree: Path) -> None:
+    before = code_of(releasing, "ScraperWorker")
     (tree / "sql/9998_broken.sql").write_text("CREATE TABLE half (); SELECT * FROM nowhere;")
-    with jobs_running(stack):
-        code, outcome = release(stack, tree)
+    with jobs_running(releasing):
+        code, outcome = release(releasing, tree)
     assert (code, outcome["released"]) == (1, False)
     assert "nowhere" in outcome["reason"]
-    assert not applied(stack, "9998_broken.sql")
-    assert code_of(stack, "ScraperWorker") == before
+    assert not applied(releasing, "9998_broken.sql")
+    assert code_of(releasing, "ScraperWorker") == before
 
 
-def test_a_failing_canary_is_taken_back_and_no_job_is_lost(stack: RunningStack, tree: Path) -> None:
-    before = code_of(stack, "ScraperWorker")
+def test_a_failing_canary_is_taken_back_and_no_job_is_lost(releasing: RunningStack, tree: Path) -> None:
+    before = code_of(releasing, "ScraperWorker")
     worker = tree / "functions/scraper/worker.py"
     worker.write_text(f"{worker.read_text()}\n\ndef handler(event, context):\n    raise ValueError('new')\n")
     (tree / "sql/9998_more.sql").write_text("CREATE TABLE more ();")
-    with jobs_running(stack) as accepted:
-        code, outcome = release(stack, tree, "--share", "50", "--seconds", "60")
+    with jobs_running(releasing) as accepted:
+        code, outcome = release(releasing, tree, "--share", "50", "--seconds", "60")
         at_rollback = len(accepted)
         eventually(lambda: len(accepted) > at_rollback + 5, "jobs are accepted after the rollback")
     assert (code, outcome["released"]) == (1, False)
@@ -111,27 +111,27 @@ def test_a_failing_canary_is_taken_back_and_no_job_is_lost(stack: RunningStack, 
     assert set(outcome["errors"]) == {"ScraperWorker"}
     # The migration stays: the release before runs on it.
     assert outcome["migrations"] == ["9998_more.sql"]
-    assert applied(stack, "9998_more.sql")
-    assert code_of(stack, "ScraperWorker") == before
+    assert applied(releasing, "9998_more.sql")
+    assert code_of(releasing, "ScraperWorker") == before
 
 
-def test_a_release_that_works_takes_over(stack: RunningStack, tree: Path) -> None:
+def test_a_release_that_works_takes_over(releasing: RunningStack, tree: Path) -> None:
     (tree / "sql/9998_more.sql").write_text("CREATE TABLE more ();")
-    with jobs_running(stack) as accepted:
-        code, outcome = release(stack, tree, "--share", "30", "--seconds", "3")
+    with jobs_running(releasing) as accepted:
+        code, outcome = release(releasing, tree, "--share", "30", "--seconds", "3")
         after = len(accepted)
         eventually(lambda: len(accepted) > after + 5, "jobs are accepted after the release")
     assert (code, outcome["released"], outcome["errors"]) == (0, True, {})
-    assert code_of(stack, "ScraperWorker") == (tree / "functions/scraper").as_uri()
+    assert code_of(releasing, "ScraperWorker") == (tree / "functions/scraper").as_uri()
 
 
-def test_a_tree_without_a_template_is_refused(stack: RunningStack, tmp_path: Path) -> None:
-    done = indexmill("release", str(tmp_path), "--state", stack.state)
+def test_a_tree_without_a_template_is_refused(releasing: RunningStack, tmp_path: Path) -> None:
+    done = indexmill("release", str(tmp_path), "--state", releasing.state)
     assert (done.returncode, "has no template.yaml" in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("headers", [{}, {"X-API-Key": "another"}])
-def test_only_the_key_of_ops_releases(stack: RunningStack, tree: Path, headers: dict[str, str]) -> None:
+def test_only_the_key_of_ops_releases(releasing: RunningStack, tree: Path, headers: dict[str, str]) -> None:
     wish = {"tree": str(tree), "share": 1, "seconds": 0}
-    answer = httpx.post(f"{stack.control}/releases", json=wish, headers=headers, timeout=10.0)
+    answer = httpx.post(f"{releasing.control}/releases", json=wish, headers=headers, timeout=10.0)
     assert answer.status_code == 403

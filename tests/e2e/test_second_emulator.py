@@ -172,6 +172,7 @@ def test_everything_goes_through_the_alias(emulator: SecondEmulator) -> None:
     assert set(live_versions(emulator).values()) == {"1"}
 
 
+@pytest.mark.long  # test_releases.py does this in seconds, on the local cloud
 @pytest.mark.shows("R190")
 def test_a_release_with_a_failing_migration_changes_no_other_function(emulator: SecondEmulator) -> None:
     """CloudFormation's own rollback is AWS's; the emulator shows what the template makes it begin with."""

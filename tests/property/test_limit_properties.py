@@ -44,7 +44,7 @@ PAUSES = st.one_of(
 )
 SCHEDULE = st.lists(st.tuples(PAUSES, st.integers(0, 2)), max_size=80)
 """Pauses, and which of three processes is asked."""
-MANY = settings(max_examples=2_500, deadline=None, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 class Run:
@@ -153,7 +153,7 @@ def test_remaining_falls_while_nothing_leaves_the_window(schedule: list[tuple[fl
 @pytest.mark.shows("L5")
 @pytest.mark.fault("F65")
 @given(st.lists(st.tuples(PAUSES, st.integers(0, 2), st.sampled_from([0, 0, 0, -300, -7, 300])), max_size=60))
-@settings(max_examples=1_000, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
 def test_clocks_that_jump_neither_admit_more_nor_lock_out(schedule: list[tuple[float, int, int]]) -> None:
     """Each process has a clock of its own that jumps; the store's is right and tells the time."""
     true = FrozenClock()
