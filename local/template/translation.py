@@ -14,6 +14,7 @@ from typing import Any
 
 from local.template.intrinsics import TemplateError
 from local.template.parameters import parameter_values
+from local.template.source import parsed
 
 SOURCE = "source"
 BUILT = "built"
@@ -38,10 +39,9 @@ def translate(
     from samtranslator.model.exceptions import InvalidDocumentException
     from samtranslator.parser.parser import Parser
     from samtranslator.translator.translator import Translator
-    from samtranslator.yaml_helper import yaml_parse
 
     try:
-        source = yaml_parse(path.read_text(encoding="utf-8"))
+        source = parsed(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise TemplateError(f"{path} cannot be read: {error.strerror}") from error
     except Exception as error:  # any error of the parser for a broken file

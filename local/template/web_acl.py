@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from local.template.intrinsics import Resolver, TemplateError
 from local.template.parameters import as_references, parameter_values
+from local.template.source import parsed
 from local.template.spec import BodySizeRule, CustomResponse, RateRule, WebAclSpec
 
 _WEB_ACL: Final = "AWS::WAFv2::WebACL"
@@ -26,9 +27,7 @@ def read_web_acl(path: Path, given: Mapping[str, Any], pseudo: Mapping[str, str]
     Raises TemplateError for what cannot be enforced here: nothing of a web ACL is silently left out but rules
     that only count.
     """
-    from samtranslator.yaml_helper import yaml_parse  # not needed where there is no nested stack
-
-    stack: dict[str, Any] = yaml_parse(path.read_text(encoding="utf-8"))
+    stack: dict[str, Any] = parsed(path.read_text(encoding="utf-8"))
     declared = stack.get("Parameters", {})
     found = {name: body for name, body in stack["Resources"].items() if body["Type"] == _WEB_ACL}
     if not found:

@@ -7,9 +7,8 @@ from functools import cache
 from itertools import product
 from typing import Any, Final
 
-from samtranslator.yaml_helper import yaml_parse
-
 from local.template.intrinsics import Resolver
+from local.template.source import parsed
 from tests.support.repository import ROOT
 
 DATA: Final = ROOT / "stack" / "data.yaml"
@@ -30,15 +29,15 @@ _PSEUDO: Final = {
 @cache
 def data_stack() -> dict[str, Any]:
     """Return stack/data.yaml with long intrinsics; read-only, it is parsed once."""
-    parsed: dict[str, Any] = yaml_parse(DATA.read_text(encoding="utf-8"))
-    return parsed
+    found: dict[str, Any] = parsed(DATA.read_text(encoding="utf-8"))
+    return found
 
 
 @cache
 def edge_stack() -> dict[str, Any]:
     """Return stack/edge.yaml likewise."""
-    parsed: dict[str, Any] = yaml_parse((ROOT / "stack" / "edge.yaml").read_text(encoding="utf-8"))
-    return parsed
+    found: dict[str, Any] = parsed((ROOT / "stack" / "edge.yaml").read_text(encoding="utf-8"))
+    return found
 
 
 def parameters(given: Mapping[str, str]) -> dict[str, str]:

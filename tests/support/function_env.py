@@ -6,9 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from samtranslator.yaml_helper import yaml_parse
-
 from local.backends.model_files import tokenizer_path
+from local.template.source import parsed
 
 ROOT = Path(__file__).resolve().parents[2]
 GIVEN = {"MembershipUrl": "https://membership.invalid", "EmbeddingBaseUrl": "https://embeddings.invalid/v1"}
@@ -25,9 +24,8 @@ _PLACEHOLDERS = {
 @cache
 def template() -> dict[str, Any]:
     """Return template.yaml with its short intrinsics as their long forms; read-only, it is parsed once."""
-    with (ROOT / "template.yaml").open() as stream:
-        parsed: dict[str, Any] = yaml_parse(stream)
-    return parsed
+    found: dict[str, Any] = parsed((ROOT / "template.yaml").read_text(encoding="utf-8"))
+    return found
 
 
 def functions() -> dict[str, dict[str, Any]]:
