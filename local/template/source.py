@@ -1,4 +1,4 @@
-"""Text of a CloudFormation template: YAML whose short intrinsics stand for long ones."""
+"""CloudFormation templates as text: YAML with short intrinsics in place of long ones."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def ends(harness: PostgresSweeperHarness) -> list[tuple[object, ...]]:
     return harness.rows("SELECT status, count(*) FROM jobs GROUP BY status")
 
 
-@pytest.mark.parametrize("subject", ["scraping", "*"])
+@pytest.mark.parametrize("subject", [pytest.param("scraping", marks=pytest.mark.long), "*"])
 def test_a_stage_paused_for_three_hours(harness: PostgresSweeperHarness, subject: str) -> None:
     """A message in the queue that later ones of the caller overtook before: silence is its only sign."""
     harness.submit_many(1)
@@ -114,7 +114,7 @@ def test_a_retry_after_of_two_hours(harness: PostgresSweeperHarness) -> None:
     assert sent_again(harness) == 0
 
 
-@pytest.mark.parametrize("order", ["in order", "in any order"])
+@pytest.mark.parametrize("order", [pytest.param("in order", marks=pytest.mark.long), "in any order"])
 def test_four_hundred_jobs_of_one_domain_at_one_a_second(harness: PostgresSweeperHarness, order: str) -> None:
     """A hundred are submitted each minute, sixty are done: later ones overtake earlier ones for minutes."""
     chance = random.Random(4)
