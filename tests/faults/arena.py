@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import httpx
 
@@ -17,8 +17,6 @@ from local.faults.control import FaultControl
 from local.faults.invariants.violation import Accepted
 from local.faults.sample_pages import Page, Size, write_page
 from tests.support.stack import RunningStack, eventually
-
-T = TypeVar("T")
 
 VISIBILITY_S: Final = 4
 """Visibility timeout of a message whose worker was killed; a worker's cold start is shorter."""
@@ -75,22 +73,19 @@ class Arena:
 
     def end_with_sweeps(self, jobs: Sequence[Accepted], within_s: float = 30.0) -> None:
         """Wait until jobs are terminal, with sweeps that believe two minutes passed since the one before."""
-        self.with_sweeps(lambda: self.ended(jobs), "the jobs end", within_s)
-
-    def with_sweeps(self, look: Callable[[], T | None], what: str, within_s: float) -> T:
-        """Return the first result of `look` that is not None or False, with such sweeps meanwhile."""
         swept = 0.0
 
-        def swept_and_looked() -> T | None:
+        def all_ended() -> bool:
             nonlocal swept
-            found = look()
-            if not found and time.monotonic() - swept > _SWEEP_EVERY_S:
+            if self.ended(jobs):
+                return True
+            if time.monotonic() - swept > _SWEEP_EVERY_S:
                 self.cloud.pass_time()
                 self.cloud.sweep()
                 swept = time.monotonic()
-            return found
+            return False
 
-        return eventually(swept_and_looked, what, within_s)
+        eventually(all_ended, "the jobs end", within_s)
 
 
 def _answered(caller: httpx.Client, url: str, corpus: str) -> httpx.Response | None:

@@ -24,6 +24,8 @@ KILLS = (
     "ScraperWorker/sqs.SendMessageBatch@CallbacksQueue:kill_before#5",
 )
 _FANOUT = 7
+_AT_WORK_S = 3.0
+"""How long a function may take to send what it committed before the sweeper does; and to answer."""
 
 
 @dataclass(frozen=True)
@@ -61,14 +63,10 @@ class CrawledSite:
         return accepted.batch_id
 
     def end(self, crawl_id: str, within_s: float) -> BatchSummary:
-        """Wait for the end of a crawl, with sweeps: the schedule's would be half a minute apart."""
-
-        def finished() -> BatchSummary | None:
-            found = client.batch(crawl_id)
-            return found if found.finished else None
-
+        """Wait for the end of a crawl, with sweeps each second in place of each minute."""
+        wait_until_idle(self.arena.cloud, within_s, lease_s=_AT_WORK_S)
         with self.arena.stack.client() as client:
-            return self.arena.with_sweeps(finished, "the crawl ends", within_s)
+            return client.wait_batch(crawl_id, _AT_WORK_S)
 
     def jobs(self, crawl_id: str) -> list[Job]:
         """Return the jobs of a crawl."""
