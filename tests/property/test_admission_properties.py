@@ -109,7 +109,7 @@ def test_neither_quota_nor_window_is_exceeded_and_no_place_stays_free(
     assert len(started) == min(slots, max(0, window - active))
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     tier=TIERS,
     priority=PRIORITIES,
