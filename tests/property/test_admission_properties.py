@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from indexmill.orchestrator.admission.admit import (
@@ -117,6 +117,7 @@ def test_neither_quota_nor_window_is_exceeded_and_no_place_stays_free(
     rivals=st.lists(TIERS, min_size=1, max_size=6),
     window=st.integers(1, 8),
 )
+@example(tier="free", priority=50, before=0, rivals=["enterprise", "enterprise"], window=1)
 def test_every_job_starts_in_bounded_time_whatever_others_submit(
     tier: str, priority: int, before: int, rivals: list[str], window: int
 ) -> None:
