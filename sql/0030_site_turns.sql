@@ -1,6 +1,6 @@
 -- Callers take turns at a site whose jobs are held back; see orchestrator/admission/turns.py.
 
--- The caller whose held-back job left last.
+-- The caller whose held-back job left last, or who was looked at last when none could.
 ALTER TABLE sites ADD COLUMN last_caller TEXT NOT NULL DEFAULT '';
 
 -- Of each caller, the jobs that a site holds back, and those that it let go and that have not started.

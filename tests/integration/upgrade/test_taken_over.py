@@ -106,12 +106,18 @@ def test_after_a_rollback_old_code_starts_what_a_site_held_back(world: World) ->
     assert [world.life(job_id) for job_id in jobs] == [WHOLE_LIFE] * 3
 
 
-@of_before_the_chunk_queue
-def test_old_code_loses_no_message_that_it_cannot_send(world: World) -> None:
+def _with_unsent_chunk_message(world: World) -> str:
+    """Return a job of new code whose message to Chunking could not be sent."""
     world.deploy(world.new, CHUNK_QUEUE_URL=UNAVAILABLE, CHUNKING_FUNCTION="away")
     (job_id,) = world.submit(world.new, *names())
     world.queues.drain(by(world.new))
     assert world.messages(job_id, sent=False) == [("chunking", 1)]
+    return job_id
+
+
+@of_before_the_chunk_queue
+def test_old_code_loses_no_message_that_it_cannot_send(world: World) -> None:
+    job_id = _with_unsent_chunk_message(world)
     for _ in range(2):
         world.expire_claims()
         world.old.invoke_unchecked("OrchestratorSweeper", {})
@@ -124,10 +130,7 @@ def test_old_code_loses_no_message_that_it_cannot_send(world: World) -> None:
 @of_before_the_chunk_queue
 def test_after_a_rollback_old_code_sends_what_new_code_left_unsent(world: World) -> None:
     """With the statement of docs/deploying.md: without it the chunk message stops the old relay's batch."""
-    world.deploy(world.new, CHUNK_QUEUE_URL=UNAVAILABLE, CHUNKING_FUNCTION="away")
-    (job_id,) = world.submit(world.new, *names())
-    world.queues.drain(by(world.new))
-    assert world.messages(job_id, sent=False) == [("chunking", 1)]
+    job_id = _with_unsent_chunk_message(world)
     world.change(_statement(r"^ *(UPDATE outbox SET kind = .*;)$"))
     world.deploy(world.old)
     world.sweep(world.old)

@@ -47,7 +47,7 @@ class SiteTurns:
     due_at: datetime | None = None
     """Time from which the next one may leave; None when none is held back."""
     last_caller: str = ""
-    """The caller whose held-back job left last."""
+    """The caller whose held-back job left last, or who was looked at last when none could."""
 
     def startable(self, rate: DomainRate | None) -> int:
         """Return how many of its jobs may be admitted now."""
