@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from local.cli.ids import whole_ids
 from local.cli.terminal import (
     DEFAULT_STATE,
     JsonOption,
@@ -18,7 +19,9 @@ from local.cli.terminal import (
 
 
 def run(
-    job_id: Annotated[str, typer.Argument(metavar="ID", help="Whole id of the job, or of the batch.")],
+    job_id: Annotated[
+        str, typer.Argument(metavar="ID", help="Id of the job, or of the batch, or its beginning.")
+    ],
     reason: Annotated[str, typer.Option(help="Reason, stored with the job.")] = "canceled by hand",
     batch: Annotated[
         bool, typer.Option("--batch", help="Cancel a batch: all its jobs; a crawl gets no more.")
@@ -30,10 +33,11 @@ def run(
 
     Examples:
 
-      indexmill cancel 3f0c8a52-… --reason "wrong page"
+      indexmill cancel 3f0c8a52 --reason "wrong page"
 
-      indexmill cancel --batch 9a40c1f2-…
+      indexmill cancel --batch 9a40c1f2
     """
+    (job_id,) = whole_ids(state, [job_id], "batch" if batch else "job")
     if batch:
         _cancel_batch(job_id, reason, state, as_json=as_json)
         return

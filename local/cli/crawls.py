@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from local.cli.function_errors import function_errors_shown
 from local.cli.terminal import (
     DEFAULT_STATE,
     EXIT_FAILED,
@@ -18,6 +19,7 @@ from local.cli.terminal import (
     console,
     exit_with,
     print_json,
+    running_stack,
 )
 
 if TYPE_CHECKING:
@@ -135,7 +137,8 @@ def _run(
         if not as_json:
             console().print(f"{kind} {batch_id}")
         try:
-            summary = api.wait_batch(batch_id, timeout_s, None if as_json else _print_progress)
+            with function_errors_shown(running_stack(state)["control"]):
+                summary = api.wait_batch(batch_id, timeout_s, None if as_json else _print_progress)
         except BatchTimeout as error:
             raise Failure(f"{error}; stop them with: indexmill cancel --batch {batch_id}") from error
     if as_json:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from local.cli.ids import whole_ids
 from local.cli.terminal import (
     DEFAULT_STATE,
     EXIT_FAILED,
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 
 
 def run(
-    job_id: Annotated[str, typer.Argument(metavar="JOB_ID", help="Whole id of a job that has ended.")],
+    job_id: Annotated[
+        str, typer.Argument(metavar="JOB_ID", help="Id of a job that has ended, or its beginning.")
+    ],
     stored: Annotated[
         bool, typer.Option("--stored", help="Use the stored raw content instead of fetching it again.")
     ] = False,
@@ -36,10 +39,11 @@ def run(
 
     Example:
 
-      indexmill replay 3f0c8a52-… --stored
+      indexmill replay 3f0c8a52 --stored
     """
     from indexmill.client import WaitTimeout
 
+    (job_id,) = whole_ids(state, [job_id])
     with api_client(state, "replaying") as api:
         replay = api.replay(job_id, stored=stored)
         try:

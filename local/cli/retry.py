@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from local.cli.ids import whole_ids
 from local.cli.terminal import (
     DEFAULT_STATE,
     EXIT_USAGE,
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 
 
 def run(
-    job_ids: Annotated[list[str] | None, typer.Argument(metavar="JOB_ID…", help="Whole ids.")] = None,
+    job_ids: Annotated[
+        list[str] | None, typer.Argument(metavar="JOB_ID…", help="Ids, or their beginnings.")
+    ] = None,
     corpus: Annotated[str | None, typer.Option(help="All failed jobs of this corpus.")] = None,
     stage: Annotated[str | None, typer.Option(help="All that failed in this stage.")] = None,
     code: Annotated[str | None, typer.Option(help="All that failed with this code.")] = None,
@@ -35,7 +38,7 @@ def run(
 
     Examples:
 
-      indexmill retry 3f0c8a52-…
+      indexmill retry 3f0c8a52
 
       indexmill retry --code max_retries_exceeded --corpus harbour
 
@@ -46,6 +49,9 @@ def run(
     given = {name: value for name, value in filters.items() if value is not None}
     if bool(job_ids) == bool(given):
         raise Failure("give job ids or a filter option", EXIT_USAGE)
+    job_ids = whole_ids(state, job_ids or [])
+    if batch is not None:
+        (given["batch_id"],) = whole_ids(state, [batch], "batch")
     with api_client(state, "retrying") as api:
         report = _by_name(api, job_ids) if job_ids else api.retry_all(**given).model_dump()
     if as_json:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from local.cli.crawls import CorpusOption, PriorityOption, TimeoutOption, WaitOption
+from local.cli.function_errors import function_errors_shown
+from local.cli.ids import whole_ids
 from local.cli.terminal import (
     DEFAULT_STATE,
     EXIT_FAILED,
@@ -22,6 +24,7 @@ from local.cli.terminal import (
     exit_with,
     note,
     print_json,
+    running_stack,
 )
 
 if TYPE_CHECKING:
@@ -73,7 +76,7 @@ def run(
 
       indexmill submit https://example.com/a https://example.com/b --corpus harbour --no-wait
 
-      indexmill submit https://example.com/c --priority 90 --depends-on 0199a2c4-…
+      indexmill submit https://example.com/c --priority 90 --depends-on 0199a2c4
 
       indexmill submit notes.md reports/q3.pdf --corpus harbour
 
@@ -81,7 +84,7 @@ def run(
     """
     options: dict[str, Any] = {
         "priority": priority,
-        "depends_on": depends_on,
+        "depends_on": whole_ids(state, depends_on) if depends_on else None,
         "force": force,
         "budget": _budget(max_chunks, max_bytes, max_cost),
     }
@@ -94,7 +97,7 @@ def run(
         if not wait:
             _print_ids(job_ids, as_json=as_json)
             return
-        jobs = _ended(api, job_ids, timeout, None if as_json else _print_change)
+        jobs = _ended(api, state, job_ids, timeout, None if as_json else _print_change)
     _report(jobs, as_json=as_json)
 
 
@@ -115,13 +118,18 @@ def _try_out(urls: Sequence[str], corpus: str | None, state: Path, *, as_json: b
 
 
 def _ended(
-    api: Client, job_ids: Sequence[str], timeout_s: float, on_change: Callable[[Job], None] | None
+    api: Client,
+    state: Path,
+    job_ids: Sequence[str],
+    timeout_s: float,
+    on_change: Callable[[Job], None] | None,
 ) -> list[Job]:
-    """Return the jobs at their end. Raises Failure when that takes too long."""
+    """Return the jobs at their end, and print errors of their functions. Raises Failure after `timeout_s`."""
     from indexmill.client import WaitTimeout
 
     try:
-        return api.wait(job_ids, timeout_s, on_change)
+        with function_errors_shown(running_stack(state)["control"], job_ids):
+            return api.wait(job_ids, timeout_s, on_change)
     except WaitTimeout as error:
         waiting = next(job for job in error.jobs if not job.status.terminal)
         raise Failure(f"{error}; see why with: indexmill trace {waiting.job_id[:8]}") from error

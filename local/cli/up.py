@@ -162,6 +162,7 @@ def _detached(options: StackOptions, *, as_json: bool) -> None:
 
 
 def _foreground(options: StackOptions, *, as_json: bool) -> None:
+    from rich.markup import escape
     from rich.status import Status
 
     from local.stack.preparation import WrongUsage
@@ -179,9 +180,12 @@ def _foreground(options: StackOptions, *, as_json: bool) -> None:
         show(info)
         screen.print("Stop it with Ctrl-C.")
 
+    def report(text: str) -> None:
+        screen.print(f"[yellow]•[/] {escape(text)}")
+
     line.start()
     try:
-        asyncio.run(serve(options, on_ready=ready, report=lambda text: screen.print(f"[yellow]•[/] {text}")))
+        asyncio.run(serve(options, on_ready=ready, report=report))
     except (WrongUsage, TemplateError) as error:
         raise Failure(str(error), EXIT_USAGE) from error
     except Exception as error:  # every failure of any part ends here, reported in one sentence

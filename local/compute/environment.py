@@ -222,9 +222,7 @@ class ExecutionEnvironment:
         if time.monotonic() - self._sampled > _SAMPLE_S:
             self._sample()
         self._process.drain()
-        self._log.end(
-            invocation, self._peak_mb, status, None if failed is None else error_documents.reason(failed)
-        )
+        self._log.end(invocation, self._peak_mb, status, failed)
         self._owner.finished(failed is not None)
 
     def _timed_out(self) -> None:

@@ -15,6 +15,8 @@ MAX_RESPONSE_BYTES = 6_291_556
 
 _LONGEST_REASON: Final = 300
 _REQUEST: Final = re.compile(r"^RequestId: \S+ Error: ")
+_FRAME: Final = re.compile(r'File "([^"]+)",? [Ll]ine (\d+)')
+_INSTALLED: Final = ("-packages/", "<frozen", "/lib/python3")
 
 # The Go runtime's names, because AWS's own service prints those.
 _SIGNALS = {
@@ -57,6 +59,14 @@ def reason(failed: bytes) -> str:
     message = _REQUEST.sub("", str(_fields(failed).get("errorMessage") or "")).strip()
     text = " ".join(f"{error_type(failed)}: {message}".split()) if message else error_type(failed)
     return text if len(text) <= _LONGEST_REASON else text[: _LONGEST_REASON - 1] + "…"
+
+
+def place(failed: bytes) -> str | None:
+    """Return where it failed, as `path:line` of the last frame that is no installed package's, or None."""
+    trace = _fields(failed).get("stackTrace")
+    frames = _FRAME.findall("\n".join(map(str, trace))) if isinstance(trace, list) else []
+    own = [frame for frame in frames if not any(part in frame[0] for part in _INSTALLED)]
+    return ":".join((own or frames)[-1]) if frames else None
 
 
 def _fields(failed: bytes) -> dict[str, Any]:

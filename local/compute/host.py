@@ -212,6 +212,10 @@ class LambdaHost:
         """Return whether there is such a function, by logical id or name."""
         return function in self._pools
 
+    def code_version(self, function: str) -> int | None:
+        """Return a number that changes with the code of a function; None without hot reload."""
+        return self._pools[function].code_version()
+
     def stats(self) -> dict[str, FunctionStats]:
         """Return counters by function name."""
         return {name: self._pools[name].stats() for name in self.functions}

@@ -52,10 +52,13 @@ class Invocation:
         """Return milliseconds since the runtime took it."""
         return (time.monotonic() - self.sent_at) * 1e3 if self.sent_at else 0.0
 
-    def resolve(self, payload: bytes, function_error: str | None) -> None:
+    def resolve(self, payload: bytes, function_error: str | None, *, import_failed: bool = False) -> None:
         """Set the result."""
         if not self.result.done():
-            self.result.set_result(InvokeResult(payload, function_error, self.request_id, self.duration_ms()))
+            took_ms = self.duration_ms()
+            self.result.set_result(
+                InvokeResult(payload, function_error, self.request_id, took_ms, import_failed)
+            )
 
     def fail(self, error: Exception) -> None:
         """Set `error` as the outcome."""

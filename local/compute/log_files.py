@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -27,6 +27,8 @@ class LogRecord:
     request_id: str | None
     stream: str
     message: str
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of platform lines: ids of the event at START, reason and place of a failure at END."""
 
 
 class LogFiles:
@@ -62,7 +64,7 @@ class LogFiles:
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_FLUSH_S, self.flush)
         for listener in self.listeners:
-            listener(LogRecord(at, function, request_id, stream, message))
+            listener(LogRecord(at, function, request_id, stream, message, more or {}))
 
     def flush(self) -> None:
         """Write everything to disk."""

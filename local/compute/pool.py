@@ -88,6 +88,10 @@ class FunctionPool:
             self._waiting.remove(invocation)
             self._in_flight -= 1
 
+    def code_version(self) -> int | None:
+        """Return a number that grows with each change of the code; None where changes are not watched."""
+        return None if self._watch is None else self._watch.version()
+
     def retire_idle(self) -> None:
         """End the environments that were idle for too long, except one."""
         before = time.monotonic() - self.limits.idle_s
@@ -153,7 +157,7 @@ class FunctionPool:
             self.finished(failed=True)
             document = init_error(invocation.request_id)
             environment.failed_for(invocation, document)
-            invocation.resolve(document, "Unhandled")
+            invocation.resolve(document, "Unhandled", import_failed=True)
         self._starting.discard(environment)
         self._pump()
 

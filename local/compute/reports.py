@@ -55,29 +55,31 @@ class InvocationLog:
         Lines written meanwhile belong to no request; they are repeated for this one, as AWS does by retrying
         the initialisation.
         """
-        lines, why = list(self._loading), error_documents.reason(failed)
+        lines = list(self._loading)
         self.start(invocation)
         for stream, message in lines:
             self.line(stream, message)
         kind = error_documents.error_type(failed)
         if not any(kind in message for _, message in lines):
-            self.line("platform", f"INIT_ERROR {why}")
+            self.line("platform", f"INIT_ERROR {error_documents.reason(failed)}")
         self.init_ms = took_ms
-        self.end(invocation, peak_mb, kind, why)
+        self.end(invocation, peak_mb, kind, failed)
 
     def end(
-        self, invocation: Invocation, peak_mb: float, status: str | None, failure: str | None = None
+        self, invocation: Invocation, peak_mb: float, status: str | None, failed: bytes | None = None
     ) -> None:
         """Log END and REPORT; `status` is `timeout`, an error type of the platform, or None.
 
-        `failure` is the reason in one line, which AWS's REPORT does not contain for an exception; it
-        is for readers of the file only.
+        `failed` is the error document of an invocation that did not succeed; its reason in one line and its
+        place in the code, which AWS's lines do not contain, are for readers of the file and listeners only.
         """
         duration = invocation.duration_ms()
         # AWS reports a time-out with the limit itself as duration.
         if status == "timeout":
             duration = self._spec.timeout_s * 1e3
-        more = {} if failure is None else {"failure": failure}
+        more = {}
+        if failed is not None:
+            more = {"failure": error_documents.reason(failed), "place": error_documents.place(failed)}
         self.line("platform", f"END RequestId: {invocation.request_id}", more)
         fields = [
             f"REPORT RequestId: {invocation.request_id}",

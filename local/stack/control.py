@@ -2,6 +2,7 @@
 
 GET /status             process ids, counters, queue depths, as JSON
 GET /metrics            metrics of functions and host, for Prometheus
+GET /errors             errors of functions after number `since` (query, default 0), as JSON
 POST /schedules/NAME    {"mode", "times", "delay", "fire"}: fault mode of a schedule; one firing now
 POST /releases          {"tree", "share", "seconds"}: run another tree, with the key of ops in X-API-Key
 """
@@ -18,6 +19,7 @@ from aiohttp import web
 
 from local.metrics.exposition import CONTENT_TYPE
 from local.metrics.telemetry import Telemetry
+from local.stack.function_errors import FunctionErrors
 from local.triggers.schedule import FaultMode, Schedule
 
 _SCHEDULES = "/schedules/"
@@ -27,9 +29,12 @@ Release = Callable[[Path, float, float], Awaitable[dict[str, Any]]]
 class ControlApi:
     """Serves the current results of `status` and `telemetry`."""
 
-    def __init__(self, status: Callable[[], dict[str, Any]], telemetry: Telemetry) -> None:
+    def __init__(
+        self, status: Callable[[], dict[str, Any]], telemetry: Telemetry, errors: FunctionErrors
+    ) -> None:
         self._status = status
         self._telemetry = telemetry
+        self._errors = errors
         self._runner: web.ServerRunner | None = None
         self.schedules: Mapping[str, Schedule] = {}
         """By name, once known."""
@@ -58,6 +63,9 @@ class ControlApi:
         if request.method == "GET" and request.path == "/metrics":
             text = await self._telemetry.exposition()
             return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
+        if request.method == "GET" and request.path == "/errors":
+            since = request.query.get("since", "0")
+            return _answer(self._errors.since(int(since) if since.isdecimal() else 0))
         if request.method == "POST" and request.path.startswith(_SCHEDULES):
             return await self._update_schedule(request, request.path.removeprefix(_SCHEDULES))
         if request.method == "POST" and request.path == "/releases" and self._release is not None:

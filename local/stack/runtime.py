@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -126,6 +127,7 @@ class Runtime:
                 idle=IdleCpu(),
                 polling=LongPolling(0.0) if eager and config.prompt_long_polls else None,
                 pollers=config.pollers if config.prompt_long_polls else 1,
+                code_version=partial(self.host.code_version, source.function),
             )
             for source in cloud.sources
         ]

@@ -18,7 +18,8 @@ from local.compute.host import LambdaHost
 from local.metrics.queues import Queues
 from local.metrics.telemetry import Telemetry
 from local.stack.control import ControlApi
-from local.stack.gateway_port import GatewayPort
+from local.stack.function_errors import FunctionErrors
+from local.stack.kept_port import KeptPort
 from local.stack.preparation import REPOSITORY, Preparation
 from local.stack.release import Releases, Target
 from local.stack.runtime import Runtime, RuntimeConfig, make_host
@@ -89,11 +90,14 @@ class Stack:
         self._services: list[Service] = []
         self._postgres: Postgres | None = None
         self._telemetry = Telemetry()
-        self._control = ControlApi(self.status, self._telemetry)
+        self._errors = FunctionErrors(report)
+        self._control = ControlApi(self.status, self._telemetry, self._errors)
         self._template: Template | None = None
         self._host: LambdaHost | None = None
         self._runtime: Runtime | None = None
         self._owned = False
+        self._ports: dict[str, KeptPort] = {}
+        """Of the services that programs beside the stack connect to."""
         self.info: dict[str, Any] = {}
         """Addresses and keys of the stack, once started."""
 
@@ -111,13 +115,18 @@ class Stack:
         keys = self._state.keys()
         stand_ins = StandIns(self._state, self._options.overrides, self._options.site_root)
         self._services += stand_ins.services
-        self._postgres = Postgres(self._state.path, self._options.postgres_port)
+        self._ports = {
+            "Postgres": KeptPort(self._state, "Postgres", self._options.postgres_port),
+            "AWS endpoint": KeptPort(self._state, "AWS endpoint"),
+        }
+        self._postgres = Postgres(self._state.path, self._ports["Postgres"].number)
         aws = Aws(
             MiniStack(
                 self._state.aws,
                 self._options.ministack_python,
                 account_id=ACCOUNT_ID,
                 region=REGION,
+                port=self._ports["AWS endpoint"].number,
                 persist=self._options.keep_data,
             )
         )
@@ -125,6 +134,7 @@ class Stack:
         self._host = make_host(
             self._state.logs, REGION, ACCOUNT_ID, self._telemetry.on_log, cpu_share=self._options.cpu_share
         )
+        self._host.listen(self._errors.on_log)
         base = _Base(self._postgres, aws, self._host)
         await self._start_parts(base, stand_ins.parameters(keys) | secret_parameters(REGION, ACCOUNT_ID))
         for service in self._services:
@@ -222,7 +232,7 @@ class Stack:
         base.aws.save()
         await started[base.postgres.name]
         secrets = await self._store_secrets(preparation, base) if options.secrets_manager else None
-        gateway = GatewayPort(self._state, options.port)
+        gateway = KeptPort(self._state, "gateway", options.port)
         config = RuntimeConfig(
             aws_endpoint=base.aws.endpoint,
             prompt_long_polls=base.aws.prompt_long_polls,
@@ -247,14 +257,17 @@ class Stack:
         self._allow_releases(base, runtime, automatic)
         self.info = {
             "gateway": gateway.keep(runtime.gateway),
-            "database_url": base.postgres.url,
-            "aws_endpoint": base.aws.endpoint,
+            "database_url": self._ports["Postgres"].keep(base.postgres.url),
+            "aws_endpoint": self._ports["AWS endpoint"].keep(base.aws.endpoint),
             "invoke_endpoint": runtime.invoke_endpoint,
             "region": REGION,
             "account_id": ACCOUNT_ID,
             "parameters": dict(parameters),
             "resources": dict(ids),
-            "warnings": [*runtime.warnings, *gateway.warnings],
+            "warnings": [
+                *runtime.warnings,
+                *(text for port in (gateway, *self._ports.values()) for text in port.warnings),
+            ],
         }
 
     async def _store_secrets(self, preparation: Preparation, base: _Base) -> dict[str, str]:

@@ -218,6 +218,8 @@ class InvokeResult:
     function_error: str | None = None
     request_id: str = ""
     duration_ms: float = 0.0
+    import_failed: bool = False
+    """Whether the function's code could not be loaded: no request reached it."""
 
 
 class Throttled(Exception):

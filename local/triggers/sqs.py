@@ -3,7 +3,8 @@
 - A batch has up to `batch_size` messages, gathered for up to `window_s`, and at most 6 MB as an event.
 - Success deletes the batch; a function error leaves all of it in the queue until its visibility timeout. With
   `report_batch_item_failures` the messages stay that the function names, and all when the reply is malformed.
-  The visibility of a delivered message is never changed: the function may have set it.
+  The visibility of a delivered message is never changed: the function may have set it. Only an edit of the
+  function, or a failed import, makes the messages of its failed invocations visible (`sqs_failed`).
 - A throttled invocation is retried with growing delays until the visibility timeout of its messages.
 - At most `maximum_concurrency` invocations are in flight; errors lower it for a while.
 """
@@ -21,6 +22,7 @@ from local.template.spec import Invoker, InvokeResult, SqsSourceSpec, Throttled
 from local.triggers.sqs_client import MAX_PER_CALL, SqsClient, SqsError
 from local.triggers.sqs_deletes import Deletes
 from local.triggers.sqs_events import Message, events, failed_ids
+from local.triggers.sqs_failed import LOOK_S, FailedMessages
 from local.triggers.sqs_polling import START, Concurrency, LongPolling, Polling, ShortPolling
 
 log = logging.getLogger(__name__)
@@ -83,8 +85,12 @@ class SqsEventSource:
         client: SqsClient | None = None,
         idle: Callable[[], float | None] = lambda: 1.0,
         pollers: int = 1,
+        code_version: Callable[[], int | None] = lambda: None,
     ) -> None:
-        """`idle` is the machine's share of idle CPU lately, None when it was asked a moment ago."""
+        """`idle` is the machine's share of idle CPU lately, None when it was asked a moment ago.
+
+        `code_version` grows with each edit of the function; it is None where edits are not watched.
+        """
         self.spec = spec
         self.queue_arn = queue_arn
         self._region = region
@@ -92,6 +98,8 @@ class SqsEventSource:
         self._function_timeout_s = function_timeout_s
         self._client = client or SqsClient(endpoint, queue_url, region=region)
         self._deletes = Deletes(self._client)
+        self._failed = FailedMessages(code_version)
+        self._edits: asyncio.Task[None] | None = None
         self._polling: Polling = polling or (LongPolling() if prompt_long_polls else ShortPolling())
         self._concurrency = Concurrency(spec.maximum_concurrency, idle, start=max(START, pollers))
         self._stats = SourceStats()
@@ -145,6 +153,8 @@ class SqsEventSource:
         self._stopping.set()
         self._interrupt()
         await asyncio.gather(*self._loops)
+        if self._edits is not None:
+            self._edits.cancel()
         if self._deliveries:
             _, late = await asyncio.wait(self._deliveries, timeout=grace_s)
             for delivery in late:
@@ -191,7 +201,8 @@ class SqsEventSource:
             if len(self._deliveries) + self._gathering >= self._concurrency.allowed:
                 await self._until_one_ends()
                 continue
-            if (pause := self._polling.pause_s(in_flight=bool(self._deliveries))) > 0:
+            due = self._polling.pause_s(in_flight=bool(self._deliveries))
+            if (pause := max(due, self._failed.pause_s())) > 0:
                 await self._pause(pause)
                 continue
             self._gathering += 1
@@ -270,7 +281,8 @@ class SqsEventSource:
 
     async def _deliver(self, batch: list[Message]) -> None:
         received = time.monotonic()
-        for messages, event in events(batch, self.queue_arn, self._region):
+        version = self._failed.version()
+        for messages, event in events(self._failed.counted(batch), self.queue_arn, self._region):
             result = await self._invoke(event, received)
             if result is None:
                 if self._stopping.is_set():
@@ -278,7 +290,26 @@ class SqsEventSource:
                 continue
             settled = self._settled(messages, result)
             self._stats.item_failures += len(messages) - len(settled)
+            self._failed.discard(settled)
             self._deletes.add([message["ReceiptHandle"] for message in settled])
+            if result.function_error:
+                await self._failed_with(messages, version, import_failed=result.import_failed)
+
+    async def _failed_with(
+        self, messages: list[Message], version: int | None, *, import_failed: bool
+    ) -> None:
+        """Give messages of a failed invocation back: now, or after the next edit."""
+        self._failed.add(messages, version)
+        if import_failed:
+            await self._return(self._failed.import_failed(messages, version))
+        if self._failed.awaits_edit and (self._edits is None or self._edits.done()):
+            self._edits = asyncio.create_task(self._give_back_after_edits())
+
+    async def _give_back_after_edits(self) -> None:
+        while self._failed.awaits_edit:
+            await asyncio.sleep(LOOK_S)
+            await self._return(self._failed.edited())
+            self._changed.set()
 
     def _settled(self, messages: list[Message], result: InvokeResult) -> list[Message]:
         if result.function_error:
@@ -288,6 +319,7 @@ class SqsEventSource:
                 self._concurrency.failed()
             return []
         self._concurrency.succeeded()
+        self._failed.imported()
         if not self.spec.report_batch_item_failures:
             return messages
         failed = failed_ids(result.payload, [message["MessageId"] for message in messages])
@@ -320,6 +352,11 @@ class SqsEventSource:
         return 0.0
 
     async def _give_back(self, messages: list[Message]) -> None:
-        self._stats.given_back += len(messages)
+        await self._return([message["ReceiptHandle"] for message in messages])
+
+    async def _return(self, receipts: list[str]) -> None:
+        if not receipts:
+            return
+        self._stats.given_back += len(receipts)
         with contextlib.suppress(SqsError, OSError):
-            await self._client.give_back([message["ReceiptHandle"] for message in messages])
+            await self._client.give_back(receipts)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import re
 import subprocess
 import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -13,6 +18,7 @@ import pytest
 
 from indexmill.client import Client
 from indexmill.contracts.job import Job
+from local.cli.function_errors import function_errors_shown
 from local.cli.samples import SAMPLES
 from tests.support.repository import ROOT
 from tests.support.stack import RunningStack, eventually, index, indexmill
@@ -220,6 +226,45 @@ def test_a_function_that_fails_fails_the_command(stack: RunningStack) -> None:
     reported = json.loads(on(stack, "invoke", "Authorizer", "--json").stdout)
     assert reported["function_error"] == "Unhandled"
     assert any(line.startswith("REPORT") for line in reported["log"])
+
+
+@pytest.fixture
+def hidden_once(stack: RunningStack) -> Iterator[None]:
+    """Give ScraperWorker a queue's event that no handler survives, after the test has begun to wait."""
+    broken = json.dumps({"Records": [{"eventSourceARN": "arn:aws:sqs:eu-west-1:1:other"}]})
+    timer = threading.Timer(1.0, piped, (stack, broken, "invoke", "ScraperWorker", "-", "--no-tail"))
+    timer.start()
+    yield
+    timer.join()
+
+
+def test_a_command_that_waits_names_the_function_that_failed(stack: RunningStack, hidden_once: None) -> None:
+    printed = io.StringIO()
+    with contextlib.redirect_stderr(printed), function_errors_shown(stack.control):
+        eventually(lambda: "ScraperWorker failed" in printed.getvalue(), "the error is printed", 30)
+    (line,) = printed.getvalue().splitlines()
+    assert re.fullmatch(
+        r"note: ScraperWorker failed at layers/\S+\.py:\d+: Defect: .*indexmill logs --request \S+\)", line
+    )
+
+
+@pytest.mark.parametrize("command", ["retry", "cancel", "replay"])
+def test_every_command_takes_the_beginning_of_an_id(stack: RunningStack, failed: Job, command: str) -> None:
+    answered = on(stack, command, failed.job_id[:13])
+    assert "No such job" not in answered.stderr + answered.stdout
+    assert "no job begins with" not in answered.stderr
+    missing = on(stack, command, "ffffffff-ffff")
+    assert (missing.returncode, missing.stdout) == (2, "")
+    assert "no job begins with 'ffffffff-ffff'" in missing.stderr
+
+
+def test_a_beginning_of_several_ids_lists_them(stack: RunningStack, client: Client) -> None:
+    accepted = client.submit([f"{stack.site}/lost.html?{number}" for number in range(17)], CORPUS)
+    # Of seventeen ids two begin with the same hexadecimal digit.
+    (digit, _), *_ = Counter(job_id[0] for job_id in accepted.job_ids or []).most_common(1)
+    refused = on(stack, "replay", digit)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert f"several ids begin with {digit}: " in refused.stderr
 
 
 @pytest.mark.parametrize(

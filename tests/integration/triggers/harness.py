@@ -108,7 +108,7 @@ class Queue:
 
     def source(self, invoker: Recorder, **spec: Any) -> SqsEventSource:
         """Return an event source on this queue; arguments of the source or of its spec."""
-        own = ("prompt_long_polls", "polling", "function_timeout_s", "pollers")
+        own = ("prompt_long_polls", "polling", "function_timeout_s", "pollers", "code_version")
         arguments = {"prompt_long_polls": True, "function_timeout_s": 1.0}
         arguments |= {k: spec.pop(k) for k in own if k in spec}
         made = SqsSourceSpec("Mapping", "Function", "Queue", **spec)

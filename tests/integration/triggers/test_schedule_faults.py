@@ -16,6 +16,7 @@ import pytest_asyncio
 
 from local.metrics.telemetry import Telemetry
 from local.stack.control import ControlApi
+from local.stack.function_errors import FunctionErrors
 from local.template.spec import ScheduleSpec
 from local.triggers.schedule import FaultMode, Schedule
 from tests.integration.triggers.harness import ACCOUNT, REGION, Timer, until
@@ -87,7 +88,7 @@ class ControlPort:
 @pytest_asyncio.fixture
 async def control() -> AsyncIterator[ControlPort]:
     invoker = Timer()
-    control = ControlApi(dict, Telemetry())
+    control = ControlApi(dict, Telemetry(), FunctionErrors(print))
     schedule = make(invoker)
     control.schedules = {"EachMinute": schedule}
     base = await control.start()
