@@ -2,7 +2,9 @@
 
 The gold names the elements of the main content, and those within it to leave out. Words are compared as a
 multiset. A heading is kept when a heading line has its words; a row of a table when one line with cells has
-its words in order; code when a fenced block has its lines.
+its words in order; code when a fenced block has its lines. A cell that spans rows is a cell of each of them.
+Text above or below the line is a word of its own (10<sup>8</sup> is not 108), but for digits below it after a
+letter (H<sub>2</sub>O).
 """
 
 from __future__ import annotations
@@ -45,8 +47,8 @@ _INLINE: Final = frozenset(
             "em",
             "font",
         ),
-        *("i", "ins", "kbd", "label", "mark", "q", "s", "samp", "small", "span", "strike", "strong", "sub"),
-        *("sup", "time", "tt", "u", "var", "wbr"),
+        *("i", "ins", "kbd", "label", "mark", "q", "s", "samp", "small", "span", "strike", "strong", "time"),
+        *("tt", "u", "var", "wbr"),
     )
 )
 """Elements whose text belongs to the word before them."""
@@ -126,11 +128,12 @@ def reference(html: bytes, gold: Gold) -> Reference:
         # One at a time: what is within a removed element is gone with it.
         while (node := next((each for part in parts for each in part.css(selector)), None)) is not None:
             node.decompose()
-    rows = [_cells(row) for part in parts for row in part.css(gold.rows)]
+    grid = _Grid(parts)
+    rows = [grid.words(row) for part in parts for row in part.css(gold.rows)]
     return Reference(
-        Counter(word for part in parts for word in words(_spaced(part))),
+        Counter(word for part in parts for word in words(_spaced(part))) + grid.again,
         tuple(_spelled(node) for part in parts for node in part.css(gold.headings) if _spelled(node)),
-        tuple(lines for part in parts for node in part.css(gold.code) if (lines := _lines(node.text()))),
+        tuple(lines for part in parts for node in part.css(gold.code) if (lines := _lines(_source(node)))),
         tuple(row for row in rows if row),
     )
 
@@ -179,9 +182,60 @@ def _spelled(node: LexborNode) -> tuple[str, ...]:
     return tuple(words(_spaced(node)))
 
 
-def _cells(row: LexborNode) -> tuple[str, ...]:
-    cells = [each for each in row.iter() if each.tag in ("td", "th")]
-    return tuple(word for cell in cells for word in words(_spaced(cell)))
+class _Grid:
+    """Cells of each row of some tables, those from the rows above in their place."""
+
+    def __init__(self, parts: Iterable[LexborNode]) -> None:
+        self._rows: dict[int, list[LexborNode]] = {}
+        self.again: Counter[str] = Counter()
+        """Words of cells in the rows that they span, but for the first one."""
+        for part in parts:
+            for section in part.css(":is(table, tbody, thead, tfoot):has(> tr > [rowspan])"):
+                self._read([row for row in section.iter() if row.tag == "tr"])
+
+    def words(self, row: LexborNode) -> tuple[str, ...]:
+        """Return the words of a row in the order of its columns."""
+        cells = self._rows.get(row.mem_id) or _cells(row)
+        return tuple(word for cell in cells for word in words(_spaced(cell)))
+
+    def _read(self, rows: list[LexborNode]) -> None:
+        above: dict[int, tuple[LexborNode, int]] = {}
+        for row in rows:
+            own, placed, column = _cells(row), [], 0
+            below: dict[int, tuple[LexborNode, int]] = {}
+            while own or any(at >= column for at in above):
+                if column in above:
+                    cell, left = above[column]
+                    width = _span(cell, "colspan")
+                    self.again.update(words(_spaced(cell)))
+                elif own:
+                    cell = own.pop(0)
+                    width, left = _span(cell, "colspan"), _span(cell, "rowspan")
+                else:
+                    column += 1
+                    continue
+                placed.append(cell)
+                if left > 1:
+                    below[column] = (cell, left - 1)
+                column += width
+            self._rows[row.mem_id], above = placed, below
+
+
+def _cells(row: LexborNode) -> list[LexborNode]:
+    return [each for each in row.iter() if each.tag in ("td", "th")]
+
+
+def _span(cell: LexborNode, name: str) -> int:
+    value = cell.attributes.get(name) or ""
+    return int(value) if value.isdecimal() else 1
+
+
+def _source(block: LexborNode) -> str:
+    """Return the text of a code block, each of whose blocks is a line."""
+    for line in block.css("[style*='display:block'], [style*='display: block']"):
+        if not line.text().endswith("\n"):
+            line.insert_after("\n")
+    return block.text()
 
 
 def _lines(text: str) -> str:
@@ -201,10 +255,15 @@ def _spaced(node: LexborNode) -> str:
             if child.tag == "-text":
                 parts.append(child.text(deep=False) or "")
                 continue
-            inline = child.tag in _INLINE
+            inline = child.tag in _INLINE or _is_index(child, parts)
             parts.append("" if inline else " ")
             walk(child)
             parts.append("" if inline else " ")
 
     walk(node)
     return "".join(parts)
+
+
+def _is_index(node: Any, before: list[str]) -> bool:
+    """Return whether these are digits below the line after a letter, as in a chemical formula."""
+    return node.tag == "sub" and "".join(before[-3:])[-1:].isalpha() and node.text().isdecimal()

@@ -61,6 +61,29 @@ def test_the_gold_is_the_text_of_its_elements() -> None:
         reference(PAGE, Gold("p", "article"))
 
 
+def test_a_cell_that_spans_rows_is_in_the_gold_of_each() -> None:
+    body = (
+        b"<table><tr><th rowspan=2>Port<th colspan=2>Catch<tr><th>2020<th>2021"
+        b"<tr><td>Hull<td rowspan=2>7<td>8<tr><td>Goole<td>9</table>"
+    )
+    found = reference(body, Gold("p", "table"))
+    assert found.rows == (
+        *(("port", "catch"), ("port", "2020", "2021")),
+        *(("hull", "7", "8"), ("goole", "7", "9")),
+    )
+    assert (found.words["port"], found.words["7"], found.words["hull"]) == (2, 2, 1)
+
+
+def test_text_above_or_below_the_line_is_a_word_but_for_the_digits_of_a_chemical_formula() -> None:
+    body = b"<p>10<sup>8</sup> parts H<sub>2</sub>O, x<sub>max</sub>, 10<sub>2</sub></p>"
+    assert sorted(reference(body, Gold("p", "p")).words) == ["10", "2", "8", "h2o", "max", "parts", "x"]
+
+
+def test_blocks_in_code_are_its_lines() -> None:
+    body = b"<pre><span style='display:block'>one</span><span style='display: block'>two\n</span></pre>"
+    assert reference(body, Gold("p", "pre")).code == ("one\ntwo",)
+
+
 def test_text_that_has_it_all_is_perfect() -> None:
     assert word_f1(gold_of_page().words, GOOD) == 1.0
     assert pieces(gold_of_page(), GOOD) == {"headings": (1, 1), "code": (1, 1), "rows": (1, 1)}
