@@ -258,15 +258,65 @@ def test_a_crawl_belongs_to_where_its_first_page_redirects(crawler: Crawler) -> 
     assert {job.url for job in crawler.run()} == {f"{SITE}/sitemap.xml", f"{www}/x"}
 
 
-@pytest.mark.parametrize("same_host", [True, False])
-def test_a_further_sitemap_that_redirects_adds_no_host(crawler: Crawler, same_host: bool) -> None:
-    other = "https://other.example"
-    entries = "".join(f"<sitemap><loc>{at}.xml</loc></sitemap>" for at in (f"{SITE}/1", f"{other}/2"))
+OTHER = "https://other.example"
+
+
+def test_a_further_sitemap_that_redirects_adds_no_host(crawler: Crawler) -> None:
+    entries = "".join(f"<sitemap><loc>{at}.xml</loc></sitemap>" for at in (f"{SITE}/1", f"{OTHER}/2"))
     crawler.cycle.scraper.fetcher.pages |= {
         f"{SITE}/0.xml": f"<sitemapindex>{entries}</sitemapindex>",
-        f"{SITE}/1.xml": Redirect(f"{other}/1.xml"),
-        f"{other}/1.xml": sitemap("/a").replace("</urlset>", f"<url><loc>{other}/b</loc></url></urlset>"),
-        f"{SITE}/a": page(),
+        f"{SITE}/1.xml": Redirect(f"{OTHER}/1.xml"),
+        f"{OTHER}/1.xml": sitemap("/a"),
     }
-    crawler.start(f"{SITE}/0.xml", kind="sitemap", crawl={"same_host": same_host})
-    assert {job.url for job in crawler.run()} == {f"{SITE}/{path}" for path in ("0.xml", "1.xml", "a")}
+    crawler.start(f"{SITE}/0.xml", kind="sitemap")
+    first, further = crawler.run()
+    assert (first.status, further.error and further.error.code) == (JobStatus.DONE, "other_host")
+    assert asked_of(crawler, OTHER) == []
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_page_that_redirects_to_another_host_is_not_followed_there(crawler: Crawler, kept: bool) -> None:
+    crawler.serve({"/": page("/moved", "/within"), "/here": page()})
+    crawler.cycle.scraper.fetcher.pages |= {
+        f"{SITE}/moved": Redirect(f"{OTHER}/page"),
+        f"{SITE}/within": Redirect(f"{SITE}/here"),
+        f"{OTHER}/page": page("/more"),
+    }
+    crawler.start()
+    crawler.run()
+    (moved,) = [job for job in crawler.jobs() if job.url.endswith("/moved")]
+    assert (moved.error and moved.error.code, moved.retryable) == ("other_host", False)
+    crawler.retry(moved.job_id, kept=kept)
+    crawler.run()
+    again = crawler.replay(moved.job_id)
+    for job_id in (moved.job_id, again, crawler.replay(again)):
+        error = crawler.cycle.jobs.job(job_id).error
+        assert error is not None
+        assert error.code == "other_host"
+    assert [job.url for job in crawler.jobs() if job.status is JobStatus.DONE] == [HOME, f"{SITE}/within"]
+    assert asked_of(crawler, OTHER) == []
+
+
+def test_a_crawl_of_any_host_follows_redirects_anywhere(crawler: Crawler) -> None:
+    crawler.serve({"/": page("/moved")})
+    moved = {f"{SITE}/moved": Redirect(f"{OTHER}/page"), f"{OTHER}/page": page()}
+    crawler.cycle.scraper.fetcher.pages |= moved
+    crawler.start(crawl={"same_host": False})
+    assert {job.status for job in crawler.run()} == {JobStatus.DONE}
+
+
+def test_where_the_first_page_redirects_its_pages_may_redirect_too(crawler: Crawler) -> None:
+    www = "https://www.example.com"
+    crawler.cycle.scraper.fetcher.pages |= {
+        HOME: Redirect(f"{www}/"),
+        f"{www}/": page(f"{SITE}/a"),
+        f"{SITE}/a": Redirect(f"{www}/a"),
+        f"{www}/a": page(),
+    }
+    first = crawler.start()
+    assert {job.status for job in crawler.run()} == {JobStatus.DONE}
+    assert {job.job_id for job in crawler.jobs() if job.kind == "crawl"} == {first}
+
+
+def asked_of(crawler: Crawler, site: str) -> list[str]:
+    return [url for url in crawler.cycle.scraper.fetcher.requested if url.startswith(site)]

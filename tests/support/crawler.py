@@ -7,9 +7,11 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from indexmill.contracts.http_actions import ReplayRequest
 from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.contracts.job import Job
 from indexmill.contracts.messages import ScrapeTask, StageResult, read
+from indexmill.orchestrator.actions.replay import ReplayJobs
 from indexmill.orchestrator.jobs.rows import OutboxRow
 from indexmill.orchestrator.submission.submit import SubmitJobs
 from indexmill.scraper.ports import Fetched, Validators
@@ -79,6 +81,15 @@ class Crawler:
         if not kept:
             self.cycle.jobs.forget_payloads(job_id, "scraping")
         self.queue.extend(self.cycle.jobs.retry(job_id).outbox)
+
+    def replay(self, job_id: str) -> str:
+        """Fetch the page of a job that ended again, as a job of its own; return its id."""
+        sent = Sent()
+        replay = ReplayJobs(self.cycle.jobs.store, sent)
+        new = replay.replay(CALLER, job_id, ReplayRequest(source="fetch"), "r").job_id
+        self.queue.extend(sent.rows)
+        self.run()
+        return new
 
     def run(self, chance: random.Random | None = None) -> list[Job]:
         """Work until nothing is left, in some order; return the crawl's jobs, the first one first."""

@@ -85,7 +85,7 @@ def samples() -> dict[str, BaseModel]:
         "a page whose content is known": ScrapeTask(
             **_ENVELOPE, url=_URL, known=stored, current=True, max_age_s=60
         ),
-        "a page of a crawl": ScrapeTask(**_ENVELOPE, url=_URL, links=True),
+        "a page of a crawl": ScrapeTask(**_ENVELOPE, url=_URL, links=True, hosts=["example.com"]),
         "a sitemap to read": ScrapeTask(**_ENVELOPE, url=_URL, sitemap=CrawlRules(include=["/docs/*"])),
         "chunks to embed": EmbedTask(**_EMBED, chunks=[_CHUNK]),
         "chunks by reference": EmbedTask(**_EMBED, chunks_ref=_REF),

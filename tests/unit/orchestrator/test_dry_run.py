@@ -82,8 +82,8 @@ OPEN = """connection_error connection_refused connection_timeout deadline_exceed
     domain_failing robots_unavailable tls_error url_host_not_allowed upstream_error rate_limited
     internal_error maintenance storage_unavailable"""
 READ = """content_bomb content_too_large empty_content http_403 http_404 http_503 login_required
-    needs_javascript parse_error read_timeout render_limit_exceeded renderer_unavailable response_too_large
-    soft_404 too_many_redirects unsupported_content_type unsupported_encoding"""
+    needs_javascript other_host parse_error read_timeout render_limit_exceeded renderer_unavailable
+    response_too_large soft_404 too_many_redirects unsupported_content_type unsupported_encoding"""
 
 
 @pytest.mark.parametrize(

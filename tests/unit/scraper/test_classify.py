@@ -29,6 +29,7 @@ PERMANENT = [
     "login_required",
     "soft_404",
     "needs_javascript",
+    "other_host",
     "parse_error",
 ]
 

@@ -238,3 +238,19 @@ def test_requests_that_ended_make_room_for_other_workers() -> None:
     for each in (one, other, third):
         each.clock.tick(10.0)
     assert third.handle("/d", "/e") == [Done(), Done()]
+
+
+def test_a_redirect_that_leaves_its_crawl_is_no_failure_of_the_site() -> None:
+    other = "https://other.example"
+    moved = {f"{SITE}/{name}": Redirect(f"{other}/{name}") for name in "abcdef"}
+    here = Worker("*=100:100", pages={**moved, f"{other}/a": "<p>Words</p>", f"{SITE}/g": PAGES[f"{SITE}/g"]})
+    for name in "abcdef":
+        given = delivery(f"/{name}", deadline=here.clock.monotonic() + 60.0)
+        task = given.message.model_copy(update={"hosts": ["example.com"]})
+        assert here.batch([replace(given, message=task)]) == [Done()]
+        failure = here.result().failure
+        assert failure is not None
+        assert failure.code == "other_host"
+    assert here.handle("/g") == [Done()]
+    assert here.result().failure is None
+    assert not [url for url in here.fetcher.requested if url.startswith(other)]

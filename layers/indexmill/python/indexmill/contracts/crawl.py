@@ -61,6 +61,11 @@ class CrawlRequest(CrawlRules):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
+def confined(rules: CrawlRules, hosts: Collection[str]) -> list[str] | None:
+    """Return the hosts to which pages may redirect, but for the first one; None when that is any."""
+    return sorted(hosts) if rules.same_host else None
+
+
 def host_of(url: str) -> str:
     """Return host and port of a canonical URL as `CrawlRules.admit` compares them."""
     return _parts(url)[0]

@@ -75,6 +75,7 @@ class ErrorCode(StrEnum):
     ROBOTS_UNAVAILABLE = "robots_unavailable"
     ROBOTS_NOINDEX = "robots_noindex"
     TOO_MANY_REDIRECTS = "too_many_redirects"
+    OTHER_HOST = "other_host"
     CONTENT_TOO_LARGE = "content_too_large"
     CONTENT_BOMB = "content_bomb"
     UNSUPPORTED_CONTENT_TYPE = "unsupported_content_type"

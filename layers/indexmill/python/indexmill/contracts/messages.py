@@ -91,6 +91,9 @@ class ScrapeTask(Message):
     """Whether the page's links are reported; those of `current` content are known."""
     sitemap: CrawlRules | None = None
     """The URL is that of a sitemap: report those of its pages that these rules admit."""
+    hosts: list[str] | None = None
+    """Hosts and ports to which redirects may lead, as `host_of` returns them; None is any. The release before
+    follows them all."""
 
     @model_validator(mode="after")
     def _crawling_is_newer(self) -> Self:

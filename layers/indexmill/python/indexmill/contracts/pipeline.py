@@ -68,6 +68,7 @@ STAGES: Final = (
             "deadline_exceeded": "The site took too long to answer. Try again later.",
             "tls_error": "The site's security certificate could not be verified.",
             "too_many_redirects": "The URL redirects too often.",
+            "other_host": "The page redirects to another host, which does not belong to the crawl.",
             "url_host_not_allowed": "This address is not on the public internet.",
             "parse_error": "The document could not be read. It may be damaged or protected.",
         },

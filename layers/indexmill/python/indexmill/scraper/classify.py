@@ -37,6 +37,9 @@ _FAILURES: Final[dict[str, Failure]] = {
     ErrorCode.ROBOTS_NOINDEX: Failure(False, "The page asks not to be indexed"),
     ErrorCode.URL_HOST_NOT_ALLOWED: Failure(False, "The host of the URL is not on the public internet"),
     ErrorCode.TOO_MANY_REDIRECTS: Failure(False, "The page redirects too often"),
+    ErrorCode.OTHER_HOST: Failure(
+        False, "The page redirects to another host, and its crawl has pages of its own host only"
+    ),
     ErrorCode.CONTENT_TOO_LARGE: Failure(False, "The page is larger than the limit"),
     ErrorCode.CONTENT_BOMB: Failure(False, "The page unpacks to far more than it sends"),
     ErrorCode.UNSUPPORTED_CONTENT_TYPE: Failure(

@@ -12,7 +12,7 @@ import logging
 import random
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -91,13 +91,19 @@ class Pace:
         self._sites: OrderedDict[str, _Known] = OrderedDict()
         self._lock = threading.Lock()
 
-    def visit(self, deadline: float, key: str | None = None, resume: str | None = None) -> Visit:
+    def visit(
+        self,
+        deadline: float,
+        key: str | None = None,
+        resume: str | None = None,
+        hosts: Collection[str] | None = None,
+    ) -> Visit:
         """Begin the requests of one page, which end by the monotonic second `deadline`.
 
         `key` is who comes back after a wait, with the same key; None for a caller who may not. `resume` is
-        that of the DomainBusy before.
+        that of the DomainBusy before. `hosts` are those to which redirects may lead; None is any.
         """
-        return Visit(self, deadline, key, resume)
+        return Visit(self, deadline, key, resume, hosts)
 
     def rate(self, site: str) -> DomainRate | None:
         """Return the rate of a site; None is no limit."""
@@ -199,13 +205,21 @@ class Pace:
 class Visit:
     """Requests of one page, one after the other."""
 
-    def __init__(self, pace: Pace, deadline: float, key: str | None, resume: str | None) -> None:
+    def __init__(
+        self,
+        pace: Pace,
+        deadline: float,
+        key: str | None,
+        resume: str | None,
+        hosts: Collection[str] | None,
+    ) -> None:
         """As `Pace.visit` says it."""
         self._pace = pace
         self._open: tuple[str, str] | None = None
         self.deadline = deadline
         self.key = key
         self.resume = resume
+        self.hosts = hosts
 
     async def turn(self, url: str, delay_s: float = 0.0) -> None:
         """Return when a request to `url` may be sent; the one before has ended. Raises DomainBusy.

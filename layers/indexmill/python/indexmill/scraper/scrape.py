@@ -13,6 +13,7 @@ from typing import Final
 from urllib.parse import urljoin
 
 from indexmill.contracts.content import INLINE_LIMIT_BYTES, BlobRef, DetailedDocument, Document, PageMetadata
+from indexmill.contracts.crawl import host_of
 from indexmill.contracts.errors import DomainBusy, ErrorCode, IndexmillError, PermanentError, TransientError
 from indexmill.contracts.given import is_given
 from indexmill.contracts.messages import Stored
@@ -142,6 +143,9 @@ async def visited(url: str, known: Validators | None, parts: ScrapeParts, visit:
     """Return the answer of the site, or of where it redirects; each request at the pace of its site."""
 
     async def allowed(hop: str) -> None:
+        if visit.hosts is not None and host_of(hop) not in visit.hosts:
+            # Before anything of that host is asked, its robots.txt too.
+            raise failure(ErrorCode.OTHER_HOST)
         await visit.turn(hop, await parts.robots.check(hop, visit))
 
     redirects = MAX_REDIRECTS

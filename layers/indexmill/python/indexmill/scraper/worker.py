@@ -97,7 +97,7 @@ class ScrapeBatch:
             return
         deadline = min(delivery.deadline, started + self._timeout_s)
         try:
-            visit = self._parts.pace.visit(deadline, task.message_id, delivery.resume)
+            visit = self._parts.pace.visit(deadline, task.message_id, delivery.resume, task.hosts)
             if task.sitemap is None:
                 await self._page(position, task, visit, reporter)
             else:

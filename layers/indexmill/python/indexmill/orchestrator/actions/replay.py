@@ -100,12 +100,14 @@ class ReplayJobs:
         self, ctx: CallerContext, original: Original, stored: Stored | None, request_id: str
     ) -> NewJob:
         new, message_id = self.make_id(), self.make_id()
+        kept = self.store.read(lambda tx: tx.kept_payloads(original.job.job_id)).get(FIRST)
         task = ScrapeTask(
             message_id=message_id,
             job_id=new,
             request_id=request_id or None,
             url=original.target.url,
             stored=stored,
+            hosts=read_kept(ScrapeTask, kept).hosts if kept else None,
         )
         return NewJob(
             new,

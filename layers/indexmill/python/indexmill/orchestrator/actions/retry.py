@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from indexmill.contracts.crawl import CrawlRules
+from indexmill.contracts.crawl import confined
 from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.given import is_given
 from indexmill.contracts.http_actions import RetryReport, RetryRequest, SkippedJob
@@ -20,6 +20,7 @@ from indexmill.orchestrator.admission.admit import admission_tier, admit
 from indexmill.orchestrator.admission.dependencies import is_blocked
 from indexmill.orchestrator.admission.forecast import check_pending
 from indexmill.orchestrator.admission.turns import Fetch, take_turns
+from indexmill.orchestrator.crawling.follow import page_digest
 from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
 from indexmill.orchestrator.jobs.store import JobStore, JobsTx
 from indexmill.orchestrator.outbox.relay import Relay
@@ -143,17 +144,26 @@ def _first_message(tx: JobsTx, locked: LockedJob, message_id: str) -> OutboxRow:
     if outdated and is_given(state.target.url):
         raise _refused("A newer version of this document was published.", "Submit its content again.")
     stage = stage_to_resume(locked.failed_stage or "", kept, locked.error, outdated=outdated)
-    rules = _rules(tx, state) if state.kind == "sitemap" and stage not in kept else None
-    renewal = Renewal(message_id, state.attempt + 1, state.generation, locked.stored, rules)
+    renewal = Renewal(message_id, state.attempt + 1, state.generation, locked.stored)
+    if state.kind is not None and stage not in kept:
+        renewal = _of_crawl(tx, state, renewal)
     return renewed(state, stage, kept.get(stage), renewal)
 
 
-def _rules(tx: JobsTx, state: JobState) -> CrawlRules:
-    """Return the rules for the pages of a sitemap."""
+def _of_crawl(tx: JobsTx, state: JobState, renewal: Renewal) -> Renewal:
+    """Return the renewal with what the message has of its crawl, as long as that is kept."""
     crawl = tx.crawl(state.target.caller_id, state.crawl_id or "")
     if crawl is None:
-        raise _refused("The rules for this sitemap's pages are not kept any more.", "Submit it again.")
-    return crawl.plan.rules
+        if state.kind == "sitemap":
+            raise _refused("The rules for this sitemap's pages are not kept any more.", "Submit it again.")
+        return renewal
+    page = page_digest(state.target.url)
+    first = tx.depths(crawl.crawl_id, [page]).get(page) == 0
+    return replace(
+        renewal,
+        sitemap=crawl.plan.rules if state.kind == "sitemap" else None,
+        hosts=None if first else confined(crawl.plan.rules, crawl.hosts),
+    )
 
 
 def stage_to_resume(

@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from indexmill.contracts.crawl import host_of
+from indexmill.contracts.crawl import confined, host_of
 from indexmill.contracts.identity import document_id
 from indexmill.contracts.messages import ScrapeResult, ScrapeTask, StageResult, Target, write
 from indexmill.contracts.pipeline import FIRST
@@ -105,6 +105,8 @@ class _Growth:
     known: dict[bytes, int] = field(default_factory=dict)
     """Depths."""
     sitemaps: frozenset[str] = frozenset()
+    hosts: set[str] = field(default_factory=set)
+    """Those whose pages belong to it, with these results."""
     found: dict[str, int] = field(default_factory=dict)
     """Depths of URLs that have no job yet, in the order in which they were found."""
 
@@ -114,6 +116,7 @@ class _Growth:
         if self.crawl.pages == 1:
             # The first job's own result: where it redirects to belongs to the crawl.
             hosts |= {host_of(page.final_url) for page in pages if page.state.kind == self.crawl.kind}
+        self.hosts = hosts
         self.sitemaps = frozenset(each for page in pages for each in page.sitemaps)
         leads = []
         for page in pages:
@@ -212,6 +215,7 @@ class _Growth:
             max_age_s=plan.max_age_s,
             links=True if self.crawl.kind == "crawl" else None,
             sitemap=plan.rules if url in self.sitemaps else None,
+            hosts=confined(plan.rules, self.hosts),
         )
         return NewJob(
             job_id,

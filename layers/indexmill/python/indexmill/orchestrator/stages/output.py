@@ -47,3 +47,5 @@ class Renewal:
     """The job's raw content; read where there is no kept message and no URL."""
     sitemap: CrawlRules | None = None
     """Of the crawl of a sitemap; read where there is no kept message."""
+    hosts: list[str] | None = None
+    """Those of its crawl to which redirects may lead; read where there is no kept message."""

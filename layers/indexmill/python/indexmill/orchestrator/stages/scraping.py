@@ -40,7 +40,8 @@ def renew(state: JobState, payload: str | None, renewal: Renewal) -> ScrapeTask:
         stored = renewal.stored if is_given(url) else None
         links = True if state.kind in ("crawl", "page") else None
         fields = {"job_id": state.job_id, "url": url, "stored": stored, "links": links}
-        return ScrapeTask.model_validate({**fields, **ids, "sitemap": renewal.sitemap})
+        more = {"sitemap": renewal.sitemap, "hosts": renewal.hosts}
+        return ScrapeTask.model_validate({**fields, **ids, **more})
     return read_kept(ScrapeTask, payload, **ids, known=None)
 
 

@@ -32,6 +32,7 @@ _OF_THE_PAGE: Final = frozenset(
     {
         ErrorCode.READ_TIMEOUT,
         ErrorCode.TOO_MANY_REDIRECTS,
+        ErrorCode.OTHER_HOST,
         ErrorCode.CONTENT_TOO_LARGE,
         ErrorCode.CONTENT_BOMB,
         ErrorCode.UNSUPPORTED_CONTENT_TYPE,
