@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -26,6 +27,14 @@ if TYPE_CHECKING:
     from indexmill.contracts.crawl import CrawlRules
     from indexmill.contracts.http_actions import BatchSummary
 
+
+class Doubt(StrEnum):
+    """Repeated here, because the contracts' own modules take long to import."""
+
+    LOGIN_REQUIRED = "login_required"
+    SOFT_404 = "soft_404"
+
+
 _PATTERN = "`*` is any characters; begins with / for the path, else the whole URL; may be repeated."
 CorpusOption = Annotated[str | None, typer.Option(help="Corpus to index into; without it, the default one.")]
 IncludeOption = Annotated[
@@ -37,6 +46,14 @@ ExcludeOption = Annotated[
 PagesOption = Annotated[int, typer.Option(help="Most pages of it all, 1 to 1000.", min=1, max=1000)]
 PriorityOption = Annotated[
     int | None, typer.Option(help="0 to 100 (50): higher starts earlier.", min=0, max=100)
+]
+AcceptOption = Annotated[
+    list[Doubt] | None,
+    typer.Option(
+        metavar="CODE",
+        help="Read pages that look like a log-in (login_required) or a page that does not exist (soft_404); "
+        "may be repeated.",
+    ),
 ]
 WaitOption = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until all are done or failed.")]
 TimeoutOption = Annotated[float, typer.Option(help="Longest wait, seconds.", min=0)]
@@ -55,6 +72,7 @@ def crawl(
     ] = False,
     corpus: CorpusOption = None,
     priority: PriorityOption = None,
+    accept: AcceptOption = None,
     wait: WaitOption = True,
     timeout: TimeoutOption = 900.0,
     as_json: JsonOption = False,
@@ -74,7 +92,8 @@ def crawl(
 
     fields: dict[str, Any] = {"depth": depth, "max_pages": max_pages, "same_host": not any_host}
     rules = _rules(CrawlRules, {**fields, "include": include or [], "exclude": exclude or []})
-    _run("crawl", url, rules, corpus, priority, timeout if wait else None, as_json=as_json, state=state)
+    options = {"priority": priority, "accept": accept}
+    _run("crawl", url, rules, corpus, options, timeout if wait else None, as_json=as_json, state=state)
 
 
 def sitemap(
@@ -84,6 +103,7 @@ def sitemap(
     max_pages: PagesOption = 100,
     corpus: CorpusOption = None,
     priority: PriorityOption = None,
+    accept: AcceptOption = None,
     wait: WaitOption = True,
     timeout: TimeoutOption = 900.0,
     as_json: JsonOption = False,
@@ -99,7 +119,8 @@ def sitemap(
 
     fields = {"max_pages": max_pages, "include": include or [], "exclude": exclude or []}
     rules = _rules(CrawlRules, fields)
-    _run("sitemap", url, rules, corpus, priority, timeout if wait else None, as_json=as_json, state=state)
+    options = {"priority": priority, "accept": accept}
+    _run("sitemap", url, rules, corpus, options, timeout if wait else None, as_json=as_json, state=state)
 
 
 def _rules(model: type[CrawlRules], fields: dict[str, Any]) -> CrawlRules:
@@ -117,7 +138,7 @@ def _run(
     url: str,
     rules: CrawlRules,
     corpus: str | None,
-    priority: int | None,
+    options: dict[str, Any],
     timeout_s: float | None,
     *,
     as_json: bool,
@@ -126,7 +147,6 @@ def _run(
     """Start it and, with a time-out, wait for its end; exit when one of its jobs failed."""
     from indexmill.client import BatchTimeout
 
-    options: dict[str, Any] = {} if priority is None else {"priority": priority}
     with api_client(state, f"starting the {kind}") as api:
         start = api.crawl if kind == "crawl" else api.sitemap
         accepted = start(url, corpus, rules, **options)

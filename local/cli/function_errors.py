@@ -53,7 +53,7 @@ def _sentence(error: dict[str, Any], jobs: list[str]) -> str:
 
 
 def _read(control: str, since: int) -> list[dict[str, Any]]:
-    """Return the errors after number `since`; none when the stack does not answer, as the command sees too."""
+    """Return the errors after number `since`; none when the stack does not answer."""
     try:
         with urlopen(f"{control}/errors?since={since}", timeout=_TIMEOUT_S) as answer:  # noqa: S310 - own loopback port
             found: list[dict[str, Any]] = json.load(answer)

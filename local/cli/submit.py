@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from local.cli.crawls import CorpusOption, PriorityOption, TimeoutOption, WaitOption
+from local.cli.crawls import AcceptOption, CorpusOption, PriorityOption, TimeoutOption, WaitOption
 from local.cli.function_errors import function_errors_shown
 from local.cli.ids import whole_ids
 from local.cli.terminal import (
@@ -36,6 +36,13 @@ _BATCH = 100
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Make no job: show what up to five URLs are and would cost.")
 ]
+DependsOption = Annotated[
+    list[str] | None,
+    typer.Option("--depends-on", metavar="JOB", help="A job that must be done first; may be repeated."),
+]
+NameOption = Annotated[
+    str | None, typer.Option(help="Name of the one file as a document; without it, its path as given.")
+]
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -43,20 +50,15 @@ def run(
     documents: Annotated[list[str], typer.Argument(metavar="URL|FILE…", help="URLs and files to index.")],
     corpus: CorpusOption = None,
     priority: PriorityOption = None,
-    depends_on: Annotated[
-        list[str] | None,
-        typer.Option("--depends-on", metavar="JOB", help="A job that must be done first; may be repeated."),
-    ] = None,
+    depends_on: DependsOption = None,
     force: Annotated[
         bool, typer.Option("--force", help="Start new jobs beside those of the same documents in flight.")
     ] = False,
+    accept: AcceptOption = None,
     max_chunks: Annotated[int | None, typer.Option(help="Most chunks of each job.", min=1)] = None,
     max_bytes: Annotated[int | None, typer.Option(help="Most bytes that each job fetches.", min=1)] = None,
     max_cost: Annotated[float | None, typer.Option(help="Most dollars that each job costs.")] = None,
-    name: Annotated[
-        str | None,
-        typer.Option(help="Name of the one file as a document; without it, its path as given."),
-    ] = None,
+    name: NameOption = None,
     content_type: Annotated[
         str | None, typer.Option(help="Media type of the files; without it, guessed from their names.")
     ] = None,
@@ -80,12 +82,15 @@ def run(
 
       indexmill submit notes.md reports/q3.pdf --corpus harbour
 
+      indexmill submit https://example.com/shop/kettle --accept login_required
+
       indexmill submit --dry-run https://example.com/
     """
     options: dict[str, Any] = {
         "priority": priority,
         "depends_on": whole_ids(state, depends_on) if depends_on else None,
         "force": force,
+        "accept": accept,
         "budget": _budget(max_chunks, max_bytes, max_cost),
     }
     if dry_run:

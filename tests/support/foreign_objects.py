@@ -53,6 +53,7 @@ PLAIN: Final = frozenset(
             "crawl",
             "dry_run",
             "when_gone",
+            "accept",
             "reason",
             "source",
         ),

@@ -87,6 +87,7 @@ def samples() -> dict[str, BaseModel]:
         ),
         "a page of a crawl": ScrapeTask(**_ENVELOPE, url=_URL, links=True, hosts=["example.com"]),
         "a sitemap to read": ScrapeTask(**_ENVELOPE, url=_URL, sitemap=CrawlRules(include=["/docs/*"])),
+        "a page to read despite a doubt": ScrapeTask(**_ENVELOPE, url=_URL, accept=["soft_404"]),
         "chunks to embed": EmbedTask(**_EMBED, chunks=[_CHUNK]),
         "chunks by reference": EmbedTask(**_EMBED, chunks_ref=_REF),
         **_reports(),

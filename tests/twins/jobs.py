@@ -46,7 +46,7 @@ _ENDED: Final = ("done", "failed")
 _MESSAGE: Final = ("id", "job_id", "attempt", "stage", "payload", "tries", "caller_id")
 _COPIED: Final = (
     *("batch_id", "tier", "job_type", "priority", "forced", "payload_digest", "replay_of", "request_id"),
-    *("mark_stale", "kind"),
+    *("mark_stale", "kind", "accept"),
 )
 _TABLES: Final = ("jobs", "outbox", "job_history", "stale", "inbox", "documents", "starts", *CRAWL_TABLES)
 _NO_RETRY: Final[Row] = {"tries": 0, "next_retry_at": None, "retry_cause": None}

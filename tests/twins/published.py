@@ -35,6 +35,7 @@ def with_known(new: NewJob, before: Row | None, store: InMemoryJobs) -> OutboxRo
         return new.first
     facts, digest = before["facts"], store.documents[new.target.document_id]["content_sha256"]
     made_alike = new.recipe is not None and facts.items() >= new.recipe.items()
+    made_alike = made_alike and facts.get("accept") == new.accept
     current = made_alike and digest is not None and digest == facts.get("content_sha256") and not new.forced
     links = store.page_links.get(new.target.document_id)
     current = current and (not new.linked or (links is not None and links["content_sha256"] == digest))

@@ -1335,6 +1335,8 @@ export interface components {
              * @default true
              */
             only_main_content: boolean;
+            /** Accept */
+            accept?: ("login_required" | "soft_404")[] | null;
         };
         /**
          * ScrapeRequest
@@ -1581,6 +1583,8 @@ export interface components {
             max_age?: number | null;
             /** When Gone */
             when_gone?: ("keep" | "mark_stale") | null;
+            /** Accept */
+            accept?: ("login_required" | "soft_404")[] | null;
         };
         /**
          * SubmitResponse

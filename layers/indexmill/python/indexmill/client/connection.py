@@ -62,7 +62,8 @@ class Client(Crawls):
         """Submit one URL, or up to 100 at once. Raises ApiError.
 
         The same submit under the same `idempotency_key` within a day answers as it did the first time.
-        Each job may use `budget` at most. Options: priority (0 to 100), depends_on (job ids), force.
+        Each job may use `budget` at most. Options: priority (0 to 100), depends_on (job ids), force,
+        accept (login_required, soft_404: pages that look like that are read).
         """
         body = {"url": url} if isinstance(url, str) else {"urls": list(url)}
         return self._submit(body, corpus_name, idempotency_key, {"budget": budget, **options})
@@ -230,7 +231,10 @@ class Client(Crawls):
         return self._post("/embedding/search", SearchResponse, body)
 
     def scrape(self, url: str, **options: bool | Sequence[str]) -> ScrapeResult:
-        """Fetch one URL now. Options: formats ("markdown", "html"), only_main_content. Raises ApiError."""
+        """Fetch one URL now. Raises ApiError.
+
+        Options: formats ("markdown", "html"), only_main_content, accept.
+        """
         from indexmill.contracts.http_scraper import ScrapeResult
 
         return self._post("/scraper/scrape", ScrapeResult, {"url": url, **options})

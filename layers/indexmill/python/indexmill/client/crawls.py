@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,7 +28,7 @@ class Crawls(Transport):
         rules: CrawlRules | None = None,
         *,
         idempotency_key: str | None = None,
-        **options: bool | int,
+        **options: bool | int | Sequence[str] | None,
     ) -> SubmitResponse:
         """Index the page at `url` and those that it leads to, within `rules`. Raises ApiError.
 
@@ -43,7 +43,7 @@ class Crawls(Transport):
         rules: CrawlRules | None = None,
         *,
         idempotency_key: str | None = None,
-        **options: bool | int,
+        **options: bool | int | Sequence[str] | None,
     ) -> SubmitResponse:
         """Index the pages that the sitemap at `url` lists, within `rules`; otherwise as `crawl`."""
         return self._start("sitemap", url, corpus_name, rules, idempotency_key, options)
@@ -55,7 +55,7 @@ class Crawls(Transport):
         corpus_name: str | None,
         rules: CrawlRules | None,
         idempotency_key: str | None,
-        options: dict[str, bool | int],
+        options: Mapping[str, object],
     ) -> SubmitResponse:
         body = {"url": url, "kind": kind, "crawl": rules.model_dump() if rules is not None else None}
         return self._submit(body, corpus_name, idempotency_key, options)

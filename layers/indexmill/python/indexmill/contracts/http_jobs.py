@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from indexmill.contracts.budget import Budget
-from indexmill.contracts.content import MAX_INTEGER, Chunk, Count
+from indexmill.contracts.content import MAX_INTEGER, Accept, Chunk, Count
 from indexmill.contracts.crawl import CrawlRequest, CrawlRules
 from indexmill.contracts.errors import is_code
 from indexmill.contracts.given import Content
@@ -68,6 +68,9 @@ class SubmitRequest(BaseModel):
     when_gone: Literal["keep", "mark_stale"] | None = None
     """What becomes of a published document whose page is gone (404 or 410): nothing, as by default, or search
     shows it as stale. It is never deleted."""
+
+    accept: Accept = None
+    """Read a page that looks like a log-in or like a "not found" page all the same."""
 
     @model_validator(mode="after")
     def _one_of(self) -> Self:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from indexmill.contracts.content import PageMetadata
+from indexmill.contracts.content import Accept, PageMetadata
 from indexmill.contracts.texts import Identifier, Url
 
 
@@ -29,6 +29,8 @@ class ScrapeNowRequest(ScrapeRequest):
     formats: list[Format] = Field(default=["markdown"], min_length=1, max_length=2)
     only_main_content: bool = True
     """False: navigation, header, footer and everything else that a browser shows is part of the text too."""
+    accept: Accept = None
+    """As of a submit."""
 
 
 class ScrapeResult(BaseModel):

@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from indexmill.contracts.content import MAX_INTEGER, BlobRef, Chunk, ChunkSettings, Count, Document
+from indexmill.contracts.content import MAX_INTEGER, Accept, BlobRef, Chunk, ChunkSettings, Count, Document
 from indexmill.contracts.crawl import CrawlRules
 from indexmill.contracts.spent import Spent
 
@@ -74,10 +74,10 @@ class Stored(BaseModel):
 class ScrapeTask(Message):
     """Fetch one URL."""
 
-    schema_name: Literal["indexmill.scrape.v1", "indexmill.scrape.v2"] = Field(
+    schema_name: Literal["indexmill.scrape.v1", "indexmill.scrape.v2", "indexmill.scrape.v3"] = Field(
         default="indexmill.scrape.v1", alias="schema"
     )
-    msg_version: Literal[1, 2] = 1  # type: ignore[assignment]
+    msg_version: Literal[1, 2, 3] = 1  # type: ignore[assignment]
     url: str
     stored: Stored | None = None
     """Read this in place of the site."""
@@ -94,11 +94,15 @@ class ScrapeTask(Message):
     hosts: list[str] | None = None
     """Hosts and ports to which redirects may lead, as `host_of` returns them; None is any. The release before
     follows them all."""
+    accept: Accept = None
+    """The page is read despite these doubts."""
 
     @model_validator(mode="after")
-    def _crawling_is_newer(self) -> Self:
-        if self.links or self.sitemap is not None:
-            # The release before would report no links: it leaves the message to this one.
+    def _more_is_newer(self) -> Self:
+        # An older release would report no links, or refuse the page: it leaves the message to a newer one.
+        if self.accept:
+            self.schema_name, self.msg_version = "indexmill.scrape.v3", 3
+        elif self.links or self.sitemap is not None:
             self.schema_name, self.msg_version = "indexmill.scrape.v2", 2
         return self
 

@@ -37,7 +37,8 @@ def routes(api: ScraperApi, limit_s: float) -> APIRouter:
     async def scrape_sync(body: ScrapeNowRequest, _ctx: Caller) -> ScrapeResult:
         """Scrape while the caller waits; nobody is called back, whether or not `job_id` is given."""
         started = api.parts.clock.monotonic()
-        wanted = Wanted(html="html" in body.formats, details=True, whole=not body.only_main_content)
+        accept = dict.fromkeys(body.accept or (), True)
+        wanted = Wanted("html" in body.formats, details=True, whole=not body.only_main_content, **accept)
         parts = replace(api.parts, wanted=wanted)
         try:
             document = await within(

@@ -119,6 +119,8 @@ class ScrapeBatch:
         self, position: int, task: ScrapeTask, visit: Visit, reporter: BatchReporter[ScrapeTask]
     ) -> None:
         parts = self._following if task.links else self._parts
+        if task.accept:
+            parts = replace(parts, wanted=replace(parts.wanted, **dict.fromkeys(task.accept, True)))
         document = await execute_scrape(
             task.url,
             task.job_id,

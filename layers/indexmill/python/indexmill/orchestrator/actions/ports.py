@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
+from indexmill.contracts.content import Doubt
 from indexmill.contracts.job import Job, JobError, JobStatus
 from indexmill.contracts.messages import Stored, Target
 from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
@@ -40,6 +41,8 @@ class Original:
     previous_job_id: str | None = None
     """The job of the version that was published when it was submitted."""
     payload_digest: str | None = None
+    accept: Sequence[Doubt] | None = None
+    """Doubts despite which its page is read."""
 
 
 class ActionsTx(Protocol):

@@ -108,6 +108,7 @@ class ReplayJobs:
             url=original.target.url,
             stored=stored,
             hosts=read_kept(ScrapeTask, kept).hosts if kept else None,
+            accept=original.accept,
         )
         return NewJob(
             new,
@@ -125,6 +126,7 @@ class ReplayJobs:
             request_id=request_id or None,
             caller_type=ctx.caller_type,
             given=stored if is_given(original.target.url) else None,
+            accept=original.accept,
         )
 
 

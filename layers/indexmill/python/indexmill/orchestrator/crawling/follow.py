@@ -216,6 +216,7 @@ class _Growth:
             links=True if self.crawl.kind == "crawl" else None,
             sitemap=plan.rules if url in self.sitemaps else None,
             hosts=confined(plan.rules, self.hosts),
+            accept=plan.accept,
         )
         return NewJob(
             job_id,
@@ -231,6 +232,7 @@ class _Growth:
             budget=plan.budget,
             caller_type=plan.caller_type,
             submitted_by=plan.submitted_by,
+            accept=plan.accept,
             recipe=plan.recipe,
             mark_stale=plan.mark_stale,
             kind="sitemap" if url in self.sitemaps else "page",

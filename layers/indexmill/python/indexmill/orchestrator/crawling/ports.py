@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from pydantic import BaseModel
 
 from indexmill.contracts.budget import Budget
+from indexmill.contracts.content import Accept
 from indexmill.contracts.crawl import CrawlKind, CrawlRules
 
 
@@ -26,6 +27,7 @@ class CrawlPlan(BaseModel):
     request_id: str | None = None
     submitted_by: str | None = None
     max_age_s: int | None = None
+    accept: Accept = None
     recipe: dict[str, Any] | None = None
 
 

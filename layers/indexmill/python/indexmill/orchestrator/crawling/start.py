@@ -47,6 +47,7 @@ def start_crawl(tx: JobsTx, first: NewJob, request: SubmitRequest) -> None:
         request_id=first.request_id,
         submitted_by=first.submitted_by,
         max_age_s=request.max_age or None,
+        accept=request.accept,
         recipe=dict(first.recipe) if first.recipe is not None else None,
     )
     kind: CrawlKind = "sitemap" if request.kind == "sitemap" else "crawl"

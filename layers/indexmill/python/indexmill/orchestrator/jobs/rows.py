@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from indexmill.contracts.budget import Budget
+from indexmill.contracts.content import Doubt
 from indexmill.contracts.job import JobStatus
 from indexmill.contracts.messages import Target
 
@@ -75,5 +77,7 @@ class JobState:
     """Of the crawl that it belongs to."""
     mark_stale: bool = False
     """Whether the document becomes stale when its page is gone."""
+    accept: Sequence[Doubt] | None = None
+    """Doubts despite which its page is read."""
     still_published: bool = False
     """Whether `previous` is published, and no older job can replace it; known where it matters."""

@@ -40,7 +40,7 @@ def renew(state: JobState, payload: str | None, renewal: Renewal) -> ScrapeTask:
         stored = renewal.stored if is_given(url) else None
         links = True if state.kind in ("crawl", "page") else None
         fields = {"job_id": state.job_id, "url": url, "stored": stored, "links": links}
-        more = {"sitemap": renewal.sitemap, "hosts": renewal.hosts}
+        more = {"sitemap": renewal.sitemap, "hosts": renewal.hosts, "accept": state.accept}
         return ScrapeTask.model_validate({**fields, **ids, **more})
     return read_kept(ScrapeTask, payload, **ids, known=None)
 
@@ -72,6 +72,8 @@ def facts(state: JobState, result: StageResult) -> Output:
     }
     if document.rendered:
         digests["rendered"] = True
+    if state.accept:
+        digests["accept"] = state.accept
     size = document.raw_ref.size if document.raw_ref else len((document.text or "").encode())
     before = previous.facts.get("text_sha256") if previous else None
     change: PageChange = "new" if previous is None else "same" if before == text else "changed"

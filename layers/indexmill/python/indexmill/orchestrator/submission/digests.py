@@ -11,7 +11,10 @@ from pydantic import BaseModel
 from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.contracts.messages import Stored
 
-_YOUNGER: Final = ("on_behalf_of", "budget", "content", "max_age", "when_gone", "kind", "crawl", "dry_run")
+_YOUNGER: Final = (
+    *("on_behalf_of", "budget", "content", "max_age", "when_gone", "kind", "crawl", "dry_run"),
+    "accept",
+)
 """Fields that are younger than kept digests: part of a digest only where they are given."""
 
 
@@ -38,6 +41,8 @@ def payload_digest(request: SubmitRequest, corpus: str, canonical: str, given: S
         payload["max_age"] = request.max_age
     if request.when_gone is not None:
         payload["when_gone"] = request.when_gone
+    if request.accept is not None:
+        payload["accept"] = request.accept
     if request.kind in ("crawl", "sitemap"):
         payload["kind"] = request.kind
         payload["crawl"] = request.rules.model_dump()

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from indexmill.contracts.budget import Budget
-from indexmill.contracts.content import BlobRef
+from indexmill.contracts.content import BlobRef, Doubt
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.given import UploadRequest
 from indexmill.contracts.job import JobStatus
@@ -53,6 +53,8 @@ class NewJob:
     """What it is in a crawl; the same for all jobs of a submit, and None for one outside of crawls."""
     linked: bool = False
     """Whether the links of its page are wanted: without them a page that is unchanged is read again."""
+    accept: Sequence[Doubt] | None = None
+    """Doubts despite which its page is read; the same for all jobs of a submit."""
     recipe: Mapping[str, Any] | None = None
     """Facts of what today's chunker and model make, the same for all jobs of a submit; None for a job whose
     document is processed even when it is unchanged."""
@@ -69,6 +71,7 @@ class InFlight:
     caller_id: str
     content_sha256: str | None = None
     """Of its raw content, as far as that is known."""
+    accept: Sequence[Doubt] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -212,6 +212,7 @@ class SubmitJobs:
             max_age_s=request.max_age or None,
             links=True if request.kind == "crawl" else None,
             sitemap=request.rules if request.kind == "sitemap" else None,
+            accept=request.accept,
         )
         return NewJob(
             job_id,
@@ -230,6 +231,7 @@ class SubmitJobs:
             caller_type=shared.caller_type,
             submitted_by=shared.submitted_by,
             given=given,
+            accept=request.accept,
             recipe=self.recipe,
             mark_stale=request.when_gone == "mark_stale",
             kind=None if request.kind == "page" else request.kind,
@@ -298,12 +300,12 @@ def _duplicates(tx: JobsTx, refused: Sequence[NewJob]) -> tuple[dict[str, Accept
 
     In a shared corpus it may be another caller's job that is in flight, which this caller must not see: the
     refused job is returned too, to be inserted beside it. So is the first job of a crawl, which must not get
-    lost. Raises CallerError(invalid_transition) where the refused job has other content than the one in
-    flight: what was given must not be lost either.
+    lost, and one that accepts other pages than the job in flight. Raises CallerError(invalid_transition)
+    where the refused job has other content than the one in flight: what was given must not be lost either.
     """
     if not refused:
         return {}, []
-    caller_id, foreign = refused[0].target.caller_id, set[str]()
+    caller_id, apart = refused[0].target.caller_id, set[str]()
     own = {job.job_id for job in refused}
     by_document: dict[str, Accepted] = {}
     found: dict[str, Accepted] = {}
@@ -313,17 +315,20 @@ def _duplicates(tx: JobsTx, refused: Sequence[NewJob]) -> tuple[dict[str, Accept
         if job.job_id in own:
             found[job.job_id] = known
         elif job.caller_id != caller_id or refused[0].kind is not None:
-            foreign.add(job.document_id)
+            apart.add(job.document_id)
         else:
-            by_document[job.document_id] = known
             _check_same_content(refused, job)
+            if job.accept == refused[0].accept:
+                by_document[job.document_id] = known
+            else:
+                apart.add(job.document_id)
     for new in refused:
         if new.job_id not in found and new.target.document_id in by_document:
             found[new.job_id] = by_document[new.target.document_id]
     beside = [
         replace(new, forced=True)
         for new in refused
-        if new.job_id not in found and new.target.document_id in foreign
+        if new.job_id not in found and new.target.document_id in apart
     ]
     return found, beside
 

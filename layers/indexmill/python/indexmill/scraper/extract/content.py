@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Final
+from typing import Final, get_args
 from urllib.parse import urlsplit
 
+from indexmill.contracts.content import Doubt
 from indexmill.contracts.errors import ErrorCode, PermanentError
 from indexmill.scraper.classify import failure
 from indexmill.scraper.extract import container, data, epub, office
@@ -169,6 +170,15 @@ class Wanted:
     whole: bool = False
     """Everything that a browser shows, not the main part alone."""
     links: bool = False
+    login_required: bool = False
+    """Read a page that looks like a log-in."""
+    soft_404: bool = False
+    """Read a page that looks like one for pages that do not exist."""
+
+    @property
+    def accept(self) -> Collection[str]:
+        """Doubts despite which the page is read."""
+        return [code for code in get_args(Doubt) if getattr(self, code)]
 
 
 MAIN_PART: Final = Wanted()
@@ -257,7 +267,7 @@ def _read_html(content: RawContent) -> Extracted:
 
     html, wanted = decode(content.body, content.charset, markup=True), content.wanted
     page = read_html(html, with_html=wanted.html, with_metadata=wanted.details, whole=wanted.whole)
-    if (code := unusable.reason(html, page.title, page.markdown)) is not None:
+    if (code := unusable.reason(html, page.title, page.markdown, wanted.accept)) is not None:
         raise failure(code)
     return Extracted(*page)
 

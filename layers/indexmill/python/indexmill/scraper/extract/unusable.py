@@ -6,6 +6,7 @@ Only short pages are looked at, so that ordinary ones cost nothing and a page ab
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Final
 
 from selectolax.lexbor import LexborHTMLParser
@@ -58,10 +59,11 @@ _AGREE: Final = re.compile(
 _MOUNTS: Final = "#root, #app, #__next, #__nuxt, #___gatsby, app-root, [ng-app], [data-reactroot], #svelte"
 
 
-def reason(html: str, title: str | None, markdown: str) -> ErrorCode | None:
+def reason(html: str, title: str | None, markdown: str, accept: Collection[str] = ()) -> ErrorCode | None:
     """Return why the page has nothing to index; None for a page like any other.
 
-    `title` and `markdown` are what was read from `html`; the Markdown may be "".
+    `title` and `markdown` are what was read from `html`; the Markdown may be "". The codes `accept` are no
+    reason.
     """
     if len(markdown) > SHORT:
         return None
@@ -71,9 +73,9 @@ def reason(html: str, title: str | None, markdown: str) -> ErrorCode | None:
     labels = _text(tree, "form, button, label, legend") if tree.css_first(_PASSWORD) is not None else None
     if labels is None and len(markdown) <= _SHELL:
         labels = _text(tree, _ACCOUNT) or None
-    if labels is not None and _LOGIN.search(f"{head}\n{labels}"):
+    if labels is not None and ErrorCode.LOGIN_REQUIRED not in accept and _LOGIN.search(f"{head}\n{labels}"):
         return ErrorCode.LOGIN_REQUIRED
-    if _NOT_FOUND.search(head):
+    if ErrorCode.SOFT_404 not in accept and _NOT_FOUND.search(head):
         return ErrorCode.SOFT_404
     short = len(markdown) <= _SHELL
     if short and tree.css_first("script") is not None and _is_shell(tree, f"{head}\n{markdown}"):

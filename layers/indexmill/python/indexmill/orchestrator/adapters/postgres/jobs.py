@@ -63,6 +63,7 @@ _SHARED: Final = (
     "mark_stale",
     "kind",
     "linked",
+    "accept",
 )
 """Columns that are the same for all jobs of a submit."""
 

@@ -40,8 +40,8 @@ UPDATE idempotency_keys SET answer = %(answer)s::jsonb WHERE caller_id = %(calle
 -- Payloads are sent in binary: as text, each character of a document would be looked at for quoting.
 -- A document that another job is in flight for is left out: the unique index jobs_in_flight decides.
 -- A message gets the raw content of its document's published version, by the job that published it or found it
--- unchanged last; and whether that version is what today's chunker and model (the recipe) make of it, and its links are
--- known where they are wanted, and not deleted (Retention.links) before the job ends. What the
+-- unchanged last; and whether that version is what today's chunker and model (the recipe) make of it, despite the same
+-- doubts (accept), and its links are known where they are wanted, and not deleted (Retention.links) before the job ends. What the
 -- release before published has no digest: it is processed again.
 -- Nothing is inserted for an alias: link_callers (sql/0021_callers.sql) moved what it had.
 -- name: insert_jobs
@@ -63,6 +63,7 @@ WITH new AS (
                 'facts', coalesce(published.determinism, '{}')) AS previous,
             coalesce(documents.content_sha256 = published.determinism->>'content_sha256'
                      AND published.determinism @> %(recipe)s::jsonb, false)
+                AND published.determinism->'accept' IS NOT DISTINCT FROM to_jsonb(%(accept)s::text[])
                 AND (NOT %(linked)s OR EXISTS (
                     SELECT FROM page_links WHERE page_links.document_id = documents.document_id
                         AND page_links.content_sha256 = documents.content_sha256
@@ -80,12 +81,12 @@ WITH new AS (
     INSERT INTO jobs (id, status, caller_id, url, corpus_name, batch_id, corpus_key, document_id,
                       canonical_url, tier, job_type, priority, forced, payload_digest, replay_of,
                       expected_by, request_id, budget, caller_type, submitted_by, raw_ref, previous, mark_stale,
-                      kind, site, next_eligible_at, blocked_by)
+                      accept, kind, site, next_eligible_at, blocked_by)
     SELECT new.job_id, 'pending', %(caller_id)s, url, %(corpus_name)s, %(batch_id)s, %(corpus_key)s,
            new.document_id, canonical_url, %(tier)s, %(job_type)s, priority, forced, payload_digest,
            %(replay_of)s, expected_by, %(request_id)s, %(budget)s,
            %(caller_type)s, %(submitted_by)s, given, before.previous, %(mark_stale)s,
-           %(kind)s, site, eligible_at, CASE WHEN eligible_at IS NOT NULL THEN 'domain' END
+           %(accept)s::text[], %(kind)s, site, eligible_at, CASE WHEN eligible_at IS NOT NULL THEN 'domain' END
     FROM new LEFT JOIN before ON before.document_id = new.document_id
     ORDER BY new.document_id ON CONFLICT DO NOTHING RETURNING id
 ), transition AS (
@@ -115,7 +116,7 @@ INSERT INTO callers (caller_id, root, linked_at) VALUES (%(alias)s, %(root)s, no
 
 -- The job in flight for each document; or the job itself, when a lost answer made the work run twice.
 -- name: jobs_in_flight
-SELECT document_id, id, status, expected_by, caller_id, raw_ref FROM jobs
+SELECT document_id, id, status, expected_by, caller_id, raw_ref, accept FROM jobs
 WHERE document_id = ANY(%(documents)s)
     AND (status NOT IN ('done', 'failed') AND NOT forced OR id = ANY(%(job_ids)s))
 
@@ -400,7 +401,7 @@ FROM last a JOIN last b ON a.ended_at > b.admitted_at AND b.ended_at > a.admitte
 
 -- fragment: state_columns
 id, status, attempt, caller_id, corpus_name, corpus_key, document_id, canonical_url, url, title,
-    generation, has_dependents, budget, previous, mark_stale, batch_id, kind, determinism->>'content_sha256' AS content_sha256
+    generation, has_dependents, budget, previous, mark_stale, accept, batch_id, kind, determinism->>'content_sha256' AS content_sha256
 
 -- name: state
 SELECT {{state_columns}}, 0 AS next_generation FROM jobs WHERE id = %(job_id)s
@@ -685,7 +686,7 @@ UNION ALL
 SELECT 'breaker_open', subject FROM incidents WHERE kind = 'breaker_open' AND closed_at IS NULL
 
 -- name: original
-SELECT {{job_columns}}, caller_id, corpus_key, canonical_url, raw_ref, determinism, payload_digest, previous
+SELECT {{job_columns}}, caller_id, corpus_key, canonical_url, raw_ref, determinism, payload_digest, previous, accept
 FROM jobs WHERE id = %(job_id)s AND caller_id = %(caller_id)s
 
 -- name: count_batch

@@ -262,6 +262,7 @@ def as_state(row: Row) -> JobState:
         title=row["title"],
         content_sha256=row["content_sha256"],
         mark_stale=row["mark_stale"],
+        accept=row["accept"],
         kind=row["kind"],
         crawl_id=row["batch_id"] if row["kind"] else None,
         previous=Previous(**row["previous"]) if row["previous"] else None,
@@ -288,6 +289,7 @@ def as_in_flight(row: Row) -> InFlight:
         row["expected_by"],
         row["caller_id"],
         stored.ref.sha256 if stored else None,
+        row["accept"],
     )
 
 
@@ -300,6 +302,7 @@ def as_original(row: Row) -> Original:
         row["determinism"] or {},
         previous_job_id=row["previous"]["job_id"] if row["previous"] else None,
         payload_digest=row["payload_digest"],
+        accept=row["accept"],
     )
 
 
