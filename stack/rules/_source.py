@@ -7,6 +7,7 @@ cfn-lint takes a module whose name begins with an underscore for no rule.
 
 from __future__ import annotations
 
+import shlex
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -61,9 +62,11 @@ class Source:
             for stage, commands in tomllib.loads(config.read_text(encoding="utf-8")).items():
                 if isinstance(commands, dict):
                     given = commands.get("deploy", {}).get("parameters", {}).get("parameter_overrides", [])
-                    pairs = given.split() if isinstance(given, str) else given
-                    own = dict(pair.split("=", 1) for pair in pairs)
-                    sets[f"samconfig's {stage}"] = defaults | {k: v.strip("\"'") for k, v in own.items()}
+                    lines = [given] if isinstance(given, str) else given
+                    # As SAM does: what follows a space that is not in quotes is no part of the value.
+                    words = [word for line in lines for word in shlex.split(line)]
+                    own = dict(word.split("=", 1) for word in words if "=" in word)
+                    sets[f"samconfig's {stage}"] = defaults | own
         return sets
 
     def sqs_sources(self) -> Iterator[SqsSource]:
