@@ -68,7 +68,7 @@ class InMemoryFetcher:
             page = Fetched(url, 200, "text/html", "utf-8", body)
         if known is not None and known.etag is not None and known.etag == page.validators.etag:
             return Fetched(page.final_url, NOT_MODIFIED, "", None, b"", validators=page.validators)
-        return page if cut_at is None else replace(page, body=page.body[:cut_at])
+        return replace(page, body=page.body[:cut_at], redirects=redirects)
 
     async def close(self) -> None:
         """Close nothing."""

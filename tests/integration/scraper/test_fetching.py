@@ -12,7 +12,7 @@ import pytest
 
 from indexmill.contracts.errors import IndexmillError, PermanentError, TransientError
 from indexmill.scraper.adapters.http_fetcher import FetchLimits, HttpFetcher
-from indexmill.scraper.ports import NOT_MODIFIED, Fetched, Validators
+from indexmill.scraper.ports import MAX_REDIRECTS, NOT_MODIFIED, Fetched, Validators
 from tests.integration.scraper.site import Site, answer, redirect, running_site
 
 HTML = "<!doctype html><p>Words.</p>"
@@ -299,6 +299,14 @@ async def test_validators_are_sent_to_no_other_page(site: Site, fetcher: HttpFet
     assert (page.status, conditions(site)) == (200, {})
     await fetcher.fetch(site.page("/old", HTML), deadline=time.monotonic() + 5, known=old)
     assert conditions(site) == {"if-none-match": '"v1"'}
+
+
+async def test_a_page_says_where_it_refreshes_to_and_what_redirects_are_left(
+    site: Site, fetcher: HttpFetcher
+) -> None:
+    site.page("/new", HTML, refresh="0;url=/newer")
+    page = await get(fetcher, site.route("/", redirect("/new")))
+    assert (page.refresh, page.redirects) == ("0;url=/newer", MAX_REDIRECTS - 1)
 
 
 async def test_a_site_that_says_unchanged_unasked_is_refused(site: Site, fetcher: HttpFetcher) -> None:

@@ -1,4 +1,4 @@
-"""Links of pages and sitemaps in the form in which they are reported."""
+"""Links of pages and sitemaps in the form in which they are reported, and the targets of redirects."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from typing import Final
 from urllib.parse import urljoin
 
-from indexmill.contracts.errors import CallerError
+from indexmill.contracts.errors import CallerError, DomainBusy, ErrorCode, PermanentError
 from indexmill.platform.security.urls import AllowedHosts, canonical_url
+from indexmill.scraper.ports import BeforeHop
 
 MOST_BYTES: Final = 100_000
 """Of all links of a page together: they share a message with its text."""
@@ -30,3 +31,23 @@ def canonical_links(
                 break
             found[url] = None
     return list(found)
+
+
+def redirect_target(url: str, location: str, allowed_hosts: AllowedHosts) -> str:
+    """Return the canonical URL that a page redirects to. Raises PermanentError."""
+    try:
+        target = urljoin(url, location.strip().replace(" ", "%20"))
+        return canonical_url(target, allowed_hosts=allowed_hosts)
+    except CallerError as error:
+        raise PermanentError(error.code, f"The page redirects elsewhere: {error.message}") from error
+    except ValueError as error:
+        raise PermanentError(ErrorCode.URL_INVALID, "The page redirects to no valid URL") from error
+
+
+async def enter(before_hop: BeforeHop, url: str, left: int) -> None:
+    """Await the permission to follow a redirect; after a wait the next try begins there."""
+    try:
+        await before_hop(url)
+    except DomainBusy as busy:
+        busy.resume = f"{left} {url}"
+        raise

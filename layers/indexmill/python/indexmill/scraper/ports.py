@@ -9,6 +9,8 @@ from typing import Final, Protocol
 
 from indexmill.scraper.extract.content import Extracted, RawContent
 
+MAX_REDIRECTS: Final = 5
+
 
 @dataclass(frozen=True, slots=True)
 class Validators:
@@ -40,13 +42,16 @@ class Fetched:
     """With which the site can be asked for changes of this answer."""
     fetched_at: datetime | None = None
     """When the site sent it; None where that was not noted."""
+    refresh: str | None = None
+    """Value of the Refresh header."""
+    redirects: int = MAX_REDIRECTS
+    """How many more may be followed."""
 
 
 NOT_MODIFIED: Final = 304
 """Status of an answer without a body: the page is as it was when its validators were sent."""
 
 
-MAX_REDIRECTS: Final = 5
 BeforeHop = Callable[[str], Awaitable[object]]
 
 

@@ -32,7 +32,7 @@ from indexmill.scraper.extract.content import (
     extract,
     is_risky,
 )
-from indexmill.scraper.links import canonical_links
+from indexmill.scraper.links import canonical_links, enter
 from indexmill.scraper.pace import Pace, Visit
 from indexmill.scraper.ports import (
     MAX_REDIRECTS,
@@ -51,6 +51,9 @@ INLINE_TEXT_BYTES: Final = INLINE_LIMIT_BYTES - 4_000
 EXTRACTOR: Final = "2"
 """Version of what makes text out of content; raised when the same content gives another text."""
 _SLOW_BYTES: Final = 200_000
+_HEAD_BYTES: Final = 65_536
+"""Beginning of a page, in which a refresh is looked for."""
+_REFRESH: Final = (b"efresh", b"EFRESH")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +157,17 @@ async def visited(url: str, known: Validators | None, parts: ScrapeParts, visit:
         url, redirects = canonical_url(reached, allowed_hosts=parts.allowed_hosts), int(left)
     try:
         await allowed(url)
-        page = await parts.fetcher.fetch(
-            url, deadline=visit.deadline, before_hop=allowed, known=known, redirects=redirects
-        )
+        while True:
+            page = await parts.fetcher.fetch(
+                url, deadline=visit.deadline, before_hop=allowed, known=known, redirects=redirects
+            )
+            target = _refreshed(page, parts)
+            if target is None:
+                break
+            if page.redirects == 0:
+                raise failure(ErrorCode.TOO_MANY_REDIRECTS)
+            url, redirects = target, page.redirects - 1
+            await enter(allowed, url, redirects)
     except DomainBusy as busy:
         busy.resume = busy.resume or visit.resume
         visit.end(None)
@@ -166,6 +177,16 @@ async def visited(url: str, known: Validators | None, parts: ScrapeParts, visit:
         raise
     visit.end(None)
     return page
+
+
+def _refreshed(page: Fetched, parts: ScrapeParts) -> str | None:
+    """Return the URL of the other page that `page` refreshes to at once. Raises PermanentError."""
+    if page.refresh is None and all(page.body.find(each, 0, _HEAD_BYTES) < 0 for each in _REFRESH):
+        return None
+    # 50 ms of import that a process without HTML spares.
+    from indexmill.scraper.refresh import refresh_target
+
+    return refresh_target(page, page.body[:_HEAD_BYTES], parts.allowed_hosts)
 
 
 async def _same(

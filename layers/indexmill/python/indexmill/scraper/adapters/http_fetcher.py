@@ -6,22 +6,22 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, Final
-from urllib.parse import urljoin
 
 import httpcore
 import httpx
 
-from indexmill.contracts.errors import CallerError, DomainBusy, ErrorCode, IndexmillError, PermanentError
+from indexmill.contracts.errors import ErrorCode, IndexmillError, PermanentError
 from indexmill.platform.security.addresses import is_public
-from indexmill.platform.security.urls import AllowedHosts, canonical_url
+from indexmill.platform.security.urls import AllowedHosts
 from indexmill.platform.time.clock import Clock, SystemClock
 from indexmill.scraper.adapters.body import Body
 from indexmill.scraper.adapters.conditional import conditions_of, validators_of
 from indexmill.scraper.classify import DAMAGED, failure, status_failure
+from indexmill.scraper.links import enter, redirect_target
 from indexmill.scraper.ports import MAX_REDIRECTS, NOT_MODIFIED, BeforeHop, Fetched, Validators
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
@@ -80,10 +80,10 @@ class HttpFetcher:
                 for left in range(redirects, -1, -1):
                     answer = await self._get(url, cut_at, known, before_hop)
                     if isinstance(answer, Fetched):
-                        return answer
+                        return replace(answer, redirects=left)
                     url = answer
                     if left and before_hop is not None:
-                        await _next(before_hop, url, left - 1)
+                        await enter(before_hop, url, left - 1)
                 raise failure(ErrorCode.TOO_MANY_REDIRECTS)
         except TimeoutError as error:
             raise failure(ErrorCode.DEADLINE_EXCEEDED) from error
@@ -114,7 +114,7 @@ class HttpFetcher:
                         robots_tags=_robots_tags(response.headers),
                     )
                 if response.status_code in _REDIRECTS and "location" in response.headers:
-                    return self._next_hop(url, response.headers["location"])
+                    return redirect_target(url, response.headers["location"], self._allowed)
                 return await self._read(url, response, cut_at)
             finally:
                 await response.aclose()
@@ -134,15 +134,6 @@ class HttpFetcher:
             if again is not None:
                 await again(url)
             return await client.send(request, stream=True)
-
-    def _next_hop(self, url: str, location: str) -> str:
-        try:
-            target = urljoin(url, location.strip().replace(" ", "%20"))
-            return canonical_url(target, allowed_hosts=self._allowed)
-        except CallerError as error:
-            raise PermanentError(error.code, f"The page redirects elsewhere: {error.message}") from error
-        except ValueError as error:
-            raise PermanentError(ErrorCode.URL_INVALID, "The page redirects to no valid URL") from error
 
     async def _read(self, url: str, response: httpx.Response, cut_at: int | None) -> Fetched:
         limit, truncate = cut_at or self._limits.max_bytes, cut_at is not None
@@ -170,6 +161,7 @@ class HttpFetcher:
             retry_after=pause,
             validators=validators_of(url, response.headers),
             robots_tags=_robots_tags(headers),
+            refresh=headers.get("refresh"),
         )
 
     def _current_client(self) -> httpx.AsyncClient:
@@ -190,15 +182,6 @@ class HttpFetcher:
                 cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
             )
         return self._client
-
-
-async def _next(before_hop: BeforeHop, url: str, left: int) -> None:
-    """Await the permission to follow a redirect; after a wait the next try begins there."""
-    try:
-        await before_hop(url)
-    except DomainBusy as busy:
-        busy.resume = f"{left} {url}"
-        raise
 
 
 def retry_after(headers: Mapping[str, str], clock: Clock) -> int | None:
