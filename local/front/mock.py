@@ -1,8 +1,8 @@
 """Mock integration: an answer of the gateway itself, whose mapping template may override headers.
 
 Of the template language there is what such a template needs: `#set` of a variable or of a header
-(`$context.responseOverride.header.NAME`), `#if` with `==` or `.contains(…)`, `$input.params(…)`, and
-variables in text.
+(`$context.responseOverride.header.NAME`), `#if` with `==` or `.contains(…)`, `$input.params(…)`,
+`.replaceAll(…, …)`, and variables in text.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ _PARAMETER = re.compile(r'\$input\.params\("([^"]+)"\)')
 _TEXT = re.compile(r'"([^"]*)"')
 _NAME = re.compile(r"\$(\w+)")
 _EQUALS = re.compile(r"(\S+) == (\S+)")
+_REPLACE_ALL = re.compile(r'(\$\w+)\.replaceAll\("([^"$\\]+)", "([^"$\\]*)"\)')
 _CONTAINS = re.compile(r"(\$\w+)\.contains\((.+)\)")
 
 
@@ -88,6 +89,8 @@ def _condition(text: str, values: Mapping[str, str], parameters: Mapping[str, st
 def _value(text: str, values: Mapping[str, str], parameters: Mapping[str, str]) -> str:
     if found := _PARAMETER.fullmatch(text):
         return parameters.get(found[1], "")
+    if found := _REPLACE_ALL.fullmatch(text):
+        return re.sub(found[2], found[3], _value(found[1], values, parameters))
     if found := _TEXT.fullmatch(text):
         return _NAME.sub(lambda name: values.get(name[0], name[0]), found[1])
     if _NAME.fullmatch(text) and text in values:

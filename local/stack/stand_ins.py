@@ -53,6 +53,8 @@ class StandIns:
             "DispatchWindow": str(_WINDOW_PER_CORE * max(2, os.cpu_count() or 1)),
             # One environment is reserved for clients that are asked to reconnect later.
             "StreamWindows": str(environments() - 1),
+            # Pages that a developer's own server serves.
+            "AllowedOrigins": "http://localhost:*,http://127.0.0.1:*",
             **dict.fromkeys(_REQUEST_LIMITS, "unlimited"),
         }
         if "EmbeddingBaseUrl" not in self._overrides:

@@ -112,6 +112,21 @@ async def test_any_other_origin_may_not(apis: Callable[[str], RestApiSpec], orig
     assert answer.headers.get("Access-Control-Allow-Origin") is None
 
 
+@pytest.mark.shows("S12")
+async def test_a_page_of_this_machine_may_send_from_any_port(apis: Callable[[str], RestApiSpec]) -> None:
+    api = apis("http://localhost:*")
+    for origin, allowed in (
+        ("http://localhost:5173", "http://localhost:5173"),
+        ("http://localhost.evil.example:5173", None),
+        ("https://localhost:5173", None),
+        (APP, None),
+    ):
+        answer = await preflight(api, "/orchestrator/jobs", origin)
+        assert answer.headers.get("Access-Control-Allow-Origin") == allowed
+    refused = await ask(api, "GET", "/orchestrator/jobs", Origin="http://localhost:5173")
+    assert (refused.status_code, refused.headers["Access-Control-Allow-Origin"]) == (401, "*")
+
+
 async def test_an_origin_in_the_query_helps_no_other_page(apis: Callable[[str], RestApiSpec]) -> None:
     """The query is looked at before headers, as on AWS; what is answered is not the asking page's origin."""
     answer = await preflight(apis(APP), f"/orchestrator/jobs?Origin={APP}", "https://evil.example.com")
@@ -149,6 +164,7 @@ async def test_a_page_can_read_the_gateways_own_errors(
         "#foreach($x in $y)#end",
         "#if($x)#end",
         '#if("a" == "a")',
+        '#set($x = $y.replaceAll("a$", "b"))',
         "#set($x = $context.identity.sourceIp)",
         "plain text",
     ],

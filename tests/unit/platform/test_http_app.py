@@ -274,5 +274,23 @@ def test_no_other_page_can_and_caches_keep_them_apart(origin: str | None) -> Non
 
 
 @pytest.mark.shows("S12")
+@pytest.mark.parametrize(
+    ("origin", "allowed"),
+    [
+        ("http://localhost:5173", True),
+        ("http://localhost:80", True),
+        ("http://localhost", False),
+        ("https://localhost:5173", False),
+        ("http://localhost.evil.example:5173", False),
+        ("http://localhost:5173.evil.example", False),
+        ("http://127.0.0.1:5173", False),
+    ],
+)
+def test_an_origin_may_be_allowed_at_any_port(origin: str, allowed: bool) -> None:
+    found = cors_headers("GET", "/fine", (APP, "http://localhost:*"), origin)
+    assert found.get("access-control-allow-origin") == (origin if allowed else None)
+
+
+@pytest.mark.shows("S12")
 def test_without_origins_no_answer_is_about_them() -> None:
     assert cors_headers("GET", "/fine", (), APP) == {}

@@ -56,6 +56,8 @@ _EXPOSED: Final = ",".join(
 _TRY_AGAIN: Final = "Send it again; with the same Idempotency-Key a submit happens once."
 _WAIT_S: Final = 5
 """Retry-After of a 503 or 504 that has no better one."""
+_PORT: Final = re.compile(r":[0-9]{1,5}$")
+"""An allowed origin may end in `:*`, which is any port."""
 _SOUND_ID = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 Handler = Callable[[dict[str, Any], Any], dict[str, Any]]
@@ -171,7 +173,7 @@ def lambda_handler(
 
 def _cors_headers(origin: str, allowed: Collection[str]) -> dict[str, str]:
     """Return what lets a page read the answer. It differs by origin, so caches keep one for each."""
-    if origin not in allowed:
+    if origin not in allowed and _PORT.sub(":*", origin) not in allowed:
         return {"vary": "Origin"}
     return {
         "vary": "Origin",
