@@ -96,7 +96,9 @@ def _why(job: Job) -> str:
     if job.error is not None:
         return f"{job.error.stage}: {job.error.cause or job.error.code}"
     if job.next_retry_at is not None:
-        return f"try {job.attempts} failed, again at {job.next_retry_at:%H:%M:%S}"
+        why = f" ({job.last_error.code})" if job.last_error else ""
+        tries = f"try {job.attempts} failed" if job.attempts else "its site is left alone"
+        return f"{tries}{why}, again at {job.next_retry_at:%H:%M:%S}"
     if job.waiting is not None:
         return f"waits: {job.waiting.reason}"
     return ""

@@ -12,8 +12,8 @@ Row = dict[str, Any]
 _CONNECT_S: Final = 5
 _MOST_MATCHES: Final = 5
 _JOBS: Final = (
-    "SELECT id, caller_id, status, url, corpus_name, title, chunk_count, attempt, error, created_at, "
-    "updated_at, tries, next_retry_at, retry_cause, blocked_by, now() AS read_at "
+    "SELECT id, caller_id, status, url, canonical_url, corpus_name, title, chunk_count, attempt, error, "
+    "created_at, updated_at, tries, next_retry_at, retry_cause, last_error, blocked_by, now() AS read_at "
     "FROM jobs WHERE left(id, length(%(id)s)) = %(id)s ORDER BY created_at DESC LIMIT %(most)s"
 )
 _HISTORY: Final = (
@@ -27,6 +27,11 @@ _MESSAGES: Final = (
 _DEAD: Final = (
     "SELECT queue, receive_count, reason, received_at "
     "FROM dead_letters WHERE job_id = %s ORDER BY received_at"
+)
+_HOLDS: Final = (
+    "SELECT 'paused' AS kind, stage AS subject, reason AS why, paused_at AS since FROM pauses "
+    "UNION ALL SELECT kind, subject, NULL, opened_at FROM incidents "
+    "WHERE kind = 'breaker_open' AND closed_at IS NULL ORDER BY since"
 )
 
 
@@ -44,6 +49,8 @@ class JobRecords:
     dead_letters: Sequence[Row]
     read_at: datetime
     """Time of the database at the query."""
+    holds: Sequence[Row] = ()
+    """Pauses of stages and open breakers, of any stage: {kind, subject, why, since}."""
 
 
 def load(database_url: str, job_id: str) -> JobRecords:
@@ -64,4 +71,5 @@ def load(database_url: str, job_id: str) -> JobRecords:
         history, messages, dead = (
             connection.execute(query, [job["id"]]).fetchall() for query in (_HISTORY, _MESSAGES, _DEAD)
         )
-    return JobRecords(job, history, messages, dead, job.pop("read_at"))
+        holds = connection.execute(_HOLDS).fetchall()
+    return JobRecords(job, history, messages, dead, job.pop("read_at"), holds)

@@ -185,7 +185,9 @@ def _parts(
 def _work(invocations: Sequence[Run], began: datetime, ended: datetime) -> Run | None:
     """Return the last invocation for the job in this time: the work of earlier ones was repeated."""
     within = [
-        run for run in invocations if began <= run.began < ended and not run.function.startswith(COORDINATOR)
+        run
+        for run in invocations
+        if began <= run.began < ended and not run.function.startswith((COORDINATOR, "Audit"))
     ]
     return within[-1] if within else None
 

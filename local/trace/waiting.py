@@ -6,12 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from local.trace.database import JobRecords, Row
 from local.trace.invocations import Run
 
 COORDINATOR: Final = "Orchestrator"
-"""Prefix of functions that advance the job; all others do a stage's work."""
+"""Prefix of functions that advance the job."""
+_APPLIES: Final = "OrchestratorResults"
 ENDS: Final = frozenset({"done", "failed"})
 _WORKERS: Final = {
     "scraping": "ScraperWorker",
@@ -19,6 +21,8 @@ _WORKERS: Final = {
     "embedding": "EmbeddingWorker",
 }
 """Function that consumes a stage's queue."""
+_BREAKERS: Final = {"embedding": ("embedding", "index")}
+"""Breakers that hold a stage back."""
 _SHORT: Final = {"ScrapeVisibility": (5, 30)}
 """Timeout and visibility timeout for a consumer under a debugger, by the parameter of the visibility."""
 _SHORT_OTHERS: Final = (10, 60)
@@ -61,9 +65,12 @@ def waits(records: JobRecords, recent: Sequence[Run], stack: StackStatus) -> Ite
         yield f"it was accepted and has not been started{why}"
         return
     message = _current_message(records)
-    last = _last(recent, coordinator=False)
+    last = _last(recent, _WORKERS.get(job["status"], ""))
+    held = list(_held(records))
     if last is not None and last.ended is None and not stack.ended_with(last):
         yield f"{last.function} has been processing it for {seconds(records.read_at - last.began)}"
+    elif held:
+        yield from held
     elif message is not None and message["sent_at"] is None:
         yield _unsent(message)
     elif last is None:
@@ -71,6 +78,20 @@ def waits(records: JobRecords, recent: Sequence[Run], stack: StackStatus) -> Ite
         yield from _off(stack.source_of(_WORKERS.get(job["status"], "")))
     else:
         yield from _after(last, recent, records, stack)
+
+
+def _held(records: JobRecords) -> Iterator[str]:
+    """Name the pauses and open breakers that hold the job's stage back."""
+    stage = records.job["status"]
+    for row in records.holds:
+        since = f"since {row['since']:%H:%M:%S} UTC"
+        if row["kind"] == "paused" and row["subject"] in (stage, "*"):
+            yield f"an operator has paused {stage} {since}: {row['why']}"
+        elif row["kind"] == "breaker_open" and row["subject"] in _BREAKERS.get(stage, ()):
+            yield (
+                f"{stage} waits for its breaker {row['subject']!r}, which has been open {since}: it is "
+                "probed every 30 s, and the job goes on by itself"
+            )
 
 
 def _after(last: Run, recent: Sequence[Run], records: JobRecords, stack: StackStatus) -> Iterator[str]:
@@ -84,18 +105,31 @@ def _after(last: Run, recent: Sequence[Run], records: JobRecords, stack: StackSt
         after_s, why = last.given_back
         again = last.ended + timedelta(seconds=after_s)
     if again is not None:
-        tries = f"try {job['tries']} failed" if job["tries"] else "it was returned to the queue"
-        yield f"{tries} ({why}); the next try is {_at(again, now)}"
+        yield f"{_reason(job, why)}; the next try is {_at(again, now)}"
         return
-    applying = _last([run for run in recent if run.began >= last.began], coordinator=True)
+    applying = _last([run for run in recent if run.began >= last.began], _APPLIES)
     if applying is not None and (applying.failure is not None or stack.ended_with(applying)):
         yield from _hidden(applying, stack, now)
     else:
         yield f"{last.function} has finished, and its result has not been applied yet"
 
 
-def _last(recent: Sequence[Run], *, coordinator: bool) -> Run | None:
-    found = [run for run in recent if run.function.startswith(COORDINATOR) is coordinator]
+def _reason(job: Mapping[str, Any], why: str) -> str:
+    """Say why the job waits: its site, or the try that failed, with the error that a person needs."""
+    last = job.get("last_error") or {}
+    told = f" ({last['code']}: {last['message']})" if last else ""
+    site = urlsplit(job["canonical_url"] or job["url"]).netloc
+    if why == "domain_failing":
+        return f"its site {site} is left alone after failures{told}"
+    if why == "domain_busy":
+        return f"its site {site} gets as many requests as it may"
+    tries = f"try {job['tries']} failed" if job["tries"] else "it was returned to the queue"
+    return f"{tries}{told or f' ({why})'}"
+
+
+def _last(recent: Sequence[Run], function: str) -> Run | None:
+    """Return the last run of the function; others, as the audit's, have nothing to do with where a job is."""
+    found = [run for run in recent if run.function == function]
     return found[-1] if found else None
 
 

@@ -24,7 +24,7 @@ from local.backends.ministack import MiniStack
 from tests.support.state_table import dynamodb, new_table, unavailable
 from tests.twins.hosts import InMemoryHosts
 
-STATE = HostState(12.5, {"m": 14.25}, {"r": 40.125}, 2, 99.0)
+STATE = HostState(12.5, {"m": 14.25}, {"r": 40.125}, 2, 99.0, "http_503")
 URL = "https://example.com/page"
 
 

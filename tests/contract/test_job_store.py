@@ -7,7 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from indexmill.contracts.messages import Retrying, StageResult
+from indexmill.contracts.identity import new_id
+from indexmill.contracts.messages import Retrying, StageFailure, StageResult, stage_result
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.orchestrator.jobs.state_machine import Verdict
 from indexmill.orchestrator.jobs.store import JobStore
@@ -163,6 +164,67 @@ def test_the_next_try_is_of_the_stores_time(
         assert found.next_retry_at == by_its_clock
     else:
         assert found.next_retry_at - found.updated_at == timedelta(seconds=waits)
+
+
+def waiting(job_id: str, wait_s: float, code: str | None, *, cause: str = "", tries: int = 1) -> StageResult:
+    """Return the report of a worker whose try failed by `code`, or that waits for no error."""
+    failure = StageFailure(code=code, message=f"It was {code}") if code else None
+    note = Retrying(
+        tries=tries,
+        next_retry_at=FrozenClock().now(),
+        retry_in_s=wait_s,
+        cause=cause or code or "",
+        failure=failure,
+    )
+    return stage_result(
+        message_id=new_id(), job_id=job_id, stage="scraping", status="retrying", retrying=note
+    )
+
+
+def told(store: JobStore, job_id: str) -> tuple[str | None, int | None, str | None]:
+    """Return code, tries, and reason of the wait."""
+    found = stored_job(store, CALLER.caller_id, job_id)
+    assert found is not None
+    assert found.last_error is None or found.last_error.message == f"It was {found.last_error.code}"
+    return (
+        found.last_error.code if found.last_error else None,
+        found.attempts,
+        found.waiting.reason if found.waiting else None,
+    )
+
+
+def test_a_job_keeps_the_last_error_until_its_stage_is_over(store: JobStore) -> None:
+    job = new_job()
+    submitted(store, job)
+    assert told(store, job.job_id) == (None, None, None)
+    apply(store, waiting(job.job_id, 2, "dns_error"))
+    assert told(store, job.job_id) == ("dns_error", 1, None)
+    apply(store, waiting(job.job_id, 4, "http_503", tries=2))
+    assert told(store, job.job_id) == ("http_503", 2, None)
+    # A site that is busy is no error, and the one before stays; a failing one says its own.
+    apply(store, waiting(job.job_id, 60, None, cause="domain_busy", tries=2))
+    assert told(store, job.job_id) == ("http_503", 2, "domain")
+    apply(store, waiting(job.job_id, 120, "tls_error", cause="domain_failing", tries=2))
+    assert told(store, job.job_id) == ("tls_error", 2, "domain_failing")
+    apply(store, scraped(job.job_id))
+    assert told(store, job.job_id) == (None, None, None)
+
+
+def test_a_failed_job_has_no_last_error_beside_its_error(store: JobStore) -> None:
+    job = new_job()
+    submitted(store, job)
+    apply(store, waiting(job.job_id, 2, "dns_error"), failed(job.job_id))
+    assert told(store, job.job_id)[0] is None
+    apply(store, waiting(job.job_id, 2, "dns_error"))
+    assert told(store, job.job_id)[0] is None
+
+
+def test_reports_that_arrive_in_the_wrong_order_leave_the_later_one(store: JobStore) -> None:
+    job = new_job()
+    submitted(store, job)
+    apply(store, waiting(job.job_id, 240, "http_503", tries=3))
+    apply(store, waiting(job.job_id, 2, "dns_error"))
+    assert told(store, job.job_id) == ("http_503", 3, None)
 
 
 def test_results_move_the_job_and_leave_the_next_message(store_and_age: tuple[JobStore, Age]) -> None:

@@ -96,7 +96,7 @@ def test_a_message_with_known_content_is_otherwise_the_same(cycle: Cycle) -> Non
     task = read(ScrapeTask, cycle.first(new).payload)
     assert task.known is not None
     assert (task.known.ref.size, task.known.stored_at) == (31, cycle.scraper.clock.now())
-    assert task.model_copy(update={"known": None}) == read(ScrapeTask, new.first.payload)
+    assert task.model_copy(update={"known": None, "published": False}) == read(ScrapeTask, new.first.payload)
 
 
 def test_a_retry_stores_again_since_its_job_may_have_failed_for_lost_content(cycle: Cycle) -> None:
@@ -106,6 +106,7 @@ def test_a_retry_stores_again_since_its_job_may_have_failed_for_lost_content(cyc
     cycle.jobs.apply(failed(row.job_id, code="max_retries_exceeded"))
     (again,) = cycle.jobs.retry(row.job_id).outbox
     assert not known(again)
+    assert read(ScrapeTask, again.payload).published
     cycle.puts()
     cycle.publish(again)
     assert cycle.puts() == 1

@@ -274,6 +274,11 @@ def test_a_report_of_a_long_wait_holds_back_the_next_jobs(sites: Sites) -> None:
     (waits,) = held(jobs)
     started = next(job for job in jobs if job != waits)
     applied(sites.store, long_wait(started))
+    told = sites.refreshed(waits).waiting
+    assert told is not None
+    assert told.reason == "domain_failing"
+    assert told.next_eligible_at is not None
+    assert (told.next_eligible_at - SystemClock().now()).total_seconds() == pytest.approx(300, abs=60)
     sites.age(200)
     assert sites.admit() == []
     sites.age(110)

@@ -82,6 +82,7 @@ ALWAYS: Checks = {
     "document_id": text,
     "attempts": null,
     "next_retry_at": null,
+    "last_error": null,
     "priority": one_of(50),
     "job_type": one_of("index"),
     "replay_of": null,

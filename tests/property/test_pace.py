@@ -140,7 +140,19 @@ def test_a_site_that_fails_three_times_is_left_alone_and_then_probed() -> None:
     assert wait_s(again, 63.0) == pytest.approx(120.0)
     healed = finish(state, 63.0, [Ended("probe", failed=False)])
     assert wait_s(healed, 63.0) is None
-    assert healed.failures == 0
+    assert (healed.failures, healed.cause) == (0, "")
+
+
+def test_a_site_that_is_left_alone_says_why() -> None:
+    state = finish(HostState(), 0.0, [Ended(str(at), failed=True, code=f"http_50{at}") for at in range(3)])
+    _, refusal = take(state, 1.0, DomainRate(1.0, 3), Request("x", 5.0))
+    assert refusal is not None
+    assert (refusal.reason, refusal.cause) == ("domain_failing", "http_502")
+
+
+def test_a_request_that_never_reached_its_site_changes_nothing_of_it() -> None:
+    before = failing(HostState(), 0.0, 3)
+    assert finish(before, 5.0, [Ended("x", failed=None)]) == before
 
 
 def test_the_pause_grows_to_five_minutes_and_follows_retry_after() -> None:

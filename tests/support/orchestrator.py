@@ -57,7 +57,7 @@ class OrchestratorHarness:
         self.cancel_job = CancelJob(self.store, self.relay, self.clock)
         self.retry_jobs = RetryJobs(self.store, self.relay)
         self.replay_jobs = ReplayJobs(self.store, self.relay)
-        self.read_jobs = ReadJobs(self.store, InMemoryProgress(self.clock))
+        self.read_jobs = ReadJobs(self.store, InMemoryProgress(self.clock), clock=self.clock)
         self.chunking_paused = False
         """Leave messages in the chunk queue."""
 

@@ -52,7 +52,7 @@ _TABLES: Final = ("jobs", "outbox", "job_history", "stale", "inbox", "documents"
 _NO_RETRY: Final[Row] = {"tries": 0, "next_retry_at": None, "retry_cause": None}
 _UNSET: Final = (
     *("failed_stage", "error", "title", "chunk_count", "generation", "raw_ref", "determinism"),
-    *("resume_stage", "admitted_at", "ended_at", "page_change", "unchanged"),
+    *("resume_stage", "admitted_at", "ended_at", "page_change", "unchanged", "last_error"),
 )
 _NEW: Final[Row] = {"status": "pending", "attempt": 1, "has_dependents": False, **_NO_RETRY}
 
@@ -127,7 +127,7 @@ class InMemoryJobs(CrawlTables):
 
     def jobs_in_flight(self, document_ids: Sequence[str], job_ids: Sequence[str] = ()) -> list[InFlight]:
         return [
-            rows.as_in_flight(row)
+            rows.as_in_flight({**row, "expected_by": self._still(row["expected_by"])})
             for row in self.jobs.values()
             if row["document_id"] in document_ids
             and (row["id"] in job_ids or (row["status"] not in _ENDED and not row["forced"]))
@@ -281,7 +281,14 @@ class InMemoryJobs(CrawlTables):
         for job_id, note in notes.items():
             now, wait_s = self.clock.now(), note.retry_in_s
             again = note.next_retry_at if wait_s is None else now + timedelta(seconds=wait_s)
-            self.jobs[job_id].update(tries=note.tries, next_retry_at=again, updated_at=now)
+            job = self.jobs[job_id]
+            if job["next_retry_at"] is not None and job["next_retry_at"] > again:
+                continue
+            said = job["last_error"] if job["retry_cause"] else None
+            if note.failure is not None:
+                said = {**note.failure.model_dump(), "stage": job["status"], "at": now}
+            job.update(tries=note.tries, next_retry_at=again, updated_at=now)
+            job.update(retry_cause=note.cause, last_error=said)
 
     def redispatch(self, row: OutboxRow, generation: int | None) -> None:
         self._keep(row, claimed_until=self.clock.now() + _CLAIM)
@@ -323,6 +330,9 @@ class InMemoryJobs(CrawlTables):
             self.letters.append(letter)
 
     # Rows
+
+    def _still(self, at: datetime | None) -> datetime | None:
+        return at if at is not None and at > self.clock.now() else None
 
     def document(self, document_id: str) -> Row:
         """Return the catalogue's row of a document, which is made when there is none."""

@@ -31,15 +31,18 @@ def previous(jobs: Table, document: Row | None) -> Row | None:
 def with_known(new: NewJob, before: Row | None, store: InMemoryJobs) -> OutboxRow:
     """Return a new job's message with the raw content that is known of its document."""
     known = store.jobs[before["job_id"]]["raw_ref"] if before else None
-    if before is None or (known or {}).get("stored_at") is None:
+    if before is None:
         return new.first
+    if (known or {}).get("stored_at") is None:
+        return replace(new.first, payload=json.dumps({**json.loads(new.first.payload), "published": True}))
     facts, digest = before["facts"], store.documents[new.target.document_id]["content_sha256"]
     made_alike = new.recipe is not None and facts.items() >= new.recipe.items()
     made_alike = made_alike and facts.get("accept") == new.accept
     current = made_alike and digest is not None and digest == facts.get("content_sha256") and not new.forced
     links = store.page_links.get(new.target.document_id)
     current = current and (not new.linked or (links is not None and links["content_sha256"] == digest))
-    payload = {**json.loads(new.first.payload), "known": known, "current": current}
+    payload = {**json.loads(new.first.payload), "published": True, "known": known}
+    payload["current"] = current
     return replace(new.first, payload=json.dumps(payload))
 
 

@@ -1006,6 +1006,7 @@ export interface components {
             attempts?: number | null;
             /** Next Retry At */
             next_retry_at?: string | null;
+            last_error?: components["schemas"]["LastError"] | null;
             /**
              * Priority
              * @default 50
@@ -1147,6 +1148,21 @@ export interface components {
          * @enum {string}
          */
         JobStatus: "pending" | "scraping" | "chunking" | "embedding" | "done" | "failed";
+        /**
+         * LastError
+         * @description Why the last try of a job's stage failed; another one follows.
+         */
+        LastError: {
+            /** Code */
+            code: string;
+            /** Message */
+            message: string;
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
+        };
         /**
          * PageMetadata
          * @description Statements of a page about itself.
@@ -1655,7 +1671,7 @@ export interface components {
              * Reason
              * @enum {string}
              */
-            reason: "quota_active" | "quota_hourly" | "quota_chunks" | "dependency" | "domain" | "paused" | "capacity" | "breaker_open";
+            reason: "quota_active" | "quota_hourly" | "quota_chunks" | "dependency" | "domain" | "domain_failing" | "paused" | "capacity" | "breaker_open";
             /** Position */
             position?: number | null;
             /** Next Eligible At */

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import AsyncIterator, Iterable
+from dataclasses import replace
 from typing import Any
 
 import httpcore
 import pytest
 
 from indexmill.contracts.errors import IndexmillError
-from indexmill.scraper.adapters.http_fetcher import HttpFetcher, PinnedBackend, system_resolver
+from indexmill.scraper.adapters.http_fetcher import FetchLimits, HttpFetcher, PinnedBackend, system_resolver
+from indexmill.scraper.classify import NameNotFound
 from tests.integration.scraper.conftest import LIMITS
 from tests.integration.scraper.site import Site, redirect
 
@@ -219,3 +222,49 @@ async def test_a_redirect_without_a_target_is_its_status(site: Site, fetcher: Ht
 async def test_an_allowed_host_is_allowed_on_its_port_only(fetcher: HttpFetcher, canary: Site) -> None:
     assert (await failed(fetcher, canary.url + "/")).code == "url_host_not_allowed"
     assert canary.connections == 0
+
+
+UNKNOWN = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+
+async def looked_up(*answers: list[str] | Exception) -> tuple[IndexmillError, Names, Recorder, float]:
+    """Return the error for a name with these answers, with the time between the first two questions."""
+    names, inner = Names(*answers), Recorder()
+    backend = PinnedBackend(frozenset(), resolver=names, inner=inner)
+    fetcher = HttpFetcher(user_agent="x", limits=replace(LIMITS, name_pause_s=0.05), backend=backend)
+    began = time.monotonic()
+    error = await failed(fetcher, "http://nowhere.example/")
+    return error, names, inner, time.monotonic() - began
+
+
+async def test_a_name_that_does_not_exist_is_looked_up_twice() -> None:
+    error, names, inner, took_s = await looked_up(UNKNOWN)
+    assert isinstance(error, NameNotFound)
+    assert (error.code, len(names.asked), inner.dialled) == ("dns_error", 2, [])
+    assert took_s >= 0.05
+    assert FetchLimits().name_pause_s == 2.0
+
+
+async def test_a_name_that_exists_the_second_time_is_dialled() -> None:
+    error, names, inner, _ = await looked_up(UNKNOWN, ["93.184.215.14"])
+    assert (error.code, len(names.asked), inner.dialled) == ("connection_error", 2, ["93.184.215.14"])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"),
+        socket.gaierror(socket.EAI_FAIL, "Non-recoverable failure in name resolution"),
+        socket.gaierror(socket.EAI_NODATA, "No address associated with hostname"),
+        OSError(socket.EAI_NONAME, "not of the resolver"),
+        UnicodeError("label too long"),
+        [],
+    ],
+    ids=["again", "fail", "no data", "os", "idna", "empty"],
+)
+async def test_every_other_error_of_the_resolver_may_pass(other: list[str] | Exception) -> None:
+    error, names, _, _ = await looked_up(other)
+    assert (error.code, error.retryable, isinstance(error, NameNotFound)) == ("dns_error", True, False)
+    assert len(names.asked) == 1
+    later, names, _, _ = await looked_up(UNKNOWN, other)
+    assert (isinstance(later, NameNotFound), len(names.asked)) == (False, 2)

@@ -15,6 +15,7 @@ BEGAN = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 JOB = {"id": "job-1", "status": "done", "url": "https://a.example/", "corpus_name": None, "title": "A"}
 JOB |= {"chunk_count": 2, "attempt": 1, "created_at": BEGAN, "updated_at": BEGAN}
 JOB |= {"tries": 0, "next_retry_at": None, "retry_cause": None, "blocked_by": None}
+JOB |= {"canonical_url": "https://a.example/", "last_error": None}
 
 
 def at(ms: int) -> datetime:

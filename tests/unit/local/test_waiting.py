@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,7 +15,7 @@ from local.trace.waiting import StackStatus
 from tests.unit.local.test_timeline import JOB, at, log, message, run, state
 
 SCRAPING = [state(0, None, "pending"), state(0, "pending", "scraping")]
-QUEUE = {"queue": "ScrapeQueue", "function": "Worker", "visibility_s": 360, "enabled": True}
+QUEUE = {"queue": "ScrapeQueue", "function": "ScraperWorker", "visibility_s": 360, "enabled": True}
 QUEUE |= {"visibility_parameter": "ScrapeVisibility"}
 
 
@@ -24,35 +25,38 @@ def made(
     *,
     messages: list[dict[str, Any]] | None = None,
     up_since: datetime | None = None,
+    holds: Sequence[dict[str, Any]] = (),
     **job: Any,
 ) -> Timeline:
     """Return the timeline of a job in scraping."""
     sent = [message(0, 5)] if messages is None else messages
-    records = JobRecords(JOB | {"status": "scraping"} | job, SCRAPING, sent, [], at(now_ms))
+    records = JobRecords(JOB | {"status": "scraping"} | job, SCRAPING, sent, [], at(now_ms), holds)
     results = {"queue": "CallbacksQueue", "function": "OrchestratorResults", "visibility_s": 60}
     return timeline(records, log_, StackStatus(up_since, {"s": QUEUE, "r": results}))
 
 
-def failing(began: int, took: int, why: str = "ValueError: no", function: str = "Worker") -> list[Record]:
+def failing(
+    began: int, took: int, why: str = "ValueError: no", function: str = "ScraperWorker"
+) -> list[Record]:
     start, report = run(began, took, function)
     return [start, log(began + took, function, "END RequestId: r", failure=why), report]
 
 
 def test_a_stage_that_runs_is_shown_with_its_time_so_far() -> None:
-    found = made([log(200, "Worker", "START RequestId: r")])
+    found = made([log(200, "ScraperWorker", "START RequestId: r")])
     assert found.stages[-1] == Stage("scraping", 1, 1000.0, wait_ms=200.0, work_ms=800.0, running=True)
     assert list(stage_lines(found))[-2].endswith("running")
-    assert found.events[-1].text == "Worker has been running for 0.8 s"
-    assert found.waiting == ["Worker has been processing it for 0.8 s"]
+    assert found.events[-1].text == "ScraperWorker has been running for 0.8 s"
+    assert found.waiting == ["ScraperWorker has been processing it for 0.8 s"]
     assert found.total_ms == 1000
 
 
 def test_a_failed_call_is_failed_with_its_reason_and_its_message_hidden() -> None:
     found = made(failing(200, 50), 10_200)
     (event,) = [event for event in found.events if event.failed]
-    assert event.text == "Worker failed after 50 ms: ValueError: no"
+    assert event.text == "ScraperWorker failed after 50 ms: ValueError: no"
     failed, hidden, shorter = found.waiting
-    assert failed == "Worker failed: ValueError: no"
+    assert failed == "ScraperWorker failed: ValueError: no"
     assert "in flight in ScrapeQueue" in hidden
     assert "redelivered at 12:06:00 UTC (in 350 s) at the latest" in hidden
     assert "--parameter ScrapeTimeout=5 --parameter ScrapeVisibility=30" in shorter
@@ -74,17 +78,17 @@ def test_times_that_are_short_already_are_not_to_be_shortened() -> None:
 
 
 def test_a_status_of_the_platform_is_a_failure_too() -> None:
-    start, report = run(0, 50, "Worker")
-    timed_out = log(50, "Worker", f"{report.message}Status: timeout\t")
-    assert "Worker failed: timeout" in made([start, timed_out]).waiting
+    start, report = run(0, 50, "ScraperWorker")
+    timed_out = log(50, "ScraperWorker", f"{report.message}Status: timeout\t")
+    assert "ScraperWorker failed: timeout" in made([start, timed_out]).waiting
 
 
 def test_a_returned_message_shows_when_it_is_visible_again() -> None:
     said = json.dumps(
         {"level": "INFO", "message": "message.given_back", "after_s": 7.5, "reason": "dns_error"}
     )
-    start, report = run(200, 100, "Worker")
-    found = made([start, log(250, "Worker", said, "stdout"), report])
+    start, report = run(200, 100, "ScraperWorker")
+    found = made([start, log(250, "ScraperWorker", said, "stdout"), report])
     assert found.waiting == [
         "it was returned to the queue (dns_error); the next try is at 12:00:07 UTC (in 6.8 s)"
     ]
@@ -92,22 +96,22 @@ def test_a_returned_message_shows_when_it_is_visible_again() -> None:
 
 def test_a_recorded_wait_is_the_reason() -> None:
     later = at(1000) + timedelta(seconds=60)
-    found = made(run(0, 9, "Worker"), next_retry_at=later, retry_cause="http_503", tries=2)
+    found = made(run(0, 9, "ScraperWorker"), next_retry_at=later, retry_cause="http_503", tries=2)
     assert found.waiting == ["try 2 failed (http_503); the next try is at 12:01:01 UTC (in 60 s)"]
 
 
 def test_a_run_of_a_stack_that_ended_was_cut_off() -> None:
-    found = made([log(200, "Worker", "START RequestId: r")], up_since=at(500))
+    found = made([log(200, "ScraperWorker", "START RequestId: r")], up_since=at(500))
     assert [event.text for event in found.events if event.failed] == [
-        "Worker was killed when its stack ended"
+        "ScraperWorker was killed when its stack ended"
     ]
-    assert found.waiting[0] == "Worker failed: the stack ended meanwhile"
+    assert found.waiting[0] == "ScraperWorker failed: the stack ended meanwhile"
 
 
 def test_a_result_that_cannot_be_applied_is_a_failure_of_the_orchestrator() -> None:
-    logged = [*run(0, 10, "Worker"), *failing(20, 5, function="OrchestratorResults")]
+    logged = [*run(0, 10, "ScraperWorker"), *failing(20, 5, function="OrchestratorResults")]
     assert made(logged).waiting[0] == "OrchestratorResults failed: ValueError: no"
-    (applied,) = made(run(0, 10, "Worker")).waiting
+    (applied,) = made(run(0, 10, "ScraperWorker")).waiting
     assert "result has not been applied yet" in applied
 
 
@@ -129,3 +133,51 @@ def test_a_disabled_source_is_the_reason_before_any_work_too() -> None:
 
 def test_a_job_at_its_end_waits_for_nothing() -> None:
     assert made(failing(0, 9), status="failed").waiting == []
+
+
+def test_a_run_of_a_function_that_has_nothing_to_do_with_the_stage_explains_nothing() -> None:
+    logged = [record for name in ("AuditWriter", "OrchestratorSweeper") for record in run(200, 9, name)]
+    assert made(logged).waiting == ["no function has received its scraping message yet"]
+    (reason,) = made([*run(0, 9, "ScraperWorker"), *logged]).waiting
+    assert reason == "ScraperWorker has finished, and its result has not been applied yet"
+
+
+def test_a_pause_is_named() -> None:
+    since = at(0)
+    holds = [
+        {"kind": "paused", "subject": "embedding", "why": "not this stage", "since": since},
+        {"kind": "paused", "subject": "*", "why": "the site asked us", "since": since},
+    ]
+    logged = [*run(0, 9, "ScraperWorker"), *run(200, 9, "AuditWriter")]
+    reported = ["an operator has paused scraping since 12:00:00 UTC: the site asked us"]
+    assert made(logged, holds=holds).waiting == reported
+
+
+def test_an_open_breaker_is_named() -> None:
+    breaker = {"kind": "breaker_open", "subject": "embedding", "why": None, "since": at(0)}
+    assert "breaker" not in made([], holds=[breaker]).waiting[0]
+    records = JobRecords(
+        JOB | {"status": "embedding"},
+        [*SCRAPING],
+        [message(0, 5, stage="embedding")],
+        [],
+        at(1000),
+        [breaker],
+    )
+    (reason,) = timeline(records, [*run(0, 9, "EmbeddingWorker"), *run(200, 9, "AuditWriter")]).waiting
+    assert reason.startswith(
+        "embedding waits for its breaker 'embedding', which has been open since 12:00:00"
+    )
+
+
+def test_a_failing_site_is_named_with_its_last_error() -> None:
+    error = {"code": "dns_error", "message": "The name of the site could not be resolved"}
+    later = at(1000) + timedelta(seconds=60)
+    waits = {"next_retry_at": later, "retry_cause": "domain_failing", "tries": 3, "last_error": error}
+    (reason,) = made(run(0, 9, "ScraperWorker"), **waits).waiting
+    assert reason == (
+        "its site a.example is left alone after failures (dns_error: The name of the site could not be "
+        "resolved); the next try is at 12:01:01 UTC (in 60 s)"
+    )
+    (reason,) = made(run(0, 9, "ScraperWorker"), **waits | {"retry_cause": "dns_error"}).waiting
+    assert reason.startswith("try 3 failed (dns_error: The name of the site could not be resolved); the next")

@@ -55,7 +55,7 @@ class Following:
         self.store = store
         self.board = InMemoryProgress(clock)
         self.windows = InMemoryWindows(self.limit, clock)
-        self.stream = StreamJob(ReadJobs(store, self.board), self.windows, clock, self._pause)
+        self.stream = StreamJob(ReadJobs(store, self.board, clock=clock), self.windows, clock, self._pause)
 
     async def _pause(self, seconds: float) -> None:
         self.waited.append(seconds)

@@ -12,7 +12,7 @@ from indexmill.contracts.messages import StageResult, read
 from indexmill.platform.consumer.deliveries import Done, Outcome, Retry, Wait
 from indexmill.platform.domain_rates import DomainRates
 from indexmill.platform.limits.clock import StoreClock
-from indexmill.scraper.classify import status_failure
+from indexmill.scraper.classify import NameNotFound, status_failure
 from indexmill.scraper.pace import Pace
 from indexmill.scraper.scrape import execute_scrape
 from indexmill.scraper.worker import ScrapeBatch
@@ -114,8 +114,22 @@ def test_a_site_that_failed_is_waited_for_and_reported_to_its_jobs() -> None:
     retrying = here.result().retrying
     assert retrying is not None
     assert retrying.cause == ErrorCode.DOMAIN_FAILING
+    assert retrying.failure is not None
+    assert retrying.failure.code == "http_503"
     here.clock.tick(61.0)
     assert here.handle("/d") == [Done()]
+
+
+def test_names_that_do_not_exist_say_nothing_of_their_site() -> None:
+    missing = {f"{SITE}/{name}": NameNotFound() for name in "abcde"}
+    here = Worker("*=100:100", pages={**PAGES, **missing, f"{SITE}/g": status_failure(503)})
+    assert here.handle(*(f"/{name}" for name in "abcde")) == [Done()] * 5
+    assert here.handle("/f") == [Done()]
+    # Nor do they make up for a failure of it.
+    for path in ("/g", "/a", "/g", "/b"):
+        here.handle(path)
+    ((_, state),) = here.states.items.values()
+    assert (state.failures, state.cause) == (2, "http_503")
 
 
 @pytest.mark.fault("F57")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from indexmill.contracts.content import BlobRef
 from indexmill.contracts.errors import ErrorCode, TransientError
-from indexmill.contracts.messages import StageFailure, StageResult, read
+from indexmill.contracts.messages import StageFailure, StageResult, Stored, read
 from indexmill.platform.consumer.deliveries import Done, Retry, Wait
-from indexmill.scraper.classify import failure, status_failure
+from indexmill.scraper.classify import NameNotFound, failure, status_failure
 from indexmill.scraper.ports import Fetched
 from indexmill.scraper.worker import ScrapeBatch
 from tests.support.scraper import SITE, ScraperHarness, delivery
@@ -91,7 +94,13 @@ def test_a_transient_failure_is_tried_again(harness: Harness, tries: int) -> Non
     assert isinstance(outcome, Retry)
     assert outcome.reason == "read_timeout"
     assert 0 <= outcome.after_s <= 2 ** (tries - 1)
-    assert harness.queue.bodies == []
+    (report,) = harness.results
+    assert report.status == "retrying"
+    assert report.retrying is not None
+    assert (report.retrying.tries, report.retrying.failure) == (
+        tries,
+        StageFailure(code="read_timeout", message="The site stopped sending"),
+    )
 
 
 @pytest.mark.shows("R060")
@@ -115,11 +124,12 @@ def test_a_page_that_breaks_us_leaves_its_neighbours_alone(harness: Harness) -> 
     assert first == third == Done()
     assert isinstance(second, Retry)
     assert second.reason == "internal_error"
-    ok, failed = harness.results
+    ok, again, failed = harness.results
     assert ok.status == "success"
-    assert failed.failure is not None
-    assert failed.failure.code == "internal_error"
-    assert "surprise" not in failed.failure.message
+    assert again.retrying is not None
+    for told in (again.retrying.failure, failed.failure):
+        assert told is not None
+        assert (told.code, told.message) == ("internal_error", "Scraping failed unexpectedly")
 
 
 def test_a_message_that_killed_the_worker_is_not_tried_again(harness: Harness) -> None:
@@ -138,7 +148,7 @@ def test_results_that_cannot_be_sent_keep_their_messages(harness: Harness) -> No
 
 @pytest.mark.fault("F25")
 def test_a_refused_result_keeps_only_its_own_message(harness: Harness) -> None:
-    harness.queue.refuse = {1}
+    harness.queue.refuse = {2}
     harness.fail(failure(ErrorCode.READ_TIMEOUT))
     deliveries = [
         delivery("/bad"),
@@ -150,7 +160,27 @@ def test_a_refused_result_keeps_only_its_own_message(harness: Harness) -> None:
     outcomes = harness.batch(deliveries)
     assert isinstance(outcomes[0], Retry)
     assert list(outcomes[1:]) == [Done(), Done(), Wait(1.0, "queue_unavailable"), Done()]
-    assert len(harness.queue.bodies) == 2
+    assert [result.status for result in harness.results] == ["retrying", "success", "success"]
+
+
+@pytest.mark.parametrize("known", ["", "published", "known"])
+def test_a_name_that_does_not_exist_is_the_end_of_a_page_that_was_never_published(
+    harness: Harness, known: str
+) -> None:
+    harness.fail(NameNotFound())
+    message = delivery("/bad")
+    kept = Stored(ref=BlobRef(key="raw/k", sha256="0" * 64, size=1), content_type="a/b", final_url=SITE)
+    said: dict[str, Any] = {"": {}, "published": {"published": True}, "known": {"known": kept}}[known]
+    message = replace(message, message=message.message.model_copy(update=said))
+    (outcome,) = harness.batch([message])
+    (result,) = harness.results
+    if known:
+        assert isinstance(outcome, Retry)
+        assert result.retrying is not None
+        assert result.retrying.cause == "dns_error"
+    else:
+        assert outcome == Done()
+        assert harness.only_failure.code == "dns_error"
 
 
 def test_unavailable_storage_is_waited_for(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:

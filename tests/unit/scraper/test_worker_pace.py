@@ -7,9 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from indexmill.contracts.errors import ErrorCode
-from indexmill.contracts.messages import StageResult, read
+from indexmill.contracts.errors import BreakerOpen, DomainBusy, ErrorCode
+from indexmill.contracts.messages import StageFailure, StageResult, read
+from indexmill.contracts.pipeline import BY_NAME
 from indexmill.platform.consumer.deliveries import Done, RecordTimes, Retry, Wait
+from indexmill.platform.consumer.reporter import BatchReporter, WorkerStage
 from indexmill.scraper.classify import failure, status_failure
 from indexmill.scraper.ports import Fetched
 from indexmill.scraper.worker import ScrapeBatch
@@ -54,13 +56,14 @@ def harness() -> Iterator[Harness]:
 
 @pytest.mark.fault("F8")
 def test_finished_pages_are_reported_and_deleted_while_a_slow_one_loads(harness: Harness) -> None:
-    harness.awaited = 3
+    harness.awaited = 4
     harness.scraper.fetcher.pages[f"{SITE}/later"] = failure(ErrorCode.READ_TIMEOUT)
     paths = ["/a", "/slow", "/b", "/later", "/c"]
     outcomes = harness.batch([delivery(path) for path in paths])
     assert [type(outcome) for outcome in outcomes] == [Done, Done, Done, Retry, Done]
     assert harness.source.deleted == ["r/a", "r/b", "r/c"]
-    assert harness.reports() == [(f"m/{name}:result", "success") for name in ("a", "b", "c", "slow")]
+    reports = [(f"m/{name}:result", "success") for name in ("a", "b", "c", "slow")]
+    assert harness.reports() == [*reports[:2], ("m/later:retrying:1", "retrying"), *reports[2:]]
 
 
 def test_pages_that_are_all_quick_are_reported_by_one_call_and_deleted_by_none(
@@ -92,17 +95,53 @@ def test_an_unavailable_source_costs_only_early_deletes(harness: Harness) -> Non
     assert harness.batch([delivery(path) for path in ("/a", "/slow", "/b")]) == [Done()] * 3
 
 
-@pytest.mark.parametrize(("asked", "reported"), [(30, False), (31, True), (10**6, True)])
-def test_a_long_wait_is_reported_to_its_job(harness: Harness, asked: int, reported: bool) -> None:
+@pytest.mark.parametrize("asked", [1, 31, 10**6])
+def test_a_failed_try_is_reported_to_its_job(harness: Harness, asked: int) -> None:
     harness.scraper.fetcher.pages[f"{SITE}/busy"] = status_failure(429, asked)
     harness.batch([delivery("/busy", tries=2), delivery("/busy", tries=2, job_id=None)])
-    assert harness.reports() == ([("m/busy:retrying:2", "retrying")] if reported else [])
+    assert harness.reports() == [("m/busy:retrying:2", "retrying")]
+    retrying = read(StageResult, harness.queue.bodies[0]).retrying
+    assert retrying is not None
+    waits = (retrying.next_retry_at - harness.scraper.clock.now()).total_seconds()
+    assert (retrying.tries, retrying.cause) == (2, "http_429")
+    assert retrying.retry_in_s == pytest.approx(waits)
+    assert retrying.failure is not None
+    assert retrying.failure.message == "Domain returned 429 — too many requests"
+
+
+@pytest.mark.parametrize(("wait_s", "reported"), [(30.0, False), (31.0, True)])
+def test_the_turn_of_a_site_is_reported_when_it_takes_long(
+    harness: Harness, wait_s: float, reported: bool
+) -> None:
+    harness.scraper.fetcher.pages[f"{SITE}/busy"] = DomainBusy("domain_busy", "busy", SITE, wait_s)
+    harness.batch([delivery("/busy")])
+    assert harness.reports() == ([("m/busy:retrying:1", "retrying")] if reported else [])
     if reported:
         retrying = read(StageResult, harness.queue.bodies[0]).retrying
         assert retrying is not None
-        waits = (retrying.next_retry_at - harness.scraper.clock.now()).total_seconds()
-        assert (retrying.tries, waits, retrying.cause) == (2, min(asked, 42_300), "http_429")
-        assert retrying.retry_in_s == waits
+        assert retrying.failure is None
+
+
+def test_the_wait_for_a_failing_site_tells_its_last_failure(harness: Harness) -> None:
+    busy = DomainBusy("domain_failing", "It is left alone", SITE, 60.0, "tls_error")
+    harness.scraper.fetcher.pages[f"{SITE}/busy"] = busy
+    harness.batch([delivery("/busy")])
+    retrying = read(StageResult, harness.queue.bodies[0]).retrying
+    assert retrying is not None
+    assert retrying.failure == StageFailure(code="tls_error", message="It is left alone")
+
+
+@pytest.mark.parametrize(("receives", "reported"), [(1, True), (2, False)])
+def test_an_outage_is_reported_at_the_first_delivery(harness: Harness, receives: int, reported: bool) -> None:
+    reporter = BatchReporter(
+        WorkerStage(BY_NAME["embedding"], ""),
+        [delivery("/a", tries=receives)],
+        harness.queue,
+        harness.scraper.clock,
+    )
+    reporter.error(0, BreakerOpen(ErrorCode.EMBEDDING_UNAVAILABLE, 20.0))
+    reporter.finish()
+    assert harness.reports() == ([(f"m/a:retrying:{receives}", "retrying")] if reported else [])
 
 
 def test_an_event_that_was_not_taken_changes_no_wait(harness: Harness) -> None:

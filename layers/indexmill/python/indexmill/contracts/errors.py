@@ -212,17 +212,18 @@ class BreakerOpen(TransientError):
 class DomainBusy(TransientError):
     """The site is not asked now, but in `wait_s` seconds: nothing was tried."""
 
-    def __init__(self, code: str, message: str, site: str, wait_s: float) -> None:
-        """`code` is domain_busy or domain_failing."""
+    def __init__(self, code: str, message: str, site: str, wait_s: float, cause: str = "") -> None:
+        """`code` is domain_busy or domain_failing, `cause` the code of the last failure of a failing site."""
         super().__init__(code, message, retry_after=max(1, math.ceil(wait_s)))
         self.site = site
         self.wait_s = wait_s
+        self.cause = cause
         self.resume: str | None = None
         """Redirects that are left and the URL of the next try, when redirects were followed before."""
 
     def copy(self) -> DomainBusy:
         """Return the error of another page that waits for the same."""
-        return DomainBusy(self.code, self.message, self.site, self.wait_s)
+        return DomainBusy(self.code, self.message, self.site, self.wait_s, self.cause)
 
 
 class PermanentError(IndexmillError):

@@ -45,6 +45,14 @@ class JobError(BaseModel):
     """How often the stage was tried."""
 
 
+class LastError(BaseModel):
+    """Why the last try of a job's stage failed; another one follows."""
+
+    code: str
+    message: str
+    at: datetime
+
+
 ONLY_WHEN_KNOWN: Final[dict[str, Any]] = {"default": None, "exclude_if": lambda value: value is None}
 
 
@@ -71,16 +79,17 @@ class Waiting(BaseModel):
         "quota_chunks",
         "dependency",
         "domain",
+        "domain_failing",
         "paused",
         "capacity",
         "breaker_open",
     ]
-    """Which quota is used up, or: other jobs, the pace of the job's site, an operator who holds work back, a
-    free place, an outage."""
+    """Which quota is used up, or: other jobs, the pace of the job's site, a site that failed several times
+    and is left alone for a while, an operator who holds work back, a free place, an outage."""
     position: int | None = None
     """Its turn among the caller's pending jobs; 1 is next. Null while it waits for other jobs or its site."""
     next_eligible_at: datetime | None = None
-    """Estimate of when it starts; null when there is none."""
+    """Estimate of when it starts, or its site is asked again; null when there is none."""
     blocked_by: list[str] | None = None
     """The jobs that have to be done first."""
 
@@ -113,6 +122,8 @@ class Job(BaseModel):
     """Tries of the stage that is waiting, or that failed; null while there is nothing to say."""
     next_retry_at: datetime | None = None
     """When a stage that waits is tried again."""
+    last_error: LastError | None = None
+    """Why the last try failed, while another one follows; null while nothing is wrong, and after the end."""
     priority: int = 50
     """0 to 100; higher starts earlier."""
     job_type: str = "index"
@@ -129,7 +140,8 @@ class Job(BaseModel):
     budget: Budget | None = Field(**ONLY_WHEN_KNOWN)
     """Its bounds, when there are any."""
     expected_by: datetime | None = None
-    """By when the job will most likely have ended, as promised when it was submitted; later is no failure."""
+    """By when the job will most likely have ended, as promised when it was submitted; later is no failure. It
+    moves with the next try of a job that waits for one, and is null when that cannot be told any more."""
     change: PageChange | None = Field(**ONLY_WHEN_KNOWN)
     """What the fetch found; `removed`: the site answered 404 or 410, and the job failed."""
     unchanged: Literal[True] | None = Field(**ONLY_WHEN_KNOWN)

@@ -85,6 +85,8 @@ class ScrapeTask(Message):
     """Raw content of the document's published version: not stored again when the site still has it."""
     current: bool = False
     """Whether today's chunker and model made the published version: with `known` content it needs no text."""
+    published: bool = False
+    """Whether the document has a published version. The release before says so by `known` alone."""
     max_age_s: int | None = None
     """Up to this age of `known` the site is not asked."""
     links: bool | None = None
@@ -160,7 +162,7 @@ class StageFailure(BaseModel):
 
 
 class Retrying(BaseModel):
-    """A stage that waits for its next try longer than a moment."""
+    """A stage that waits for its next try, after one that failed or for longer than a moment."""
 
     tries: int
     """Tries so far."""
@@ -171,6 +173,9 @@ class Retrying(BaseModel):
     """The same as a duration, which the Orchestrator adds to its database's time."""
     site: str | None = None
     """Site that keeps it waiting; that of its URL, or of where that redirects to."""
+    failure: StageFailure | None = None
+    """Of the last try, or of the site that keeps it waiting; None when nothing is wrong, and from the release
+    before."""
 
 
 class Chunked(BaseModel):

@@ -71,6 +71,8 @@ STAGES: Final = (
             "other_host": "The page redirects to another host, which does not belong to the crawl.",
             "url_host_not_allowed": "This address is not on the public internet.",
             "parse_error": "The document could not be read. It may be damaged or protected.",
+            "http_429": "The site gets too many requests at the moment. Try again later.",
+            "renderer_unavailable": "The browser that this page needs is not available. Try again later.",
         },
     ),
     Stage(
@@ -96,6 +98,8 @@ STAGES: Final = (
         texts={
             "openai_rate_limit": "Indexing failed temporarily. Try again in a few minutes.",
             "token_limit_exceeded": "Document is too large to index. Try a smaller section.",
+            "embedding_unavailable": "The embedding service did not answer. Try again in a few minutes.",
+            "search_unavailable": "The search index did not answer. Try again in a few minutes.",
         },
         max_retries=5,
         publishes=True,

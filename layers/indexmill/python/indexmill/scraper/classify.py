@@ -70,6 +70,14 @@ _STATUS_MESSAGE: Final = {
 }
 
 
+class NameNotFound(TransientError):
+    """No such name: the resolver said so, twice. For a page that was never published it is the end."""
+
+    def __init__(self) -> None:
+        """Its code is that of every name that cannot be resolved."""
+        super().__init__(ErrorCode.DNS_ERROR, "The name of the site does not exist")
+
+
 def failure(cause: str, message: str | None = None) -> IndexmillError:
     """Return the error for `cause`, a code of the table; `message` says it more precisely."""
     row = _FAILURES[cause]

@@ -47,6 +47,8 @@ class HostState:
     failures: int = 0
     """In a row."""
     open_until: float = 0.0
+    cause: str = ""
+    """Code of the last failure; "" while it answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +69,12 @@ class Ended:
     """A request that is no longer in flight."""
 
     id: str
-    failed: bool
+    failed: bool | None
+    """None: nothing was asked of the site, as where its name does not exist."""
     pause_s: int | None = None
     """Pause that the site asked for (Retry-After)."""
+    code: str = ""
+    """Of the failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,8 @@ class Refusal:
 
     wait_s: float
     reason: Held
+    cause: str = ""
+    """Code of the last failure of a site that is left alone."""
 
 
 def take(
@@ -97,7 +104,7 @@ def take(
     probing = state.failures >= FAILURES
     tokens = math.floor(burst - max(0.0, state.full_at - now) / interval_s + 1e-6)
     if now < state.open_until or (probing and state.running):
-        refusal = Refusal(0.0, "domain_failing")
+        refusal = Refusal(0.0, "domain_failing", state.cause)
     elif len(state.running) >= burst or tokens <= ahead:
         refusal = Refusal(0.0, "domain_busy")
     else:
@@ -118,9 +125,11 @@ def take(
 
 def finish(state: HostState, now: float, ended: Sequence[Ended]) -> HostState:
     """Return the state without requests that ended, in their order, and with what they say of the site."""
-    failures, open_until = state.failures, state.open_until
+    failures, open_until, cause = state.failures, state.open_until, state.cause
     for each in ended:
-        failures = failures + 1 if each.failed else 0
+        if each.failed is None:
+            continue
+        failures, cause = (failures + 1, each.code) if each.failed else (0, "")
         if not each.failed:
             open_until = min(open_until, now)
         elif failures >= FAILURES:
@@ -130,4 +139,4 @@ def finish(state: HostState, now: float, ended: Sequence[Ended]) -> HostState:
             open_until = max(open_until, now + min(each.pause_s, _LONGEST_WISH_S))
     over = {each.id for each in ended}
     running = {each: until for each, until in state.running.items() if each not in over}
-    return replace(state, running=running, failures=failures, open_until=open_until)
+    return replace(state, running=running, failures=failures, open_until=open_until, cause=cause)

@@ -21,6 +21,7 @@ from indexmill.contracts.identity import new_id
 from indexmill.platform.domain_rates import DomainRate, DomainRates, site_of
 from indexmill.platform.limits.clock import StoreClock
 from indexmill.platform.limits.store import StoreUnavailable
+from indexmill.scraper.classify import NameNotFound
 from indexmill.scraper.hosts import Ended, HostState, Refusal, Request, finish, take
 
 _LOG: Final = logging.getLogger(__name__)
@@ -121,7 +122,7 @@ class Pace:
         joined.wishes.append(_Wish(request_id, visit, delay_s))
         refusals = await asyncio.shield(joined.task)
         if (refusal := refusals[place]) is not None:
-            raise DomainBusy(refusal.reason, _MESSAGES[refusal.reason], site, refusal.wait_s)
+            raise DomainBusy(refusal.reason, _MESSAGES[refusal.reason], site, refusal.wait_s, refusal.cause)
 
     async def _together(
         self, site: str, rate: DomainRate, known: _Known, wishes: list[_Wish]
@@ -153,10 +154,13 @@ class Pace:
 
     def ended(self, site: str, request_id: str, error: IndexmillError | None) -> None:
         """Note that a request ended; it is written with the site's next request, or by `flush`."""
-        failed = error is not None and (error.code in _FAILED or _is_busy(error.code))
-        pause_s = error.retry_after if error is not None and failed else None
+        ended = Ended(request_id, failed=False)
+        if isinstance(error, NameNotFound):
+            ended = Ended(request_id, failed=None)
+        elif error is not None and (error.code in _FAILED or _is_busy(error.code)):
+            ended = Ended(request_id, failed=True, pause_s=error.retry_after, code=error.code)
         # Without the lock, which is held while the store is asked.
-        self._known(site).ended.append(Ended(request_id, failed, pause_s))
+        self._known(site).ended.append(ended)
 
     def flush(self) -> None:
         """Write what ended and matters to others: failures, their end, and room for requests in flight.

@@ -25,7 +25,7 @@ from indexmill.contracts.errors import (
 from indexmill.platform.domain_rates import site_of
 from indexmill.platform.security.urls import origin
 from indexmill.platform.time.clock import Clock
-from indexmill.scraper.classify import failure
+from indexmill.scraper.classify import NameNotFound, failure
 from indexmill.scraper.pace import Visit
 from indexmill.scraper.ports import Fetcher, KnownRobots, RobotsCache
 from indexmill.scraper.robots_rules import Rules, nofollow_rule, noindex_rule, rules_for
@@ -170,6 +170,8 @@ class Robots:
         """Return what to go by after `error`; raise it when it is the site's and no old copy serves."""
         wait_s = min(error.retry_after or _UNAVAILABLE_S, _LONGEST_UNAVAILABLE_S)
         until = self._now() + wait_s
+        if isinstance(error, NameNotFound):
+            raise error
         if error.retryable and old is not None and old.rules is not None and old.kept_until > self._now():
             return replace(old, fresh_until=until)
         if error.code in _SITES_OWN:

@@ -10,12 +10,13 @@ from typing import Final
 
 from indexmill.contracts.content import Document
 from indexmill.contracts.crawl import CrawlRules
-from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError
+from indexmill.contracts.errors import ErrorCode, IndexmillError, PermanentError, TransientError
 from indexmill.contracts.messages import ScrapeTask, StageFailure
 from indexmill.contracts.pipeline import BY_NAME
 from indexmill.platform.consumer.deliveries import Delivery, Outcome, RecordTimes
 from indexmill.platform.consumer.reporter import BatchReporter, WorkerStage
 from indexmill.platform.queues import Queue, SourceQueue
+from indexmill.scraper.classify import NameNotFound
 from indexmill.scraper.extract.content import Unusable
 from indexmill.scraper.pace import Visit
 from indexmill.scraper.revisit import Past
@@ -107,7 +108,7 @@ class ScrapeBatch:
         except Unusable as error:
             reporter.failure(position, self._unusable(task, error, delivery.tries))
         except IndexmillError as error:
-            reporter.error(position, error)
+            reporter.error(position, _of_page(task, error))
         except Exception as error:  # noqa: BLE001 - a defect that one page triggers must not fail the others
             fields = {"job_id": task.job_id, "request_id": task.request_id}
             _LOG.exception("scraping failed unexpectedly", extra=fields)
@@ -147,6 +148,13 @@ class ScrapeBatch:
     def _unusable(self, task: ScrapeTask, error: Unusable, tries: int) -> StageFailure:
         links = list(error.links) if task.links else None
         return StageFailure(code=error.code, message=error.message, tries=tries, links=links)
+
+
+def _of_page(task: ScrapeTask, error: IndexmillError) -> IndexmillError:
+    """Return the error as it is for this page: a name that does not exist is the end of a new one."""
+    if not isinstance(error, NameNotFound) or task.published or task.known is not None:
+        return error
+    return PermanentError(error.code, error.message)
 
 
 def _bytes(task: ScrapeTask, document: Document) -> dict[str, int]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from indexmill.contracts.job import JobStatus
@@ -101,12 +100,12 @@ class AdmissionTx(Protocol):
         """Take pending jobs out of their callers' queues until their sites let them go."""
         ...
 
-    def defer_sites(self, waits_s: Mapping[str, float]) -> None:
-        """Let no job of a site leave for so many seconds, by site."""
+    def defer_sites(self, waits_s: Mapping[str, float], failing: Collection[str]) -> None:
+        """Let no job of a site leave for so many seconds, by site; `failing` ones are told apart."""
         ...
 
-    def held_back(self, job_ids: Sequence[str]) -> dict[str, datetime]:
-        """Return those of the jobs that their site holds back, with the estimate of when they leave."""
+    def held_back(self, job_ids: Sequence[str]) -> dict[str, HeldBack]:
+        """Return those of the jobs that their site holds back, by id."""
         ...
 
     def blockers(self, job_ids: Sequence[str]) -> dict[str, list[str]]:

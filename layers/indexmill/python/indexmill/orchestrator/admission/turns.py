@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from indexmill.contracts.errors import ErrorCode
 from indexmill.contracts.given import is_given
 from indexmill.platform.domain_rates import DomainRate, site_of
 
@@ -32,7 +33,7 @@ _MOST: Final = 100
 """Jobs of one site that leave in one transaction."""
 _AGAIN: Final = timedelta(seconds=1)
 """Pause before the next look at a site whose held-back jobs cannot start."""
-_CAUSES: Final = frozenset({"domain_busy", "domain_failing"})
+_CAUSES: Final = frozenset({ErrorCode.DOMAIN_BUSY, ErrorCode.DOMAIN_FAILING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,8 @@ class HeldBack:
     site: str
     eligible_at: datetime
     """Estimate of when it leaves."""
+    failing: bool = False
+    """Whether the site failed several times and is left alone."""
 
 
 def take_turns(tx: JobsTx, fetches: Sequence[Fetch]) -> dict[str, HeldBack]:
@@ -166,12 +169,15 @@ def release(tx: JobsTx) -> list[str]:
 def defer(tx: JobsTx, states: Mapping[str, JobState], retries: Mapping[str, Retrying]) -> None:
     """Hold back further jobs of sites that keep messages waiting; `retries` are by job id."""
     until: dict[str, float] = {}
+    failing = set[str]()
     for job_id, note in retries.items():
         site = note.site or site_of(states[job_id].target.url)
         if note.cause in _CAUSES and tx.limits.rates.of(site) is not None:
             until[site] = max(until.get(site, 0.0), note.retry_in_s or 0.0)
+            if note.cause == ErrorCode.DOMAIN_FAILING:
+                failing.add(site)
     if until:
-        tx.defer_sites(until)
+        tx.defer_sites(until, failing)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.http_actions import BatchSummary, CrawlState
@@ -24,6 +24,7 @@ from indexmill.orchestrator.admission.admit import wait_reason
 from indexmill.orchestrator.admission.forecast import eligible_at
 from indexmill.orchestrator.crawling.ports import Crawl
 from indexmill.orchestrator.jobs.store import JobStore, JobsTx
+from indexmill.orchestrator.jobs.texts import waiting_message
 from indexmill.orchestrator.queries.ports import Hold, JobFilter, JobSnapshot
 from indexmill.orchestrator.queries.receipts import read_receipt
 from indexmill.platform.progress import LONG_CHUNKS, ProgressBoard
@@ -163,20 +164,26 @@ def with_waiting(tx: JobsTx, caller_id: str, jobs: Sequence[Job]) -> list[Job]:
             at = eligible_at(position, usage, tx.limits, overall, pace)
             waits[job_id] = Waiting(reason=reason, position=position, next_eligible_at=at)
     if others := [job_id for job_id in ids if job_id not in waits]:
-        for job_id, at in tx.held_back(others).items():
-            waits[job_id] = Waiting(reason="domain", next_eligible_at=at)
+        for job_id, held in tx.held_back(others).items():
+            reason_of_site: Literal["domain", "domain_failing"] = (
+                "domain_failing" if held.failing else "domain"
+            )
+            waits[job_id] = Waiting(reason=reason_of_site, next_eligible_at=held.eligible_at)
     if blocked := [job_id for job_id in others if job_id not in waits]:
         by = tx.blockers(blocked)
         waits |= {id_: Waiting(reason="dependency", blocked_by=by.get(id_)) for id_ in blocked}
-    return [job.model_copy(update={"waiting": waits.get(job.job_id)}) for job in jobs]
+    return [job.model_copy(update={"waiting": waits.get(job.job_id, job.waiting)}) for job in jobs]
 
 
 def with_holds(tx: JobsTx, clock: Clock, jobs: Sequence[Job]) -> list[Job]:
-    """Return `jobs`, those in flight whose stage is paused or has an open breaker with that reason.
+    """Return `jobs` as of now, with the reason where their stage is paused or has an open breaker."""
+    now = clock.now()
+    return [_as_of(job, now) for job in _held(tx, now, jobs)]
 
-    A job that changed a moment ago is held by nothing, and costs no look.
-    """
-    quiet_since = clock.now() - _QUIET
+
+def _held(tx: JobsTx, now: datetime, jobs: Sequence[Job]) -> list[Job]:
+    """Return `jobs` with those reasons. What changed a moment ago is held by nothing, and costs no look."""
+    quiet_since = now - _QUIET
     quiet = {job.job_id for job in jobs if job.status.value in BY_NAME and job.updated_at < quiet_since}
     if not quiet:
         return list(jobs)
@@ -187,6 +194,33 @@ def with_holds(tx: JobsTx, clock: Clock, jobs: Sequence[Job]) -> list[Job]:
         else job
         for job in jobs
     ]
+
+
+def _as_of(job: Job, now: datetime) -> Job:
+    """Return the job with what is told now of a wait: its cause, the next try, and by when the job ends."""
+    if job.status.terminal:
+        return job
+    changes: dict[str, Any] = {}
+    if (text := waiting_message(job, now)) is not None:
+        changes["user_message"] = text
+    if job.expected_by is not None:
+        changes["expected_by"] = _still_expected(job, job.expected_by, now)
+    at = job.waiting.next_eligible_at if job.waiting else None
+    if at is not None and at <= now and job.status is not JobStatus.PENDING:
+        # Its turn at the site has come.
+        changes["waiting"] = None
+    return job.model_copy(update=changes) if changes else job
+
+
+def _still_expected(job: Job, promised: datetime, now: datetime) -> datetime | None:
+    """Return by when the job will have ended: as promised, or so long after its next try; None: unknown."""
+    waiting = job.waiting
+    if waiting is not None and waiting.reason in ("paused", "breaker_open"):
+        return None
+    again = job.next_retry_at or (waiting.next_eligible_at if waiting else None)
+    if again is not None and again >= promised:
+        promised = again + (promised - job.created_at)
+    return promised if promised > now else None
 
 
 def reasons_by_stage(tx: JobsTx) -> dict[str, Literal["paused", "breaker_open"]]:

@@ -170,6 +170,8 @@ def _as_it_was(job: Job, event: JobEvent) -> Job:
             "progress": progress(status, stage),
             "attempts": event.error.attempts if event.error else None,
             "next_retry_at": None,
+            "last_error": None,
+            "waiting": None,
         }
     )
 

@@ -34,7 +34,8 @@ def renew(state: JobState, payload: str | None, renewal: Renewal) -> ScrapeTask:
 
     Its job may have failed since stored content was lost, so what was known is stored again.
     """
-    ids = {"message_id": renewal.message_id, "attempt": renewal.attempt}
+    ids: dict[str, Any] = {"message_id": renewal.message_id, "attempt": renewal.attempt}
+    ids |= {"published": True} if state.previous is not None else {}
     if payload is None:
         url = state.target.url
         stored = renewal.stored if is_given(url) else None

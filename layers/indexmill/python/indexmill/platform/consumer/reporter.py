@@ -31,7 +31,7 @@ M = TypeVar("M", bound=Message)
 
 _LOG: Final = logging.getLogger(__name__)
 _REPORTED_WAIT_S: Final = 30.0
-"""Longer waits are reported to the job as `retrying`."""
+"""Longer waits are reported to the job as `retrying`; so is each failed try, and the first of an outage."""
 _RESEND_AFTER_S: Final = 1.0
 """Delay before a delivery whose result could not be sent is processed again."""
 
@@ -104,17 +104,17 @@ class BatchReporter(Generic[M]):
         tries, policy = delivery.tries, RetryPolicy.of(self._stage.row)
         what = f"{self._stage.row.name.capitalize()} failed"
         if isinstance(error, BreakerOpen):
-            self._retrying(position, Wait(delivery.wait(error.wait_s), error.code))
+            self._retrying(position, Wait(delivery.wait(error.wait_s), error.code), error)
         elif isinstance(error, DomainBusy):
             wait_s = delivery.wait(float(error.retry_after or 1))
-            self._retrying(position, Wait(wait_s, error.code, error.resume, error.site))
+            self._retrying(position, Wait(wait_s, error.code, error.resume, error.site), error)
         elif error.retry_after and error.code in self._stage.pauses:
-            self._retrying(position, Wait(delivery.wait(float(error.retry_after)), error.code))
+            self._retrying(position, Wait(delivery.wait(float(error.retry_after)), error.code), error)
         elif not error.retryable:
             self.failure(position, StageFailure(code=error.code, message=error.message, tries=tries))
         elif tries < policy.max_tries:
             delay_s = policy.delay(tries, retry_after=error.retry_after)
-            self._retrying(position, Retry(delivery.wait(delay_s), error.code))
+            self._retrying(position, Retry(delivery.wait(delay_s), error.code), error)
         elif error.code == ErrorCode.INTERNAL_ERROR:
             self.failure(position, StageFailure(code=error.code, message=f"{what} unexpectedly", tries=tries))
         else:
@@ -200,11 +200,15 @@ class BatchReporter(Generic[M]):
         took = [result.elapsed_ms if (result := self._results.get(at)) else 0 for at in done]
         return dict(zip(done, split(amounts, took), strict=True))
 
-    def _retrying(self, position: int, outcome: Retry | Wait) -> None:
-        """Return the message to the queue; a long wait is reported to its job."""
+    def _retrying(self, position: int, outcome: Retry | Wait, error: IndexmillError) -> None:
+        """Return the message to the queue; its job is told about a failed try, and about a long wait.
+
+        An outage is told at the first delivery. The turn of a site is no news before it takes long.
+        """
         delivery = self.deliveries[position]
-        task = delivery.message
-        if outcome.after_s <= _REPORTED_WAIT_S or task.job_id is None:
+        task, busy = delivery.message, isinstance(error, DomainBusy)
+        told = isinstance(outcome, Retry) or (delivery.receive_count == 1 and not busy)
+        if task.job_id is None or not (told or outcome.after_s > _REPORTED_WAIT_S):
             self.add(position, outcome)
             return
         result = stage_result(
@@ -221,9 +225,18 @@ class BatchReporter(Generic[M]):
                 retry_in_s=outcome.after_s,
                 cause=outcome.reason,
                 site=outcome.site if isinstance(outcome, Wait) else None,
+                failure=self._failure_now(error),
             ),
         )
         self.add(position, outcome, result)
+
+    def _failure_now(self, error: IndexmillError) -> StageFailure | None:
+        """Return what is wrong; None where a site is only busy."""
+        if isinstance(error, DomainBusy):
+            return StageFailure(code=error.cause, message=error.message) if error.cause else None
+        unexpected = error.code == ErrorCode.INTERNAL_ERROR
+        message = f"{self._stage.row.name.capitalize()} failed unexpectedly" if unexpected else error.message
+        return StageFailure(code=error.code, message=message)
 
     def _result(self, position: int, **fields: Any) -> StageResult | None:
         """Return the result message; None for a task without a job."""

@@ -36,6 +36,9 @@ class DynamoDbHosts:
             "state": {"S": _text(new)},
             "expires_at": {"N": str(int(self._clock.now()) + _KEPT_S)},
         }
+        if new.cause:
+            # Not in the state, of which the release before knows every field.
+            item["cause"] = {"S": new.cause}
         condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(pk)"}
         if version:
             condition = {
@@ -77,7 +80,8 @@ def _read(item: Mapping[str, Mapping[str, Any]] | None) -> tuple[int, HostState]
     if not item:
         return 0, HostState()
     try:
-        return int(item["version"]["N"]), HostState(**json.loads(item["state"]["S"]))
+        cause = item["cause"]["S"] if "cause" in item else ""
+        return int(item["version"]["N"]), HostState(**json.loads(item["state"]["S"]), cause=cause)
     except (KeyError, TypeError, ValueError) as error:
         # Not written by us.
         raise StoreUnavailable from error

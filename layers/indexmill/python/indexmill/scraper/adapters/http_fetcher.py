@@ -20,7 +20,7 @@ from indexmill.platform.security.urls import AllowedHosts
 from indexmill.platform.time.clock import Clock, SystemClock
 from indexmill.scraper.adapters.body import Body
 from indexmill.scraper.adapters.conditional import conditions_of, validators_of
-from indexmill.scraper.classify import DAMAGED, failure, status_failure
+from indexmill.scraper.classify import DAMAGED, NameNotFound, failure, status_failure
 from indexmill.scraper.links import enter, redirect_target
 from indexmill.scraper.ports import MAX_REDIRECTS, NOT_MODIFIED, BeforeHop, Fetched, Validators
 
@@ -39,6 +39,8 @@ class FetchLimits:
     max_bytes: int = 10 * 1024 * 1024
     connect_s: float = 5.0
     read_s: float = 10.0
+    name_pause_s: float = 2.0
+    """Pause before a name that does not exist is looked up once more."""
 
 
 class HttpFetcher:
@@ -128,6 +130,10 @@ class HttpFetcher:
     ) -> httpx.Response:
         request = client.build_request("GET", url, headers=conditions)
         try:
+            return await client.send(request, stream=True)
+        except NameNotFound:
+            # One resolver among several may not know a new name yet.
+            await asyncio.sleep(self._limits.name_pause_s)
             return await client.send(request, stream=True)
         except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
             # A kept connection may have been closed by the site just now: asking again tells.
@@ -272,8 +278,8 @@ class PinnedBackend(httpcore.AsyncNetworkBackend):
     ) -> httpcore.AsyncNetworkStream:
         """Open a connection to the first vetted address of `host` that answers.
 
-        Raises PermanentError(url_host_not_allowed) before anything is dialled, TransientError(dns_error), and
-        httpcore's own errors.
+        Raises PermanentError(url_host_not_allowed) before anything is dialled, TransientError(dns_error), of
+        which NameNotFound is one, and httpcore's own errors.
         """
         addresses = await self._vetted(host.strip("[]"), port)
         for address in addresses[:-1]:
@@ -291,6 +297,8 @@ class PinnedBackend(httpcore.AsyncNetworkBackend):
         try:
             addresses = await self._resolver(host, port)
         except (OSError, UnicodeError) as error:
+            if isinstance(error, socket.gaierror) and error.errno == socket.EAI_NONAME:
+                raise NameNotFound from error
             raise failure(ErrorCode.DNS_ERROR) from error
         if not addresses:
             raise failure(ErrorCode.DNS_ERROR)

@@ -293,6 +293,7 @@ class PostgresTx(CrawlRows, SiteRows):
             next_retry_at=[note.next_retry_at for note in notes.values()],
             retry_in_s=[note.retry_in_s for note in notes.values()],
             causes=[note.cause for note in notes.values()],
+            failures=[_json(note.failure) for note in notes.values()],
         )
 
     def redispatch(self, row: OutboxRow, generation: int | None) -> None:

@@ -100,9 +100,10 @@ WITH new AS (
     INSERT INTO outbox (id, job_id, caller_id, attempt, stage, kind, payload, claimed_until)
     SELECT outbox_id, job_id, %(caller_id)s, 1, %(first)s, 'queue',
         coalesce((
-            SELECT (payload::jsonb || jsonb_build_object('known', raw_ref, 'current', current AND NOT forced))::text
+            SELECT (payload::jsonb || '{"published": true}' || CASE WHEN raw_ref->>'stored_at' IS NOT NULL
+                THEN jsonb_build_object('known', raw_ref, 'current', current AND NOT forced) ELSE '{}' END)::text
             FROM before
-            WHERE before.document_id = new.document_id AND raw_ref->>'stored_at' IS NOT NULL
+            WHERE before.document_id = new.document_id
         ), payload), {{until_admission}}
     FROM new JOIN job ON job.id = new.job_id
 )
@@ -116,7 +117,9 @@ INSERT INTO callers (caller_id, root, linked_at) VALUES (%(alias)s, %(root)s, no
 
 -- The job in flight for each document; or the job itself, when a lost answer made the work run twice.
 -- name: jobs_in_flight
-SELECT document_id, id, status, expected_by, caller_id, raw_ref, accept FROM jobs
+SELECT document_id, id, status, CASE WHEN expected_by > now() THEN expected_by END AS expected_by, caller_id, raw_ref,
+    accept
+FROM jobs
 WHERE document_id = ANY(%(documents)s)
     AND (status NOT IN ('done', 'failed') AND NOT forced OR id = ANY(%(job_ids)s))
 
@@ -372,13 +375,16 @@ WHERE jobs.id = held.id AND {{in_queue}}
 -- A site that another transaction has locked is left out: what waits for it is reported again.
 -- name: defer_sites
 UPDATE sites SET full_at = greatest(full_at, now() + make_interval(secs => wait.seconds)),
-    due_at = greatest(due_at, now() + make_interval(secs => wait.seconds))
-FROM unnest(%(sites)s::text[], %(seconds)s::float8[]) AS wait(site, seconds)
+    due_at = greatest(due_at, now() + make_interval(secs => wait.seconds)),
+    failing_until = CASE WHEN wait.failing THEN now() + make_interval(secs => wait.seconds) ELSE failing_until END
+FROM unnest(%(sites)s::text[], %(seconds)s::float8[], %(failing)s::boolean[]) AS wait(site, seconds, failing)
 WHERE sites.site = wait.site AND sites.site IN (
     SELECT site FROM sites WHERE site = ANY(%(sites)s) ORDER BY site FOR UPDATE SKIP LOCKED)
 
+-- None leaves before its site lets the next one go.
 -- name: held_back
-SELECT id, next_eligible_at FROM jobs
+SELECT id, jobs.site, greatest(jobs.next_eligible_at, sites.due_at) AS eligible_at, coalesce(failing_until > now(), false) AS failing
+FROM jobs LEFT JOIN sites ON sites.site = jobs.site
 WHERE id = ANY(%(job_ids)s) AND status = 'pending' AND blocked_by = 'domain'
 
 -- name: blockers
@@ -484,13 +490,18 @@ FROM jsonb_to_recordset(%(results)s::jsonb)
     AS stale(job_id text, attempt int, stage text, status text, failure jsonb, request_id text)
 JOIN jobs ON jobs.id = stale.job_id
 
+-- Of two that arrive in the wrong order the one with the later next try stays. The last error counts while there is a
+-- cause: what ends the wait clears that alone, in the release before too. It has its stage, for the same reason.
 -- name: save_retries
 UPDATE jobs SET tries = note.tries, retry_cause = note.cause, updated_at = now(),
-    next_retry_at = coalesce(now() + make_interval(secs => note.retry_in_s), note.next_retry_at)
+    next_retry_at = coalesce(now() + make_interval(secs => note.retry_in_s), note.next_retry_at),
+    last_error = coalesce(note.failure || jsonb_build_object('stage', status, 'at', now()),
+                          CASE WHEN retry_cause IS NOT NULL THEN last_error END)
 FROM unnest(%(job_ids)s::text[], %(tries)s::int[], %(next_retry_at)s::timestamptz[],
-            %(retry_in_s)s::float8[], %(causes)s::text[])
-    AS note(job_id, tries, next_retry_at, retry_in_s, cause)
-WHERE jobs.id = note.job_id
+            %(retry_in_s)s::float8[], %(causes)s::text[], %(failures)s::jsonb[])
+    AS note(job_id, tries, next_retry_at, retry_in_s, cause, failure)
+WHERE jobs.id = note.job_id AND (jobs.next_retry_at IS NULL
+    OR jobs.next_retry_at <= coalesce(now() + make_interval(secs => note.retry_in_s), note.next_retry_at))
 
 -- name: kept_payloads
 SELECT DISTINCT ON (stage) stage, payload FROM outbox WHERE job_id = %(job_id)s
@@ -609,7 +620,7 @@ SELECT %(id)s, id, caller_id, attempt, %(stage)s, 'queue', %(payload)b::text, {{
 -- fragment: job_columns
 id, status, url, corpus_name, failed_stage, error, created_at, updated_at, attempt, batch_id, document_id,
     chunk_count, title, tries, next_retry_at, priority, job_type, replay_of, expected_by, request_id, budget,
-    page_change, unchanged, kind
+    page_change, unchanged, kind, retry_cause, last_error
 
 -- name: job
 SELECT {{job_columns}} FROM jobs WHERE id = %(job_id)s AND caller_id = %(caller_id)s

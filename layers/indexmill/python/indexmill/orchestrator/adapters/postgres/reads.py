@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from psycopg.rows import dict_row
 
 from indexmill.contracts.budget import Budget
+from indexmill.contracts.errors import ErrorCode
 from indexmill.contracts.http_history import HistoryEntry, JobHistory
-from indexmill.contracts.job import Job, JobError, JobStatus
+from indexmill.contracts.job import Job, JobError, JobStatus, LastError, Waiting
 from indexmill.contracts.messages import ChunkTask, Stored, Target, read_kept, write
 from indexmill.contracts.spent import Spent
 from indexmill.orchestrator.actions.ports import LockedJob, Original
@@ -201,6 +202,10 @@ class PostgresReads:
         return bool(row and row["found"])
 
 
+_SITE_WAITS: Final[Mapping[str, Literal["domain", "domain_failing"]]] = {
+    ErrorCode.DOMAIN_BUSY: "domain",
+    ErrorCode.DOMAIN_FAILING: "domain_failing",
+}
 _WANTED: Final = (
     *("caller_id", "job_id", "corpus_name", "status", "failed_stage", "url", "code", "batch_id"),
     *("created_after", "created_before"),
@@ -242,6 +247,8 @@ def as_job(row: Row) -> Job:
         kind=row["kind"],
         replay_of=row["replay_of"],
         expected_by=row["expected_by"],
+        last_error=_last_error(row),
+        waiting=_site_wait(row),
         request_id=row["request_id"],
         retryable=retryable(status, error),
         budget=_budget(row),
@@ -375,3 +382,16 @@ def _stored(row: Row) -> Stored | None:
 
 def _error(row: Row) -> JobError | None:
     return JobError.model_validate(row["error"]) if row["error"] else None
+
+
+def _last_error(row: Row) -> LastError | None:
+    """Return why the last try failed; what the release before left of an earlier stage does not count."""
+    found = row["last_error"]
+    current = found and row["retry_cause"] is not None and found["stage"] == row["status"]
+    return LastError.model_validate(found) if current else None
+
+
+def _site_wait(row: Row) -> Waiting | None:
+    """Return why a job in flight waits for its site; None when it does not."""
+    reason = _SITE_WAITS.get(row["retry_cause"])
+    return Waiting(reason=reason, next_eligible_at=row["next_retry_at"]) if reason else None

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from indexmill.contracts.pipeline import FIRST
@@ -66,12 +65,13 @@ class SiteRows(PostgresReads):
             eligible_at=[each.eligible_at for each in jobs.values()],
         )
 
-    def defer_sites(self, waits_s: Mapping[str, float]) -> None:
-        """Let no job of a site leave for so many seconds, by site."""
+    def defer_sites(self, waits_s: Mapping[str, float], failing: Collection[str]) -> None:
+        """Let no job of a site leave for so many seconds, by site; `failing` ones are told apart."""
         sites = sorted(waits_s)
-        self._do("defer_sites", sites=sites, seconds=[waits_s[site] for site in sites])
+        seconds = [waits_s[site] for site in sites]
+        self._do("defer_sites", sites=sites, seconds=seconds, failing=[site in failing for site in sites])
 
-    def held_back(self, job_ids: Sequence[str]) -> dict[str, datetime]:
-        """Return those of the jobs that their site holds back, with the estimate of when they leave."""
+    def held_back(self, job_ids: Sequence[str]) -> dict[str, HeldBack]:
+        """Return those of the jobs that their site holds back, by id."""
         found = self._all("held_back", job_ids=list(job_ids))
-        return {row["id"]: row["next_eligible_at"] for row in found}
+        return {row.pop("id"): HeldBack(**row) for row in found}
