@@ -94,7 +94,7 @@ def run(
         "budget": _budget(max_chunks, max_bytes, max_cost),
     }
     if dry_run:
-        _try_out(documents, corpus, state, as_json=as_json)
+        _try_out(documents, corpus, options, state, as_json=as_json)
         return
     files = _files(documents, name)
     with api_client(state, "submitting") as api:
@@ -106,10 +106,12 @@ def run(
     _report(jobs, as_json=as_json)
 
 
-def _try_out(urls: Sequence[str], corpus: str | None, state: Path, *, as_json: bool) -> None:
+def _try_out(
+    urls: Sequence[str], corpus: str | None, options: Mapping[str, Any], state: Path, *, as_json: bool
+) -> None:
     """Print what the jobs of `urls` would find and cost; exit when one of them would fail."""
     with api_client(state, "the dry run") as api:
-        found = api.dry_run(urls, corpus)
+        found = api.dry_run(urls, corpus, **options)
     if as_json:
         print_json(found.model_dump(mode="json"))
     for page in () if as_json else found.pages:

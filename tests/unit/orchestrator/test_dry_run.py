@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
+from indexmill.contracts.content import Doubt
 from indexmill.contracts.errors import CallerError, IndexmillError
 from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.contracts.http_scraper import ScrapeResult
@@ -19,6 +21,7 @@ from indexmill.orchestrator.adapters.aws.lambda_scraper import LambdaScraper
 from indexmill.orchestrator.queries.ports import JobFilter, StageTotals
 from indexmill.orchestrator.submission.dry_run import TryOut, estimated_chunks
 from tests.support.jobs import CALLER
+from tests.support.orchestrator import OrchestratorHarness
 from tests.twins.clock import FrozenClock
 from tests.twins.jobs import InMemoryJobs
 
@@ -45,8 +48,12 @@ class FakeScraper:
 
     text: str = "words " * 500
     error: IndexmillError | None = None
+    accepted: list[Sequence[Doubt] | None] = field(default_factory=list)
 
-    def scrape(self, ctx: CallerContext, url: str, request_id: str) -> ScrapeResult:
+    def scrape(
+        self, ctx: CallerContext, url: str, request_id: str, accept: Sequence[Doubt] | None = None
+    ) -> ScrapeResult:
+        self.accepted.append(accept)
         if self.error is not None:
             raise self.error
         return scraped(url, self.text)
@@ -63,7 +70,8 @@ class Receipts(InMemoryJobs):
 
 def run(scraper: FakeScraper, store: Receipts | None = None, **request: Any) -> Any:
     body = SubmitRequest.model_validate({"dry_run": True, **request})
-    return TryOut(store or Receipts(FrozenClock()), scraper, Prices())(CALLER, body, "r")
+    submit = OrchestratorHarness(store or Receipts(FrozenClock())).submit_jobs
+    return TryOut(submit, scraper, Prices())(CALLER, body, "r")
 
 
 @pytest.mark.shows("X16")
@@ -75,7 +83,13 @@ def test_a_page_is_described_and_no_job_is_made() -> None:
     assert page.chunks == found.chunks == estimated_chunks("words " * 500) == 4
     assert page.usd == found.usd > 0
     assert (found.jobs, found.pending) == (1, 0)
-    assert store.jobs == {}
+    assert store.jobs == store.outbox == store.job_history == {}
+
+
+def test_its_pages_are_read_despite_the_doubts_that_it_accepts() -> None:
+    scraper = FakeScraper()
+    run(scraper, url=URL, accept=["soft_404"])
+    assert scraper.accepted == [["soft_404"]]
 
 
 OPEN = """connection_error connection_refused connection_timeout deadline_exceeded dns_error domain_busy
@@ -143,7 +157,9 @@ def test_the_scraper_is_asked_for_the_caller() -> None:
     function = FakeLambda(200, scraped(URL, "text").model_dump(mode="json"))
     caller = CallerContext("me", tier="pro", raw_claims={"rate_limits": {"a": 1}})
     assert LambdaScraper("f", function).scrape(caller, URL, "r-1").markdown == "text"
-    (event,) = function.events
+    LambdaScraper("f", function).scrape(caller, URL, "r-1", ["soft_404"])
+    event, other = function.events
+    assert json.loads(other["body"]) == {"url": URL, "accept": ["soft_404"]}
     assert event["requestContext"]["authorizer"]["caller_id"] == "me"
     assert json.loads(event["requestContext"]["authorizer"]["rate_limits"]) == {"a": 1}
     assert (event["path"], json.loads(event["body"])) == ("/scraper/scrape", {"url": URL})

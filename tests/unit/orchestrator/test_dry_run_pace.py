@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from indexmill.contracts.content import Doubt
 from indexmill.contracts.http_dry_run import DryRunPage
 from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.contracts.http_scraper import ScrapeNowRequest, ScrapeResult
@@ -23,6 +25,7 @@ from indexmill.scraper.ports import Fetched
 from indexmill.scraper.robots import Robots
 from indexmill.scraper.scrape import ScrapeParts, execute_scrape
 from tests.support.jobs import CALLER
+from tests.support.orchestrator import OrchestratorHarness
 from tests.support.scraper import ScraperHarness
 from tests.twins.clock import FrozenClock
 from tests.twins.fetcher import InMemoryFetcher, InMemoryRobotsCache
@@ -57,7 +60,9 @@ class Environments:
         self._running: Counter[str] = Counter()
         self._lock = threading.Lock()
 
-    def scrape(self, ctx: CallerContext, url: str, request_id: str) -> ScrapeResult:
+    def scrape(
+        self, ctx: CallerContext, url: str, request_id: str, accept: Sequence[Doubt] | None = None
+    ) -> ScrapeResult:
         site = site_of(url)
         with self._lock:
             parts = self._idle.pop() if self._idle else self._started()
@@ -87,7 +92,8 @@ class WithoutReceipts(InMemoryJobs):
 
 def dry_run(scraper: Environments, *urls: str) -> list[DryRunPage]:
     body = SubmitRequest.model_validate({"dry_run": True, "urls": list(urls)})
-    return TryOut(WithoutReceipts(FrozenClock()), scraper, Prices())(CALLER, body, "r").pages
+    submit = OrchestratorHarness(WithoutReceipts(FrozenClock())).submit_jobs
+    return TryOut(submit, scraper, Prices())(CALLER, body, "r").pages
 
 
 def test_pages_of_one_site_are_asked_one_after_the_other() -> None:

@@ -64,8 +64,6 @@ class Transport:
         options: Mapping[str, object],
     ) -> SubmitResponse:
         headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
-        if isinstance(budget := options.get("budget"), BaseModel):
-            options = {**options, "budget": budget.model_dump(exclude_none=True)}
         whole = {**body, "corpus_name": corpus_name, **options}
         return self._post("/orchestrator/jobs", SubmitResponse, whole, headers=headers)
 
@@ -85,7 +83,11 @@ class Transport:
 
     def _post(self, path: str, model: type[_Model], body: Mapping[str, Any], **more: Any) -> _Model:
         """Send the fields that are not None and return the answer as `model`."""
-        sent = {name: value for name, value in body.items() if value is not None}
+        sent = {
+            name: value.model_dump(exclude_none=True) if isinstance(value, BaseModel) else value
+            for name, value in body.items()
+            if value is not None
+        }
         return model.model_validate(self._request("POST", path, json=sent, **more))
 
     def _request(self, method: str, path: str, **more: Any) -> Any:

@@ -170,17 +170,18 @@ def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = Non
     key = Secret(settings.stream_token_key, settings.stream_token_key_secret_arn)
     own, uploads = StoreClock(clock), S3Uploads(settings.bucket_name)
     limits = ShowLimits(store, DynamoDbLimits(settings.state_table, own), own, settings, settings.shares)
+    submit = SubmitJobs(
+        store,
+        relay,
+        S3Blobs(settings.bucket_name),
+        uploads,
+        parse_allowed_hosts(settings.allowed_private_hosts),
+        isolation=settings.corpus_isolation,
+        recipe=recipe_of(settings),
+    )
     return Api(
-        SubmitJobs(
-            store,
-            relay,
-            S3Blobs(settings.bucket_name),
-            uploads,
-            parse_allowed_hosts(settings.allowed_private_hosts),
-            isolation=settings.corpus_isolation,
-            recipe=recipe_of(settings),
-        ),
-        TryOut(store, LambdaScraper(settings.scraper_function), settings.prices),
+        submit,
+        TryOut(submit, LambdaScraper(settings.scraper_function), settings.prices),
         read,
         GrantUpload(uploads, clock),
         ReadHealth(store, clock, settings.release_id),

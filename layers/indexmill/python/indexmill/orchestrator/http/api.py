@@ -157,8 +157,10 @@ def _with_aliases(api: Api) -> Any:
     return Depends(record)
 
 
-async def _tried(api: Api, ctx: CallerContext, body: SubmitRequest, request_id: str) -> Response:
-    found = await asyncio.to_thread(api.try_out, ctx, body, request_id)
+async def _tried(
+    api: Api, ctx: CallerContext, body: SubmitRequest, request_id: str, key: str | None
+) -> Response:
+    found = await asyncio.to_thread(api.try_out, ctx, body, request_id, key)
     return Response(found.model_dump_json(), media_type="application/json")
 
 
@@ -182,7 +184,7 @@ def routes(api: Api) -> APIRouter:
         Under one `Idempotency-Key` that is done once in 24 hours. With `dry_run` nothing is accepted.
         """
         if body.dry_run:
-            return await _tried(api, ctx, body, request_id)
+            return await _tried(api, ctx, body, request_id, idempotency_key)
         return api.submit(ctx, body, request_id, idempotency_key)
 
     @router.get("/jobs", summary="List the caller's jobs, newest first")

@@ -1,16 +1,22 @@
-"""Digests of requests: of a whole one for its idempotency key, and of what one job was asked for."""
+"""Idempotency keys, and digests of requests: of a whole one, and of what one job was asked for."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from typing import Final
+import re
+from typing import TYPE_CHECKING, Final
 
 from pydantic import BaseModel
 
-from indexmill.contracts.http_jobs import SubmitRequest
+from indexmill.contracts.errors import CallerError, ErrorCode
+from indexmill.contracts.http_jobs import SubmitRequest, SubmitResponse
 from indexmill.contracts.messages import Stored
 
+if TYPE_CHECKING:
+    from indexmill.orchestrator.jobs.store import JobsTx
+
+_KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
 _YOUNGER: Final = (
     *("on_behalf_of", "budget", "content", "max_age", "when_gone", "kind", "crawl", "dry_run"),
     "accept",
@@ -48,3 +54,26 @@ def payload_digest(request: SubmitRequest, corpus: str, canonical: str, given: S
         payload["crawl"] = request.rules.model_dump()
     text = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def checked_key(key: str) -> str:
+    """Return `key`; raises CallerError(validation_error) unless it is 1 to 255 visible ASCII characters."""
+    if _KEY.fullmatch(key) is None:
+        raise CallerError(
+            ErrorCode.VALIDATION_ERROR,
+            "Idempotency-Key has 1 to 255 visible ASCII characters.",
+            field="header.Idempotency-Key",
+        )
+    return key
+
+
+def kept_answer(tx: JobsTx, caller_id: str, key: str, digest: str) -> SubmitResponse:
+    """Return the first answer under the key; raises CallerError(idempotency_conflict) for another request."""
+    kept = tx.kept_answer(caller_id, key)
+    if kept is None or kept[0] != digest:
+        raise CallerError(
+            ErrorCode.IDEMPOTENCY_CONFLICT,
+            "This Idempotency-Key was used for another request within the last 24 hours.",
+            hint="Send the same body, or another key.",
+        )
+    return SubmitResponse.model_validate_json(kept[1])

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
-from indexmill.contracts.content import ChunkSettings
+from indexmill.contracts.content import ChunkSettings, Doubt
 from indexmill.contracts.errors import CallerError, ErrorCode, IndexmillError
 from indexmill.contracts.http_dry_run import DryRun, DryRunError, DryRunPage
 from indexmill.contracts.http_jobs import SubmitRequest
@@ -20,8 +20,8 @@ from indexmill.contracts.job import JobStatus
 from indexmill.contracts.prices import Prices
 from indexmill.contracts.spent import Spent
 from indexmill.orchestrator.admission.admit import admission_tier
-from indexmill.orchestrator.jobs.store import JobStore
 from indexmill.orchestrator.queries.ports import JobFilter, StageTotals
+from indexmill.orchestrator.submission.submit import SubmitJobs, owner_of
 
 MAX_URLS: Final = 5
 _BYTES_PER_TOKEN: Final = 4.0
@@ -58,7 +58,9 @@ _TYPICAL_CHUNKS: Final = 10
 class Scraper(Protocol):
     """The Scraper's synchronous scrape."""
 
-    def scrape(self, ctx: CallerContext, url: str, request_id: str) -> ScrapeResult:
+    def scrape(
+        self, ctx: CallerContext, url: str, request_id: str, accept: Sequence[Doubt] | None = None
+    ) -> ScrapeResult:
         """Return the page as `POST /scraper/scrape` does for the caller; raises its errors by code."""
         ...
 
@@ -67,15 +69,19 @@ class Scraper(Protocol):
 class TryOut:
     """The use case."""
 
-    store: JobStore
+    submit: SubmitJobs
     scraper: Scraper
     prices: Prices
 
-    def __call__(self, ctx: CallerContext, request: SubmitRequest, request_id: str) -> DryRun:
+    def __call__(
+        self, ctx: CallerContext, request: SubmitRequest, request_id: str, idempotency_key: str | None = None
+    ) -> DryRun:
         """Return what the submit would do; its pages are fetched, and nothing is kept of them.
 
-        Raises CallerError: validation_error for content and for too many URLs.
+        Raises what the submit would raise, and CallerError(validation_error) for too many URLs.
         """
+        store, owner = self.submit.store, owner_of(ctx, request)
+        self.submit.check(ctx, request.model_copy(update={"dry_run": None}), idempotency_key)
         urls = list(request.urls or ()) if request.url is None else [request.url]
         if not urls or len(urls) > MAX_URLS:
             raise CallerError(
@@ -83,11 +89,11 @@ class TryOut:
                 f"A dry run is for 1 to {MAX_URLS} URLs.",
                 field="body.dry_run",
             )
-        usd_per_chunk = self._usd_per_chunk(ctx)
+        usd_per_chunk = self._usd_per_chunk(owner)
 
         def look(url: str) -> DryRunPage:
             try:
-                return _page(url, self.scraper.scrape(ctx, url, request_id), usd_per_chunk)
+                return _page(url, self.scraper.scrape(ctx, url, request_id, request.accept), usd_per_chunk)
             except IndexmillError as error:
                 return _refused(url, error)
 
@@ -99,8 +105,8 @@ class TryOut:
             looked = threads.map(lambda own: [look(url) for url in own], sites.values())
             by_url = {page.url: page for page in chain.from_iterable(looked)}
         pages = [by_url[url] for url in urls]
-        (_, _, pending), max_pending = self.store.read(
-            lambda tx: (tx.usage(ctx.caller_id, admission_tier(ctx)), tx.limits.max_pending)
+        (_, _, pending), max_pending = store.read(
+            lambda tx: (tx.usage(owner.caller_id, admission_tier(owner)), tx.limits.max_pending)
         )
         crawls = request.kind in ("crawl", "sitemap")
         jobs = request.rules.max_pages if crawls else len(urls)
@@ -113,10 +119,10 @@ class TryOut:
             max_pending=max_pending,
         )
 
-    def _usd_per_chunk(self, ctx: CallerContext) -> float:
+    def _usd_per_chunk(self, owner: CallerContext) -> float:
         """Return the price of a chunk by the caller's own jobs, else that of a typical page."""
-        wanted = JobFilter(ctx.caller_id, status=JobStatus.DONE.value)
-        totals: Sequence[StageTotals] = self.store.read(lambda tx: tx.receipt(wanted, _LOOKED_AT))
+        wanted = JobFilter(owner.caller_id, status=JobStatus.DONE.value)
+        totals: Sequence[StageTotals] = self.submit.store.read(lambda tx: tx.receipt(wanted, _LOOKED_AT))
         spent = next((each.spent for each in totals if each.stage is None), Spent())
         if spent.chunks:
             return self.prices.of(spent) / spent.chunks

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 from urllib.parse import urlsplit
 
 from indexmill.contracts.errors import CallerError, ErrorCode
@@ -25,15 +25,13 @@ from indexmill.orchestrator.crawling.start import check_room, start_crawl
 from indexmill.orchestrator.jobs.rows import OutboxRow
 from indexmill.orchestrator.jobs.store import JobStore, JobsTx, RunAgain
 from indexmill.orchestrator.outbox.relay import Relay
-from indexmill.orchestrator.submission.digests import payload_digest, request_digest
+from indexmill.orchestrator.submission.digests import checked_key, kept_answer, payload_digest, request_digest
 from indexmill.orchestrator.submission.ports import CallerMoved, InFlight, NewJob, Uploads
 from indexmill.orchestrator.submission.uploads import upload_key
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.meter import METER
 from indexmill.platform.security.urls import AllowedHosts, canonical_url
 from indexmill.platform.time.clock import Clock, SystemClock
-
-_KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +42,10 @@ class Accepted:
     deduplicated: bool = False
     """Whether this is a job that was in flight for the document before."""
     expected_by: datetime | None = None
+
+
+class _Undone(Exception):
+    """Raised to undo a transaction that accepted everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +94,36 @@ class SubmitJobs:
         (forbidden), for other content of a document with a job in flight (invalid_transition), and then
         accepts none of them; CallerMoved; TransientError(storage_unavailable).
         """
-        owner = _owner(ctx, request)
+        response, messages = self._for_owner(ctx, request, request_id, idempotency_key)
+        self.relay.send(messages)
+        return response
+
+    def check(self, ctx: CallerContext, request: SubmitRequest, idempotency_key: str | None = None) -> None:
+        """Return when a call with the same arguments would be accepted now; raises what it would raise.
+
+        It runs the same transaction and undoes it, so nothing is kept or sent.
+        """
+        with suppress(_Undone):
+            self._for_owner(ctx, request, "", idempotency_key, keep=False)
+
+    def _for_owner(
+        self,
+        ctx: CallerContext,
+        request: SubmitRequest,
+        request_id: str,
+        idempotency_key: str | None,
+        *,
+        keep: bool = True,
+    ) -> tuple[SubmitResponse, list[OutboxRow]]:
+        """Submit for the owner, or for the caller whose alias it has become since."""
+        owner = owner_of(ctx, request)
         try:
-            return self._submit(owner, ctx, request, request_id, idempotency_key)
+            return self._submit(owner, ctx, request, request_id, idempotency_key, keep=keep)
         except CallerMoved as moved:
             if owner == ctx:
                 raise
-            return self._submit(
-                replace(owner, caller_id=moved.root), ctx, request, request_id, idempotency_key
-            )
+            owner = replace(owner, caller_id=moved.root)
+            return self._submit(owner, ctx, request, request_id, idempotency_key, keep=keep)
 
     def _submit(
         self,
@@ -109,8 +132,10 @@ class SubmitJobs:
         request: SubmitRequest,
         request_id: str,
         idempotency_key: str | None,
-    ) -> SubmitResponse:
-        key = _checked_key(idempotency_key) if idempotency_key is not None else None
+        *,
+        keep: bool,
+    ) -> tuple[SubmitResponse, list[OutboxRow]]:
+        key = checked_key(idempotency_key) if idempotency_key is not None else None
         urls = list(request.urls or ()) if request.url is None else [request.url]
         crawls = request.kind in ("crawl", "sitemap")
         batch_id = self.make_id() if request.urls is not None or crawls else None
@@ -134,19 +159,19 @@ class SubmitJobs:
 
         def work(tx: JobsTx) -> tuple[SubmitResponse, list[OutboxRow]]:
             if key is not None and not tx.take_key(ctx.caller_id, key, request_digest(request)):
-                return _kept_answer(tx, ctx.caller_id, key, request_digest(request)), []
+                return kept_answer(tx, ctx.caller_id, key, request_digest(request)), []
             if crawls:
                 check_room(tx, jobs[0], request)
             response = _response(accept_jobs(tx, jobs), batch_id)
             if crawls:
                 start_crawl(tx, jobs[0], request)
+            if not keep:
+                raise _Undone
             if key is not None:
                 tx.keep_answer(ctx.caller_id, key, response.model_dump_json())
             return response, admit(tx, [owner.caller_id])
 
-        response, messages = self.store.transaction(work)
-        self.relay.send(messages)
-        return response
+        return self.store.transaction(work)
 
     def _fetching(self, shared: _Shared, job_id: str, url: str, position: int) -> NewJob:
         field = "body.url" if shared.request.urls is None else f"body.urls.{position}"
@@ -246,7 +271,7 @@ class SubmitJobs:
             raise
 
 
-def _owner(ctx: CallerContext, request: SubmitRequest) -> CallerContext:
+def owner_of(ctx: CallerContext, request: SubmitRequest) -> CallerContext:
     """Return the caller whose jobs these are. Raises CallerError(forbidden)."""
     if request.on_behalf_of is None:
         return ctx
@@ -346,18 +371,6 @@ def _check_same_content(refused: Sequence[NewJob], job: InFlight) -> None:
             )
 
 
-def _kept_answer(tx: JobsTx, caller_id: str, key: str, digest: str) -> SubmitResponse:
-    """Return the first answer under the key; raises CallerError(idempotency_conflict) for another request."""
-    kept = tx.kept_answer(caller_id, key)
-    if kept is None or kept[0] != digest:
-        raise CallerError(
-            ErrorCode.IDEMPOTENCY_CONFLICT,
-            "This Idempotency-Key was used for another request within the last 24 hours.",
-            hint="Send the same body, or another key.",
-        )
-    return SubmitResponse.model_validate_json(kept[1])
-
-
 def _response(accepted: Sequence[Accepted], batch_id: str | None) -> SubmitResponse:
     ids = [one.job_id for one in accepted]
     known = list(dict.fromkeys(one.job_id for one in accepted if one.deduplicated))
@@ -370,14 +383,3 @@ def _response(accepted: Sequence[Accepted], batch_id: str | None) -> SubmitRespo
         deduplicated_job_ids=known if batch_id else None,
         expected_by=last_of(one.expected_by for one in accepted),
     )
-
-
-def _checked_key(key: str) -> str:
-    """Return `key`; raises CallerError(validation_error) unless it is 1 to 255 visible ASCII characters."""
-    if _KEY.fullmatch(key) is None:
-        raise CallerError(
-            ErrorCode.VALIDATION_ERROR,
-            "Idempotency-Key has 1 to 255 visible ASCII characters.",
-            field="header.Idempotency-Key",
-        )
-    return key

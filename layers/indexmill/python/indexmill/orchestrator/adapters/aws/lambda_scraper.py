@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from indexmill.contracts.content import Doubt
 from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError
 from indexmill.contracts.http_scraper import ScrapeResult
 from indexmill.contracts.identity import CallerContext
@@ -26,12 +28,13 @@ class LambdaScraper:
         self._function = function
         self._lambda = lambda_ or LazyClient("lambda", read_timeout_s=_LONGEST_S)
 
-    def scrape(self, ctx: CallerContext, url: str, request_id: str) -> ScrapeResult:
+    def scrape(
+        self, ctx: CallerContext, url: str, request_id: str, accept: Sequence[Doubt] | None = None
+    ) -> ScrapeResult:
         """Return the page. Raises IndexmillError with the code of the answer."""
+        event = _event(ctx, {"url": url, **({"accept": list(accept)} if accept else {})}, request_id)
         try:
-            answer = self._lambda.invoke(
-                FunctionName=self._function, Payload=json.dumps(_event(ctx, url, request_id)).encode()
-            )
+            answer = self._lambda.invoke(FunctionName=self._function, Payload=json.dumps(event).encode())
             reply = json.loads(answer["Payload"].read())
             body = json.loads(reply["body"])
             if reply["statusCode"] == _OK:
@@ -42,7 +45,7 @@ class LambdaScraper:
         raise IndexmillError(said.get("code", ErrorCode.UPSTREAM_ERROR), said.get("message", ""))
 
 
-def _event(ctx: CallerContext, url: str, request_id: str) -> dict[str, Any]:
+def _event(ctx: CallerContext, body: Mapping[str, Any], request_id: str) -> dict[str, Any]:
     headers = {"Content-Type": "application/json", "X-Request-Id": request_id}
     authorizer = {
         "caller_id": ctx.caller_id,
@@ -67,6 +70,6 @@ def _event(ctx: CallerContext, url: str, request_id: str) -> dict[str, Any]:
             "httpMethod": "POST",
             "authorizer": authorizer,
         },
-        "body": json.dumps({"url": url}),
+        "body": json.dumps(body),
         "isBase64Encoded": False,
     }
