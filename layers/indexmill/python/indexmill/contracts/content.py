@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter
 
 INLINE_LIMIT_BYTES: Final = 60_000
 """A message with more than this many bytes of body carries its content by reference (SQS bills per 64 kB)."""
@@ -34,18 +34,6 @@ class BlobRef(BaseModel):
 
 Unchanged = Literal["not_modified", "same_content", "max_age"]
 """The site answered 304, it sent the same bytes, or it was not asked again within `max_age`."""
-
-
-Doubt = Literal["login_required", "soft_404"]
-"""Why a page with text counts as one without content; its caller may know better."""
-
-
-def _each_once(doubts: list[Doubt] | None) -> list[Doubt] | None:
-    return sorted(set(doubts)) if doubts else None
-
-
-Accept = Annotated[Annotated[list[Doubt], Field(max_length=2)] | None, AfterValidator(_each_once)]
-"""Doubts despite which a page is read, in order; None for none."""
 
 
 class PageMetadata(BaseModel):

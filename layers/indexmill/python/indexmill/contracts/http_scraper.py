@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from indexmill.contracts.content import Accept, PageMetadata
-from indexmill.contracts.texts import Identifier, Url
+from indexmill.contracts.content import PageMetadata
+from indexmill.contracts.texts import Accept, Identifier, Url
 
 
 class ScrapeRequest(BaseModel):

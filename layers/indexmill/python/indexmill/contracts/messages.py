@@ -20,9 +20,10 @@ from pydantic import (
     model_validator,
 )
 
-from indexmill.contracts.content import MAX_INTEGER, Accept, BlobRef, Chunk, ChunkSettings, Count, Document
+from indexmill.contracts.content import MAX_INTEGER, BlobRef, Chunk, ChunkSettings, Count, Document
 from indexmill.contracts.crawl import CrawlRules
 from indexmill.contracts.spent import Spent
+from indexmill.contracts.texts import Accept
 
 MessageT = TypeVar("MessageT", bound="Message")
 

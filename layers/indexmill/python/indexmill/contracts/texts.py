@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
@@ -57,3 +57,14 @@ Url = Annotated[UrlText, Field(json_schema_extra={"pattern": "^[Hh][Tt][Tt][Pp][
 """A URL as it was sent. The rules of platform/security/urls.py decide about the rest."""
 CorpusName = Annotated[str, Field(json_schema_extra={"pattern": f"^{CORPUS_NAME}$"})]
 """Another one is `corpus_name_invalid`: see contracts/identity.py."""
+
+Doubt = Literal["login_required", "soft_404"]
+"""Why a page with text counts as one without content; its caller may know better."""
+
+
+def _each_once(doubts: list[Doubt] | None) -> list[Doubt] | None:
+    return sorted(set(doubts)) if doubts else None
+
+
+Accept = Annotated[Annotated[list[Doubt], Field(max_length=2)] | None, AfterValidator(_each_once)]
+"""Doubts despite which a page is read, in order; None for none."""

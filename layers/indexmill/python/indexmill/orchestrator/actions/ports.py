@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
-from indexmill.contracts.content import Doubt
 from indexmill.contracts.job import Job, JobError, JobStatus
 from indexmill.contracts.messages import Stored, Target
+from indexmill.contracts.texts import Doubt
 from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
 
 

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from pydantic import BaseModel
 
 from indexmill.contracts.budget import Budget
-from indexmill.contracts.content import Accept
 from indexmill.contracts.crawl import CrawlKind, CrawlRules
+from indexmill.contracts.texts import Accept
 
 
 class CrawlPlan(BaseModel):

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from indexmill.contracts.budget import Budget
-from indexmill.contracts.content import Doubt
 from indexmill.contracts.job import JobStatus
 from indexmill.contracts.messages import Target
+from indexmill.contracts.texts import Doubt
 
 CLAIM_S: Final = 30
 """Seconds for which a process has claimed the messages that it committed or took."""

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
-from indexmill.contracts.content import ChunkSettings, Doubt
+from indexmill.contracts.content import ChunkSettings
 from indexmill.contracts.errors import CallerError, ErrorCode, IndexmillError
 from indexmill.contracts.http_dry_run import DryRun, DryRunError, DryRunPage
 from indexmill.contracts.http_jobs import SubmitRequest
@@ -19,6 +19,7 @@ from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import JobStatus
 from indexmill.contracts.prices import Prices
 from indexmill.contracts.spent import Spent
+from indexmill.contracts.texts import Doubt
 from indexmill.orchestrator.admission.admit import admission_tier
 from indexmill.orchestrator.queries.ports import JobFilter, StageTotals
 from indexmill.orchestrator.submission.submit import SubmitJobs, owner_of

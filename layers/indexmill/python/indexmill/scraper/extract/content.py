@@ -8,8 +8,8 @@ from enum import StrEnum
 from typing import Final, get_args
 from urllib.parse import urlsplit
 
-from indexmill.contracts.content import Doubt
 from indexmill.contracts.errors import ErrorCode, PermanentError
+from indexmill.contracts.texts import Doubt
 from indexmill.scraper.classify import failure
 from indexmill.scraper.extract import container, data, epub, office
 from indexmill.scraper.extract.markdown import read_markdown, read_text

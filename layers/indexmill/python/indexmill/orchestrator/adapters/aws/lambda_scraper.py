@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from indexmill.contracts.content import Doubt
 from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError
 from indexmill.contracts.http_scraper import ScrapeResult
 from indexmill.contracts.identity import CallerContext
+from indexmill.contracts.texts import Doubt
 from indexmill.platform.aws.clients import LazyClient
 
 _PATH: Final = "/scraper/scrape"
