@@ -1,4 +1,4 @@
-"""Pages that refresh to another one: followed like redirects, and only those that nobody could read."""
+"""Pages that refresh to another one: followed like redirects when there is no time to read them."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_refresh_is_one_of_five_redirects() -> None:
         ("https://name:word@example.com/", "url_credentials_not_allowed"),
     ],
 )
-def test_a_refresh_to_where_nobody_may_is_refused(target: str, code: str) -> None:
+def test_a_refresh_to_what_must_not_be_fetched_is_refused(target: str, code: str) -> None:
     assert scraped({f"{SITE}/old": page(f"0;url={target}")}) == (code, [f"{SITE}/robots.txt", f"{SITE}/old"])
 
 

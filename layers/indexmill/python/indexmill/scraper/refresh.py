@@ -1,4 +1,4 @@
-"""Refresh of a page to another one: a redirect that stands in its head or in a header."""
+"""Refresh of a page to another one: a redirect in its head or in a header."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _HTTP: Final = re.compile(r"https?:", re.IGNORECASE)
 
 
 def refresh_target(page: Fetched, start: bytes, allowed_hosts: AllowedHosts) -> str | None:
-    """Return the canonical URL of the other page that `page` refreshes to before anybody could read it.
+    """Return the canonical URL of the other page that `page` refreshes to before it could be read.
 
     That is at once, or within two seconds of a page that is short. `start` is the beginning of its body, with
     its head. Raises PermanentError for a URL that must not be fetched.
