@@ -16,7 +16,9 @@ from indexmill.contracts.messages import EmbedTask, ScrapeTask, read
 from indexmill.orchestrator.actions.compare import text_diff
 from indexmill.orchestrator.actions.replay import ReplayJobs
 from indexmill.orchestrator.jobs.state_machine import Verdict
+from indexmill.scraper.extract.content import _DECLARED, EXTRACTORS, Kind
 from indexmill.scraper.ports import Fetched, Validators
+from tests.support.books import book, chapter
 from tests.support.cycles import PAGE, RECIPE, Cycle, cycle_over
 from tests.support.job_stores import Sent, embed_task
 from tests.support.jobs import CALLER, chunked, failed
@@ -71,6 +73,16 @@ def test_an_unchanged_page_is_done_after_its_fetch(cycle: Cycle, etag: str | Non
         assert [event for event, _ in cycle.jobs.audit(again.job_id)] == ["job_submitted", "job_completed"]
 
 
+def test_what_could_not_be_read_is_noted_in_the_job(cycle: Cycle) -> None:
+    body = book([chapter("<p>Some words.</p>"), chapter("<img src='a.png'/>")])
+    cycle.scraper.fetcher.pages[PAGE] = Fetched(PAGE, 200, "application/epub+zip", None, body)
+    noted = ["Chapters without text: 1 of 2 (c2.xhtml)"]
+    assert cycle.visit().notes == noted
+    assert cycle.visit().notes == noted
+    serve(cycle, TEXT)
+    assert cycle.visit().notes is None
+
+
 def test_long_text_of_an_unchanged_page_is_not_stored_again(cycle: Cycle) -> None:
     cycle.scraper.inline_text_bytes = 5
     cycle.rebuild()
@@ -103,9 +115,74 @@ def test_what_another_extractor_read_is_processed_again(
     cycle: Cycle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cycle.visit()
-    monkeypatch.setattr("indexmill.scraper.scrape.EXTRACTOR", "next")
+    raise_extractor(monkeypatch, Kind.HTML)
     assert how(cycle.visit()) == ("same", None)
     assert how(cycle.visit()) == ("same", "same_content")
+
+
+def raise_extractor(monkeypatch: pytest.MonkeyPatch, kind: Kind) -> None:
+    """Let the scraper be of a release that reads a kind of content otherwise."""
+    raised = {**EXTRACTORS, kind: "next"}
+    for module in ("scrape", "revisit"):
+        monkeypatch.setattr(f"indexmill.scraper.{module}.EXTRACTORS", raised)
+
+
+@pytest.mark.parametrize(("raised", "again"), [(Kind.PDF, "same_content"), (Kind.TEXT, None)])
+def test_an_extractor_that_is_raised_is_that_of_its_kind(
+    cycle: Cycle, monkeypatch: pytest.MonkeyPatch, raised: Kind, again: str | None
+) -> None:
+    cycle.scraper.fetcher.pages[PAGE] = Fetched(PAGE, 200, "text/plain", "utf-8", b"Some words.")
+    cycle.visit()
+    raise_extractor(monkeypatch, raised)
+    assert how(cycle.visit()) == ("same", again)
+
+
+def test_the_same_bytes_read_otherwise_are_no_change_of_the_page(
+    cycle: Cycle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as before:
+        before_xhtml(before)
+        serve_xhtml(cycle, "Some words.")
+        assert how(cycle.visit()) == ("new", None)
+    assert how(cycle.visit()) == ("same", None)
+    assert text_of(cycle) == "# Title\n\nSome words."
+    assert how(cycle.visit()) == ("same", "not_modified")
+    serve_xhtml(cycle, "Other words.")
+    assert how(cycle.visit()) == ("changed", None)
+
+
+def test_content_that_an_older_release_stored_keeps_no_page_from_being_fetched(
+    cycle: Cycle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is stored as HTML, and read as that again: no 304 may confirm it."""
+    with monkeypatch.context() as before:
+        before_xhtml(before)
+        serve_xhtml(cycle, "Some words.")
+        cycle.visit()
+    assert how(cycle.visit(max_age=DAY_S)) == ("same", None)
+    assert text_of(cycle) == "# Title"
+    assert how(cycle.visit()) == ("same", None)
+    assert text_of(cycle) == "# Title\n\nSome words."
+
+
+def before_xhtml(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the scraper be of the release that read XHTML as HTML, and had one version for all kinds."""
+    for module in ("scrape", "revisit"):
+        monkeypatch.setattr(f"indexmill.scraper.{module}.EXTRACTORS", dict.fromkeys(Kind, "2"))
+    monkeypatch.setitem(_DECLARED, "application/xhtml+xml", Kind.HTML)
+
+
+def serve_xhtml(cycle: Cycle, words: str) -> None:
+    """Let the site answer with a page whose words an HTML parser takes for a script."""
+    body = f"<html><body><h1>Title</h1><script/><p>{words}</p></body></html>".encode()
+    validators = Validators(etag=f'"{words}"', url=PAGE)
+    page = Fetched(PAGE, 200, "application/xhtml+xml", None, body, validators=validators)
+    cycle.scraper.fetcher.pages[PAGE] = page
+
+
+def text_of(cycle: Cycle) -> str | None:
+    """Return the text of the newest document."""
+    return cycle.texts[-1]
 
 
 def test_force_and_replays_process_an_unchanged_page(cycle: Cycle) -> None:

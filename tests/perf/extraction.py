@@ -6,7 +6,8 @@ The pages of others come from Debian packages (`apt-get download`, unpacked but 
 tests/unit/scraper/pages; the gold is selectors (tests/support/extraction_quality.py). Exit status 1 when a
 bound is broken: mean word F1 below 0.95, least below 0.85, headings, code or rows below 0.95, a figure below
 that of another library, more than 1.5 times the CPU of the cheapest one, or less than 0.9 of the pages
-without content named as such (tests/support/bad_pages.py). No labelled page may be refused.
+without content named as such (tests/support/bad_pages.py). No labelled page may be refused. Two books of
+other packages are read too: each chapter has text, and all together the characters that were counted once.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from statistics import median
 from typing import Any
 
 from indexmill.contracts.errors import PermanentError
-from indexmill.scraper.extract.content import Kind, RawContent, extract
+from indexmill.scraper.extract.content import Kind, RawContent, detect, extract
 from tests.perf.machine import Watch
 from tests.support.bad_pages import BAD, GOOD, document
 from tests.support.extraction_quality import PIECES, Gold, Quality, Reference, below, read_gold, reference
@@ -35,6 +36,12 @@ RUNS = 3
 ROUNDS = 5
 MOST_CPU = 1.5
 LEAST_NAMED = 0.9
+BOOKS = {
+    "debian-policy": ("usr/share/doc/debian-policy/policy.epub", 462_404),
+    "developers-reference-ja": ("usr/share/developers-reference/ja/developers-reference.epub", 224_389),
+}
+"""Path of a package's book, and the characters of its Markdown when `mimetype` is its first part."""
+MOST_OFF = 0.01
 
 
 @dataclass
@@ -68,9 +75,24 @@ def main() -> int:
     taken = sum(refusal(document(markup)) is None for markup in GOOD.values())
     print(f"pages without content named as such: {named} of {len(BAD)}")
     print(f"pages that only look like one, read: {taken} of {len(GOOD)}")
+    books = unread_books(options.cache)
     for line in machine.lines():
         print(line)
-    return bool(broken(found)) or named < LEAST_NAMED * len(BAD) or taken < len(GOOD)
+    return bool(broken(found)) or bool(books) or named < LEAST_NAMED * len(BAD) or taken < len(GOOD)
+
+
+def unread_books(cache: Path) -> list[str]:
+    """Print the characters of each book's text; return the books that are not read whole."""
+    wrong = []
+    for package, (path, expected) in BOOKS.items():
+        body = (unpacked(package, cache) / path).read_bytes()
+        kind = detect(body, "application/epub+zip", path)
+        found = extract(RawContent(body, kind))
+        chapters = " ".join(found.notes) or "all chapters"
+        print(f"book of {package}: {len(found.markdown):,} characters; {chapters}")
+        if found.notes or abs(len(found.markdown) - expected) > MOST_OFF * expected:
+            wrong.append(package)
+    return wrong
 
 
 def labelled(cache: Path) -> dict[Path, Reference]:

@@ -13,7 +13,7 @@ from indexmill.contracts.content import CHUNKER, ChunkSettings
 from indexmill.contracts.http_actions import ReplayRequest
 from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.contracts.job import Job, JobStatus
-from indexmill.contracts.messages import ScrapeTask, StageResult, read
+from indexmill.contracts.messages import ScrapeResult, ScrapeTask, StageResult, read
 from indexmill.orchestrator.actions.replay import ReplayJobs
 from indexmill.orchestrator.jobs.rows import OutboxRow
 from indexmill.orchestrator.submission.ports import NewJob
@@ -48,6 +48,9 @@ class Cycle:
     digests: bool = True
     """Whether publishing keeps the content's digest, as the release before did not."""
 
+    texts: list[str | None] = field(default_factory=list)
+    """Of the documents that the worker reported."""
+
     def __post_init__(self) -> None:
         """Build the worker; the site has two pages with the same words."""
         self.scraper.fetcher.pages |= dict.fromkeys((PAGE, OTHER), "<main><p>Some words.</p></main>")
@@ -62,7 +65,10 @@ class Cycle:
         """Let the worker handle a message and return its result."""
         task, deadline = read(ScrapeTask, row.payload), self.scraper.clock.monotonic() + 60
         self.worker([Delivery(task, 1, deadline, tries=1)])
-        return read(StageResult, self.callbacks.bodies.pop())
+        result = read(StageResult, self.callbacks.bodies.pop())
+        if isinstance(result, ScrapeResult) and result.document is not None:
+            self.texts.append(result.document.text)
+        return result
 
     def publish(self, row: OutboxRow) -> None:
         """Take a job from its first message until it is done."""

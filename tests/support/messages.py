@@ -116,6 +116,9 @@ def _reports() -> dict[str, BaseModel]:
         "a document with links": report(
             "scraping", "success", document=Document(**_DOCUMENT, text="Some words.", links=[_URL])
         ),
+        "a book with an empty chapter": report(
+            "scraping", "success", document=Document(**_DOCUMENT, text="Some words.", notes=["A note."])
+        ),
         "a page that only leads on": report(
             "scraping", "failed", failure=_FAILURE.model_copy(update={"links": [_URL]})
         ),

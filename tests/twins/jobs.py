@@ -52,7 +52,7 @@ _TABLES: Final = ("jobs", "outbox", "job_history", "stale", "inbox", "documents"
 _NO_RETRY: Final[Row] = {"tries": 0, "next_retry_at": None, "retry_cause": None}
 _UNSET: Final = (
     *("failed_stage", "error", "title", "chunk_count", "generation", "raw_ref", "determinism"),
-    *("resume_stage", "admitted_at", "ended_at", "page_change", "unchanged", "last_error"),
+    *("resume_stage", "admitted_at", "ended_at", "page_change", "unchanged", "last_error", "notes"),
 )
 _NEW: Final[Row] = {"status": "pending", "attempt": 1, "has_dependents": False, **_NO_RETRY}
 
@@ -272,6 +272,7 @@ class InMemoryJobs(CrawlTables):
             row.update(status=update.status.value, error=error, failed_stage=stage)
             row.update(updated_at=now, ended_at=now if update.status.terminal else None)
             row["determinism"] = {**(row["determinism"] or {}), **update.facts}
+            row["notes"] = row["determinism"].get("notes")
             row.update(page_change=update.change or row["page_change"], unchanged=update.unchanged)
 
     def note_stale(self, results: Sequence[StageResult]) -> None:

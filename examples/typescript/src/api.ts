@@ -1038,6 +1038,8 @@ export interface components {
             unchanged?: true | null;
             /** Unchanged Because */
             unchanged_because?: ("not_modified" | "same_content" | "max_age") | null;
+            /** Notes */
+            notes?: string[] | null;
             receipt?: components["schemas"]["Receipt"] | null;
         };
         /**

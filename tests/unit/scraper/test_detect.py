@@ -10,6 +10,7 @@ from indexmill.contracts.errors import PermanentError
 from indexmill.scraper.extract.content import Kind, detect
 
 HTML = b"<!DOCTYPE html><html><body>x</body></html>"
+XHTML = b"xmlns='http://www.w3.org/1999/xhtml'>"
 SITE = "https://example.com/page"
 
 
@@ -18,7 +19,21 @@ SITE = "https://example.com/page"
     [
         (HTML, "text/html", SITE, Kind.HTML),
         (b"just words", "text/html", SITE, Kind.HTML),
-        (HTML, "application/xhtml+xml", SITE, Kind.HTML),
+        (HTML, "application/xhtml+xml", SITE, Kind.XHTML),
+        (b"<?xml version='1.0'?><html/>", "application/xhtml+xml", SITE, Kind.XHTML),
+        (b"words", "application/xhtml+xml", SITE, Kind.XHTML),
+        (HTML, "text/html", SITE + ".xhtml", Kind.HTML),
+        (HTML.replace(b"html>", XHTML), "text/html", SITE, Kind.HTML),
+        (b"<?xml version='1.0'?><html " + XHTML, "text/xml", SITE, Kind.XHTML),
+        (
+            b"<?xml version='1.0'?><h:html xmlns:h='http://www.w3.org/1999/xhtml'>",
+            "text/xml",
+            SITE,
+            Kind.XHTML,
+        ),
+        (b"<rss xmlns:h='http://www.w3.org/1999/xhtml'/>", "text/xml", SITE, Kind.XML),
+        (b"<html><p/></html>", "", SITE + ".xhtml", Kind.HTML),
+        (b"<?xml version='1.0'?><html/>", "", SITE + ".xhtml", Kind.XHTML),
         (b"# x", "text/markdown", SITE, Kind.MARKDOWN),
         (b"x", "text/plain", SITE, Kind.TEXT),
         (HTML, "text/plain", SITE, Kind.TEXT),

@@ -11,9 +11,10 @@ import pytest
 from indexmill.contracts.errors import IndexmillError, PermanentError
 from indexmill.contracts.messages import Stored
 from indexmill.scraper.classify import failure
+from indexmill.scraper.extract.content import EXTRACTORS, Kind
 from indexmill.scraper.ports import Fetched, Validators
 from indexmill.scraper.revisit import Past
-from indexmill.scraper.scrape import EXTRACTOR, NotTried, ScrapeParts, execute_scrape
+from indexmill.scraper.scrape import NotTried, ScrapeParts, execute_scrape
 from tests.support.scraper import SITE, ScraperHarness
 from tests.twins.clock import FrozenClock
 from tests.twins.fetcher import InMemoryRenderer
@@ -133,7 +134,7 @@ async def test_an_unchanged_shell_says_nothing_of_what_its_scripts_make() -> Non
         charset=first.charset,
         final_url=first.final_url,
         stored_at=first.raw_stored_at,
-        extractor=EXTRACTOR,
+        extractor=EXTRACTORS[Kind.HTML],
     )
     past = Past(known, current=True)
     again = await execute_scrape(f"{SITE}/a", None, parts=parts, visit=parts.pace.visit(2000.0), past=past)

@@ -70,6 +70,8 @@ class Document(BaseModel):
     """Whether the page asks that none of its links be followed."""
     links: list[str] | None = None
     """Canonical URLs that the page links to, where they were asked for; None when it is `unchanged`."""
+    notes: list[str] | None = None
+    """Sentences about what of it could not be read; None for nothing."""
     text: str | None = None
     """Markdown."""
     text_ref: BlobRef | None = None

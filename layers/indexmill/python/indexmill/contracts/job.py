@@ -148,5 +148,7 @@ class Job(BaseModel):
     """Nothing was chunked or embedded: the published version is that of this content."""
     unchanged_because: Unchanged | None = Field(**ONLY_WHEN_KNOWN)
     """The site answered 304, it sent the same content, or it was not asked again within `max_age`."""
+    notes: list[str] | None = Field(**ONLY_WHEN_KNOWN)
+    """Sentences about what of its document could not be read, as chapters without text."""
     receipt: Receipt | None = Field(**ONLY_WHEN_KNOWN)
     """What it used so far, when that was asked for."""

@@ -10,9 +10,8 @@ from selectolax.lexbor import LexborHTMLParser
 
 from indexmill.contracts.errors import PermanentError
 from indexmill.platform.security.urls import AllowedHosts
-from indexmill.scraper.extract.content import Kind, RawContent, detect, is_risky
+from indexmill.scraper.extract.content import WEB, Kind, RawContent, detect, html_of, is_risky
 from indexmill.scraper.extract.html import defused, read_html
-from indexmill.scraper.extract.text import decode
 from indexmill.scraper.links import redirect_target
 from indexmill.scraper.ports import Fetched
 
@@ -33,16 +32,16 @@ def refresh_target(page: Fetched, start: bytes, allowed_hosts: AllowedHosts) -> 
     its head. Raises PermanentError for a URL that must not be fetched.
     """
     try:
-        is_html = detect(page.body, page.content_type, page.final_url) is Kind.HTML
+        kind = detect(page.body, page.content_type, page.final_url)
     except PermanentError:
-        is_html = False
+        kind = Kind.TEXT
     found = _value(page.refresh or "")
-    if found is None and is_html:
-        found = _in_head(decode(start, page.charset, markup=True))
+    if found is None and kind in WEB:
+        found = _in_head(html_of(RawContent(start, kind, page.charset)))
     if found is None or found[0] > _LONGEST_S:
         return None
     seconds, url = found
-    if not _is_http(page.final_url, url) or (seconds and not (is_html and _is_short(page))):
+    if not _is_http(page.final_url, url) or (seconds and not (kind in WEB and _is_short(page, kind))):
         return None
     target = redirect_target(page.final_url, url, allowed_hosts)
     return None if target == page.final_url else target
@@ -81,8 +80,7 @@ def _is_http(base: str, url: str) -> bool:
         return False
 
 
-def _is_short(page: Fetched) -> bool:
+def _is_short(page: Fetched, kind: Kind) -> bool:
     """Return whether the main part is short; that of a page too large to be read here counts as long."""
-    if is_risky(RawContent(page.body, Kind.HTML, page.charset)):
-        return False
-    return len(read_html(decode(page.body, page.charset, markup=True)).markdown) < _SHORT
+    content = RawContent(page.body, kind, page.charset)
+    return not is_risky(content) and len(read_html(html_of(content)).markdown) < _SHORT

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from indexmill.contracts.content import Document, Unchanged
 from indexmill.contracts.messages import ScrapeTask, Stored
+from indexmill.scraper.extract.content import EXTRACTORS
 from indexmill.scraper.ports import NOT_MODIFIED, Fetched
 
 
@@ -28,9 +29,9 @@ class Past:
         max_age = None if task.max_age_s is None else timedelta(seconds=task.max_age_s)
         return cls(task.known, task.current, max_age)
 
-    def is_current(self, extractor: str) -> bool:
+    def is_current(self) -> bool:
         """Return whether the same content would be published as it is."""
-        return self.current and self.known.extractor == extractor
+        return self.current and self.known.extractor == EXTRACTORS.get(self.known.content_type)
 
     def is_fresh(self, now: datetime, known_for: timedelta) -> bool:
         """Return whether the site need not be asked."""

@@ -22,6 +22,7 @@ from indexmill.platform.security.urls import AllowedHosts, canonical_url
 from indexmill.platform.time.clock import Clock
 from indexmill.scraper.classify import failure
 from indexmill.scraper.extract.content import (
+    EXTRACTORS,
     MAIN_PART,
     Extracted,
     Kind,
@@ -48,8 +49,6 @@ from indexmill.scraper.robots import Robots
 
 INLINE_TEXT_BYTES: Final = INLINE_LIMIT_BYTES - 4_000
 """Text with more bytes than this as JSON goes by reference: the rest of a message fits beside it."""
-EXTRACTOR: Final = "2"
-"""Version of what makes text out of content; raised when the same content gives another text."""
 _SLOW_BYTES: Final = 200_000
 _HEAD_BYTES: Final = 65_536
 """Beginning of a page, in which a refresh is looked for."""
@@ -110,7 +109,7 @@ async def execute_scrape(
     asked = (
         url if stored is not None and is_given(url) else canonical_url(url, allowed_hosts=parts.allowed_hosts)
     )
-    same = past.known if past is not None and past.is_current(EXTRACTOR) else None
+    same = past.known if past is not None and past.is_current() else None
     if stored is None:
         fresh = past is not None and past.is_fresh(parts.clock.now(), parts.known_for)
         if fresh and same is not None:
@@ -270,12 +269,13 @@ async def _document(
         language=found.language,
         nofollow=nofollow,
         links=canonical_links(links, page.final_url, parts.allowed_hosts) if parts.wanted.links else None,
+        notes=list(found.notes) or None,
         text=found.markdown if text_ref is None else None,
         text_ref=text_ref,
         raw_ref=raw_ref,
         raw_stored_at=raw_stored_at,
         content_sha256=digest,
-        extractor=EXTRACTOR,
+        extractor=EXTRACTORS[kind],
         etag=page.validators.etag,
         last_modified=page.validators.last_modified,
         fetched_at=page.fetched_at,
@@ -298,14 +298,18 @@ def _detailed(document: Document, found: Extracted, parts: ScrapeParts) -> Detai
 
 
 def _kept(stored: Stored, blobs: BlobStore) -> Fetched:
-    """Return what was fetched before as if it came from the site just now."""
+    """Return what was fetched before as if it came from the site just now.
+
+    What an older release read, perhaps as another type, has no validators: the site is asked for all of it.
+    """
+    today = stored.extractor == EXTRACTORS.get(stored.content_type)
     return Fetched(
         final_url=stored.final_url,
         status=200,
         content_type=stored.content_type,
         charset=stored.charset,
         body=blobs.get(stored.ref),
-        validators=Validators(stored.etag, stored.last_modified, stored.final_url),
+        validators=Validators(stored.etag, stored.last_modified, stored.final_url) if today else Validators(),
         fetched_at=stored.fetched_at,
     )
 

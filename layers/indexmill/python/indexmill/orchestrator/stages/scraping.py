@@ -75,10 +75,21 @@ def facts(state: JobState, result: StageResult) -> Output:
         digests["rendered"] = True
     if state.accept:
         digests["accept"] = state.accept
+    if document.notes:
+        digests["notes"] = document.notes
     size = document.raw_ref.size if document.raw_ref else len((document.text or "").encode())
-    before = previous.facts.get("text_sha256") if previous else None
-    change: PageChange = "new" if previous is None else "same" if before == text else "changed"
+    change = _change(previous.facts, digests) if previous is not None else "new"
     return Output(title=document.title, size=size, stored=_stored(document), digests=digests, change=change)
+
+
+def _change(before: Mapping[str, Any], after: Mapping[str, Any]) -> PageChange:
+    """Return whether the page changed; what another extractor reads otherwise is no change of the page."""
+    if before.get("text_sha256") == after["text_sha256"]:
+        return "same"
+    if before.get("content_sha256") != after["content_sha256"]:
+        return "changed"
+    reread = any(before.get(name) != after[name] for name in ("extractor", "content_type"))
+    return "same" if reread else "changed"
 
 
 def from_http(state: JobState, result: Mapping[str, Any]) -> dict[str, Any]:

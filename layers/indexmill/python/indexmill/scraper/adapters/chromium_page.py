@@ -15,6 +15,7 @@ from indexmill.platform.security.urls import AllowedHosts
 from indexmill.scraper.adapters.cdp import BrowserGoneError, Cdp, Event
 from indexmill.scraper.adapters.guarded_proxy import vetted_origin
 from indexmill.scraper.classify import failure
+from indexmill.scraper.extract.content import Kind, RawContent, html_of
 from indexmill.scraper.ports import Fetched
 
 _QUIET: Final = "networkIdle"
@@ -154,13 +155,19 @@ class ChromiumPage:
 
     def _fulfill(self, number: str, page: Fetched) -> None:
         """Answer the request for the page with what was fetched: the site is not asked twice."""
-        charset = f"; charset={page.charset}" if page.charset else ""
+        body, charset = page.body, f"; charset={page.charset}" if page.charset else ""
+        if page.content_type == Kind.XHTML:
+            # Under its own name a browser shows an error for a page that is not well-formed.
+            body, charset = (
+                html_of(RawContent(page.body, Kind.XHTML, page.charset)).encode(),
+                "; charset=utf-8",
+            )
         self._post(
             "Fetch.fulfillRequest",
             requestId=number,
             responseCode=200,
             responseHeaders=[{"name": "Content-Type", "value": f"text/html{charset}"}],
-            body=base64.b64encode(page.body).decode("ascii"),
+            body=base64.b64encode(body).decode("ascii"),
         )
 
     def _may_ask(self, url: str) -> bool:

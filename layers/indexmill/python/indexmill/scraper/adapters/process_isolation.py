@@ -54,7 +54,7 @@ class ProcessIsolation:
             raise Unusable(**answer)
         if "code" in answer:
             raise PermanentError(answer["code"], answer["message"])
-        answer |= {"robots": tuple(answer["robots"]), "links": tuple(answer["links"])}
+        answer |= {name: tuple(answer[name]) for name in ("robots", "links", "notes")}
         if len(text) > LONG_TEXT_BYTES:
             return Extracted(markdown="", encoded=text, **answer)
         return Extracted(markdown=text.decode(), **answer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -15,6 +16,7 @@ from indexmill.scraper.extract import container, data, epub, office
 from indexmill.scraper.extract.markdown import read_markdown, read_text
 from indexmill.scraper.extract.pdf import read_pdf
 from indexmill.scraper.extract.text import decode
+from indexmill.scraper.extract.xhtml import as_html
 
 _MAX_BYTES_IN_PROCESS: Final = 512 * 1024
 """Ten of a larger size at once could need more memory than the function has: up to 15 times their bytes."""
@@ -30,6 +32,7 @@ class Kind(StrEnum):
     """The kinds of content that can be read; the value is the media type."""
 
     HTML = "text/html"
+    XHTML = "application/xhtml+xml"
     MARKDOWN = "text/markdown"
     TEXT = "text/plain"
     PDF = "application/pdf"
@@ -42,16 +45,24 @@ class Kind(StrEnum):
     XML = "application/xml"
 
 
+EXTRACTORS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(Kind, "2"),
+    **dict.fromkeys((Kind.HTML, Kind.XHTML, Kind.EPUB), "3"),
+}
+"""Version of the code that makes text of each kind; raised when the same content gives another text."""
 _CONTAINERS: Final = {
-    b"word/document.xml": Kind.DOCX,
-    b"ppt/presentation.xml": Kind.PPTX,
-    b"xl/workbook.xml": Kind.XLSX,
+    "word/document.xml": Kind.DOCX,
+    "ppt/presentation.xml": Kind.PPTX,
+    "xl/workbook.xml": Kind.XLSX,
+    epub.PACKAGES: Kind.EPUB,
 }
 """ZIP files, by the name of a part that each of its kind has."""
-_ISOLATED: Final = frozenset((Kind.PDF, *_CONTAINERS.values(), Kind.EPUB))
+_ISOLATED: Final = frozenset((Kind.PDF, *_CONTAINERS.values()))
+WEB: Final = frozenset((Kind.HTML, Kind.XHTML))
+"""Web pages, which may lead to others."""
 _DECLARED: Final = {
     "text/html": Kind.HTML,
-    "application/xhtml+xml": Kind.HTML,
+    "application/xhtml+xml": Kind.XHTML,
     "text/markdown": Kind.MARKDOWN,
     "text/x-markdown": Kind.MARKDOWN,
     "text/plain": Kind.TEXT,
@@ -69,7 +80,7 @@ _DECLARED: Final = {
     "application/rss+xml": Kind.XML,
     "application/atom+xml": Kind.XML,
     "application/rdf+xml": Kind.XML,
-    **{kind.value: kind for kind in (*_CONTAINERS.values(), Kind.EPUB)},
+    **{kind.value: kind for kind in _CONTAINERS.values()},
 }
 _UNDECLARED: Final = frozenset({"", "application/octet-stream", "binary/octet-stream", "application/unknown"})
 _SUFFIX: Final = {
@@ -78,6 +89,8 @@ _SUFFIX: Final = {
     ".txt": Kind.TEXT,
     ".html": Kind.HTML,
     ".htm": Kind.HTML,
+    ".xhtml": Kind.XHTML,
+    ".xht": Kind.XHTML,
     ".json": Kind.JSON,
     ".csv": Kind.CSV,
     ".tsv": Kind.CSV,
@@ -86,6 +99,7 @@ _SUFFIX: Final = {
     ".atom": Kind.XML,
 }
 _HTML_START: Final = (b"<!doctype html", b"<html", b"<head", b"<body")
+_XHTML_ROOT: Final = re.compile(rb"<(?:\w+:)?html\s[^<>]*[\"']http://www\.w3\.org/1999/xhtml[\"']")
 _BINARY_START: Final = (
     b"\x1f\x8b",
     b"\x89PNG",
@@ -118,11 +132,13 @@ def detect(body: bytes, content_type: str, url: str) -> Kind:
         raise failure(ErrorCode.UNSUPPORTED_CONTENT_TYPE)
     looks_html = start.lstrip(b"\xef\xbb\xbf \t\r\n").lower().startswith(_HTML_START)
     declared = _DECLARED.get(content_type)
+    if declared is Kind.XML and _XHTML_ROOT.search(start):
+        return Kind.XHTML
     if declared is None:
         return _undeclared(content_type, looks_html, _by_suffix(url))
     if looks_html:
         # Pages for people are served under every name; Markdown and text may begin with markup.
-        return declared if declared in (Kind.MARKDOWN, Kind.TEXT) else Kind.HTML
+        return declared if declared in (Kind.MARKDOWN, Kind.TEXT, Kind.XHTML) else Kind.HTML
     if declared in _ISOLATED:
         raise failure(ErrorCode.PARSE_ERROR, "The content is not of the type that its site says")
     suffix = _by_suffix(url)
@@ -130,14 +146,17 @@ def detect(body: bytes, content_type: str, url: str) -> Kind:
 
 
 def _container(body: bytes, content_type: str) -> Kind:
-    if epub.START in body[:_SNIFFED]:
-        return Kind.EPUB
-    found = [kind for name, kind in _CONTAINERS.items() if name in body]
-    if not found:
+    """Return the kind of a ZIP file by its central directory; another document may be embedded in it.
+
+    Raises PermanentError: unsupported_content_type, parse_error, content_too_large.
+    """
+    found = {part: kind for part, kind in _CONTAINERS.items() if part.encode() in body}
+    names = container.Container(body).names() if found else ()
+    kinds = [kind for part, kind in found.items() if part in names]
+    if not kinds:
         raise failure(ErrorCode.UNSUPPORTED_CONTENT_TYPE)
-    # Another document may be embedded.
     declared = _DECLARED.get(content_type)
-    return declared if declared in found else found[0]
+    return declared if declared in kinds else kinds[0]
 
 
 def _undeclared(content_type: str, looks_html: bool, suffix: Kind | None) -> Kind:
@@ -209,6 +228,8 @@ class Extracted:
     """Fields of PageMetadata, as the page says them."""
     links: tuple[str, ...] = ()
     """As the page has them, perhaps relative to its URL, where they are wanted."""
+    notes: tuple[str, ...] = ()
+    """Sentences about what could not be read, for people."""
     encoded: bytes = b""
     """The Markdown in UTF-8 when it is longer than LONG_TEXT_BYTES and was read in another process, so that
     this one has it once; `markdown` is "" then."""
@@ -227,7 +248,7 @@ def is_risky(content: RawContent) -> bool:
     """Return whether reading `content` in this process could stop or kill it."""
     if content.kind in _ISOLATED or len(content.body) > _MAX_BYTES_IN_PROCESS:
         return True
-    return content.kind in (Kind.HTML, Kind.XML) and content.body.count(b"<") > _MAX_TAGS_IN_PROCESS
+    return content.kind in (*WEB, Kind.XML) and content.body.count(b"<") > _MAX_TAGS_IN_PROCESS
 
 
 def extract(content: RawContent) -> Extracted:
@@ -253,11 +274,17 @@ _UNUSABLE: Final = frozenset(
 
 
 def _links(content: RawContent, *, cautious: bool = False) -> tuple[str, ...]:
-    if not content.wanted.links or content.kind is not Kind.HTML:
+    if not content.wanted.links or content.kind not in WEB:
         return ()
     from indexmill.scraper.extract.links import links_of
 
-    return links_of(decode(content.body, content.charset, markup=True), cautious=cautious)
+    return links_of(html_of(content), cautious=cautious)
+
+
+def html_of(content: RawContent) -> str:
+    """Return a web page as an HTML parser or a browser reads it under the name text/html."""
+    markup = decode(content.body, content.charset, markup=True)
+    return as_html(markup) if content.kind is Kind.XHTML else markup
 
 
 def _read_html(content: RawContent) -> Extracted:
@@ -265,11 +292,16 @@ def _read_html(content: RawContent) -> Extracted:
     from indexmill.scraper.extract import unusable
     from indexmill.scraper.extract.html import read_html
 
-    html, wanted = decode(content.body, content.charset, markup=True), content.wanted
+    html, wanted = html_of(content), content.wanted
     page = read_html(html, with_html=wanted.html, with_metadata=wanted.details, whole=wanted.whole)
     if (code := unusable.reason(html, page.title, page.markdown, wanted.accept)) is not None:
         raise failure(code)
     return Extracted(*page)
+
+
+def _read_epub(content: RawContent) -> Extracted:
+    book = epub.read_epub(content.body)
+    return Extracted(book.markdown, book.title, book.language, notes=book.notes)
 
 
 def _of_text(read: Callable[[str], tuple[str, str | None]]) -> Callable[[RawContent], Extracted]:
@@ -282,13 +314,14 @@ def _of_bytes(read: Callable[[bytes], tuple[str, str | None]]) -> Callable[[RawC
 
 _READERS: Final[Mapping[Kind, Callable[[RawContent], Extracted]]] = {
     Kind.HTML: _read_html,
+    Kind.XHTML: _read_html,
     Kind.MARKDOWN: _of_text(read_markdown),
     Kind.TEXT: _of_text(read_text),
     Kind.PDF: _of_bytes(read_pdf),
     Kind.DOCX: _of_bytes(office.read_docx),
     Kind.PPTX: _of_bytes(office.read_pptx),
     Kind.XLSX: _of_bytes(office.read_xlsx),
-    Kind.EPUB: lambda content: Extracted(*epub.read_epub(content.body)),
+    Kind.EPUB: _read_epub,
     Kind.JSON: _of_text(data.read_json),
     Kind.CSV: _of_text(data.read_csv),
     Kind.XML: _of_text(data.read_xml),

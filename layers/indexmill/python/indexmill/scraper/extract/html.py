@@ -129,7 +129,7 @@ def _title(tree: LexborHTMLParser) -> str | None:
 
 
 def _language(root: LexborNode) -> str | None:
-    found = (root.attributes.get("lang") or "").strip()
+    found = (root.attributes.get("lang") or root.attributes.get("xml:lang") or "").strip()
     return found if _LANGUAGE.fullmatch(found) else None
 
 

@@ -15,6 +15,7 @@ _META: Final = re.compile(
     rb"<meta[^<>]{0,512}?charset\s{0,8}=\s{0,8}[\"']?([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE
 )
 _META_WITHIN: Final = 4096
+_XML: Final = re.compile(rb"<\?xml\s[^<>]{0,200}?encoding\s{0,8}=\s{0,8}[\"']([A-Za-z0-9_.:-]{1,40})[\"']")
 _SAMPLE: Final = 32_768
 # Python knows codecs that are no charsets (base64, idna, utf_7): only these are believed. Browsers read the
 # narrow labels on the left as the wider charset on the right, and so do pages.
@@ -34,16 +35,16 @@ _SINGLE_BYTE: Final = re.compile(r"iso8859|cp(125|866|874)|koi8|mac|tis")
 
 
 def decode(body: bytes, declared: str | None, *, markup: bool = False) -> str:
-    """Return `body` as text: by byte order mark, by `declared`, by the page's own meta, or by its bytes.
+    """Return `body` as text: by byte order mark, by `declared`, by what it says itself, or by its bytes.
 
     A declared charset that cannot decode the bytes is replaced by UTF-8 when that can. So is every
     single-byte charset, which decodes anything: text in one is never valid UTF-8 by accident. Undecodable
-    bytes become U+FFFD. With `markup` a meta element counts. Raises nothing.
+    bytes become U+FFFD. With `markup` an XML declaration and a meta element count. Raises nothing.
     """
     for bom, wide in _BOMS:
         if body.startswith(bom):
             return body[len(bom) :].decode(wide, "replace")
-    named: str | None = _known(declared) or (_from_meta(body) if markup else None)
+    named: str | None = _known(declared) or (_own(body) if markup else None)
     for charset in ("utf-8", named) if named is None or _SINGLE_BYTE.match(named) else (named, "utf-8"):
         if charset is not None:
             try:
@@ -65,10 +66,10 @@ def _known(label: str | None) -> str | None:
     return name if _CHARSETS.fullmatch(name) else None
 
 
-def _from_meta(body: bytes) -> str | None:
-    found = _META.search(body, 0, _META_WITHIN)
+def _own(body: bytes) -> str | None:
+    found = _XML.match(body) or _META.search(body, 0, _META_WITHIN)
     name = _known(found.group(1).decode("ascii")) if found else None
-    # A meta element that could be read as ASCII is in no 16-bit charset.
+    # What could be read as ASCII is in no 16-bit charset.
     return "utf-8" if name is not None and name.startswith("utf-16") else name
 
 

@@ -620,7 +620,7 @@ SELECT %(id)s, id, caller_id, attempt, %(stage)s, 'queue', %(payload)b::text, {{
 -- fragment: job_columns
 id, status, url, corpus_name, failed_stage, error, created_at, updated_at, attempt, batch_id, document_id,
     chunk_count, title, tries, next_retry_at, priority, job_type, replay_of, expected_by, request_id, budget,
-    page_change, unchanged, kind, retry_cause, last_error
+    page_change, unchanged, kind, retry_cause, last_error, determinism->'notes' AS notes
 
 -- name: job
 SELECT {{job_columns}} FROM jobs WHERE id = %(job_id)s AND caller_id = %(caller_id)s

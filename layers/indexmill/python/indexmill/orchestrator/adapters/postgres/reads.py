@@ -255,6 +255,7 @@ def as_job(row: Row) -> Job:
         change=row["page_change"],
         unchanged=True if row["unchanged"] else None,
         unchanged_because=row["unchanged"],
+        notes=row["notes"],
     )
 
 
