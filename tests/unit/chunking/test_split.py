@@ -185,3 +185,14 @@ def test_cuts_fall_between_tokens() -> None:
     for chunk in chunks:
         assert {chunk.start, chunk.start - 1} & ends
         assert chunk.end in ends
+
+
+@pytest.mark.parametrize("text", ["\\<b\\[x" * 400, "\\[" * 900, "a \\< b \\\\\\[c" * 300])
+def test_no_chunk_divides_a_backslash_from_the_character_that_it_escapes(text: str) -> None:
+    settings = ChunkSettings(max_tokens=64, overlap_tokens=12)
+    chunks = split(text, None, settings, model_tokenizer())
+    assert len(chunks) > 5
+    assert_sound(chunks, text, settings, model_tokenizer())
+    for at in {edge for chunk in chunks for edge in (chunk.start, chunk.end)} - {0, len(text)}:
+        before = text[:at]
+        assert (len(before) - len(before.rstrip("\\"))) % 2 == 0, text[at - 4 : at + 4]

@@ -125,6 +125,8 @@ class Cuts:
 
 
 MAX_CHUNKS: Final = 10_000
+_ESCAPE: Final = re.compile(r"\\[!-/:-@\[-`{-~]")
+"""A backslash and the character that it escapes in Markdown."""
 _LOW: Final = 2
 """Tokens that are left free: at the edges of a piece a tokenizer may need one more than inside the text."""
 _CONTEXT_SHARE: Final = 4
@@ -158,7 +160,7 @@ class _Splitter:
         self._max = settings.max_tokens
         self._overlap = min(settings.overlap_tokens, settings.max_tokens // 2 - 1)
         self._title = " ".join((title or "").split())
-        self._marks = tokenizer.marks(text)
+        self._marks = _between_escapes(text, tokenizer.marks(text))
         if self._marks.tokens[-1] > MAX_CHUNKS * settings.max_tokens:
             raise _too_many()
         self._outline: Outline = outline(text)
@@ -232,6 +234,23 @@ class _Splitter:
     def _visible(self, position: int) -> int | None:
         found = _VISIBLE.search(self._text, position)
         return found.start() if found else None
+
+
+def _between_escapes(text: str, marks: Marks) -> Marks:
+    r"""Return `marks` with each between a `\` and the character that it escapes before both instead."""
+    if "\\" not in text:
+        return marks
+    within = {found.start() + 1 for found in _ESCAPE.finditer(text)}
+    if within.isdisjoint(marks.ends):
+        return marks
+    ends: list[int] = []
+    tokens: list[int] = []
+    for end, count in zip(marks.ends, marks.tokens, strict=True):
+        at = end - 1 if end in within else end
+        if at > (ends[-1] if ends else 0):
+            ends.append(at)
+            tokens.append(count)
+    return Marks(ends, tokens)
 
 
 def _too_many() -> PermanentError:

@@ -10,11 +10,17 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from html_to_markdown import ConversionOptions, PreprocessingOptions, convert
+from html_to_markdown import ConversionOptions, PreprocessingOptions
+from html_to_markdown._html_to_markdown import convert
+from html_to_markdown.api import _to_rust_conversion_options
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+from indexmill.scraper.extract.code import keep_lines
+from indexmill.scraper.extract.escapes import escape_markup, set_ticks_aside
+from indexmill.scraper.extract.formulas import has_formulas, spell_formulas
 from indexmill.scraper.extract.main_part import UNSEEN, drop, drop_boilerplate, flatten, main_part
 from indexmill.scraper.extract.metadata import read_metadata
+from indexmill.scraper.extract.tables import PIPE, fill_spans, set_pipes_aside
 from indexmill.scraper.extract.text import clean_text, clean_title
 
 _FEW_TAGS: Final = 1_000
@@ -42,11 +48,14 @@ def defused(html: str) -> str:
 
 # The one-pass tier gives the same Markdown as the default on 150 documentation pages in half the time, as
 # long as links are unwrapped before. Boilerplate is gone when it runs, so its own search for it is off.
-_OPTIONS: Final = ConversionOptions(
-    tier_strategy="tier1",
-    extract_metadata=False,
-    skip_images=True,
-    preprocessing=PreprocessingOptions(enabled=False),
+# The package's own `convert` makes its native options again for each page, which is a third of its time.
+_OPTIONS: Final = _to_rust_conversion_options(
+    ConversionOptions(
+        tier_strategy="tier1",
+        extract_metadata=False,
+        skip_images=True,
+        preprocessing=PreprocessingOptions(enabled=False),
+    )
 )
 _LANGUAGE: Final = re.compile(r"[A-Za-z]{2,3}(?:-[A-Za-z0-9]{1,8}){0,3}")
 
@@ -93,30 +102,44 @@ def read_html(
         return Page("", None, None, (), None, {})
     title, language, robots = _title(tree), _language(root), _robots(tree)
     metadata = read_metadata(tree) if with_metadata else {}
+    if has_formulas(html):
+        spell_formulas(tree)
+    keep_lines(tree, html)
     part = None if whole else main_part(tree)
     markdown, kept = "", None
     if part is not None:
         drop_boilerplate(part, around=False)
-        markdown, kept = _markdown(part, with_html=with_html)
+        markdown, kept = _markdown(tree, part, with_html=with_html)
     if not markdown:
         if whole:
             drop(body, UNSEEN)
         else:
             drop_boilerplate(body, around=True)
-        markdown, kept = _markdown(body, with_html=with_html)
+        markdown, kept = _markdown(tree, body, with_html=with_html)
     return Page(markdown, title, language, robots, kept, metadata)
 
 
-def _markdown(node: LexborNode, *, with_html: bool) -> tuple[str, str | None]:
+def _markdown(tree: LexborHTMLParser, node: LexborNode, *, with_html: bool) -> tuple[str, str | None]:
     """Return Markdown and, if wanted, HTML of an element."""
-    html = node.html if with_html else None
+    kept = node.html if with_html else None
     flatten(node)
     node.unwrap_tags(["a"])
-    result = convert(node.html or "", _OPTIONS)
+    html = node.html or ""
+    changed = "rowspan=" in html
+    if changed:
+        fill_spans(tree, node)
+    if "|" in html and "<t" in html:
+        changed = True
+        set_pipes_aside(node)
+    if set_ticks_aside(node, html) or changed:
+        html = node.html or ""
+    result = convert(html=html, options=_OPTIONS, visitor=None)
     if result.warnings and any(str(warning.kind) == "depth_limit_exceeded" for warning in result.warnings):
         # Deeper than the converter goes: the words without their structure are better than no words.
-        return clean_text(node.text(separator="\n")), html
-    return clean_text(result.content or ""), html
+        text = clean_text(node.text(separator="\n"))
+    else:
+        text = clean_text(result.content or "")
+    return escape_markup(text.replace(PIPE, "\\|")), kept
 
 
 def _title(tree: LexborHTMLParser) -> str | None:

@@ -1,0 +1,124 @@
+"""Code of a web page: its lines are kept, and the line numbers beside them go.
+
+Highlighters show line numbers in a column of a table, in elements within the lines, or give each line an
+element of its own without a line break. What is code is told by its shape: one cell with numbers beside one
+with code, rows that are numbered, blocks within `pre`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+_HIDDEN_SIGNS: Final = ("boring", "test-arrow", "hideme", "collapse-toggle")
+_NUMBER_SIGNS: Final = (
+    *("lineno", "line-number", "linenum", "lntable", "hljs-ln", "rouge", 'fragment"', "=fragment"),
+    *('class="ln', "class=ln", "blob-num"),
+)
+_LINE_SIGNS: Final = (
+    *("display:block", "display: block", "token-line", "data-line", 'class="line', "class=line"),
+    *("<pre><div", "<pre><p", "<pre><ol", "<code><div", "linenum"),
+)
+_EXTRAS: Final = "pre .boring, a.test-arrow, summary.hideme, .docblock-toggle, .collapse-toggle"
+"""Lines that mdBook hides, and the buttons of rustdoc."""
+_NUMBERS: Final = re.compile(r"[\s\d\u00a0]*")
+_NUMBER_ELEMENTS: Final = (
+    "pre :is(.lineno, .linenos, .ln, .lnt, .lnlinks, .line-number, .line-numbers, .linenumber, "
+    ".react-syntax-highlighter-line-number), .fragment .lineno"
+)
+_FRAGMENT: Final = "div.fragment:has(> div.line)"
+_BLOCKS: Final = 'div, p, li, [style*="display:block" i], [style*="display: block" i]'
+_LINES: Final = ".line, .token-line, [data-line]"
+_NUMBERED: Final = "[data-line-number], .lineno, .linenos, .line-number, .hljs-ln-numbers, .blob-num"
+_MOST: Final = 20_000
+_MOST_TABLES: Final = 400
+
+
+def keep_lines(tree: LexborHTMLParser, html: str) -> None:
+    """Make `pre` elements whose text has its lines, of all the code in a page with this HTML."""
+    if _has(html, _HIDDEN_SIGNS):
+        for node in reversed(tree.css(_EXTRAS)):
+            node.decompose()
+    if _has(html, _NUMBER_SIGNS):
+        for table in reversed(tree.css("table:has(pre, code, [data-line-number])")[:_MOST_TABLES]):
+            _unpack(tree, table)
+        for node in tree.css(_NUMBER_ELEMENTS)[:_MOST]:
+            if _NUMBERS.fullmatch(node.text()):
+                node.decompose()
+        for fragment in tree.css(_FRAGMENT):
+            lines = (each.text() for each in fragment.iter() if "line" in _classes(each))
+            _replace(tree, fragment, "\n".join(line.rstrip("\n") for line in lines))
+    if _has(html, _LINE_SIGNS):
+        for block in tree.css("pre"):
+            _break_lines(block)
+
+
+def _has(html: str, signs: tuple[str, ...]) -> bool:
+    return any(sign in html for sign in signs)
+
+
+def _classes(node: LexborNode) -> list[str]:
+    return (node.attributes.get("class") or "").split()
+
+
+def _unpack(tree: LexborHTMLParser, table: LexborNode) -> None:
+    """Replace a table of code by its code."""
+    rows = [[cell for cell in row.iter() if cell.tag in ("td", "th")] for row in table.css("tr")[:_MOST]]
+    if len(rows) == 1 and len(rows[0]) == 2:
+        numbers, code = rows[0]
+        block = code.css_first("pre")
+        if block is not None and len(numbers.text()) < _MOST and _is_numbers(numbers):
+            table.replace_with(block.text() if _is_within_code(table) else block)
+    elif len(rows) > 1 and all(len(cells) == 2 and _is_number(cells[0]) for cells in rows):
+        _replace(tree, table, "\n".join(cells[1].text().strip("\n") for cells in rows))
+
+
+def _is_within_code(table: LexborNode) -> bool:
+    """Return whether a table is within `pre`, as Rouge's is."""
+    above = table.parent
+    return above is not None and (
+        above.tag == "pre" or (above.parent is not None and above.parent.tag == "pre")
+    )
+
+
+def _is_numbers(cell: LexborNode) -> bool:
+    """Return whether a cell has the numbers of lines, from its first one on."""
+    found = cell.text(separator=" ").split()
+    if not found or not found[0].isdecimal() or len(found[0]) > 9:
+        return False
+    first = int(found[0])
+    return found == [str(first + at) for at in range(len(found))]
+
+
+def _is_number(cell: LexborNode) -> bool:
+    """Return whether a cell has the number of a line, or the place for one."""
+    marked = cell.attributes.get("data-line-number") is not None or cell.css_matches(_NUMBERED)
+    return (marked or cell.css_first(_NUMBERED) is not None) and _NUMBERS.fullmatch(cell.text()) is not None
+
+
+def _replace(tree: LexborHTMLParser, node: LexborNode, code: str) -> None:
+    block = tree.create_node("pre")
+    block.insert_child(code.replace("\u00a0", " "))
+    node.replace_with(block)
+
+
+def _break_lines(block: LexborNode) -> None:
+    """Put line breaks where a browser shows them without one in the text."""
+    for line in block.css(_BLOCKS)[:_MOST]:
+        _end(line)
+    lines = block.css(_LINES)[:_MOST]
+    if len(lines) > 1 and block.text().count("\n") < len(lines) - 1:
+        for line in lines:
+            _end(line)
+    block.unwrap_tags(["div", "p", "ol", "ul", "li"])
+
+
+def _end(line: LexborNode) -> None:
+    """End a line with a line break, if it does not already and another one follows."""
+    following = line.next
+    if following is None or line.text().endswith("\n"):
+        return
+    if not (following.tag == "-text" and (following.text(deep=False) or "").startswith("\n")):
+        line.insert_after("\n")
