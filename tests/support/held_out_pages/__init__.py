@@ -1,4 +1,4 @@
-"""Pages to measure how well walls are told from ordinary pages, held out of tuning.
+"""Pages to measure how well walls are distinguished from ordinary pages, held out of tuning.
 
 The ordinary pages have a login form beside their text, or words and numbers of an error page in it. The walls
 have the shape of the product named; all are to be served with status 200. No rule is chosen by looking at
