@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -17,6 +18,9 @@ from local.cli.terminal import (
     print_json,
     running_stack,
 )
+
+_COPIED_S: Final = 20.0
+"""Time for which a command waits until the sweeper has copied a change."""
 
 callers = typer.Typer(
     help="""List, link and block callers, as an operator does.
@@ -121,26 +125,43 @@ def maintenance_on(
     message: Annotated[str, typer.Argument(metavar="TEXT", help="What callers read.")],
     state: StateOption = DEFAULT_STATE,
 ) -> None:
-    """Answer submits and enqueues with 503 `maintenance`.
+    """Answer submits, uploads and enqueues with 503 `maintenance`.
+
+    Returns when every function knows it, or says when that will be.
 
     Example:
 
       indexmill maintenance on "The database is being moved."
     """
-    _changed(state, "maintenance", message)
-    console().print("maintenance is on")
+    console().print(f"maintenance is on{_when_it_holds(state, message)}")
 
 
 @maintenance.command("off")
 def maintenance_off(state: StateOption = DEFAULT_STATE) -> None:
     """Accept work again.
 
+    Returns when every function knows it, or says when that will be.
+
     Example:
 
       indexmill maintenance off
     """
-    _changed(state, "maintenance", "")
-    console().print("maintenance is off")
+    console().print(f"maintenance is off{_when_it_holds(state, '')}")
+
+
+def _when_it_holds(state: Path, message: str) -> str:
+    """Set the message and wait until every function goes by it; return when that will be if it takes long."""
+    from indexmill.platform.limits.enforcer import SHARED_S
+
+    _changed(state, "maintenance", message)
+    deadline = time.monotonic() + _COPIED_S
+    while not _act(state, "maintenance_is")[0]["mirrored"]:
+        if time.monotonic() > deadline:
+            return f": it holds {SHARED_S:.0f} s after the sweeper has copied it, which it tries each minute"
+        time.sleep(0.1)
+    # A function reads it again when what it knows is that old.
+    time.sleep(SHARED_S)
+    return ""
 
 
 def _act(state: Path, name: str, *arguments: str) -> list[dict[str, Any]]:

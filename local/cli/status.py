@@ -25,8 +25,8 @@ _TIMEOUT_S = 5.0
 def run(as_json: JsonOption = False, state: StateOption = DEFAULT_STATE) -> None:
     """Show processes, memory and counters of the stack.
 
-    Services, functions with their environments and durations, queues with their depths, and the functions'
-    metrics.
+    First what holds it back, from the tables: maintenance, pauses, incidents, dead letters. Then services,
+    functions with their environments and durations, queues with their depths, and the functions' metrics.
 
     Examples:
 
@@ -40,11 +40,23 @@ def run(as_json: JsonOption = False, state: StateOption = DEFAULT_STATE) -> None
             found = json.load(answer)
     except (URLError, TimeoutError) as error:
         raise Failure(f"the stack on {state} does not answer ({error})", EXIT_NO_STACK) from error
-    memory = _memory(found)
+    memory, known = _memory(found), _conditions(info["database_url"])
     if as_json:
-        print_json({**info, **found, "memory_mb": memory})
+        print_json({**info, **found, "memory_mb": memory, "conditions": known})
     else:
-        _show(info, found, memory)
+        _show(info, found, memory, known)
+
+
+def _conditions(database_url: str) -> dict[str, list[dict[str, Any]]] | None:
+    """Return maintenance, pauses, incidents and dead letters; None while the database does not answer."""
+    import psycopg
+
+    from local.stack import conditions
+
+    try:
+        return conditions.read(database_url)
+    except psycopg.Error:
+        return None
 
 
 def _memory(found: Mapping[str, Any]) -> dict[str, float]:
@@ -63,12 +75,21 @@ def _memory(found: Mapping[str, Any]) -> dict[str, float]:
     return {name: round(value, 1) for name, value in memory.items()}
 
 
-def _show(info: Mapping[str, Any], found: Mapping[str, Any], memory: Mapping[str, float]) -> None:
+def _show(
+    info: Mapping[str, Any],
+    found: Mapping[str, Any],
+    memory: Mapping[str, float],
+    known: Mapping[str, list[dict[str, Any]]] | None,
+) -> None:
     from local.cli import tables
+    from local.stack import conditions
 
     screen = console()
     screen.print(f"[green]running[/] for {tables.age(found['up_s'])}, process {found['pid']}")
     screen.print(f"gateway {info['gateway']}   site {info['site']}   metrics {info['control']}/metrics")
+    shown = ["the database does not answer"] if known is None else list(conditions.lines(known))
+    for line in shown:
+        screen.print(line, style="yellow", markup=False)
     for table in (tables.services(found, memory), tables.functions(found), tables.queues(found)):
         screen.print()
         screen.print(table)

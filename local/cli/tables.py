@@ -61,7 +61,7 @@ def queues(found: Found) -> Table:
     """Return queues with depths and ages, each beside its dead letters; disabled sources are marked."""
     depths = found.get("queues", {})
     sources = {source["queue"]: source for source in found.get("sources", {}).values()}
-    table = Table("queue", "visible", "in flight", "delayed", "oldest", "dead letters", "taken", "", box=None)
+    table = Table("queue", "visible", "in flight", "delayed", "oldest", "in its DLQ", "taken", "", box=None)
     for name, depth in depths.items():
         if name.endswith(_DEAD):
             continue

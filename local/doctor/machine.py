@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from urllib.request import urlopen
 
 from local.doctor.finding import Finding, note, ok, wrong
 from local.stack.process_identity import is_running
 from local.stack.state import StateFolder
 
+_HEALTH_S: Final = 10.0
 _MB: Final = 1 << 20
 NEEDED_MB: Final = 300
 """A new stack takes about 100 MB: the database's files, its write-ahead log, logs."""
@@ -56,8 +58,8 @@ def stacks(state: Path) -> Iterator[Finding]:
     folder = StateFolder(state)
     pid = folder.running_pid()
     if pid is not None:
-        if folder.read_info() is not None:
-            yield ok(about, f"runs, process {pid}")
+        if (info := folder.read_info()) is not None:
+            yield running(pid, info)
         else:
             affects = "commands say that no stack is running"
             mend = f"wait a few seconds, then look at {state}/logs/stack.log"
@@ -74,6 +76,28 @@ def stacks(state: Path) -> Iterator[Finding]:
         yield note(about, f"the one on {state} was killed", affects, f"indexmill up --state {state}")
     else:
         yield ok(about, "none runs")
+
+
+def running(pid: int, info: Mapping[str, Any]) -> Finding:
+    """Return what the stack says of itself, and since when something holds it back."""
+    import psycopg
+
+    from local.stack import conditions
+
+    about, runs = "stack", f"runs, process {pid}"
+    try:
+        with urlopen(f"{info['gateway']}/orchestrator/health", timeout=_HEALTH_S) as answer:  # noqa: S310 - own loopback port
+            health = json.load(answer)
+        shown = list(conditions.lines(conditions.read(info["database_url"])))
+    except (OSError, ValueError, psycopg.Error) as error:
+        affects, mend = "no job can be submitted", "indexmill status, then indexmill logs"
+        return wrong(about, f"{runs}, and does not answer: {error}", affects, mend)
+    held = [f"{name} {state}" for name, state in health["stages"].items() if state != "up"]
+    held += ["limits local"] if health.get("limits") == "local" else []
+    if health["status"] == "ok" and not shown:
+        return ok(about, f"{runs}, ok")
+    text = ", ".join([f"{runs}, {health['status']}", *held])
+    return note(about, "; ".join([text, *shown]), "jobs wait, or were not finished", "indexmill status")
 
 
 def _remaining_processes(state: Path) -> dict[int, str]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import cast
 
 import psycopg
 import pytest
 
+from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.job import Waiting
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
+from indexmill.orchestrator.jobs.store import JobStore
 from indexmill.orchestrator.queries import jobs as queries
 from indexmill.orchestrator.queries.health import ReadHealth
 from indexmill.orchestrator.queries.jobs import ReadJobs
@@ -19,6 +22,7 @@ from indexmill.platform.postgres.database import Connection, Database
 from indexmill.platform.time.clock import SystemClock
 from tests.support.job_stores import canceled, retried
 from tests.support.jobs import CALLER, applied, failed, new_job, scraped, submitted
+from tests.twins.limits import InMemoryLimits
 from tests.twins.progress import InMemoryProgress
 
 OTHER = "somebody-else-00"
@@ -98,6 +102,11 @@ def test_a_job_in_flight_says_that_its_stage_is_paused(
 ) -> None:
     held = several(store)[2]
     operator.execute("INSERT INTO pauses (stage, reason, paused_by) VALUES (%s, 'a test', 'me')", (stage,))
+    clock.ahead = timedelta(seconds=10)
+    # The stage works until the sweeper has seen it.
+    assert read.get(CALLER, held).waiting is None
+    clock.ahead = timedelta()
+    operator.execute("INSERT INTO incidents (kind, subject) VALUES ('paused', %s)", (stage,))
     assert read.get(CALLER, held).waiting is None
     clock.ahead = timedelta(seconds=10)
     assert read.get(CALLER, held).waiting == Waiting(reason="paused")
@@ -110,7 +119,7 @@ def test_a_job_of_another_stage_is_not_held(
     store: PostgresJobs, read: ReadJobs, clock: Now, operator: Connection
 ) -> None:
     ids = several(store)
-    operator.execute("INSERT INTO pauses (stage, reason, paused_by) VALUES ('chunking', 'a test', 'me')")
+    operator.execute("INSERT INTO incidents (kind, subject) VALUES ('paused', 'chunking')")
     operator.execute("INSERT INTO incidents (kind, subject) VALUES ('breaker_open', 'embedding')")
     clock.ahead = timedelta(seconds=10)
     assert [read.get(CALLER, each).waiting for each in (ids[0], ids[3])] == [None, None]
@@ -132,14 +141,50 @@ def test_a_job_in_flight_says_that_a_breaker_of_its_stage_is_open(
 def test_health_says_which_stages_work_and_is_read_again_after_a_while(
     store: PostgresJobs, clock: Now, operator: Connection
 ) -> None:
-    health = ReadHealth(store, clock, release="r-7")
+    health = ReadHealth(store, InMemoryLimits(), clock, release="r-7")
     assert (health().status, health().release) == ("ok", "r-7")
-    operator.execute("INSERT INTO pauses (stage, reason, paused_by) VALUES ('chunking', 'a test', 'me')")
+    operator.execute("INSERT INTO incidents (kind, subject) VALUES ('paused', 'chunking')")
     operator.execute("INSERT INTO incidents (kind, subject) VALUES ('breaker_open', 'index')")
     assert health().status == "ok"
     clock.ahead = timedelta(seconds=10)
     assert health().status == "degraded"
     assert health().stages == {"scraping": "up", "chunking": "paused", "embedding": "breaker_open"}
+
+
+@pytest.mark.fault("F58")
+def test_health_knows_maintenance_and_whether_limits_are_shared(store: PostgresJobs, clock: Now) -> None:
+    limits = InMemoryLimits()
+    health = ReadHealth(store, limits, clock)
+    assert (health().status, health().limits, limits.calls) == ("ok", "shared", 1)
+    limits.maintenance = "moving"
+    clock.ahead = timedelta(seconds=10)
+    assert (health().status, health().limits) == ("maintenance", "shared")
+    limits.unavailable = True
+    clock.ahead = timedelta(seconds=20)
+    assert (health().status, health().limits) == ("maintenance", "local")
+    clock.ahead = timedelta(seconds=1_000)
+    assert (health().status, health().limits) == ("degraded", "local")
+
+
+def test_health_remembers_a_failed_read_as_long_as_a_good_one(clock: Now) -> None:
+    class Down:
+        asked = 0
+
+        def read(self, work: object) -> None:
+            self.asked += 1
+            raise TransientError(ErrorCode.DATABASE_UNAVAILABLE, "down")
+
+    down = Down()
+    health = ReadHealth(cast("JobStore", down), InMemoryLimits(), clock)
+    for _ in range(5):
+        with pytest.raises(TransientError) as caught:
+            health()
+        assert caught.value.code == ErrorCode.DATABASE_UNAVAILABLE
+    assert down.asked == 1
+    clock.ahead = timedelta(seconds=10)
+    with pytest.raises(TransientError):
+        health()
+    assert down.asked == 2
 
 
 @pytest.mark.shows("R106")

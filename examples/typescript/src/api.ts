@@ -913,7 +913,7 @@ export interface components {
              * Status
              * @enum {string}
              */
-            status: "ok" | "degraded";
+            status: "ok" | "degraded" | "maintenance";
             /** Version */
             version: string;
             /** Release */
@@ -922,6 +922,12 @@ export interface components {
             stages: {
                 [key: string]: "up" | "paused" | "breaker_open";
             };
+            /**
+             * Limits
+             * @default shared
+             * @enum {string}
+             */
+            limits: "shared" | "local";
             /**
              * Checked At
              * Format: date-time

@@ -139,13 +139,15 @@ class JobCounts(BaseModel):
 class Health(BaseModel):
     """State of the service: acceptance of jobs, and its stages."""
 
-    status: Literal["ok", "degraded"]
-    """`degraded`: jobs are accepted, and wait for a stage."""
+    status: Literal["ok", "degraded", "maintenance"]
+    """`degraded`: jobs are accepted, and wait for a stage or their sites; `maintenance`: none is accepted."""
     version: str
     """Of the code."""
     release: str
     """`ReleaseId` of the deployment, if it has one."""
     stages: dict[str, Literal["up", "paused", "breaker_open"]]
+    limits: Literal["shared", "local"] = "shared"
+    """`local`: the state table does not answer, and each environment counts requests by itself."""
     checked_at: datetime
     """Seconds ago at most: ten."""
 

@@ -169,7 +169,8 @@ def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = Non
     read = ReadJobs(store, DynamoDbProgress(settings.state_table, clock), settings.prices)
     key = Secret(settings.stream_token_key, settings.stream_token_key_secret_arn)
     own, uploads = StoreClock(clock), S3Uploads(settings.bucket_name)
-    limits = ShowLimits(store, DynamoDbLimits(settings.state_table, own), own, settings, settings.shares)
+    windows = DynamoDbLimits(settings.state_table, own)
+    limits = ShowLimits(store, windows, own, settings, settings.shares)
     submit = SubmitJobs(
         store,
         relay,
@@ -184,7 +185,7 @@ def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = Non
         TryOut(submit, LambdaScraper(settings.scraper_function), settings.prices),
         read,
         GrantUpload(uploads, clock),
-        ReadHealth(store, clock, settings.release_id),
+        ReadHealth(store, windows, clock, settings.release_id),
         ReadHistory(store),
         CompleteStage(shared.record, relay),
         GrantStream(read, clock, key.current),

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
 from indexmill import VERSION
+from indexmill.contracts.errors import TransientError
 from indexmill.contracts.http_jobs import Health
 from indexmill.contracts.pipeline import STAGES
 from indexmill.orchestrator.jobs.store import JobStore
 from indexmill.orchestrator.queries.jobs import reasons_by_stage
+from indexmill.platform.limits.enforcer import KEPT_S
+from indexmill.platform.limits.store import LimitStore, StoreUnavailable
 from indexmill.platform.time.clock import Clock
 
 CACHED_S: Final = 10.0
+_SERVICE: Final = "orchestrator"
 
 
 @dataclass(slots=True)
@@ -20,22 +25,46 @@ class ReadHealth:
     """Looks at most every `CACHED_S` seconds, however often it is asked: it needs no key."""
 
     store: JobStore
+    limits: LimitStore
     clock: Clock
     release: str = ""
-    _known: Health | None = None
-    _until_s: float = 0.0
+    _known: Health | TransientError | None = None
+    _until_s: float = -math.inf
+    _maintenance: bool = False
+    _answered_s: float = -math.inf
 
     def __call__(self) -> Health:
         """Return the health; raises TransientError(database_unavailable): then no job can be submitted."""
-        now_s = self.clock.monotonic()
-        if self._known is None or now_s >= self._until_s:
-            reasons = self.store.read(reasons_by_stage)
-            self._known = Health(
-                status="degraded" if reasons else "ok",
-                version=VERSION,
-                release=self.release,
-                stages={stage.name: reasons.get(stage.name, "up") for stage in STAGES},
-                checked_at=self.clock.now(),
-            )
-            self._until_s = now_s + CACHED_S
-        return self._known
+        if self.clock.monotonic() >= self._until_s:
+            try:
+                self._known = self._read()
+            except TransientError as error:
+                self._known = error
+            self._until_s = self.clock.monotonic() + CACHED_S
+        if isinstance(self._known, Health):
+            return self._known
+        assert self._known is not None  # noqa: S101 - for mypy: it was read above
+        raise TransientError(self._known.code, self._known.message, retry_after=self._known.retry_after)
+
+    def _read(self) -> Health:
+        shared = self._read_limits()
+        reasons = self.store.read(reasons_by_stage)
+        degraded = "degraded" if reasons or not shared else "ok"
+        return Health(
+            status="maintenance" if self._maintenance else degraded,
+            version=VERSION,
+            release=self.release,
+            stages={stage.name: reasons.get(stage.name, "up") for stage in STAGES},
+            limits="shared" if shared else "local",
+            checked_at=self.clock.now(),
+        )
+
+    def _read_limits(self) -> bool:
+        """Return whether limits are shared; maintenance is known as long as requests are refused for it."""
+        try:
+            self._maintenance = self.limits.shared(_SERVICE).maintenance is not None
+        except StoreUnavailable:
+            self._maintenance &= self.clock.monotonic() - self._answered_s < KEPT_S
+            return False
+        self._answered_s = self.clock.monotonic()
+        return True

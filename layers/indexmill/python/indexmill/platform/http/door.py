@@ -1,7 +1,7 @@
 """The door of a service: refuses requests before their bodies are read.
 
-Backpressure comes before the limit, so that a request which a full queue refuses costs its caller nothing;
-the block is seen with the limit.
+Backpressure and maintenance come before the limit, so that a request which they refuse costs its caller
+nothing; the block is seen with the limit.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final
 
-from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.identity import CallerContext, tier_of
 from indexmill.platform.limits.clock import StoreClock
 from indexmill.platform.limits.enforcer import (
@@ -26,9 +25,8 @@ from indexmill.platform.observability import Observability, PacedCounts
 from indexmill.platform.time.clock import SystemClock
 
 _READS: Final = ("GET", "HEAD")
-_ACCEPTING: Final = ("/enqueue", "/jobs", "/retry", "/replay")
-"""Ends of the paths whose requests cause work that is done later."""
-_MAINTENANCE_S: Final = 60
+_ACCEPTING: Final = ("/enqueue", "/jobs", "/retry", "/replay", "/uploads")
+"""Ends of the paths whose requests cause work that is done later, or prepare it."""
 _MOST_AUDITED: Final = 1_000
 
 Pressure = Callable[[CallerContext, str, str], None]
@@ -46,13 +44,8 @@ class Door:
         clock: StoreClock,
         exempt: Collection[str] = (),
         pressure: Pressure | None = None,
-        maintenance: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """`exempt` are the paths, as routes have them, of requests that are neither limited nor counted.
-
-        While `maintenance` returns a message, requests for work that would be done later are refused with it.
-        """
-        self._maintenance = maintenance
+        """`exempt` are the paths, as routes have them, of requests that are neither limited nor counted."""
         self._enforcer = enforcer
         self._observability = observability
         self._clock = clock
@@ -69,13 +62,14 @@ class Door:
     def enter(self, ctx: CallerContext, method: str, path: str) -> Decision | None:
         """Admit the request; None when nothing limits it.
 
-        Raises CallerBlocked, RateLimited, TransientError(maintenance), or what backpressure raises.
+        Raises CallerBlocked, RateLimited, InMaintenance, or what backpressure raises.
         """
         if self._pressure is not None:
             self._pressure(ctx, method, path)
         bucket = TOKEN if "token" in ctx.raw_claims else READ if method in _READS else WORK
+        adds_work = method == "POST" and path.endswith(_ACCEPTING)
         try:
-            decision = self._enforcer.check(ctx, bucket)
+            return self._enforcer.check(ctx, bucket, adds_work=adds_work)
         except CallerBlocked:
             self._observability.count("caller_blocked_total")
             raise
@@ -84,11 +78,6 @@ class Door:
             raise
         finally:
             self._write_metrics()
-        # After the check, which reads the message too.
-        message = self._maintenance() if method == "POST" and path.endswith(_ACCEPTING) else None
-        if message is not None:
-            raise TransientError(ErrorCode.MAINTENANCE, message, retry_after=_MAINTENANCE_S)
-        return decision
 
     def _note(self, ctx: CallerContext, bucket: str, decision: Decision) -> None:
         """Count a refusal; the audit has one of a caller at most for each slot of its window."""
@@ -138,5 +127,4 @@ def build_door(
         clock=clock,
         exempt=exempt,
         pressure=pressure,
-        maintenance=lambda: active.maintenance,
     )

@@ -1,7 +1,7 @@
 """Enforcement of the request limits: one conditional write for a request, none for a refusal that is known.
 
 The limits of all processes are one: the store decides. While it is unavailable each process admits what the
-caller may at least, by itself.
+caller may at least, by itself; for ten minutes it keeps to the blocks and the maintenance that it saw last.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from indexmill.contracts.errors import CallerError, ErrorCode
+from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
 from indexmill.contracts.identity import CallerContext
 from indexmill.platform.limits.clock import StoreClock
 from indexmill.platform.limits.store import LimitStore, Shared, StoreUnavailable
@@ -24,7 +24,11 @@ from indexmill.platform.limits.window import (
     is_recent,
 )
 
-_SHARED_S: Final = 5.0
+SHARED_S: Final = 5.0
+"""Time after which a process knows that maintenance began or ended."""
+KEPT_S: Final = 600.0
+"""Time after the last answer of the store for which blocks and maintenance hold without it."""
+_MAINTENANCE_S: Final = 60
 _QUIET_S: Final = 1.5
 """A store that failed is left alone for so long: its time-outs would be added to every request."""
 _REFUSED_S: Final = 1.0
@@ -69,6 +73,14 @@ class RateLimited(CallerError):
         self.decision = decision
 
 
+class InMaintenance(TransientError):
+    """503: an operator closed the service for new work."""
+
+    def __init__(self, message: str) -> None:
+        """The message is the operator's."""
+        super().__init__(ErrorCode.MAINTENANCE, message, retry_after=_MAINTENANCE_S)
+
+
 class CallerBlocked(CallerError):
     """403: an operator blocked the caller."""
 
@@ -92,25 +104,23 @@ class ActiveCallers:
         self._clock = clock
         self._read_at = -math.inf
         self._found: Shared | None = None
+        self.maintenance: str | None = None
+        """The message to callers while no work is accepted, as it was read last."""
 
     def refresh(self) -> Shared:
         """Read again what is too old. Raises StoreUnavailable.
 
         The answer also corrects the clock, before anything is counted by it.
         """
-        if self._found is None or not 0 <= self._clock.now() - self._read_at < _SHARED_S:
+        if self._found is None or not 0 <= self._clock.now() - self._read_at < SHARED_S:
             self._found = None
             self._found = self._store.shared(self._service)
             self._read_at = self._clock.now()
+            self.maintenance = self._found.maintenance
         return self._found
 
-    @property
-    def maintenance(self) -> str | None:
-        """The message to callers while no work is accepted, as far as it is known."""
-        return self._found.maintenance if self._found else None
-
     def lost(self) -> None:
-        """Forget: the store is unavailable."""
+        """Forget who is active: the store is unavailable."""
         self._found = None
 
     def count(self, bucket: str) -> int | None:
@@ -153,30 +163,71 @@ class SlidingWindowEnforcer:
         """Times at which the store said last that those callers are not blocked."""
         self._local: dict[str, Window] = {}
         self._quiet_until = -math.inf
+        self._blocked: dict[str, None] = {}
+        """Callers that the store said last are blocked, in the order in which they were seen."""
+        self._answered_at = -math.inf
         self.failures = 0
         """How often the store was unavailable."""
 
-    def check(self, ctx: CallerContext, bucket: str) -> Decision | None:
+    def check(self, ctx: CallerContext, bucket: str, *, adds_work: bool = False) -> Decision | None:
         """Admit a request and count it; None when the caller has no limit.
 
-        Raises RateLimited, or CallerBlocked.
+        Raises RateLimited, CallerBlocked, and InMaintenance for one that `adds_work`, which is not counted.
         """
         key = key_of(self._service, bucket, ctx.caller_id)
         if self._clock.monotonic() < self._quiet_until:
-            return self._check_locally(key, self._strategies[bucket].get_limit(ctx))
+            return self._check_alone(ctx, key, bucket, adds_work=adds_work)
         try:
-            self._active.refresh()
-            limit = self._strategies[bucket].get_limit(ctx)
-            if limit is None:
-                if self._store.is_blocked(key):
-                    raise CallerBlocked
-                return None
-            return self._check_everywhere(key, bucket, limit)
+            decision = self._check_with_store(ctx, key, bucket, adds_work=adds_work)
         except StoreUnavailable:
             self.failures += 1
             self._active.lost()
             self._quiet_until = self._clock.monotonic() + _QUIET_S
-            return self._check_locally(key, self._strategies[bucket].get_limit(ctx))
+            return self._check_alone(ctx, key, bucket, adds_work=adds_work)
+        except InMaintenance:
+            self._answered_at = self._clock.monotonic()
+            raise
+        except CallerBlocked:
+            self._note(ctx.caller_id, blocked=True)
+            raise
+        except RateLimited:
+            self._note(ctx.caller_id, blocked=False)
+            raise
+        self._note(ctx.caller_id, blocked=False)
+        return decision
+
+    def _note(self, caller_id: str, *, blocked: bool) -> None:
+        """Remember what the store said."""
+        self._answered_at = self._clock.monotonic()
+        self._blocked.pop(caller_id, None)
+        if blocked:
+            self._blocked[caller_id] = None
+            if len(self._blocked) > _MOST_REMEMBERED:
+                del self._blocked[next(iter(self._blocked))]
+
+    def _check_with_store(
+        self, ctx: CallerContext, key: str, bucket: str, *, adds_work: bool
+    ) -> Decision | None:
+        self._active.refresh()
+        self._check_open(adds_work=adds_work)
+        limit = self._strategies[bucket].get_limit(ctx)
+        if limit is not None:
+            return self._check_everywhere(key, bucket, limit)
+        if self._store.is_blocked(key):
+            raise CallerBlocked
+        return None
+
+    def _check_alone(self, ctx: CallerContext, key: str, bucket: str, *, adds_work: bool) -> Decision | None:
+        """Decide without the store, by what it said in the last ten minutes."""
+        if self._clock.monotonic() - self._answered_at < KEPT_S:
+            self._check_open(adds_work=adds_work)
+            if ctx.caller_id in self._blocked:
+                raise CallerBlocked
+        return self._check_locally(key, self._strategies[bucket].get_limit(ctx))
+
+    def _check_open(self, *, adds_work: bool) -> None:
+        if adds_work and self._active.maintenance is not None:
+            raise InMaintenance(self._active.maintenance)
 
     def _check_everywhere(self, key: str, bucket: str, limit: RateLimit) -> Decision:
         now, window_s = self._clock.now(), limit.window_seconds

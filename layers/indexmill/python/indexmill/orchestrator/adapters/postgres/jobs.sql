@@ -690,11 +690,11 @@ FROM unnest(%(statuses)s::text[]) AS wanted(name) CROSS JOIN LATERAL (
 ) AS own
 GROUP BY status, failed_stage
 
--- What holds back jobs that are in flight: pauses now, and breakers as the last sweep saw them.
+-- What holds back jobs that are in flight: pauses and breakers, as the last sweep saw them. It switches the stages, so a
+-- pause that it did not see yet holds back nothing.
 -- name: holds
-SELECT 'paused' AS reason, stage AS subject FROM pauses
-UNION ALL
-SELECT 'breaker_open', subject FROM incidents WHERE kind = 'breaker_open' AND closed_at IS NULL
+SELECT kind AS reason, subject FROM incidents WHERE kind IN ('paused', 'breaker_open') AND closed_at IS NULL
+ORDER BY kind DESC
 
 -- name: original
 SELECT {{job_columns}}, caller_id, corpus_key, canonical_url, raw_ref, determinism, payload_digest, previous, accept

@@ -1,0 +1,191 @@
+"""Blocks and maintenance while the store of the limits is away, and what a closed service costs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from indexmill.contracts.errors import ErrorCode
+from indexmill.platform.http.door import Door
+from indexmill.platform.limits.enforcer import KEPT_S, CallerBlocked, InMaintenance, key_of
+from indexmill.platform.observability import Observability
+from tests.support.limits import CALLER, SERVICE, Process, process
+from tests.twins.clock import FrozenClock
+from tests.twins.limits import InMemoryLimits
+
+OTHER = replace(CALLER, caller_id="f" * 16)
+
+
+@pytest.fixture
+def store() -> InMemoryLimits:
+    return InMemoryLimits()
+
+
+@pytest.fixture
+def clock() -> FrozenClock:
+    return FrozenClock()
+
+
+@pytest.fixture
+def one(store: InMemoryLimits, clock: FrozenClock) -> Process:
+    return process(store, clock)
+
+
+def is_blocked(asked: Process, bucket: str = "work") -> bool:
+    try:
+        asked.ask(CALLER, bucket)
+    except CallerBlocked:
+        return True
+    return False
+
+
+def is_closed(asked: Process) -> bool:
+    try:
+        asked.enforcer.check(CALLER, "work", adds_work=True)
+    except InMaintenance:
+        return True
+    return False
+
+
+def block(store: InMemoryLimits) -> None:
+    for bucket in ("work", "read"):
+        store.block(key_of(SERVICE, bucket, CALLER.caller_id))
+
+
+@pytest.mark.fault("F58")
+def test_a_blocked_caller_stays_blocked_while_the_store_is_away(
+    store: InMemoryLimits, clock: FrozenClock, one: Process
+) -> None:
+    block(store)
+    assert is_blocked(one)
+    store.unavailable = True
+    # In every bucket, also in those in which it was not seen; others are served.
+    assert is_blocked(one, "read")
+    assert one.admits(OTHER)
+    clock.tick(KEPT_S - 1)
+    assert is_blocked(one)
+    clock.tick(2)
+    assert not is_blocked(one)
+
+
+@pytest.mark.fault("F58")
+def test_an_environment_that_saw_nothing_knows_nothing(store: InMemoryLimits, clock: FrozenClock) -> None:
+    block(store)
+    store.maintenance = "moving"
+    store.unavailable = True
+    new = process(store, clock)
+    assert not is_blocked(new)
+    assert not is_closed(new)
+
+
+def test_a_caller_who_is_served_again_is_remembered_as_such(
+    store: InMemoryLimits, clock: FrozenClock, one: Process
+) -> None:
+    block(store)
+    assert is_blocked(one)
+    store.windows.clear()
+    clock.tick(2)
+    assert not is_blocked(one)
+    store.unavailable = True
+    assert not is_blocked(one)
+
+
+def test_the_ten_minutes_begin_with_the_last_answer(
+    store: InMemoryLimits, clock: FrozenClock, one: Process
+) -> None:
+    block(store)
+    assert is_blocked(one)
+    clock.tick(KEPT_S - 1)
+    assert one.admits(OTHER)
+    store.unavailable = True
+    clock.tick(KEPT_S - 1)
+    assert is_blocked(one)
+
+
+def test_at_most_ten_thousand_are_remembered_and_the_oldest_is_forgotten(
+    store: InMemoryLimits, one: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("indexmill.platform.limits.enforcer._MOST_REMEMBERED", 2)
+    callers = [replace(CALLER, caller_id=f"{at:016x}") for at in range(3)]
+    for ctx in callers:
+        store.block(key_of(SERVICE, "work", ctx.caller_id))
+        with pytest.raises(CallerBlocked):
+            one.ask(ctx)
+    store.unavailable = True
+    assert one.admits(callers[0])
+    for ctx in callers[1:]:
+        with pytest.raises(CallerBlocked):
+            one.ask(ctx)
+
+
+@pytest.mark.fault("F58")
+def test_maintenance_that_was_seen_stays_on_while_the_store_is_away(
+    store: InMemoryLimits, clock: FrozenClock, one: Process
+) -> None:
+    store.maintenance = "moving"
+    assert is_closed(one)
+    store.unavailable = True
+    clock.tick(60)
+    assert is_closed(one)
+    # Reads are answered.
+    assert one.admits(bucket="read")
+    clock.tick(KEPT_S)
+    assert not is_closed(one)
+
+
+def test_maintenance_ends_with_the_first_answer_that_says_so(
+    store: InMemoryLimits, clock: FrozenClock, one: Process
+) -> None:
+    store.maintenance = "moving"
+    assert is_closed(one)
+    store.unavailable = True
+    clock.tick(6)
+    assert is_closed(one)
+    store.unavailable, store.maintenance = False, None
+    clock.tick(6)
+    assert not is_closed(one)
+
+
+def test_a_request_that_maintenance_refuses_costs_no_limit_and_no_further_request(
+    store: InMemoryLimits, clock: FrozenClock, one: Process
+) -> None:
+    store.maintenance = "moving"
+    assert is_closed(one)
+    assert (store.calls, store.windows) == (1, {})
+    for _ in range(50):
+        assert is_closed(one)
+    assert (store.calls, store.windows) == (1, {})
+    store.maintenance = None
+    clock.tick(6)
+    decision = one.ask()
+    assert decision is not None
+    assert not isinstance(decision, int)
+    assert decision.remaining == decision.limit - 1
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "closed"),
+    [
+        ("POST", "/orchestrator/jobs", True),
+        ("POST", "/orchestrator/uploads", True),
+        ("POST", "/orchestrator/jobs/{job_id}/retry", True),
+        ("POST", "/orchestrator/jobs/{job_id}/replay", True),
+        ("POST", "/embedding/enqueue", True),
+        ("POST", "/orchestrator/jobs/{job_id}/cancel", False),
+        ("POST", "/embedding/search", False),
+        ("GET", "/orchestrator/jobs", False),
+    ],
+)
+def test_the_door_is_closed_for_work_and_nothing_else(
+    store: InMemoryLimits, one: Process, method: str, path: str, closed: bool
+) -> None:
+    store.maintenance = "We move the database."
+    door = Door(one.enforcer, Observability("test", level="ERROR"), clock=one.clock)
+    if not closed:
+        door.enter(CALLER, method, path)
+        return
+    with pytest.raises(InMaintenance) as caught:
+        door.enter(CALLER, method, path)
+    assert (caught.value.code, caught.value.http_status) == (ErrorCode.MAINTENANCE, 503)
+    assert (caught.value.message, caught.value.retry_after) == ("We move the database.", 60)
