@@ -44,6 +44,7 @@ USED: Final[dict[str, Permissions]] = {
         "ChunkQueue": _SEND,
         "EmbedQueue": _SEND,
         "StateTable/progress": {"dynamodb:GetItem"},
+        "StateTable/canceled": {"dynamodb:BatchWriteItem"},
         # The Scraper's API, by the name of its alias.
         "ScraperApi.Alias": {"lambda:InvokeFunction"},
         "ContentBucket": _LIST,
@@ -108,6 +109,7 @@ USED: Final[dict[str, Permissions]] = {
         "ContentBucket/text/*": _WRITE,
         "StateTable/robots": _ITEM,
         "StateTable/host": {"dynamodb:PutItem"},
+        "StateTable/canceled": {"dynamodb:BatchGetItem"},
         "StateTable/release": _NOTES,
         **_NOTE_AGES,
     },

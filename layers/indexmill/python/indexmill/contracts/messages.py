@@ -95,8 +95,7 @@ class ScrapeTask(Message):
     sitemap: CrawlRules | None = None
     """The URL is that of a sitemap: report those of its pages that these rules admit."""
     hosts: list[str] | None = None
-    """Hosts and ports to which redirects may lead, as `host_of` returns them; None is any. The release before
-    follows them all."""
+    """Hosts and ports to which redirects may lead, as `host_of` returns them; None, as of old, is any."""
     accept: Accept = None
     """The page is read despite these doubts."""
 

@@ -157,6 +157,7 @@ def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = Non
     from indexmill.orchestrator.submission.dry_run import TryOut
     from indexmill.orchestrator.submission.submit import SubmitJobs
     from indexmill.orchestrator.submission.uploads import GrantUpload
+    from indexmill.platform.aws.dynamodb_cancels import DynamoDbCancels
     from indexmill.platform.aws.dynamodb_limits import DynamoDbLimits
     from indexmill.platform.aws.dynamodb_progress import DynamoDbProgress
     from indexmill.platform.aws.s3_blobs import S3Blobs
@@ -171,6 +172,7 @@ def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = Non
     own, uploads = StoreClock(clock), S3Uploads(settings.bucket_name)
     windows = DynamoDbLimits(settings.state_table, own)
     limits = ShowLimits(store, windows, own, settings, settings.shares)
+    cancels = DynamoDbCancels(settings.state_table, clock)
     submit = SubmitJobs(
         store,
         relay,
@@ -189,8 +191,8 @@ def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = Non
         ReadHistory(store),
         CompleteStage(shared.record, relay),
         GrantStream(read, clock, key.current),
-        CancelJob(store, relay, clock),
-        CancelBatch(store, relay, clock),
+        CancelJob(store, relay, clock, cancels),
+        CancelBatch(store, relay, clock, cancels),
         RetryJobs(store, relay),
         ReplayJobs(store, relay),
         limits,

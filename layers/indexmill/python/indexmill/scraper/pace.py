@@ -12,11 +12,11 @@ import logging
 import random
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from indexmill.contracts.errors import UNREACHABLE, DomainBusy, ErrorCode, IndexmillError
+from indexmill.contracts.errors import UNREACHABLE, DomainBusy, ErrorCode, IndexmillError, PermanentError
 from indexmill.contracts.identity import new_id
 from indexmill.platform.domain_rates import DomainRate, DomainRates, site_of
 from indexmill.platform.limits.clock import StoreClock
@@ -206,6 +206,14 @@ class Pace:
             return known
 
 
+class JobCanceled(PermanentError):
+    """The job was canceled since its message was received."""
+
+    def __init__(self) -> None:
+        """Its result changes nothing: the job has ended."""
+        super().__init__(ErrorCode.CANCELED, "The job was canceled")
+
+
 class Visit:
     """Requests of one page, one after the other."""
 
@@ -224,13 +232,22 @@ class Visit:
         self.key = key
         self.resume = resume
         self.hosts = hosts
+        self.canceled: Callable[[], Awaitable[bool]] | None = None
+        """Says whether its job was canceled; None where there is no job."""
+
+    async def check(self) -> None:
+        """Return when the job is still wanted. Raises JobCanceled."""
+        if self.canceled is not None and await self.canceled():
+            raise JobCanceled
 
     async def turn(self, url: str, delay_s: float = 0.0) -> None:
-        """Return when a request to `url` may be sent; the one before has ended. Raises DomainBusy.
+        """Return when a request to `url` may be sent; the one before has ended.
 
-        `delay_s` is the pause that the site asks for between two requests.
+        Raises DomainBusy, and JobCanceled before the site's turn is taken. `delay_s` is the pause that the
+        site asks for between two requests.
         """
         self.end(None)
+        await self.check()
         site = site_of(url)
         rate = self._pace.rate(site)
         if rate is None:

@@ -26,7 +26,7 @@ from indexmill.platform.domain_rates import site_of
 from indexmill.platform.security.urls import origin
 from indexmill.platform.time.clock import Clock
 from indexmill.scraper.classify import NameNotFound, failure
-from indexmill.scraper.pace import Visit
+from indexmill.scraper.pace import JobCanceled, Visit
 from indexmill.scraper.ports import Fetcher, KnownRobots, RobotsCache
 from indexmill.scraper.robots_rules import Rules, nofollow_rule, noindex_rule, rules_for
 
@@ -111,12 +111,18 @@ class Robots:
     async def _load_once(self, site: str, visit: Visit) -> _Parsed:
         """Load the rules of `site`; pages of one batch wait for the same request."""
         loading = self._loading.get(site)
-        if loading is None or loading.get_loop() is not asyncio.get_running_loop():
+        own = loading is None or loading.get_loop() is not asyncio.get_running_loop()
+        if loading is None or own:
             loading = asyncio.create_task(self._load(site, visit))
             self._loading[site] = loading
             loading.add_done_callback(lambda task: self._loaded(site, task))
         try:
             return await asyncio.shield(loading)
+        except JobCanceled:
+            if own:
+                raise
+            # It was another page's job.
+            return await self._load_once(site, visit)
         except DomainBusy as busy:
             # Each page has an error of its own; where the rules were redirected to is no page.
             raise busy.copy() from None
@@ -146,13 +152,15 @@ class Robots:
             # Within its site a redirect takes no turn: with a burst of one it could never be followed.
             if site_of(hop) != site_of(url):
                 await visit.turn(hop)
+            else:
+                await visit.check()
 
         try:
             await visit.turn(url)
             answer = await self._fetcher.fetch(
                 url, deadline=visit.deadline, cut_at=MAX_ROBOTS_BYTES, before_hop=turn
             )
-        except DomainBusy:
+        except (DomainBusy, JobCanceled):
             raise
         except IndexmillError as error:
             visit.end(error)

@@ -90,12 +90,14 @@ def build_worker(settings: ScraperWorkerSettings) -> SqsBatch[ScrapeTask]:
 
 def build_batch(settings: ScraperWorkerSettings, **overrides: Unpack[Overrides]) -> ScrapeBatch:
     """Build the worker's batch use case."""
+    from indexmill.platform.aws.dynamodb_cancels import DynamoDbCancels
     from indexmill.scraper.worker import ScrapeBatch
 
     parts = replace(_parts(settings, overrides, INLINE_TEXT_BYTES), known_for=settings.known_for)
     queue = overrides.get("queue") or _queue(settings.callbacks_queue_url)
     source = overrides.get("source") or _queue(settings.scrape_queue_url)
-    return ScrapeBatch(parts, queue, source, timeout_s=settings.scrape_timeout_s)
+    cancels = DynamoDbCancels(settings.state_table, parts.clock)
+    return ScrapeBatch(parts, queue, source, timeout_s=settings.scrape_timeout_s, cancels=cancels)
 
 
 def _parts(settings: ScraperSettings, overrides: Overrides, inline_text_bytes: int) -> ScrapeParts:

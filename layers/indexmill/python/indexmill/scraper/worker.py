@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from functools import partial
+from typing import Final, Protocol
 
 from indexmill.contracts.content import Document
 from indexmill.contracts.crawl import CrawlRules
@@ -16,6 +18,7 @@ from indexmill.contracts.pipeline import BY_NAME
 from indexmill.platform.consumer.deliveries import Delivery, Outcome, RecordTimes
 from indexmill.platform.consumer.reporter import BatchReporter, WorkerStage
 from indexmill.platform.queues import Queue, SourceQueue
+from indexmill.platform.time.clock import Clock
 from indexmill.scraper.classify import NameNotFound
 from indexmill.scraper.extract.content import Unusable
 from indexmill.scraper.pace import Visit
@@ -32,6 +35,36 @@ _AT_ONCE: Final = 10
 _FLUSH_EVERY_S: Final = 0.3
 """How long a finished page may wait for slower ones before it is reported without them."""
 _PAGE_GUESS_S: Final = 2.0
+_FRESH_S: Final = 0.8
+"""How old marks of canceled jobs may be at a request: it begins within a second of the cancel's answer."""
+
+
+class Cancels(Protocol):
+    """Marks of canceled jobs, which all workers share."""
+
+    def canceled(self, job_ids: Sequence[str]) -> Mapping[str, int]:
+        """Return the canceled attempts of those of the jobs that are marked; none when it cannot be read."""
+        ...
+
+
+class _Marks:
+    """Marks of the jobs of one batch. They are read before a request when they are not fresh."""
+
+    def __init__(self, cancels: Cancels, clock: Clock, deliveries: Sequence[Delivery[ScrapeTask]]) -> None:
+        self._cancels, self._clock = cancels, clock
+        self._job_ids = [each.message.job_id for each in deliveries if each.message.job_id]
+        self._found: Mapping[str, int] = {}
+        self._read_at = -math.inf
+        self._lock = asyncio.Lock()
+
+    async def has(self, task: ScrapeTask) -> bool:
+        """Return whether the task's attempt was canceled."""
+        async with self._lock:
+            now = self._clock.monotonic()
+            if now - self._read_at > _FRESH_S:
+                self._found = await asyncio.to_thread(self._cancels.canceled, self._job_ids)
+                self._read_at = now
+        return self._found.get(task.job_id or "", 0) >= task.attempt
 
 
 class ScrapeBatch:
@@ -44,12 +77,18 @@ class ScrapeBatch:
         source: SourceQueue,
         *,
         timeout_s: float = 30.0,
+        cancels: Cancels | None = None,
     ) -> None:
-        """`timeout_s` bounds each page; connections live as long as this object does."""
+        """`timeout_s` bounds each page, and those of `cancels` are not loaded.
+
+        Connections live as long as this object does.
+        """
         self._parts, self._following = parts, replace(parts, wanted=replace(parts.wanted, links=True))
         self._callbacks = callbacks
         self._source = source
         self._timeout_s = timeout_s
+        self._cancels = cancels
+        self._marks: _Marks | None = None
         self._times = RecordTimes(_PAGE_GUESS_S)
         self._loop = asyncio.new_event_loop()
 
@@ -58,6 +97,8 @@ class ScrapeBatch:
         if not deliveries:
             return []
         self._times.begin(deliveries[0].deadline - self._parts.clock.monotonic())
+        if self._cancels is not None:
+            self._marks = _Marks(self._cancels, self._parts.clock, deliveries)
         reporter = BatchReporter(_STAGE, deliveries, self._callbacks, self._parts.clock, self._source)
         self._loop.run_until_complete(self._work(reporter))
         self._parts.pace.flush()
@@ -99,6 +140,8 @@ class ScrapeBatch:
         deadline = min(delivery.deadline, started + self._timeout_s)
         try:
             visit = self._parts.pace.visit(deadline, task.message_id, delivery.resume, task.hosts)
+            if self._marks is not None and task.job_id is not None:
+                visit.canceled = partial(self._marks.has, task)
             if task.sitemap is None:
                 await self._page(position, task, visit, reporter)
             else:

@@ -11,7 +11,7 @@ from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import Job, JobError, JobStatus
 from indexmill.contracts.pipeline import FIRST
-from indexmill.orchestrator.actions.ports import LockedJob
+from indexmill.orchestrator.actions.ports import Cancels, LockedJob
 from indexmill.orchestrator.admission.admit import admit
 from indexmill.orchestrator.admission.dependencies import settle_dependents
 from indexmill.orchestrator.jobs.rows import OutboxRow
@@ -32,6 +32,7 @@ class CancelJob:
     store: JobStore
     relay: Relay
     clock: Clock
+    cancels: Cancels | None = None
 
     def __call__(self, ctx: CallerContext, job_id: str, reason: str, request_id: str = "") -> Job:
         """Return the job, failed with code `canceled`; later results of it change nothing.
@@ -43,12 +44,12 @@ class CancelJob:
             raise unknown_job()
         at = self.clock.now()
 
-        def work(tx: JobsTx) -> tuple[Job, list[OutboxRow]]:
+        def work(tx: JobsTx) -> tuple[Job, list[OutboxRow], dict[str, int]]:
             locked = tx.lock_job(ctx.caller_id, job_id)
             if locked is None:
                 raise unknown_job()
             if _is_canceled(locked):
-                return read_job(tx, ctx.caller_id, job_id), []
+                return read_job(tx, ctx.caller_id, job_id), [], {job_id: locked.state.attempt}
             if locked.state.status.terminal:
                 raise _refused(f"The job has ended: it is {locked.state.status.value}.")
             (state,) = with_visibility(tx, [locked.state])
@@ -56,9 +57,12 @@ class CancelJob:
                 raise _refused("The document is published already.", "The job will be done in a moment.")
             _cancel(tx, [locked], reason, at, request_id or None)
             messages = admit(tx, [ctx.caller_id])
-            return read_job(tx, ctx.caller_id, job_id), messages
+            return read_job(tx, ctx.caller_id, job_id), messages, _fetching([locked])
 
-        job, messages = self.store.transaction(work)
+        job, messages, fetching = self.store.transaction(work)
+        # After the commit: a job whose cancel failed must be fetched.
+        if self.cancels is not None and fetching:
+            self.cancels.mark(fetching)
         self.relay.send(messages)
         return job
 
@@ -70,6 +74,7 @@ class CancelBatch:
     store: JobStore
     relay: Relay
     clock: Clock
+    cancels: Cancels | None = None
 
     def __call__(self, ctx: CallerContext, batch_id: str, reason: str, request_id: str = "") -> None:
         """Cancel all jobs of the batch that have not ended and are not published; a crawl gets no more.
@@ -81,6 +86,7 @@ class CancelBatch:
         # Committed first: jobs are locked before their crawl, and a page that is read meanwhile adds none.
         self.store.transaction(lambda tx: tx.cancel_crawl(ctx.caller_id, batch_id))
         at, spared = self.clock.now(), set[str]()
+        fetching: dict[str, int] = {}
 
         def work(tx: JobsTx) -> bool:
             jobs = [
@@ -92,12 +98,20 @@ class CancelBatch:
             chosen = [each for each in jobs if not states[each.state.job_id].visible]
             spared.update(each.state.job_id for each in jobs if states[each.state.job_id].visible)
             _cancel(tx, chosen, reason, at, request_id or None)
+            fetching.update(_fetching(chosen))
             return bool(jobs)
 
         while self.store.transaction(work):
             pass
+        if self.cancels is not None and fetching:
+            self.cancels.mark(fetching)
         # Only now: a place that is free must not be taken by a job that is canceled next.
         self.relay.send(self.store.transaction(lambda tx: admit(tx, [ctx.caller_id])))
+
+
+def _fetching(jobs: Sequence[LockedJob]) -> dict[str, int]:
+    """Return the attempts of the jobs that a worker of the first stage may have, by id."""
+    return {each.state.job_id: each.state.attempt for each in jobs if each.state.status.value == FIRST}
 
 
 def _cancel(tx: JobsTx, jobs: Sequence[LockedJob], reason: str, at: datetime, request_id: str | None) -> None:

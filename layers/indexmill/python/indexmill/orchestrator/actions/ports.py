@@ -45,6 +45,14 @@ class Original:
     """Doubts despite which its page is read."""
 
 
+class Cancels(Protocol):
+    """Marks of canceled jobs, for workers that have their messages."""
+
+    def mark(self, attempts: Mapping[str, int]) -> None:
+        """Mark jobs, by id with the attempt that was canceled; nothing is raised."""
+        ...
+
+
 class ActionsTx(Protocol):
     """Row operations of cancel, retry and replay."""
 
