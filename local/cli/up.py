@@ -100,7 +100,7 @@ def run(
     options = StackOptions(
         state.resolve(),
         port=port,
-        overrides={**(_renderer() if renderer else {}), **_overrides(parameter or [])},
+        overrides=_overrides(parameter or []),
         site_root=_folder(site_root),
         eager_polling=eager_polling,
         pollers=pollers,
@@ -109,6 +109,7 @@ def run(
         postgres_port=postgres_port,
         database_proxy=database_proxy,
         secrets_manager=secrets_manager,
+        renderer=_renderer() if renderer else "",
     )
     if detach:
         _detached(options, as_json=as_json)
@@ -125,7 +126,7 @@ def _overrides(parameters: list[str]) -> dict[str, str]:
         raise Failure(f"--parameter {error}", EXIT_USAGE) from error
 
 
-def _renderer() -> dict[str, str]:
+def _renderer() -> str:
     from local.stack.chromium import chromium
 
     found = chromium()
@@ -134,7 +135,7 @@ def _renderer() -> dict[str, str]:
             "--renderer needs a Chromium: apt-get install chromium, or name one by INDEXMILL_CHROMIUM",
             EXIT_USAGE,
         )
-    return {"RendererUrl": f"chromium:{found}"}
+    return f"chromium:{found}"
 
 
 def _folder(site_root: Path | None) -> Path | None:

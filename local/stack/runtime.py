@@ -57,6 +57,8 @@ class RuntimeConfig:
     """Host and port that the services' logins connect to in place of the server's; the owner never does."""
     secrets: Mapping[str, str] | None = None
     """ARNs in Secrets Manager, by the ARN that the template has or the variable; None for literals."""
+    renderer: str = ""
+    """Browser of this machine for the Scraper's functions; "" for none."""
 
 
 def make_host(
@@ -146,10 +148,14 @@ class Runtime:
     def configured(self, functions: Iterable[FunctionSpec]) -> list[FunctionSpec]:
         """Return functions with their secrets in plain text, or with the ARNs of what is stored."""
         stored = self._config.secrets
+        # A program of this machine is no secret.
+        renderer = {"RENDERER_URL": self._config.renderer} if self._config.renderer else {}
         if stored is not None:
-            return [with_stored_secrets(function, stored) for function in functions]
+            return [with_secrets(with_stored_secrets(each, stored), renderer) for each in functions]
         return [
-            with_secrets(function, {**self._literals, "DATABASE_URL": _login(function, self._config)})
+            with_secrets(
+                function, {**self._literals, **renderer, "DATABASE_URL": _login(function, self._config)}
+            )
             for function in functions
         ]
 

@@ -61,6 +61,8 @@ class StackOptions:
     """Host and port of a pooler before Postgres, for the functions whose login is not the owner's."""
     secrets_manager: bool = False
     """Whether functions read their secrets from Secrets Manager, as on AWS, and get no literals."""
+    renderer: str = ""
+    """Browser of the Scraper's functions: chromium: and a program's path; "" for none."""
     template: Path = REPOSITORY / "template.yaml"
     ministack_python: Path = REPOSITORY / ".venv-ministack" / "bin" / "python"
     keep_data: bool = True
@@ -246,6 +248,7 @@ class Stack:
             pollers=options.pollers,
             database_proxy=options.database_proxy,
             secrets=secrets,
+            renderer=options.renderer,
         )
         await started[_HOST]
         runtime = self._runtime = Runtime(base.host, template.cloud(ids, arns), ids, arns, config)

@@ -18,6 +18,8 @@ from cfnlint.decode import decode
 from cfnlint.rules import RuleMatch
 from cfnlint.template import Template
 
+from local.template.intrinsics import Resolver
+
 Path = list[str | int]
 LAMBDA_TIMEOUT = 3  # seconds, where neither the function nor Globals says anything
 
@@ -51,6 +53,14 @@ class Source:
         properties = self.resources("AWS::Serverless::Function").get(function, {})
         own = properties or self.resources("AWS::Lambda::Function").get(function, {})
         return own.get(name, self.template.get("Globals", {}).get("Function", {}).get(name))
+
+    def chosen(self, value: Any, parameters: dict[str, str]) -> Any:
+        """Return what Fn::If makes of `value` with these parameters; None for AWS::NoValue."""
+        while isinstance(value, dict) and "Fn::If" in value:
+            condition, then, otherwise = value["Fn::If"]
+            resolver = Resolver(parameters, conditions=self.template.get("Conditions", {}))
+            value = then if resolver.condition(condition) else otherwise
+        return None if value == {"Ref": "AWS::NoValue"} else value
 
     def parameter_sets(self) -> dict[str, dict[str, str]]:
         """Return the parameters' defaults and each set of samconfig.toml over them, by their names."""

@@ -46,7 +46,7 @@ def _check(
             )
             found.append(source.match(event.path, message))
     given = source.function_property(function, "ReservedConcurrentExecutions")
-    reserved = number(given, parameters)
+    reserved = number(source.chosen(given, parameters), parameters)
     if reserved is not None and together > reserved:
         message = (
             f"{function}: its sources take up to {together} at once, {reserved} are reserved (with {name})"

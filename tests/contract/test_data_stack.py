@@ -134,6 +134,54 @@ def test_the_proxy_knows_every_login_and_may_read_its_secret(choice: Choice) -> 
         assert len(of_type(made, "AWS::RDS::DBProxyTargetGroup")) == 1
 
 
+def test_the_proxy_takes_its_role_without_a_condition(choice: Choice) -> None:
+    """AWS's page on the role asks for none; without its role the proxy leaves no function a database."""
+    for name, body in of_type(resources(choice), "AWS::IAM::Role").items():
+        (trust,) = body["AssumeRolePolicyDocument"]["Statement"]
+        assert (trust["Principal"], "Condition" in trust) == ({"Service": "rds.amazonaws.com"}, False), name
+
+
+def test_a_restored_owners_secret_takes_the_place_of_the_first_everywhere(choice: Choice) -> None:
+    arn = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:rds!cluster-AbC123"
+    given = {**choice, "OwnerSecretArn": arn}
+    made = resources(given)
+    assert outputs(given)["OwnerSecretArn"] == arn
+    for proxy in of_type(made, "AWS::RDS::DBProxy").values():
+        assert proxy["Auth"][0]["SecretArn"] == arn
+        policy = made["ProxyRole"]["Properties"]["Policies"][0]["PolicyDocument"]
+        assert policy["Statement"][0]["Resource"][0] == arn
+    assert "MasterUserSecret" not in str(made)
+
+
+def test_a_disk_grows_before_it_is_full_and_alarms_report_the_limits(choice: Choice) -> None:
+    made = resources(choice)
+    watched = {
+        each["Metrics"][0]["MetricStat"]["Metric"]["MetricName"]
+        for each in of_type(made, "AWS::CloudWatch::Alarm").values()
+    }
+    if choice["Database"] == "aurora":
+        assert watched == {"ACUUtilization"}
+        return
+    assert watched == {"CPUUtilization", "FreeStorageSpace"}
+    (instance,) = of_type(made, "AWS::RDS::DBInstance").values()
+    assert int(instance["MaxAllocatedStorage"]) >= 1.1 * int(instance["AllocatedStorage"])
+
+
+def test_each_alarm_of_the_database_tells_the_topic_when_there_is_one(choice: Choice) -> None:
+    topic = {"AlarmTopicArn": "arn:aws:sns:eu-west-1:123456789012:indexmill"}
+    for given, told in ((choice, False), ({**choice, **topic}, True)):
+        for each in of_type(resources(given), "AWS::CloudWatch::Alarm").values():
+            assert (each["AlarmActions"] == list(topic.values())) is told
+    assert not of_type(resources({**choice, "CreateAlarms": "false"}), "AWS::CloudWatch::Alarm")
+
+
+def test_functions_that_rotate_have_names_of_their_own(choice: Choice) -> None:
+    made = of_type(resources(choice), _ROTATION).values()
+    names = [each["HostedRotationLambda"]["RotationLambdaName"] for each in made]
+    assert len(set(names)) == len(names)
+    assert all(len(name) <= 64 for name in names)
+
+
 def test_passwords_rotate_only_when_asked(choice: Choice) -> None:
     made = resources(choice)
     rotated = [each["SecretId"]["Ref"] for each in of_type(made, _ROTATION).values()]

@@ -257,7 +257,10 @@ def test_the_canary_is_taken_back_on_every_alarm() -> None:
         assert set(references(alarms[1])) == ALARMS
         assert "DEPLOYMENT_STOP_ON_ALARM" in group["AutoRollbackConfiguration"]["Events"]
         assert group["DeploymentConfigName"]["Fn::Sub"][1] == {"ConfigName": "Canary10Percent30Minutes"}
-    assert {found[alarm].get("Condition") for alarm in ALARMS} == {"Canaries"}
+    of_versions = {"ApiFunctionErrors", "WorkerErrors"}
+    conditions = {alarm: found[alarm].get("Condition") for alarm in ALARMS}
+    assert {alarm for alarm, condition in conditions.items() if condition == "Canaries"} == of_versions
+    assert {conditions[alarm] for alarm in ALARMS - of_versions} == {"CreatesAlarmsOrCanaries"}
 
 
 def test_the_error_alarms_watch_the_new_version_of_every_function() -> None:

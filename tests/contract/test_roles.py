@@ -53,7 +53,7 @@ USED: Final[dict[str, Permissions]] = {
         "ContentBucket/uploads/*": _WRITE | _READ,
         **_DOOR,
     },
-    "OrchestratorStream": {"StateTable": {"dynamodb:GetItem", "dynamodb:UpdateItem"}, **_DOOR},
+    "OrchestratorStream": {"StateTable/stream-windows": {"dynamodb:GetItem", "dynamodb:UpdateItem"}, **_DOOR},
     "OrchestratorResults": {
         "CallbacksQueue": _CONSUME,
         "CallbacksDlq": _SEND,
@@ -253,6 +253,26 @@ def test_a_role_needs_the_whole_arn_of_a_secret(name: str) -> None:
     assert re.fullmatch(rules["AllowedPattern"], whole)
     for partial in (whole[:-7], "team/database", "team/database-AbC123", whole + "*"):
         assert not re.fullmatch(rules["AllowedPattern"], partial)
+
+
+@pytest.mark.shows("S10")
+@pytest.mark.parametrize("logical_id", functions())
+def test_a_role_lists_only_what_it_reads(logical_id: str) -> None:
+    """S3 asks for the permission when an object is gone, and then without a prefix: hence IfExists."""
+    text = template()["Resources"][f"{logical_id}Role"]["Properties"]["Policies"]
+    statements = [each for policy in text for each in policy["PolicyDocument"]["Statement"]]
+    listing = [each["Condition"] for each in statements if "s3:ListBucket" in each.get("Action", ())]
+    read = [name for name, actions in permissions(logical_id, "s3").items() if "s3:GetObject" in actions]
+    prefixes = sorted(name.removeprefix("ContentBucket/") for name in read)
+    assert listing == ([{"StringLikeIfExists": {"s3:prefix": prefixes}}] if prefixes else [])
+
+
+@pytest.mark.shows("S10")
+@pytest.mark.parametrize("logical_id", ["ScraperApi", "ScraperWorker"])
+def test_what_fetches_for_strangers_is_in_no_network(logical_id: str) -> None:
+    """Outside any VPC there is nothing private to reach: that is the rule of its way out."""
+    assert functions()[logical_id].get("VpcConfig") is None
+    assert "VpcConfig" not in template()["Globals"]["Function"]
 
 
 @pytest.mark.parametrize("logical_id", functions())

@@ -65,7 +65,7 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
         "empty": CONFIG.replace('"Stage=', '"AlarmTopicArn=",\n    "Stage='),
         "unquoted": unquoted,
     }
-    # SAM parses the template that lies there with every command: ours takes it a second each time.
+    # SAM parses the template beside it with every command: ours takes it a second each time.
     (folder / "template.yaml").write_text("Resources: {}\n", encoding="utf-8")
     commands = []
     for form, text in forms.items():

@@ -214,8 +214,101 @@ ALARMS = [name for name, body in template()["Resources"].items() if body["Type"]
 def test_alarms_tell_the_topic_when_there_is_one(name: str) -> None:
     found = alarm(name)
     topic = {"Fn::If": ["HasAlarmTopic", [{"Ref": "AlarmTopicArn"}], {"Ref": "AWS::NoValue"}]}
-    assert (found["AlarmActions"], found["TreatMissingData"]) == (topic, "notBreaching")
+    # What is not invoked has no data.
+    missing = "breaching" if name == "SweeperSilent" else "notBreaching"
+    assert (found["AlarmActions"], found["TreatMissingData"]) == (topic, missing)
     assert sum(each.get("ReturnData", True) for each in found["Metrics"].values()) == 1
+
+
+ALWAYS = {
+    "ApiErrors": "5XXError",
+    "DeadLetterAge": "ApproximateAgeOfOldestMessage",
+    "CallbackAge": "ApproximateAgeOfOldestMessage",
+    "BackgroundErrors": "Errors",
+    "SweeperSilent": "Invocations",
+    "SweeperErrors": "Errors",
+    "IndexBuilderErrors": "Errors",
+    "AccountThrottles": "Throttles",
+    "AccountExecutions": "ConcurrentExecutions",
+}
+
+
+@pytest.mark.parametrize(("canary", "create"), [("false", "true"), ("true", "true"), ("true", "false")])
+def test_alarms_do_not_hang_on_the_canary(canary: str, create: str) -> None:
+    resources = template()["Resources"]
+    values = {name: str(body.get("Default", "")) for name, body in template()["Parameters"].items()}
+    resolver = Resolver(
+        {**values, "Canary": canary, "CreateAlarms": create}, conditions=template()["Conditions"]
+    )
+    made = {name for name in ALARMS if resolver.includes(resources[name])}
+    released = {"ApiErrors", "DeadLetterAge", "CallbackAge"}
+    assert made & ALWAYS.keys() == (set(ALWAYS) if create == "true" else released)
+    for name, metric in ALWAYS.items():
+        metrics = [
+            each["MetricStat"]["Metric"]
+            for each in resources[name]["Properties"]["Metrics"]
+            if "MetricStat" in each
+        ]
+        assert metric in {each["MetricName"] for each in metrics}
+        # That of a version, ExecutedVersion, is there while two of them share an alias.
+        assert not [each for each in metrics if "ExecutedVersion" in str(each)]
+
+
+def test_every_function_that_no_caller_waits_for_is_watched() -> None:
+    called = {name for name, body in functions().items() if "'Api'" in str(body.get("Events"))}
+    deployed = {
+        "Authorizer",
+        "StreamAuthorizer",
+        "Migrator",
+    }  # their failures are a 5xx and a failed deployment
+    seen = set(watched("BackgroundErrors", "Errors") + watched("SweeperErrors", "Errors"))
+    assert seen | set(watched("IndexBuilderErrors", "Errors")) == functions().keys() - called - deployed
+
+
+@pytest.mark.parametrize(
+    ("api", "expected"),
+    [("0", {}), ("100", {"OrchestratorResults": "5", "OrchestratorSweeper": 2})],
+)
+def test_what_callers_reach_is_bounded_and_what_keeps_jobs_going_has_its_own(
+    api: str, expected: dict[str, object]
+) -> None:
+    values = {name: str(body.get("Default", "")) for name, body in template()["Parameters"].items()}
+    values |= {"ApiReservedConcurrency": api, "StreamReservedConcurrency": "60"}
+    resolver = Resolver(values, conditions=template()["Conditions"])
+    reserved = {
+        name: resolver.resolve(body["ReservedConcurrentExecutions"])
+        for name, body in functions().items()
+        if "ReservedConcurrentExecutions" in body
+    }
+    found = {name: value for name, value in reserved.items() if isinstance(value, str | int)}
+    called = {name for name, body in functions().items() if "'Api'" in str(body.get("Events"))}
+    assert found.pop("OrchestratorStream") == "60"
+    assert found == expected | dict.fromkeys(called - {"OrchestratorStream"} if expected else (), api)
+
+
+def test_the_default_address_closes_only_behind_a_domain() -> None:
+    (assertion,) = template()["Rules"]["TheApiHasAnAddress"]["Assertions"]
+    for endpoint, edge, domain, fits in (
+        ("open", "none", "", True),
+        ("closed", "none", "", False),
+        ("closed", "waf", "", False),
+        ("closed", "none", "api.acme.org", False),
+        ("closed", "waf", "api.acme.org", True),
+    ):
+        given = {"DefaultEndpoint": endpoint, "Edge": edge, "EdgeDomainName": domain}
+        assert Resolver(given).resolve(assertion["Assert"]) is fits
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_DEFAULT_REGION", REGION)
+        made = translate(ROOT / "template.yaml", GIVEN, {}, REGION)[0]["Resources"]["Api"]["Properties"]
+    extension = made["Body"]["servers"][0]["x-amazon-apigateway-endpoint-configuration"]
+    assert extension["disableExecuteApiEndpoint"] == {"Fn::If": ["ClosesDefaultEndpoint", True, False]}
+
+
+def test_logs_are_kept_for_a_time_that_cloudwatch_takes() -> None:
+    days = template()["Parameters"]["LogRetentionDays"]["AllowedValues"]
+    assert days == data_stack()["Parameters"]["LogRetentionDays"]["AllowedValues"]
+    assert 30 in days
+    assert 45 not in days
 
 
 def test_what_has_no_usable_default_has_none() -> None:

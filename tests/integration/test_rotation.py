@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import socket
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -12,9 +14,11 @@ from typing import Any
 import boto3
 import psycopg
 import pytest
+from botocore.exceptions import ReadTimeoutError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from indexmill.contracts.errors import ErrorCode, TransientError
+from indexmill.platform.aws import clients as clients_module
 from indexmill.platform.aws import secrets as secrets_module
 from indexmill.platform.aws.secrets import KEPT_S, Secret
 from indexmill.platform.postgres.address import DatabaseSettings, connection_string
@@ -233,12 +237,36 @@ def test_forged_tokens_cause_few_reads(secrets: Secrets, monkeypatch: pytest.Mon
 
 
 @pytest.mark.usefixtures("secrets")
-def test_a_secret_that_cannot_be_read_is_an_outage_within_seconds() -> None:
+def test_a_secret_that_is_not_there_is_an_outage() -> None:
     arn = f"arn:aws:secretsmanager:{REGION}:123456789012:secret:nothing-AbCdEf"
     secret = Secret(None, arn, unavailable=ErrorCode.DATABASE_UNAVAILABLE)
     with pytest.raises(TransientError) as raised:
         secret.current()
     assert raised.value.code == ErrorCode.DATABASE_UNAVAILABLE
+
+
+@pytest.mark.shows("S25")
+def test_a_secret_that_is_not_answered_is_an_outage_after_one_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The socket takes the connection and stays silent: without a limit the read would never end."""
+    for name, value in (
+        ("AWS_DEFAULT_REGION", REGION),
+        ("AWS_ACCESS_KEY_ID", "x"),
+        ("AWS_SECRET_ACCESS_KEY", "x"),
+    ):
+        monkeypatch.setenv(name, value)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        clients_module._made.cache_clear()
+        secret = Secret(None, "arn:of-a-secret", unavailable=ErrorCode.DATABASE_UNAVAILABLE)
+        began = time.monotonic()
+        with pytest.raises(TransientError) as raised:
+            secret.current()
+        took_s = time.monotonic() - began
+    clients_module._made.cache_clear()
+    assert raised.value.code == ErrorCode.DATABASE_UNAVAILABLE
+    assert isinstance(raised.value.__cause__, ReadTimeoutError)
+    # One try of 2 s; the rest is for a busy machine, and far from botocore's minute.
+    assert 1.9 < took_s < 30
 
 
 def test_what_a_rotation_has_not_finished_can_be_read(secrets: Secrets) -> None:

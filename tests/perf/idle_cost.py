@@ -117,6 +117,8 @@ def data_cost(choice: Mapping[str, str]) -> dict[str, float]:
     found["endpoints"] = sum(len(each["SubnetIds"]) for each in interfaces) * ENDPOINT_HOUR * HOURS
     # Beside those of the logins, the one that RDS makes for the owner.
     found["secrets"] = SECRET * (len(of_type(made, "AWS::SecretsManager::Secret")) + 1)
+    alarms = of_type(made, "AWS::CloudWatch::Alarm").values()
+    found["alarms"] = ALARM_METRIC * sum(map(_metrics, alarms))
     return found
 
 
@@ -135,14 +137,14 @@ def table() -> str:
     parts = ", ".join(f"{name} {value:.2f}" for name, value in own.items() if value)
     none = sum(own.values())
     lines = [
-        "| `DataPlane` | `DatabaseProxy` | `Egress` | Database | Proxy | Way out | Secrets | Sum, a month |",
-        "|---|---|---|---|---|---|---|---|",
-        f"| `none` | - | - | elsewhere | - | elsewhere | - | **${none:.2f}** ({parts}) |",
+        "| `DataPlane` | `DatabaseProxy` | `Egress` | Database | Proxy | Way out | Secrets | Alarms | Sum |",
+        "|---|---|---|---|---|---|---|---|---|",
+        f"| `none` | - | - | elsewhere | - | elsewhere | - | - | **${none:.2f}** ({parts}) |",
     ]
     for choice in SHOWN:
         found = data_cost(choice)
         way = found["NAT"] + found["endpoints"]
-        cells = [found["database"], found["proxy"], way, found["secrets"]]
+        cells = [found["database"], found["proxy"], way, found["secrets"], found["alarms"]]
         row = [f"`{value}`" for value in choice.values()] + [_dollars(value) for value in cells]
         lines.append(f"| {' | '.join(row)} | **${none + sum(cells):.2f}** |")
     return "\n".join(lines)

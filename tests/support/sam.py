@@ -1,4 +1,4 @@
-"""What SAM CLI makes of a command and of samconfig.toml, by SAM's own parser, in its own environment."""
+"""SAM CLI's own parser of commands and of samconfig.toml, in its own environment."""
 
 from __future__ import annotations
 

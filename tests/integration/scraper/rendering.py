@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import pytest
 
+from indexmill.platform.aws.secrets import Secret
 from indexmill.platform.time.clock import SystemClock
 from indexmill.scraper.adapters.chromium_renderer import ChromiumRenderer, RenderLimits
 from indexmill.scraper.adapters.http_fetcher import PinnedBackend
@@ -45,7 +46,7 @@ def renderer(
 ) -> ChromiumRenderer:
     """A renderer whose pages may reach `sites`."""
     return ChromiumRenderer(
-        url or f"chromium:{program()}",
+        Secret(url or f"chromium:{program()}"),
         user_agent=AGENT,
         allowed_hosts=frozenset(site.host for site in sites),
         clock=SystemClock(),

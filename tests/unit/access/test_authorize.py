@@ -193,3 +193,33 @@ def test_internal_callers_are_known_by_their_hash(membership: Membership) -> Non
     authorize = authorizer(membership, internal=f"{key_hash('ops')}, ffff")
     assert ask(authorize, "ops")["context"]["internal"] == "true"
     assert ask(authorize, "good")["context"]["internal"] == "false"
+
+
+@pytest.mark.shows("R084")
+@pytest.mark.parametrize("name", ["ORCHESTRATOR_KEY_HASH", "INTERNAL_KEY_HASHES"])
+def test_a_key_whose_hash_is_in_the_environment_is_internal_and_no_other(
+    membership: Membership, name: str
+) -> None:
+    """As the template sets it; Membership still has to know the key."""
+    given = {"MEMBERSHIP_URL": membership.url, "STATE_TABLE": "none", name: key_hash("orchestrator")}
+    settings = AuthorizerSettings.from_environment(given)
+    authorize = build_authorizer(settings, roots=InMemoryRoots())
+    membership.answer = (200, b"")
+    assert ask(authorize, "orchestrator")["context"]["internal"] == "true"
+    assert ask(authorize, "good")["context"]["internal"] == "false"
+    without = build_authorizer(
+        AuthorizerSettings.from_environment({**given, name: ""}), roots=InMemoryRoots()
+    )
+    assert ask(without, "orchestrator")["context"]["internal"] == "false"
+
+
+@pytest.mark.shows("R084")
+def test_a_hash_lets_no_key_in_that_membership_refuses(membership: Membership) -> None:
+    given = {
+        "MEMBERSHIP_URL": membership.url,
+        "STATE_TABLE": "none",
+        "ORCHESTRATOR_KEY_HASH": key_hash("wrong"),
+    }
+    authorize = build_authorizer(AuthorizerSettings.from_environment(given), roots=InMemoryRoots())
+    with pytest.raises(Unauthorized):
+        ask(authorize, "wrong")

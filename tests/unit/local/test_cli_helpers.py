@@ -165,7 +165,7 @@ def test_options_of_up_are_read(tmp_path: Path) -> None:
 
 def test_a_renderer_is_the_chromium_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INDEXMILL_CHROMIUM", "/opt/chromium")
-    assert _renderer() == {"RendererUrl": "chromium:/opt/chromium"}
+    assert _renderer() == "chromium:/opt/chromium"
     monkeypatch.delenv("INDEXMILL_CHROMIUM")
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(Failure, match="--renderer needs a Chromium") as failure:

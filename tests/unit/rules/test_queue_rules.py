@@ -1,4 +1,4 @@
-"""E9001, E9002, E9003 and E9006, each on a template that is right but for one thing."""
+"""E9001, E9002, E9003, E9006 and E9008, each on a template that is right but for one thing."""
 
 from __future__ import annotations
 
@@ -76,6 +76,36 @@ def test_a_source_without_a_bound_is_found(tmp_path: Path, scaling: str) -> None
 def test_a_reserved_concurrency_below_the_sum_is_found(tmp_path: Path) -> None:
     assert findings(tmp_path, good_template("ReservedConcurrentExecutions: 5")) == []
     assert rules(findings(tmp_path, good_template("ReservedConcurrentExecutions: 4"))) == {"E9003"}
+
+
+CONDITIONAL = "ReservedConcurrentExecutions: !If [Reserves, !Ref Reserved, !Ref AWS::NoValue]"
+DECLARED = """\
+Parameters:
+  Reserved: {Type: Number, Default: 0}
+  AccountConcurrency: {Type: Number, Default: 1000}
+"""
+CONDITIONS = "Conditions:\n  Reserves: !Not [!Equals [!Ref Reserved, '0']]\nResources:\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ("", set()),
+        ('"Reserved=4"', {"E9003"}),
+        ('"Reserved=900"', set()),
+        ('"Reserved=901"', {"E9008"}),
+        ('"Reserved=901", "AccountConcurrency=1001"', set()),
+        ('"Reserved=5", "AccountConcurrency=10"', {"E9008"}),
+        ('"AccountConcurrency=10"', set()),
+    ],
+)
+def test_reservations_that_do_not_fit_the_account_are_found(
+    tmp_path: Path, given: str, found: set[str]
+) -> None:
+    template = good_template(CONDITIONAL).replace("Parameters:\n", DECLARED)
+    template = template.replace("Resources:\n", CONDITIONS)
+    samconfig = f"[prod.deploy.parameters]\nparameter_overrides = [{given}]\n"
+    assert rules(findings(tmp_path, template, samconfig)) == found
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,9 @@ class ScraperSettings(FunctionSettings):
     allowed_private_hosts: str = ""
     """Comma-separated host:port pairs that may be private; empty on AWS."""
     user_agent: str = USER_AGENT
-    renderer_url: str = ""
-    """Browser for pages without text: a DevTools endpoint, or chromium: and a program's path; "" for none."""
+    renderer_url: str | None = None
+    """Browser for pages without text: a DevTools endpoint, or chromium: and a program's path."""
+    renderer_url_secret_arn: str | None = None
     max_crawl_delay_s: float = Field(default=60.0, ge=0)
     """Longest Crawl-delay of a site that is kept to."""
     domain_rates: Annotated[DomainRates, BeforeValidator(DomainRates.parse)]

@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
+from indexmill.contracts.errors import ErrorCode
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.observability import Observability
 from indexmill.platform.queues import Queue, SourceQueue
@@ -136,12 +137,17 @@ def _fetcher(settings: ScraperSettings, clock: Clock) -> Fetcher:
 
 
 def _renderer(settings: ScraperSettings, clock: Clock) -> Renderer | None:
-    if not settings.renderer_url:
+    if not (settings.renderer_url or settings.renderer_url_secret_arn):
         return None
+    from indexmill.platform.aws.secrets import Secret
     from indexmill.scraper.adapters.chromium_renderer import ChromiumRenderer, RenderLimits
 
     return ChromiumRenderer(
-        settings.renderer_url,
+        Secret(
+            settings.renderer_url,
+            settings.renderer_url_secret_arn,
+            unavailable=ErrorCode.RENDERER_UNAVAILABLE,
+        ),
         user_agent=settings.user_agent,
         allowed_hosts=parse_allowed_hosts(settings.allowed_private_hosts),
         clock=clock,

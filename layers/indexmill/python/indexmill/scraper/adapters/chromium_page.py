@@ -18,9 +18,15 @@ from indexmill.scraper.classify import failure
 from indexmill.scraper.extract.content import Kind, RawContent, html_of
 from indexmill.scraper.ports import Fetched
 
+_ALL: Final = [{"urlPattern": "*"}]
+_ATTACH: Final[dict[str, Any]] = {"autoAttach": True, "waitForDebuggerOnStart": True, "flatten": True}
 _QUIET: Final = "networkIdle"
 """Lifecycle event: no request for half a second."""
 _NOT_LOADED: Final = frozenset({"Image", "Media", "Font"})
+# No windows, which would be targets of their own, whose requests are not judged. Frames inherit it.
+_SANDBOX: Final = "sandbox allow-scripts allow-same-origin allow-forms"
+# A shared worker belongs to no page: it would not wait to be judged.
+_NO_SHARED_WORKERS: Final = "delete globalThis.SharedWorker"
 # In a world of its own, where scripts of the page have replaced nothing.
 _READ: Final = (
     "(() => {{ const html = document.documentElement?.outerHTML ?? '';"
@@ -97,7 +103,7 @@ class ChromiumPage:
         self._page: Fetched | None = None
         self._quiet: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         """By the navigation that it is about."""
-        cdp.on("Fetch.requestPaused", session, self._paused)
+        self._judge(session)
         cdp.on("Page.lifecycleEvent", session, self._lifecycle)
         cdp.on(
             "Page.javascriptDialogOpening",
@@ -115,7 +121,10 @@ class ChromiumPage:
         await self._send("Page.enable")
         await self._send("Page.setLifecycleEventsEnabled", enabled=True)
         await self._send("Emulation.setUserAgentOverride", userAgent=user_agent)
-        await self._send("Fetch.enable", patterns=[{"urlPattern": "*"}])
+        self._post("Page.setPrerenderingAllowed", isAllowed=False)
+        await self._send("Target.setAutoAttach", **_ATTACH)
+        await self._send("Page.addScriptToEvaluateOnNewDocument", source=_NO_SHARED_WORKERS)
+        await self._send("Fetch.enable", patterns=_ALL)
         self._page = page
         went = await self._send("Page.navigate", url=page.final_url)
         with contextlib.suppress(TimeoutError):
@@ -134,7 +143,27 @@ class ChromiumPage:
             raise failure(ErrorCode.CONTENT_TOO_LARGE)
         return bytes(html)
 
-    def _paused(self, event: Event) -> None:
+    def _judge(self, session: str) -> None:
+        """Decide about the requests of a target, and about the targets that it makes."""
+        self._cdp.on("Fetch.requestPaused", session, lambda event: self._paused(event, session))
+        self._cdp.on("Target.attachedToTarget", session, self._attached)
+
+    def _attached(self, event: Event) -> None:
+        """Judge a frame with a process of its own like the page; end what outlives it, as service workers."""
+        session, target = event["sessionId"], event["targetInfo"]
+        if target["type"] not in ("iframe", "worker"):
+            self._cdp.post("Target.closeTarget", targetId=target["targetId"])
+            return
+        if target["type"] == "iframe":
+            self._judge(session)
+            self._cdp.post("Page.enable", session)
+            self._cdp.post("Page.addScriptToEvaluateOnNewDocument", session, source=_NO_SHARED_WORKERS)
+            self._cdp.post("Target.setAutoAttach", session, **_ATTACH)
+            self._cdp.post("Fetch.enable", session, patterns=_ALL)
+        # It has waited since its start. What a worker asks for is paused for the page or frame that has it.
+        self._cdp.post("Runtime.runIfWaitingForDebugger", session)
+
+    def _paused(self, event: Event, session: str) -> None:
         """Decide about a request that waits."""
         number, kind, url = event["requestId"], event["resourceType"], event["request"]["url"]
         if kind == "Document" and event["frameId"] == self._frame:
@@ -143,15 +172,15 @@ class ChromiumPage:
                 self._fulfill(number, page)
             else:
                 # The page leads elsewhere: what is there was not asked for, and it stays as it is.
-                self._post("Fetch.failRequest", requestId=number, errorReason="Aborted")
+                self._cdp.post("Fetch.failRequest", session, requestId=number, errorReason="Aborted")
             return
         self._requests += 1
         if self._requests > self._limits.requests:
             self._stop.exceeded("requests")
         elif kind in _NOT_LOADED or not self._may_ask(url):
-            self._post("Fetch.failRequest", requestId=number, errorReason="BlockedByClient")
+            self._cdp.post("Fetch.failRequest", session, requestId=number, errorReason="BlockedByClient")
         else:
-            self._post("Fetch.continueRequest", requestId=number)
+            self._cdp.post("Fetch.continueRequest", session, requestId=number)
 
     def _fulfill(self, number: str, page: Fetched) -> None:
         """Answer the request for the page with what was fetched: the site is not asked twice."""
@@ -166,7 +195,10 @@ class ChromiumPage:
             "Fetch.fulfillRequest",
             requestId=number,
             responseCode=200,
-            responseHeaders=[{"name": "Content-Type", "value": f"text/html{charset}"}],
+            responseHeaders=[
+                {"name": "Content-Type", "value": f"text/html{charset}"},
+                {"name": "Content-Security-Policy", "value": _SANDBOX},
+            ],
             body=base64.b64encode(body).decode("ascii"),
         )
 

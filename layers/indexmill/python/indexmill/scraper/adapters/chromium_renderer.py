@@ -12,6 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 import httpx
 
 from indexmill.contracts.errors import ErrorCode
+from indexmill.platform.aws.secrets import Secret
 from indexmill.platform.security.urls import AllowedHosts
 from indexmill.platform.time.clock import Clock
 from indexmill.scraper.adapters import cdp
@@ -52,7 +53,7 @@ class ChromiumRenderer:
 
     def __init__(
         self,
-        url: str,
+        url: Secret,
         *,
         user_agent: str,
         allowed_hosts: AllowedHosts,
@@ -60,7 +61,10 @@ class ChromiumRenderer:
         limits: RenderLimits | None = None,
         backend: PinnedBackend | None = None,
     ) -> None:
-        """`url` is chromium: with a program's path, or that of a DevTools endpoint (ws, wss, http, https)."""
+        """`url` is chromium: with a program's path, or that of a DevTools endpoint (ws, wss, http, https).
+
+        It is a secret, as who has the endpoint's URL drives the browser.
+        """
         self._url = url
         self._user_agent = user_agent
         self._allowed = allowed_hosts
@@ -73,19 +77,24 @@ class ChromiumRenderer:
         left = deadline - self._clock.monotonic()
         stop = Stop()
         try:
-            async with asyncio.timeout(left), self._browser(stop) as (address, vets):
-                return await self._page(address, page, stop, vets=vets)
+            async with asyncio.timeout(left):
+                # The first read of a secret waits for its service.
+                url = (await asyncio.to_thread(self._url.current)).strip()
+                async with self._browser(url, stop) as (address, vets):
+                    return await self._page(address, page, stop, vets=vets)
         except TimeoutError as error:
             raise failure(ErrorCode.DEADLINE_EXCEEDED) from error
         except (StartError, cdp.BrowserGoneError, cdp.CommandError, httpx.HTTPError) as error:
+            # The service may have another URL by now: the next try has it.
+            await asyncio.to_thread(self._url.again)
             raise failure(ErrorCode.RENDERER_UNAVAILABLE) from error
 
     @asynccontextmanager
-    async def _browser(self, stop: Stop) -> AsyncIterator[tuple[str, bool]]:
+    async def _browser(self, url: str, stop: Stop) -> AsyncIterator[tuple[str, bool]]:
         """Yield the browser's WebSocket URL, and whether requests have to be vetted in the page."""
         limits = self._limits
-        if not self._url.startswith(LOCAL):
-            yield await _websocket_of(self._url, limits.start_s), True
+        if not url.startswith(LOCAL):
+            yield await _websocket_of(url, limits.start_s), True
             return
         async with (
             GuardedProxy(
@@ -95,7 +104,7 @@ class ChromiumRenderer:
                 on_excess=stop.exceeded,
             ) as proxy,
             launched(
-                self._url.removeprefix(LOCAL),
+                url.removeprefix(LOCAL),
                 proxy_port=proxy.port,
                 user_agent=self._user_agent,
                 start_s=limits.start_s,
