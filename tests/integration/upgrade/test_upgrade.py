@@ -98,6 +98,17 @@ def test_old_code_keeps_dead_letters_and_notes_waits(world: World) -> None:
     assert world.rows(
         "SELECT tries, retry_cause, next_retry_at > now() FROM jobs WHERE id = %s", waiting
     ) == [(2, "http_503", True)]
+    told = world.new.http("GET", f"/orchestrator/jobs/{waiting}", caller=CALLER)
+    assert (told["attempts"], told["last_error"]) == (2, None)
+    # What new code notes is read by old code, and ended by it.
+    failure = {"code": "http_503", "message": "No."}
+    note |= {"tries": 3, "retry_in_s": 60, "failure": failure}
+    report |= {"message_id": "m2", "stage": "scraping", "status": "retrying", "retrying": note}
+    world.queues.send("CallbacksQueue", json.dumps(report))
+    world.queues.drain(by(world.new))
+    told = world.new.http("GET", f"/orchestrator/jobs/{waiting}", caller=CALLER)
+    assert told["last_error"].items() >= failure.items()
+    assert world.old.http("GET", f"/orchestrator/jobs/{waiting}", caller=CALLER)["attempts"] == 3
 
 
 def test_old_code_applies_results_over_http(world: World) -> None:
