@@ -1,9 +1,9 @@
 """Stand-in for an OpenAI-compatible embedding endpoint, with a real small model behind it.
 
 `POST /v1/embeddings` and `GET /v1/models` as the official clients use them. `POST /control` makes it fail:
-`{"mode": …, "delay": seconds, "retry_after": seconds, "times": n}`, where `times` is the number of requests
-that are affected (absent: until the next `POST /control`). `GET /control` returns counters of requests and
-tokens.
+`{"mode": …, "delay": seconds, "retry_after": seconds, "times": n, "containing": text}`, where `times` is the
+number of requests that are affected (absent: until the next `POST /control`), those with `containing` in
+their body. `GET /control` returns counters of requests and tokens.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ from local.backends.wordllama_model import Vectors, WordLlamaModel, normalised
 
 MODES = (
     "ok",
+    "401",
+    "403",
+    "404",
     "429",
     "500",
     "503",
@@ -36,11 +39,17 @@ MODES = (
     "nan",
     "shuffled",
     "down",
+    "hang",
+    "drip",
 )
 
 _MAX_BODY_BYTES = 32 * 1024 * 1024
 _FLOAT_DECIMALS = 9
+_DRIP_S = 0.1
 _ERRORS: dict[str, tuple[int, str, str, str]] = {
+    "401": (401, "Incorrect API key provided.", "invalid_request_error", "invalid_api_key"),
+    "403": (403, "You are not allowed to use this model.", "invalid_request_error", "forbidden"),
+    "404": (404, "The model does not exist.", "invalid_request_error", "model_not_found"),
     "429": (429, "Rate limit reached for requests.", "requests", "rate_limit_exceeded"),
     "quota": (429, "You exceeded your current quota.", "insufficient_quota", "insufficient_quota"),
     "500": (500, "The server had an error while processing your request.", "server_error", "server_error"),
@@ -56,6 +65,7 @@ class FaultMode:
     delay: float = 0.0
     retry_after: float | None = None
     times: int | None = None
+    containing: str = ""
 
 
 class EmbeddingEndpoint:
@@ -78,7 +88,8 @@ class EmbeddingEndpoint:
 
     async def _embeddings(self, request: web.Request) -> web.StreamResponse:
         self._requests += 1
-        fault = self._next_fault_mode()
+        raw = await request.read()
+        fault = self._next_fault_mode(raw)
         if fault.delay:
             await asyncio.sleep(fault.delay)
         if fault.mode in _ERRORS:
@@ -87,8 +98,10 @@ class EmbeddingEndpoint:
             return web.Response(text="<html><title>Bad gateway</title></html>", content_type="text/html")
         if fault.mode == "down" and request.transport is not None:
             request.transport.abort()
+        if fault.mode in ("hang", "drip"):
+            await _without_end(request, drips=fault.mode == "drip")
         try:
-            return self._answer(await request.read(), fault.mode)
+            return self._answer(raw, fault.mode)
         except Refused as refusal:
             return web.json_response(refusal.body, status=refusal.status)
 
@@ -120,8 +133,10 @@ class EmbeddingEndpoint:
         model = json.dumps(self._model_id)
         return f'{{"object":"list","data":[{items}],"model":{model},"usage":{usage}}}'.encode()
 
-    def _next_fault_mode(self) -> FaultMode:
+    def _next_fault_mode(self, raw: bytes) -> FaultMode:
         fault = self._fault_mode
+        if fault.containing.encode() not in raw:
+            return FaultMode()
         if fault.times is not None:
             fault.times -= 1
             if fault.times <= 0:
@@ -143,10 +158,20 @@ class EmbeddingEndpoint:
             fault = FaultMode(mode="?")
         if fault.mode not in MODES:
             return web.json_response(
-                {"detail": f"mode is one of {MODES}, with delay, retry_after, times"}, status=400
+                {"detail": f"mode is one of {MODES}, with delay, retry_after, times, containing"}, status=400
             )
         self._fault_mode = fault
         return await self._state(request)
+
+
+async def _without_end(request: web.Request, *, drips: bool) -> None:
+    """Send nothing, or a header that never ends, until the client closes the connection."""
+    part = b"HTTP/1.1 200 OK\r\nX-Drip: "
+    while request.transport is not None and not request.transport.is_closing():
+        if drips:
+            request.transport.write(part)
+            part = b"."
+        await asyncio.sleep(_DRIP_S)
 
 
 def _failure(fault: FaultMode) -> web.Response:

@@ -21,5 +21,7 @@ def print_results(screen: Console, found: SearchResponse) -> None:
         excerpt = text if len(text) <= _EXCERPT else text[: _EXCERPT - 1].rsplit(" ", 1)[0] + "…"
         screen.print(f"  {rank}. [bold]{hit.score:.3f}[/]  {hit.source_url}")
         screen.print(f"     [dim]{escape(excerpt)}[/]")
+    if found.degraded is not None:
+        screen.print("  [yellow]found by keywords alone: the question could not be embedded[/]")
     if not found.results:
         screen.print("  nothing found")

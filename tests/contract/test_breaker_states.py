@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -15,7 +15,12 @@ from tests.support.state_table import dynamodb, new_table, unavailable
 from tests.twins.breakers import InMemoryBreakers
 from tests.twins.clock import FrozenClock
 
-OPEN = BreakerState(3, 1_700_000_000.25, 1_700_000_000.5, 1_700_000_030.5, 1_700_000_090.75, version=1)
+OPEN = BreakerState(
+    *(3, 1_700_000_000.25, 1_700_000_000.5, 1_700_000_030.5, 1_700_000_090.75),
+    version=1,
+    closed_at=1_600_000_000.5,
+    refusal="It refuses us (HTTP 401).",
+)
 
 
 @dataclass
@@ -44,7 +49,7 @@ def test_what_never_failed_is_closed(harness: Harness) -> None:
 
 def test_a_state_is_read_as_it_was_written(harness: Harness) -> None:
     assert harness.states.replace("index", BreakerState(), OPEN)
-    assert harness.states.read() == {"embedding": BreakerState(), "index": OPEN}
+    assert harness.states.read() == {**dict.fromkeys(NAMES, BreakerState()), "index": OPEN}
 
 
 def test_the_second_of_two_replacements_changes_nothing(harness: Harness) -> None:
@@ -52,9 +57,9 @@ def test_the_second_of_two_replacements_changes_nothing(harness: Harness) -> Non
     assert harness.states.replace("index", old, OPEN)
     assert not harness.states.replace("index", old, BreakerState(version=1))
     assert harness.states.read()["index"] == OPEN
-    assert harness.states.replace("index", OPEN, OPEN.closed())
+    assert harness.states.replace("index", OPEN, OPEN.closed(5.0))
     assert not harness.states.replace("index", OPEN, OPEN)
-    assert harness.states.read()["index"] == BreakerState(version=2)
+    assert harness.states.read()["index"] == BreakerState(version=2, closed_at=5.0)
 
 
 @pytest.mark.fault("F53")
@@ -81,3 +86,16 @@ def test_a_record_of_yesterday_is_ignored(harness: Harness) -> None:
     assert states.read()["index"] == BreakerState()
     assert states.replace("index", BreakerState(), OPEN)
     assert states.read()["index"] == OPEN
+
+
+@pytest.mark.parametrize("harness", ["dynamodb"], indirect=True)
+def test_a_record_of_the_release_before_is_read(harness: Harness) -> None:
+    states = harness.states
+    assert isinstance(states, DynamoDbBreakers)
+    assert states.replace("embedding", BreakerState(), OPEN)
+    states._dynamodb.update_item(
+        TableName=states._table,
+        Key={"pk": {"S": "breaker#embedding"}},
+        UpdateExpression="REMOVE closed_at, refusal",
+    )
+    assert states.read()["embedding"] == replace(OPEN, closed_at=0.0, refusal="")

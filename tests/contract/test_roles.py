@@ -28,6 +28,7 @@ _DOOR: Final[Permissions] = {
     "StateTable/active": {"dynamodb:BatchGetItem", "dynamodb:UpdateItem"},
 }
 """Of each function that answers callers: their limits, and which are active."""
+_BREAKERS: Final[Permissions] = {"StateTable/breaker": {"dynamodb:BatchGetItem", "dynamodb:PutItem"}}
 _AGES: Final[Permissions] = {"StateTable/queue": {"dynamodb:GetItem"}}
 _NOTE_AGES: Final[Permissions] = {"StateTable/queue": {"dynamodb:PutItem"}}
 _ITEM: Final = {"dynamodb:GetItem", "dynamodb:PutItem"}
@@ -129,8 +130,9 @@ USED: Final[dict[str, Permissions]] = {
         "ContentBucket/chunks/*": _WRITE,
         **_DOOR,
         **_AGES,
+        **_BREAKERS,
     },
-    "EmbeddingReadApi": {**_DOOR},
+    "EmbeddingReadApi": {**_DOOR, **_BREAKERS},
     "EmbeddingWorker": {
         "EmbedQueue": _CONSUME,
         "EmbedDlq": _SEND,
@@ -139,7 +141,7 @@ USED: Final[dict[str, Permissions]] = {
         "ContentBucket/chunks/*": _READ,
         "ContentBucket/progress/*": _READ | _WRITE,
         "StateTable/release": _NOTES,
-        "StateTable/breaker": {"dynamodb:BatchGetItem", "dynamodb:PutItem"},
+        **_BREAKERS,
         "StateTable/progress": {"dynamodb:PutItem"},
         **_NOTE_AGES,
     },

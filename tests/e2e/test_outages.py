@@ -113,9 +113,6 @@ def test_a_job_waits_while_nothing_can_be_embedded(rough_stack: RunningStack, ro
     asked = rough_stack.stand_in_state("embeddings")["requests"]
     job_id = rough_client.submit(f"{rough_stack.site}/visit/opening-hours.html", CORPUS).job_id
     eventually(lambda: rough_stack.stand_in_state("embeddings")["requests"] > asked, "the endpoint was asked")
-    with rough_stack.http() as caller:
-        answer = caller.post("/embedding/search", json={"query": "open", "corpus_name": CORPUS})
-    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "embedding_unavailable")
     eventually(lambda: rough_client.get(job_id).status == "embedding", "its vectors are waited for")
     rough_stack.set_fault_mode("embeddings", mode="ok")
     job = eventually(lambda: swept(rough_stack, rough_client, job_id), "the job goes on", 60)
@@ -123,6 +120,35 @@ def test_a_job_waits_while_nothing_can_be_embedded(rough_stack: RunningStack, ro
     assert job.document_id in {
         hit.document_id for hit in rough_client.search("opening hours", CORPUS).results
     }
+
+
+@pytest.mark.shows("B68")
+@pytest.mark.parametrize("mode", ["hang", "drip", "503", "401"])
+def test_searches_are_answered_by_keywords_while_nothing_can_be_embedded(
+    rough_stack: RunningStack, rough_client: Client, mode: str
+) -> None:
+    assert index(rough_client, rough_stack.site + PAGE, CORPUS).status == "done"
+    rough_stack.set_fault_mode("embeddings", mode=mode)
+    asked = {"corpus_name": CORPUS}
+
+    def searched(**more: Any) -> httpx.Response:
+        with rough_stack.http() as caller:
+            answer = caller.post("/embedding/search", json=asked | more)
+        assert openapi.problems("/embedding/search", answer) == []
+        return answer
+
+    def degraded() -> httpx.Response | None:
+        answer = searched(query="barge")
+        assert answer.status_code == 200, answer.text
+        return answer if answer.json()["degraded"] == "embedding" else None
+
+    found = eventually(degraded, "a question is not embedded").json()["results"]
+    assert rough_stack.site + PAGE in {hit["source_url"] for hit in found}
+    for refused in (searched(query="xylophone"), searched(query="barge", allow_degraded=False)):
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "embedding_unavailable")
+        assert refused.headers["Retry-After"] == str(refused.json()["error"]["retry_after"])
+    vector = [1.0] + [0.0] * (int(rough_stack.parameters["EmbeddingDimension"]) - 1)
+    assert searched(query_embedding=vector).json()["degraded"] is None
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,6 @@ def _items(resource: str, condition: dict[str, Any]) -> list[str]:
     patterns = condition.get("ForAllValues:StringLike", {}).get("dynamodb:LeadingKeys")
     if patterns is None:
         return [resource]
-    # A kind of items, or the only one of its kind.
-    assert all(re.fullmatch(r"[a-z]+(-[a-z]+)*(#\*)?", each) for each in patterns)
-    return [f"{resource}/{each.removesuffix('#*')}" for each in patterns]
+    # A kind of items, one of them, or the only one of its kind.
+    assert all(re.fullmatch(r"[a-z]+(-[a-z]+)*(#(\*|[a-z_]+))?", each) for each in patterns)
+    return [f"{resource}/{each.partition('#')[0]}" for each in patterns]

@@ -1423,6 +1423,11 @@ export interface components {
              * @default 10
              */
             top_k: number;
+            /**
+             * Allow Degraded
+             * @default true
+             */
+            allow_degraded: boolean;
         };
         /**
          * SearchResponse
@@ -1434,6 +1439,8 @@ export interface components {
             /** Query Ms */
             query_ms: number;
             timings: components["schemas"]["SearchTimings"];
+            /** Degraded */
+            degraded?: "embedding" | null;
         };
         /**
          * SearchResult

@@ -2,18 +2,26 @@ from __future__ import annotations
 
 import pytest
 
-from indexmill.contracts.errors import ErrorCode, IndexmillError, PermanentError, TransientError
+from indexmill.contracts.errors import ErrorCode, IndexmillError, PermanentError, Refused, TransientError
 from indexmill.embedding import classify
 
 
 @pytest.mark.shows("R062")
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 413, 422])
+@pytest.mark.parametrize("status", [400, 405, 413, 422])
 def test_a_request_that_is_wrong_stays_wrong(status: int) -> None:
     error = classify.status_failure(status, too_long=False, retry_after=9)
     assert isinstance(error, PermanentError)
     assert (error.code, error.code in classify.OUTAGES) == ("embedding_rejected", False)
     too_long = classify.status_failure(status, too_long=True, retry_after=None)
     assert (too_long.code, too_long.retryable) == ("token_limit_exceeded", False)
+
+
+@pytest.mark.shows("R062")
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_a_refusal_of_us_is_an_outage(status: int) -> None:
+    error = classify.status_failure(status, too_long=False, retry_after=9)
+    assert (type(error), error.code) == (Refused, "embedding_unavailable")
+    assert not classify.is_of_one_document(error)
 
 
 @pytest.mark.shows("R061")

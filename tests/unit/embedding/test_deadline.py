@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterator
-from typing import Any
+from contextlib import suppress
+from typing import Any, cast
 
 import pytest
 from aiohttp import web
+from fastapi import APIRouter
 
+from indexmill.contracts.errors import CallerError, ErrorCode, IndexmillError, TransientError
 from indexmill.contracts.http_embedding import EmbedRequest
-from indexmill.embedding.api import write_routes
+from indexmill.contracts.http_search import SearchRequest, SearchResponse, SearchTimings
+from indexmill.contracts.identity import CorpusIsolation
+from indexmill.embedding.api import read_routes, write_routes
+from indexmill.embedding.search import SearchCorpus
 from indexmill.embedding.settings import EmbeddingReadApiSettings, EmbeddingWriteApiSettings
 from indexmill.embedding.wiring import _LIMIT_S, build_search, build_write_use_cases
+from indexmill.platform.breakers import EMBEDDING_QUERY
 from indexmill.platform.http.app import create_app, lambda_handler
 from indexmill.platform.observability import Observability
 from indexmill.platform.time.deadline import request_limit
@@ -22,7 +30,10 @@ from tests.support.embedding_endpoint import Endpoint, good
 from tests.support.events import FakeContext, api_event, caller_claims
 from tests.support.function_env import environment
 from tests.support.jobs import CALLER
+from tests.support.stack import eventually
+from tests.twins.breakers import InMemoryBreakers
 from tests.twins.chunk_counts import InMemoryChunkCounts
+from tests.twins.vector_index import InMemoryVectorIndex
 
 
 @pytest.fixture(scope="module")
@@ -49,19 +60,28 @@ def variables(function: str, endpoint: Endpoint) -> dict[str, str]:
     return {**environment(function), **given, "EMBEDDING_API_KEY": "secret"}
 
 
-@pytest.mark.shows("R026")
-def test_a_slow_model_is_our_own_504(endpoint: Endpoint, loop: None) -> None:
-    async def hang(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
-        await asyncio.Event().wait()
-        raise AssertionError
+async def hang(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+    await asyncio.Event().wait()
+    raise AssertionError
 
-    endpoint.answer = hang
-    settings = EmbeddingWriteApiSettings.from_environment(variables("EmbeddingWriteApi", endpoint))
-    router = write_routes(build_write_use_cases(settings, counts=InMemoryChunkCounts()), 0.3)
+
+def asked(router: APIRouter, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    """Return the function's answer to a caller."""
     observability = Observability("test", level="CRITICAL")
     handler = lambda_handler(create_app("Test", [router], observability, None), observability)
-    event = api_event("POST", "/embedding/embed", caller=caller_claims(), body={"texts": ["words"]})
-    answer = handler(event, FakeContext())
+    return handler(api_event("POST", path, caller=caller_claims(), body=body), FakeContext())
+
+
+def embed_routes(endpoint: Endpoint, breakers: InMemoryBreakers) -> APIRouter:
+    settings = EmbeddingWriteApiSettings.from_environment(variables("EmbeddingWriteApi", endpoint))
+    api = build_write_use_cases(settings, counts=InMemoryChunkCounts(), breakers=breakers)
+    return write_routes(api, 0.3)
+
+
+@pytest.mark.shows("R026")
+def test_a_slow_model_is_our_own_504(endpoint: Endpoint, loop: None) -> None:
+    endpoint.answer = hang
+    answer = asked(embed_routes(endpoint, InMemoryBreakers()), "/embedding/embed", {"texts": ["words"]})
     error = json.loads(answer["body"])["error"]
     assert (answer["statusCode"], error["code"]) == (504, "deadline_exceeded")
     assert error["message"] == "OpenAI round-trip exceeds limit"
@@ -76,7 +96,7 @@ def test_the_limit_is_sixty_seconds_and_less_than_the_gateways(gateway_s: float,
 
 @pytest.mark.shows("R026")
 def test_the_model_has_as_long_as_the_caller_waits(endpoint: Endpoint) -> None:
-    """Given less, a slow model would be a 503 before the request has used its time."""
+    """Given less, a slow model would be a 503 before the request has used its time. A question has 2 s."""
     given = []
 
     async def note(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
@@ -86,8 +106,64 @@ def test_the_model_has_as_long_as_the_caller_waits(endpoint: Endpoint) -> None:
     endpoint.answer = note
     write = EmbeddingWriteApiSettings.from_environment(variables("EmbeddingWriteApi", endpoint))
     read = EmbeddingReadApiSettings.from_environment(variables("EmbeddingReadApi", endpoint))
-    api = build_write_use_cases(write, counts=InMemoryChunkCounts())
+    breakers = InMemoryBreakers()
+    api = build_write_use_cases(write, counts=InMemoryChunkCounts(), breakers=breakers)
     api.embed(CALLER, EmbedRequest(texts=["words"]), timeout_s=_LIMIT_S + 1)
-    build_search(read).embedder.embed(["words"], timeout_s=_LIMIT_S + 1)
-    assert len(given) == 2
-    assert min(given) > _LIMIT_S
+    search = build_search(read, index=InMemoryVectorIndex(), breakers=breakers)
+    assert isinstance(search.index, InMemoryVectorIndex)
+    search.index.add_corpus(CorpusIsolation.CALLER.key(CALLER.caller_id, "default"))
+    with suppress(TransientError):
+        search(CALLER.caller_id, SearchRequest(query="words"))
+    of_texts, of_question = given
+    assert (of_texts > _LIMIT_S, of_question <= 2) == (True, True)
+
+
+@pytest.mark.fault("F45")
+def test_texts_for_a_model_that_hung_three_times_are_refused_at_once(endpoint: Endpoint, loop: None) -> None:
+    endpoint.answer = hang
+    breakers, body = InMemoryBreakers(), {"texts": ["words"]}
+    router, answers = embed_routes(endpoint, breakers), []
+    endpoint.requests.clear()
+    for count in (1, 2, 3, 3, 3):
+        answers.append(asked(router, "/embedding/embed", body))
+        # What the answer did not wait for.
+        eventually(lambda: breakers.read()[EMBEDDING_QUERY].failures == count, "its failure is counted")  # noqa: B023
+    assert [each["statusCode"] for each in answers] == [504, 504, 504, 503, 503]
+    assert len(endpoint.requests) == 3
+    assert json.loads(answers[-1]["body"])["error"]["code"] == "embedding_unavailable"
+    assert 0 < int(answers[-1]["headers"]["retry-after"]) <= 31
+
+
+@pytest.mark.parametrize(
+    ("holds_s", "raises", "status"),
+    [
+        (0, None, 200),
+        (0, TransientError(ErrorCode.SEARCH_UNAVAILABLE, "down"), 503),
+        (0, CallerError(ErrorCode.NOT_FOUND, "No such corpus."), 404),
+        (60, None, 504),
+    ],
+)
+def test_the_duration_of_each_search_is_measured_of_failed_and_slow_ones_too(
+    holds_s: float,
+    raises: IndexmillError | None,
+    status: int,
+    capsys: pytest.CaptureFixture[str],
+    loop: None,
+) -> None:
+    over = threading.Event()
+
+    def search(caller_id: str, request: SearchRequest) -> SearchResponse:
+        over.wait(holds_s)
+        if raises is not None:
+            raise raises
+        return SearchResponse(results=[], query_ms=1, timings=SearchTimings(embed_ms=0, search_ms=1))
+
+    observability = Observability("embedding", level="CRITICAL")
+    router = read_routes(cast("SearchCorpus", search), observability, 0.3)
+    answer = asked(router, "/embedding/search", {"query": "words"})
+    over.set()
+    written = [line for line in capsys.readouterr().out.splitlines() if "embedding_request_duration" in line]
+    (measured,) = map(json.loads, written)
+    assert (answer["statusCode"], measured["operation"]) == (status, "read")
+    (seconds,) = measured["embedding_request_duration"]
+    assert (seconds >= 0.3) == (status == 504)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from indexmill.contracts.errors import ErrorCode, PermanentError, TransientError
+from indexmill.contracts.errors import ErrorCode, PermanentError, Refused, TransientError
 from indexmill.contracts.messages import EmbedTask
 from indexmill.embedding.settings import EmbeddingWorkerSettings
 from indexmill.embedding.wiring import build_batch
@@ -68,7 +68,7 @@ def test_an_outage_of_the_endpoint_burns_two_tries_and_then_none(harness: Harnes
     assert kinds == [Retry, Retry, Wait, Wait, Wait, Wait]
     assert len(harness.embedder.calls) == 3
     assert (harness.phase("embedding"), harness.phase("index")) == ("open", "closed")
-    assert harness.callbacks.bodies == []
+    assert all('"status":"retrying"' in body for body in harness.callbacks.bodies)
 
 
 def test_the_last_try_of_a_job_is_not_spent_on_an_open_breaker(harness: Harness) -> None:
@@ -87,6 +87,14 @@ def test_when_the_endpoint_is_back_one_probe_closes_the_breaker(harness: Harness
     harness.clock.tick(30)
     assert harness.run(embed_task("a"), embed_task("b")) == [Done(), Done()]
     assert harness.phase("embedding") == "closed"
+
+
+def test_an_endpoint_that_refuses_us_opens_it_at_once_and_no_try_is_counted(harness: Harness) -> None:
+    harness.embedder.fail_on = {"text": Refused(ErrorCode.EMBEDDING_UNAVAILABLE, "It refuses us (HTTP 401).")}
+    assert harness.run(embed_task("a"), tries=6) == [Wait(30.0, "embedding_unavailable")]
+    assert harness.phase("embedding") == "open"
+    assert harness.run(embed_task("b"), tries=6) == [Wait(30.0, "embedding_unavailable")]
+    assert len(harness.embedder.calls) == 1
 
 
 @pytest.mark.parametrize("code", [ErrorCode.TOKEN_LIMIT_EXCEEDED, ErrorCode.EMBEDDING_REJECTED])

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from indexmill.contracts.errors import IndexmillError, PermanentError, TransientError
-from indexmill.embedding.adapters.openai_embedder import OpenAIEmbedder, batches
+from indexmill.contracts.errors import IndexmillError, PermanentError, Refused, TransientError
+from indexmill.embedding.adapters.openai_embedder import _HARMLESS, OpenAIEmbedder, batches
 from indexmill.embedding.ports import Space
 from indexmill.platform.aws.secrets import Secret
 from tests.support.aiohttp_server import served
@@ -155,10 +155,6 @@ def failing(
         (400, "This model's maximum context length is 8192 tokens, however", None, "token_limit_exceeded"),
         (400, "Requested 300001 tokens, max 300000 tokens per request", None, "token_limit_exceeded"),
         (400, HTML, None, "embedding_rejected"),
-        (401, "no", None, "embedding_rejected"),
-        (401, "Token limit of your key", None, "embedding_rejected"),
-        (403, "no", None, "embedding_rejected"),
-        (404, "no", "model_not_found", "embedding_rejected"),
         (408, "no", None, "embedding_unavailable"),
         (409, "no", None, "embedding_unavailable"),
         (413, "no", None, "embedding_rejected"),
@@ -208,7 +204,6 @@ def of_tei(status: int, message: str) -> dict[str, Any]:
     [
         (400, "It exceeds the maximum context length", PermanentError, "token_limit_exceeded"),
         (400, "no", PermanentError, "embedding_rejected"),
-        (401, "no", PermanentError, "embedding_rejected"),
         (429, "no", TransientError, "openai_rate_limit"),
         (503, "no", TransientError, "embedding_unavailable"),
     ],
@@ -295,3 +290,98 @@ def test_a_refused_connection_is_a_transient_error() -> None:
     with pytest.raises(IndexmillError) as caught:
         embedder.embed(["a"], timeout_s=2)
     assert caught.value.code == "embedding_unavailable"
+
+
+REFUSALS = [
+    (401, "no", None),
+    (401, "Token limit of your key", None),
+    (403, "no", None),
+    (404, "no", "model_not_found"),
+    (404, HTML, None),
+]
+
+
+class RotatedSecret(Secret):
+    """Another one when it is read again after a refusal."""
+
+    def __init__(self, *values: str) -> None:
+        super().__init__(values[0])
+        self._values = list(values)
+
+    def current(self) -> str:
+        return self._values[0]
+
+    def again(self) -> str:
+        if len(self._values) > 1:
+            self._values.pop(0)
+        return self._values[0]
+
+
+def texts_of(endpoint: Endpoint) -> list[list[str]]:
+    return [request["input"] for request in endpoint.requests]
+
+
+@pytest.mark.shows("R062")
+@pytest.mark.parametrize(("status", "message", "code"), REFUSALS)
+def test_an_endpoint_that_refuses_a_harmless_text_too_refuses_us(
+    endpoint: Endpoint, status: int, message: str, code: str | None
+) -> None:
+    endpoint.always(failing(status, message, code))
+
+    error = endpoint.error(texts=2)
+    assert (type(error), error.code, error.retryable) == (Refused, "embedding_unavailable", True)
+    assert (str(status) in error.message, "secret" in error.message) == (True, False)
+    assert texts_of(endpoint) == [["t0", "t1"], [_HARMLESS]]
+
+
+@pytest.mark.fault("F46")
+@pytest.mark.parametrize(("status", "message", "code"), REFUSALS)
+def test_a_text_that_alone_is_refused_is_the_documents_fault(
+    endpoint: Endpoint, status: int, message: str, code: str | None
+) -> None:
+    async def picky(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        if body["input"] == [_HARMLESS]:
+            return await good(request, body)
+        return failing(status, message, code)()
+
+    endpoint.answer = picky
+
+    error = endpoint.error(texts=1)
+    assert (type(error), error.code) == (PermanentError, "embedding_rejected")
+    assert texts_of(endpoint) == [["t0"], [_HARMLESS]]
+
+
+def test_an_endpoint_that_breaks_while_it_is_asked_again_says_nothing_about_the_text(
+    endpoint: Endpoint,
+) -> None:
+    async def breaks(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        return failing(503 if body["input"] == [_HARMLESS] else 403)()
+
+    endpoint.answer = breaks
+
+    error = endpoint.error(texts=1)
+    assert (type(error), error.code) == (TransientError, "embedding_unavailable")
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_the_key_is_read_again_before_anything_is_concluded(endpoint: Endpoint, status: int) -> None:
+    async def by_key(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        if request.headers["Authorization"] == "Bearer new":
+            return await good(request, body)
+        return failing(status)()
+
+    endpoint.answer = by_key
+    embedder = endpoint.embedder(api_key=RotatedSecret("old", "new"))
+
+    assert len(embedder.embed(["a"], timeout_s=5)) == 1
+    assert (texts_of(endpoint), endpoint.keys) == ([["a"]] * 2, ["Bearer old", "Bearer new"])
+    assert len(embedder.embed(["a"], timeout_s=5)) == 1
+    assert len(endpoint.requests) == 3
+
+
+def test_a_new_key_that_is_refused_too_is_an_outage(endpoint: Endpoint) -> None:
+    endpoint.always(failing(401))
+
+    assert type(endpoint.error(texts=1, api_key=RotatedSecret("old", "new"))) is Refused
+    assert endpoint.keys == ["Bearer old", "Bearer new", "Bearer new"]
+    assert texts_of(endpoint)[-1] == [_HARMLESS]

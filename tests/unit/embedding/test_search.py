@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from indexmill.contracts.errors import CallerError, ErrorCode, PermanentError, TransientError
+from indexmill.contracts.errors import (
+    BreakerOpen,
+    CallerError,
+    ErrorCode,
+    IndexmillError,
+    PermanentError,
+    TransientError,
+)
 from indexmill.contracts.http_search import SearchRequest
 from indexmill.embedding.ports import Vector
 from indexmill.embedding.search import SearchCorpus
@@ -48,9 +56,9 @@ def search(embedder: HashEmbedder) -> SearchCorpus:
 
 
 def test_a_question_in_words_is_embedded_once(search: SearchCorpus, embedder: HashEmbedder) -> None:
-    answer = search(CALLER, SearchRequest(query="  alpha beta "), timeout_s=4)
+    answer = search(CALLER, SearchRequest(query="  alpha beta "))
     assert embedder.calls == [["alpha beta"]]
-    assert embedder.timeouts == [4]
+    assert embedder.timeouts == [2.0]
     first = answer.results[0]
     assert (first.text, first.score, first.ordinal, first.start, first.end) == ("alpha beta", 1.0, 0, 0, 10)
     assert (first.source_url, first.title, first.context) == (target().url, "Title 1", "Guide")
@@ -59,7 +67,7 @@ def test_a_question_in_words_is_embedded_once(search: SearchCorpus, embedder: Ha
 def test_a_vector_is_taken_as_it_is(search: SearchCorpus, embedder: HashEmbedder) -> None:
     vector = [float(number) for number in embedder.embed(["gamma delta"], timeout_s=1)[0]]
     embedder.calls.clear()
-    answer = search(CALLER, SearchRequest(query_embedding=vector, top_k=1), timeout_s=4)
+    answer = search(CALLER, SearchRequest(query_embedding=vector, top_k=1))
     assert embedder.calls == []
     assert [result.text for result in answer.results] == ["gamma delta"]
     assert answer.results[0].score == pytest.approx(1.0)
@@ -68,7 +76,7 @@ def test_a_vector_is_taken_as_it_is(search: SearchCorpus, embedder: HashEmbedder
 def test_the_time_is_reported_in_parts() -> None:
     clock, index = FrozenClock(), InMemoryVectorIndex()
     index.add_corpus(target().corpus_key)
-    answer = SearchCorpus(index, SlowEmbedder(clock), clock)(CALLER, SearchRequest(query="x"), timeout_s=1)
+    answer = SearchCorpus(index, SlowEmbedder(clock), clock)(CALLER, SearchRequest(query="x"))
     assert (answer.query_ms, answer.timings.embed_ms, answer.timings.search_ms) == (40, 40, 0)
     assert answer.results == []
 
@@ -78,7 +86,7 @@ def test_an_unknown_corpus_or_another_callers_is_not_found(
     search: SearchCorpus, embedder: HashEmbedder, caller: str, corpus: str | None
 ) -> None:
     with pytest.raises(CallerError) as raised:
-        search(caller, SearchRequest(query="alpha", corpus_name=corpus), timeout_s=1)
+        search(caller, SearchRequest(query="alpha", corpus_name=corpus))
     assert (raised.value.code, raised.value.http_status) == (ErrorCode.NOT_FOUND, 404)
     assert raised.value.message == "No such corpus."
     assert embedder.calls == []
@@ -96,18 +104,56 @@ def test_what_is_wrong_with_a_request_is_said(
     search: SearchCorpus, request_: SearchRequest, code: str
 ) -> None:
     with pytest.raises(CallerError) as raised:
-        search(CALLER, request_, timeout_s=1)
+        search(CALLER, request_)
     assert (raised.value.code, raised.value.http_status) == (code, 422)
     assert raised.value.field is not None
 
 
-def test_an_unavailable_embedder_is_a_transient_error(search: SearchCorpus, embedder: HashEmbedder) -> None:
-    embedder.fail_next.append(TransientError(ErrorCode.EMBEDDING_UNAVAILABLE, "away"))
-    embedder.fail_next.append(PermanentError(ErrorCode.EMBEDDING_REJECTED, "refused"))
-    for _ in range(2):
-        with pytest.raises(TransientError) as raised:
-            search(CALLER, SearchRequest(query="alpha"), timeout_s=1)
-        assert (raised.value.code, raised.value.http_status) == (ErrorCode.EMBEDDING_UNAVAILABLE, 503)
+NOT_EMBEDDED = [
+    TransientError(ErrorCode.EMBEDDING_UNAVAILABLE, "away"),
+    TransientError(ErrorCode.OPENAI_RATE_LIMIT, "slow down", retry_after=7),
+    TransientError(ErrorCode.EMBEDDING_INVALID, "nan"),
+    PermanentError(ErrorCode.EMBEDDING_REJECTED, "refused"),
+    PermanentError(ErrorCode.DIMENSION_MISMATCH, "other model"),
+    BreakerOpen(ErrorCode.EMBEDDING_UNAVAILABLE, 11.5),
+]
+
+
+@pytest.mark.shows("B68")
+@pytest.mark.parametrize("error", NOT_EMBEDDED, ids=lambda error: f"{type(error).__name__} {error.code}")
+def test_a_question_that_is_not_embedded_is_answered_by_its_keywords(
+    search: SearchCorpus,
+    embedder: HashEmbedder,
+    error: IndexmillError,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    embedder.fail_next.append(error)
+    answer = search(CALLER, SearchRequest(query="delta"))
+    assert ([hit.text for hit in answer.results], answer.degraded) == (["gamma delta"], "embedding")
+    (said,) = (each.__dict__ for each in caplog.records if each.message == "search.degraded")
+    assert (said["degraded"], said["code"], said["answered"]) == ("embedding", error.code, True)
+    written = capsys.readouterr().out.splitlines()
+    (counted,) = (json.loads(line) for line in written if "search_degraded_total" in line)
+    assert counted["answered"] == "yes"
+    assert search(CALLER, SearchRequest(query="delta")).degraded is None
+
+
+@pytest.mark.shows("B68")
+@pytest.mark.parametrize("error", NOT_EMBEDDED, ids=lambda error: f"{type(error).__name__} {error.code}")
+@pytest.mark.parametrize(
+    "request_",
+    [SearchRequest(query="nothing of it"), SearchRequest(query="delta", allow_degraded=False)],
+    ids=["no hit", "not allowed"],
+)
+def test_a_degraded_answer_without_a_hit_or_leave_is_an_outage(
+    search: SearchCorpus, embedder: HashEmbedder, error: IndexmillError, request_: SearchRequest
+) -> None:
+    embedder.fail_next.append(error)
+    with pytest.raises(TransientError) as raised:
+        search(CALLER, request_)
+    assert (raised.value.code, raised.value.http_status) == (ErrorCode.EMBEDDING_UNAVAILABLE, 503)
+    assert raised.value.retry_after == error.retry_after
 
 
 def test_a_question_that_is_too_long_for_the_model_is_the_callers_error(
@@ -115,7 +161,7 @@ def test_a_question_that_is_too_long_for_the_model_is_the_callers_error(
 ) -> None:
     embedder.fail_next.append(PermanentError(ErrorCode.TOKEN_LIMIT_EXCEEDED, "too long"))
     with pytest.raises(CallerError):
-        search(CALLER, SearchRequest(query="alpha"), timeout_s=1)
+        search(CALLER, SearchRequest(query="alpha"))
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_an_outage_ends_when_a_probe_succeeded_not_when_one_is_due(name: str) ->
     p.tick()
     assert list(p.view.open_incidents["breaker_open"]) == [name]
     state = p.breakers.read()[name]
-    assert p.breakers.replace(name, state, state.closed())
+    assert p.breakers.replace(name, state, state.closed(p.clock.now().timestamp()))
     p.tick()
     assert p.view.open_incidents["breaker_open"] == {}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from indexmill.contracts.errors import BreakerOpen, ErrorCode, PermanentError, TransientError
-from indexmill.platform.breakers import EMBEDDING, NAMES, Breaker, BreakerState
+from indexmill.contracts.errors import BreakerOpen, ErrorCode, PermanentError, Refused, TransientError
+from indexmill.platform.breakers import EMBEDDING, EMBEDDING_QUERY, NAMES, Breaker, BreakerState
 from tests.twins.breakers import InMemoryBreakers
 from tests.twins.clock import FrozenClock
 
@@ -15,9 +15,9 @@ UNAVAILABLE = TransientError(ErrorCode.EMBEDDING_UNAVAILABLE, "away")
 class Process:
     """One process's breaker; `calls` counts what got through."""
 
-    def __init__(self, states: InMemoryBreakers, clock: FrozenClock) -> None:
+    def __init__(self, states: InMemoryBreakers, clock: FrozenClock, name: str = EMBEDDING) -> None:
         self.breaker = Breaker(
-            EMBEDDING,
+            name,
             ErrorCode.EMBEDDING_UNAVAILABLE,
             [ErrorCode.EMBEDDING_UNAVAILABLE, ErrorCode.OPENAI_RATE_LIMIT],
             states,
@@ -52,6 +52,10 @@ class Harness:
     def process(self) -> Process:
         return Process(self.states, self.clock)
 
+    def query(self) -> Process:
+        """Return a process that embeds questions."""
+        return Process(self.states, self.clock, EMBEDDING_QUERY)
+
     def open(self) -> None:
         assert [self.one.call(UNAVAILABLE) for _ in range(3)] == ["error", "error", "open 30"]
 
@@ -65,8 +69,8 @@ def harness() -> Harness:
 
 
 def test_every_breaker_is_listed_and_closed_at_first(harness: Harness) -> None:
-    assert harness.states.read() == dict.fromkeys(("embedding", "index"), BreakerState())
-    assert NAMES == ("embedding", "index")
+    assert harness.states.read() == dict.fromkeys(NAMES, BreakerState())
+    assert NAMES == ("embedding", "embedding_query", "index")
     assert harness.phase() == "closed"
 
 
@@ -225,4 +229,78 @@ def test_without_the_shared_state_a_process_counts_alone(harness: Harness) -> No
     assert harness.one.call() == "open 30"
     harness.clock.tick(30)
     assert harness.one.call() == "ok"
+    assert harness.one.call() == "ok"
+
+
+REFUSED = Refused(ErrorCode.EMBEDDING_UNAVAILABLE, "It refuses us (HTTP 401).")
+
+
+def test_one_refusal_opens_it_and_is_on_record_until_an_answer(harness: Harness) -> None:
+    assert harness.one.call(REFUSED) == "open 30"
+    assert harness.states.read()[EMBEDDING].refusal == "It refuses us (HTTP 401)."
+    opened_at = harness.states.read()[EMBEDDING].opened_at
+    for _ in range(3):
+        harness.clock.tick(30)
+        assert harness.two.call(REFUSED) == "open 30"
+        assert harness.states.read()[EMBEDDING].opened_at == opened_at
+    harness.clock.tick(30)
+    assert harness.one.call() == "ok"
+    assert (harness.phase(), harness.states.read()[EMBEDDING].refusal) == ("closed", "")
+
+
+def test_a_refusal_is_not_what_the_next_failure_is_taken_for(harness: Harness) -> None:
+    harness.one.call(REFUSED)
+    harness.clock.tick(30)
+    assert harness.one.call() == "ok"
+    assert [harness.one.call(UNAVAILABLE) for _ in range(2)] == ["error", "error"]
+
+
+def test_the_breaker_of_questions_is_open_while_the_workers_is_and_leaves_it_alone(harness: Harness) -> None:
+    harness.open()
+    workers = harness.states.read()[EMBEDDING]
+    asking = [harness.query() for _ in range(3)]
+    assert [each.call() for each in asking] == ["open 30"] * 3
+    harness.clock.tick(30)
+    assert [each.call() for each in asking] == ["ok"] * 3
+    assert harness.states.read()[EMBEDDING] == workers
+    assert harness.one.call() == "ok"
+
+
+def test_after_the_workers_outage_one_question_at_a_time_probes(harness: Harness) -> None:
+    harness.open()
+    harness.clock.tick(30)
+    first, second = harness.query(), harness.query()
+    seen: list[str] = []
+    first.breaker.call(lambda: seen.append(second.call()))
+    assert seen == ["open 5"]
+    assert second.call() == "ok"
+    assert harness.phase() == "half_open"
+
+
+def test_a_question_that_fails_after_the_workers_outage_opens_the_breaker_of_questions_again(
+    harness: Harness,
+) -> None:
+    harness.open()
+    harness.clock.tick(30)
+    asking = harness.query()
+    assert [asking.call(UNAVAILABLE), asking.call(), harness.query().call()] == ["open 30"] * 3
+    assert (harness.phase(), asking.calls) == ("half_open", 1)
+
+
+def test_the_workers_outage_after_an_answer_to_a_question_counts_again(harness: Harness) -> None:
+    harness.open()
+    harness.clock.tick(30)
+    asking = harness.query()
+    assert asking.call() == "ok"
+    harness.clock.tick(61)
+    assert asking.call() == "ok"
+    assert harness.one.call(UNAVAILABLE) == "open 30"
+    harness.clock.tick(1)
+    assert harness.query().call() == "open 29"
+
+
+def test_failing_questions_do_not_open_the_workers_breaker(harness: Harness) -> None:
+    asking = harness.query()
+    assert [asking.call(UNAVAILABLE) for _ in range(4)] == ["error", "error", "open 30", "open 30"]
+    assert harness.phase() == "closed"
     assert harness.one.call() == "ok"

@@ -223,11 +223,24 @@ class Client(Crawls):
 
         return JobDiff.model_validate(self._request("GET", f"/orchestrator/jobs/{job_id}/diff"))
 
-    def search(self, query: str, corpus_name: str | None = None, top_k: int | None = None) -> SearchResponse:
-        """Return the best matching chunks of one corpus. Raises ApiError."""
+    def search(
+        self,
+        query: str,
+        corpus_name: str | None = None,
+        top_k: int | None = None,
+        *,
+        allow_degraded: bool | None = None,
+    ) -> SearchResponse:
+        """Return the best matching chunks of one corpus; `degraded` says what a worse answer lacks.
+
+        With `allow_degraded=False` it is an ApiError (embedding_unavailable) instead. Raises ApiError.
+        """
         from indexmill.contracts.http_search import SearchResponse
 
-        body = {"query": query, "corpus_name": corpus_name, "top_k": top_k}
+        body = {
+            **{"query": query, "corpus_name": corpus_name, "top_k": top_k},
+            "allow_degraded": allow_degraded,
+        }
         return self._post("/embedding/search", SearchResponse, body)
 
     def scrape(self, url: str, **options: bool | Sequence[str]) -> ScrapeResult:

@@ -200,6 +200,10 @@ class TransientError(IndexmillError):
     retryable = True
 
 
+class Refused(TransientError):
+    """The other side refuses us, whatever we ask: an outage that lasts until a setting is changed."""
+
+
 class BreakerOpen(TransientError):
     """The breaker is open, or the failure of this call opened it: work waits `wait_s` seconds."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
@@ -28,6 +28,8 @@ class SearchRequest(BaseModel):
     query_embedding: list[Number] | None = Field(default=None, min_length=1, max_length=_MAX_DIMENSION)
     """A vector of the corpus's own model: found by meaning alone."""
     top_k: int = Field(default=10, ge=1, le=MAX_TOP_K)
+    allow_degraded: bool = True
+    """False: 503 rather than an answer by keywords alone while questions cannot be embedded."""
 
     @model_validator(mode="after")
     def _one_of(self) -> Self:
@@ -72,3 +74,5 @@ class SearchResponse(BaseModel):
     query_ms: int
     """The whole search, in milliseconds."""
     timings: SearchTimings
+    degraded: Literal["embedding"] | None = None
+    """`embedding`: the question could not be embedded, and was answered by its keywords alone."""

@@ -94,12 +94,13 @@ STAGES: Final = (
         budget_s=120,
         in_progress="Indexing content…",
         on_failure="Indexing failed. This may be a temporary issue — try again.",
-        # Both are the product's own copy.
+        # The first two are the product's own copy.
         texts={
             "openai_rate_limit": "Indexing failed temporarily. Try again in a few minutes.",
             "token_limit_exceeded": "Document is too large to index. Try a smaller section.",
             "embedding_unavailable": "The embedding service did not answer. Try again in a few minutes.",
             "search_unavailable": "The search index did not answer. Try again in a few minutes.",
+            "embedding_rejected": "The embedding service refused the text of this document.",
         },
         max_retries=5,
         publishes=True,

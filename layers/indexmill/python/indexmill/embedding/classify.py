@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from indexmill.contracts.errors import ErrorCode, IndexmillError, PermanentError, TransientError
+from indexmill.contracts.errors import ErrorCode, IndexmillError, PermanentError, Refused, TransientError
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,8 @@ _FAILURES: Final[dict[str, Failure]] = {
 OUTAGES: Final = frozenset(code for code, row in _FAILURES.items() if row.outage)
 """Codes that count for a breaker."""
 _TRANSIENT_STATUS: Final = frozenset((408, 409, 425, 429))
-"""Every other 4xx is permanent: bad request, authentication, permission, not found, unprocessable."""
+_REFUSALS: Final = frozenset((401, 403, 404))
+"""Authentication, permission, no such model: of us rather than of a text. Every other 4xx is permanent."""
 
 
 def failure(code: str, message: str | None = None, *, retry_after: int | None = None) -> IndexmillError:
@@ -63,6 +64,8 @@ def status_failure(status: int, *, too_long: bool, retry_after: int | None) -> I
         if too_long:
             return failure(ErrorCode.TOKEN_LIMIT_EXCEEDED)
         message = f"The embedding endpoint refused the request (HTTP {status})."
+        if status in _REFUSALS:
+            return Refused(ErrorCode.EMBEDDING_UNAVAILABLE, message)
         return failure(ErrorCode.EMBEDDING_REJECTED, message)
     if status == 429:
         return failure(ErrorCode.OPENAI_RATE_LIMIT, retry_after=retry_after)

@@ -1,10 +1,15 @@
-"""Embedder and vector index behind their circuit breakers."""
+"""Embedder and vector index behind their circuit breakers, and an embedder that keeps to its time."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
+from threading import Thread
+from typing import Final
 
+from indexmill.contracts.errors import ErrorCode
+from indexmill.embedding.classify import failure
 from indexmill.embedding.ports import (
     DocumentVersion,
     Embedder,
@@ -16,6 +21,52 @@ from indexmill.embedding.ports import (
     VectorIndex,
 )
 from indexmill.platform.breakers import Breaker
+
+_MOST_LEFT: Final = 8
+"""Calls that are left behind at one time; with so many no other is begun."""
+
+
+class PunctualEmbedder:
+    """An `Embedder` whose calls end in time, whatever holds them up.
+
+    The look-up of a name has no time limit, and those of sockets are for each read: headers that come a byte
+    at a time never reach them. So a call is made in a thread of its own, which is left behind when its time
+    has ended; the lock of its breaker, and the next call, do not wait for it.
+    """
+
+    def __init__(self, embedder: Embedder, prepare: Callable[[], object] = lambda: None) -> None:
+        """`prepare` is done before the time of a call begins: what is loaded at first use."""
+        self._embedder = embedder
+        self._prepare = prepare
+        self._left: list[Thread] = []
+
+    @property
+    def space(self) -> Space:
+        """The space of every vector this embedder returns."""
+        return self._embedder.space
+
+    def embed(self, texts: Sequence[str], *, timeout_s: float) -> list[Vector]:
+        """Return one vector per text, in order; also raises TransientError(embedding_unavailable)."""
+        self._left = [thread for thread in self._left if thread.is_alive()]
+        if len(self._left) >= _MOST_LEFT:
+            message = "Too many calls to the embedding endpoint have not come back."
+            raise failure(ErrorCode.EMBEDDING_UNAVAILABLE, message)
+        self._prepare()
+        answer: Future[list[Vector]] = Future()
+        thread = Thread(target=self._call, args=(answer, texts, timeout_s), name="embed", daemon=True)
+        thread.start()
+        try:
+            return answer.result(timeout_s)
+        except TimeoutError as error:
+            self._left.append(thread)
+            message = "The embedding endpoint took too long."
+            raise failure(ErrorCode.EMBEDDING_UNAVAILABLE, message) from error
+
+    def _call(self, answer: Future[list[Vector]], texts: Sequence[str], timeout_s: float) -> None:
+        try:
+            answer.set_result(self._embedder.embed(texts, timeout_s=timeout_s))
+        except BaseException as error:  # noqa: BLE001 - of the caller, who waits for it
+            answer.set_exception(error)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from indexmill.platform.time.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
     from indexmill.contracts.messages import EmbedTask
+    from indexmill.embedding.adapters.openai_embedder import OpenAIEmbedder
     from indexmill.embedding.api import WriteApi
     from indexmill.embedding.search import SearchCorpus
     from indexmill.embedding.targets import Generations, JobTargets
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 _LIMIT_S: Final = 60.0
 """The longest synchronous request."""
 _REQUEST_S: Final = _LIMIT_S + 1
-"""What the model may take for it: more, so that the answer is the one for a request that takes too long."""
+"""What the model may take for one: more, so that the answer is the one for a request that takes too long."""
 _TASK_S: Final = 30.0
 """What the model may take for one request of the worker."""
 
@@ -69,6 +70,7 @@ def build_write_use_cases(  # noqa: PLR0913 - everything around it
     generations: Generations | None = None,
     jobs: JobTargets | None = None,
     counts: ChunkCounts | None = None,
+    breakers: BreakerStates | None = None,
 ) -> WriteApi:
     """Build what the write routes call."""
     from indexmill.embedding.adapters.pgvector.names import (
@@ -90,8 +92,10 @@ def build_write_use_cases(  # noqa: PLR0913 - everything around it
         clock=SystemClock(),
         observability=Observability("embedding", level=settings.log_level),
     )
+    clock = SystemClock()
+    states = breakers or _breakers(settings.state_table, clock, caller_waits=True)
     embed = EmbedTexts(
-        embedder=embedder or _embedder(settings, SystemClock(), _REQUEST_S),
+        embedder=_for_callers(embedder, settings, states, clock),
         index=index or _index(database),
         generations=numbers,
         canonical=canonical,
@@ -119,7 +123,7 @@ def build_read_api(settings: EmbeddingReadApiSettings) -> Handler:
 
     observability = Observability("embedding", level=settings.log_level)
     limit_s = request_limit(_LIMIT_S, settings.integration_timeout_seconds)
-    router = read_routes(build_search(settings), observability, limit_s)
+    router = read_routes(build_search(settings, observability=observability), observability, limit_s)
     door = build_door("embedding", settings, observability)
     app = create_app("Indexmill Search", [router], observability, door)
     return lambda_handler(app, observability, settings)
@@ -130,6 +134,8 @@ def build_search(
     *,
     index: VectorIndex | None = None,
     embedder: Embedder | None = None,
+    breakers: BreakerStates | None = None,
+    observability: Observability | None = None,
     clock: Clock | None = None,
 ) -> SearchCorpus:
     """Build what the search route calls."""
@@ -137,8 +143,10 @@ def build_search(
 
     clock = clock or SystemClock()
     index = index or _index(_database(settings, settings.database_answer_seconds))
-    embedder = embedder or _embedder(settings, clock, _REQUEST_S)
-    return SearchCorpus(index, embedder, clock, settings.corpus_isolation)
+    states = breakers or _breakers(settings.state_table, clock, caller_waits=True)
+    guarded = _for_callers(embedder, settings, states, clock)
+    observability = observability or Observability("embedding", level=settings.log_level)
+    return SearchCorpus(index, guarded, clock, settings.corpus_isolation, observability)
 
 
 def build_worker(settings: EmbeddingWorkerSettings) -> SqsBatch[EmbedTask]:
@@ -175,7 +183,7 @@ def build_batch(  # noqa: PLR0913 - everything around it
     """Build the worker's batch use case, with a circuit breaker each for the model and the index."""
     from indexmill.contracts.errors import ErrorCode
     from indexmill.embedding.classify import OUTAGES
-    from indexmill.embedding.guarded import GuardedEmbedder, GuardedIndex
+    from indexmill.embedding.guarded import GuardedEmbedder, GuardedIndex, PunctualEmbedder
     from indexmill.embedding.worker import EmbedBatch
     from indexmill.platform.breakers import EMBEDDING, INDEX, Breaker
 
@@ -185,7 +193,7 @@ def build_batch(  # noqa: PLR0913 - everything around it
     to_index = Breaker(INDEX, ErrorCode.SEARCH_UNAVAILABLE, OUTAGES, states, clock)
     return EmbedBatch(
         index=GuardedIndex(index or _index(_database(settings)), to_index),
-        embedder=GuardedEmbedder(embedder or _embedder(settings, clock, _TASK_S), to_model),
+        embedder=GuardedEmbedder(PunctualEmbedder(embedder or _embedder(settings, clock, _TASK_S)), to_model),
         blobs=blobs or _blobs(settings.bucket_name),
         callbacks=callbacks or _queue(settings.callbacks_queue_url),
         vector_cache=vector_cache or _vector_cache(settings.bucket_name),
@@ -204,7 +212,7 @@ def _index(database: Database) -> VectorIndex:
     return PgVectorIndex(database)
 
 
-def _embedder(settings: EmbeddingSettings, clock: Clock, request_timeout_s: float) -> Embedder:
+def _embedder(settings: EmbeddingSettings, clock: Clock, request_timeout_s: float) -> OpenAIEmbedder:
     from indexmill.contracts.errors import ErrorCode
     from indexmill.embedding.adapters.openai_embedder import OpenAIEmbedder
     from indexmill.platform.aws.secrets import Secret
@@ -223,6 +231,22 @@ def _embedder(settings: EmbeddingSettings, clock: Clock, request_timeout_s: floa
     )
 
 
+def _for_callers(
+    embedder: Embedder | None, settings: EmbeddingSettings, states: BreakerStates, clock: Clock
+) -> Embedder:
+    """Return an embedder for callers who wait: with a breaker of their own, which pauses no stage."""
+    from indexmill.contracts.errors import ErrorCode
+    from indexmill.embedding.classify import OUTAGES
+    from indexmill.embedding.guarded import GuardedEmbedder, PunctualEmbedder
+    from indexmill.platform.breakers import EMBEDDING_QUERY, Breaker
+
+    breaker = Breaker(EMBEDDING_QUERY, ErrorCode.EMBEDDING_UNAVAILABLE, OUTAGES, states, clock)
+    if embedder is not None:
+        return GuardedEmbedder(PunctualEmbedder(embedder), breaker)
+    made = _embedder(settings, clock, _REQUEST_S)
+    return GuardedEmbedder(PunctualEmbedder(made, made.load), breaker)
+
+
 def _blobs(bucket: str) -> BlobStore:
     from indexmill.platform.aws.s3_blobs import S3Blobs
 
@@ -235,10 +259,10 @@ def _vector_cache(bucket: str) -> VectorCache:
     return S3VectorCache(bucket)
 
 
-def _breakers(table: str, clock: Clock) -> BreakerStates:
-    from indexmill.platform.aws.dynamodb_breakers import DynamoDbBreakers
+def _breakers(table: str, clock: Clock, *, caller_waits: bool = False) -> BreakerStates:
+    from indexmill.platform.aws.dynamodb_breakers import WHILE_A_CALLER_WAITS, DynamoDbBreakers
 
-    return DynamoDbBreakers(table, clock)
+    return DynamoDbBreakers(table, clock, direct=WHILE_A_CALLER_WAITS if caller_waits else None)
 
 
 def _board(table: str, clock: Clock) -> ProgressBoard:

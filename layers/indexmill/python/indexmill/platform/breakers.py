@@ -1,8 +1,9 @@
 """Circuit breakers that all processes share: one record per breaker, changed by compare-and-set.
 
-Each opens after 3 consecutive failures for 30 s, then admits one half-open probe. A closed breaker costs a
-process no request: it reads the state at its first call and after a minute without one, and sees that others
-opened it when a call of its own fails. While the state store is unavailable, each process counts alone.
+Each opens after 3 consecutive failures, or one refusal, for 30 s, then admits one half-open probe. A closed
+breaker costs a process no request: it reads the state at its first call and after a minute without one, and
+sees that others opened it when a call of its own fails. While the state store is unavailable, each process
+counts alone.
 """
 
 from __future__ import annotations
@@ -14,12 +15,16 @@ from typing import Final, Literal, Protocol, TypeVar
 
 import pybreaker
 
-from indexmill.contracts.errors import BreakerOpen, IndexmillError
+from indexmill.contracts.errors import BreakerOpen, IndexmillError, Refused
 from indexmill.platform.time.clock import Clock
 
 EMBEDDING: Final = "embedding"
+EMBEDDING_QUERY: Final = "embedding_query"
+"""Of the endpoint too, for callers who wait: it pauses no stage."""
 INDEX: Final = "index"
-NAMES: Final = (EMBEDDING, INDEX)
+NAMES: Final = (EMBEDDING, EMBEDDING_QUERY, INDEX)
+_FOLLOWS: Final = {EMBEDDING_QUERY: EMBEDDING}
+"""While the second is open, so is the first, which neither probes the second nor closes it."""
 
 FAILURES: Final = 3
 OPEN_S: Final = 30.0
@@ -43,6 +48,26 @@ class BreakerState:
     probe_until: float = 0.0
     version: int = 0
     """Raised by every change."""
+    closed_at: float = 0.0
+    """When it was closed last, 0 when that is not on record."""
+    refusal: str = ""
+    """What the other side said, when the last failure was a refusal."""
+
+    def following(self, other: BreakerState) -> BreakerState:
+        """Return this state as `other`, a breaker of the same dependency, makes it.
+
+        What `other` saw before this one was closed is outdated: that was after an answer.
+        """
+        if other.failed_at <= self.closed_at or other.open_until <= self.open_until:
+            return self
+        return replace(
+            self,
+            failures=other.failures,
+            failed_at=other.failed_at,
+            opened_at=self.opened_at or other.opened_at,
+            open_until=other.open_until,
+            refusal=other.refusal,
+        )
 
     def phase(self, now: float) -> Phase:
         """Return the phase at `now`. Half-open, it needs a probe: a paused stage must resume then."""
@@ -50,14 +75,22 @@ class BreakerState:
             return "closed"
         return "open" if now < self.open_until else "half_open"
 
-    def failed(self, now: float) -> BreakerState:
-        """Return the state after a failure at `now`."""
+    def failed(self, now: float, refusal: str = "") -> BreakerState:
+        """Return the state after a failure at `now`; one with a `refusal` opens it at once."""
         streak = self.failures + 1 if now - self.failed_at <= _STREAK_S else 1
-        if not self.opened_at and streak < FAILURES:
+        if not self.opened_at and streak < FAILURES and not refusal:
             return replace(self, failures=streak, failed_at=now, version=self.version + 1)
         if now < self.open_until:
             return self  # a call that was under way when it opened tells nothing new
-        return BreakerState(streak, now, self.opened_at or now, now + OPEN_S, 0.0, self.version + 1)
+        return BreakerState(
+            failures=streak,
+            failed_at=now,
+            opened_at=self.opened_at or now,
+            open_until=now + OPEN_S,
+            version=self.version + 1,
+            closed_at=self.closed_at,
+            refusal=refusal,
+        )
 
     def probed(self, now: float) -> BreakerState | None:
         """Return the state in which the caller probes; None when it is not its turn."""
@@ -65,9 +98,9 @@ class BreakerState:
             return None
         return replace(self, probe_until=now + _PROBE_S, version=self.version + 1)
 
-    def closed(self) -> BreakerState:
-        """Return the state after a success."""
-        return BreakerState(version=self.version + 1)
+    def closed(self, now: float) -> BreakerState:
+        """Return the state after a success at `now`."""
+        return BreakerState(version=self.version + 1, closed_at=now)
 
 
 class BreakerStates(Protocol):
@@ -131,6 +164,8 @@ class Breaker:
         if not isinstance(error, IndexmillError):
             self._storage.abandon_probe()
             raise error
+        # pybreaker counts the failure next, and does not say which it is.
+        self._storage.refusal = error.message if isinstance(error, Refused) else ""
         return error.code not in self._outages or not error.retryable
 
 
@@ -144,6 +179,8 @@ class SharedStorage(pybreaker.CircuitMemoryStorage, pybreaker.CircuitBreakerList
     def __init__(self, name: str, states: BreakerStates, clock: Clock) -> None:
         """Read nothing yet."""
         super().__init__(pybreaker.STATE_CLOSED)
+        self.refusal = ""
+        """What the failure says that is counted next, when it is a refusal."""
         self._record = name
         self._states = states
         self._clock = clock
@@ -198,7 +235,7 @@ class SharedStorage(pybreaker.CircuitMemoryStorage, pybreaker.CircuitBreakerList
     def increment_counter(self) -> None:
         """Record a failure, which opens the breaker when it is the last one, or the probe's."""
         self._is_probing = False
-        self._change(lambda known, now: known.failed(now))
+        self._change(lambda known, now: known.failed(now, self.refusal))
 
     def success(self, _breaker: pybreaker.CircuitBreaker) -> None:
         """Record an answer, which closes the breaker after the probe and ends a row of failures."""
@@ -206,13 +243,16 @@ class SharedStorage(pybreaker.CircuitMemoryStorage, pybreaker.CircuitBreakerList
         self._known_at = self._clock.monotonic()
         if self._known.failures:
             # Others may have seen it fail since our call began.
-            self._change(lambda known, now: None if known.phase(now) == "open" else known.closed())
+            self._change(lambda known, now: None if known.phase(now) == "open" else known.closed(now))
 
     def _change(self, step: Callable[[BreakerState, float], BreakerState | None]) -> bool:
         """Apply `step` to the shared state; False when it says that there is nothing to do."""
         try:
             for _ in range(_RACES):
-                old = self._states.read()[self._record]
+                states = self._states.read()
+                old = states[self._record]
+                if self._record in _FOLLOWS:
+                    old = old.following(states[_FOLLOWS[self._record]])
                 new = step(old, self._now())
                 if new is None or new is old:
                     self._remember(old)

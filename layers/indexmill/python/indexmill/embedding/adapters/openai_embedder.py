@@ -15,12 +15,11 @@ from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_core import from_json
 
-from indexmill.contracts.errors import ErrorCode, IndexmillError
+from indexmill.contracts.errors import ErrorCode, IndexmillError, Refused
 from indexmill.embedding.classify import failure, status_failure
 from indexmill.embedding.ports import Space, Vector
 from indexmill.platform.aws.secrets import Secret
@@ -34,6 +33,8 @@ _REQUEST_CHARS: Final = 250_000
 _BYTES_PER_NUMBER: Final = 24
 _BYTES_PER_ITEM: Final = 1_000
 _BYTES_AROUND: Final = 65_536
+_HARMLESS: Final = "The quick brown fox jumps over the lazy dog."
+"""An endpoint that refuses this refuses us, and not a text."""
 
 
 class OpenAIEmbedder:
@@ -75,8 +76,29 @@ class OpenAIEmbedder:
             vectors.extend(read_vectors(body, len(batch), self._space.dimension))
         return vectors
 
-    def _request(self, texts: list[str], timeout_s: float, *, again: bool = True) -> bytes:
+    def _request(self, texts: list[str], timeout_s: float) -> bytes:
+        """Return the answer to `texts`.
+
+        Raises what `translated` returns. Whether a refusal (401, 403, 404) is about us or about one of the
+        texts is found out by asking again: with the key as it is now, then for a text that no one refuses.
+        """
         deadline = self._clock.monotonic() + timeout_s
+        try:
+            return self._sent(texts, deadline)
+        except Refused as error:
+            refused = error
+        if self._key_changed():
+            try:
+                return self._sent(texts, deadline)
+            except Refused as error:
+                refused = error
+        self._sent([_HARMLESS], deadline)
+        raise failure(ErrorCode.EMBEDDING_REJECTED, "The embedding endpoint refuses this text.") from refused
+
+    def _sent(self, texts: list[str], deadline: float) -> bytes:
+        timeout_s = deadline - self._clock.monotonic()
+        if timeout_s <= 0:
+            raise _too_slow()
         limit = len(texts) * (self._space.dimension * _BYTES_PER_NUMBER + _BYTES_PER_ITEM) + _BYTES_AROUND
         try:
             with self._opened().embeddings.with_streaming_response.create(
@@ -91,12 +113,6 @@ class OpenAIEmbedder:
         except IndexmillError:
             raise
         except Exception as error:
-            if (
-                again
-                and getattr(error, "status_code", None) == HTTPStatus.UNAUTHORIZED
-                and self._key_changed()
-            ):
-                return self._request(texts, deadline - self._clock.monotonic(), again=False)
             known = translated(error, self._clock.now())
             if known is None:
                 raise
@@ -118,14 +134,18 @@ class OpenAIEmbedder:
                 raise _too_slow()
         return bytes(received)
 
-    def _opened(self) -> OpenAI:
-        key = self._api_key.current()
+    def load(self) -> OpenAI:
+        """Return the client, made when there is none: that takes a second of a small function's CPU."""
         if self._client is None:
             from openai import OpenAI
 
-            self._client = OpenAI(api_key=key, base_url=self._base_url, max_retries=0)
-        self._client.api_key = key
+            self._client = OpenAI(api_key="not read yet", base_url=self._base_url, max_retries=0)
         return self._client
+
+    def _opened(self) -> OpenAI:
+        client = self.load()
+        client.api_key = self._api_key.current()
+        return client
 
 
 def batches(texts: Sequence[str], max_inputs: int, max_chars: int) -> Iterator[list[str]]:

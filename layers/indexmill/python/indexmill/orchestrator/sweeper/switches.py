@@ -56,7 +56,7 @@ class SetSwitches:
         now = self.clock.now().timestamp()
         phases = {name: state.phase(now) for name, state in states.items()}
         not_closed = {
-            name: f"{state.failures} failures in a row"
+            name: state.refusal or f"{state.failures} failures in a row"
             for name, state in states.items()
             if phases[name] != "closed"
         }

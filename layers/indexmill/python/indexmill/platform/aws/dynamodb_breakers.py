@@ -7,12 +7,14 @@ from typing import Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from indexmill.platform.aws.clients import LazyClient
+from indexmill.platform.aws.clients import DirectTimes, LazyClient
 from indexmill.platform.breakers import NAMES, BreakerState, StatesUnavailable
 from indexmill.platform.time.clock import Clock
 
 _KEPT_S: Final = 86_400
 _READ_TIMEOUT_S: Final = 2.0
+WHILE_A_CALLER_WAITS: Final = DirectTimes(connect_s=0.3, answer_s=0.5)
+"""Limits of requests that an answer waits for."""
 _UNCHANGED: Final = "version = :version"
 _NEW: Final = "attribute_not_exists(pk) OR expires_at <= :now OR version = :version"
 
@@ -20,11 +22,13 @@ _NEW: Final = "attribute_not_exists(pk) OR expires_at <= :now OR version = :vers
 class DynamoDbBreakers:
     """Items `pk` = "breaker#<name>"; an item that was not changed for a day expires."""
 
-    def __init__(self, table: str, clock: Clock, dynamodb: Any | None = None) -> None:
-        """`dynamodb` is a low-level client; one is made on first use when it is missing."""
+    def __init__(
+        self, table: str, clock: Clock, dynamodb: Any | None = None, *, direct: DirectTimes | None = None
+    ) -> None:
+        """`dynamodb` is a low-level client; one is made on first use when it is missing, with `direct`."""
         self._table = table
         self._clock = clock
-        self._dynamodb = dynamodb or LazyClient("dynamodb", read_timeout_s=_READ_TIMEOUT_S)
+        self._dynamodb = dynamodb or LazyClient("dynamodb", read_timeout_s=_READ_TIMEOUT_S, direct=direct)
 
     def read(self) -> Mapping[str, BreakerState]:
         """Return every breaker, in one call."""
@@ -76,6 +80,8 @@ def _item(state: BreakerState) -> dict[str, dict[str, str]]:
         "open_until": {"N": repr(state.open_until)},
         "probe_until": {"N": repr(state.probe_until)},
         "version": {"N": str(state.version)},
+        "closed_at": {"N": repr(state.closed_at)},
+        "refusal": {"S": state.refusal},
     }
 
 
@@ -87,4 +93,7 @@ def _state(item: Mapping[str, Mapping[str, str]]) -> BreakerState:
         open_until=float(item["open_until"]["N"]),
         probe_until=float(item["probe_until"]["N"]),
         version=int(item["version"]["N"]),
+        # The release before writes neither.
+        closed_at=float(item.get("closed_at", {}).get("N", 0.0)),
+        refusal=item.get("refusal", {}).get("S", ""),
     )
