@@ -64,6 +64,16 @@ def test_a_canceled_crawl_cancels_its_jobs_and_gets_no_more(on_postgres: Crawler
     assert foreign.value.code == "not_found"
 
 
+def test_a_finished_crawl_is_not_canceled_any_more(on_postgres: Crawler) -> None:
+    crawler = on_postgres
+    crawler.serve({"/": page("/a"), "/a": page()})
+    crawler.start()
+    crawler.run()
+    summary = cancel(crawler)
+    assert summary.crawl is not None
+    assert (summary.done, summary.finished, summary.crawl.canceled) == (2, True, False)
+
+
 def test_a_published_page_is_spared_by_a_cancel(on_postgres: Crawler) -> None:
     crawler = on_postgres
     crawler.serve({"/": page("/a"), "/a": page()})

@@ -122,8 +122,9 @@ def test_a_call_of_the_clock_is_seen(source: str) -> None:
         pytest.param("S113", "import httpx; httpx.get(word, timeout=None)", marks=pytest.mark.shows("S25")),
     ],
 )
-def test_lint_refuses_what_is_dangerous(rule: str, line: str) -> None:
-    name = "layers/indexmill/python/indexmill/embedding/made_up.py"
+@pytest.mark.parametrize("place", ["made_up", "adapters/made_up", "adapters/pgvector/made_up"])
+def test_lint_refuses_what_is_dangerous(rule: str, line: str, place: str) -> None:
+    name = f"layers/indexmill/python/indexmill/embedding/{place}.py"
     command = [
         sys.executable,
         "-m",

@@ -174,7 +174,7 @@ FILTERS: dict[str, list[str]] = {
     "cursor": [MARK, "WzEsMl0=", "bnVsbA==", "x" * 301, "W10=", "é", "%00"],
     "created_after": ["yesterday", "2026-13-01", "x" * 100],
     "created_before": ["now()"],
-    "failed_stage": ["x" * 21],
+    "failed_stage": ["x" * 21, "foo", ""],
     "url": ["a\x00b", "\x7f"],
     "code": ["x" * 101, "\x00", "a\x1fb", "\ufffe"],
     "batch_id": ["\x00", "\n"],

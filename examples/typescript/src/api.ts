@@ -1764,7 +1764,7 @@ export interface operations {
                 receipt?: "true" | "false";
                 corpus_name?: string | null;
                 status?: components["schemas"]["JobStatus"] | null;
-                failed_stage?: string | null;
+                failed_stage?: ("scraping" | "chunking" | "embedding") | null;
                 url?: string | null;
                 code?: string | null;
                 batch_id?: string | null;

@@ -64,7 +64,10 @@ def test_the_key_is_where_membership_reads_it(style: AuthStyle, body: object, he
 
     with answering(answer) as url:
         assert HttpMembership(url, style=style).authenticate(KEY) == {}
-    assert seen == [(body, header)]
+        # And so does the function, by its setting.
+        own = settings(url).model_copy(update={"membership_auth_style": style})
+        build_authorizer(own, roots=InMemoryRoots())({"methodArn": ARN, "headers": {"X-API-Key": KEY}})
+    assert seen == [(body, header)] * 2
 
 
 @pytest.mark.shows("R075")

@@ -81,8 +81,14 @@ class CancelBatch:
 
         Call it again after a failure: what was canceled stays so. Raises CallerError(not_found).
         """
-        if not is_job_id(batch_id) or not self.store.read(lambda tx: tx.count_batch(ctx.caller_id, batch_id)):
+        lines = (
+            self.store.read(lambda tx: tx.count_batch(ctx.caller_id, batch_id)) if is_job_id(batch_id) else []
+        )
+        if not lines:
             raise unknown_batch()
+        if all(line.status.terminal for line in lines):
+            # A crawl that has finished was not canceled.
+            return
         # Committed first: jobs are locked before their crawl, and a page that is read meanwhile adds none.
         self.store.transaction(lambda tx: tx.cancel_crawl(ctx.caller_id, batch_id))
         at, spared = self.clock.now(), set[str]()

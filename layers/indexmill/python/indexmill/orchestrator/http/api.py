@@ -38,6 +38,7 @@ from indexmill.contracts.http_limits import CallerLimits
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.identity import corpus_name as valid_corpus_name
 from indexmill.contracts.job import Job, JobStatus
+from indexmill.contracts.pipeline import StageName
 from indexmill.contracts.texts import CorpusName, UrlText
 from indexmill.orchestrator.actions.cancel import CancelBatch, CancelJob
 from indexmill.orchestrator.actions.replay import ReplayJobs
@@ -123,7 +124,7 @@ def _wanted(
     ctx: Caller,
     corpus_name: Annotated[CorpusName | None, Query()] = None,
     status: JobStatus | None = None,
-    failed_stage: Annotated[str | None, Query(max_length=20)] = None,
+    failed_stage: StageName | None = None,
     url: Annotated[UrlText | None, Query()] = None,
     code: Annotated[str | None, Query(max_length=100)] = None,
     batch_id: Annotated[str | None, Query(max_length=100)] = None,
