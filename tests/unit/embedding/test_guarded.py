@@ -97,6 +97,21 @@ def test_an_endpoint_that_refuses_us_opens_it_at_once_and_no_try_is_counted(harn
     assert len(harness.embedder.calls) == 1
 
 
+def test_three_days_of_refusals_count_no_try_and_are_one_outage(harness: Harness) -> None:
+    harness.embedder.fail_on = {"text": Refused(ErrorCode.EMBEDDING_UNAVAILABLE, "It refuses us (HTTP 401).")}
+    probes, opened = 3 * 24 * 12, set()
+    for _ in range(probes):
+        (outcome,) = harness.run(embed_task("a"), tries=6)
+        assert isinstance(outcome, Wait)
+        state = harness.breakers.read()["embedding"]
+        opened.add((state.opened_at, state.refusal))
+        harness.clock.tick(300)
+    assert (len(opened), len(harness.embedder.calls)) == (1, probes)
+    assert not any('"status":"failed"' in body for body in harness.callbacks.bodies)
+    harness.embedder.fail_on = {}
+    assert harness.run(embed_task("a"), tries=6) == [Done()]
+
+
 @pytest.mark.parametrize("code", [ErrorCode.TOKEN_LIMIT_EXCEEDED, ErrorCode.EMBEDDING_REJECTED])
 def test_documents_that_are_refused_leave_it_closed(harness: Harness, code: ErrorCode) -> None:
     harness.embedder.fail_on = {"bad": PermanentError(code, "no")}
