@@ -9,11 +9,17 @@ from indexmill.scraper.extract.content import Kind, RawContent, extract
 from indexmill.scraper.extract.unusable import SHORT
 from local.site.catalogue import PAGES_DIR
 from tests.support.bad_pages import BAD, GOOD, document
+from tests.support.held_out_pages import held_out_pages
+from tests.support.wall_pages import ORDINARY, WALLS
 
 
 def code_of(html: str) -> str | None:
+    return code_of_page(document(html))
+
+
+def code_of_page(html: str) -> str | None:
     try:
-        extract(RawContent(document(html).encode(), Kind.HTML, "utf-8"))
+        extract(RawContent(html.encode(), Kind.HTML, "utf-8"))
     except PermanentError as error:
         return error.code
     return None
@@ -40,3 +46,33 @@ def test_the_pages_of_the_built_in_site_are_read() -> None:
 
 def test_a_long_page_is_not_looked_at() -> None:
     assert code_of(f"<h1>404</h1><p>{'word ' * SHORT}</p>") is None
+
+
+@pytest.mark.parametrize(("code", "html"), WALLS.values(), ids=WALLS)
+def test_the_wall_of_a_product_is_known(code: str, html: str) -> None:
+    assert code_of(html) == code
+
+
+@pytest.mark.parametrize("html", ORDINARY.values(), ids=ORDINARY)
+def test_a_short_ordinary_page_is_read(html: str) -> None:
+    assert code_of(html) is None
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_at_most_one_page_written_without_these_rules_is_wrong(readable: bool) -> None:
+    pages = [page for page in held_out_pages() if (page.expected is None) is readable]
+    right = sum(code_of_page(page.html) == page.expected for page in pages)
+
+    assert right >= len(pages) - 1
+
+
+@pytest.mark.parametrize(
+    "heading",
+    [
+        "we could not find the page you " + "a" * 160 + "!x",
+        "sorry, oops " * 20 + "x",
+        "the page you were " * 12,
+    ],
+)
+def test_a_heading_without_end_costs_little(heading: str) -> None:
+    assert code_of(f"<title>{heading}</title><h1>{heading}</h1><p>Some words.</p>") is None
