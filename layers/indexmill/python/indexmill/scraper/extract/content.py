@@ -15,7 +15,7 @@ from indexmill.scraper.classify import failure
 from indexmill.scraper.extract import container, data, epub, office
 from indexmill.scraper.extract.markdown import read_markdown, read_text
 from indexmill.scraper.extract.pdf import read_pdf
-from indexmill.scraper.extract.text import decode
+from indexmill.scraper.extract.text import decode, misread
 from indexmill.scraper.extract.xhtml import as_html
 
 _MAX_BYTES_IN_PROCESS: Final = 512 * 1024
@@ -47,7 +47,7 @@ class Kind(StrEnum):
 
 EXTRACTORS: Final[Mapping[str, str]] = {
     **dict.fromkeys(Kind, "2"),
-    **dict.fromkeys((Kind.HTML, Kind.XHTML, Kind.EPUB), "3"),
+    **dict.fromkeys((Kind.HTML, Kind.XHTML, Kind.EPUB, Kind.MARKDOWN, Kind.TEXT, Kind.CSV, Kind.XML), "3"),
 }
 """Version of the code that makes text of each kind; raised when the same content gives another text."""
 _CONTAINERS: Final = {
@@ -60,6 +60,10 @@ _CONTAINERS: Final = {
 _ISOLATED: Final = frozenset((Kind.PDF, *_CONTAINERS.values()))
 WEB: Final = frozenset((Kind.HTML, Kind.XHTML))
 """Web pages, which may lead to others."""
+_MARKUP: Final = frozenset((*WEB, Kind.XML))
+"""Content that may name its charset itself."""
+MOST_UNREADABLE: Final = 0.1
+"""Share of U+FFFD in a text that is read all the same."""
 _DECLARED: Final = {
     "text/html": Kind.HTML,
     "application/xhtml+xml": Kind.XHTML,
@@ -261,6 +265,8 @@ def extract(content: RawContent) -> Extracted:
         found = _READERS[content.kind](content)
         if not found.markdown:
             raise failure(ErrorCode.EMPTY_CONTENT)
+        if "\ufffd" in found.markdown:
+            _check_charset(content, found.markdown)
     except PermanentError as error:
         if error.code not in _UNUSABLE:
             raise
@@ -273,6 +279,17 @@ _UNUSABLE: Final = frozenset(
 )
 
 
+def _check_charset(content: RawContent, markdown: str) -> None:
+    """Raise PermanentError(parse_error) when more than a tenth of the text could not be decoded."""
+    if content.kind in _ISOLATED or markdown.count("\ufffd") <= MOST_UNREADABLE * len(
+        "".join(markdown.split())
+    ):
+        return
+    charset = misread(content.body, content.charset, markup=content.kind in _MARKUP)
+    if charset is not None:
+        raise failure(ErrorCode.PARSE_ERROR, f"The text is not in its charset, {charset}")
+
+
 def _links(content: RawContent, *, cautious: bool = False) -> tuple[str, ...]:
     if not content.wanted.links or content.kind not in WEB:
         return ()
@@ -283,7 +300,7 @@ def _links(content: RawContent, *, cautious: bool = False) -> tuple[str, ...]:
 
 def html_of(content: RawContent) -> str:
     """Return a web page as an HTML parser or a browser reads it under the name text/html."""
-    markup = decode(content.body, content.charset, markup=True)
+    markup = _text_of(content)
     return as_html(markup) if content.kind is Kind.XHTML else markup
 
 
@@ -305,7 +322,11 @@ def _read_epub(content: RawContent) -> Extracted:
 
 
 def _of_text(read: Callable[[str], tuple[str, str | None]]) -> Callable[[RawContent], Extracted]:
-    return lambda content: Extracted(*read(decode(content.body, content.charset)))
+    return lambda content: Extracted(*read(_text_of(content)))
+
+
+def _text_of(content: RawContent) -> str:
+    return decode(content.body, content.charset, markup=content.kind in _MARKUP)
 
 
 def _of_bytes(read: Callable[[bytes], tuple[str, str | None]]) -> Callable[[RawContent], Extracted]:

@@ -17,14 +17,20 @@ _META: Final = re.compile(
 _META_WITHIN: Final = 4096
 _XML: Final = re.compile(rb"<\?xml\s[^<>]{0,200}?encoding\s{0,8}=\s{0,8}[\"']([A-Za-z0-9_.:-]{1,40})[\"']")
 _SAMPLE: Final = 32_768
+_PIECE: Final = re.compile(rb"[^<>\r\n]+")
+_FEW: Final = 10
+"""Characters that are right for one that is wrong, in text that is damaged and not of another charset."""
+_ISO_2022_JP: Final = b"\x1b$"
 # Python knows codecs that are no charsets (base64, idna, utf_7): only these are believed. Browsers read the
-# narrow labels on the left as the wider charset on the right, and so do pages.
+# narrow labels on the left as the wider charset on the right, and so do pages. No page is in the newer two.
 _WIDER: Final = {
     "ascii": "cp1252",
     "iso8859-1": "cp1252",
     "gb2312": "gb18030",
     "gbk": "gb18030",
     "iso8859-9": "cp1254",
+    "euc_jis_2004": "euc_jp",
+    "shift_jis_2004": "shift_jis",
 }
 _CHARSETS: Final = re.compile(
     r"utf-8|utf-16(-le|-be)?|iso8859-\d{1,2}|cp(125[0-8]|866|874|932|949|950)|koi8-[ru]|gb18030|big5(hkscs)?"
@@ -41,17 +47,36 @@ def decode(body: bytes, declared: str | None, *, markup: bool = False) -> str:
     single-byte charset, which decodes anything: text in one is never valid UTF-8 by accident. Undecodable
     bytes become U+FFFD. With `markup` an XML declaration and a meta element count. Raises nothing.
     """
+    return _decoded(body, declared, markup=markup)[0]
+
+
+def misread(body: bytes, declared: str | None, *, markup: bool = False) -> str | None:
+    """Return the charset that `decode` used if some bytes are none of it; None if all are."""
+    return _decoded(body, declared, markup=markup)[1]
+
+
+def _decoded(body: bytes, declared: str | None, *, markup: bool) -> tuple[str, str | None]:
+    """Return the text, and its charset if that could not decode all bytes."""
     for bom, wide in _BOMS:
         if body.startswith(bom):
-            return body[len(bom) :].decode(wide, "replace")
+            return _strict_or_replaced(body[len(bom) :], wide)
     named: str | None = _known(declared) or (_own(body) if markup else None)
-    for charset in ("utf-8", named) if named is None or _SINGLE_BYTE.match(named) else (named, "utf-8"):
+    tried = ("utf-8", named) if named is None or _SINGLE_BYTE.match(named) else (named, "utf-8")
+    # Its bytes are those of ASCII, so UTF-8 would decode them.
+    for charset in ("iso2022_jp", *tried) if named is None and _ISO_2022_JP in body else tried:
         if charset is not None:
             try:
-                return body.decode(charset)
+                return body.decode(charset), None
             except UnicodeDecodeError:
                 continue
-    return body.decode(named or _guess(body), "replace")
+    return _strict_or_replaced(body, named or _guess(body))
+
+
+def _strict_or_replaced(body: bytes, charset: str) -> tuple[str, str | None]:
+    try:
+        return body.decode(charset), None
+    except UnicodeDecodeError:
+        return body.decode(charset, "replace"), charset
 
 
 def _known(label: str | None) -> str | None:
@@ -74,10 +99,29 @@ def _own(body: bytes) -> str | None:
 
 
 def _guess(body: bytes) -> str:
-    from charset_normalizer import from_bytes  # 40 ms of import that few pages need
+    """Return the charset that the bytes beyond ASCII are most likely in."""
+    sample = _sample(body)
+    as_utf8 = sample.decode("utf-8", "replace")
+    wrong = as_utf8.count("\ufffd")
+    if sum(each > "\x7f" for each in as_utf8) - wrong > _FEW * wrong:
+        return "utf-8"
+    import chardet  # 200 ms of import that few pages need
 
-    best = from_bytes(body[:_SAMPLE]).best()
-    return (_known(best.encoding) if best is not None else None) or "cp1252"
+    return _known(chardet.detect(sample, compat_names=False)["encoding"]) or "cp1252"
+
+
+def _sample(body: bytes) -> bytes:
+    """Return the first texts and attributes that are not ASCII: what is around them says nothing."""
+    found: list[bytes] = []
+    size = 0
+    for each in _PIECE.finditer(body):
+        piece = each.group()
+        if not piece.isascii():
+            found.append(piece)
+            size += len(piece)
+            if size >= _SAMPLE:
+                break
+    return b"\n".join(found)[:_SAMPLE]
 
 
 MAX_TITLE: Final = 500
