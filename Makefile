@@ -39,7 +39,13 @@ demo: setup ## Index a little web site on a cloud of its own, then search it (UR
 	$(BIN)/indexmill demo $(if $(URL),"$(URL)") $(ARGS)
 
 # Bytecode is kept whatever the environment says: without it each worker compiles all tests again.
-test: setup-all ## Run all tests, in parallel (ARGS="tests/unit -k name" for some; WORKERS=0 for one process)
+# Suites that ARGS names: unit and property tests need .venv alone, integration tests MiniStack, the rest all.
+SUITES := $(filter tests/%,$(ARGS))
+PURE := tests/unit% tests/property%
+BEYOND_PURE := $(filter-out $(PURE),$(SUITES))
+BEYOND_SETUP := $(filter-out $(PURE) tests/integration%,$(SUITES))
+NEEDED := $(if $(SUITES),$(if $(BEYOND_PURE),$(if $(BEYOND_SETUP),setup-all,setup),.venv/.ready),setup-all)
+test: $(NEEDED) ## Run all tests, in parallel (ARGS="tests/unit -k name" for some; WORKERS=0 for one process)
 	@rm -rf $(CALLS) && mkdir -p $(CALLS)
 	PYTHONDONTWRITEBYTECODE= RECORD_AWS_CALLS="$(CURDIR)/$(CALLS)" $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 	$(if $(ARGS),,@$(MAKE) --no-print-directory used-permissions)

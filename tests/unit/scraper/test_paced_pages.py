@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -25,6 +26,17 @@ from tests.twins.queues import InMemoryQueue
 PAGES = {f"{SITE}/{name}": f"<p>Page {name} with some words.</p>" for name in "abcdefgh"}
 
 
+OPEN: list[ScrapeBatch] = []
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    """Close the event loops of the workers that a test made."""
+    yield
+    while OPEN:
+        OPEN.pop().close()
+
+
 @dataclass
 class Worker:
     """A worker in front of a site; its messages come back when they say."""
@@ -40,6 +52,7 @@ class Worker:
         self.parts = ScraperHarness(self.fetcher, clock=self.clock, pace=pace).parts()
         self.results = InMemoryQueue()
         self.batch = ScrapeBatch(self.parts, self.results, InMemoryQueue())
+        OPEN.append(self.batch)
 
     def handle(self, *paths: str, resume: str | None = None) -> list[Outcome]:
         deadline = self.clock.monotonic() + 60.0

@@ -173,6 +173,7 @@ def test_a_refresh_waits_for_its_sites_turn_and_goes_on_there() -> None:
     assert result.document is not None
     assert (result.document.url, result.document.final_url) == (f"{SITE}/old", f"{OTHER}/")
     assert fetcher.requested.count(f"{SITE}/old") == 1
+    batch.close()
 
 
 def test_stored_and_known_content_is_read_as_it_is() -> None:
