@@ -62,18 +62,16 @@ def main() -> int:
     texts = [*tuning, *held_out]
     short = [text for text in texts if len(text.text) <= 200]
     print(f"{len(texts)} texts, {len({(text.encoding, text.language) for text in texts})} pairs")
-    print(
-        f"{'':<20}{'all':>8}{'tuning':>8}{'held out':>10}{'short':>8}{'worst pair':>12}{'MB':>7}{'start ms':>10}"
-    )
+    columns = ("all", "tuning", "held out", "short", "worst pair", "MB", "start ms")
+    print(f"{'':<20}" + "".join(f"{column:>11}" for column in columns))
     equal: dict[str, float] = {}
     for name, read in READERS.items():
         shares = [share(read, some) for some in (texts, tuning, held_out, short)]
         equal[name] = shares[0]
         package, first = FIRST[name]
-        print(
-            f"{name:<20}{shares[0]:>8.3f}{shares[1]:>8.3f}{shares[2]:>10.3f}{shares[3]:>8.3f}"
-            f"{worst(read, texts):>9} / 8{megabytes(package):>7.1f}{start_ms(first):>10.0f}"
-        )
+        figures = "".join(f"{each:>11.3f}" for each in shares)
+        least = f"{worst(read, texts)} of 8"
+        print(f"{name:<20}{figures}{least:>11}{megabytes(package):>11.1f}{start_ms(first):>11.0f}")
     for line in machine.lines():
         print(line)
     return equal["scraper"] < max(equal.values())
