@@ -85,6 +85,19 @@ def test_publishing_names_the_chunks_that_only_the_version_before_had(index: Vec
     assert (first.removed, sorted(second.removed)) == ([], sorted(first.chunk_ids[1:]))
 
 
+def test_an_empty_version_takes_a_document_out_of_search(index: VectorIndex) -> None:
+    kept, made = version(["alpha beta"], to=target("other")), version(["alpha", "gamma"])
+    index.publish([kept])
+    index.publish([made])
+    empty = version([], 2)
+    assert index.publish([empty]) == [PUBLISHED]
+    assert sorted(empty.removed) == sorted(made.chunk_ids)
+    assert find(index, "alpha") == ["alpha beta"]
+    assert index.stored(SPACE, made.chunk_ids) == set()
+    assert index.publish([version(["alpha", "gamma"], 3)]) == [PUBLISHED]
+    assert find(index, "gamma") == ["gamma"]
+
+
 @pytest.mark.fault("F40")
 def test_a_shorter_version_leaves_nothing_of_the_longer_one(index: VectorIndex) -> None:
     index.publish([version([f"word{at} common" for at in range(10)])])

@@ -150,7 +150,11 @@ def twin_jobs() -> Jobs:
     store = InMemoryJobs(clock)
 
     def publish(
-        document_id: str, generation: int, job_id: str | None = None, digest: str | None = None
+        document_id: str,
+        generation: int,
+        job_id: str | None = None,
+        digest: str | None = None,
+        chunks: int = 1,
     ) -> bool:
         row = store.document(document_id)
         clock.tick(1)
@@ -202,9 +206,14 @@ def postgres_jobs(url: str) -> Iterator[Jobs]:
     database, other = Database(url), Database(url)
 
     def publish(
-        document_id: str, generation: int, job_id: str | None = None, digest: str | None = None
+        document_id: str,
+        generation: int,
+        job_id: str | None = None,
+        digest: str | None = None,
+        chunks: int = 1,
     ) -> bool:
         values = {"document": document_id, "generation": generation, "job": job_id, "digest": digest}
+        values["chunks"] = chunks
         with other.connection().transaction():
             other.connection().execute(
                 "INSERT INTO documents (document_id, corpus_id) SELECT %(document)s, corpora.id FROM corpora"
@@ -212,7 +221,7 @@ def postgres_jobs(url: str) -> Iterator[Jobs]:
                 values,
             )
             done = other.connection().execute(
-                "UPDATE documents SET published = %(generation)s, job_id = %(job)s,"
+                "UPDATE documents SET published = %(generation)s, job_id = %(job)s, chunk_count = %(chunks)s,"
                 " content_sha256 = %(digest)s WHERE document_id = %(document)s"
                 " AND coalesce(published, 0) < %(generation)s AND min_generation <= %(generation)s",
                 values,

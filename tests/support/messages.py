@@ -89,6 +89,7 @@ def samples() -> dict[str, BaseModel]:
         "a sitemap to read": ScrapeTask(**_ENVELOPE, url=_URL, sitemap=CrawlRules(include=["/docs/*"])),
         "a page to read despite a doubt": ScrapeTask(**_ENVELOPE, url=_URL, accept=["soft_404"]),
         "chunks to embed": EmbedTask(**_EMBED, chunks=[_CHUNK]),
+        "a duplicate to take away": EmbedTask(**{**_EMBED, "chunk_count": 0}, chunks=[], withdraws=True),
         "chunks by reference": EmbedTask(**_EMBED, chunks_ref=_REF),
         **_reports(),
         "a text to split": ChunkTask(
@@ -102,6 +103,7 @@ def samples() -> dict[str, BaseModel]:
 def _reports() -> dict[str, BaseModel]:
     embedded = Embedded(chunk_count=1, embedded=1, model="m", dimension=4, published=False, superseded=True)
     waits = Retrying(tries=2, next_retry_at=_AT, cause="http_503", retry_in_s=45.0, site="example.com")
+    waits = waits.model_copy(update={"failure": _FAILURE})
     chunked = Chunked(chunks=[_CHUNK], chunk_count=1, chunker="2", tokenizer="0f")
 
     def report(stage: str, status: str, **made: BaseModel) -> StageResult:
@@ -114,7 +116,9 @@ def _reports() -> dict[str, BaseModel]:
             "scraping", "success", document=Document(**_DOCUMENT, unchanged="not_modified")
         ),
         "a document with links": report(
-            "scraping", "success", document=Document(**_DOCUMENT, text="Some words.", links=[_URL])
+            "scraping",
+            "success",
+            document=Document(**_DOCUMENT, text="Some words.", links=[_URL], canonical_url=_URL),
         ),
         "a book with an empty chapter": report(
             "scraping", "success", document=Document(**_DOCUMENT, text="Some words.", notes=["A note."])

@@ -78,3 +78,23 @@ class CrawlTables:
                 "content_sha256": each.content_sha256,
                 "links": list(each.links),
             }
+
+    # Duplicates are left out: what needs them runs on Postgres.
+
+    def lock_originals(self, documents: Collection[str]) -> None:
+        """Lock nothing."""
+
+    def originals_of(self, documents: Collection[str]) -> dict[str, str]:
+        return {}
+
+    def published_texts(self, documents: Collection[str]) -> dict[str, Any]:
+        return {}
+
+    def keep_duplicates(self, read: Collection[str], rows: Sequence[Any]) -> None:
+        """Keep nothing."""
+
+    def mark_outdated(self, documents: Collection[str]) -> None:
+        """Mark nothing."""
+
+    def due_duplicates(self, most: int) -> list[Any]:
+        return []

@@ -51,7 +51,16 @@ _COPIED: Final = (
 _TABLES: Final = ("jobs", "outbox", "job_history", "stale", "inbox", "documents", "starts", *CRAWL_TABLES)
 _NO_RETRY: Final[Row] = {"tries": 0, "next_retry_at": None, "retry_cause": None}
 _UNSET: Final = (
-    *("failed_stage", "error", "title", "chunk_count", "generation", "raw_ref", "determinism"),
+    *(
+        "failed_stage",
+        "error",
+        "title",
+        "chunk_count",
+        "generation",
+        "raw_ref",
+        "determinism",
+        "duplicate_of",
+    ),
     *("resume_stage", "admitted_at", "ended_at", "page_change", "unchanged", "last_error", "notes"),
 )
 _NEW: Final[Row] = {"status": "pending", "attempt": 1, "has_dependents": False, **_NO_RETRY}

@@ -525,6 +525,11 @@ export interface components {
             failed_codes: {
                 [key: string]: number;
             };
+            /**
+             * Duplicates
+             * @default 0
+             */
+            duplicates: number;
             crawl?: components["schemas"]["CrawlState"] | null;
             receipt?: components["schemas"]["Receipt"] | null;
         };
@@ -811,6 +816,16 @@ export interface components {
             usd: number | null;
         };
         /**
+         * DuplicateOf
+         * @description The document that search has in place of a duplicate of it.
+         */
+        DuplicateOf: {
+            /** Document Id */
+            document_id: string;
+            /** Url */
+            url: string;
+        };
+        /**
          * EmbedRequest
          * @description Texts to embed now. With `url` they also become the chunks of that document, in order.
          */
@@ -1046,6 +1061,7 @@ export interface components {
             unchanged_because?: ("not_modified" | "same_content" | "max_age") | null;
             /** Notes */
             notes?: string[] | null;
+            duplicate_of?: components["schemas"]["DuplicateOf"] | null;
             receipt?: components["schemas"]["Receipt"] | null;
         };
         /**

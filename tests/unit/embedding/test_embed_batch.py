@@ -5,7 +5,7 @@ from pydantic import TypeAdapter
 
 from indexmill.contracts.content import CHUNK_LIST, BlobRef, Chunk
 from indexmill.contracts.errors import ErrorCode, PermanentError, TransientError
-from indexmill.contracts.messages import EmbedTask, UnreadableMessage, read, write
+from indexmill.contracts.messages import Embedded, EmbedTask, UnreadableMessage, read, write
 from indexmill.platform.consumer.deliveries import Done, Poison, Retry, Wait
 from tests.support.embed_tasks import embed_task
 from tests.support.embed_worker import EmbedHarness
@@ -229,6 +229,17 @@ def test_a_task_without_sound_chunks_fails_alone(
 
     by_job = {result.job_id: result.failure.code if result.failure else None for result in harness.results}
     assert by_job == {"j-a": code, "j-b": None}
+
+
+def test_a_task_that_withdraws_publishes_an_empty_version_without_the_model(harness: EmbedHarness) -> None:
+    harness.run(embed_task("a"))
+    asked = list(harness.embedder.timeouts)
+    empty = {"chunks": [], "chunk_count": 0, "withdraws": True, "generation": 99}
+    assert harness.run(embed_task("a").model_copy(update=empty)) == [Done()]
+    embedded = harness.results[-1].output
+    assert isinstance(embedded, Embedded)
+    assert (embedded.published, embedded.chunk_count) == (True, 0)
+    assert harness.embedder.timeouts == asked
 
 
 def test_reports_that_were_not_taken_bring_their_messages_back(harness: EmbedHarness) -> None:

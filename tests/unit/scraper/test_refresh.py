@@ -156,7 +156,7 @@ def test_a_refresh_does_not_leave_the_hosts_of_its_crawl() -> None:
     assert scraped(pages)[0] == f"{OTHER}/"
 
 
-def test_a_refresh_waits_for_its_sites_turn_and_goes_on_there() -> None:
+def test_a_refresh_waits_for_its_sites_turn_and_continues_there() -> None:
     fetcher = InMemoryFetcher({f"{SITE}/old": page(f"0;url={OTHER}/"), f"{OTHER}/": TARGET})
     harness = ScraperHarness(fetcher)
     rates = DomainRates.parse("other.example=1:1,*=100:100")

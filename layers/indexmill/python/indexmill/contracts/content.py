@@ -89,6 +89,8 @@ class Document(BaseModel):
     fetched_at: AwareDatetime | None = None
     """When the site answered with this content last, by the clock of the worker that asked."""
     unchanged: Unchanged | None = None
+    canonical_url: str | None = None
+    """Which other URL of its host the page wants to be known by."""
 
 
 class DetailedDocument(Document):

@@ -128,6 +128,8 @@ class BatchSummary(BaseModel):
     """All six statuses."""
     failed_codes: dict[str, int]
     """`error.code` of the failed ones."""
+    duplicates: int = 0
+    """How many of those that are done have `duplicate_of`."""
     crawl: CrawlState | None = Field(**ONLY_WHEN_KNOWN)
     """Of a crawl, while it is kept: its pages are the batch's jobs. While not `finished` it may get more."""
     receipt: Receipt | None = Field(**ONLY_WHEN_KNOWN)

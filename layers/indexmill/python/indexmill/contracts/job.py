@@ -98,6 +98,13 @@ PageChange = Literal["new", "same", "changed", "removed"]
 """Of a page, by its text, compared with the version that was published when its job was submitted."""
 
 
+class DuplicateOf(BaseModel):
+    """The document that search has in place of a duplicate of it."""
+
+    document_id: str
+    url: str
+
+
 class Job(BaseModel):
     """One document on its way into a corpus."""
 
@@ -150,5 +157,7 @@ class Job(BaseModel):
     """The site answered 304, it sent the same content, or it was not asked again within `max_age`."""
     notes: list[str] | None = Field(**ONLY_WHEN_KNOWN)
     """Sentences about what of its document could not be read, as chapters without text."""
+    duplicate_of: DuplicateOf | None = Field(**ONLY_WHEN_KNOWN)
+    """Nothing of it is published: the page names this document, which is published with the same text."""
     receipt: Receipt | None = Field(**ONLY_WHEN_KNOWN)
     """What it used so far, when that was asked for."""

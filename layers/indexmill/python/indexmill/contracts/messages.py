@@ -123,7 +123,7 @@ class ChunkTask(Message):
 
 
 class EmbedTask(Message):
-    """Embed and publish the chunks of one document. Exactly one of `chunks` and `chunks_ref` is set."""
+    """Publish one document, or withdraw it without chunks. Exactly one of `chunks` and `chunks_ref` is set."""
 
     schema_name: Literal["indexmill.embed.v1"] = Field(default="indexmill.embed.v1", alias="schema")
     target: Target
@@ -134,6 +134,7 @@ class EmbedTask(Message):
     chunks: list[Chunk] | None = None
     chunks_ref: BlobRef | None = None
     chunk_count: Count
+    withdraws: bool = False
 
 
 class Embedded(BaseModel):
@@ -174,8 +175,7 @@ class Retrying(BaseModel):
     site: str | None = None
     """Site that keeps it waiting; that of its URL, or of where that redirects to."""
     failure: StageFailure | None = None
-    """Of the last try, or of the site that keeps it waiting; None when nothing is wrong, and from the release
-    before."""
+    """Of the last try, or of the site that keeps it waiting; None when nothing is wrong."""
 
 
 class Chunked(BaseModel):

@@ -61,7 +61,7 @@ def resolve(position: int, task: EmbedTask, blobs: BlobStore) -> Work:
         raise PermanentError(
             ErrorCode.CONTENT_CORRUPT, f"{task.chunk_count} chunks were announced and {len(chunks)} came."
         )
-    if not chunks:
+    if not chunks and not task.withdraws:
         raise PermanentError(ErrorCode.EMPTY_CONTENT, "The document has no chunks.")
     return Work(position, task, chunks)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 from urllib.parse import urljoin
 
+from indexmill.contracts.crawl import host_of
 from indexmill.contracts.errors import CallerError, DomainBusy, ErrorCode, PermanentError
 from indexmill.platform.security.urls import AllowedHosts, canonical_url
 from indexmill.scraper.ports import BeforeHop
@@ -51,3 +52,9 @@ async def enter(before_hop: BeforeHop, url: str, left: int) -> None:
     except DomainBusy as busy:
         busy.resume = f"{left} {url}"
         raise
+
+
+def other_name(named: str | None, asked: str, final_url: str, allowed_hosts: AllowedHosts) -> str | None:
+    """Return the canonical URL that a page names, if it is of its host and not the one `asked` for."""
+    found = canonical_links([named], final_url, allowed_hosts) if named else []
+    return next((url for url in found if url != asked and host_of(url) == host_of(final_url)), None)

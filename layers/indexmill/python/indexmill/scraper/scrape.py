@@ -33,7 +33,7 @@ from indexmill.scraper.extract.content import (
     extract,
     is_risky,
 )
-from indexmill.scraper.links import canonical_links, enter
+from indexmill.scraper.links import canonical_links, enter, other_name
 from indexmill.scraper.pace import Pace, Visit
 from indexmill.scraper.ports import (
     MAX_REDIRECTS,
@@ -260,6 +260,7 @@ async def _document(
     raw_ref, raw_stored_at = await _store_raw(page.body, digest, kind, known, parts)
     nofollow = parts.robots.nofollow((*page.robots_tags, *found.robots))
     links = () if nofollow else found.links
+    allowed = parts.allowed_hosts
     document = Document(
         url=asked,
         final_url=page.final_url,
@@ -279,6 +280,7 @@ async def _document(
         etag=page.validators.etag,
         last_modified=page.validators.last_modified,
         fetched_at=page.fetched_at,
+        canonical_url=other_name(found.canonical if crawled else None, asked, page.final_url, allowed),
     )
     return _detailed(document, found, parts) if parts.wanted.details else document
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from indexmill.contracts.errors import CallerError, ErrorCode
@@ -99,35 +99,46 @@ class ReplayJobs:
     def _new_job(
         self, ctx: CallerContext, original: Original, stored: Stored | None, request_id: str
     ) -> NewJob:
-        new, message_id = self.make_id(), self.make_id()
-        kept = self.store.read(lambda tx: tx.kept_payloads(original.job.job_id)).get(FIRST)
-        task = ScrapeTask(
-            message_id=message_id,
-            job_id=new,
-            request_id=request_id or None,
-            url=original.target.url,
-            stored=stored,
-            hosts=read_kept(ScrapeTask, kept).hosts if kept else None,
-            accept=original.accept,
+        kept = self.store.read(lambda tx: tx.kept_payloads(original.job.job_id))
+        new = repeated(original, stored, kept, self.make_id(), self.make_id(), request_id or None)
+        # A job of its own, whatever else is in flight for the document.
+        return replace(
+            new, tier=admission_tier(ctx), priority=PRIORITY, forced=True, caller_type=ctx.caller_type
         )
-        return NewJob(
-            new,
-            original.target,
-            original.job.url,
-            None,
-            OutboxRow(message_id, new, 1, FIRST, write(task)),
-            tier=admission_tier(ctx),
-            job_type=original.job.job_type,
-            priority=PRIORITY,
-            # A job of its own, whatever else is in flight for the document.
-            forced=True,
-            payload_digest=original.payload_digest,
-            replay_of=original.job.job_id,
-            request_id=request_id or None,
-            caller_type=ctx.caller_type,
-            given=stored if is_given(original.target.url) else None,
-            accept=original.accept,
-        )
+
+
+def repeated(
+    original: Original,
+    stored: Stored | None,
+    kept: Mapping[str, str],
+    job_id: str,
+    message_id: str,
+    request_id: str | None = None,
+) -> NewJob:
+    """Return a job that repeats another one with its `kept` payloads; without `stored` content it fetches."""
+    payload = kept.get(FIRST)
+    task = ScrapeTask(
+        message_id=message_id,
+        job_id=job_id,
+        request_id=request_id,
+        url=original.target.url,
+        stored=stored,
+        hosts=read_kept(ScrapeTask, payload).hosts if payload else None,
+        accept=original.accept,
+    )
+    return NewJob(
+        job_id,
+        original.target,
+        original.job.url,
+        None,
+        OutboxRow(message_id, job_id, 1, FIRST, write(task)),
+        job_type=original.job.job_type,
+        payload_digest=original.payload_digest,
+        replay_of=original.job.job_id,
+        request_id=request_id,
+        given=stored if is_given(original.target.url) else None,
+        accept=original.accept,
+    )
 
 
 def _refused(message: str, source: str) -> CallerError:

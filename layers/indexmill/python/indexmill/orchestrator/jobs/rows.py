@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from indexmill.contracts.budget import Budget
-from indexmill.contracts.job import JobStatus
+from indexmill.contracts.job import DuplicateOf, JobStatus
 from indexmill.contracts.messages import Target
 from indexmill.contracts.texts import Doubt
 
@@ -79,5 +79,11 @@ class JobState:
     """Whether the document becomes stale when its page is gone."""
     accept: Sequence[Doubt] | None = None
     """Doubts despite which its page is read."""
+    has_duplicates: bool = False
+    """Whether its document names others or is named by them; known where results are applied."""
+    original: DuplicateOf | None = None
+    """What its page is a duplicate of; known when its text arrives."""
+    is_shown: bool = False
+    """Whether search has text of the document; known with that."""
     still_published: bool = False
     """Whether `previous` is published, and no older job can replace it; known where it matters."""

@@ -13,6 +13,7 @@ from indexmill.contracts.pipeline import BY_NAME, FIRST, ORDER, STAGES, Stage
 
 PENDING_MESSAGE: Final = "Job queued"
 SITEMAP_MESSAGE: Final = "Sitemap read — its pages are jobs of their own"
+DUPLICATE_MESSAGE: Final = "Same page as another document of the corpus — that one is ready to search"
 DONE_MESSAGE: Final = "Document indexed — ready to search"
 _ANY_STAGE: Final = {
     "canceled": "Job canceled",
@@ -71,12 +72,14 @@ _MINUTE: Final = timedelta(minutes=1)
 _PASSING_STATUS: Final = re.compile(r"http_(408|425|429|5\d\d)")
 
 
-def user_message(status: JobStatus, error: JobError | None, kind: str | None = None) -> str:
+def user_message(
+    status: JobStatus, error: JobError | None, kind: str | None = None, *, duplicate: bool = False
+) -> str:
     """Return the sentence to show for a job: by the precise cause, else the code, else the stage."""
     if status is JobStatus.PENDING:
         return PENDING_MESSAGE
     if status is JobStatus.DONE:
-        return SITEMAP_MESSAGE if kind == "sitemap" else DONE_MESSAGE
+        return SITEMAP_MESSAGE if kind == "sitemap" else DUPLICATE_MESSAGE if duplicate else DONE_MESSAGE
     if status is not JobStatus.FAILED:
         return BY_NAME[status.value].in_progress
     stage = BY_NAME.get(error.stage) if error is not None else None

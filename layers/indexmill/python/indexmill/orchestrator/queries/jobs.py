@@ -103,6 +103,7 @@ class ReadJobs:
             finished=done + failed == total,
             by_status=dict(by_status),
             failed_codes=dict(codes),
+            duplicates=sum(line.duplicates for line in lines),
             crawl=None if crawl is None else _state_of(crawl),
             receipt=self._receipt(JobFilter(ctx.caller_id, batch_id=batch_id)) if receipt else None,
         )

@@ -22,6 +22,8 @@ class BatchLine:
     count: int
     crawls: bool = False
     """Whether the batch is a crawl."""
+    duplicates: int = 0
+    """How many of them are done as duplicates."""
 
 
 @dataclass(frozen=True, slots=True)

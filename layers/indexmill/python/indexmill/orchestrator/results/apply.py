@@ -21,6 +21,7 @@ from indexmill.orchestrator.jobs.state_machine import Decision, Verdict
 from indexmill.orchestrator.jobs.store import JobStore, JobsTx
 from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.results.decide import Decider
+from indexmill.orchestrator.results.duplicates import save_duplicates, with_originals
 from indexmill.orchestrator.results.ports import Change, JobUpdate, Redispatch, Transition
 from indexmill.orchestrator.results.published import with_published
 from indexmill.orchestrator.stages.output import Renewal
@@ -125,7 +126,8 @@ def apply_results(
     states = tx.lock_jobs(sorted({result.job_id for result in results if result.job_id}))
     states |= _priced(tx, states.values(), decide.prices)
     received = tx.receive([result.message_id for result in results])
-    batch = ResultBatch(with_published(tx, states, results), received, decide)
+    states, named = with_originals(tx, with_published(tx, states, results), results)
+    batch = ResultBatch(states, received, decide)
     changes = [batch.take(result) for result in results]
     if batch.early:
         # An early result must count when it is delivered again.
@@ -138,6 +140,7 @@ def apply_results(
         tx.save_retries(batch.retries)
         defer(tx, batch.states, batch.retries)
     _save_documents(tx, batch)
+    save_duplicates(tx, batch.states, batch.updates, named)
     grown = follow(tx, batch.pages, decide.make_id)
     ended = batch.ended()
     if awaited := [job_id for job_id in ended if batch.states[job_id].has_dependents]:
@@ -263,7 +266,10 @@ class ResultBatch:
         found: dict[str, int] = {}
         for update in self.updates.values():
             state = self.states[update.job_id]
-            if update.status is JobStatus.FAILED and state.issued is not None:
+            ends = update.status is JobStatus.FAILED or (
+                update.status.terminal and state.original is not None
+            )
+            if ends and state.issued is not None:
                 document = state.target.document_id
                 found[document] = max(state.issued, found.get(document, 0))
         return found
@@ -272,6 +278,8 @@ class ResultBatch:
         cause = f"{result.stage} {result.status}"
         if change.unchanged is not None:
             cause = f"{result.stage} unchanged: {change.unchanged}"
+        if change.duplicate_of is not None:
+            cause = f"{result.stage} found a duplicate"
         if to is JobStatus.DONE and result.status == "failed":
             cause = f"{result.stage} published, then {result.status}"
         if change.error is not None and change.error.code == ErrorCode.BUDGET_EXCEEDED:
@@ -304,6 +312,7 @@ class ResultBatch:
             change.change or known.change,
             change.unchanged,
             {**known.facts, **change.facts},
+            change.duplicate_of or known.duplicate_of,
         )
         issued = change.generation if change.generation is not None else state.issued
         self.states[state.job_id] = replace(

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from indexmill.contracts.errors import GONE, ErrorCode
 from indexmill.contracts.identity import new_id
 from indexmill.contracts.job import JobError, JobStatus, PageChange
-from indexmill.contracts.messages import StageFailure, StageResult, write
-from indexmill.contracts.pipeline import BY_NAME, Stage
+from indexmill.contracts.messages import Message, ScrapeResult, StageFailure, StageResult, write
+from indexmill.contracts.pipeline import BY_NAME, STAGES, Stage
 from indexmill.contracts.prices import Prices
 from indexmill.contracts.spent import Spent
 from indexmill.orchestrator.budgets import excess
 from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
 from indexmill.orchestrator.jobs.state_machine import Decision, Verdict, advance
 from indexmill.orchestrator.results.ports import Change, Redispatch
+from indexmill.orchestrator.stages import embedding
+from indexmill.orchestrator.stages.output import Output
 from indexmill.orchestrator.stages.registry import MODULES
 from indexmill.platform.time.clock import Clock
 
@@ -53,6 +55,8 @@ class Decider:
             generation = state.generation if BY_NAME[result.stage].publishes else None
             redispatch = Redispatch(self.make_id(), generation)
             return Change(Decision(Verdict.REDISPATCH), redispatch=redispatch, status=state.status)
+        if state.original is not None and isinstance(result, ScrapeResult):
+            return self._duplicate(state, result, output)
         if output.ends or output.unchanged is not None:
             decision, to = Decision(Verdict.ADVANCE, JobStatus.DONE), JobStatus.DONE
         following = BY_NAME.get(to.value)
@@ -71,6 +75,29 @@ class Decider:
             stored=output.stored,
             change=output.change,
             unchanged=output.unchanged,
+        )
+
+    def _duplicate(self, state: JobState, result: StageResult, output: Output) -> Change:
+        """Publish nothing; take away what is published."""
+        last = STAGES[-1]
+        to = JobStatus(last.name) if state.is_shown else JobStatus.DONE
+        rows: tuple[OutboxRow, ...] = ()
+        if state.is_shown:
+            digest = output.digests.get("content_sha256")
+            named = replace(state, title=output.title or state.title, content_sha256=digest)
+            message = embedding.withdrawal(self.make_id(), named, result)
+            rows = (self._row(message, last, state),)
+        return Change(
+            Decision(Verdict.ADVANCE, to),
+            status=to,
+            title=output.title,
+            chunk_count=0,
+            outbox=rows,
+            generation=state.generation if rows else None,
+            facts=output.digests,
+            stored=output.stored,
+            change=output.change,
+            duplicate_of=state.original,
         )
 
     def cost_after(self, state: JobState, result: StageResult) -> float:
@@ -92,10 +119,13 @@ class Decider:
         return Change(decision, error=self._error(result), change=change, status=JobStatus.FAILED)
 
     def _next_message(self, stage: Stage, state: JobState, before: StageResult) -> OutboxRow:
-        message_id = self.make_id()
-        payload = write(MODULES[stage.name].next_message(message_id, state, before))
-        caller_id = state.target.caller_id
-        return OutboxRow(message_id, state.job_id, state.attempt, stage.name, payload, caller_id=caller_id)
+        return self._row(MODULES[stage.name].next_message(self.make_id(), state, before), stage, state)
+
+    def _row(self, message: Message, stage: Stage, state: JobState) -> OutboxRow:
+        caller_id, payload = state.target.caller_id, write(message)
+        return OutboxRow(
+            message.message_id, state.job_id, state.attempt, stage.name, payload, caller_id=caller_id
+        )
 
     def _error(self, result: StageResult) -> JobError:
         failure = result.failure or StageFailure(code=ErrorCode.INTERNAL_ERROR, message="The stage failed.")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from indexmill.contracts.content import BlobRef, Unchanged
-from indexmill.contracts.job import JobError, JobStatus, PageChange
+from indexmill.contracts.job import DuplicateOf, JobError, JobStatus, PageChange
 from indexmill.contracts.messages import Retrying, StageResult, Stored, Target
 from indexmill.contracts.spent import Amounts, Spent
 from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
@@ -43,6 +43,7 @@ class Change:
     """Where the raw content is kept."""
     change: PageChange | None = None
     unchanged: Unchanged | None = None
+    duplicate_of: DuplicateOf | None = None
     status: JobStatus | None = None
     """The job's status afterwards; None for an unknown job."""
 
@@ -80,6 +81,43 @@ class JobUpdate:
     change: PageChange | None = None
     unchanged: Unchanged | None = None
     facts: dict[str, Any] = field(default_factory=dict)
+    duplicate_of: DuplicateOf | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedText:
+    """What search has of a document."""
+
+    url: str
+    text_sha256: str | None
+    """None for what the first release published."""
+    stale: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """A page, and a document that it names or is a duplicate of."""
+
+    document_id: str
+    original: str
+    text_sha256: str
+    """Of the page."""
+    holds: bool
+    """Whether it is a duplicate of that one."""
+    job_id: str
+    """That read the page."""
+
+
+@dataclass(frozen=True, slots=True)
+class DueDuplicate:
+    """A page that has to be read again, with its last job."""
+
+    document_id: str
+    holds: bool
+    job_id: str
+    caller_id: str
+    tier: str
+    mark_stale: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,4 +203,32 @@ class ResultsTx(Protocol):
 
     def raise_fences(self, generations: Mapping[str, int]) -> None:
         """Refuse these generations, by document id, and all before them."""
+        ...
+
+    def lock_originals(self, documents: Collection[str]) -> None:
+        """Lock those of the documents that have a row, so that none is published meanwhile."""
+        ...
+
+    def originals_of(self, documents: Collection[str]) -> dict[str, str]:
+        """Return the originals of those of the documents that are duplicates now."""
+        ...
+
+    def published_texts(self, documents: Collection[str]) -> dict[str, PublishedText]:
+        """Return what search has of the documents."""
+        ...
+
+    def keep_duplicates(self, read: Collection[str], rows: Sequence[Duplicate]) -> None:
+        """Keep the rows; those of pages that were `read` replace all that were known of them."""
+        ...
+
+    def mark_outdated(self, documents: Collection[str]) -> None:
+        """Mark what is no longer as it was found, of duplicates and of originals, to be read again."""
+        ...
+
+    def due_duplicates(self, most: int) -> list[DueDuplicate]:
+        """Return pages to read again, at most so many, and take their marks away."""
+        ...
+
+    def put_off_duplicate(self, document_id: str) -> None:
+        """Mark a page to be read again later."""
         ...

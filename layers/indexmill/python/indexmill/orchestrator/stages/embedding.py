@@ -31,6 +31,12 @@ def next_message(message_id: str, state: JobState, before: StageResult) -> Embed
     )
 
 
+def withdrawal(message_id: str, state: JobState, before: StageResult) -> EmbedTask:
+    """Return the message that takes away what is published of a document."""
+    empty = {"chunks": [], "chunk_count": 0, "withdraws": True}
+    return next_message(message_id, state, before).model_copy(update=empty)
+
+
 def renew(state: JobState, payload: str | None, renewal: Renewal) -> EmbedTask:
     """Return the kept message with new ids, the renewal's generation and the job's target of today."""
     return read_kept(

@@ -63,7 +63,7 @@ def facts(state: JobState, result: StageResult) -> Output:
             change="same",
             unchanged=document.unchanged,
         )
-    text = document.text_ref.sha256 if document.text_ref else _digest((document.text or "").encode())
+    text = text_digest(state, document)
     digests: dict[str, Any] = {
         "content_sha256": document.content_sha256,
         "content_type": document.content_type,
@@ -90,6 +90,13 @@ def _change(before: Mapping[str, Any], after: Mapping[str, Any]) -> PageChange:
         return "changed"
     reread = any(before.get(name) != after[name] for name in ("extractor", "content_type"))
     return "same" if reread else "changed"
+
+
+def text_digest(state: JobState, document: Document) -> str | None:
+    """Return the digest of a document's text, if it is known; unchanged, that of the version before."""
+    if document.unchanged is not None:
+        return state.previous.facts.get("text_sha256") if state.previous else None
+    return document.text_ref.sha256 if document.text_ref else _digest((document.text or "").encode())
 
 
 def from_http(state: JobState, result: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,11 +8,12 @@ from functools import partial
 from typing import Final, TypeVar
 
 from indexmill.contracts.errors import TransientError
-from indexmill.contracts.identity import CallerContext
+from indexmill.contracts.identity import CallerContext, new_id
 from indexmill.orchestrator.admission.admit import admit_all
 from indexmill.orchestrator.jobs.store import JobStore
 from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.sweeper.accounting import CountMessages
+from indexmill.orchestrator.sweeper.duplicates import read_again
 from indexmill.orchestrator.sweeper.housekeeping import Purge
 from indexmill.orchestrator.sweeper.mirror import MirrorCallers
 from indexmill.orchestrator.sweeper.ports import IndexBuilder, KeptEvent, SweepStore
@@ -63,6 +64,7 @@ class SweepJobs:
             "lost": lost,
             "overtaken": self._try("overtaken", partial(self.rescue.overtaken, tally), 0) if tally else 0,
             "rescued": stuck,
+            "duplicates": self._try("duplicates", partial(read_again, self.stores.jobs, new_id), 0),
             "admitted": self._try("admit", self._admit, 0),
             "leftovers": self._try("leftovers", self._unsent, 0),
             "parked": self._try("parked", self._parked, 0),

@@ -230,6 +230,8 @@ class Extracted:
     html: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     """Fields of PageMetadata, as the page says them."""
+    canonical: str | None = None
+    """Canonical URL, as the page has it, perhaps relative to its own."""
     links: tuple[str, ...] = ()
     """As the page has them, perhaps relative to its URL, where they are wanted."""
     notes: tuple[str, ...] = ()

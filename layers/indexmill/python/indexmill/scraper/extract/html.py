@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 from typing import Final, NamedTuple
+from urllib.parse import urljoin
 
 from html_to_markdown import ConversionOptions, PreprocessingOptions
 from html_to_markdown._html_to_markdown import convert
 from html_to_markdown.api import _to_rust_conversion_options
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+from indexmill.contracts.texts import MAX_URL_LENGTH
 from indexmill.scraper.extract.code import keep_lines
 from indexmill.scraper.extract.escapes import escape_markup, set_ticks_aside
 from indexmill.scraper.extract.formulas import has_formulas, spell_formulas
@@ -86,6 +88,8 @@ class Page(NamedTuple):
     robots: tuple[str, ...]
     html: str | None
     metadata: dict[str, str]
+    canonical: str | None = None
+    """As the page has it, perhaps relative to its URL."""
 
 
 def read_html(
@@ -105,6 +109,7 @@ def read_html(
     if has_formulas(html):
         spell_formulas(tree)
     keep_lines(tree, html)
+    canonical = _canonical(tree) if "canonical" in html or "CANONICAL" in html else None
     part = None if whole else main_part(tree)
     markdown, kept = "", None
     if part is not None:
@@ -116,7 +121,7 @@ def read_html(
         else:
             drop_boilerplate(body, around=True)
         markdown, kept = _markdown(tree, body, with_html=with_html)
-    return Page(markdown, title, language, robots, kept, metadata)
+    return Page(markdown, title, language, robots, kept, metadata, canonical)
 
 
 def _markdown(tree: LexborHTMLParser, node: LexborNode, *, with_html: bool) -> tuple[str, str | None]:
@@ -154,6 +159,19 @@ def _title(tree: LexborHTMLParser) -> str | None:
 def _language(root: LexborNode) -> str | None:
     found = (root.attributes.get("lang") or root.attributes.get("xml:lang") or "").strip()
     return found if _LANGUAGE.fullmatch(found) else None
+
+
+def _canonical(tree: LexborHTMLParser) -> str | None:
+    """Return the first canonical URL in a page's head, by its base element where it has one."""
+    head = tree.head
+    link = head.css_first("link[rel~=canonical i][href]") if head is not None else None
+    href = (link.attributes.get("href") or "").strip() if link is not None else ""
+    base = head.css_first("base[href]") if head is not None and href else None
+    try:
+        url = urljoin((base.attributes.get("href") or "").strip(), href) if base is not None else href
+    except ValueError:
+        return None
+    return url if 0 < len(url) <= MAX_URL_LENGTH else None
 
 
 def _robots(tree: LexborHTMLParser) -> tuple[str, ...]:

@@ -8,11 +8,11 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from indexmill.contracts.pipeline import FIRST
-from indexmill.orchestrator.adapters.postgres.documents import DocumentRows
+from indexmill.orchestrator.adapters.postgres.duplicates import DuplicateRows
 from indexmill.orchestrator.crawling.ports import Crawl, CrawlPage, CrawlPlan, PageLinks
 
 
-class CrawlRows(DocumentRows):
+class CrawlRows(DuplicateRows):
     """Row operations on crawls, in the connection's transaction."""
 
     def add_crawl(self, crawl: Crawl, first: CrawlPage) -> None:

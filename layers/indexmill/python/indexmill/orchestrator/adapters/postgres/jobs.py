@@ -223,7 +223,7 @@ class PostgresTx(CrawlRows, SiteRows):
         """Make the failed job pending, with history and the message it starts with."""
         blocked_by = "dependency" if blocked else None
         values = {"generation": generation, "blocked_by": blocked_by, "request_id": request_id}
-        self._do("restart_job", **_message(row), **values)
+        self._do("restart_job", **_message(row), **values, first=FIRST)
 
     # Results
 
@@ -260,6 +260,7 @@ class PostgresTx(CrawlRows, SiteRows):
             facts=[Jsonb(each.facts) if each.facts else None for each in updates],
             changes=[each.change for each in updates],
             unchanged=[each.unchanged for each in updates],
+            duplicates=[_json(each.duplicate_of) for each in updates],
             h_jobs=[each.job_id for each in transitions],
             h_attempts=[each.attempt for each in transitions],
             h_from=[each.from_status.value for each in transitions],

@@ -414,7 +414,9 @@ SELECT {{state_columns}}, 0 AS next_generation FROM jobs WHERE id = %(job_id)s
 
 -- In the order of ids, so that two batches that share jobs wait for each other and never deadlock.
 -- name: lock_jobs
-SELECT {{state_columns}}, next_generation() AS next_generation
+SELECT {{state_columns}}, next_generation() AS next_generation,
+    EXISTS (SELECT FROM duplicates AS d WHERE d.document_id = jobs.document_id)
+        OR EXISTS (SELECT FROM duplicates AS d WHERE d.original = jobs.document_id) AS has_duplicates
 FROM jobs WHERE id = ANY(%(job_ids)s) ORDER BY id FOR UPDATE
 
 -- Of jobs with a budget in money. OFFSET 0 has the planner look up each job's history by its index.
@@ -445,9 +447,10 @@ DELETE FROM inbox WHERE message_id = ANY(%(message_ids)s)
 WITH change AS (
     SELECT * FROM unnest(%(job_ids)s::text[], %(statuses)s::text[], %(stages)s::text[], %(errors)s::jsonb[],
                          %(titles)s::text[], %(counts)s::int[], %(generations)s::bigint[],
-                         %(raw_refs)s::jsonb[], %(facts)s::jsonb[], %(changes)s::text[], %(unchanged)s::text[])
+                         %(raw_refs)s::jsonb[], %(facts)s::jsonb[], %(changes)s::text[], %(unchanged)s::text[],
+                         %(duplicates)s::jsonb[])
         AS t(job_id, status, failed_stage, error, title, chunk_count, generation, raw_ref, facts, page_change,
-             unchanged)
+             unchanged, duplicate_of)
 ), job AS (
     UPDATE jobs SET status = change.status, failed_stage = change.failed_stage,
         error = change.error || jsonb_build_object('at', now()),
@@ -457,6 +460,7 @@ WITH change AS (
         raw_ref = coalesce(change.raw_ref, jobs.raw_ref),
         determinism = coalesce(jobs.determinism || change.facts, change.facts, jobs.determinism),
         page_change = coalesce(change.page_change, jobs.page_change), unchanged = change.unchanged,
+        duplicate_of = coalesce(change.duplicate_of, jobs.duplicate_of),
         tries = 0, next_retry_at = NULL, retry_cause = NULL,
         ended_at = CASE WHEN change.status IN ('done', 'failed') THEN now() END
     FROM change WHERE jobs.id = change.job_id
@@ -600,6 +604,7 @@ WITH started AS (
         error = NULL, generation = coalesce(%(generation)s, generation), blocked_by = %(blocked_by)s,
         updated_at = now(), admitted_at = NULL, ended_at = NULL, next_eligible_at = NULL, tries = 0,
         expected_by = NULL, next_retry_at = NULL, retry_cause = NULL, page_change = nullif(page_change, 'removed'),
+        duplicate_of = CASE WHEN %(stage)s <> %(first)s THEN duplicate_of END,
         request_id = coalesce(%(request_id)s, request_id)
     WHERE id = %(job_id)s RETURNING id, attempt, caller_id, job_type, payload_digest, request_id
 ), transition AS (
@@ -620,7 +625,7 @@ SELECT %(id)s, id, caller_id, attempt, %(stage)s, 'queue', %(payload)b::text, {{
 -- fragment: job_columns
 id, status, url, corpus_name, failed_stage, error, created_at, updated_at, attempt, batch_id, document_id,
     chunk_count, title, tries, next_retry_at, priority, job_type, replay_of, expected_by, request_id, budget,
-    page_change, unchanged, kind, retry_cause, last_error, determinism->'notes' AS notes
+    page_change, unchanged, kind, retry_cause, last_error, determinism->'notes' AS notes, duplicate_of
 
 -- name: job
 SELECT {{job_columns}} FROM jobs WHERE id = %(job_id)s AND caller_id = %(caller_id)s
@@ -701,7 +706,9 @@ SELECT {{job_columns}}, caller_id, corpus_key, canonical_url, raw_ref, determini
 FROM jobs WHERE id = %(job_id)s AND caller_id = %(caller_id)s
 
 -- name: count_batch
-SELECT status, error->>'code' AS code, count(*) AS count, bool_or(kind IS NOT NULL) AS crawls FROM jobs
+SELECT status, error->>'code' AS code, count(*) AS count, bool_or(kind IS NOT NULL) AS crawls,
+    count(duplicate_of) FILTER (WHERE status = 'done') AS duplicates
+FROM jobs
 WHERE batch_id = %(batch_id)s AND caller_id = %(caller_id)s
 GROUP BY status, error->>'code'
 

@@ -103,9 +103,8 @@ class PostgresReads:
     def count_batch(self, caller_id: str, batch_id: str) -> list[BatchLine]:
         """Count the batch's jobs by status and error code."""
         found = self._all("count_batch", caller_id=caller_id, batch_id=batch_id)
-        return [
-            BatchLine(JobStatus(row["status"]), row["code"], row["count"], row["crawls"]) for row in found
-        ]
+        columns = ("code", "count", "crawls", "duplicates")
+        return [BatchLine(JobStatus(row["status"]), *(row[name] for name in columns)) for row in found]
 
     def count_jobs(self, caller_id: str, most: int) -> list[StatusCount]:
         """Count the caller's jobs by status and failed stage, up to `most` of each status."""
@@ -233,7 +232,7 @@ def as_job(row: Row) -> Job:
         error=error,
         created_at=row["created_at"],
         updated_at=row["updated_at"],
-        user_message=user_message(status, error, row["kind"]),
+        user_message=user_message(status, error, row["kind"], duplicate=row["duplicate_of"] is not None),
         progress=progress(status, row["failed_stage"]),
         attempt=row["attempt"],
         batch_id=row["batch_id"],
@@ -256,6 +255,7 @@ def as_job(row: Row) -> Job:
         unchanged=True if row["unchanged"] else None,
         unchanged_because=row["unchanged"],
         notes=row["notes"],
+        duplicate_of=row["duplicate_of"] if status is JobStatus.DONE else None,
     )
 
 
@@ -277,6 +277,7 @@ def as_state(row: Row) -> JobState:
         issued=row["generation"],
         has_dependents=row["has_dependents"],
         budget=_budget(row),
+        has_duplicates=row.get("has_duplicates", False),
     )
 
 
