@@ -3,8 +3,8 @@
 The gold names the elements of the main content, and those within it to leave out. Words are compared as a
 multiset. A heading is kept when a heading line has its words; a row of a table when one line with cells has
 its words in order; code when a fenced block has its lines. A cell that spans rows is a cell of each of them.
-Text above or below the line is a word of its own (10<sup>8</sup> is not 108), but for digits below it after a
-letter (H<sub>2</sub>O).
+Text above or below the line is a word of its own (10<sup>8</sup> is not 108), but for digits below it next to
+another character (H<sub>2</sub>O).
 """
 
 from __future__ import annotations
@@ -265,5 +265,5 @@ def _spaced(node: LexborNode) -> str:
 
 
 def _is_index(node: Any, before: list[str]) -> bool:
-    """Return whether these are digits below the line after a letter, as in a chemical formula."""
+    """Return whether these are digits below the line, as in a chemical formula."""
     return node.tag == "sub" and "".join(before[-3:])[-1:].isalpha() and node.text().isdecimal()

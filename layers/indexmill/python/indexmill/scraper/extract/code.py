@@ -1,7 +1,7 @@
 """Code of a web page: its lines are kept, and the line numbers beside them go.
 
 Highlighters show line numbers in a column of a table, in elements within the lines, or give each line an
-element of its own without a line break. What is code is told by its shape: one cell with numbers beside one
+element of its own without a line break. Code is known by its shape: one cell with numbers beside one
 with code, rows that are numbered, blocks within `pre`.
 """
 
@@ -21,6 +21,13 @@ _LINE_SIGNS: Final = (
     *("display:block", "display: block", "token-line", "data-line", 'class="line', "class=line"),
     *("<pre><div", "<pre><p", "<pre><ol", "<code><div", "linenum"),
 )
+_ANY: Final = (
+    ".boring, .test-arrow, .hideme, .lineno, .linenos, .linenodiv, .lntable, .lnt, .ln, .rouge-table, "
+    ".hljs-ln, table [data-line-number], table.highlight, .line-number, .line-numbers, .linenumber, "
+    ".linenums, .fragment, .line, .token-line, [data-line], pre [style*='display'], "
+    "pre > :is(div, p, ol), pre > code > div"
+)
+"""A page without these has no code that needs this. One selector costs less than searching the text."""
 _EXTRAS: Final = "pre .boring, a.test-arrow, summary.hideme, .docblock-toggle, .collapse-toggle"
 """Lines that mdBook hides, and the buttons of rustdoc."""
 _NUMBERS: Final = re.compile(r"[\s\d\u00a0]*")
@@ -38,21 +45,28 @@ _MOST_TABLES: Final = 400
 
 def keep_lines(tree: LexborHTMLParser, html: str) -> None:
     """Make `pre` elements whose text has its lines, of all the code in a page with this HTML."""
+    if tree.css_first(_ANY) is None:
+        return
     if _has(html, _HIDDEN_SIGNS):
         for node in reversed(tree.css(_EXTRAS)):
             node.decompose()
     if _has(html, _NUMBER_SIGNS):
-        for table in reversed(tree.css("table:has(pre, code, [data-line-number])")[:_MOST_TABLES]):
-            _unpack(tree, table)
-        for node in tree.css(_NUMBER_ELEMENTS)[:_MOST]:
-            if _NUMBERS.fullmatch(node.text()):
-                node.decompose()
-        for fragment in tree.css(_FRAGMENT):
-            lines = (each.text() for each in fragment.iter() if "line" in _classes(each))
-            _replace(tree, fragment, "\n".join(line.rstrip("\n") for line in lines))
+        _drop_numbers(tree)
     if _has(html, _LINE_SIGNS):
         for block in tree.css("pre"):
             _break_lines(block)
+
+
+def _drop_numbers(tree: LexborHTMLParser) -> None:
+    """Make code of what has line numbers beside its lines."""
+    for table in reversed(tree.css("table:has(pre, code, [data-line-number])")[:_MOST_TABLES]):
+        _unpack(tree, table)
+    for node in tree.css(_NUMBER_ELEMENTS)[:_MOST]:
+        if _NUMBERS.fullmatch(node.text()):
+            node.decompose()
+    for fragment in tree.css(_FRAGMENT):
+        lines = (each.text() for each in fragment.iter() if "line" in _classes(each))
+        _replace(tree, fragment, "\n".join(line.rstrip("\n") for line in lines))
 
 
 def _has(html: str, signs: tuple[str, ...]) -> bool:

@@ -13,7 +13,7 @@ from typing import Final
 from selectolax.lexbor import LexborNode
 
 _TICK: Final = "\ufdd1"
-"""Stands for a backtick of the text until it is escaped. No character."""
+"""In place of a backtick of the text until it is escaped; no character."""
 _CODE: Final = frozenset(("pre", "code", "kbd", "samp", "tt"))
 _FENCE: Final = re.compile(r"[\s>*+\d.)-]*(`{3,})([^`]*)$")
 _TOKEN: Final = re.compile(r"(\\*)(?:(?P<code>(`+)(?!`).*?(?<!`)\3(?!`))|(?P<mark><(?=[A-Za-z/!?])|\[|\]))")
@@ -21,7 +21,7 @@ _LINE_START: Final = re.compile(r"[\s>*+\d.)-]*")
 
 
 def set_ticks_aside(part: LexborNode, html: str) -> bool:
-    """Mark the backticks in the text of `part` when its HTML has what may have to be escaped; say whether."""
+    """Mark the backticks in the text of `part` when its HTML may need escapes; return whether."""
     if "`" not in html or not ("&lt;" in html or "]" in html):
         return False
     for node in list(part.traverse(include_text=True)):

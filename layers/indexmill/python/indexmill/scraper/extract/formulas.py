@@ -11,21 +11,8 @@ from typing import Final
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-_SIGNS: Final = (
-    *(
-        "<math",
-        "<sup",
-        "<sub>",
-        "<sub ",
-        "<SUP",
-        "<SUB",
-        "math/tex",
-        'class="formula',
-        "mwe-math",
-        'lass="math',
-    ),
-    *('alt="$', 'ALT="$', 'lass="latex', 'lass="tex'),
-)
+_ANY: Final = 'math, sup, sub, img[alt], script[type^="math/tex" i]'
+"""A page without formulas has none of these. One selector costs less than searching the text."""
 _TEX: Final = 'annotation[encoding="application/x-tex" i]'
 _WRAPPERS: Final = frozenset(("mwe-math-element", "katex"))
 """Classes of elements with every form of one formula."""
@@ -57,13 +44,10 @@ _ABBREVIATED: Final = re.compile(
 """Letters above the line that are no exponent: 21st, XIXe, Mlle."""
 
 
-def has_formulas(html: str) -> bool:
-    """Return whether a page can have any."""
-    return any(sign in html for sign in _SIGNS)
-
-
 def spell_formulas(tree: LexborHTMLParser) -> None:
     """Replace each formula by its source, and mark exponents with ^ and indices with _."""
+    if tree.css_first(_ANY) is None:
+        return
     for math in tree.css("math")[:_MOST]:
         _spell(math)
     scripts = tree.css(_SCRIPTS)[:_MOST]

@@ -19,7 +19,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 from indexmill.contracts.texts import MAX_URL_LENGTH
 from indexmill.scraper.extract.code import keep_lines
 from indexmill.scraper.extract.escapes import escape_markup, set_ticks_aside
-from indexmill.scraper.extract.formulas import has_formulas, spell_formulas
+from indexmill.scraper.extract.formulas import spell_formulas
 from indexmill.scraper.extract.main_part import UNSEEN, drop, drop_boilerplate, flatten, main_part
 from indexmill.scraper.extract.metadata import read_metadata
 from indexmill.scraper.extract.tables import PIPE, fill_spans, set_pipes_aside
@@ -106,8 +106,7 @@ def read_html(
         return Page("", None, None, (), None, {})
     title, language, robots = _title(tree), _language(root), _robots(tree)
     metadata = read_metadata(tree) if with_metadata else {}
-    if has_formulas(html):
-        spell_formulas(tree)
+    spell_formulas(tree)
     keep_lines(tree, html)
     canonical = _canonical(tree) if "canonical" in html or "CANONICAL" in html else None
     part = None if whole else main_part(tree)

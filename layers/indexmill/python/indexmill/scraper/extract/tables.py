@@ -7,7 +7,7 @@ from typing import Final
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 PIPE: Final = "\ufdd0"
-"""Stands for a vertical bar in a cell until it is escaped in the Markdown, in code too. No character."""
+"""In place of a vertical bar in a cell until it is escaped in the Markdown; no character."""
 _SPANNED: Final = ":is(table, tbody, thead, tfoot):has(> tr > [rowspan])"
 _CELLS: Final = frozenset(("td", "th"))
 _MOST_CELLS: Final = 10_000

@@ -143,7 +143,7 @@ _MISSING: Final = (
     r"|(?:\u9875\u9762|\u9801\u9762)(?:\u4e0d\u5b58\u5728|\u672a\u627e\u5230)"
 )
 _STRUCTURED: Final = re.compile(r"`|^(?:\||\d+\. )", re.MULTILINE)
-"""Code, tables and steps: nobody's notice has them, and texts about such pages do."""
+"""Code, tables and steps: notices have none, texts about such pages do."""
 _NEUTRAL: Final = re.compile(rf"{_SORRY}[\s.!?\u2026]*", re.IGNORECASE)
 _CODE: Final = (
     r"(?:http )?(?:(?:error|fehler|erreur|fel|\u043e\u0448\u0438\u0431\u043a\u0430)(?: code)?:? ?)?"
