@@ -35,6 +35,12 @@ async def test_a_page_arrives_with_what_is_said_of_it(site: Site, fetcher: HttpF
     assert (page.content_type, page.charset, page.retry_after) == ("text/html", "UTF-8", None)
 
 
+async def test_a_part_that_was_not_asked_for_is_no_page(site: Site, fetcher: HttpFetcher) -> None:
+    url = site.page("/", HTML[:20], status="206 Partial Content", content_range="bytes 0-19/900")
+    error = await failed(fetcher, url)
+    assert (error.code, isinstance(error, PermanentError)) == ("http_206", True)
+
+
 @pytest.mark.shows("B46")
 async def test_the_request_says_who_asks_and_nothing_more(
     site: Site, fetcher: HttpFetcher, monkeypatch: pytest.MonkeyPatch

@@ -43,7 +43,7 @@ _FAILURES: Final[dict[str, Failure]] = {
     ErrorCode.CONTENT_TOO_LARGE: Failure(False, "The page is larger than the limit"),
     ErrorCode.CONTENT_BOMB: Failure(False, "The page unpacks to far more than it sends"),
     ErrorCode.UNSUPPORTED_CONTENT_TYPE: Failure(
-        False, "Only web pages, text, PDF, Office documents, EPUB, JSON, CSV and XML can be read"
+        False, "Only web pages, text, PDF, DOCX, PPTX, XLSX, EPUB, JSON, CSV and XML can be read"
     ),
     ErrorCode.UNSUPPORTED_ENCODING: Failure(
         False, "The page uses a content encoding other than gzip", ErrorCode.UNSUPPORTED_CONTENT_TYPE
@@ -62,6 +62,7 @@ _FAILURES: Final[dict[str, Failure]] = {
 }
 _TRANSIENT_STATUS: Final = frozenset({408, 425, 429})
 _STATUS_MESSAGE: Final = {
+    206: "Domain returned 206 — a part of the page that was not asked for",
     401: "Domain returned 401 — the page needs a login",
     403: "Domain returned 403 — likely blocked or robots.txt restricted",
     404: "Domain returned 404 — the page does not exist",

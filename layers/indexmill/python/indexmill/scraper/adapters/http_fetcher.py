@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, Final
 
@@ -145,7 +146,7 @@ class HttpFetcher:
         limit, truncate = cut_at or self._limits.max_bytes, cut_at is not None
         headers = response.headers
         pause = retry_after(headers, self._clock)
-        if not response.is_success:
+        if not response.is_success or response.status_code == HTTPStatus.PARTIAL_CONTENT:
             raise status_failure(response.status_code, pause)
         encoding = headers.get("content-encoding", "").strip().lower()
         if encoding not in ("", "identity", "gzip", "x-gzip"):

@@ -48,6 +48,7 @@ class Kind(StrEnum):
 EXTRACTORS: Final[Mapping[str, str]] = {
     **dict.fromkeys(Kind, "2"),
     **dict.fromkeys((Kind.HTML, Kind.XHTML, Kind.EPUB, Kind.MARKDOWN, Kind.TEXT, Kind.CSV, Kind.XML), "3"),
+    **dict.fromkeys((Kind.PPTX, Kind.XLSX), "3"),
 }
 """Version of the code that makes text of each kind; raised when the same content gives another text."""
 _CONTAINERS: Final = {
@@ -76,6 +77,9 @@ _DECLARED: Final = {
     "application/ld+json": Kind.JSON,
     "application/geo+json": Kind.JSON,
     "text/json": Kind.JSON,
+    "application/x-ndjson": Kind.JSON,
+    "application/ndjson": Kind.JSON,
+    "application/jsonl": Kind.JSON,
     "text/csv": Kind.CSV,
     "text/tab-separated-values": Kind.CSV,
     "application/csv": Kind.CSV,
@@ -96,6 +100,8 @@ _SUFFIX: Final = {
     ".xhtml": Kind.XHTML,
     ".xht": Kind.XHTML,
     ".json": Kind.JSON,
+    ".ndjson": Kind.JSON,
+    ".jsonl": Kind.JSON,
     ".csv": Kind.CSV,
     ".tsv": Kind.CSV,
     ".xml": Kind.XML,
@@ -132,9 +138,10 @@ def detect(body: bytes, content_type: str, url: str) -> Kind:
         return Kind.PDF
     if body.startswith(container.START):
         return _container(body, content_type)
-    if start.startswith(_BINARY_START) or (b"\0" in start and not _is_wide(start)):
-        raise failure(ErrorCode.UNSUPPORTED_CONTENT_TYPE)
     looks_html = start.lstrip(b"\xef\xbb\xbf \t\r\n").lower().startswith(_HTML_START)
+    # A page may have a stray NUL, which browsers leave out.
+    if start.startswith(_BINARY_START) or (b"\0" in start and not looks_html and not _is_wide(start)):
+        raise failure(ErrorCode.UNSUPPORTED_CONTENT_TYPE)
     declared = _DECLARED.get(content_type)
     if declared is Kind.XML and _XHTML_ROOT.search(start):
         return Kind.XHTML

@@ -17,6 +17,8 @@ from indexmill.scraper.extract.text import clean_text, clean_title
 _MAX_DEPTH: Final = 12
 """Deeper values are written on one line: indentation must not multiply the text."""
 _DELIMITERS: Final = ",;\t|"
+_MORE: Final = "Extra data"
+"""Says Python's parser of what follows a value."""
 _TITLED: Final = ("title", "name")
 _TEXTS: Final = ("encoded", "content", "description", "summary")
 """Elements of a feed's entry that may have its text, the fullest first."""
@@ -29,13 +31,23 @@ def read_json(text: str) -> tuple[str, str | None]:
     Raises PermanentError(parse_error), as all readers here do.
     """
     try:
-        found = json.loads(text)
+        found = _loaded(text)
     except (ValueError, RecursionError) as error:
         raise failure(ErrorCode.PARSE_ERROR, "This is no JSON, or too deeply nested") from error
     title = None
     if isinstance(found, dict):
         title = next((found[name] for name in _TITLED if isinstance(found.get(name), str)), None)
     return clean_text("\n".join(_lines(found, 0))), clean_title(title)
+
+
+def _loaded(text: str) -> Any:
+    """Return one JSON value, or the list of those of the lines. Raises ValueError, RecursionError."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        if error.msg != _MORE:
+            raise
+        return [json.loads(line) for line in text.splitlines() if line.strip()]
 
 
 def _lines(value: Any, depth: int) -> Iterator[str]:
@@ -102,10 +114,20 @@ def _content(entry: Element, name: str) -> str:
 def _text_of(parent: Element, names: tuple[str, ...]) -> str | None:
     for name in names:
         found = next((each for each in parent if _name(each) == name), None)
-        text = None if found is None else clean_title("".join(found.itertext()))
+        text = None if found is None else clean_title(_plain("".join(found.itertext()), found.get("type")))
         if text:
             return text
     return None
+
+
+def _plain(text: str, said: str | None) -> str:
+    """Return the text of a construct of Atom, which may be HTML."""
+    if said != "html" or not text:
+        return text
+    from selectolax.lexbor import LexborHTMLParser
+
+    body = LexborHTMLParser(text).body
+    return body.text() if body is not None else text
 
 
 def _name(element: Element) -> str:

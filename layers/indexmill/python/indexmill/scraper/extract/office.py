@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import posixpath
 from collections.abc import Iterator
+from datetime import datetime, time
 from typing import Any, Final
 from xml.etree.ElementTree import Element
 
@@ -71,7 +72,8 @@ def _slides(document: Container) -> Iterator[tuple[str | None, str]]:
     for each in ids:
         title: str | None = None
         parts: list[str] = []
-        for shape in document.xml(targets.get(each, "").lstrip("/")).iter():
+        part = targets.get(each, "").lstrip("/")
+        for shape in document.xml(part).iter():
             if shape.tag == f"{_P}sp":
                 text = _paragraphs(shape)
                 if _is_title(shape) and text and title is None:
@@ -82,7 +84,27 @@ def _slides(document: Container) -> Iterator[tuple[str | None, str]]:
             elif shape.tag == f"{_A}tbl":
                 rows = shape.iter(f"{_A}tr")
                 parts.append(table([[_paragraphs(cell) for cell in row.iter(f"{_A}tc")] for row in rows]))
+        if notes := _notes(document, part):
+            parts.append(f"Notes: {notes}")
         yield title, "\n\n".join(parts)
+
+
+def _notes(document: Container, slide: str) -> str:
+    """Return the speaker's notes to a slide."""
+    folder, name = posixpath.split(slide)
+    relations = f"{folder}/_rels/{name}.rels"
+    if relations not in document.names():
+        return ""
+    for each in document.xml(relations):
+        if each.get("Type", "").endswith("/notesSlide"):
+            part = posixpath.normpath(posixpath.join(folder, each.get("Target", ""))).lstrip("/")
+            shapes = document.xml(part).iter(f"{_P}sp")
+            return "\n\n".join(_paragraphs(shape) for shape in shapes if _is_body(shape))
+    return ""
+
+
+def _is_body(shape: Element) -> bool:
+    return any(each.get("type") == "body" for each in shape.iter(f"{_P}ph"))
 
 
 def _is_title(shape: Element) -> bool:
@@ -119,7 +141,7 @@ def _sheets(book: Any) -> Iterator[str]:
         sheet.reset_dimensions()
         rows: list[list[str]] = []
         for row in sheet.iter_rows(values_only=True):
-            cells = ["" if value is None else str(value) for value in row]
+            cells = [_shown(value) for value in row]
             while cells and not cells[-1]:
                 cells.pop()
             size += sum(map(len, cells)) + len(cells)
@@ -129,6 +151,14 @@ def _sheets(book: Any) -> Iterator[str]:
                 rows.append(cells)
         if rows:
             yield f"## {sheet.title}\n\n{table(rows)}"
+
+
+def _shown(value: Any) -> str:
+    """Return a cell's value; a date has no time of day."""
+    if value is None:
+        return ""
+    midnight = isinstance(value, datetime) and value.time() == time()
+    return str(value.date() if midnight else value)
 
 
 def _title(document: Container) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from indexmill.contracts.errors import ErrorCode
@@ -10,6 +11,10 @@ from indexmill.scraper.extract.text import clean_text, clean_title
 
 MAX_PAGES: Final = 2_000
 MAX_CHARACTERS: Final = 20_000_000
+_NO_TITLE: Final = re.compile(
+    r"[(\[]?(untitled|anonymous|unnamed|no title)(-\d+| document)?[)\]]?", re.IGNORECASE
+)
+"""What programs write for a title that the author left empty."""
 
 
 def read_pdf(body: bytes) -> tuple[str, str | None]:
@@ -43,4 +48,6 @@ def read_pdf(body: bytes) -> tuple[str, str | None]:
     finally:
         document.close()
     markdown = clean_text("\n\n".join(pages))
+    if title is not None and _NO_TITLE.fullmatch(title):
+        title = None
     return markdown, title or clean_title(markdown.split("\n", 1)[0])

@@ -63,7 +63,7 @@ def read_sitemap_file(body: bytes) -> SitemapFile:
     """Return what a file lists. Raises PermanentError(parse_error), also for XML with a DTD."""
     start = body[:1024].lstrip(b"\xef\xbb\xbf \t\r\n")
     if start.startswith(b"<"):
-        return _read_xml(body.lstrip(b" \t\r\n"))
+        return _read_xml(body.lstrip(b"\xef\xbb\xbf \t\r\n"))
     if b"\0" in start:
         raise failure(ErrorCode.PARSE_ERROR, "This is no sitemap")
     lines = (line.decode("utf-8-sig", "replace").strip() for line in islice(io.BytesIO(body), MAX_URLS))
