@@ -123,7 +123,7 @@ class ChunkTask(Message):
 
 
 class EmbedTask(Message):
-    """Publish one document, or withdraw it without chunks. Exactly one of `chunks` and `chunks_ref` is set."""
+    """Publish one document, or withdraw it without chunks. One of `chunks` and `chunks_ref` is set."""
 
     schema_name: Literal["indexmill.embed.v1"] = Field(default="indexmill.embed.v1", alias="schema")
     target: Target

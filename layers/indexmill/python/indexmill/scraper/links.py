@@ -54,7 +54,7 @@ async def enter(before_hop: BeforeHop, url: str, left: int) -> None:
         raise
 
 
-def other_name(named: str | None, asked: str, final_url: str, allowed_hosts: AllowedHosts) -> str | None:
+def other_name(named: str, asked: str, final_url: str, allowed_hosts: AllowedHosts) -> str | None:
     """Return the canonical URL that a page names, if it is of its host and not the one `asked` for."""
-    found = canonical_links([named], final_url, allowed_hosts) if named else []
+    found = canonical_links([named], final_url, allowed_hosts)
     return next((url for url in found if url != asked and host_of(url) == host_of(final_url)), None)

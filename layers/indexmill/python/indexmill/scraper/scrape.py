@@ -260,7 +260,7 @@ async def _document(
     raw_ref, raw_stored_at = await _store_raw(page.body, digest, kind, known, parts)
     nofollow = parts.robots.nofollow((*page.robots_tags, *found.robots))
     links = () if nofollow else found.links
-    allowed = parts.allowed_hosts
+    named = found.canonical if crawled and found.canonical != asked else None
     document = Document(
         url=asked,
         final_url=page.final_url,
@@ -280,7 +280,7 @@ async def _document(
         etag=page.validators.etag,
         last_modified=page.validators.last_modified,
         fetched_at=page.fetched_at,
-        canonical_url=other_name(found.canonical if crawled else None, asked, page.final_url, allowed),
+        canonical_url=other_name(named, asked, page.final_url, parts.allowed_hosts) if named else None,
     )
     return _detailed(document, found, parts) if parts.wanted.details else document
 
