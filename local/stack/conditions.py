@@ -1,4 +1,4 @@
-"""What an operator looks at first: maintenance, pauses, incidents and dead letters, from their tables."""
+"""Conditions of a stack: maintenance, pauses, incidents and dead letters, from their tables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def read(database_url: str) -> dict[str, list[dict[str, Any]]]:
 
 
 def lines(found: Mapping[str, list[dict[str, Any]]]) -> Iterator[str]:
-    """Return a line for each condition; nothing when all is well."""
+    """Return a line for each condition; nothing where there is none."""
     for row in found["maintenance"]:
         since = "" if row["mirrored"] else ", and is not known to requests yet"
         yield f"maintenance since {_at(row['changed_at'])}{since}: {row['message']}"

@@ -1,4 +1,4 @@
-"""What `indexmill status` and `indexmill doctor` say of a running stack, from its tables and its health."""
+"""Lines of `indexmill status` and `indexmill doctor` about a running stack, from its tables and its health."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def held_back(database_url: str) -> None:
             )
 
 
-def test_nothing_is_said_while_all_is_well(database_url: str) -> None:
+def test_without_conditions_there_is_no_line(database_url: str) -> None:
     assert list(conditions.lines(conditions.read(database_url))) == []
 
 

@@ -181,7 +181,7 @@ def waiting(job_id: str, wait_s: float, code: str | None, *, cause: str = "", tr
     )
 
 
-def told(store: JobStore, job_id: str) -> tuple[str | None, int | None, str | None]:
+def reported(store: JobStore, job_id: str) -> tuple[str | None, int | None, str | None]:
     """Return code, tries, and reason of the wait."""
     found = stored_job(store, CALLER.caller_id, job_id)
     assert found is not None
@@ -193,30 +193,30 @@ def told(store: JobStore, job_id: str) -> tuple[str | None, int | None, str | No
     )
 
 
-def test_a_job_keeps_the_last_error_until_its_stage_is_over(store: JobStore) -> None:
+def test_a_job_keeps_the_last_error_until_its_stage_ends(store: JobStore) -> None:
     job = new_job()
     submitted(store, job)
-    assert told(store, job.job_id) == (None, None, None)
+    assert reported(store, job.job_id) == (None, None, None)
     apply(store, waiting(job.job_id, 2, "dns_error"))
-    assert told(store, job.job_id) == ("dns_error", 1, None)
+    assert reported(store, job.job_id) == ("dns_error", 1, None)
     apply(store, waiting(job.job_id, 4, "http_503", tries=2))
-    assert told(store, job.job_id) == ("http_503", 2, None)
+    assert reported(store, job.job_id) == ("http_503", 2, None)
     # A site that is busy is no error, and the one before stays; a failing one says its own.
     apply(store, waiting(job.job_id, 60, None, cause="domain_busy", tries=2))
-    assert told(store, job.job_id) == ("http_503", 2, "domain")
+    assert reported(store, job.job_id) == ("http_503", 2, "domain")
     apply(store, waiting(job.job_id, 120, "tls_error", cause="domain_failing", tries=2))
-    assert told(store, job.job_id) == ("tls_error", 2, "domain_failing")
+    assert reported(store, job.job_id) == ("tls_error", 2, "domain_failing")
     apply(store, scraped(job.job_id))
-    assert told(store, job.job_id) == (None, None, None)
+    assert reported(store, job.job_id) == (None, None, None)
 
 
 def test_a_failed_job_has_no_last_error_beside_its_error(store: JobStore) -> None:
     job = new_job()
     submitted(store, job)
     apply(store, waiting(job.job_id, 2, "dns_error"), failed(job.job_id))
-    assert told(store, job.job_id)[0] is None
+    assert reported(store, job.job_id)[0] is None
     apply(store, waiting(job.job_id, 2, "dns_error"))
-    assert told(store, job.job_id)[0] is None
+    assert reported(store, job.job_id)[0] is None
 
 
 def test_reports_that_arrive_in_the_wrong_order_leave_the_later_one(store: JobStore) -> None:
@@ -224,7 +224,7 @@ def test_reports_that_arrive_in_the_wrong_order_leave_the_later_one(store: JobSt
     submitted(store, job)
     apply(store, waiting(job.job_id, 240, "http_503", tries=3))
     apply(store, waiting(job.job_id, 2, "dns_error"))
-    assert told(store, job.job_id) == ("http_503", 3, None)
+    assert reported(store, job.job_id) == ("http_503", 3, None)
 
 
 def test_results_move_the_job_and_leave_the_next_message(store_and_age: tuple[JobStore, Age]) -> None:

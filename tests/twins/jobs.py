@@ -28,7 +28,7 @@ from indexmill.orchestrator.admission.admit import (
     Pace,
     Usage,
 )
-from indexmill.orchestrator.jobs.rows import CLAIM_S, PARK_AFTER, JobState, OutboxRow
+from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
 from indexmill.orchestrator.jobs.store import JobsTx, T
 from indexmill.orchestrator.queries.ports import Hold, JobSnapshot
 from indexmill.orchestrator.results.ports import DeadLetter, JobUpdate, Transition
@@ -37,13 +37,11 @@ from indexmill.orchestrator.sweeper.ports import Count
 from indexmill.platform.time.clock import Clock
 from tests.twins import published
 from tests.twins.crawls import CRAWL_TABLES, CrawlTables
+from tests.twins.outbox import CLAIM, OutboxTable, is_unsent
 
 Row = dict[str, Any]
 
-_CLAIM: Final = timedelta(seconds=CLAIM_S)
-_AFTER_FAILURE: Final = timedelta(seconds=10)
 _ENDED: Final = ("done", "failed")
-_MESSAGE: Final = ("id", "job_id", "attempt", "stage", "payload", "tries", "caller_id")
 _COPIED: Final = (
     *("batch_id", "tier", "job_type", "priority", "forced", "payload_digest", "replay_of", "request_id"),
     *("mark_stale", "kind", "accept"),
@@ -67,11 +65,10 @@ _NEW: Final[Row] = {"status": "pending", "attempt": 1, "has_dependents": False, 
 
 
 @dataclass
-class InMemoryJobs(CrawlTables):
+class InMemoryJobs(CrawlTables, OutboxTable):
     """Tables, and the transactions over them."""
 
     clock: Clock
-    outbox: dict[str, Row] = field(default_factory=dict)
     job_history: dict[int, Row] = field(default_factory=dict)
     """By `seq`."""
     stale: dict[str, Row] = field(default_factory=dict)
@@ -176,7 +173,7 @@ class InMemoryJobs(CrawlTables):
             row, now = self.jobs[job_id], self.clock.now()
             self._move(row, row["resume_stage"] or FIRST, admitted_at=now)
             self.starts[job_id, row["attempt"]] = {"caller_id": row["caller_id"], "at": now}
-            own = [each for each in self.outbox.values() if each["job_id"] == job_id and _unsent(each)]
+            own = [each for each in self.outbox.values() if each["job_id"] == job_id and is_unsent(each)]
             started += self._claimed([each for each in own if each["claimed_until"] is None])
         return started
 
@@ -271,7 +268,7 @@ class InMemoryJobs(CrawlTables):
             columns = {"status": each.to_status.value, "error": self._timed(each.error)}
             self._note({**row, **columns}, each.from_status.value)
             for message in each.outbox:
-                self._keep(message, claimed_until=self.clock.now() + _CLAIM)
+                self._keep(message, claimed_until=self.clock.now() + CLAIM)
         for update in updates:
             row, now, error = self.jobs[update.job_id], self.clock.now(), self._timed(update.error)
             stage = update.error.stage if update.error else None
@@ -301,7 +298,7 @@ class InMemoryJobs(CrawlTables):
             job.update(retry_cause=note.cause, last_error=said)
 
     def redispatch(self, row: OutboxRow, generation: int | None) -> None:
-        self._keep(row, claimed_until=self.clock.now() + _CLAIM)
+        self._keep(row, claimed_until=self.clock.now() + CLAIM)
         job = self.jobs[row.job_id]
         job.update(generation=generation or job["generation"], updated_at=self.clock.now())
 
@@ -315,24 +312,6 @@ class InMemoryJobs(CrawlTables):
 
     def keep_counts(self, counts: Mapping[str, Count]) -> None:
         self.counts |= counts
-
-    # The outbox
-
-    def claim(self, limit: int) -> list[OutboxRow]:
-        unsent = [row for row in self.outbox.values() if _unsent(row) and row["claimed_until"]]
-        return self._claimed([row for row in unsent if row["claimed_until"] <= self.clock.now()][:limit])
-
-    def mark_sent(self, ids: Sequence[str]) -> None:
-        for each in ids:
-            self.outbox[each]["sent_at"] = self.clock.now()
-
-    def mark_failed(self, ids: Sequence[str], error: str, *, unavailable: bool = False) -> None:
-        for row in (self.outbox[each] for each in ids):
-            now = self.clock.now()
-            row.update(
-                tries=row["tries"] + (not unavailable), last_error=error, claimed_until=now + _AFTER_FAILURE
-            )
-            row["parked_at"] = now if row["tries"] >= PARK_AFTER else None
 
     def record_dead_letter(self, letter: DeadLetter) -> None:
         known = {(kept.queue, kept.source_id) for kept in self.letters if kept.source_id is not None}
@@ -391,27 +370,6 @@ class InMemoryJobs(CrawlTables):
         self._park(job["id"])
         columns = {"error": error.model_dump(mode="json", exclude_none=True), "failed_stage": error.stage}
         self._move(job, "failed", ended_at=self.clock.now(), **columns, **_NO_RETRY)
-
-    def _keep(self, row: OutboxRow, *, claimed_until: datetime | None) -> None:
-        """Keep a message; None: it waits for its job's admission."""
-        states = dict.fromkeys(("sent_at", "parked_at", "last_error"))
-        columns = {name: getattr(row, name) for name in _MESSAGE}
-        columns["caller_id"] = self.jobs[row.job_id]["caller_id"]
-        self.outbox[row.id] = {**columns, **states, "rescues": 0, "claimed_until": claimed_until}
-
-    def _park(self, job_id: str) -> None:
-        for row in self.outbox.values():
-            if row["job_id"] == job_id and _unsent(row):
-                row["parked_at"] = self.clock.now()
-
-    def _claimed(self, messages: Sequence[Row]) -> list[OutboxRow]:
-        for row in messages:
-            row["claimed_until"] = self.clock.now() + _CLAIM
-        return [OutboxRow(**{name: row[name] for name in _MESSAGE}) for row in messages]
-
-
-def _unsent(row: Row) -> bool:
-    return row["sent_at"] is None and row["parked_at"] is None
 
 
 def _turn(row: Row) -> tuple[datetime, str]:

@@ -1174,7 +1174,7 @@ export interface components {
         JobStatus: "pending" | "scraping" | "chunking" | "embedding" | "done" | "failed";
         /**
          * LastError
-         * @description Why the last try of a job's stage failed; another one follows.
+         * @description Failure of the last try of a job's stage; another one follows.
          */
         LastError: {
             /** Code */

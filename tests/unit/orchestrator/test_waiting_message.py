@@ -1,4 +1,4 @@
-"""What a job says while its tries fail or something holds it back: cause, next try, and by when it ends."""
+"""Jobs whose tries fail or that something holds back: cause, next try, and by when it ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks and maintenance while the store of the limits is away, and what a closed service costs."""
+"""Blocks and maintenance while the store of the limits is unavailable, and what a closed service costs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def block(store: InMemoryLimits) -> None:
 
 
 @pytest.mark.fault("F58")
-def test_a_blocked_caller_stays_blocked_while_the_store_is_away(
+def test_a_blocked_caller_stays_blocked_without_the_store(
     store: InMemoryLimits, clock: FrozenClock, one: Process
 ) -> None:
     block(store)
@@ -120,7 +120,7 @@ def test_at_most_ten_thousand_are_remembered_and_the_oldest_is_forgotten(
 
 
 @pytest.mark.fault("F58")
-def test_maintenance_that_was_seen_stays_on_while_the_store_is_away(
+def test_maintenance_that_was_seen_stays_on_without_the_store(
     store: InMemoryLimits, clock: FrozenClock, one: Process
 ) -> None:
     store.maintenance = "moving"
@@ -134,7 +134,7 @@ def test_maintenance_that_was_seen_stays_on_while_the_store_is_away(
     assert not is_closed(one)
 
 
-def test_maintenance_ends_with_the_first_answer_that_says_so(
+def test_maintenance_ends_with_the_first_answer_without_it(
     store: InMemoryLimits, clock: FrozenClock, one: Process
 ) -> None:
     store.maintenance = "moving"

@@ -46,7 +46,7 @@ class JobError(BaseModel):
 
 
 class LastError(BaseModel):
-    """Why the last try of a job's stage failed; another one follows."""
+    """Failure of the last try of a job's stage; another one follows."""
 
     code: str
     message: str
@@ -148,7 +148,7 @@ class Job(BaseModel):
     """Its bounds, when there are any."""
     expected_by: datetime | None = None
     """By when the job will most likely have ended, as promised when it was submitted; later is no failure. It
-    moves with the next try of a job that waits for one, and is null when that cannot be told any more."""
+    moves with the next try of a job that waits for one, and is null when it can no longer be estimated."""
     change: PageChange | None = Field(**ONLY_WHEN_KNOWN)
     """What the fetch found; `removed`: the site answered 404 or 410, and the job failed."""
     unchanged: Literal[True] | None = Field(**ONLY_WHEN_KNOWN)

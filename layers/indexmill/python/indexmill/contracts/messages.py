@@ -87,7 +87,7 @@ class ScrapeTask(Message):
     current: bool = False
     """Whether today's chunker and model made the published version: with `known` content it needs no text."""
     published: bool = False
-    """Whether the document has a published version. The release before says so by `known` alone."""
+    """Whether the document has a published version. The release before has `known` alone."""
     max_age_s: int | None = None
     """Up to this age of `known` the site is not asked."""
     links: bool | None = None

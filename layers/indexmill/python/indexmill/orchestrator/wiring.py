@@ -170,9 +170,8 @@ def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = Non
     read = ReadJobs(store, DynamoDbProgress(settings.state_table, clock), settings.prices)
     key = Secret(settings.stream_token_key, settings.stream_token_key_secret_arn)
     own, uploads = StoreClock(clock), S3Uploads(settings.bucket_name)
-    windows = DynamoDbLimits(settings.state_table, own)
+    cancels, windows = DynamoDbCancels(settings.state_table, clock), DynamoDbLimits(settings.state_table, own)
     limits = ShowLimits(store, windows, own, settings, settings.shares)
-    cancels = DynamoDbCancels(settings.state_table, clock)
     submit = SubmitJobs(
         store,
         relay,

@@ -101,7 +101,7 @@ class AdmissionTx(Protocol):
         ...
 
     def defer_sites(self, waits_s: Mapping[str, float], failing: Collection[str]) -> None:
-        """Let no job of a site leave for so many seconds, by site; `failing` ones are told apart."""
+        """Let no job of a site leave for so many seconds, by site; `failing` ones are marked."""
         ...
 
     def held_back(self, job_ids: Sequence[str]) -> dict[str, HeldBack]:

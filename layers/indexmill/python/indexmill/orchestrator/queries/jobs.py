@@ -198,7 +198,7 @@ def _held(tx: JobsTx, now: datetime, jobs: Sequence[Job]) -> list[Job]:
 
 
 def _as_of(job: Job, now: datetime) -> Job:
-    """Return the job with what is told now of a wait: its cause, the next try, and by when the job ends."""
+    """Return the job with its current wait: cause, next try, and time by which the job ends."""
     if job.status.terminal:
         return job
     changes: dict[str, Any] = {}

@@ -86,7 +86,7 @@ class JobUpdate:
 
 @dataclass(frozen=True, slots=True)
 class PublishedText:
-    """What search has of a document."""
+    """Searchable state of a document."""
 
     url: str
     text_sha256: str | None

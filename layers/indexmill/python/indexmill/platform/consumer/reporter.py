@@ -201,9 +201,9 @@ class BatchReporter(Generic[M]):
         return dict(zip(done, split(amounts, took), strict=True))
 
     def _retrying(self, position: int, outcome: Retry | Wait, error: IndexmillError) -> None:
-        """Return the message to the queue; its job is told about a failed try, and about a long wait.
+        """Return the message to the queue; its job gets an event for a failed try, and for a long wait.
 
-        An outage is told at the first delivery. The turn of a site is no news before it takes long.
+        An outage is an event at the first delivery, the turn of a site only when it takes long.
         """
         delivery = self.deliveries[position]
         task, busy = delivery.message, isinstance(error, DomainBusy)

@@ -41,7 +41,7 @@ class FetchLimits:
     connect_s: float = 5.0
     read_s: float = 10.0
     name_pause_s: float = 2.0
-    """Pause before a name that does not exist is looked up once more."""
+    """Pause before a name that does not exist is looked up again."""
 
 
 class HttpFetcher:

@@ -66,7 +66,7 @@ class SiteRows(PostgresReads):
         )
 
     def defer_sites(self, waits_s: Mapping[str, float], failing: Collection[str]) -> None:
-        """Let no job of a site leave for so many seconds, by site; `failing` ones are told apart."""
+        """Let no job of a site leave for so many seconds, by site; `failing` ones are marked."""
         sites = sorted(waits_s)
         seconds = [waits_s[site] for site in sites]
         self._do("defer_sites", sites=sites, seconds=seconds, failing=[site in failing for site in sites])
