@@ -1,4 +1,4 @@
-"""Lines of `indexmill status` and `indexmill doctor` about a running stack, from its tables and its health."""
+"""Lines of `indexmill status` and `indexmill doctor` about a stack, from its tables and its health."""
 
 from __future__ import annotations
 
