@@ -35,6 +35,8 @@ CLAIMS = {
     "not_known_yet": {"a": 1},
 }
 
+pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+
 Answer = Callable[[web.Request], Coroutine[Any, Any, web.StreamResponse]]
 
 
@@ -183,6 +185,32 @@ def test_claims_of_a_wrong_type_are_an_outage_that_is_counted(
             authorize({"methodArn": ARN, "headers": {"X-API-Key": KEY}})
     assert caught.value.code == "auth_unavailable"
     assert "membership_claims_invalid_total" in capsys.readouterr().out
+
+
+@pytest.mark.shows("R079")
+@pytest.mark.parametrize(
+    ("claims", "named"),
+    [
+        ({"rate_limits": {"requests": "many"}}, ["rate_limits"]),
+        ({"rate_limits": [7, 60]}, ["rate_limits"]),
+        ({"tier": 7, "scopes": ["two words"]}, ["scopes", "tier"]),
+    ],
+)
+def test_the_operator_reads_which_claims_of_which_key_are_wrong_and_no_value(
+    claims: dict[str, Any], named: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged: list[tuple[str, dict[str, Any]]] = []
+
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        return web.json_response(claims)
+
+    with answering(answer) as url:
+        authorize = build_authorizer(settings(url), roots=InMemoryRoots())
+        log = authorize.observability.log
+        monkeypatch.setattr(log, "error", lambda message, extra: logged.append((message, extra)))
+        with pytest.raises(TransientError):
+            authorize({"methodArn": ARN, "headers": {"X-API-Key": KEY}})
+    assert logged == [("membership.claims_invalid", {"claims": named, "key_id": key_hash(KEY)})]
 
 
 @pytest.mark.shows("R079", "R080", "R086")

@@ -46,8 +46,11 @@ class Authorize:
         except UnexpectedStatus as error:
             self.observability.count("membership_unexpected_total", status=str(error.status))
             raise
-        except UnreadableClaims:
+        except UnreadableClaims as error:
             self.observability.count("membership_claims_invalid_total")
+            where = {"claims": error.claims, "key_id": key_hash(key.strip())}
+            # No traceback: it would hold the values.
+            self.observability.log.error("membership.claims_invalid", extra=where)  # noqa: TRY400
             raise
         finally:
             self.observability.flush()

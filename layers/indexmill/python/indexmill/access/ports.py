@@ -27,9 +27,10 @@ class UnexpectedStatus(TransientError):
 class UnreadableClaims(TransientError):
     """Membership calls a key valid, and what it says of the caller has a wrong type."""
 
-    def __init__(self) -> None:
-        """The claims themselves are not part of the error."""
+    def __init__(self, claims: Collection[str]) -> None:
+        """`claims` are the names of those that are wrong; their values are not part of the error."""
         super().__init__(ErrorCode.AUTH_UNAVAILABLE, "Keys cannot be checked right now.", retry_after=5)
+        self.claims = sorted(claims)
 
 
 class Membership(Protocol):

@@ -74,8 +74,10 @@ def build_context(hashed: str, claims: dict[str, Any], *, internal: bool) -> Cal
     try:
         known = Claims.model_validate(claims)
         claimed(claims.get("rate_limits"))
-    except (ValidationError, UnreadableLimits) as error:
-        raise UnreadableClaims from error
+    except ValidationError as error:
+        raise UnreadableClaims({str(each["loc"][0]) for each in error.errors()}) from error
+    except UnreadableLimits as error:
+        raise UnreadableClaims({"rate_limits"}) from error
     return CallerContext(
         known.caller_id or hashed,
         known.caller_type,

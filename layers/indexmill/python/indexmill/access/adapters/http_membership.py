@@ -58,6 +58,11 @@ class HttpMembership:
             raise UnexpectedStatus(status)
         return claims
 
+    def close(self) -> None:
+        """Close connections and event loop; an environment of a function keeps them for its whole life."""
+        self._loop.run(self._http.aclose())
+        self._loop.close()
+
     def _ask(self, api_key: str) -> tuple[int, dict[str, Any]]:
         """Return status and claims. Raises what counts as a failure of Membership."""
         return self._loop.run(self._answer(api_key))
