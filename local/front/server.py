@@ -47,6 +47,7 @@ class FrontOptions:
     api_document: Path | None = None
     """OpenAPI document of the page at `/docs`, which AWS has not; None for no page."""
     body_timeout_s: float = 10.0
+    """Of a body; a header has as long from its first byte on."""
     linger_s: float = 2.0
     """How long a refused body is read and discarded, so that the client receives the response."""
     stop_grace_s: float = 2.0
@@ -100,7 +101,8 @@ class RestFront:
     async def start(self) -> str:
         """Bind the port; return the base URL (`http://127.0.0.1:PORT`, no trailing slash)."""
         self._log.open()
-        self._connections = GatewayServer(self._handle, self._refuse, self._options.linger_s)
+        limits = self._options.linger_s, self._options.body_timeout_s
+        self._connections = GatewayServer(self._handle, self._refuse, *limits)
         host, port = self._address
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_server(self._connections, host, port, backlog=1024)
@@ -207,7 +209,9 @@ class RestFront:
         """Answer broken HTTP, or an error of the server itself."""
         exchange = self._open(request, Headers())
         kind = "DEFAULT_5XX" if status >= 500 else "DEFAULT_4XX"
-        return self._finish(exchange, self._responses.render(GatewayError(kind, status=status), exchange))
+        message = "Request Timeout" if status == 408 else None
+        error = GatewayError(kind, status=status, message=message)
+        return self._finish(exchange, self._responses.render(error, exchange))
 
     def _finish(self, exchange: Exchange, reply: Reply) -> web.Response:
         """Add the gateway's own headers, log, and return the response to send."""

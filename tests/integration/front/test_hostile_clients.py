@@ -131,6 +131,65 @@ async def test_a_body_that_trickles_gets_no_more_time_than_any_other(served: Ser
     assert served.functions.calls == {"Authorize": 1}
 
 
+SLOW_HEADERS = {
+    "half a method": b"PO",
+    "a line": b"GET /open HTTP/1.1",
+    "a line and its end": b"GET /open HTTP/1.1\r\n",
+    "a host": b"GET /open HTTP/1.1\r\nHost: api.example.test\r\n",
+    "half a name": b"GET /open HTTP/1.1\r\nHost: api.example.test\r\nX-A",
+    "half a value": b"GET /open HTTP/1.1\r\nHost: api.example.test\r\nX-A: b",
+    "all but the last line end": b"GET /open HTTP/1.1\r\nHost: api.example.test\r\n\r",
+}
+
+
+@pytest.mark.shows("B17")
+@pytest.mark.parametrize("name", SLOW_HEADERS)
+async def test_a_header_that_never_ends_is_408_and_the_connection_closed(served: Served, name: str) -> None:
+    answer = await served.raw(SLOW_HEADERS[name], deadline_s=60.0)
+    assert (answer.status, answer.json()) == (408, {"message": "Request Timeout"})
+    assert not served.functions.events
+
+
+@pytest.mark.shows("B17")
+async def test_a_header_that_trickles_gets_no_more_time_than_any_other(served: Served) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    writer.write(b"GET /open HTTP/1.1\r\nHost: api.example.test\r\n")
+    answer = asyncio.create_task(reader.read())
+    sent = 0
+    while not answer.done() and sent < 1_000:
+        with contextlib.suppress(ConnectionError):
+            writer.write(b"X-A: b\r\n")
+        sent += 1
+        await asyncio.sleep(BODY_LIMIT_S / 10)
+    with contextlib.suppress(ConnectionError):
+        assert b" 408 " in (await answer)[:20]
+    writer.close()
+    assert sent < 1_000
+
+
+async def test_a_connection_that_waits_for_its_next_request_has_no_limit_of_a_header(served: Served) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    for header in ((), ("Content-Length: 3",)):
+        # The second one is refused before its body, which comes later and is no header.
+        writer.write(wire(*header, method="GET", target="/open" if not header else "/nothing"))
+        assert b"HTTP/1.1" in await reader.readuntil(b"\r\n\r\n")
+        if header:
+            writer.write(b"abc")
+        await asyncio.sleep(2 * BODY_LIMIT_S)
+        assert b"408" not in await _available(reader)
+    writer.write(wire("Connection: close", method="GET", target="/open"))
+    assert b"200" in await reader.read()
+    writer.close()
+
+
+async def _available(reader: asyncio.StreamReader) -> bytes:
+    """Return what has arrived."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(0.05):
+            return await reader.read(1 << 16)
+    return b""
+
+
 async def test_slow_bodies_delay_no_other_client(served: Served) -> None:
     writers = []
     for _ in range(50):
