@@ -4367,14 +4367,14 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 /**
                  * @example {
                  *       "source": "stored"
                  *     }
                  */
-                "application/json": components["schemas"]["ReplayRequest"];
+                "application/json": components["schemas"]["ReplayRequest"] | null;
             };
         };
         responses: {

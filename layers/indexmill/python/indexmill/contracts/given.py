@@ -48,14 +48,14 @@ def media_type_of(content_type: str | None) -> tuple[str, str | None]:
 
 def _media_type(text: str) -> str:
     if _MEDIA_TYPE.fullmatch(text) is None:
-        raise ValueError("a media type, as text/html or text/html; charset=utf-8")
+        raise ValueError("Send a media type, as text/html or text/html; charset=utf-8.")
     return text
 
 
 def _name(text: str) -> str:
     if not text.strip() or len(uri_of(text)) > MAX_URL_LENGTH:
         raise ValueError(
-            f"a name that is not blank, and has at most {MAX_URL_LENGTH:,} characters when encoded"
+            f"Send a name that is not blank and has at most {MAX_URL_LENGTH:,} characters when encoded."
         )
     return text
 
@@ -89,7 +89,7 @@ def _base64(text: str) -> str:
     try:
         _inline(base64.b64decode(text, validate=True))
     except binascii.Error as error:
-        raise ValueError("base64 with padding, as in RFC 4648") from error
+        raise ValueError("Send base64 with padding, as in RFC 4648.") from error
     return text
 
 
@@ -118,9 +118,9 @@ class Content(BaseModel):
     @model_validator(mode="after")
     def _one_of(self) -> Self:
         if [self.text, self.base64, self.upload_id].count(None) != 2:
-            raise ValueError("send exactly one of text, base64 and upload_id")
+            raise ValueError("Send exactly one of text, base64 and upload_id.")
         if self.upload_id is not None and self.content_type is not None:
-            raise ValueError("send the content_type of an upload to POST /orchestrator/uploads")
+            raise ValueError("Send the content_type of an upload to POST /orchestrator/uploads.")
         return self
 
     @property

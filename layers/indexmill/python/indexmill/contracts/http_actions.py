@@ -20,7 +20,7 @@ def _one_line(text: str) -> str:
     """Return the reason as it is kept: what cannot be printed becomes a space."""
     reason = "".join(char if char.isprintable() else " " for char in text).strip()
     if not reason:
-        raise ValueError("a reason says something")
+        raise ValueError("A reason says something.")
     return reason
 
 

@@ -18,7 +18,7 @@ class RequestedSettings(ChunkSettings):
     @model_validator(mode="after")
     def _overlap_is_less_than_half(self) -> Self:
         if self.overlap_tokens * 2 >= self.max_tokens:
-            raise ValueError("overlap_tokens must be less than half of max_tokens")
+            raise ValueError("overlap_tokens must be less than half of max_tokens.")
         return self
 
 

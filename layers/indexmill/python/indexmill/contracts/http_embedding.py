@@ -16,7 +16,7 @@ MAX_ENQUEUED_CHUNKS: Final = 10_000
 
 def _not_blank(text: str) -> str:
     if not text.strip():
-        raise ValueError("a text must not be blank")
+        raise ValueError("A text must not be blank.")
     return text
 
 
@@ -87,7 +87,7 @@ class EnqueueRequest(BaseModel):
     @model_validator(mode="after")
     def _one_of(self) -> Self:
         if (self.chunks is None) == (self.texts is None):
-            raise ValueError("send exactly one of chunks and texts")
+            raise ValueError("Send exactly one of chunks and texts.")
         return self
 
 

@@ -25,7 +25,7 @@ MAX_AGE_S: Final = 366 * 86_400
 
 def _known(code: str) -> str:
     if not is_code(code):
-        raise ValueError("a code of the list in docs/api.md, or http_ and a status")
+        raise ValueError("Send a code of the list in docs/api.md, or http_ and a status.")
     return code
 
 
@@ -40,7 +40,8 @@ class SubmitRequest(BaseModel):
 
     url: Url | None = None
     urls: list[Url] | None = Field(default=None, min_length=1, max_length=MAX_URLS)
-    kind: Literal["page", "crawl", "sitemap"] | None = None
+    # In the order of contracts/job.py: Python keeps one of equal unions, and the published contract its order.
+    kind: Literal["crawl", "sitemap", "page"] | None = None
     """`crawl`: also the pages that `url` leads to; `sitemap`: the pages that the sitemap at `url` lists;
     `page`, as by default: one job."""
     dry_run: bool | None = None
@@ -75,15 +76,15 @@ class SubmitRequest(BaseModel):
     @model_validator(mode="after")
     def _one_of(self) -> Self:
         if [self.url, self.urls, self.content].count(None) != 2:
-            raise ValueError("send exactly one of url, urls and content")
+            raise ValueError("Send exactly one of url, urls and content.")
         if self.kind in ("crawl", "sitemap") and self.url is None:
-            raise ValueError("a crawl and a sitemap have one url")
+            raise ValueError("A crawl and a sitemap have one url.")
         if self.crawl is not None and self.kind not in ("crawl", "sitemap"):
-            raise ValueError('crawl is for "kind": "crawl" and "kind": "sitemap"')
+            raise ValueError('crawl is for "kind": "crawl" and "kind": "sitemap".')
         if self.dry_run and self.content is not None:
-            raise ValueError("a dry run is for URLs")
+            raise ValueError("A dry run is for URLs.")
         if self.max_age and (self.force or self.content is not None):
-            raise ValueError("max_age is for pages: send it without force and content")
+            raise ValueError("max_age is for pages: send it without force and content.")
         return self
 
     @property

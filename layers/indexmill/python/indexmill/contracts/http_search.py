@@ -34,7 +34,7 @@ class SearchRequest(BaseModel):
     @model_validator(mode="after")
     def _one_of(self) -> Self:
         if (self.query is None) == (self.query_embedding is None):
-            raise ValueError("send exactly one of query and query_embedding")
+            raise ValueError("Send exactly one of query and query_embedding.")
         return self
 
 

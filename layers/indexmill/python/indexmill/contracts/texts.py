@@ -32,7 +32,7 @@ def clean(text: str) -> str:
 
 def _plain(text: str) -> str:
     if not is_plain(text):
-        raise ValueError("control characters are not allowed here")
+        raise ValueError("Control characters are not allowed here.")
     return text
 
 

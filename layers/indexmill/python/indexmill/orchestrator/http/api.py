@@ -73,6 +73,8 @@ _TRIED: dict[int | str, dict[str, Any]] = {200: {"model": DryRun, "description":
 _UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "It is as `If-None-Match` says."}}
 
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_LOST_PLUS: Final = re.compile(r"[T ][0-9:.]+ [0-9]{2}(:?[0-9]{2})?$")
+"""The end of a moment whose offset was sent with a bare plus."""
 _Receipt = Literal["true", "false"]
 """Strict: FastAPI would take "on" and "1" for true."""
 _IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key")]
@@ -81,7 +83,9 @@ _IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key")]
 def _dated(text: str) -> str:
     """Refuse a number, which pydantic would take for seconds since 1970."""
     if _DATE.match(text) is None:
-        raise ValueError("a moment in ISO 8601, as 2026-03-01T12:00:00Z")
+        raise ValueError("Send a moment in ISO 8601, as 2026-03-01T12:00:00Z.")
+    if _LOST_PLUS.search(text):
+        raise ValueError("Send the + of the offset as %2B: in a query it is a space.")
     return text
 
 
@@ -298,9 +302,11 @@ def action_routes(api: Api) -> APIRouter:
         return api.retry.one(ctx, job_id, request_id)
 
     @router.post("/jobs/{job_id}/replay", status_code=202, summary="Do a job again as a new one")
-    async def replay(job_id: str, body: ReplayRequest, ctx: Caller, request_id: RequestId) -> Job:
+    async def replay(
+        job_id: str, ctx: Caller, request_id: RequestId, body: ReplayRequest | None = None
+    ) -> Job:
         """Start a job of the same URL, from the site or from the raw content that was fetched then."""
-        return api.replays.replay(ctx, job_id, body, request_id)
+        return api.replays.replay(ctx, job_id, body or ReplayRequest(), request_id)
 
     @router.get("/jobs/{job_id}/diff", summary="Compare a replay with its original")
     async def diff(job_id: str, ctx: Caller) -> JobDiff:

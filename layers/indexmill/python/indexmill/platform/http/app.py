@@ -25,6 +25,7 @@ from indexmill.platform.http.requests import (
     checked_body,
     field_name,
     read_json,
+    sentence,
 )
 from indexmill.platform.limits.enforcer import RateLimited
 from indexmill.platform.meter import METER
@@ -72,6 +73,7 @@ def json_route(max_body_bytes: int) -> type[APIRoute]:
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
             original = super().get_route_handler()
             takes_body = self.body_field is not None
+            optional = self.body_field is not None and not self.body_field.field_info.is_required()
             declared = get_flat_params(self.dependant)
             query = frozenset(each.alias for each in declared if isinstance(each.field_info, params.Query))
             headers = frozenset(each.alias for each in declared if isinstance(each.field_info, params.Header))
@@ -79,7 +81,7 @@ def json_route(max_body_bytes: int) -> type[APIRoute]:
             async def handle(request: Request) -> Response:
                 _enter(request, self.path)
                 check_parameters(request, query, headers)
-                if takes_body:
+                if takes_body and not (optional and not await request.body()):
                     body = await checked_body(request, max_body_bytes)
                     request = StrictRequest(request, body, read_json(body))
                 response = await original(request)
@@ -238,7 +240,7 @@ def _as_known(error: Exception) -> IndexmillError:
 def _first_problem(error: RequestValidationError) -> IndexmillError:
     """Name the first wrong field; never the value, which may be large or secret."""
     problem = error.errors()[0]
-    location, text = field_name(problem["loc"]), str(problem["msg"])[:200]
+    location, text = field_name(problem["loc"]), sentence(problem)[:200]
     code = problem["type"] if problem["type"] in _CODES_OF_FIELDS else ErrorCode.VALIDATION_ERROR
     return CallerError(code, f"{location}: {text}"[:400], field=location)
 
@@ -256,7 +258,10 @@ def _caller_of(request: Request) -> CallerContext:
     claims = _request_context(request).get("authorizer") or {}
     caller_id = claims.get("caller_id")
     if not caller_id:
-        raise CallerError(ErrorCode.INVALID_API_KEY, "A valid X-API-Key header is required.")
+        raise CallerError(
+            ErrorCode.INVALID_API_KEY,
+            "A valid X-API-Key header is required; a stream takes a valid token too.",
+        )
     return CallerContext(
         caller_id=str(caller_id),
         caller_type=str(claims.get("caller_type", "unknown")),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NoReturn
 
 from fastapi import Request
@@ -16,6 +17,32 @@ from indexmill.contracts.texts import is_plain
 _SOUND_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _BOMS: Final = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 _MAX_DIGITS: Final = 400
+_TOKEN: Final = re.compile(r'("(?:[^"\\]|\\.)*+")(\s*:)?|[{}\[\]]|NaN|-?Infinity|-?[0-9][0-9.eE+-]*')
+"""What tells where a JSON text that the parser could read breaks our own rules."""
+_MOMENT: Final = "Send a moment in ISO 8601, as 2026-03-01T12:00:00Z."
+_SENTENCES: Final[Mapping[str, str]] = {
+    "missing": "This is required.",
+    "extra_forbidden": "There is no such field.",
+    "string_type": "Send a string.",
+    "string_too_short": "Send at least {min_length} characters.",
+    "string_too_long": "Send at most {max_length} characters.",
+    "string_pattern_mismatch": "This must match {pattern}",
+    "too_short": "Send at least {min_length} items.",
+    "too_long": "Send at most {max_length} items.",
+    "greater_than": "Send a number above {gt}.",
+    "greater_than_equal": "Send a number of at least {ge}.",
+    "less_than_equal": "Send a number of at most {le}.",
+    "literal_error": "Send {expected}.",
+    **dict.fromkeys(("int_type", "int_from_float", "int_parsing", "int_parsing_size"), "Send an integer."),
+    **dict.fromkeys(("float_type", "float_parsing", "finite_number"), "Send a number."),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "Send true or false."),
+    "list_type": "Send a list.",
+    **dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), "Send a JSON object."),
+    **dict.fromkeys(("datetime_parsing", "datetime_from_date_parsing", "datetime_type"), _MOMENT),
+    "datetime_object_invalid": _MOMENT,
+    "value_error": "{error}",
+}
+"""What a caller is told, by the type of pydantic's error; its own texts speak of Python."""
 
 
 class StrictRequest(Request):
@@ -31,6 +58,18 @@ def field_name(parts: Iterable[object]) -> str:
     """Return the name of a field for an error; a part of it that a caller made up freely is left out."""
     sound = (str(part) for part in parts)
     return ".".join(part if _SOUND_NAME.fullmatch(part) else "?" for part in sound)[:200]
+
+
+def sentence(problem: Mapping[str, Any]) -> str:
+    """Return what is wrong with a field, by one of pydantic's errors; never the value."""
+    kind, context, value = problem["type"], problem.get("ctx", {}), problem.get("input")
+    if kind in ("string_too_short", "too_short") and context["min_length"] == 1:
+        return "This must not be empty."
+    # Of a string that another check has read already, pydantic counts items.
+    if kind in ("too_long", "too_short") and isinstance(value, str):
+        kind = f"string_{kind}"
+    found = _SENTENCES.get(kind)
+    return str(problem["msg"]) if found is None else found.format_map(context)
 
 
 def check_parameters(request: Request, query: frozenset[str], headers: frozenset[str]) -> None:
@@ -114,11 +153,45 @@ def read_json(body: bytes) -> Any:
             text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_int, parse_float=_float
         )
     except (ValueError, RecursionError) as error:
-        raise CallerError(ErrorCode.MALFORMED_JSON, "The body is not valid JSON.") from error
+        message = f"The body is not valid JSON: {_broken(text, error)}."
+        raise CallerError(ErrorCode.MALFORMED_JSON, message) from error
     # Only an escape can contain characters that the decoder above refuses.
     if "\\u" in text:
         _check_text(value)
     return value
+
+
+def _broken(text: str, error: ValueError | RecursionError) -> str:
+    """Return reason and place of what the parser refused; nothing of the text but a sound key."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(error, json.JSONDecodeError):
+        reason, at = error.msg.removesuffix(" at").removesuffix(": ").lower(), error.pos
+    else:
+        reason, at = _against_our_rules(text)
+    line = text.count("\n", 0, at) + 1
+    return f"{reason} (line {line}, column {at - text.rfind(chr(10), 0, at)})"
+
+
+def _against_our_rules(text: str) -> tuple[str, int]:
+    """Return what `_unique`, `_no_constant`, `_int` or `_float` refused first, and where."""
+    keys: list[set[str]] = []
+    for found in _TOKEN.finditer(text):
+        token, at = found[0], found.start()
+        if token in "{[":
+            keys.append(set())
+        elif token in "}]":
+            keys.pop()
+        elif found[2]:
+            key = json.loads(found[1])
+            if key in keys[-1]:
+                return f"the key {field_name((key,))} is there twice", at
+            keys[-1].add(key)
+        elif token.endswith(("NaN", "Infinity")):
+            return f"{token} is no number of JSON", at
+        elif not found[1] and (len(token) > _MAX_DIGITS or math.isinf(float(token))):
+            return f"the number is too large or has over {_MAX_DIGITS} characters", at
+    return "a value breaks a rule", 0
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
