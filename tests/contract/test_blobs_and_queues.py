@@ -21,9 +21,10 @@ from indexmill.platform.aws.sqs_queue import SqsQueue
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.queues import Queue
 from local.backends.ministack import MiniStack
+from local.triggers.sqs_events import record as sqs_record
 from tests.support.ministack import REGION
 from tests.twins.blobs import InMemoryBlobs
-from tests.twins.queues import InMemoryQueue
+from tests.twins.queues import QUEUE_ARN, InMemoryQueue
 
 KEYS = {"region_name": REGION, "aws_access_key_id": "test", "aws_secret_access_key": "test"}
 Drain = Callable[[], list[str]]
@@ -182,3 +183,12 @@ def test_an_unavailable_store_or_queue_raises_its_code() -> None:
     with pytest.raises(TransientError) as caught:
         S3Blobs("bucket", aws("s3", unavailable)).put(b"x", kind="raw", content_type="text/plain")
     assert caught.value.code == "storage_unavailable"
+
+
+def test_the_reason_of_a_dead_letter_arrives_as_its_attribute(ministack: MiniStack) -> None:
+    sqs = aws("sqs", ministack.endpoint)
+    url = sqs.create_queue(QueueName=f"dead-{uuid.uuid4().hex[:8]}")["QueueUrl"]
+    assert SqsQueue(url, sqs).send(["{}"], reason="token_limit_exceeded") == []
+    (message,) = sqs.receive_message(QueueUrl=url, MessageAttributeNames=["All"])["Messages"]
+    record = sqs_record(message, QUEUE_ARN, REGION)
+    assert record["messageAttributes"]["reason"]["stringValue"] == "token_limit_exceeded"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -314,10 +315,13 @@ def test_a_jobs_state_is_read_without_a_caller(store: JobStore) -> None:
 
 
 def test_a_dead_letter_with_odd_characters_is_kept_once(store: JobStore) -> None:
-    store.record_dead_letter(DeadLetter("q", 'NUL \0 and "quotes" \ud800', 3, "because", message_id="a\0b"))
-    for _ in range(2):
-        store.record_dead_letter(DeadLetter("q", "", 100, "because", job_id="job", source_id="sqs-1"))
-    store.record_dead_letter(DeadLetter("other", "", 7, "because", source_id="sqs-1"))
+    odd = DeadLetter("q", 'NUL \0 and "quotes" \ud800', 3, "be\0cause \ud800", message_id="a\0b")
+    assert store.record_dead_letter(odd)
+    known = DeadLetter("q", "", 100, "because", job_id="job", source_id="sqs-1")
+    assert store.record_dead_letter(known)
+    assert store.record_dead_letter(known), "the same receive: the first answer was lost"
+    assert not store.record_dead_letter(replace(known, receive_count=101))
+    assert store.record_dead_letter(DeadLetter("other", "", 7, "because", source_id="sqs-1"))
     assert kept_dead_letters(store) == [(3, None), (100, "job"), (7, None)]
 
 

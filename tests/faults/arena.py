@@ -14,6 +14,7 @@ import httpx
 
 from local.faults.cloud import Cloud
 from local.faults.control import FaultControl
+from local.faults.invariants.report import URL_QUERY
 from local.faults.invariants.violation import Accepted
 from local.faults.sample_pages import Page, Size, write_page
 from tests.support.stack import RunningStack, eventually
@@ -52,7 +53,7 @@ class Arena:
         self, page: Page, *, corpus: str = "faults", ends: str = "done", within_s: float = 20.0
     ) -> Accepted:
         """Submit until the service says 202, as a client does; its token is in every message of the job."""
-        url = self.stack.site + page.path
+        url = f"{self.stack.site}{page.path}?{URL_QUERY}{page.token}"
         with self.stack.http() as caller:
             caller.headers["X-Request-Id"] = page.token
             answer = eventually(lambda: _answered(caller, url, corpus), f"{url} is accepted", within_s)

@@ -122,7 +122,7 @@ def test_what_is_planted_is_found(
     assert found(cloud) == expected, "looking takes nothing away"
 
 
-@pytest.mark.shows("S19")
+@pytest.mark.shows("S19", "B88")
 @pytest.mark.e2e
 def test_what_a_stack_tells_where_it_must_not_is_found(kept: Arena) -> None:
     job = kept.submit(kept.page(kept.token("told")))
@@ -136,9 +136,11 @@ def test_what_a_stack_tells_where_it_must_not_is_found(kept: Arena) -> None:
             "SELECT embedding::text FROM vectors ORDER BY chunk DESC"
         ).fetchone() or ("",)
     log = Path(kept.stack.state) / "logs" / "functions" / "Planted.jsonl"
-    log.write_text(f"{PASSWORD} Authorization: Bearer x {vector.replace(',', ', ')}", encoding="utf-8")
+    log.write_text(
+        f"{PASSWORD} Authorization: Bearer x {vector.replace(',', ', ')} {job.url}", encoding="utf-8"
+    )
     try:
         found = {each.subject for each in violations(kept.cloud, [job]) if "Planted" in each.what}
     finally:
         log.unlink()
-    assert found == {"the database's password", "an Authorization header", "a vector"}
+    assert found == {"the database's password", "an Authorization header", "a vector", "a URL's query"}

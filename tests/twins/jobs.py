@@ -313,10 +313,12 @@ class InMemoryJobs(CrawlTables, OutboxTable):
     def keep_counts(self, counts: Mapping[str, Count]) -> None:
         self.counts |= counts
 
-    def record_dead_letter(self, letter: DeadLetter) -> None:
-        known = {(kept.queue, kept.source_id) for kept in self.letters if kept.source_id is not None}
-        if (letter.queue, letter.source_id) not in known:
-            self.letters.append(letter)
+    def record_dead_letter(self, letter: DeadLetter) -> bool:
+        for kept in self.letters:
+            if (kept.queue, kept.source_id or "") == (letter.queue, letter.source_id):
+                return kept.receive_count == letter.receive_count
+        self.letters.append(letter)
+        return True
 
     # Rows
 

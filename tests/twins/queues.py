@@ -16,14 +16,16 @@ class InMemoryQueue:
         """Empty and reachable."""
         self.bodies: list[str] = []
         self.groups: list[str] = []
+        self.reasons: list[str] = []
         self.given_back: list[tuple[str, float]] = []
         self.deleted: list[str] = []
         self.unavailable = False
         self.refuse: set[int] = set()
 
-    def send(self, bodies: Sequence[str], groups: Sequence[str] = ()) -> list[int]:
+    def send(self, bodies: Sequence[str], groups: Sequence[str] = (), *, reason: str = "") -> list[int]:
         """Take the bodies, except those that were to be refused."""
         self._reach()
+        self.reasons.extend(reason for _ in bodies)
         refused, self.refuse = sorted(self.refuse), set()
         self.groups.extend(group for at, group in enumerate(groups) if at not in refused)
         self.bodies.extend(body for at, body in enumerate(bodies) if at not in refused)

@@ -24,6 +24,8 @@ _HITS: Final = 100
 """Among near duplicates the unique sentence decides keyword ranking, and its paragraph vector ranking."""
 _AUTHORIZATION: Final = ("Bearer ", "AWS4-HMAC-SHA256 ")
 """Prefix of the values of authorisation headers."""
+URL_QUERY: Final = "signature=of-somebody-"
+"""Beginning of the queries of URLs that are submitted; columns, messages and content alone may have it."""
 _DIGITS: Final = 7
 """Digits of a vector's numbers to search for, with sign and point: fewer than any encoding writes."""
 _OPEN: Final = """
@@ -126,6 +128,7 @@ def _canaries(cloud: Cloud, database: Database, accepted: Sequence[Accepted]) ->
     return [
         *keys,
         secrets.Canary("the database's password", PASSWORD),
+        secrets.Canary("a URL's query", URL_QUERY, secrets.URL_STORE),
         *(secrets.Canary("an Authorization header", each, secrets.DOCUMENT_STORE) for each in _AUTHORIZATION),
         *texts,
         *_tokens(cloud, accepted),

@@ -14,6 +14,13 @@ DOCUMENT_STORE: Final = frozenset(
     {"chunks.text", "chunks.context", "outbox.payload", "dead_letters.body", "messages", "content"}
 )
 """Columns, and kinds of other places, that may contain a document's text."""
+URL_STORE: Final = frozenset(
+    {
+        *("jobs.url", "jobs.canonical_url", "jobs.raw_ref", "documents.url"),
+        *("outbox.payload", "dead_letters.body", "messages", "content"),
+    }
+)
+"""Likewise, that may contain the query of a URL."""
 _COLUMNS: Final = """
 SELECT c.table_name, c.column_name FROM information_schema.columns AS c
 JOIN information_schema.tables AS t USING (table_schema, table_name)

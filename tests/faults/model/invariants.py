@@ -148,10 +148,11 @@ class ObservedStore(_Observed):
             self._observations.count(f"swept: {row.stage}")
         return rows
 
-    def record_dead_letter(self, letter: DeadLetter) -> None:
+    def record_dead_letter(self, letter: DeadLetter) -> bool:
         """Record the dead letter, and count its cause."""
-        self._inner.record_dead_letter(letter)
+        new = self._inner.record_dead_letter(letter)
         self._observations.count(f"dead: {letter.cause}")
+        return new
 
 
 class ObservedRecorder:

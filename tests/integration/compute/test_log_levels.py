@@ -66,3 +66,40 @@ async def test_metrics_and_audit_come_out_at_every_level(
 )
 def test_what_the_filter_keeps(line: str, least: str, kept: bool) -> None:
     assert passes(line, least) is kept
+
+
+CANARY = "canary-of-a-query"
+NAMES_URLS = """
+import logging
+from indexmill.platform.observability import Observability
+
+observability = Observability("scraper")
+URL = "https://site.example:8443/a/page.html?token=canary-of-a-query&b=(1)'x'#canary-of-a-query"
+
+def handler(event, context):
+    library = logging.getLogger("some.library")
+    observability.log.warning("of %s", URL)
+    deep = {"at": [URL, {URL: 1}], "error": ValueError(URL)}
+    observability.log.error("job.rescued", extra={"url": URL, "deep": deep})
+    library.warning("asked %s: 200", URL, extra={"url": URL})
+    try:
+        raise OSError(f"cannot read <{URL}>\\nnor \\"{URL}\\", \\u00e4")
+    except OSError as error:
+        observability.log.exception("request.failed")
+        library.exception("of a library")
+    if event["planted"]:
+        print(URL)
+"""
+
+
+@pytest.mark.shows("B88")
+@pytest.mark.parametrize("planted", [False, True])
+async def test_no_line_has_the_query_of_a_url(lab: Lab, planted: bool) -> None:
+    host = await lab.start(lab.function(NAMES_URLS))
+    await call(host, {"planted": planted})
+    host.flush_logs()
+    lines = lab.lines("stdout") + lab.lines("stderr")
+    assert [CANARY in line for line in lines].count(True) == (1 if planted else 0)
+    assert "".join(lines).count("https://site.example:8443/a/page.html") >= 5 + 5
+    (rescued,) = (json.loads(line) for line in lines if "job.rescued" in line)
+    assert rescued["url"] == "https://site.example:8443/a/page.html"

@@ -126,7 +126,7 @@ async def test_a_large_body_is_blocked_where_the_rule_says(serve: ServeFront) ->
     assert (await post("/embedding/embed", 16385)).status_code == 200
 
 
-@pytest.mark.shows("S22")
+@pytest.mark.shows("S22", "R099")
 async def test_the_access_log_tells_a_block_from_a_throttle_and_from_a_functions_429(
     serve: ServeFront,
 ) -> None:
@@ -157,10 +157,29 @@ async def test_the_access_log_tells_a_block_from_a_throttle_and_from_a_functions
     assert {line["web_acl"] for line in lines} == {
         "arn:aws:wafv2:eu-west-1:123456789012:regional/webacl/WebAcl/local"
     }
-    found = {
-        name: [_matches(where, line) for line in lines].count(True) for name, where in _conditions().items()
+    of_access = {name: where for name, where in _conditions().items() if name != "RefusedRequests"}
+    found = {name: [_matches(where, line) for line in lines].count(True) for name, where in of_access.items()}
+    refused = {"message": "request.refused", "code": "quota_exceeded"}
+    assert found == {"RejectedRequests": 2, "GatewayThrottled": 1, "WafRateLimited": 1}
+    assert _matches(_conditions()["RefusedRequests"], refused)
+    assert {name: found[resource] * value for resource, (name, value) in _metrics().items()} == {
+        "gateway_throttled_total": 1,
+        "waf_rate_limited_total": 1,
     }
-    assert found == {"RejectedRequests": 2, "RefusedRequests": 9, "GatewayThrottled": 1, "WafRateLimited": 1}
+
+
+@pytest.mark.shows("R099")
+def test_the_query_of_the_functions_429_reads_every_function_that_answers_callers() -> None:
+    resources = template()["Resources"]
+    query = resources["RefusedRequests"]["Properties"]
+    answering = {
+        body["Properties"]["LoggingConfig"]["LogGroup"]["Ref"]
+        for body in resources.values()
+        if body["Type"] == "AWS::Serverless::Function"
+        and any(event["Type"] == "Api" for event in body["Properties"].get("Events", {}).values())
+    }
+    assert {each["Ref"] for each in query["LogGroupNames"]} == answering
+    assert "by code, caller_id, resource" in query["QueryString"]
 
 
 async def test_without_a_web_acl_the_variables_have_no_value(serve: ServeFront) -> None:
@@ -232,6 +251,17 @@ def _conditions() -> dict[str, str]:
             pattern = body["Properties"]["FilterPattern"].strip("{} ")
             found[name] = pattern.replace("$.", "").replace("&&", "and").replace("||", "or")
     return found
+
+
+def _metrics() -> dict[str, tuple[str, int]]:
+    """Return name and value of the metric of each filter on the access log."""
+    return {
+        name: (made["MetricName"], int(made["MetricValue"]))
+        for name, body in template()["Resources"].items()
+        if body["Type"] == "AWS::Logs::MetricFilter"
+        and body["Properties"]["LogGroupName"] == {"Ref": "ApiLogs"}
+        for made in body["Properties"]["MetricTransformations"]
+    }
 
 
 def _matches(condition: str, line: dict[str, Any]) -> bool:

@@ -119,7 +119,7 @@ def test_a_count_counts_once(harness: Harness) -> None:
 
 def test_a_dead_letter_is_kept_once(harness: Harness) -> None:
     harness.line.lose_reply_to("INSERT INTO dead_letters")
-    harness.jobs.record_dead_letter(DeadLetter("q", "body", 1, "because", source_id="m-1"))
+    assert harness.jobs.record_dead_letter(DeadLetter("q", "body", 1, "because", source_id="m-1"))
     assert harness.rows("SELECT body FROM dead_letters") == [("body",)]
 
 

@@ -111,7 +111,9 @@ async def test_logs_host_and_queues_come_together() -> None:
         'lambda_duration_seconds{function="Worker",quantile="0.95"} 0.25',
         'lambda_init_duration_seconds_count{function="Worker"} 1',
         'lambda_invocations_total{function="Worker"} 7',
+        'lambda_errors_total{function="Worker"} 1',
         'lambda_throttles_total{function="Worker"} 3',
+        "local_metrics_dropped_total 0",
         'lambda_cold_starts_total{function="Worker"} 2',
         'sqs_messages_visible{queue="Queue"} 5',
         'sqs_oldest_message_age_seconds{queue="Queue"} 12.5',
@@ -132,3 +134,13 @@ async def test_before_anything_runs_there_is_nothing_to_tell() -> None:
     telemetry = Telemetry()
     assert "lambda_" not in await telemetry.exposition()
     assert await telemetry.summary() == {"queues": {}, "durations": {}, "metrics": []}
+
+
+async def test_values_beyond_the_limit_of_series_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "MOST_SERIES", 2)
+    telemetry = Telemetry()
+    for at in range(5):
+        telemetry.on_log(log(blob(("n", "Count"), n=[1.0]).replace('"s"', f'"s{at}"')))
+    # There must be room for the series of the count itself.
+    monkeypatch.setattr(registry, "MOST_SERIES", 9)
+    assert "local_metrics_dropped_total 3" in (await telemetry.exposition()).splitlines()

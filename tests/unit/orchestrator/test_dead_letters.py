@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,8 +16,10 @@ from indexmill.orchestrator.results.dead_letters import KeepDeadLetters
 from indexmill.orchestrator.results.ports import DeadLetter
 from indexmill.orchestrator.settings import OrchestratorDeadLettersSettings
 from indexmill.orchestrator.wiring import build_dead_letters
+from indexmill.platform.observability import Observability
 from tests.support.function_env import environment
 from tests.support.jobs import embedded, scraped, stored_job
+from tests.support.metrics import emitted
 from tests.support.orchestrator import OrchestratorHarness
 from tests.twins.blobs import InMemoryBlobs
 from tests.twins.jobs import InMemoryJobs
@@ -167,10 +170,10 @@ class Away(InMemoryJobs):
 
     refuse = ""
 
-    def record_dead_letter(self, letter: DeadLetter) -> None:
+    def record_dead_letter(self, letter: DeadLetter) -> bool:
         if self.refuse == "letters":
             raise TransientError(ErrorCode.DATABASE_UNAVAILABLE, "away")
-        super().record_dead_letter(letter)
+        return super().record_dead_letter(letter)
 
     def transaction(self, work: Callable[[JobsTx], T]) -> T:
         if self.refuse == "results":
@@ -223,3 +226,61 @@ def test_records_of_another_queue_are_refused_before_anything_is_done(
     handle = build_dead_letters(OrchestratorDeadLettersSettings.from_environment(given))
     with pytest.raises(Defect, match="another queue"):
         handle({"Records": [dead("{}") | {"eventSourceARN": arn}]}, None)
+
+
+def test_a_dead_letter_is_counted_once_however_often_it_is_delivered(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    p = Harness()
+    ahead = write(embedded(p.submit()))
+    for receives in (1, 2, 3):
+        assert p.deliver_dead(ahead, receives=receives) == ["0"]
+    assert emitted(capsys, "dead_letters_total") == [(1.0, {"queue": "Dlq", "cause": "dead_callback"})]
+
+
+def test_a_dead_letter_that_could_not_be_kept_is_counted_when_it_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    p = Harness()
+    assert isinstance(p.store, InMemoryJobs)
+    p.store.__class__ = Away
+    p.store.refuse = "letters"  # type: ignore[attr-defined]
+    assert p.deliver_dead("nonsense") == ["0"]
+    assert emitted(capsys, "dead_letters_total") == []
+    p.store.refuse = ""  # type: ignore[attr-defined]
+    assert p.deliver_dead("nonsense", receives=2) == []
+    assert emitted(capsys, "dead_letters_total") == [(1.0, {"queue": "Dlq", "cause": "foreign"})]
+
+
+def test_what_a_worker_set_aside_keeps_its_reason() -> None:
+    p = Harness()
+    job_id = p.submit()
+    body = p.scrape.bodies[0]
+    said = {"reason": {"stringValue": "token_limit_exceeded", "dataType": "String"}}
+    moved: list[dict[str, Any]] = [
+        dead(body, "0") | {"messageAttributes": said},
+        dead(UNREADABLE, "1") | {"messageAttributes": said},
+        dead(body, "2") | {"messageAttributes": {}},
+        dead(body, "3"),
+    ]
+    p.keep({"Records": moved})
+    assert [(letter.cause, letter.reason) for letter in p.letters] == [
+        ("poison_message", "token_limit_exceeded"),
+        ("unreadable", "token_limit_exceeded"),
+        *[("poison_message", "received too often")] * 2,
+    ]
+    assert error_code(p, job_id) == "poison_message"
+
+
+def test_lines_about_a_dead_letter_have_its_ids(capsys: pytest.CaptureFixture[str]) -> None:
+    p = Harness()
+    p.keep = replace(p.keep, observability=Observability("dead-letters"))
+    job_id = p.submit()
+    assert isinstance(p.store, InMemoryJobs)
+    p.store.__class__ = Away
+    for refuse, message in (("letters", "dead_letter.stays"), ("defect", "dead_letter.failed")):
+        p.store.refuse = refuse  # type: ignore[attr-defined]
+        p.deliver_dead(p.scrape.bodies[0])
+        lines = [json.loads(each) for each in capsys.readouterr().out.splitlines() if message in each]
+        ids = [(line["sqs_message_id"], line["job_id"], line["request_id"]) for line in lines]
+        assert ids == [("0", job_id, "req-1")]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from indexmill.contracts.messages import ChunkTask, EmbedTask, read
-from indexmill.orchestrator.results.apply import Recorder
+from indexmill.orchestrator.results.apply import ApplyResults, Recorder
 from indexmill.orchestrator.results.decide import Decider
 from indexmill.platform.observability import Observability
 from tests.support.jobs import failed, scraped
@@ -62,3 +62,61 @@ def test_a_chunk_message_carries_its_job_and_text() -> None:
     assert [(task.job_id, task.text, task.title) for task in tasks] == [
         (each, f"Text of {each}.", "Title") for each in jobs
     ]
+
+
+@pytest.mark.shows("R106")
+def test_lines_about_a_result_have_its_job_stage_attempt_and_request(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    p = OrchestratorHarness()
+    record = Recorder(p.store, Decider(p.clock), Observability("result-lines", level="INFO"))
+    done, broken = p.submit(), p.submit()
+    asked = {"request_id": "req-7", "elapsed_ms": 12}
+    record([scraped(done).model_copy(update=asked), failed(broken, code="http_404").model_copy(update=asked)])
+    applied, refused = [
+        line for line in lines(capsys) if line.get("message") in ("result.applied", "stage.failed")
+    ]
+    same = {"stage": "scraping", "attempt": 1, "request_id": "req-7", "elapsed_ms": 12}
+    assert applied.items() >= {**same, "job_id": done, "verdict": "advance"}.items()
+    assert refused.items() >= {**same, "job_id": broken, "code": "http_404"}.items()
+
+
+@pytest.mark.shows("R106")
+def test_a_result_that_fails_unexpectedly_is_a_line_with_its_ids(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    p = OrchestratorHarness()
+    job_id = p.submit()
+
+    def fails(_work: object) -> None:
+        raise RuntimeError("a defect at https://site.example/?token=secret")
+
+    p.record = Recorder(p.store, Decider(p.clock), Observability("failing-results"))
+    p.results, p.chunking_paused = ApplyResults(p.record, p.relay), True
+    monkeypatch.setattr(p.store, "transaction", fails)
+    p.deliver(scraped(job_id).model_copy(update={"request_id": "req-7"}))
+    (line,) = [each for each in lines(capsys) if each.get("message") == "result.failed"]
+    assert (
+        line.items() >= {"job_id": job_id, "stage": "scraping", "attempt": 1, "request_id": "req-7"}.items()
+    )
+    assert "https://site.example/" in line["exception"]
+    assert "secret" not in str(line)
+
+
+@pytest.mark.shows("B88")
+def test_a_rescued_job_is_a_line_and_a_count_without_the_query_of_its_url(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    p = SweeperHarness()
+    job_id = p.submit("https://example.com/page?token=secret")
+    p.scrape.bodies.clear()
+    p.observability = Observability("rescue-lines")
+    p.sweep = p.sweeper(p.view)
+    p.tick(2)
+    out = capsys.readouterr().out
+    assert "secret" not in out
+    found = [json.loads(line) for line in out.splitlines()]
+    (rescued,) = [line for line in found if line.get("message") == "job.rescued"]
+    assert (rescued["job_id"], rescued["url"]) == (job_id, "https://example.com/page")
+    (count,) = [line for line in found if "jobs_rescued_total" in line]
+    assert (count["jobs_rescued_total"], count["stage"]) == ([1.0], "scraping")

@@ -13,6 +13,7 @@ from indexmill.orchestrator.jobs.rows import OutboxRow
 from indexmill.platform.meter import Meter
 from indexmill.platform.queues import MESSAGE_BYTES
 from tests.support.jobs import new_job, scraped, stored_job, submitted
+from tests.support.metrics import emitted
 from tests.support.sweeper import SweeperHarness
 from tests.twins.clock import FrozenClock
 from tests.twins.queues import InMemoryQueue
@@ -23,7 +24,7 @@ class Picky(InMemoryQueue):
 
     bad = "unsendable"
 
-    def send(self, bodies: Sequence[str], groups: Sequence[str] = ()) -> list[int]:
+    def send(self, bodies: Sequence[str], groups: Sequence[str] = (), *, reason: str = "") -> list[int]:
         self.refuse = {at for at, body in enumerate(bodies) if self.bad in body}
         return super().send(bodies, groups)
 
@@ -62,12 +63,16 @@ def test_only_what_a_queue_refused_is_sent_again() -> None:
 
 
 @pytest.mark.fault("F27")
-def test_a_message_that_is_never_taken_is_set_aside_and_later_ones_flow() -> None:
+def test_a_message_that_is_never_taken_is_set_aside_and_later_ones_flow(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     p = SweeperHarness()
     picky(p)
     for number in range(120):
         p.submit(f"https://example.com/unsendable/{number}")
+    capsys.readouterr()
     assert [tick["parked"] for tick in p.tick(10)][-1] == 120
+    assert emitted(capsys, "outbox_parked")[-1] == (120.0, {})
     good = p.submit("https://example.com/good")
     assert read(ScrapeTask, p.scrape.bodies[-1]).job_id == good
 

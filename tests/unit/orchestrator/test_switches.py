@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from indexmill.platform.breakers import OPEN_S, BreakerState
+from tests.support.metrics import emitted
 from tests.support.sweeper import SweeperHarness
 
 
@@ -102,3 +103,13 @@ def test_one_switch_that_cannot_be_turned_leaves_the_other() -> None:
     p.jobs.pauses["*"] = "a reason"
     p.switches["scraping"].broken = True
     assert on(p) == {"scraping": True, "chunking": False, "embedding": False}
+
+
+def test_each_switch_of_a_stage_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    p = SweeperHarness()
+    p.jobs.pauses["scraping"] = "a reason"
+    p.tick(2)
+    assert emitted(capsys, "stage_switched_total") == [(1.0, {"stage": "scraping", "to": "off"})]
+    p.jobs.pauses.clear()
+    p.tick(2)
+    assert emitted(capsys, "stage_switched_total") == [(1.0, {"stage": "scraping", "to": "on"})]

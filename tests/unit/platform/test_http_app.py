@@ -12,7 +12,7 @@ import pytest
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
-from indexmill.contracts.errors import TransientError
+from indexmill.contracts.errors import CallerError, TransientError
 from indexmill.platform.http.app import (
     SECURITY_HEADERS,
     Caller,
@@ -294,3 +294,48 @@ def test_an_origin_may_be_allowed_at_any_port(origin: str, allowed: bool) -> Non
 @pytest.mark.shows("S12")
 def test_without_origins_no_answer_is_about_them() -> None:
     assert cors_headers("GET", "/fine", (), APP) == {}
+
+
+@pytest.mark.shows("R106")
+def test_a_request_that_fails_is_a_line_with_its_id(capsys: pytest.CaptureFixture[str]) -> None:
+    _, found = refusal(capsys, RuntimeError("cannot read https://site.example/?token=secret"))
+    (line,) = [each for each in found if each.get("message") == "request.failed"]
+    assert (line["request_id"], line["code"]) == ("abc-1", "internal_error")
+    assert "https://site.example/" in line["exception"]
+    assert "secret" not in str(line)
+
+
+@pytest.mark.shows("R099")
+@pytest.mark.parametrize("code", ["rate_limited", "queue_saturated", "quota_exceeded"])
+def test_each_429_is_a_line_with_its_code_and_a_quota_is_counted(
+    capsys: pytest.CaptureFixture[str], code: str
+) -> None:
+    status, found = refusal(capsys, CallerError(code, f"{code}: not now.", retry_after=5))
+    assert status == 429
+    (line,) = [each for each in found if each.get("message") == "request.refused"]
+    who = {"code": code, "request_id": "abc-1", "caller_id": "0123456789abcdef"}
+    assert line.items() >= {**who, "method": "GET", "resource": "/fails"}.items()
+    counted = [each for each in found if "quota_exceeded_total" in each]
+    values = [(each["quota_exceeded_total"], each["tier"]) for each in counted]
+    assert values == ([([1.0], "free")] if code == "quota_exceeded" else [])
+
+
+def test_other_refusals_are_no_line(capsys: pytest.CaptureFixture[str]) -> None:
+    status, found = refusal(capsys, CallerError("not_found", "There is nothing."))
+    assert (status, found) == (404, [])
+
+
+def refusal(capsys: pytest.CaptureFixture[str], error: Exception) -> tuple[int, list[dict[str, Any]]]:
+    """Return the status of a request that raises, and the lines that it wrote."""
+    router = APIRouter()
+
+    @router.get("/fails")
+    async def fails() -> None:
+        raise error
+
+    # A logger keeps the stream of its first use, so each has a name of its own.
+    observability = Observability(f"refusals-{error}")
+    handle = lambda_handler(create_app("Test", [router], observability, None), observability)
+    event = api_event("GET", "/fails", headers={"X-Request-Id": "abc-1"}, caller=caller_claims())
+    status = handle(event, FakeContext())["statusCode"]
+    return status, [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -41,7 +41,7 @@ class CountedQueue(InMemoryQueue):
         super().__init__()
         self._meter = meter
 
-    def send(self, bodies: Sequence[str], groups: Sequence[str] = ()) -> list[int]:
+    def send(self, bodies: Sequence[str], groups: Sequence[str] = (), *, reason: str = "") -> list[int]:
         self._meter.request("sqs", "SendMessageBatch")
         return super().send(bodies, groups)
 

@@ -8,9 +8,10 @@ import pytest
 
 from indexmill.contracts.errors import ErrorCode
 from indexmill.platform.http.door import Door
-from indexmill.platform.limits.enforcer import KEPT_S, CallerBlocked, InMaintenance, key_of
+from indexmill.platform.limits.enforcer import KEPT_S, CallerBlocked, InMaintenance, RateLimited, key_of
 from indexmill.platform.observability import Observability
 from tests.support.limits import CALLER, SERVICE, Process, process
+from tests.support.metrics import emitted
 from tests.twins.clock import FrozenClock
 from tests.twins.limits import InMemoryLimits
 
@@ -189,3 +190,43 @@ def test_the_door_is_closed_for_work_and_nothing_else(
         door.enter(CALLER, method, path)
     assert (caught.value.code, caught.value.http_status) == (ErrorCode.MAINTENANCE, 503)
     assert (caught.value.message, caught.value.retry_after) == ("We move the database.", 60)
+
+
+def test_refusals_at_the_door_are_counted_with_their_request(
+    store: InMemoryLimits, clock: FrozenClock, one: Process, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The process may get no further request, so nothing is kept for a later one."""
+    observability = Observability("test", level="ERROR")
+    door = Door(one.enforcer, observability, clock=one.clock)
+    while one.admits(CALLER):
+        clock.tick(0.01)
+    for _ in range(3):
+        with pytest.raises(RateLimited):
+            door.enter(CALLER, "POST", "/embedding/search")
+        observability.flush()
+        assert emitted(capsys, "rate_limited_total") == [(1.0, {"bucket": "work", "tier": "pro"})]
+    block(store)
+    clock.tick(6)
+    with pytest.raises(CallerBlocked):
+        door.enter(CALLER, "GET", "/orchestrator/jobs")
+    observability.flush()
+    assert emitted(capsys, "caller_blocked_total") == [(1.0, {})]
+
+
+def test_each_call_that_the_store_did_not_answer_is_counted(
+    store: InMemoryLimits, clock: FrozenClock, one: Process, capsys: pytest.CaptureFixture[str]
+) -> None:
+    observability = Observability("test", level="ERROR")
+    door = Door(one.enforcer, observability, clock=one.clock)
+    store.unavailable = True
+    counted = 0.0
+    for _ in range(2):
+        before = store.calls
+        door.enter(CALLER, "POST", "/embedding/search")
+        observability.flush()
+        (found,) = emitted(capsys, "rate_limit_store_unavailable")
+        assert found[0] >= 1
+        counted += found[0]
+        assert store.calls > before
+        clock.tick(60)
+    assert counted == one.enforcer.failures

@@ -66,7 +66,7 @@ def test_an_unreadable_record_goes_to_the_dead_letters_alone() -> None:
 
 @pytest.mark.fault("F18")
 def test_a_newer_version_waits_for_newer_code() -> None:
-    newer = GOOD.replace("scrape.v1", "scrape.v3").replace('"url"', '"address"')
+    newer = GOOD.replace("scrape.v1", "scrape.v99").replace('"url"', '"address"')
     failures, source, dead = run(Scripted(), newer)
     assert failures == ["m0"]
     assert source.given_back == [("r0", 60.0)]
@@ -117,3 +117,35 @@ def test_what_is_given_back_is_logged_with_its_job(capsys: pytest.CaptureFixture
     (line,) = [json.loads(each) for each in capsys.readouterr().out.splitlines()]
     assert (line["message"], line["job_id"], line["reason"]) == ("message.given_back", "j", "dns_error")
     assert line["after_s"] == 7.2
+
+
+@pytest.mark.shows("R106")
+def test_lines_about_messages_have_the_ids_of_message_job_and_request(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    task = ScrapeTask(message_id="1", job_id="j", url="https://example.com/?token=secret", request_id="req-1")
+    bodies = [write(task), write(task), "{", "[" * 100_000, '{"job_id": 7, "request_id": null}', '"x"']
+    batch = SqsBatch(
+        ScrapeTask,
+        Scripted(Retry(7.2, "dns_error"), Poison("worker_crashed")),
+        source=InMemoryQueue(),
+        dead=InMemoryQueue(),
+        observability=Observability("batch-lines"),
+        clock=FrozenClock(),
+    )
+    batch(sqs_event(*bodies), FakeContext())
+    lines = [json.loads(each) for each in capsys.readouterr().out.splitlines()]
+    kept = ("message", "reason", "sqs_message_id", "job_id", "request_id")
+    found = {line["sqs_message_id"]: {name: line[name] for name in kept if name in line} for line in lines}
+    ids = {"job_id": "j", "request_id": "req-1"}
+    retried = {"message": "message.given_back", "reason": "dns_error", "sqs_message_id": "m0", **ids}
+    poison = {"message": "message.poison", "reason": "worker_crashed", "sqs_message_id": "m1", **ids}
+    assert (found["m0"], found["m1"]) == (retried, poison)
+    assert [sorted(found[each]) for each in ("m2", "m3", "m4", "m5")] == [
+        ["message", "reason", "sqs_message_id"]
+    ] * 4
+
+
+def test_a_message_that_is_set_aside_goes_with_its_reason() -> None:
+    _, _, dead = run(Scripted(Poison("token_limit_exceeded")), GOOD, "{")
+    assert sorted(dead.reasons) == ["1 fields of ScrapeTask are wrong", "token_limit_exceeded"]

@@ -5,16 +5,17 @@ lines of the service `audit`, which are copied to a log group of their own (docs
 
 Lambda drops lines below the function's ApplicationLogLevel, by their `level`; a line without one, or without
 a valid time, counts as INFO. Above INFO metrics and audit events therefore say ERROR.
+
+A URL's query may hold a secret, so no line has one: neither ours nor a library's, in no field.
 """
 
 from __future__ import annotations
 
+import json
 import logging
-import math
 import os
-from collections import Counter
-from collections.abc import Callable
-from typing import Any
+import re
+from typing import Any, Final
 
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
@@ -27,14 +28,61 @@ NAMESPACE = "Indexmill"
 _ABOVE_INFO = ("WARN", "ERROR", "FATAL")
 
 
-def _quiet_libraries() -> None:
-    """Let libraries log warnings only: the runtime sets the root, and at DEBUG botocore logs secrets."""
+_QUERY: Final = re.compile(r"([a-z][a-z0-9+.-]*://[^\s\"?#]*)[?#][^\s\"]*", re.IGNORECASE)
+
+
+def without_queries(value: Any) -> Any:
+    """Return a value of a log line with every URL in it, at any depth, cut before its query or fragment."""
+    if isinstance(value, str):
+        return _QUERY.sub(r"\1", value) if "://" in value else value
+    if isinstance(value, dict):
+        return {without_queries(key): without_queries(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_queries(each) for each in value]
+    if value is None or isinstance(value, int | float):
+        return value
+    return without_queries(str(value))
+
+
+def _line(fields: Any) -> str:
+    """Serialize the fields of a line of ours."""
+    text = json.dumps(fields, default=str, separators=(",", ":"), ensure_ascii=False)
+    # Most lines have no URL: they are not walked.
+    return text if "://" not in text else json.dumps(without_queries(fields), ensure_ascii=False)
+
+
+class _WithoutQueries(logging.Formatter):
+    """Formats as another formatter does, the runtime's or the default, without the queries of URLs."""
+
+    def __init__(self, inner: logging.Formatter) -> None:
+        super().__init__()
+        self._inner = inner
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = self._inner.format(record)
+        if "://" not in line:
+            return line
+        try:
+            fields = json.loads(line)
+        except ValueError:
+            return str(without_queries(line))
+        return _line(fields) + line[len(line.rstrip("\n")) :]
+
+
+def _set_up_root() -> None:
+    """Let libraries log warnings only, without the queries of URLs.
+
+    The runtime sets the root logger's level, and at DEBUG botocore logs secrets.
+    """
     root = logging.getLogger()
     root.setLevel(max(root.level, logging.WARNING))
+    for handler in root.handlers:
+        if not isinstance(handler.formatter, _WithoutQueries):
+            handler.setFormatter(_WithoutQueries(handler.formatter or logging.Formatter()))
 
 
 # Also here: secrets are read before the first Observability is made.
-_quiet_libraries()
+_set_up_root()
 
 
 class Observability:
@@ -42,13 +90,14 @@ class Observability:
 
     def __init__(self, service: str, *, level: str = "INFO") -> None:
         """`service` is the log key and metric dimension."""
-        _quiet_libraries()
+        _set_up_root()
         self.service = service
         self.function = os.environ.get("AWS_LAMBDA_FUNCTION_NAME", "none")
         filtered = os.environ.get("AWS_LAMBDA_LOG_LEVEL") in _ABOVE_INFO
         self._kept = "ERROR" if filtered else None
-        self.log = Logger(service=service, level=level, use_rfc3339=True, utc=True)
-        self._audit = Logger(service="audit", level=self._kept or "INFO", use_rfc3339=True, utc=True)
+        self.log = Logger(service=service, level=level, json_serializer=_line, use_rfc3339=True, utc=True)
+        audit = self._kept or "INFO"
+        self._audit = Logger(service="audit", level=audit, json_serializer=_line, use_rfc3339=True, utc=True)
         self.metrics = Metrics(namespace=NAMESPACE, service=service)
 
     def emit(self, event: AuditEvent, ctx: CallerContext, **fields: Any) -> None:
@@ -95,29 +144,3 @@ class Observability:
         if self._kept is not None:
             blob.add_metadata("level", self._kept)
             blob.add_metadata("timestamp", SystemClock().now().isoformat())
-
-
-class PacedCounts:
-    """Counts of one metric, written once a second at most: a flood must not become one of log lines."""
-
-    def __init__(self, name: str, observability: Observability, monotonic: Callable[[], float]) -> None:
-        """`monotonic` is a clock's, in seconds."""
-        self._name = name
-        self._observability = observability
-        self._monotonic = monotonic
-        self._counts: Counter[tuple[tuple[str, str], ...]] = Counter()
-        self._written_at = -math.inf
-
-    def add(self, **dimensions: str) -> None:
-        """Count one."""
-        self._counts[tuple(dimensions.items())] += 1
-
-    def write(self) -> None:
-        """Write what was counted, unless something was written within the last second."""
-        now = self._monotonic()
-        if not self._counts or now < self._written_at + 1.0:
-            return
-        self._written_at = now
-        for dimensions, number in self._counts.items():
-            self._observability.count(self._name, number, **dict(dimensions))
-        self._counts.clear()

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
 from indexmill.contracts.identity import FREE, CallerContext, tier_of
-from indexmill.platform.observability import Observability, PacedCounts
+from indexmill.platform.observability import Observability
 from indexmill.platform.settings import FunctionSettings
 from indexmill.platform.time.clock import Clock
 
@@ -87,7 +87,6 @@ class Backpressure:
         self._routes = frozenset(routes)
         self._known = Load(0)
         self._read_at = -math.inf
-        self._refused = PacedCounts("queue_saturated_total", observability, clock.monotonic)
 
     def __call__(self, ctx: CallerContext, method: str, path: str) -> None:
         """Return, or raise CallerError(queue_saturated)."""
@@ -98,9 +97,7 @@ class Backpressure:
         deep = load.depth > share * self._settings.max_queue_depth
         old = load.age_s > share * self._settings.max_queue_age_seconds
         if deep or old:
-            self._refused.add(tier=tier)
-        self._refused.write()
-        if deep or old:
+            self._observability.count("queue_saturated_total", tier=tier)
             raise CallerError(
                 ErrorCode.QUEUE_SATURATED,
                 f"Queue saturated ({load.depth} pending). Try again shortly.",

@@ -7,6 +7,8 @@ from typing import Final, Protocol
 
 MESSAGE_BYTES: Final = 1_048_576
 """The largest message that a queue takes."""
+REASON: Final = "reason"
+"""Message attribute of a dead letter: why a consumer set it aside."""
 _BATCH: Final = 10
 _BATCH_BYTES: Final = 1_000_000
 """SQS refuses a batch of more than 1 MiB in sum; some room is left for its envelope."""
@@ -29,10 +31,11 @@ def batches(sizes: Sequence[int]) -> Iterator[list[int]]:
 class Queue(Protocol):
     """One queue that we send to."""
 
-    def send(self, bodies: Sequence[str], groups: Sequence[str] = ()) -> list[int]:
+    def send(self, bodies: Sequence[str], groups: Sequence[str] = (), *, reason: str = "") -> list[int]:
         """Send the bodies, ten and at most 1 MiB a call, and return the positions that were NOT accepted.
 
         `groups` names, beside each body, whose it is: one's backlog does not hold back the others' messages.
+        `reason` says why they are sent to a dead-letter queue, in the attribute REASON.
         Raises TransientError(queue_unavailable) when nothing could be sent at all.
         """
         ...

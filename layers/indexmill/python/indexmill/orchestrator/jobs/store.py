@@ -53,6 +53,9 @@ class JobStore(Outbox, Protocol):
         """Run reads that need no transaction."""
         ...
 
-    def record_dead_letter(self, letter: DeadLetter) -> None:
-        """Keep a message that could not be handled; one that is kept already stays as it is."""
+    def record_dead_letter(self, letter: DeadLetter) -> bool:
+        """Keep a message that could not be handled; return whether an earlier delivery had not.
+
+        One that is kept already stays as it is.
+        """
         ...

@@ -56,7 +56,7 @@ class ApplyResults:
             if len(deliveries) > 1:
                 # One result fails the batch: each alone, so that the others are applied.
                 return [outcome for delivery in deliveries for outcome in self([delivery])]
-            self.record.observability.log.exception("result.failed", extra={"job_id": results[0].job_id})
+            self.record.observability.log.exception("result.failed", extra=_ids(results[0]))
             return [Retry(_DATABASE_WAIT_S, ErrorCode.INTERNAL_ERROR)]
         self.relay.send([row for change in changes for row in change.outbox])
         return [
@@ -93,10 +93,7 @@ class Recorder:
         return changes
 
     def _report(self, result: StageResult, change: Change) -> None:
-        fields = {
-            **{"job_id": result.job_id, "stage": result.stage, "attempt": result.attempt},
-            **({"request_id": result.request_id} if result.request_id else {}),
-        }
+        fields = _ids(result)
         log, elapsed_ms = self.observability.log, result.elapsed_ms
         if change.error is not None:
             log.warning("stage.failed", extra={**fields, **_why(change.error), "elapsed_ms": elapsed_ms})
@@ -105,6 +102,16 @@ class Recorder:
             log.info("result.applied", extra={**fields, "verdict": verdict, "elapsed_ms": elapsed_ms})
         if change.error is not None:
             self.observability.count("jobs_failed_total", stage=result.stage)
+
+
+def _ids(result: StageResult) -> dict[str, object]:
+    """Return the fields of every line about a result."""
+    known: dict[str, object] = {
+        "job_id": result.job_id,
+        "stage": result.stage,
+        "attempt": result.attempt,
+    }
+    return known | ({"request_id": result.request_id} if result.request_id else {})
 
 
 def _why(error: JobError) -> dict[str, object]:

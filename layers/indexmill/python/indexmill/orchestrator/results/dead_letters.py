@@ -26,7 +26,9 @@ from indexmill.orchestrator.results.apply import Recorder
 from indexmill.orchestrator.results.ports import DeadLetter
 from indexmill.orchestrator.stages.registry import MODULES
 from indexmill.platform.blobs import BlobStore
+from indexmill.platform.consumer.sqs_batch import log_fields
 from indexmill.platform.observability import Observability
+from indexmill.platform.queues import REASON
 
 _STAGES: Final = {family(module.TASK): stage for stage, module in MODULES.items()}
 """By the schema of their messages."""
@@ -70,20 +72,22 @@ class KeepDeadLetters:
         return {"batchItemFailures": failed}
 
     def _done(self, record: dict[str, Any]) -> bool:
+        known = log_fields(record["messageId"], record["body"])
         try:
             return self._keep(record)
         except TransientError as error:
-            self.observability.log.warning("dead_letter.stays", extra={"code": error.code})
+            self.observability.log.warning("dead_letter.stays", extra={**known, "code": error.code})
         except Exception:
             # Its neighbours are handled all the same.
-            self.observability.log.exception("dead_letter.failed")
+            self.observability.log.exception("dead_letter.failed", extra=known)
         return False
 
     def _keep(self, record: dict[str, Any]) -> bool:
         finding = _examine(record["body"])
         letter = self._letter(record, finding)
-        self.store.record_dead_letter(letter)
-        self.observability.count("dead_letters_total", queue=letter.queue, cause=letter.cause)
+        if self.store.record_dead_letter(letter):
+            # A letter that stays in its queue is delivered again; it is one letter all the same.
+            self.observability.count("dead_letters_total", queue=letter.queue, cause=letter.cause)
         if finding.result is None or finding.result.job_id is None:
             return True
         (change,) = self.record.changes([finding.result])
@@ -100,7 +104,7 @@ class KeepDeadLetters:
             queue=str(record.get("eventSourceARN", "")).rpartition(":")[2],
             body=body if ref is None else body[:_BEGINNING],
             receive_count=int(attributes.get("ApproximateReceiveCount", 1)),
-            reason=finding.reason,
+            reason=_said(record) or finding.reason,
             cause=finding.cause,
             job_id=message.job_id if message else None,
             stage=finding.stage,
@@ -114,6 +118,12 @@ class KeepDeadLetters:
     def _stored(self, body: str) -> BlobRef:
         data = body.encode("utf-8", "replace")
         return self.blobs.put(data, kind="dead-letters", content_type="application/json")
+
+
+def _said(record: Mapping[str, Any]) -> str:
+    """Return why a consumer set the message aside; "" for one that SQS moved."""
+    attributes = record.get("messageAttributes") or {}
+    return str(attributes.get(REASON, {}).get("stringValue") or "")
 
 
 def _examine(body: str) -> _Finding:

@@ -13,7 +13,7 @@ from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.platform.aws.clients import LazyClient
 from indexmill.platform.consumer.deliveries import LONGEST_WAIT_S
 from indexmill.platform.meter import METER, SQS_UNIT_BYTES
-from indexmill.platform.queues import batches
+from indexmill.platform.queues import REASON, batches
 
 _BATCH = 10
 _GROUP = re.compile(r"[!-~]{1,128}")
@@ -27,15 +27,16 @@ class SqsQueue:
         self._url = url
         self._sqs = sqs or LazyClient("sqs")
 
-    def send(self, bodies: Sequence[str], groups: Sequence[str] = ()) -> list[int]:
+    def send(self, bodies: Sequence[str], groups: Sequence[str] = (), *, reason: str = "") -> list[int]:
         """Send all bodies and return the positions of those that SQS did not take."""
+        why = {"MessageAttributes": {REASON: {"DataType": "String", "StringValue": reason}}} if reason else {}
         refused: list[int] = []
         sent_any = not bodies
         last_error: Exception | None = None
         sizes = [len(body.encode()) for body in bodies]
         for batch in batches(sizes):
             entries = [
-                {"Id": str(position), "MessageBody": bodies[position], **_group(groups, position)}
+                {"Id": str(position), "MessageBody": bodies[position], **_group(groups, position), **why}
                 for position in batch
             ]
             # The request itself is counted where it is made.

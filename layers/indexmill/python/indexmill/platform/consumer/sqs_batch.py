@@ -46,18 +46,6 @@ class Received(NamedTuple):
     sent: str = "0"
     """When it was sent, likewise."""
 
-    def log_fields(self) -> dict[str, str]:
-        """Return fields for a log line: the SQS message id, and the ids of job and request in the body."""
-        fields = {"sqs_message_id": self.message_id}
-        try:
-            body = json.loads(self.body)
-        except (ValueError, RecursionError):
-            return fields
-        ids = body if isinstance(body, dict) else {}
-        return fields | {
-            name: str(ids[name]) for name in ("job_id", "request_id") if isinstance(ids.get(name), str)
-        }
-
     def least_wait(self, now: float) -> float:
         """Return the minimum visibility timeout, in seconds, when the message is returned to the queue.
 
@@ -69,6 +57,17 @@ class Received(NamedTuple):
             return 0.0
         # Jitter; nothing secret depends on it.
         return random.uniform(*_SHARE) * max(0.0, now - since)  # noqa: S311
+
+
+def log_fields(message_id: str, body: str) -> dict[str, str]:
+    """Return fields for a log line: the SQS message id, and the ids of job and request in the body."""
+    fields = {"sqs_message_id": message_id}
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return fields
+    ids = value if isinstance(value, dict) else {}
+    return fields | {name: ids[name] for name in ("job_id", "request_id") if isinstance(ids.get(name), str)}
 
 
 def received(record: dict[str, Any]) -> Received:
@@ -168,8 +167,11 @@ class Settlement:
         for at, outcome in outcomes.items():
             after_s = min(max(outcome.after_s, records[at].least_wait(now)), LONGEST_WAIT_S)
             waits.append((records[at].receipt, after_s))
-            fields = {**records[at].log_fields(), "after_s": round(after_s, 3)}
-            log.info("message.given_back", extra={**fields, "reason": outcome.reason})
+            known = log_fields(records[at].message_id, records[at].body)
+            log.info(
+                "message.given_back",
+                extra={**known, "after_s": round(after_s, 3), "reason": outcome.reason},
+            )
         try:
             self.source.give_back(waits)
         except TransientError:
@@ -185,11 +187,10 @@ class Settlement:
             self.observability.log.warning("message.delete_failed", exc_info=True)
 
     def _set_aside(self, record: Received, outcome: Poison) -> bool:
-        self.observability.log.error(
-            "message.poison", extra={**record.log_fields(), "reason": outcome.reason}
-        )
+        known = log_fields(record.message_id, record.body)
+        self.observability.log.error("message.poison", extra={**known, "reason": outcome.reason})
         try:
-            return not self.dead.send([record.body])
+            return not self.dead.send([record.body], reason=outcome.reason)
         except TransientError:
             return False
 

@@ -17,7 +17,7 @@ from mangum import Mangum
 from starlette.exceptions import HTTPException
 
 from indexmill.contracts.errors import CallerError, DomainBusy, ErrorCode, IndexmillError
-from indexmill.contracts.identity import CallerContext
+from indexmill.contracts.identity import CallerContext, tier_of
 from indexmill.platform.http.door import Door
 from indexmill.platform.http.requests import (
     StrictRequest,
@@ -34,6 +34,7 @@ from indexmill.platform.settings import HttpSettings, csv
 from indexmill.platform.time.deadline import limited
 
 _SERVER_ERROR = 500
+_TOO_MANY = 429
 _MAX_RESPONSE_BYTES = 6_291_456
 """Lambda refuses to return more than 6 MiB, counted in the JSON that its runtime client sends."""
 _MOST_PER_CHARACTER = 6
@@ -128,11 +129,14 @@ def create_app(
     async def on_error(request: Request, error: Exception) -> Response:
         known = _as_known(error)
         if known.http_status >= _SERVER_ERROR and not isinstance(known, DomainBusy):
-            observability.log.error("request.failed", exc_info=error, extra={"code": known.code})
+            what = {"code": known.code, "request_id": _own_id(request)}
+            observability.log.error("request.failed", exc_info=error, extra=what)
         if known.code == ErrorCode.FORBIDDEN:
             route, field = getattr(request.scope.get("route"), "path", None), known.field
             where = {"route": route, "field": field, **request.path_params}
             observability.emit("internal_rejected", _caller_of(request), request_id=_own_id(request), **where)
+        if known.http_status == _TOO_MANY:
+            _note_refusal(observability, known, request)
         answer = envelope(known, _own_id(request))
         answer.headers.update(_limit_headers(request))
         return answer
@@ -140,6 +144,24 @@ def create_app(
     for kind in (IndexmillError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, on_error)
     return app
+
+
+def _note_refusal(observability: Observability, error: IndexmillError, request: Request) -> None:
+    """Log which 429 it is, beside the gateway's access log, which has no part of a function's answer.
+
+    The others are counted where they arise; a quota has several places.
+    """
+    claims = _request_context(request).get("authorizer") or {}
+    if error.code == ErrorCode.QUOTA_EXCEEDED:
+        observability.count("quota_exceeded_total", tier=tier_of(claims.get("tier")))
+    what = {
+        "code": error.code,
+        "request_id": _own_id(request),
+        "caller_id": claims.get("caller_id"),
+        "method": request.method,
+        "resource": getattr(request.scope.get("route"), "path", None),
+    }
+    observability.log.warning("request.refused", extra=what)
 
 
 def lambda_handler(

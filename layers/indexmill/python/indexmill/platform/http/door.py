@@ -21,7 +21,7 @@ from indexmill.platform.limits.enforcer import (
 from indexmill.platform.limits.settings import READ, TOKEN, WORK, LimitSettings
 from indexmill.platform.limits.strategies import is_internal
 from indexmill.platform.limits.window import SLOTS
-from indexmill.platform.observability import Observability, PacedCounts
+from indexmill.platform.observability import Observability
 from indexmill.platform.time.clock import SystemClock
 
 _READS: Final = ("GET", "HEAD")
@@ -51,7 +51,6 @@ class Door:
         self._clock = clock
         self._exempt = frozenset(exempt)
         self._pressure = pressure
-        self._refused = PacedCounts("rate_limited_total", observability, clock.monotonic)
         self._audited: dict[tuple[str, str], float] = {}
         self._failures_counted = 0
 
@@ -77,11 +76,12 @@ class Door:
             self._note(ctx, bucket, error.decision)
             raise
         finally:
-            self._write_metrics()
+            self._count_failures()
 
     def _note(self, ctx: CallerContext, bucket: str, decision: Decision) -> None:
         """Count a refusal; the audit has one of a caller at most for each slot of its window."""
-        self._refused.add(bucket=bucket, tier="internal" if is_internal(ctx) else tier_of(ctx.tier))
+        tier = "internal" if is_internal(ctx) else tier_of(ctx.tier)
+        self._observability.count("rate_limited_total", bucket=bucket, tier=tier)
         now, caller = self._clock.monotonic(), (bucket, ctx.caller_id)
         if now < self._audited.get(caller, now):
             return
@@ -98,11 +98,10 @@ class Door:
             reason=decision.reason,
         )
 
-    def _write_metrics(self) -> None:
+    def _count_failures(self) -> None:
         if failures := self._enforcer.failures - self._failures_counted:
             self._failures_counted += failures
             self._observability.count("rate_limit_store_unavailable", failures)
-        self._refused.write()
 
 
 def build_door(

@@ -361,26 +361,23 @@ class PostgresJobs:
         """Give claimed messages back after a failed try."""
         self._do("mark_failed", ids=list(ids), error=error, counted=0 if unavailable else 1)
 
-    def record_dead_letter(self, letter: DeadLetter) -> None:
+    def record_dead_letter(self, letter: DeadLetter) -> bool:
         """Keep a message that could not be handled, without characters that Postgres cannot store."""
-        self._do(
+        plain = ("queue", "receive_count", "cause", "stage", "attempt", "source_id")
+        kept: tuple[bool] = self._do(
             "record_dead_letter",
-            queue=letter.queue,
+            **{name: getattr(letter, name) for name in plain},
             body=storable(letter.body),
-            receive_count=letter.receive_count,
-            reason=letter.reason,
-            cause=letter.cause,
+            reason=storable(letter.reason),
             job_id=storable(letter.job_id),
-            stage=letter.stage,
-            attempt=letter.attempt,
             message_id=storable(letter.message_id),
             body_ref=Jsonb(letter.body_ref.model_dump()) if letter.body_ref else None,
             attributes=Jsonb(dict(letter.attributes)) if letter.attributes is not None else None,
-            source_id=letter.source_id,
-        )
+        ).fetchone()
+        return kept[0]
 
-    def _do(self, name: str, **values: object) -> None:
-        self._database.read(lambda connection: connection.execute(SQL[name], values))
+    def _do(self, name: str, **values: object) -> Any:
+        return self._database.read(lambda connection: connection.execute(SQL[name], values))
 
     def _tx(self, connection: Connection) -> PostgresTx:
         return PostgresTx(connection, self._limits, self._pace)

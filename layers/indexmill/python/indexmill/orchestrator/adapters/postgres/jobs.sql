@@ -743,8 +743,16 @@ UPDATE outbox SET tries = tries + %(counted)s, last_error = %(error)s,
 WHERE id = ANY(%(ids)s) AND sent_at IS NULL
 
 -- name: record_dead_letter
-INSERT INTO dead_letters (queue, body, receive_count, reason, cause, job_id, stage, attempt, message_id,
-                          body_ref, attributes, source_id)
-VALUES (%(queue)s, %(body)s, %(receive_count)s, %(reason)s, %(cause)s, %(job_id)s, %(stage)s, %(attempt)s,
-        %(message_id)s, %(body_ref)s, %(attributes)s, %(source_id)s)
-ON CONFLICT (queue, source_id) DO NOTHING
+-- A row of the same receive is this delivery's own: the statement is repeated when its answer was lost.
+WITH kept AS (
+    INSERT INTO dead_letters (queue, body, receive_count, reason, cause, job_id, stage, attempt, message_id,
+                              body_ref, attributes, source_id)
+    VALUES (%(queue)s, %(body)s, %(receive_count)s, %(reason)s, %(cause)s, %(job_id)s, %(stage)s, %(attempt)s,
+            %(message_id)s, %(body_ref)s, %(attributes)s, %(source_id)s)
+    ON CONFLICT (queue, source_id) DO NOTHING
+    RETURNING id
+)
+SELECT EXISTS (SELECT FROM kept) OR EXISTS (
+    SELECT FROM dead_letters
+    WHERE queue = %(queue)s AND source_id = %(source_id)s AND receive_count = %(receive_count)s
+)
