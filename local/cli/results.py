@@ -23,5 +23,8 @@ def print_results(screen: Console, found: SearchResponse) -> None:
         screen.print(f"     [dim]{escape(excerpt)}[/]")
     if found.degraded is not None:
         screen.print("  [yellow]found by keywords alone: the question could not be embedded[/]")
+    if found.other_model:
+        text = "documents with vectors of another model are found by keywords alone: replay their jobs"
+        screen.print(f"  [yellow]{text}[/]")
     if not found.results:
         screen.print("  nothing found")

@@ -81,14 +81,15 @@ def _receipt(info: dict[str, Any], job: dict[str, Any]) -> Receipt:
     import psycopg
 
     from indexmill.contracts.prices import Prices
-    from indexmill.orchestrator.adapters.postgres.reads import PaceCache, PostgresReads
+    from indexmill.orchestrator.adapters.postgres.documents import DocumentRows
+    from indexmill.orchestrator.adapters.postgres.reads import PaceCache
     from indexmill.orchestrator.admission.admit import Limits
     from indexmill.orchestrator.queries.ports import JobFilter
     from indexmill.orchestrator.queries.receipts import read_receipt
 
     prices = Prices.parse(info["parameters"].get("Prices", ""))
     with psycopg.connect(info["database_url"], autocommit=True) as connection:
-        reads = PostgresReads(connection, Limits(), PaceCache())
+        reads = DocumentRows(connection, Limits(), PaceCache())
         return read_receipt(reads, JobFilter(job["caller_id"], job_id=job["id"]), prices)
 
 

@@ -97,7 +97,8 @@ def running(pid: int, info: Mapping[str, Any]) -> Finding:
     if health["status"] == "ok" and not shown:
         return ok(about, f"{runs}, ok")
     text = ", ".join([f"{runs}, {health['status']}", *held])
-    return note(about, "; ".join([text, *shown]), "jobs wait, or were not finished", "indexmill status")
+    affects = "jobs wait, or were not finished, or searches find less"
+    return note(about, "; ".join([text, *shown]), affects, "indexmill status")
 
 
 def _remaining_processes(state: Path) -> dict[int, str]:

@@ -39,6 +39,9 @@ def lines(found: Mapping[str, list[dict[str, Any]]]) -> Iterator[str]:
     for row in found["incidents"]:
         if row["kind"] == "breaker_open":
             yield f"breaker {row['subject']} open since {_at(row['opened_at'])}"
+        elif row["kind"] == "other_model":
+            effect = "found by keywords alone until they are replayed"
+            yield f"documents of model {row['subject']} since {_at(row['opened_at'])}: {effect}"
         elif row["kind"] != "paused":
             yield f"incident {row['kind']} of {row['subject']} since {_at(row['opened_at'])}"
     for row in found["dead_letters"]:

@@ -98,3 +98,18 @@ def test_doctor_says_that_a_stack_does_not_answer(database_url: str) -> None:
     found = machine.running(7, {"gateway": "http://127.0.0.1:1", "database_url": database_url})
     assert found.verdict == "wrong"
     assert found.text.startswith("runs, process 7, and does not answer: ")
+
+
+@pytest.mark.shows("R170")
+def test_doctor_says_that_documents_have_vectors_of_another_model(database_url: str, gateway: str) -> None:
+    stages = {"scraping": "up", "chunking": "up", "embedding": "up"}
+    Gateway.health = {"status": "ok", "stages": stages, "limits": "shared", "other_model": True}
+    with psycopg.connect(database_url, autocommit=True) as operator:
+        operator.execute("INSERT INTO incidents (kind, subject) VALUES ('other_model', 'small (384)')")
+    found = machine.running(7, {"gateway": gateway, "database_url": database_url})
+    assert (found.verdict, found.affects) == (
+        "note",
+        "jobs wait, or were not finished, or searches find less",
+    )
+    assert found.text.startswith("runs, process 7, ok; documents of model small (384) since ")
+    assert found.text.endswith(": found by keywords alone until they are replayed")

@@ -54,7 +54,7 @@ def index(harness: Harness) -> VectorIndex:
 def test_a_published_version_is_found_whole(index: VectorIndex) -> None:
     made = version(["alpha one", "beta two", "gamma three"])
     assert index.publish([made]) == [PUBLISHED]
-    hits = index.search(SearchQuery(made.target.corpus_key, SPACE, "beta", None, 10))
+    hits = index.search(SearchQuery(made.target.corpus_key, SPACE, "beta", None, 10)).hits
     assert [hit.text for hit in hits] == ["beta two"]
     hit = hits[0]
     assert (hit.chunk_id, hit.document_id) == (made.chunk_ids[1], made.target.document_id)
@@ -191,7 +191,7 @@ def test_vectors_of_any_length_count_by_direction(index: VectorIndex) -> None:
     for chunk_id, vector in zip(big.chunk_ids, ([9e5, 0, 0, 0], [0, 1e-7, 0, 0]), strict=True):
         big.vectors[chunk_id] = vector
     index.publish([big])
-    hits = index.search(SearchQuery(target().corpus_key, SPACE, None, [3.0, 0.1, 0.0, 0.0], 10))
+    hits = index.search(SearchQuery(target().corpus_key, SPACE, None, [3.0, 0.1, 0.0, 0.0], 10)).hits
     assert [hit.text for hit in hits] == ["big", "small"]
     assert hits[0].score == pytest.approx(0.99944, abs=1e-3)
     assert hits[1].score == pytest.approx(0.03331, abs=1e-3)
@@ -221,7 +221,7 @@ def test_a_new_space_replaces_the_old_vectors(index: VectorIndex) -> None:
     assert index.stored(wide, made.chunk_ids) == set(made.chunk_ids)
     assert index.stored(SPACE, made.chunk_ids) == set()
     query = SearchQuery(target().corpus_key, wide, None, vector_of("alpha", wide), 10)
-    assert [hit.text for hit in index.search(query)] == ["alpha"]
+    assert [hit.text for hit in index.search(query).hits] == ["alpha"]
     assert find(index, "alpha") == ["alpha"]
 
 
@@ -238,3 +238,29 @@ def test_a_chunk_named_twice_is_refused(index: VectorIndex) -> None:
     object.__setattr__(twice, "chunk_ids", [made.chunk_ids[0]] * 2)
     with pytest.raises(PermanentError):
         index.publish([twice])
+
+
+@pytest.mark.shows("R170")
+def test_a_search_reports_that_its_corpus_has_vectors_of_another_model(index: VectorIndex) -> None:
+    """Whichever model came first, and whether or not anything was embedded by the new one yet."""
+    other, theirs = target("https://b.example/"), target("https://c.example/", "another corpus")
+    first, second = SPACE, Space("second", 4)
+
+    def reported(space: Space, text: str | None = "text") -> list[bool]:
+        vector = None if text else vector_of("text", space)
+        queries = [SearchQuery(to.corpus_key, space, text, vector, 10) for to in (other, theirs)]
+        return [index.search(query).other_model for query in queries]
+
+    index.publish([version(["a text"]), version(["b text"], to=other), version([], to=theirs)])
+    assert reported(first) == reported(first, None) == [False, False]
+    assert reported(second) == reported(second, None) == [True, False]
+    index.publish(
+        [version(["b text"], 2, to=other, space=second), version(["c text"], 2, to=theirs, space=second)]
+    )
+    assert reported(second) == reported(second, None) == [True, False]
+    assert reported(first) == [True, True]
+    index.publish([version(["a text"], 2, space=second)])
+    assert reported(second) == [False, False]
+    assert reported(first) == [True, True]
+    index.publish([version([], 3), version([], 3, to=other)])
+    assert reported(first) == [False, True], "no vectors, no model"

@@ -149,4 +149,4 @@ def test_twin_and_postgres_rank_alike(database_url: str) -> None:
 
 
 def _hits(index: VectorIndex, text: str | None, vector: list[float] | None, top_k: int) -> list[Hit]:
-    return index.search(SearchQuery(target().corpus_key, SPACE, text, vector, top_k))
+    return index.search(SearchQuery(target().corpus_key, SPACE, text, vector, top_k)).hits

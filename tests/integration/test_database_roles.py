@@ -142,10 +142,10 @@ def test_embedding_publishes_and_searches(
     index.publish([published])
     embedding.execute("UPDATE corpus_totals SET chunks = %s", (EXACT_LIMIT,))
     question = SearchQuery(published.target.corpus_key, SPACE, None, vector_of("one text"), 1)
-    assert [hit.text for hit in index.search(question)] == ["one text"]
+    assert [hit.text for hit in index.search(question).hits] == ["one text"]
     assert PostgresSweep(orchestrator).index_builds_due() == 1
     assert build_due(database_url) == [1]
-    assert [hit.text for hit in index.search(question)] == ["one text"]
+    assert [hit.text for hit in index.search(question).hits] == ["one text"]
     database.close()
 
 

@@ -128,7 +128,7 @@ def test_an_index_replaces_the_one_before(rows: Rows, database_url: str, index: 
     assert rows.execute("SELECT 'vectors_space_1'::regclass::oid").fetchone() != before
     assert rows.execute(INDEXES).fetchall() == [("vectors_space_1", True)]
     query = SearchQuery(target().corpus_key, SPACE, None, vector_of("text 7"), 5)
-    assert "text 7" in [hit.text for hit in index.search(query)]
+    assert "text 7" in [hit.text for hit in index.search(query).hits]
 
 
 def test_searches_and_writes_wait_for_no_build(
@@ -142,11 +142,11 @@ def test_searches_and_writes_wait_for_no_build(
             texts = [f"written while {chunks}"]
             index.publish([version(texts, to=target(f"https://a.example/{chunks}"))])
             query = SearchQuery(target().corpus_key, SPACE, None, vector_of(texts[0]), 5)
-            assert texts[0] in [hit.text for hit in index.search(query)]
+            assert texts[0] in [hit.text for hit in index.search(query).hits]
             assert rows.execute(BLOCKED, (pid,)).fetchone() == (0,)
             assert not building.done()
         assert building.result(30) == [1]
-        assert texts[0] in [hit.text for hit in index.search(query)]
+        assert texts[0] in [hit.text for hit in index.search(query).hits]
 
 
 def test_a_killed_build_leaves_an_index_that_the_next_one_drops(
@@ -160,7 +160,7 @@ def test_a_killed_build_leaves_an_index_that_the_next_one_drops(
     assert rows.execute(INDEXES).fetchall() == [("vectors_space_1_new", False)]
     assert rows.execute("SELECT indexed_rows FROM spaces").fetchone() == (0,)
     query = SearchQuery(target().corpus_key, SPACE, None, vector_of("text 7"), 5)
-    assert index.search(query)[0].text == "text 7"
+    assert index.search(query).hits[0].text == "text 7"
     assert build_due(database_url) == [1]
     assert rows.execute(INDEXES).fetchall() == [("vectors_space_1", True)]
 

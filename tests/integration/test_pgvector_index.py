@@ -231,7 +231,7 @@ def test_a_large_corpus_is_searched_through_an_index(
     assert build_due(database_url) == [1]
     for wanted in ("text 3 14", "text 15 92", "text 24 99"):
         query = SearchQuery(target().corpus_key, SPACE, None, vector_of(wanted), 5)
-        assert wanted in [hit.text for hit in index.search(query)]
+        assert wanted in [hit.text for hit in index.search(query).hits]
     database.connection().execute("SELECT pg_stat_force_next_flush()")
     used = "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname LIKE 'vectors_space%'"
     assert rows.execute(used).fetchone() == (3,)
@@ -251,8 +251,8 @@ def test_a_stale_document_is_found_with_its_mark_until_it_is_published_again(
     index, made = PgVectorIndex(database), version(["alpha"])
     query = SearchQuery(made.target.corpus_key, SPACE, "alpha", None, 10)
     index.publish([made])
-    assert [hit.stale for hit in index.search(query)] == [False]
+    assert [hit.stale for hit in index.search(query).hits] == [False]
     rows.execute("UPDATE documents SET stale_since = now()")
-    assert [hit.stale for hit in index.search(query)] == [True]
+    assert [hit.stale for hit in index.search(query).hits] == [True]
     index.publish([version(["alpha"], made.generation + 1)])
-    assert [hit.stale for hit in index.search(query)] == [False]
+    assert [hit.stale for hit in index.search(query).hits] == [False]

@@ -67,7 +67,7 @@ def measure(session: psycopg.Connection) -> Measure:
     def run(text: str | None, vector: list[float] | None) -> tuple[list[Hit], dict[str, int]]:
         with session.transaction(force_rollback=True):
             before = Counter(dict(session.execute(READ, (TABLES,)).fetchall()))
-            hits = search.search(session, SearchQuery(target().corpus_key, SPACE, text, vector, TOP_K))
+            hits = search.search(session, SearchQuery(target().corpus_key, SPACE, text, vector, TOP_K)).hits
             after = Counter(dict(session.execute(READ, (TABLES,)).fetchall()))
             return hits, dict(after - before)
 

@@ -107,7 +107,7 @@ def quality(url: str, folder: Path, name: str) -> bool:
 
     def find(question: str, vector: Sequence[float] | None) -> list[str]:
         query = SearchQuery(corpus, space, question, vector, 100)
-        return list(dict.fromkeys(hit.source_url for hit in index.search(query)))
+        return list(dict.fromkeys(hit.source_url for hit in index.search(query).hits))
 
     pieces = [(key, chunk.embedded_text) for key in keys for chunk in chunks[key]]
     reference = bm25s.BM25(method="lucene", k1=K1, b=B)

@@ -75,4 +75,4 @@ def find(
 ) -> list[str]:
     """Return the texts that a search finds, best first."""
     query = SearchQuery((to or target()).corpus_key, SPACE, text, vector, top_k)
-    return [hit.text for hit in index.search(query)]
+    return [hit.text for hit in index.search(query).hits]

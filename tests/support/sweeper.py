@@ -7,12 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from indexmill.contracts.errors import ErrorCode, TransientError
+from indexmill.embedding.ports import Space
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
 from indexmill.orchestrator.sweeper.ports import StaleJob, SweepStore
 from indexmill.orchestrator.sweeper.sweep import SweepJobs
 from indexmill.orchestrator.wiring import Parts, SweepParts, assemble_sweeper
 from indexmill.platform.postgres.database import Database
+from tests.support.index_builders import SPACE
 from tests.support.jobs import embedded, scraped
 from tests.support.orchestrator import OrchestratorHarness
 from tests.twins.breakers import InMemoryBreakers
@@ -103,6 +105,8 @@ class SweeperHarness(OrchestratorHarness):
             index_builder=self.index_builder,
             mirror=self.mirror,
             clock=self.clock,
+            model=SPACE.model,
+            dimension=SPACE.dimension,
         )
         parts = Parts(self.store, dict(self.queues), self.observability)
         return assemble_sweeper(parts, own)
@@ -129,7 +133,7 @@ class SweeperHarness(OrchestratorHarness):
 class PostgresSweeperHarness(OrchestratorHarness):
     """The Orchestrator and its sweeper on Postgres, with queues that only the test empties."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, space: Space = SPACE) -> None:
         """Nothing paused, nothing lost."""
         super().__init__(PostgresJobs(database))
         self.database = database
@@ -146,6 +150,8 @@ class PostgresSweeperHarness(OrchestratorHarness):
             index_builder=self.index_builder,
             mirror=self.mirror,
             clock=self.clock,
+            model=space.model,
+            dimension=space.dimension,
         )
         self.sweep = assemble_sweeper(Parts(self.store, dict(self.queues), self.observability), own)
 

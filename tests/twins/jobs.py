@@ -202,6 +202,10 @@ class InMemoryJobs(CrawlTables, OutboxTable):
     def holds(self) -> list[Hold]:
         return [Hold("paused", stage) for stage in self.pauses]
 
+    def other_model(self) -> bool:
+        """Return that every document has vectors of today's model."""
+        return False
+
     def state(self, job_id: str) -> JobState | None:
         row = self.jobs.get(job_id)
         return rows.as_state({**published.stated(row), "next_generation": 0}) if row else None

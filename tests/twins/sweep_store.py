@@ -33,6 +33,8 @@ class InMemorySweep:
     closed_incidents: dict[tuple[str, str], datetime] = field(default_factory=dict)
     """When each was last closed, by kind and subject."""
     index_builds: int = 0
+    models: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Documents and corpora of other models."""
     callers: dict[str, CallerRow] = field(default_factory=dict)
     maintenance: Maintenance = field(default_factory=lambda: Maintenance(None, 1))
     mirrored: dict[str | None, int] = field(default_factory=dict)
@@ -131,6 +133,10 @@ class InMemorySweep:
     def index_builds_due(self) -> int:
         """Return how many indexes are due: as many as the test says."""
         return self.index_builds
+
+    def other_models(self, model: str, dimension: int) -> Mapping[str, Mapping[str, int]]:
+        """Return documents and corpora of other models: what the test says."""
+        return dict(self.models)
 
     def purge(self, keep: Retention, limit: int) -> Mapping[str, int]:
         """Delete messages of jobs that ended long ago; the rest has no age here."""

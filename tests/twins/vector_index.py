@@ -12,7 +12,7 @@ from indexmill.contracts.content import Chunk
 from indexmill.embedding import ranking
 from indexmill.embedding.analyzer import count_terms
 from indexmill.embedding.documents import check, missing_vectors, newest, outcomes, unit
-from indexmill.embedding.ports import DocumentVersion, Hit, PublishOutcome, SearchQuery, Space, Vector
+from indexmill.embedding.ports import DocumentVersion, Found, Hit, PublishOutcome, SearchQuery, Space, Vector
 from indexmill.embedding.ranking import DEPTH, fuse, similarity_score
 from indexmill.platform.postgres.database import storable
 
@@ -104,7 +104,7 @@ class InMemoryVectorIndex:
         """Return whether the corpus was ever submitted to."""
         return corpus_key in self._corpora
 
-    def search(self, query: SearchQuery) -> list[Hit]:
+    def search(self, query: SearchQuery) -> Found:
         """Return at most `top_k` chunks of published versions, best first."""
         with self._lock:
             kept = {
@@ -113,7 +113,9 @@ class InMemoryVectorIndex:
                 if document.corpus_key == query.corpus_key
                 for chunk in document.chunks.values()
             }
-        return [_hit(kept[row], score) for row, score in _ranked(query, list(kept.values()))[: query.top_k]]
+        ranked = _ranked(query, list(kept.values()))[: query.top_k]
+        other_model = any(chunk.version.space != query.space for chunk in kept.values())
+        return Found([_hit(kept[row], score) for row, score in ranked], other_model=other_model)
 
     def _document(self, version: DocumentVersion) -> _Document:
         key = version.target.document_id

@@ -944,6 +944,11 @@ export interface components {
              */
             limits: "shared" | "local";
             /**
+             * Other Model
+             * @default false
+             */
+            other_model: boolean;
+            /**
              * Checked At
              * Format: date-time
              */
@@ -1457,6 +1462,11 @@ export interface components {
             timings: components["schemas"]["SearchTimings"];
             /** Degraded */
             degraded?: "embedding" | null;
+            /**
+             * Other Model
+             * @default false
+             */
+            other_model: boolean;
         };
         /**
          * SearchResult
@@ -6503,7 +6513,8 @@ export interface operations {
                      *       "timings": {
                      *         "embed_ms": 21,
                      *         "search_ms": 14
-                     *       }
+                     *       },
+                     *       "other_model": false
                      *     }
                      */
                     "application/json": components["schemas"]["SearchResponse"];

@@ -29,6 +29,7 @@ from indexmill.orchestrator.submission.submit import SubmitJobs
 from indexmill.orchestrator.sweeper.accounting import CountMessages
 from indexmill.orchestrator.sweeper.housekeeping import Purge
 from indexmill.orchestrator.sweeper.mirror import MirrorCallers
+from indexmill.orchestrator.sweeper.models import FindOtherModels
 from indexmill.orchestrator.sweeper.rescue import Rescue
 from indexmill.orchestrator.sweeper.sweep import Stores, SweepJobs
 from indexmill.orchestrator.sweeper.switches import SetSwitches
@@ -127,7 +128,7 @@ class SystemUnderTest:
 
     def _sweeper(self, store: Any, record: Recorder, relay: Relay) -> SweepJobs:
         view: Any = CrashingProxy(self.backend.view, self.crash_injector, *_SWEEP_EFFECTS)
-        queues = {stage: self._depth(name) for name, stage in STAGES.items()}
+        queues, space = {stage: self._depth(name) for name, stage in STAGES.items()}, HashEmbedder().space
         return SweepJobs(
             stores=Stores(store, view),
             relay=relay,
@@ -137,6 +138,7 @@ class SystemUnderTest:
             purge=Purge(view),
             index_builder=CountedBuilder(),
             mirror=MirrorCallers(view, InMemoryMirror()),
+            other_models=FindOtherModels(view, space.model, space.dimension, _QUIET, self.backend.clock),
             observability=_QUIET,
         )
 
@@ -276,7 +278,7 @@ class SystemUnderTest:
     def _find(self, text: str) -> list[Hit]:
         key, space = corpus_key(self.caller.caller_id, CORPUS), HashEmbedder().space
         query = SearchQuery(corpus_key=key, space=space, top_k=10, text=text, vector=None)
-        return list(self.backend.index.search(query))
+        return list(self.backend.index.search(query).hits)
 
     def close(self) -> None:
         """Close the scraper's event loop and the backend."""

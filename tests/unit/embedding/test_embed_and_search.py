@@ -31,7 +31,7 @@ class Harness:
 
     def nearest(self, key: str, text: str) -> Hit:
         [vector] = self.embedder.embed([text], timeout_s=1)
-        return self.index.search(SearchQuery(key, self.embedder.space, None, vector, 1))[0]
+        return self.index.search(SearchQuery(key, self.embedder.space, None, vector, 1)).hits[0]
 
 
 def test_what_was_embedded_is_found_by_its_own_vector() -> None:
@@ -68,5 +68,7 @@ def test_text_that_repeats_inside_a_document_is_kept_each_time() -> None:
 
     assert harness.run(task) == [True]
     [vector] = harness.embedder.embed(["same"], timeout_s=1)
-    hits = harness.index.search(SearchQuery(task.target.corpus_key, harness.embedder.space, None, vector, 10))
+    hits = harness.index.search(
+        SearchQuery(task.target.corpus_key, harness.embedder.space, None, vector, 10)
+    ).hits
     assert sorted(hit.ordinal for hit in hits) == [0, 1, 2]

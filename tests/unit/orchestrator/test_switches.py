@@ -113,3 +113,57 @@ def test_each_switch_of_a_stage_is_counted(capsys: pytest.CaptureFixture[str]) -
     p.jobs.pauses.clear()
     p.tick(2)
     assert emitted(capsys, "stage_switched_total") == [(1.0, {"stage": "scraping", "to": "on"})]
+
+
+def switched(capsys: pytest.CaptureFixture[str]) -> list[tuple[str, str]]:
+    """Return what was counted since the last call, by stage and direction."""
+    return [(of["stage"], of["to"]) for _, of in emitted(capsys, "stage_switched_total")]
+
+
+def close(p: SweeperHarness, name: str) -> None:
+    state = p.breakers.read()[name]
+    assert p.breakers.replace(name, state, state.closed(p.clock.now().timestamp()))
+
+
+def test_an_outage_is_counted_once_whatever_the_number_of_probes(capsys: pytest.CaptureFixture[str]) -> None:
+    p = SweeperHarness()
+    turns = []
+    for _ in range(3):
+        break_(p, "index")
+        turns += [on(p)["embedding"], on(p)["embedding"]]
+    assert turns == [False, True] * 3, "each probe is let through"
+    assert switched(capsys) == [("embedding", "off")]
+    close(p, "index")
+    p.tick(2)
+    assert switched(capsys) == [("embedding", "on")]
+
+
+def test_interruptions_of_one_stage_that_overlap_are_counted_as_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    p = SweeperHarness()
+    break_(p, "embedding")
+    p.tick()
+    assert switched(capsys) == [("embedding", "off")]
+    break_(p, "index")
+    p.jobs.pauses["*"] = "a reason"
+    p.tick()
+    assert switched(capsys) == [("scraping", "off"), ("chunking", "off")]
+    p.jobs.pauses.clear()
+    close(p, "embedding")
+    p.tick()
+    assert switched(capsys) == [("scraping", "on"), ("chunking", "on")]
+    close(p, "index")
+    p.tick()
+    assert switched(capsys) == [("embedding", "on")]
+
+
+def test_a_breaker_that_pauses_no_stage_is_not_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    p = SweeperHarness()
+    break_(p, "embedding_query")
+    p.tick()
+    p.switches["scraping"].on = False
+    p.tick()
+    close(p, "embedding_query")
+    p.tick()
+    assert switched(capsys) == []

@@ -233,7 +233,8 @@ class Client(Crawls):
     ) -> SearchResponse:
         """Return the best matching chunks of one corpus; `degraded` says what a worse answer lacks.
 
-        With `allow_degraded=False` it is an ApiError (embedding_unavailable) instead. Raises ApiError.
+        `other_model` says that documents have to be indexed again, since the model was changed. With
+        `allow_degraded=False` a worse answer is an ApiError (embedding_unavailable) instead. Raises ApiError.
         """
         from indexmill.contracts.http_search import SearchResponse
 

@@ -40,7 +40,7 @@ class SubmitRequest(BaseModel):
 
     url: Url | None = None
     urls: list[Url] | None = Field(default=None, min_length=1, max_length=MAX_URLS)
-    # In the order of contracts/job.py: Python keeps one of equal unions, and the published contract its order.
+    # In the order of contracts/job.py: Python keeps one of equal unions, and the contract its order.
     kind: Literal["crawl", "sitemap", "page"] | None = None
     """`crawl`: also the pages that `url` leads to; `sitemap`: the pages that the sitemap at `url` lists;
     `page`, as by default: one job."""
@@ -149,6 +149,8 @@ class Health(BaseModel):
     stages: dict[str, Literal["up", "paused", "breaker_open"]]
     limits: Literal["shared", "local"] = "shared"
     """`local`: the state table does not answer, and each environment counts requests by itself."""
+    other_model: bool = False
+    """Whether documents have vectors of another model than today's, and have to be indexed again."""
     checked_at: datetime
     """Seconds ago at most: ten."""
 

@@ -76,3 +76,6 @@ class SearchResponse(BaseModel):
     timings: SearchTimings
     degraded: Literal["embedding"] | None = None
     """`embedding`: the question could not be embedded, and was answered by its keywords alone."""
+    other_model: bool = False
+    """Whether documents of the corpus have vectors of another model. Until they are indexed again, a
+    `query` finds them by its keywords alone and a `query_embedding` not at all."""

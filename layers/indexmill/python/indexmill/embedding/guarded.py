@@ -13,7 +13,7 @@ from indexmill.embedding.classify import failure
 from indexmill.embedding.ports import (
     DocumentVersion,
     Embedder,
-    Hit,
+    Found,
     PublishOutcome,
     SearchQuery,
     Space,
@@ -105,6 +105,6 @@ class GuardedIndex:
         """Return whether the corpus was ever submitted to."""
         return self.index.corpus_exists(corpus_key)
 
-    def search(self, query: SearchQuery) -> list[Hit]:
+    def search(self, query: SearchQuery) -> Found:
         """Return at most `top_k` chunks of published versions, best first."""
         return self.index.search(query)

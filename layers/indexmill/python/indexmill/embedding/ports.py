@@ -99,6 +99,15 @@ class Hit:
     """Whether the page was gone when it was fetched last."""
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Answer to a question."""
+
+    hits: list[Hit]
+    other_model: bool
+    """Whether the corpus has vectors of another space than the question's: only words find those chunks."""
+
+
 class PublishOutcome(StrEnum):
     """Outcome of publishing a version."""
 
@@ -130,7 +139,7 @@ class VectorIndex(Protocol):
         """Return whether the corpus was ever submitted to."""
         ...
 
-    def search(self, query: SearchQuery) -> list[Hit]:
+    def search(self, query: SearchQuery) -> Found:
         """Return at most `top_k` chunks of published versions, best first."""
         ...
 

@@ -42,15 +42,16 @@ class SearchCorpus:
             raise CallerError(ErrorCode.NOT_FOUND, "No such corpus.", field="body.corpus_name")
         vector, failed = self._vector(request)
         embedded = self.clock.monotonic()
-        hits = self.index.search(SearchQuery(key, self.embedder.space, request.query, vector, request.top_k))
+        found = self.index.search(SearchQuery(key, self.embedder.space, request.query, vector, request.top_k))
         ended = self.clock.monotonic()
         if failed is not None:
-            self._degraded(failed, answered=bool(hits))
+            self._degraded(failed, answered=bool(found.hits))
         return SearchResponse(
-            results=[SearchResult(**asdict(hit)) for hit in hits],
+            results=[SearchResult(**asdict(hit)) for hit in found.hits],
             query_ms=_ms(began, ended),
             timings=SearchTimings(embed_ms=_ms(began, embedded), search_ms=_ms(embedded, ended)),
             degraded=None if failed is None else "embedding",
+            other_model=found.other_model,
         )
 
     def _vector(self, request: SearchRequest) -> tuple[Vector | None, IndexmillError | None]:

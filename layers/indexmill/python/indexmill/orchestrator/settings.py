@@ -107,6 +107,8 @@ class OrchestratorSweeperSettings(OrchestratorSettings):
     chunk_mapping_id: str
     embed_mapping_id: str
     index_builder_function: str
+    embedding_model: str
+    embedding_dimension: int
     payload_retention_days: int = 7
     state_table: str
 

@@ -78,6 +78,9 @@ class SweepParts:
     index_builder: IndexBuilder
     mirror: Mirror
     clock: Clock
+    model: str
+    """Embeds documents now."""
+    dimension: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,6 +320,8 @@ def build_sweeper(settings: OrchestratorSweeperSettings) -> Handler:
         index_builder=LambdaIndexBuilder(settings.index_builder_function),
         mirror=DynamoDbMirror(settings.state_table, clock),
         clock=clock,
+        model=settings.embedding_model,
+        dimension=settings.embedding_dimension,
     )
     keep = Retention(payloads=timedelta(days=settings.payload_retention_days))
     sweep = assemble_sweeper(build_parts(settings, database), own, keep)
@@ -332,6 +337,7 @@ def assemble_sweeper(parts: Parts, own: SweepParts, keep: Retention | None = Non
     from indexmill.orchestrator.sweeper.accounting import CountMessages
     from indexmill.orchestrator.sweeper.housekeeping import Purge
     from indexmill.orchestrator.sweeper.mirror import MirrorCallers
+    from indexmill.orchestrator.sweeper.models import FindOtherModels
     from indexmill.orchestrator.sweeper.ports import Retention
     from indexmill.orchestrator.sweeper.rescue import Rescue
     from indexmill.orchestrator.sweeper.sweep import Stores, SweepJobs
@@ -347,5 +353,6 @@ def assemble_sweeper(parts: Parts, own: SweepParts, keep: Retention | None = Non
         purge=Purge(own.store, keep or Retention()),
         index_builder=own.index_builder,
         mirror=MirrorCallers(own.store, own.mirror),
+        other_models=FindOtherModels(own.store, own.model, own.dimension, observability, own.clock),
         observability=observability,
     )

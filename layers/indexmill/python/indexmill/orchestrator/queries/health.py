@@ -48,7 +48,7 @@ class ReadHealth:
 
     def _read(self) -> Health:
         shared = self._read_limits()
-        reasons = self.store.read(reasons_by_stage)
+        reasons, other_model = self.store.read(lambda tx: (reasons_by_stage(tx), tx.other_model()))
         degraded = "degraded" if reasons or not shared else "ok"
         return Health(
             status="maintenance" if self._maintenance else degraded,
@@ -56,6 +56,7 @@ class ReadHealth:
             release=self.release,
             stages={stage.name: reasons.get(stage.name, "up") for stage in STAGES},
             limits="shared" if shared else "local",
+            other_model=other_model,
             checked_at=self.clock.now(),
         )
 

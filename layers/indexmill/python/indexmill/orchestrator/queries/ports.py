@@ -149,6 +149,10 @@ class QueriesTx(Protocol):
         """Return pauses of stages, and breakers that were not closed at the last sweep."""
         ...
 
+    def other_model(self) -> bool:
+        """Return whether documents had vectors of another model when the sweeper looked last."""
+        ...
+
     def state(self, job_id: str) -> JobState | None:
         """Return any caller's job as decisions see it, without a lock."""
         ...

@@ -184,6 +184,13 @@ class SweepStore(Protocol):
         """Return how many indexes of vectors are to be built, but those that were tried in the last hour."""
         ...
 
+    def other_models(self, model: str, dimension: int) -> Mapping[str, Mapping[str, int]]:
+        """Return how many documents, of how many corpora, have vectors of each other model, by its name.
+
+        Reads every document once there was another model.
+        """
+        ...
+
     def purge(self, keep: Retention, limit: int) -> Mapping[str, int]:
         """Delete at most `limit` rows of each kind that are older than that; return how many, by kind.
 

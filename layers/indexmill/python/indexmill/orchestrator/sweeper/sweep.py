@@ -16,6 +16,7 @@ from indexmill.orchestrator.sweeper.accounting import CountMessages
 from indexmill.orchestrator.sweeper.duplicates import read_again
 from indexmill.orchestrator.sweeper.housekeeping import Purge
 from indexmill.orchestrator.sweeper.mirror import MirrorCallers
+from indexmill.orchestrator.sweeper.models import FindOtherModels
 from indexmill.orchestrator.sweeper.ports import IndexBuilder, KeptEvent, SweepStore
 from indexmill.orchestrator.sweeper.rescue import Rescue
 from indexmill.orchestrator.sweeper.switches import SetSwitches
@@ -51,6 +52,7 @@ class SweepJobs:
     purge: Purge
     index_builder: IndexBuilder
     mirror: MirrorCallers
+    other_models: FindOtherModels
     observability: Observability
 
     def __call__(self) -> dict[str, int]:
@@ -72,6 +74,7 @@ class SweepJobs:
             "purged": self._try("purge", self._purge, 0),
             "indexes": self._try("indexes", self._indexes, 0),
             "mirrored": self._try("mirror", self.mirror, 0),
+            "other_models": self._try("other_models", self.other_models, 0),
         }
         self.observability.log.info("sweep.finished", extra=done)
         self.observability.flush()

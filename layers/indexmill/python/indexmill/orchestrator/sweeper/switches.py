@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from indexmill.contracts.errors import TransientError
@@ -11,6 +11,9 @@ from indexmill.orchestrator.sweeper.ports import SweepStore, Switch
 from indexmill.platform.breakers import BreakerStates, StatesUnavailable
 from indexmill.platform.observability import Observability
 from indexmill.platform.time.clock import Clock
+
+Incident = tuple[str, str]
+"""Kind and subject."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +34,10 @@ class SetSwitches:
         Raises TransientError.
         """
         pauses, (not_closed, breakers) = self.store.pauses(), self._breakers()
-        self._report("paused", pauses)
+        reported = [self._report("paused", pauses)]
         if not_closed is not None:
-            self._report("breaker_open", not_closed)
+            reported.append(self._report("breaker_open", not_closed))
+        self._count(reported)
         switched_off = {
             stage: reason for stage in self.switches if (reason := _reason(stage, pauses, breakers))
         }
@@ -73,14 +77,27 @@ class SetSwitches:
             self.observability.log.warning(
                 "stage.switched", extra={"stage": stage, "to": to, "reason": reason}
             )
-            self.observability.count("stage_switched_total", stage=stage, to=to)
 
-    def _report(self, kind: str, current: Mapping[str, str]) -> None:
+    def _report(self, kind: str, current: Mapping[str, str]) -> tuple[set[Incident], set[Incident]]:
+        """Return the incidents of `kind` that were open before, and those that are now."""
         detail = {subject: {"reason": reason} for subject, reason in current.items()}
-        _record_incidents(self.store, self.observability, kind, detail)
+        opened, closed = record_incidents(self.store, self.observability, kind, detail)
+        before = {*current, *closed}.difference(opened)
+        return {(kind, subject) for subject in before}, {(kind, subject) for subject in current}
+
+    def _count(self, reported: Sequence[tuple[set[Incident], set[Incident]]]) -> None:
+        """Count the stages whose interruption began or ended.
+
+        Not each turn of a switch: while a breaker stays open, its stage is on for each probe.
+        """
+        before, now = (set[Incident]().union(*incidents) for incidents in zip(*reported, strict=True))
+        for stage in self.switches:
+            was, held = (any(_interrupts(each, stage) for each in incidents) for incidents in (before, now))
+            if was != held:
+                self.observability.count("stage_switched_total", stage=stage, to="off" if held else "on")
 
 
-def _interrupts(incident: tuple[str, str], stage: str) -> bool:
+def _interrupts(incident: Incident, stage: str) -> bool:
     kind, subject = incident
     return subject in (stage, EVERY_STAGE) if kind == "paused" else subject in BY_NAME[stage].breakers
 
@@ -92,10 +109,10 @@ def _reason(stage: str, pauses: Mapping[str, str], breakers: Mapping[str, str]) 
     return f"breaker {closed_by[0]} is open" if closed_by else None
 
 
-def _record_incidents(
+def record_incidents(
     store: SweepStore, observability: Observability, kind: str, current: Mapping[str, Mapping[str, object]]
-) -> None:
-    """Make `current` (detail by subject) the open incidents of `kind`, and log what that changes.
+) -> tuple[list[str], list[str]]:
+    """Make `current` (detail by subject) the open incidents of `kind`; log and return what opened and closed.
 
     Raises TransientError(database_unavailable).
     """
@@ -104,3 +121,4 @@ def _record_incidents(
         observability.log.warning("incident.opened", extra={"kind": kind, "subject": subject})
     for subject in closed:
         observability.log.info("incident.closed", extra={"kind": kind, "subject": subject})
+    return opened, closed

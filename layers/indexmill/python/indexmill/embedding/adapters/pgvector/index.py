@@ -15,7 +15,7 @@ from indexmill.embedding.adapters.pgvector.publish import RowIds
 from indexmill.embedding.adapters.pgvector.statements import SQL
 from indexmill.embedding.classify import failure
 from indexmill.embedding.documents import check, newest, outcomes
-from indexmill.embedding.ports import DocumentVersion, Hit, PublishOutcome, SearchQuery, Space
+from indexmill.embedding.ports import DocumentVersion, Found, PublishOutcome, SearchQuery, Space
 from indexmill.platform.postgres.database import Connection, Database
 
 T = TypeVar("T")
@@ -70,7 +70,7 @@ class PgVectorIndex:
             self._read(lambda connection: self._names.find_corpora(connection, [corpus_key]))
         return corpus_key in self._names.corpora
 
-    def search(self, query: SearchQuery) -> list[Hit]:
+    def search(self, query: SearchQuery) -> Found:
         """Return at most `top_k` chunks of published versions, best first, with scores above 0, at most 1.
 
         With text and vector the score is the fused rank's share of the best possible one; with text alone

@@ -11,7 +11,7 @@ from indexmill.embedding.adapters.pgvector import vectors
 from indexmill.embedding.adapters.pgvector.statements import ROW_RANGES, SQL
 from indexmill.embedding.analyzer import count_terms
 from indexmill.embedding.documents import unit
-from indexmill.embedding.ports import Hit, SearchQuery
+from indexmill.embedding.ports import Found, Hit, SearchQuery
 from indexmill.embedding.ranking import DEPTH, K1, B, fuse, similarity_score, weights
 from indexmill.platform.postgres.database import Connection
 
@@ -29,17 +29,30 @@ class CorpusTotals:
     """Number of the query's embedding space; None when no vector was ever kept in it."""
     indexed_rows: int | None
     """Vectors in that space's approximate index."""
+    spaces: int
+    """Of all corpora."""
 
 
-def search(connection: Connection, query: SearchQuery) -> list[Hit]:
+def search(connection: Connection, query: SearchQuery) -> Found:
     """Return the best chunks of the corpus, as `VectorIndex.search` says."""
     space = query.space
     values = {"key": query.corpus_key, "model": space.model, "dimension": space.dimension}
     cursor = connection.cursor(row_factory=class_row(CorpusTotals))
     totals = cursor.execute(SQL["corpus_totals"], values).fetchone()
     if totals is None:
-        return []
-    return _hits(connection, _ranked(connection, query, totals), totals.corpus, query.top_k)
+        return Found([], other_model=False)
+    ranked = _ranked(connection, query, totals)
+    hits = _hits(connection, ranked, totals.corpus, query.top_k)
+    return Found(hits, other_model=_other_model(connection, totals))
+
+
+def _other_model(connection: Connection, totals: CorpusTotals) -> bool:
+    """Return whether the corpus has vectors of another space than the query's."""
+    if totals.spaces == (totals.space is not None):
+        return False
+    values = {"corpus": totals.corpus}
+    (found,) = connection.execute(SQL["corpus_spaces"], values).fetchall()[0]
+    return any(space not in (None, totals.space) for space in found)
 
 
 def _ranked(connection: Connection, query: SearchQuery, totals: CorpusTotals) -> list[tuple[int, float]]:

@@ -24,6 +24,10 @@ class DocumentRows(PostgresReads):
             row["document_id"]: Published(row["published"], row["job_id"], row["contested"]) for row in found
         }
 
+    def other_model(self) -> bool:
+        """Return whether documents had vectors of another model when the sweeper looked last."""
+        return bool(self._all("other_model"))
+
     def keep_published(self, documents: Mapping[str, str]) -> None:
         """Note the jobs that found their document unchanged, by document id."""
         self._do("keep_published", documents=list(documents), jobs=list(documents.values()))

@@ -701,6 +701,9 @@ GROUP BY status, failed_stage
 SELECT kind AS reason, subject FROM incidents WHERE kind IN ('paused', 'breaker_open') AND closed_at IS NULL
 ORDER BY kind DESC
 
+-- name: other_model
+SELECT FROM incidents WHERE kind = 'other_model' AND closed_at IS NULL LIMIT 1
+
 -- name: original
 SELECT {{job_columns}}, caller_id, corpus_key, canonical_url, raw_ref, determinism, payload_digest, previous, accept
 FROM jobs WHERE id = %(job_id)s AND caller_id = %(caller_id)s

@@ -99,6 +99,14 @@ class PostgresSweep:
         """Return how many indexes of vectors are to be built, but those that were tried in the last hour."""
         return int(self._rows("index_builds_due")[0]["count"])
 
+    def other_models(self, model: str, dimension: int) -> Mapping[str, Mapping[str, int]]:
+        """Return how many documents, of how many corpora, have vectors of each other model, by its name."""
+        rows = self._rows("other_models", model=model, dimension=dimension)
+        return {
+            f"{row['model']} ({row['dimension']})": {"documents": row["documents"], "corpora": row["corpora"]}
+            for row in rows
+        }
+
     def purge(self, keep: Retention, limit: int) -> Mapping[str, int]:
         """Delete a batch of each kind of rows that are no longer needed; a kind without any costs a look."""
         values = {

@@ -243,6 +243,13 @@ UPDATE audit_logged SET xact = %(xact)s::xid8, seq = %(seq)s
 -- name: index_builds_due
 SELECT count(*) AS count FROM index_builds_due('1 hour')
 
+-- A document without chunks has no vectors. None is read while no other model was ever used.
+-- name: other_models
+SELECT model, dimension, count(*)::int AS documents, count(DISTINCT corpus_id)::int AS corpora FROM documents
+WHERE published IS NOT NULL AND chunk_count > 0 AND (model, dimension) <> (%(model)s, %(dimension)s)
+    AND EXISTS (SELECT FROM spaces AS s WHERE (s.model, s.dimension) <> (%(model)s, %(dimension)s))
+GROUP BY model, dimension
+
 -- name: pauses
 SELECT stage, reason FROM pauses
 
