@@ -28,6 +28,8 @@ class InMemoryFetcher:
         """Text and bytes are HTML pages; an exception is raised."""
         self.pages: dict[str, Fetched | Redirect | bytes | str | Exception] = dict(pages or {})
         self.requested: list[str] = []
+        self.connecting: Callable[[], object] = lambda: None
+        """Called before a request is sent."""
 
     async def fetch(
         self,
@@ -38,8 +40,12 @@ class InMemoryFetcher:
         before_hop: BeforeHop | None = None,
         known: Validators | None = None,
         redirects: int = MAX_REDIRECTS,
+        on_send: Callable[[], object] | None = None,
     ) -> Fetched:
         """Return the page, or raise the error configured for it."""
+        self.connecting()
+        if on_send is not None:
+            on_send()
         self.requested.append(url)
         page = self.pages.get(url)
         if isinstance(page, Redirect):
@@ -58,6 +64,7 @@ class InMemoryFetcher:
                 before_hop=before_hop,
                 known=known,
                 redirects=redirects - 1,
+                on_send=on_send,
             )
         if page is None:
             raise status_failure(404)

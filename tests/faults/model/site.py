@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Literal
 
 from indexmill.scraper.classify import status_failure
@@ -51,6 +52,7 @@ class Site(InMemoryFetcher):
         before_hop: BeforeHop | None = None,
         known: Validators | None = None,
         redirects: int = MAX_REDIRECTS,
+        on_send: Callable[[], object] | None = None,
     ) -> Fetched:
         """Return the page, or fail with 503 while the page is unavailable."""
         if self._unavailable.get(url):
@@ -63,4 +65,5 @@ class Site(InMemoryFetcher):
             before_hop=before_hop,
             known=known,
             redirects=redirects,
+            on_send=on_send,
         )

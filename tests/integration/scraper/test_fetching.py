@@ -57,6 +57,16 @@ async def test_the_request_says_who_asks_and_nothing_more(
     assert "authorization" not in head
 
 
+async def test_each_request_is_told_when_it_begins_to_be_sent(site: Site, fetcher: HttpFetcher) -> None:
+    site.page("/b", HTML)
+    site.routes["/a"] = redirect("/b")
+    heads: list[int] = []
+    url = f"{site.url}/a"
+    await fetcher.fetch(url, deadline=time.monotonic() + 5.0, on_send=lambda: heads.append(len(site.heads)))
+    # Before its head is with the site, and once for each.
+    assert heads == [0, 1]
+
+
 async def test_connections_are_kept_between_pages(site: Site, fetcher: HttpFetcher) -> None:
     url = site.page("/", HTML)
     for _ in range(5):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import pytest
 
@@ -79,6 +80,38 @@ def test_what_finds_no_turn_waits_without_a_try() -> None:
     here.clock.tick(2.0)
     assert here.handle("/c", "/d") == [Done(), Done()]
     assert len(here.asked) == 5
+
+
+@pytest.mark.parametrize(("connecting_s", "apart_s"), [(0.04, 2.0), (0.5, 2.5), (3.0, 2.0)])
+def test_a_crawl_delay_begins_when_the_request_before_is_really_sent(
+    connecting_s: float, apart_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = {f"{SITE}/robots.txt": "User-agent: *\nCrawl-delay: 2"}
+    here = Worker("*=1:3", pages={**PAGES, **rules})
+    sent: list[float] = []
+
+    def connecting() -> None:
+        # The first page's connection is slow, the others' are kept.
+        if len(here.asked) == 1:
+            here.clock.tick(connecting_s)
+        sent.append(here.clock.monotonic())
+
+    async def sleep(seconds: float) -> None:
+        here.clock.tick(seconds)
+
+    monkeypatch.setattr("indexmill.scraper.pace.asyncio.sleep", sleep)
+    here.fetcher.connecting = connecting
+    for path in ("/a", "/b", "/c"):
+        (outcome,) = here.handle(path)
+        while isinstance(outcome, Wait):
+            here.clock.tick(outcome.after_s)
+            (outcome,) = here.handle(path)
+        # The queue's waits are whole seconds, rests below a quarter are none of them.
+        here.clock.tick(max(0.0, 2.0 - connecting_s) if path == "/a" else 1.0)
+    assert here.asked == ["/robots.txt", "/a", "/b", "/c"]
+    apart = [after - before for before, after in pairwise(sent[1:])]
+    assert apart == pytest.approx([apart_s, 2.0])
+    assert min(apart) > 2.0 - 1e-6
 
 
 def test_the_pages_of_a_batch_cost_one_write_together() -> None:

@@ -75,6 +75,8 @@ class Ended:
     """Pause that the site asked for (Retry-After)."""
     code: str = ""
     """Of the failure."""
+    next_at: float = 0.0
+    """No request before, where a site gets one at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +89,16 @@ class Refusal:
     """Code of the last failure of a site that is left alone."""
 
 
+def spacing(rate: DomainRate, delay_s: float) -> tuple[float, int]:
+    """Return the seconds between two requests, and how many may be sent at once."""
+    return max(rate.interval_s, delay_s), 1 if delay_s > rate.interval_s else rate.burst
+
+
 def take(
     state: HostState, now: float, rate: DomainRate, request: Request
 ) -> tuple[HostState, Refusal | None]:
     """Return the state after the request was allowed, or after its wait was promised."""
-    interval_s = max(rate.interval_s, request.delay_s)
-    burst = 1 if request.delay_s > rate.interval_s else rate.burst
+    interval_s, burst = spacing(rate, request.delay_s)
     state = replace(
         state,
         promised={key: at for key, at in state.promised.items() if at + _KEPT_S > now},
@@ -138,5 +144,7 @@ def finish(state: HostState, now: float, ended: Sequence[Ended]) -> HostState:
         if each.failed and each.pause_s:
             open_until = max(open_until, now + min(each.pause_s, _LONGEST_WISH_S))
     over = {each.id for each in ended}
+    full_at = max([state.full_at, *(each.next_at for each in ended)])
     running = {each: until for each, until in state.running.items() if each not in over}
-    return replace(state, running=running, failures=failures, open_until=open_until, cause=cause)
+    state = replace(state, running=running, full_at=full_at)
+    return replace(state, failures=failures, open_until=open_until, cause=cause)

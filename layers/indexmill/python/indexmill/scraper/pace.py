@@ -1,4 +1,6 @@
-"""Pace of sites: each request waits for its site's turn, by going back to the queue, never by sleeping.
+"""Pace of sites: each request waits for its site's turn, by going back to the queue.
+
+Only the rest of a crawl delay, which begins when the request before is really sent, is waited for in place.
 
 The state of a site (`scraper/hosts.py`) is shared by all workers. It costs one conditional write for the
 requests that pages of a batch want to send at the same moment, and nothing for a site without a limit.
@@ -13,7 +15,7 @@ import random
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from indexmill.contracts.errors import UNREACHABLE, DomainBusy, ErrorCode, IndexmillError, PermanentError
@@ -22,7 +24,7 @@ from indexmill.platform.domain_rates import DomainRate, DomainRates, site_of
 from indexmill.platform.limits.clock import StoreClock
 from indexmill.platform.limits.store import StoreUnavailable
 from indexmill.scraper.classify import NameNotFound
-from indexmill.scraper.hosts import Ended, HostState, Refusal, Request, finish, take
+from indexmill.scraper.hosts import Ended, HostState, Refusal, Request, finish, spacing, take
 
 _LOG: Final = logging.getLogger(__name__)
 _RACES: Final = 10
@@ -30,6 +32,8 @@ _RACES: Final = 10
 _SITES: Final = 256
 _NARROW: Final = 20
 """Largest burst of a site whose ended requests are written with the end of a batch."""
+_REST_S: Final = 0.25
+"""The longest wait in place."""
 _UNKNOWN_S: Final = 5.0
 """Wait while the store is unavailable."""
 _MESSAGES: Final = {
@@ -152,13 +156,17 @@ class Pace:
                 return [Refusal(_UNKNOWN_S, "domain_busy") for _ in wishes]
         return [Refusal(random.uniform(1.0, 3.0), "domain_busy") for _ in wishes]  # noqa: S311 - jitter
 
-    def ended(self, site: str, request_id: str, error: IndexmillError | None) -> None:
+    def now(self) -> float:
+        """Return the second since the epoch."""
+        return self._clock.now()
+
+    def ended(self, site: str, request_id: str, error: IndexmillError | None, next_at: float = 0.0) -> None:
         """Note that a request ended; it is written with the site's next request, or by `flush`."""
-        ended = Ended(request_id, failed=False)
+        ended = Ended(request_id, failed=False, next_at=next_at)
         if isinstance(error, NameNotFound):
             ended = Ended(request_id, failed=None)
         elif error is not None and (error.code in _FAILED or _is_busy(error.code)):
-            ended = Ended(request_id, failed=True, pause_s=error.retry_after, code=error.code)
+            ended = replace(ended, failed=True, pause_s=error.retry_after, code=error.code)
         # Without the lock, which is held while the store is asked.
         self._known(site).ended.append(ended)
 
@@ -228,6 +236,8 @@ class Visit:
         """As `Pace.visit` says it."""
         self._pace = pace
         self._open: tuple[str, str] | None = None
+        self._apart_s = 0.0
+        self._sent_at: float | None = None
         self.deadline = deadline
         self.key = key
         self.resume = resume
@@ -253,13 +263,26 @@ class Visit:
         if rate is None:
             return
         request_id = new_id()[-12:]
-        await self._pace.take(site, rate, request_id, self, delay_s)
+        try:
+            await self._pace.take(site, rate, request_id, self, delay_s)
+        except DomainBusy as busy:
+            if not delay_s or busy.wait_s > _REST_S:
+                raise
+            await asyncio.sleep(busy.wait_s)
+            await self._pace.take(site, rate, request_id, self, delay_s)
+        interval_s, burst = spacing(rate, delay_s)
+        self._apart_s, self._sent_at = interval_s if burst == 1 else 0.0, None
         self._open = (site, request_id)
+
+    def sent(self) -> None:
+        """Note that the request begins to be sent: connecting may have taken a while since its turn."""
+        self._sent_at = self._pace.now()
 
     def end(self, error: IndexmillError | None) -> None:
         """Note the end of the last request, by an answer or by `error`."""
         if self._open is not None:
-            self._pace.ended(*self._open, error)
+            begins = self._sent_at if self._apart_s else None
+            self._pace.ended(*self._open, error, 0.0 if begins is None else begins + self._apart_s)
             self._open = None
 
 

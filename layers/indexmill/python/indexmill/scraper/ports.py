@@ -58,7 +58,7 @@ BeforeHop = Callable[[str], Awaitable[object]]
 class Fetcher(Protocol):
     """Gets pages from the public internet and from nowhere else."""
 
-    async def fetch(
+    async def fetch(  # noqa: PLR0913 - each is of this request alone
         self,
         url: str,
         *,
@@ -67,6 +67,7 @@ class Fetcher(Protocol):
         before_hop: BeforeHop | None = None,
         known: Validators | None = None,
         redirects: int = MAX_REDIRECTS,
+        on_send: Callable[[], object] | None = None,
     ) -> Fetched:
         """Return what `url`, which is canonical, answers with a 2xx status after at most so many `redirects`.
 
@@ -75,7 +76,8 @@ class Fetcher(Protocol):
         `cut_at` bytes is cut there. `before_hop` is awaited with the canonical URL of each redirect, and of
         a request that is sent again on a new connection, and its errors end the fetch. Its DomainBusy leaves
         with `resume`: the redirects that are left and the URL, which may be fetched with them later.
-        Raises TransientError and PermanentError, codes as in `classify`.
+        `on_send` is called when a request begins to be sent, on a connection that is open. Raises
+        TransientError and PermanentError, codes as in `classify`.
         """
         ...
 

@@ -158,7 +158,12 @@ async def visited(url: str, known: Validators | None, parts: ScrapeParts, visit:
         await allowed(url)
         while True:
             page = await parts.fetcher.fetch(
-                url, deadline=visit.deadline, before_hop=allowed, known=known, redirects=redirects
+                url,
+                deadline=visit.deadline,
+                before_hop=allowed,
+                known=known,
+                redirects=redirects,
+                on_send=visit.sent,
             )
             target = _refreshed(page, parts)
             if target is None:

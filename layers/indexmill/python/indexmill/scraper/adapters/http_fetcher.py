@@ -67,7 +67,7 @@ class HttpFetcher:
         self._client: httpx.AsyncClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def fetch(
+    async def fetch(  # noqa: PLR0913 - as the port
         self,
         url: str,
         *,
@@ -76,12 +76,13 @@ class HttpFetcher:
         before_hop: BeforeHop | None = None,
         known: Validators | None = None,
         redirects: int = MAX_REDIRECTS,
+        on_send: Callable[[], object] | None = None,
     ) -> Fetched:
         """Return what `url` answers after at most so many redirects, each vetted like `url` itself."""
         try:
             async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
                 for left in range(redirects, -1, -1):
-                    answer = await self._get(url, cut_at, known, before_hop)
+                    answer = await self._get(url, cut_at, known, before_hop, on_send)
                     if isinstance(answer, Fetched):
                         return replace(answer, redirects=left)
                     url = answer
@@ -98,13 +99,19 @@ class HttpFetcher:
             await client.aclose()
 
     async def _get(
-        self, url: str, cut_at: int | None, known: Validators | None, again: BeforeHop | None
+        self,
+        url: str,
+        cut_at: int | None,
+        known: Validators | None,
+        again: BeforeHop | None,
+        on_send: Callable[[], object] | None,
     ) -> Fetched | str:
         """Return the answer, or the canonical URL it redirects to."""
-        client = self._current_client()
         conditions = conditions_of(known) if known is not None and known.url == url else {}
+        extensions = {} if on_send is None else {"trace": _traced(on_send)}
+        request = self._current_client().build_request("GET", url, headers=conditions, extensions=extensions)
         try:
-            response = await self._send(client, url, conditions, again)
+            response = await self._send(request, again)
             try:
                 if conditions and response.status_code == NOT_MODIFIED:
                     return Fetched(
@@ -126,10 +133,8 @@ class HttpFetcher:
         except httpx.InvalidURL as error:
             raise PermanentError(ErrorCode.URL_INVALID, "The URL cannot be requested") from error
 
-    async def _send(
-        self, client: httpx.AsyncClient, url: str, conditions: Mapping[str, str], again: BeforeHop | None
-    ) -> httpx.Response:
-        request = client.build_request("GET", url, headers=conditions)
+    async def _send(self, request: httpx.Request, again: BeforeHop | None) -> httpx.Response:
+        client = self._current_client()
         try:
             return await client.send(request, stream=True)
         except NameNotFound:
@@ -139,7 +144,7 @@ class HttpFetcher:
         except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
             # A kept connection may have been closed by the site just now: asking again tells.
             if again is not None:
-                await again(url)
+                await again(str(request.url))
             return await client.send(request, stream=True)
 
     async def _read(self, url: str, response: httpx.Response, cut_at: int | None) -> Fetched:
@@ -189,6 +194,16 @@ class HttpFetcher:
                 cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
             )
         return self._client
+
+
+def _traced(on_send: Callable[[], object]) -> Callable[[str, Mapping[str, Any]], Awaitable[None]]:
+    """Return what httpcore calls as a request goes on."""
+
+    async def trace(name: str, _info: Mapping[str, Any]) -> None:
+        if name == "http11.send_request_headers.started":
+            on_send()
+
+    return trace
 
 
 def retry_after(headers: Mapping[str, str], clock: Clock) -> int | None:
