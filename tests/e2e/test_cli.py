@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -112,9 +113,12 @@ def test_a_submit_takes_priority_dependencies_and_force(stack: RunningStack) -> 
     options = ("--priority", "90", "--depends-on", before[0], "--force", "--json")
     (job,) = json.loads(on(stack, "submit", page, "--corpus", CORPUS, *options).stdout)
     assert (job["status"], job["priority"]) == ("done", 90)
-    refused = on(stack, "submit", page, "--depends-on", "no-such-job")
-    assert refused.returncode == 2
-    assert "no such job to depend on" in refused.stderr
+    for unknown, reason in (
+        ("no-such-job", "no job begins with 'no-such-job'"),
+        (str(uuid.uuid4()), "no such job to depend on"),
+    ):
+        refused = on(stack, "submit", page, "--depends-on", unknown)
+        assert (refused.returncode, reason in refused.stderr) == (2, True)
 
 
 def test_files_are_submitted_beside_urls_and_found(stack: RunningStack, tmp_path: Path) -> None:
