@@ -313,7 +313,7 @@ def test_status_sums_it_up(stack: RunningStack, done: Job, failed: Job) -> None:
     assert found["queues"].keys() >= {"ScrapeQueue", "ScrapeDlq"}
     assert found["durations"]["ScraperWorker"]["p95_ms"] > 0
     shown = on(stack, "status").stdout
-    for word in ("ScrapeQueue", "dead letters", "p95 ms", "jobs_failed_total", f"{stack.control}/metrics"):
+    for word in ("ScrapeQueue", "in its DLQ", "p95 ms", "jobs_failed_total", f"{stack.control}/metrics"):
         assert word in shown
 
 

@@ -146,6 +146,8 @@ FOUND: Checks = {
     "results": lambda value: len(value) == 2 and all(wrong(hit, HIT) == [] for hit in value),
     "query_ms": whole,
     "timings": lambda value: wrong(value, {"embed_ms": whole, "search_ms": whole}) == [],
+    "degraded": lambda value: value is None,
+    "other_model": lambda value: value is False,
 }
 
 
