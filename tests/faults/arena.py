@@ -53,7 +53,7 @@ class Arena:
         self, page: Page, *, corpus: str = "faults", ends: str = "done", within_s: float = 20.0
     ) -> Accepted:
         """Submit until the service says 202, as a client does; its token is in every message of the job."""
-        url = f"{self.stack.site}{page.path}?{URL_QUERY}{page.token}"
+        url = f"{self.stack.site}{page.path}{'&' if '?' in page.path else '?'}{URL_QUERY}{page.token}"
         with self.stack.http() as caller:
             caller.headers["X-Request-Id"] = page.token
             answer = eventually(lambda: _answered(caller, url, corpus), f"{url} is accepted", within_s)

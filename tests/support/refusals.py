@@ -38,6 +38,7 @@ RIVALS: Final = {"urls": "url", "content": "url", "chunks": "texts", "query_embe
 """Of two such members a request has one."""
 MAY_BE_EMPTY: Final = frozenset(("/orchestrator/jobs/{job_id}/replay", "/orchestrator/jobs/retry"))
 """Nothing is required of their bodies."""
+MAY_HAVE_NO_BODY: Final = frozenset(("/orchestrator/jobs/{job_id}/replay",))
 
 
 def post(caller: httpx.Client, path: str, **request: Any) -> httpx.Response:
