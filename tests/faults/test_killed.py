@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -83,9 +84,8 @@ def test_a_job_whose_process_was_killed_takes_each_step_once(ended: Ended, place
 @pytest.mark.fault("F6")
 def test_a_page_that_was_stored_twice_is_one_object(ended: Ended) -> None:
     s3, bucket = ended.arena.cloud.s3, ended.arena.stack.resources["ContentBucket"]
-    page = ended.arena.site_root / ended.jobs["after the page is stored"].url.removeprefix(
-        f"{ended.arena.stack.site}/"
-    )
+    path = urlsplit(ended.jobs["after the page is stored"].url).path
+    page = ended.arena.site_root / path.removeprefix("/")
     stored = s3.list_objects_v2(Bucket=bucket, Prefix="raw/")["Contents"]
     bodies = [s3.get_object(Bucket=bucket, Key=each["Key"])["Body"].read() for each in stored]
     assert bodies.count(page.read_bytes()) == 1
