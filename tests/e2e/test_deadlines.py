@@ -53,7 +53,6 @@ def too_slow(answer: httpx.Response, path: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "message"),
     [
-        ("/embedding/search", SEARCH, "The search took too long."),
         ("/embedding/embed", {"texts": ["other words"]}, "OpenAI round-trip exceeds limit"),
     ],
 )

@@ -180,4 +180,4 @@ def test_a_page_that_fails_for_a_moment_is_tried_again(
         *("scraping", "max_retries_exceeded", "http_503", 4),
     )
     assert error.message == "Scraping failed after 3 retries"
-    assert ended[never].user_message == "Could not fetch the URL. Check that it is accessible."
+    assert ended[never].user_message == "The site answered with an error (503). Try again later."

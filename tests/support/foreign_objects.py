@@ -28,6 +28,7 @@ PLAIN: Final = frozenset(
     (
         *(
             "url",
+            "allow_degraded",
             "urls",
             "content",
             "size",
