@@ -71,7 +71,7 @@ def test_calls_of_the_driver_that_pin_are_found() -> None:
 
 
 def test_no_named_statement_pins() -> None:
-    known = {"crawls.sql", "index.sql", "jobs.sql", "sweep.sql"}
+    known = {"crawls.sql", "duplicates.sql", "index.sql", "jobs.sql", "sweep.sql"}
     assert {path.name for path in LAYER.rglob("*.sql")} == known
     texts = statements.SQL | reads.SQL
     assert {name: found for name, text in texts.items() if (found := pins(text))} == {}

@@ -1,4 +1,4 @@
-"""What a caller is told of a wrong field: sentences of ours, for every field of every endpoint."""
+"""Messages about a wrong field: sentences of ours, for every field of every endpoint."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def models(kind: Any) -> Iterator[type[BaseModel]]:
 
 
 @pytest.mark.parametrize("name", sorted(bodies()))
-def test_every_wrong_field_of_every_body_is_told_in_a_sentence_of_ours(name: str) -> None:
+def test_every_wrong_field_of_every_body_gets_a_sentence_of_ours(name: str) -> None:
     model = bodies()[name]
     told: dict[str, str] = {}
     whole = [*WRONG, dict.fromkeys(model.model_fields, "")]
@@ -156,7 +156,7 @@ def test_broken_json_says_why_and_where(text: str, reason: str, line: int, colum
     assert str(caught.value) == f"The body is not valid JSON: {reason} (line {line}, column {column})."
 
 
-def test_json_that_is_nested_too_deeply_says_so() -> None:
+def test_json_that_is_nested_too_deeply_is_named() -> None:
     with pytest.raises(Exception, match="it is nested too deeply"):
         read_json(b"[" * 100_000)
 

@@ -57,7 +57,7 @@ async def test_the_request_says_who_asks_and_nothing_more(
     assert "authorization" not in head
 
 
-async def test_each_request_is_told_when_it_begins_to_be_sent(site: Site, fetcher: HttpFetcher) -> None:
+async def test_each_request_is_reported_when_it_begins_to_be_sent(site: Site, fetcher: HttpFetcher) -> None:
     site.page("/b", HTML)
     site.routes["/a"] = redirect("/b")
     heads: list[int] = []

@@ -305,10 +305,7 @@ def _detailed(document: Document, found: Extracted, parts: ScrapeParts) -> Detai
 
 
 def _kept(stored: Stored, blobs: BlobStore) -> Fetched:
-    """Return what was fetched before as if it came from the site just now.
-
-    What an older release read, perhaps as another type, has no validators: the site is asked for all of it.
-    """
+    """Return what was fetched before; what an older release read has no validators, to be fetched whole."""
     today = stored.extractor == EXTRACTORS.get(stored.content_type)
     return Fetched(
         final_url=stored.final_url,

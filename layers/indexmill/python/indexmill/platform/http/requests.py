@@ -42,7 +42,7 @@ _SENTENCES: Final[Mapping[str, str]] = {
     "datetime_object_invalid": _MOMENT,
     "value_error": "{error}",
 }
-"""What a caller is told, by the type of pydantic's error; its own texts speak of Python."""
+"""Sentences for callers, by the type of pydantic's error, whose own texts speak of Python."""
 
 
 class StrictRequest(Request):

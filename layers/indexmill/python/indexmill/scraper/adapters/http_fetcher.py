@@ -197,7 +197,7 @@ class HttpFetcher:
 
 
 def _traced(on_send: Callable[[], object]) -> Callable[[str, Mapping[str, Any]], Awaitable[None]]:
-    """Return what httpcore calls as a request goes on."""
+    """Return the callback of httpcore for the steps of a request."""
 
     async def trace(name: str, _info: Mapping[str, Any]) -> None:
         if name == "http11.send_request_headers.started":
