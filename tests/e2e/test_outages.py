@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from indexmill.client import Client, WaitTimeout
+from indexmill.client import ApiError, Client, WaitTimeout
 from indexmill.contracts.job import Job
 from tests.support import openapi
 from tests.support.stack import RunningStack, eventually, index
@@ -165,7 +165,18 @@ def test_a_backend_that_was_killed_is_started_again(
     (job,) = rough_client.wait([job_id], 60)
     assert (job.status, job.chunk_count) == ("done", before.chunk_count)
     assert rough_client.get(before.job_id) == before
-    assert {hit.document_id for hit in rough_client.search("boat", CORPUS, 1).results} == {before.document_id}
+
+    def whole() -> set[str] | None:
+        """Return what is found; None while questions are not embedded: the endpoint is probed every 30 s."""
+        try:
+            found = rough_client.search("boat", CORPUS, 1)
+        except ApiError as error:
+            if error.code != "embedding_unavailable":
+                raise
+            return None
+        return {hit.document_id for hit in found.results} if found.degraded is None else None
+
+    assert eventually(whole, "questions are embedded again", 45) == {before.document_id}
 
 
 def test_a_page_that_fails_for_a_moment_is_tried_again(
