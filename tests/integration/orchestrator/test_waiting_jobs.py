@@ -87,7 +87,7 @@ def test_a_breaker_open_for_three_hours(harness: PostgresSweeperHarness) -> None
             fail_call(harness)
     assert switched == {True, False}, "open, and half-open when a probe is due"
     state = harness.breakers.read()[EMBEDDING]
-    assert harness.breakers.replace(EMBEDDING, state, state.closed())
+    assert harness.breakers.replace(EMBEDDING, state, state.closed(harness.clock.now().timestamp()))
     harness.tick()
     assert len(harness.embed.bodies) == 1
     harness.embed_all()
