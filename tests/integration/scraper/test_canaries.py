@@ -190,11 +190,13 @@ def test_a_page_that_points_inside_leads_nowhere(
     before = [canary.connections for canary in canaries]
     public.page(
         "/a",
-        "<!doctype html><meta http-equiv=refresh content='0; url=http://127.0.0.1/'>"
+        "<!doctype html><meta http-equiv=refresh content='60; url=http://127.0.0.1/'>"
         "<link rel=canonical href='http://127.0.0.1/'><link rel=preload href='http://[::1]/' as=script>"
         "<base href='http://127.0.0.1/'><main><p>Words.<img src='http://127.0.0.1/'></p></main>",
     )
+    public.page("/b", "<!doctype html><meta http-equiv=refresh content='0; url=http://127.0.0.1/'><p>Words.")
     assert door("http://public.example/a") is None
+    assert door("http://public.example/b") == "url_host_not_allowed"
     assert [canary.connections for canary in canaries] == before
     assert set(network.dialled) == {PUBLIC}
 
