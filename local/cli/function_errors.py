@@ -22,6 +22,8 @@ def function_errors_shown(control: str, job_ids: Collection[str] | None = None) 
     With `job_ids` those of invocations that had one of these jobs, also before the body began; else all from
     now on. `control` is the base URL of the stack's control API.
     """
+    from local.stack.function_errors import sentence
+
     last = max((each["number"] for each in _read(control, 0)), default=0) if job_ids is None else 0
     ended = threading.Event()
 
@@ -35,7 +37,7 @@ def function_errors_shown(control: str, job_ids: Collection[str] | None = None) 
                 kind = (each["function"], each["error"])
                 if (jobs or job_ids is None) and kind not in shown:
                     shown.add(kind)
-                    note(_sentence(each, jobs))
+                    note(sentence(each, _command(each, jobs)))
 
     thread = threading.Thread(target=follow, daemon=True)
     thread.start()
@@ -46,10 +48,8 @@ def function_errors_shown(control: str, job_ids: Collection[str] | None = None) 
         thread.join()
 
 
-def _sentence(error: dict[str, Any], jobs: list[str]) -> str:
-    where = f" at {error['place']}" if error["place"] else ""
-    more = f"trace {jobs[0][:8]}" if jobs else f"logs --request {error['request_id']}"
-    return f"{error['function']} failed{where}: {error['error']} (see more: indexmill {more})"
+def _command(error: dict[str, Any], jobs: list[str]) -> str:
+    return f"trace {jobs[0][:8]}" if jobs else f"logs --request {error['request_id']}"
 
 
 def _read(control: str, since: int) -> list[dict[str, Any]]:

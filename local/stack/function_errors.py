@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -84,6 +84,10 @@ class FunctionErrors:
         if len(self._reported) >= _KEPT:
             self._reported.clear()
         self._reported[kind] = now
-        where = f" at {shown}" if shown else ""
-        more = f"indexmill logs --request {request_id}"
-        self._report(f"{function} failed{where}: {error} (see more: {more})")
+        self._report(sentence(asdict(found), f"logs --request {request_id}"))
+
+
+def sentence(error: Mapping[str, Any], command: str) -> str:
+    """Return one line about the fields of a FunctionError; `command` of indexmill shows more."""
+    where = f" at {error['place']}" if error["place"] else ""
+    return f"{error['function']} failed{where}: {error['error']} (see more: indexmill {command})"
