@@ -63,6 +63,8 @@ class Shop:
         return self.host.stats()["function"].errors
 
     async def serve(self, queue: Queue, start_source: Start) -> SqsEventSource:
+        """Start with the code as it is: an edit in the 100 ms after the first look is noticed late."""
+        await self.host.start()
         watch = partial(self.host.code_version, "function")
         return await start_source(queue, self.host, code_version=watch)
 
@@ -70,7 +72,6 @@ class Shop:
 @pytest_asyncio.fixture
 async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
     made = Shop(tmp_path)
-    await made.host.start()
     yield made
     await made.host.stop()
 

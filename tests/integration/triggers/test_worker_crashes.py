@@ -126,11 +126,12 @@ class Worker:
         await self.tasks.send(*map(write, tasks))
 
     async def ended(self) -> dict[str, StageResult]:
-        """Return all results so far, by job."""
+        """Return the results so far with which a stage ended, by job; a failed try may be reported before."""
         for message in await self.callbacks.take():
             result = read(StageResult, message["Body"])
             assert result.job_id is not None
-            self.results[result.job_id] = result
+            if result.status != "retrying":
+                self.results[result.job_id] = result
         return self.results
 
     async def all_ended(self, count: int) -> bool:
