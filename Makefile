@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-all up demo test test-failed test-pg16 test-313 used-permissions test-pooler test-long soak bench bench-search lint fmt build client audit check lock generate clean
+.PHONY: help setup setup-all up demo test test-quick test-failed test-pg16 test-313 used-permissions test-pooler test-long soak bench bench-search lint fmt build client audit check lock generate clean
 
 # The first interpreter that is new enough and can make virtual environments; or name one: make PYTHON=python3.12 setup
 PYTHON ?= $(shell for each in python3 python3.13 python3.12 python3.11 python3.14; do \
@@ -49,6 +49,9 @@ test: $(NEEDED) ## Run all tests, in parallel (ARGS="tests/unit -k name" for som
 	@rm -rf $(CALLS) && mkdir -p $(CALLS)
 	PYTHONDONTWRITEBYTECODE= RECORD_AWS_CALLS="$(CURDIR)/$(CALLS)" $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 	$(if $(ARGS),,@$(MAKE) --no-print-directory used-permissions)
+
+test-quick: setup-all ## Run the unit, property and contract suites: two minutes
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) tests/unit tests/property tests/contract $(ARGS)
 
 test-failed: setup-all ## Run again what failed in the last run, one test at a time, until one fails
 	@mkdir -p $(CALLS)

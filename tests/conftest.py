@@ -7,5 +7,6 @@ pytest_plugins = [
     "tests.support.ministack",
     "tests.support.postgres",
     "tests.support.parallel",
+    "tests.support.cpu_record",
     "tests.support.examples",
 ]
