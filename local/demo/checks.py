@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from local.site.catalogue import DONE, PAGES
+from local.site.catalogue import DONE, PAGES, REDIRECTS
 
 if TYPE_CHECKING:
     from indexmill.contracts.http_search import SearchResponse
@@ -18,7 +18,11 @@ def outcome(job: Job) -> str:
 
 
 def differences(site: str, jobs: Iterable[Job]) -> list[str]:
-    """Return the differences from the catalogue, a sentence each; empty when there are none."""
+    """Return the differences from the catalogue, a sentence each; empty when there are none.
+
+    A page that redirects to another one is a duplicate when that one was published before it was read, and is
+    published itself when not.
+    """
     found = {job.url: job for job in jobs}
     problems = []
     for page in PAGES:
@@ -29,6 +33,9 @@ def differences(site: str, jobs: Iterable[Job]) -> list[str]:
             problems.append(f"{page.path} ended as {outcome(job)}, expected {page.outcome}")
         elif page.outcome == DONE and job.title != page.title:
             problems.append(f"{page.path} is titled {job.title!r}, expected {page.title!r}")
+        elif job.duplicate_of is not None:
+            if job.duplicate_of.url != site + REDIRECTS.get(page.path, ""):
+                problems.append(f"{page.path} is a duplicate of {job.duplicate_of.url}")
         elif page.outcome == DONE and not job.chunk_count:
             problems.append(f"{page.path} has no chunks")
     return problems

@@ -43,8 +43,7 @@ def demonstrate(
             f"[bold]{done} of {len(jobs)} documents indexed, {chunks} chunks, in {seconds:.1f} s[/] "
             f"(the stack was ready after {info['ready_s']:.1f} s)"
         )
-        first = min(job.created_at for job in jobs).isoformat()
-        receipt = summary(client.receipt(corpus_name=jobs[0].corpus_name, created_after=first))
+        receipt = summary(client.receipt(**_filters(jobs)))
         if late is not None:
             return [late], receipt
         if own_site:
@@ -64,6 +63,15 @@ def _index(
         except WaitTimeout as error:
             open_ = ", ".join(f"{job.url} ({job.status})" for job in error.jobs if not job.status.terminal)
             return error.jobs, f"{error}: {open_}"
+
+
+def _filters(jobs: Sequence[Job]) -> dict[str, str | None]:
+    """Return the filters that choose `jobs`; those of one batch leave out what the sweeper has read again."""
+    batches = {job.batch_id for job in jobs}
+    if len(batches) == 1:
+        return {"batch_id": batches.pop()}
+    first = min(job.created_at for job in jobs).isoformat()
+    return {"corpus_name": jobs[0].corpus_name, "created_after": first}
 
 
 def _print_failures(screen: Console, jobs: Sequence[Job]) -> None:

@@ -56,6 +56,12 @@ def published(found: SearchResponse) -> list[tuple[str, str, int]]:
     return sorted((hit.chunk_id, hit.source_url, hit.ordinal) for hit in found.results)
 
 
+def submitted(jobs: list[Job]) -> list[Job]:
+    """Return the jobs without those of the sweeper, which reads a page that is published beside its original
+    again."""
+    return [job for job in jobs if job.replay_of is None]
+
+
 def test_every_page_ends_as_it_should(stack: RunningStack, whole_site: list[Job]) -> None:
     assert differences(stack.site, whole_site) == []
 
@@ -226,7 +232,8 @@ def test_the_list_comes_in_pages_newest_first(client: Client, whole_site: list[J
         cursor = page.next_cursor
         if cursor is None:
             break
-    assert len(seen) == len(whole_site) == len({job.job_id for job in seen})
+    assert len(seen) == len({job.job_id for job in seen})
+    assert {job.job_id for job in submitted(seen)} == {job.job_id for job in whole_site}
     order = [(job.created_at, job.job_id) for job in seen]
     assert order == sorted(order, reverse=True)
 
@@ -240,4 +247,4 @@ def test_the_list_can_be_filtered(stack: RunningStack, client: Client, whole_sit
     assert [job.url for job in client.list(corpus_name=SITE, url=url).jobs] == [url]
     moment = whole_site[0].created_at.isoformat()
     assert client.list(corpus_name=SITE, created_before=moment).jobs == []
-    assert client.list(corpus_name=SITE, created_after=moment).count == len(whole_site)
+    assert len(submitted(client.list(corpus_name=SITE, created_after=moment).jobs)) == len(whole_site)

@@ -103,6 +103,25 @@ def test_differences_are_listed(path: str, instead: Job | None, expected: str) -
     assert expected in problem
 
 
+def test_a_page_that_redirects_may_be_a_duplicate_of_its_target_only() -> None:
+    """It is one when its target is published first."""
+    jobs = as_listed()
+    handbook = {"document_id": "d", "url": f"{SITE}/handbook.html"}
+
+    def with_duplicate(path: str, original: dict[str, str]) -> list[Job]:
+        more = {"title": jobs[path].title, "chunk_count": 0, "duplicate_of": original}
+        return [*jobs.values(), job(path, **more)]
+
+    assert differences(SITE, with_duplicate("/old-handbook", handbook)) == []
+    assert differences(SITE, with_duplicate("/index.html", handbook)) == [
+        f"/index.html is a duplicate of {SITE}/handbook.html"
+    ]
+    other = {"document_id": "d", "url": f"{SITE}/index.html"}
+    assert differences(SITE, with_duplicate("/old-handbook", other)) == [
+        f"/old-handbook is a duplicate of {SITE}/index.html"
+    ]
+
+
 def test_the_first_result_decides_about_a_ranking() -> None:
     assert ranking_problem(found(hit("a"), hit("b")), "a") is None
     assert ranking_problem(found(hit("b"), hit("a")), "a") == "the search ranks b first, expected a"
