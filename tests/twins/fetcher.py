@@ -9,7 +9,15 @@ from dataclasses import dataclass, replace
 from indexmill.contracts.errors import DomainBusy, ErrorCode
 from indexmill.scraper.classify import failure, status_failure
 from indexmill.scraper.extract.content import Extracted, RawContent, extract
-from indexmill.scraper.ports import MAX_REDIRECTS, NOT_MODIFIED, BeforeHop, Fetched, KnownRobots, Validators
+from indexmill.scraper.ports import (
+    MAX_REDIRECTS,
+    NOT_MODIFIED,
+    BeforeHop,
+    Fetched,
+    KnownRobots,
+    OnSend,
+    Validators,
+)
 
 
 @dataclass(frozen=True)
@@ -40,12 +48,12 @@ class InMemoryFetcher:
         before_hop: BeforeHop | None = None,
         known: Validators | None = None,
         redirects: int = MAX_REDIRECTS,
-        on_send: Callable[[], object] | None = None,
+        on_send: OnSend | None = None,
     ) -> Fetched:
         """Return the page, or raise the error configured for it."""
         self.connecting()
         if on_send is not None:
-            on_send()
+            await on_send()
         self.requested.append(url)
         page = self.pages.get(url)
         if isinstance(page, Redirect):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final, Literal
 
 from indexmill.scraper.classify import status_failure
-from indexmill.scraper.ports import MAX_REDIRECTS, BeforeHop, Fetched, Validators
+from indexmill.scraper.ports import MAX_REDIRECTS, BeforeHop, Fetched, OnSend, Validators
 from tests.twins.fetcher import InMemoryFetcher
 
 _RETRY_AFTER_S: Final = 60
@@ -52,7 +51,7 @@ class Site(InMemoryFetcher):
         before_hop: BeforeHop | None = None,
         known: Validators | None = None,
         redirects: int = MAX_REDIRECTS,
-        on_send: Callable[[], object] | None = None,
+        on_send: OnSend | None = None,
     ) -> Fetched:
         """Return the page, or fail with 503 while the page is unavailable."""
         if self._unavailable.get(url):

@@ -12,6 +12,7 @@ import pytest
 
 from indexmill.contracts.errors import IndexmillError, PermanentError, TransientError
 from indexmill.scraper.adapters.http_fetcher import FetchLimits, HttpFetcher
+from indexmill.scraper.pace import JobCanceled
 from indexmill.scraper.ports import MAX_REDIRECTS, NOT_MODIFIED, Fetched, Validators
 from tests.integration.scraper.site import Site, answer, redirect, running_site
 
@@ -57,14 +58,34 @@ async def test_the_request_says_who_asks_and_nothing_more(
     assert "authorization" not in head
 
 
-async def test_each_request_is_reported_when_it_begins_to_be_sent(site: Site, fetcher: HttpFetcher) -> None:
+async def test_each_request_is_reported_before_it_is_sent(site: Site, fetcher: HttpFetcher) -> None:
     site.page("/b", HTML)
     site.routes["/a"] = redirect("/b")
     heads: list[int] = []
-    url = f"{site.url}/a"
-    await fetcher.fetch(url, deadline=time.monotonic() + 5.0, on_send=lambda: heads.append(len(site.heads)))
+
+    async def sends() -> None:
+        heads.append(len(site.heads))
+
+    await fetcher.fetch(f"{site.url}/a", deadline=time.monotonic() + 5.0, on_send=sends)
     # Before its head is with the site, and once for each.
     assert heads == [0, 1]
+
+
+async def test_a_request_that_is_no_longer_wanted_is_not_sent(site: Site, fetcher: HttpFetcher) -> None:
+    site.page("/b", HTML)
+    site.routes["/a"] = redirect("/b")
+    wanted = 0
+
+    async def sends() -> None:
+        if len(site.heads) == wanted:
+            raise JobCanceled
+
+    for wanted in (0, 1):
+        with pytest.raises(JobCanceled):
+            await fetcher.fetch(f"{site.url}/a", deadline=time.monotonic() + 5.0, on_send=sends)
+        assert len(site.heads) == wanted
+    await get(fetcher, f"{site.url}/a")
+    assert len(site.heads) == 3
 
 
 async def test_connections_are_kept_between_pages(site: Site, fetcher: HttpFetcher) -> None:

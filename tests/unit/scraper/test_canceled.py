@@ -93,6 +93,27 @@ def test_no_redirect_is_followed() -> None:
     assert f"{SITE}/a" not in fetcher.requested
 
 
+@pytest.mark.parametrize("path", [ROBOTS, f"{SITE}/a"])
+def test_no_request_is_sent_after_connecting_took_a_second(path: str) -> None:
+    harness, marks, callbacks = ScraperHarness(InMemoryFetcher(PAGES)), Marks(), InMemoryQueue()
+    fetcher = harness.fetcher
+    asked = [ROBOTS, f"{SITE}/a"]
+    before = asked[: asked.index(path)]
+
+    def connecting() -> None:
+        if fetcher.requested == before:
+            marks.found["job"] = 3
+            harness.clock.tick(1.0)
+
+    fetcher.connecting = connecting
+    worker = ScrapeBatch(harness.parts(), callbacks, InMemoryQueue(), cancels=marks)
+    worker([delivery("/a")])
+    worker.close()
+    (result,) = [read(StageResult, body) for body in callbacks.bodies]
+    assert (result.failure and result.failure.code) == "canceled"
+    assert fetcher.requested == before
+
+
 def test_a_job_that_is_canceled_already_asks_for_nothing() -> None:
     harness, marks, callbacks = ScraperHarness(InMemoryFetcher(PAGES)), Marks({"job": 3}), InMemoryQueue()
     worker = ScrapeBatch(harness.parts(), callbacks, InMemoryQueue(), cancels=marks)

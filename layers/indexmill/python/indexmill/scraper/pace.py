@@ -274,8 +274,11 @@ class Visit:
         self._apart_s, self._sent_at = interval_s if burst == 1 else 0.0, None
         self._open = (site, request_id)
 
-    def sent(self) -> None:
-        """Note that the request begins to be sent: connecting may have taken a while since its turn."""
+    async def sends(self) -> None:
+        """Note that the request is sent now: connecting may have taken a while since its turn. Raises
+        JobCanceled.
+        """
+        await self.check()
         self._sent_at = self._pace.now()
 
     def end(self, error: IndexmillError | None) -> None:

@@ -53,6 +53,7 @@ NOT_MODIFIED: Final = 304
 
 
 BeforeHop = Callable[[str], Awaitable[object]]
+OnSend = Callable[[], Awaitable[object]]
 
 
 class Fetcher(Protocol):
@@ -67,7 +68,7 @@ class Fetcher(Protocol):
         before_hop: BeforeHop | None = None,
         known: Validators | None = None,
         redirects: int = MAX_REDIRECTS,
-        on_send: Callable[[], object] | None = None,
+        on_send: OnSend | None = None,
     ) -> Fetched:
         """Return what `url`, which is canonical, answers with a 2xx status after at most so many `redirects`.
 
@@ -76,8 +77,8 @@ class Fetcher(Protocol):
         `cut_at` bytes is cut there. `before_hop` is awaited with the canonical URL of each redirect, and of
         a request that is sent again on a new connection, and its errors end the fetch. Its DomainBusy leaves
         with `resume`: the redirects that are left and the URL, which may be fetched with them later.
-        `on_send` is called when a request begins to be sent, on a connection that is open. Raises
-        TransientError and PermanentError, codes as in `classify`.
+        `on_send` is awaited before each request is sent, on a connection that is open, and its errors end the
+        fetch. Raises TransientError and PermanentError, codes as in `classify`.
         """
         ...
 

@@ -158,7 +158,7 @@ class Robots:
         try:
             await visit.turn(url)
             answer = await self._fetcher.fetch(
-                url, deadline=visit.deadline, cut_at=MAX_ROBOTS_BYTES, before_hop=turn, on_send=visit.sent
+                url, deadline=visit.deadline, cut_at=MAX_ROBOTS_BYTES, before_hop=turn, on_send=visit.sends
             )
         except (DomainBusy, JobCanceled):
             raise

@@ -163,7 +163,7 @@ async def visited(url: str, known: Validators | None, parts: ScrapeParts, visit:
                 before_hop=allowed,
                 known=known,
                 redirects=redirects,
-                on_send=visit.sent,
+                on_send=visit.sends,
             )
             target = _refreshed(page, parts)
             if target is None:

@@ -23,7 +23,7 @@ from indexmill.scraper.adapters.body import Body
 from indexmill.scraper.adapters.conditional import conditions_of, validators_of
 from indexmill.scraper.classify import DAMAGED, NameNotFound, failure, status_failure
 from indexmill.scraper.links import enter, redirect_target
-from indexmill.scraper.ports import MAX_REDIRECTS, NOT_MODIFIED, BeforeHop, Fetched, Validators
+from indexmill.scraper.ports import MAX_REDIRECTS, NOT_MODIFIED, BeforeHop, Fetched, OnSend, Validators
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _LONGEST_PAUSE_S: Final = 31 * 86_400
@@ -76,7 +76,7 @@ class HttpFetcher:
         before_hop: BeforeHop | None = None,
         known: Validators | None = None,
         redirects: int = MAX_REDIRECTS,
-        on_send: Callable[[], object] | None = None,
+        on_send: OnSend | None = None,
     ) -> Fetched:
         """Return what `url` answers after at most so many redirects, each vetted like `url` itself."""
         try:
@@ -104,7 +104,7 @@ class HttpFetcher:
         cut_at: int | None,
         known: Validators | None,
         again: BeforeHop | None,
-        on_send: Callable[[], object] | None,
+        on_send: OnSend | None,
     ) -> Fetched | str:
         """Return the answer, or the canonical URL it redirects to."""
         conditions = conditions_of(known) if known is not None and known.url == url else {}
@@ -196,12 +196,12 @@ class HttpFetcher:
         return self._client
 
 
-def _traced(on_send: Callable[[], object]) -> Callable[[str, Mapping[str, Any]], Awaitable[None]]:
+def _traced(on_send: OnSend) -> Callable[[str, Mapping[str, Any]], Awaitable[None]]:
     """Return the callback of httpcore for the steps of a request."""
 
     async def trace(name: str, _info: Mapping[str, Any]) -> None:
         if name == "http11.send_request_headers.started":
-            on_send()
+            await on_send()
 
     return trace
 
