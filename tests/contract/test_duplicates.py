@@ -3,134 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from datetime import timedelta
-from typing import Any
 
 import pytest
 
-from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.contracts.identity import CallerContext
-from indexmill.contracts.job import Job, JobStatus
+from indexmill.contracts.job import JobStatus
 from indexmill.contracts.messages import EmbedTask, read
 from indexmill.orchestrator.actions.cancel import CancelJob
-from indexmill.orchestrator.admission.admit import admit_all
-from indexmill.orchestrator.jobs.rows import OutboxRow
-from indexmill.orchestrator.submission.submit import SubmitJobs
-from indexmill.orchestrator.sweeper.duplicates import read_again
-from indexmill.platform.postgres.database import Database
-from tests.support.cycles import RECIPE, Cycle, cycle_over
+from tests.support.duplicates import Site, original, page, site_over
 from tests.support.job_stores import Sent
-from tests.support.jobs import CALLER, chunked, embedded
+from tests.support.jobs import CALLER, chunked
 from tests.support.scraper import SITE
 from tests.twins.clock import FrozenClock
 from tests.twins.fetcher import Redirect
-from tests.twins.uploads import InMemoryUploads
-
-WORDS = "The harbour opens at six and closes at nine in the evening."
-
-
-def page(text: str = WORDS, canonical: str | None = None, links: tuple[str, ...] = ()) -> str:
-    named = f'<link rel="canonical" href="{canonical}">' if canonical else ""
-    anchors = "".join(f'<a href="{link}">x</a>' for link in links)
-    return (
-        f"<html><head><title>T</title>{named}</head><body><main><p>{text}</p>{anchors}</main></body></html>"
-    )
-
-
-@dataclass
-class Site:
-    """Jobs over a site, each step by itself."""
-
-    cycle: Cycle
-    database: Database
-    number: int = 0
-    rows: list[OutboxRow] = field(default_factory=list)
-
-    def serve(self, **pages: Any) -> None:
-        """Let the site have these pages, by name."""
-        self.cycle.scraper.fetcher.pages |= {f"{SITE}/{name}": html for name, html in pages.items()}
-
-    def submit(self, name: str, corpus: str = "docs", ctx: CallerContext = CALLER, **more: Any) -> OutboxRow:
-        """Submit a page and return its message."""
-        sent, blobs = Sent(), self.cycle.scraper.blobs
-        url = name if name.startswith("http") else f"{SITE}/{name}"
-        body = SubmitRequest.model_validate({"url": url, "corpus_name": corpus, **more})
-        SubmitJobs(self.cycle.jobs.store, sent, blobs, InMemoryUploads(blobs), recipe=RECIPE)(ctx, body, "r")
-        return sent.rows[0]
-
-    def scrape(self, row: OutboxRow) -> list[OutboxRow]:
-        """Let the page be read, and return the message that follows."""
-        return self.apply(self.cycle.scrape(row))
-
-    def apply(self, *results: Any) -> list[OutboxRow]:
-        return [row for change in self.cycle.jobs.changes(*results) for row in change.outbox]
-
-    def finish(self, rows: list[OutboxRow]) -> None:
-        """Take what was read until it is done; new jobs of a crawl too."""
-        while rows:
-            row = rows.pop(0)
-            if row.stage == "scraping":
-                rows += self.scrape(row)
-            elif row.stage == "chunking":
-                rows += self.apply(chunked(row.job_id, row.attempt))
-            else:
-                task = read(EmbedTask, row.payload)
-                assert task.withdraws is (task.chunk_count == 0)
-                assert self.cycle.jobs.publish(
-                    task.target.document_id,
-                    task.generation,
-                    row.job_id,
-                    task.content_sha256,
-                    task.chunk_count,
-                )
-                rows += self.apply(embedded(row.job_id, row.attempt))
-
-    def index(self, name: str, **more: Any) -> Job:
-        """Take a page until its job has ended."""
-        row = self.submit(name, **more)
-        self.finish([row])
-        return self.cycle.jobs.job(row.job_id)
-
-    def sweep(self) -> int:
-        """Read what is due again, until nothing is; return how many jobs that took."""
-        jobs = 0
-        for _ in range(5):
-            self.execute("UPDATE duplicates SET due_at = now() WHERE due_at IS NOT NULL")
-            found = read_again(self.cycle.jobs.store, self.new_id)
-            self.finish(admit_all(self.cycle.jobs.store))
-            jobs += found
-            if not found:
-                return jobs
-        raise AssertionError("it does not come to an end")
-
-    def new_id(self) -> str:
-        self.number += 1
-        return f"00000000-0000-7000-8000-{self.number:012d}"
-
-    def execute(self, statement: str) -> list[Any]:
-        cursor = self.database.connection().execute(statement.encode())
-        return cursor.fetchall() if cursor.description else []
-
-    def served(self) -> list[str]:
-        """Return the paths of the documents that search has."""
-        rows = self.execute(
-            "SELECT canonical_url FROM documents JOIN jobs ON jobs.id = documents.job_id"
-            " WHERE published IS NOT NULL AND documents.chunk_count > 0"
-        )
-        return sorted(url.removeprefix(f"{SITE}/") for (url,) in rows)
 
 
 @pytest.fixture
 def site(request: pytest.FixtureRequest, database_url: str) -> Iterator[Site]:
-    with cycle_over("postgres", request) as cycle:
-        database = Database(database_url)
-        yield Site(cycle, database)
-        database.close()
-
-
-def original(job: Job) -> str | None:
-    return job.duplicate_of.url.removeprefix(f"{SITE}/") if job.duplicate_of else None
+    with site_over(request, database_url) as opened:
+        yield opened
 
 
 def test_a_page_with_the_text_of_its_canonical_page_is_a_duplicate(site: Site) -> None:
@@ -212,8 +103,8 @@ def test_an_unchanged_page_that_redirects_now_is_found(site: Site) -> None:
     assert site.served() == ["a"]
 
 
-@pytest.mark.parametrize("together", [False, True])
-def test_the_order_in_which_they_arrive_does_not_matter(site: Site, together: bool) -> None:
+@pytest.mark.parametrize(("together", "kept"), [(False, True), (True, True), (False, False)])
+def test_the_order_in_which_they_arrive_does_not_matter(site: Site, together: bool, kept: bool) -> None:
     site.serve(a=page(), b=page(canonical="/a"))
     if together:
         rows = [site.scrape(site.submit(name))[0] for name in ("b", "a")]
@@ -224,9 +115,11 @@ def test_the_order_in_which_they_arrive_does_not_matter(site: Site, together: bo
         site.index("a")
     assert site.served() == ["a", "b"]
     asked = list(site.cycle.scraper.fetcher.requested)
+    if kept:
+        site.execute("UPDATE jobs SET raw_ref = raw_ref || jsonb_build_object('stored_at', now())")
     assert site.sweep() == 1
     assert site.served() == ["a"]
-    assert site.cycle.scraper.fetcher.requested == asked, "its text is known"
+    assert (site.cycle.scraper.fetcher.requested == asked) is kept, "its text is known"
     newest = site.cycle.jobs.find()[0]
     assert (newest.url, original(newest)) == (f"{SITE}/b", "a")
     assert newest.replay_of is not None
@@ -259,36 +152,6 @@ def test_a_duplicate_of_a_duplicate_has_the_same_original(site: Site) -> None:
     assert site.served() == ["a"]
 
 
-def test_when_the_original_changes_its_duplicates_are_read_again(site: Site) -> None:
-    site.serve(a=page(), b=page(canonical="/a"), c=page(canonical="/a"))
-    for name in "abc":
-        site.index(name)
-    site.serve(a=page("Other text of a."), c=page("Other text of a.", canonical="/a"))
-    site.index("a")
-    assert site.sweep() == 2
-    assert site.served() == ["a", "b"]
-    assert {original(job) for job in site.cycle.jobs.find() if job.url.endswith("/c")} == {"a"}
-    site.serve(a=page())
-    site.index("a")
-    site.sweep()
-    assert site.served() == ["a", "c"]
-
-
-def test_when_the_original_goes_its_duplicates_are_read_again(site: Site) -> None:
-    site.serve(a=page(), b=page(canonical="/a"))
-    site.index("a")
-    site.index("b")
-    del site.cycle.scraper.fetcher.pages[f"{SITE}/a"]
-    gone = site.index("a", when_gone="mark_stale")
-    assert (gone.status, gone.change) == (JobStatus.FAILED, "removed")
-    assert site.sweep() == 1
-    assert site.served() == ["a", "b"], "the first one is stale"
-    site.serve(a=page())
-    site.index("a")
-    site.sweep()
-    assert site.served() == ["a"]
-
-
 def test_a_page_that_names_nothing_any_more_is_published(site: Site) -> None:
     site.serve(a=page(), b=page(canonical="/a"))
     site.index("a")
@@ -297,28 +160,6 @@ def test_a_page_that_names_nothing_any_more_is_published(site: Site) -> None:
     assert site.index("b").duplicate_of is None
     assert site.served() == ["a", "b"]
     assert site.execute("SELECT count(*) FROM duplicates") == [(0,)]
-
-
-def test_a_job_in_flight_is_awaited(site: Site) -> None:
-    site.serve(a=page(), b=page(canonical="/a"))
-    site.index("b")
-    site.index("a")
-    row = site.submit("b", force=False)
-    assert read_again(site.cycle.jobs.store, site.new_id) == 0
-    assert site.execute("SELECT due_at > now() + interval '9 minutes' FROM duplicates") == [(True,)]
-    site.finish([row])
-    assert site.sweep() == 1
-    assert site.served() == ["a"]
-
-
-def test_a_page_is_read_again_by_the_sweeper_each_ten_minutes_at_most(site: Site) -> None:
-    site.serve(a=page(), b=page(canonical="/a"))
-    site.index("b")
-    site.index("a")
-    assert site.sweep() == 1
-    site.serve(a=page("Other text."))
-    site.index("a")
-    assert site.execute("SELECT due_at - read_at FROM duplicates") == [(timedelta(minutes=10),)]
 
 
 def test_the_links_of_a_duplicate_are_followed_and_the_batch_counts_it(site: Site) -> None:

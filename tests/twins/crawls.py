@@ -93,7 +93,9 @@ class CrawlTables:
     def keep_duplicates(self, read: Collection[str], rows: Sequence[Any]) -> None:
         """Keep nothing."""
 
-    def mark_outdated(self, documents: Collection[str]) -> None:
+    def mark_outdated(
+        self, originals: Collection[str], pages: Collection[str], unread: Collection[str]
+    ) -> None:
         """Mark nothing."""
 
     def due_duplicates(self, most: int) -> list[Any]:

@@ -15,8 +15,10 @@ from indexmill.contracts.given import is_given
 from indexmill.contracts.identity import document_id
 from indexmill.contracts.job import DuplicateOf
 from indexmill.contracts.messages import ScrapeResult, StageResult
+from indexmill.contracts.pipeline import FIRST
 from indexmill.orchestrator.jobs.rows import JobState
 from indexmill.orchestrator.jobs.store import JobsTx
+from indexmill.orchestrator.jobs.texts import retryable
 from indexmill.orchestrator.results.ports import Duplicate, JobUpdate, PublishedText
 from indexmill.orchestrator.stages.scraping import text_digest
 
@@ -92,7 +94,10 @@ def _original(
 def save_duplicates(
     tx: JobsTx, states: Mapping[str, JobState], updates: Mapping[str, JobUpdate], found: Mapping[str, Named]
 ) -> None:
-    """Keep what the pages name whose results were applied, and mark what is outdated now that jobs ended."""
+    """Keep what the pages name whose results were applied, and mark what is outdated now that jobs ended.
+
+    A page that could not be read is marked only when another try can help.
+    """
     applied = {job_id: named for job_id, named in found.items() if job_id in updates}
     if applied:
         rows = []
@@ -107,9 +112,11 @@ def save_duplicates(
         read = [states[job_id].target.document_id for job_id, named in applied.items() if named.read]
         tx.keep_duplicates(read, rows)
     ended = {
-        states[each.job_id].target.document_id
+        states[each.job_id].target.document_id: each
         for each in updates.values()
         if each.status.terminal and (states[each.job_id].has_duplicates or each.job_id in applied)
     }
     if ended:
-        tx.mark_outdated(sorted(ended))
+        unread = {own for own, each in ended.items() if each.error is not None and each.error.stage == FIRST}
+        later = {own for own in unread if retryable(ended[own].status, ended[own].error)}
+        tx.mark_outdated(sorted(ended), sorted((ended.keys() - unread) | later), sorted(later))

@@ -113,11 +113,12 @@ class DueDuplicate:
     """A page that has to be read again, with its last job."""
 
     document_id: str
-    holds: bool
     job_id: str
     caller_id: str
     tier: str
     mark_stale: bool
+    is_kept: bool
+    """Whether it is not a duplicate, and its content was stored within a day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,8 +222,12 @@ class ResultsTx(Protocol):
         """Keep the rows; those of pages that were `read` replace all that were known of them."""
         ...
 
-    def mark_outdated(self, documents: Collection[str]) -> None:
-        """Mark what is no longer as it was found, of duplicates and of originals, to be read again."""
+    def mark_outdated(
+        self, originals: Collection[str], pages: Collection[str], unread: Collection[str]
+    ) -> None:
+        """Mark what is no longer as it was found, of originals and of pages, to be read again; a day later
+        those of the pages that were `unread`.
+        """
         ...
 
     def due_duplicates(self, most: int) -> list[DueDuplicate]:

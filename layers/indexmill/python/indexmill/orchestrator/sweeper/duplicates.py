@@ -19,7 +19,7 @@ def read_again(store: JobStore, make_id: Callable[[], str]) -> int:
     """Insert pending jobs for pages that are due; return how many.
 
     A page whose job was a duplicate is fetched. One that is published beside its original is read from its
-    stored content: that its text is the same is known already.
+    stored content while that is certainly kept: that its text is the same is known already.
     """
     ids = [(make_id(), make_id()) for _ in range(MOST)]
     return store.transaction(
@@ -31,7 +31,7 @@ def _read(tx: JobsTx, due: DueDuplicate, job_id: str, message_id: str) -> bool:
     original = tx.original(due.caller_id, due.job_id)
     if original is None:
         return False
-    stored = None if due.holds else original.stored
+    stored = original.stored if due.is_kept else None
     new = replace(
         repeated(original, stored, tx.kept_payloads(due.job_id), job_id, message_id),
         tier=due.tier,

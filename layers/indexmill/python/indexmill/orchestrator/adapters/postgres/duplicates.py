@@ -39,9 +39,13 @@ class DuplicateRows(DocumentRows):
             jobs=[row.job_id for row in rows],
         )
 
-    def mark_outdated(self, documents: Collection[str]) -> None:
-        """Mark what is no longer as it was found, of duplicates and of originals, to be read again."""
-        self._do("mark_outdated", documents=list(documents))
+    def mark_outdated(
+        self, originals: Collection[str], pages: Collection[str], unread: Collection[str]
+    ) -> None:
+        """Mark what is no longer as it was found, of originals and of pages, to be read again; a day later
+        those of the pages that were `unread`.
+        """
+        self._do("mark_outdated", originals=list(originals), pages=list(pages), unread=list(unread))
 
     def due_duplicates(self, most: int) -> list[DueDuplicate]:
         """Return pages to read again, at most so many, and take their marks away."""

@@ -1,12 +1,18 @@
 -- Statements of duplicates: pages with the text of another document that they name.
 
--- Of a row `d`: its original is published with the same text, is not stale, and is no duplicate itself.
+-- Of a row `d`: its original is published with the same text, is not stale, and is no duplicate itself. A page that is
+-- no duplicate yet may name one: its original counts then.
 -- fragment: has_original
 EXISTS (
-    SELECT FROM documents AS o JOIN jobs AS j ON j.id = o.job_id
-    WHERE o.document_id = d.original AND o.published IS NOT NULL AND o.chunk_count > 0 AND o.stale_since IS NULL
+    SELECT FROM (
+        SELECT d.original AS document_id
+        UNION ALL SELECT other.original FROM duplicates AS other
+        WHERE other.document_id = d.original AND other.holds AND NOT d.holds
+    ) AS named
+    JOIN documents AS o USING (document_id) JOIN jobs AS j ON j.id = o.job_id
+    WHERE named.document_id <> d.document_id AND o.published IS NOT NULL AND o.chunk_count > 0 AND o.stale_since IS NULL
         AND j.determinism->>'text_sha256' = d.text_sha256
-        AND NOT EXISTS (SELECT FROM duplicates AS other WHERE other.document_id = d.original AND other.holds))
+        AND NOT EXISTS (SELECT FROM duplicates AS other WHERE other.document_id = named.document_id AND other.holds))
 
 -- Its page is published beside the original, or it is not and there is no original any more.
 -- fragment: is_outdated
@@ -43,10 +49,12 @@ SELECT * FROM given ORDER BY document_id, original
 ON CONFLICT (document_id, original) DO UPDATE
     SET text_sha256 = excluded.text_sha256, holds = excluded.holds, job_id = excluded.job_id, due_at = NULL
 
--- Of documents whose jobs ended. Not more often than each ten minutes.
+-- Of pages, and of originals, whose jobs ended. Not more often than each ten minutes, or each day when the page could not
+-- be read.
 -- name: mark_outdated
-UPDATE duplicates AS d SET due_at = greatest(now(), d.read_at + interval '10 minutes')
-WHERE (d.document_id = ANY(%(documents)s) OR d.original = ANY(%(documents)s)) AND d.due_at IS NULL AND {{is_outdated}}
+UPDATE duplicates AS d SET due_at = CASE WHEN d.document_id = ANY(%(unread)s) THEN now() + interval '1 day'
+    ELSE greatest(now(), d.read_at + interval '10 minutes') END
+WHERE (d.document_id = ANY(%(pages)s) OR d.original = ANY(%(originals)s)) AND d.due_at IS NULL AND {{is_outdated}}
 
 -- A row that is locked is being decided about just now. What is no longer outdated is left as it is.
 -- name: due_duplicates
@@ -58,8 +66,8 @@ WITH due AS (
     WHERE d.document_id = due.document_id AND d.original = due.original
     RETURNING d.document_id, d.holds, d.job_id, {{is_outdated}} AS outdated
 )
-SELECT DISTINCT ON (looked.document_id) looked.document_id, looked.holds, jobs.id AS job_id, jobs.caller_id, jobs.tier,
-    jobs.mark_stale
+SELECT DISTINCT ON (looked.document_id) looked.document_id, jobs.id AS job_id, jobs.caller_id, jobs.tier, jobs.mark_stale,
+    NOT looked.holds AND coalesce((jobs.raw_ref->>'stored_at')::timestamptz > now() - interval '1 day', false) AS is_kept
 FROM looked JOIN jobs ON jobs.id = looked.job_id WHERE looked.outdated
 ORDER BY looked.document_id, looked.holds DESC
 

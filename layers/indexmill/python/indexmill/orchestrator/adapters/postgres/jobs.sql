@@ -41,8 +41,8 @@ UPDATE idempotency_keys SET answer = %(answer)s::jsonb WHERE caller_id = %(calle
 -- A document that another job is in flight for is left out: the unique index jobs_in_flight decides.
 -- A message gets the raw content of its document's published version, by the job that published it or found it
 -- unchanged last; and whether that version is what today's chunker and model (the recipe) make of it, despite the same
--- doubts (accept), and its links are known where they are wanted, and not deleted (Retention.links) before the job ends. What the
--- release before published has no digest: it is processed again.
+-- doubts (accept), is not empty since it was a duplicate, and its links are known where they are wanted, and not deleted
+-- (Retention.links) before the job ends. What the release before published has no digest: it is processed again.
 -- Nothing is inserted for an alias: link_callers (sql/0021_callers.sql) moved what it had.
 -- name: insert_jobs
 WITH new AS (
@@ -61,7 +61,7 @@ WITH new AS (
         SELECT published.raw_ref, jsonb_build_object(
                 'job_id', published.id, 'title', published.title, 'chunk_count', published.chunk_count,
                 'facts', coalesce(published.determinism, '{}')) AS previous,
-            coalesce(documents.content_sha256 = published.determinism->>'content_sha256'
+            coalesce(documents.content_sha256 = published.determinism->>'content_sha256' AND documents.chunk_count > 0
                      AND published.determinism @> %(recipe)s::jsonb, false)
                 AND published.determinism->'accept' IS NOT DISTINCT FROM to_jsonb(%(accept)s::text[])
                 AND (NOT %(linked)s OR EXISTS (
