@@ -109,6 +109,31 @@ def test_a_duplicate_that_was_published_returns(site: Site, gone: bool) -> None:
     assert site.served() == ["a", "b"]
 
 
+@pytest.mark.parametrize("one_batch", [True, False])
+@pytest.mark.parametrize("names", ["ab", "abc", "acb", "abcd", "dcba"])
+def test_of_pages_that_are_read_again_together_one_is_left(site: Site, names: str, one_batch: bool) -> None:
+    """Each names the next one."""
+    pages = {
+        name: page(canonical=f"/{following}")
+        for name, following in zip(names, names[1:] + names[:1], strict=True)
+    }
+    site.serve(**pages)
+    read = [site.cycle.scrape(site.submit(name)) for name in names]
+    site.finish(site.apply(*read))
+    assert site.served() == sorted(names)
+    assert read_again(site.cycle.jobs.store, site.new_id) == len(names)
+    rows = admit_all(site.cycle.jobs.store)
+    assert len(rows) == len(names)
+    rows.sort(key=lambda row: site.cycle.jobs.job(row.job_id).url)
+    read = [site.cycle.scrape(row) for row in rows]
+    batches = [read] if one_batch else [[result] for result in read]
+    site.finish([row for batch in batches for row in site.apply(*batch)])
+    assert len(site.served()) == 1
+    site.sweep()
+    assert len(site.served()) == 1
+    assert site.sweep() == 0
+
+
 @pytest.mark.parametrize("order", ["abc", "acb", "bac", "bca", "cab", "cba"])
 @pytest.mark.parametrize("cycle", [False, True])
 def test_of_a_chain_one_page_is_left_in_any_order(site: Site, order: str, cycle: bool) -> None:

@@ -61,21 +61,23 @@ def with_originals(
     asking = {job_id: each for job_id, each in found.items() if each.documents}
     if not asking:
         return states, found
-    own = {states[job_id].target.document_id for job_id in asking}
+    pages = {states[job_id].target.document_id for job_id in asking}
     candidates = {each for named in asking.values() for each in named.documents}
     further = set(tx.originals_of(candidates).values())
-    tx.lock_originals(own | candidates | further)
+    tx.lock_originals(pages | candidates | further)
     # What was decided before these rows were locked is seen now.
-    holding, texts = tx.originals_of(candidates), tx.published_texts(own | candidates | further)
+    holding, texts = tx.originals_of(candidates), tx.published_texts(pages | candidates | further)
     for job_id, named in asking.items():
-        state = states[job_id]
+        state, own = states[job_id], states[job_id].target.document_id
         if state.issued is not None:
             tx.lock_documents([state.target])
-        states[job_id] = replace(
-            state,
-            is_shown=state.target.document_id in texts,
-            original=_original(state.target.document_id, named, holding, texts),
-        )
+        original = _original(own, named, holding, texts)
+        states[job_id] = replace(state, is_shown=own in texts, original=original)
+        # Of pages of one batch that name each other one is left.
+        if original is not None:
+            holding[own] = original.document_id
+        else:
+            holding.pop(own, None)
     return states, found
 
 
@@ -83,7 +85,10 @@ def _original(
     own: str, named: Named, holding: Mapping[str, str], texts: Mapping[str, PublishedText]
 ) -> DuplicateOf | None:
     for each in sorted(named.documents):
-        original = holding.get(each, each)
+        original, passed = each, {own}
+        while original in holding and original not in passed:
+            passed.add(original)
+            original = holding[original]
         seen = texts.get(original)
         if original == own or seen is None or seen.stale or seen.text_sha256 != named.text_sha256:
             continue

@@ -211,7 +211,7 @@ class ResultsTx(Protocol):
         ...
 
     def originals_of(self, documents: Collection[str]) -> dict[str, str]:
-        """Return the originals of those of the documents that are duplicates now."""
+        """Return the originals of those of the documents that are duplicates now, and those of these."""
         ...
 
     def published_texts(self, documents: Collection[str]) -> dict[str, PublishedText]:

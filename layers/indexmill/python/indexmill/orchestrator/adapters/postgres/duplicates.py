@@ -16,7 +16,7 @@ class DuplicateRows(DocumentRows):
         self._all("lock_originals", documents=list(documents))
 
     def originals_of(self, documents: Collection[str]) -> dict[str, str]:
-        """Return the originals of those of the documents that are duplicates now."""
+        """Return the originals of those of the documents that are duplicates now, and those of these."""
         found = self._all("originals_of", documents=list(documents))
         return {row["document_id"]: row["original"] for row in found}
 

@@ -25,9 +25,13 @@ EXISTS (
 -- name: lock_originals
 SELECT document_id FROM documents WHERE document_id = ANY(%(documents)s) ORDER BY document_id FOR UPDATE
 
--- Documents that are duplicates now, with those that they are duplicates of.
+-- Those of the documents that are duplicates now with their originals, and these with theirs.
 -- name: originals_of
-SELECT document_id, original FROM duplicates WHERE document_id = ANY(%(documents)s) AND holds
+WITH RECURSIVE chain AS (
+    SELECT document_id, original FROM duplicates WHERE document_id = ANY(%(documents)s) AND holds
+    UNION SELECT d.document_id, d.original FROM chain JOIN duplicates AS d ON d.document_id = chain.original WHERE d.holds
+)
+SELECT document_id, original FROM chain
 
 -- What search has of documents, once they are locked.
 -- name: published_texts
