@@ -13,22 +13,23 @@ import httpx
 import pytest
 
 from indexmill.contracts.errors import BreakerOpen, ErrorCode, IndexmillError, TransientError
-from indexmill.embedding.adapters.openai_embedder import OpenAIEmbedder
 from indexmill.embedding.guarded import _MOST_LEFT, GuardedEmbedder, PunctualEmbedder
-from indexmill.embedding.ports import Space, Vector
-from indexmill.platform.aws.secrets import Secret
+from indexmill.embedding.ports import Vector
+from indexmill.embedding.settings import EmbeddingReadApiSettings
+from indexmill.embedding.wiring import _punctual
 from indexmill.platform.breakers import EMBEDDING_QUERY, Breaker
+from indexmill.platform.time.clock import SystemClock
 from local.backends.embeddings import EmbeddingEndpoint
 from local.backends.model_files import DIMENSIONS, MODEL_ID
 from local.backends.process import free_port
 from local.backends.wordllama_model import WordLlamaModel
 from tests.support.aiohttp_server import served
+from tests.support.function_env import environment
 from tests.twins.breakers import InMemoryBreakers
 from tests.twins.clock import FrozenClock
 from tests.twins.embedder import HashEmbedder
 
 LIMIT_S = 0.4
-SPACE = Space(MODEL_ID, DIMENSIONS)
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +39,12 @@ def endpoint() -> Iterator[str]:
 
 
 def punctual(address: str) -> PunctualEmbedder:
-    made = OpenAIEmbedder(SPACE, base_url=f"{address}/v1", api_key=Secret("key"), request_timeout_s=60)
-    return PunctualEmbedder(made, made.load)
+    given = {"EMBEDDING_BASE_URL": f"{address}/v1", "EMBEDDING_MODEL": MODEL_ID, "EMBEDDING_API_KEY": "key"}
+    given |= {"EMBEDDING_DIMENSION": str(DIMENSIONS)}
+    settings = EmbeddingReadApiSettings.from_environment(environment("EmbeddingReadApi") | given)
+    made = _punctual(None, settings, SystemClock(), 60)
+    assert isinstance(made, PunctualEmbedder)
+    return made
 
 
 def set_mode(endpoint: str, **fault: Any) -> None:
@@ -63,6 +68,20 @@ def test_an_endpoint_that_hangs_or_drips_its_headers_has_the_time_of_the_call(
     set_mode(endpoint, mode=mode)
     assert error_of(embedder) == ("embedding_unavailable", True)
     set_mode(endpoint, mode="ok")
+    assert len(embedder.embed(["a question"], timeout_s=30)[0]) == DIMENSIONS
+
+
+@pytest.mark.fault("F45")
+@pytest.mark.parametrize("mode", ["hang", "drip"])
+def test_calls_that_an_endpoint_held_stop_no_later_one(endpoint: str, mode: str) -> None:
+    """Connections drip still when new ones are answered."""
+    embedder = punctual(endpoint)
+    set_mode(endpoint, mode=mode)
+    for _ in range(_MOST_LEFT + 1):
+        assert error_of(embedder, 0.1) == ("embedding_unavailable", True)
+    set_mode(endpoint, mode="ok")
+    for thread in embedder._left:
+        thread.join(20)
     assert len(embedder.embed(["a question"], timeout_s=30)[0]) == DIMENSIONS
 
 

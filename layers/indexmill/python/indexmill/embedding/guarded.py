@@ -34,10 +34,21 @@ class PunctualEmbedder:
     has ended; the lock of its breaker, and the next call, do not wait for it.
     """
 
-    def __init__(self, embedder: Embedder, prepare: Callable[[], object] = lambda: None) -> None:
-        """`prepare` is done before the time of a call begins: what is loaded at first use."""
+    def __init__(
+        self,
+        embedder: Embedder,
+        *,
+        prepare: Callable[[], object] = lambda: None,
+        end: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`prepare` is done before the time of a call begins: what is loaded at first use.
+
+        `end` takes the connections from calls that are left behind: an endpoint that keeps sending would
+        hold them without end.
+        """
         self._embedder = embedder
         self._prepare = prepare
+        self._end = end
         self._left: list[Thread] = []
 
     @property
@@ -49,6 +60,7 @@ class PunctualEmbedder:
         """Return one vector per text, in order; also raises TransientError(embedding_unavailable)."""
         self._left = [thread for thread in self._left if thread.is_alive()]
         if len(self._left) >= _MOST_LEFT:
+            self._end()
             message = "Too many calls to the embedding endpoint have not come back."
             raise failure(ErrorCode.EMBEDDING_UNAVAILABLE, message)
         self._prepare()
@@ -59,6 +71,7 @@ class PunctualEmbedder:
             return answer.result(timeout_s)
         except TimeoutError as error:
             self._left.append(thread)
+            self._end()
             message = "The embedding endpoint took too long."
             raise failure(ErrorCode.EMBEDDING_UNAVAILABLE, message) from error
 

@@ -183,7 +183,7 @@ def build_batch(  # noqa: PLR0913 - everything around it
     """Build the worker's batch use case, with a circuit breaker each for the model and the index."""
     from indexmill.contracts.errors import ErrorCode
     from indexmill.embedding.classify import OUTAGES
-    from indexmill.embedding.guarded import GuardedEmbedder, GuardedIndex, PunctualEmbedder
+    from indexmill.embedding.guarded import GuardedEmbedder, GuardedIndex
     from indexmill.embedding.worker import EmbedBatch
     from indexmill.platform.breakers import EMBEDDING, INDEX, Breaker
 
@@ -193,7 +193,7 @@ def build_batch(  # noqa: PLR0913 - everything around it
     to_index = Breaker(INDEX, ErrorCode.SEARCH_UNAVAILABLE, OUTAGES, states, clock)
     return EmbedBatch(
         index=GuardedIndex(index or _index(_database(settings)), to_index),
-        embedder=GuardedEmbedder(PunctualEmbedder(embedder or _embedder(settings, clock, _TASK_S)), to_model),
+        embedder=GuardedEmbedder(_punctual(embedder, settings, clock, _TASK_S), to_model),
         blobs=blobs or _blobs(settings.bucket_name),
         callbacks=callbacks or _queue(settings.callbacks_queue_url),
         vector_cache=vector_cache or _vector_cache(settings.bucket_name),
@@ -237,14 +237,22 @@ def _for_callers(
     """Return an embedder for callers who wait: with a breaker of their own, which pauses no stage."""
     from indexmill.contracts.errors import ErrorCode
     from indexmill.embedding.classify import OUTAGES
-    from indexmill.embedding.guarded import GuardedEmbedder, PunctualEmbedder
+    from indexmill.embedding.guarded import GuardedEmbedder
     from indexmill.platform.breakers import EMBEDDING_QUERY, Breaker
 
     breaker = Breaker(EMBEDDING_QUERY, ErrorCode.EMBEDDING_UNAVAILABLE, OUTAGES, states, clock)
+    return GuardedEmbedder(_punctual(embedder, settings, clock, _REQUEST_S), breaker)
+
+
+def _punctual(
+    embedder: Embedder | None, settings: EmbeddingSettings, clock: Clock, request_timeout_s: float
+) -> Embedder:
+    from indexmill.embedding.guarded import PunctualEmbedder
+
     if embedder is not None:
-        return GuardedEmbedder(PunctualEmbedder(embedder), breaker)
-    made = _embedder(settings, clock, _REQUEST_S)
-    return GuardedEmbedder(PunctualEmbedder(made, made.load), breaker)
+        return PunctualEmbedder(embedder)
+    made = _embedder(settings, clock, request_timeout_s)
+    return PunctualEmbedder(made, prepare=made.load, end=made.end)
 
 
 def _blobs(bucket: str) -> BlobStore:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import binascii
 import math
 import re
+import socket
 import sys
 from array import array
 from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -26,6 +28,7 @@ from indexmill.platform.aws.secrets import Secret
 from indexmill.platform.time.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
+    import httpx2
     from openai import OpenAI
 
 _REQUEST_CHARS: Final = 250_000
@@ -33,6 +36,7 @@ _REQUEST_CHARS: Final = 250_000
 _BYTES_PER_NUMBER: Final = 24
 _BYTES_PER_ITEM: Final = 1_000
 _BYTES_AROUND: Final = 65_536
+_CONNECTED: Final = ("connection.connect_tcp.complete", "connection.start_tls.complete")
 _HARMLESS: Final = "The quick brown fox jumps over the lazy dog."
 """An endpoint that refuses this refuses us, and not a text."""
 
@@ -58,6 +62,7 @@ class OpenAIEmbedder:
         self._request_timeout_s = request_timeout_s
         self._clock = clock or SystemClock()
         self._client: OpenAI | None = None
+        self._connections = _Connections()
 
     @property
     def space(self) -> Space:
@@ -139,13 +144,42 @@ class OpenAIEmbedder:
         if self._client is None:
             from openai import OpenAI
 
-            self._client = OpenAI(api_key="not read yet", base_url=self._base_url, max_retries=0)
+            made = OpenAI(api_key="not read yet", base_url=self._base_url, max_retries=0)
+            # One that is given to it would not be closed with it.
+            made._client.event_hooks = {"request": [self._connections.observe]}
+            self._client = made
         return self._client
+
+    def end(self) -> None:
+        """End the calls that are under way in other threads, by the end of their connections."""
+        self._connections.end()
 
     def _opened(self) -> OpenAI:
         client = self.load()
         client.api_key = self._api_key.current()
         return client
+
+
+class _Connections:
+    """Sockets of one client, some of which may be closed."""
+
+    def __init__(self) -> None:
+        self._sockets: list[socket.socket] = []
+
+    def observe(self, request: httpx2.Request) -> None:
+        """Have the transport report the connections that it opens for `request`."""
+        request.extensions["trace"] = self._trace
+
+    def end(self) -> None:
+        """Wake the threads that read from them, which then close them."""
+        for each in self._sockets:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def _trace(self, event: str, info: Mapping[str, Any]) -> None:
+        if event in _CONNECTED:
+            made: socket.socket = info["return_value"].get_extra_info("socket")
+            self._sockets = [*(each for each in self._sockets if each.fileno() >= 0), made]
 
 
 def batches(texts: Sequence[str], max_inputs: int, max_chars: int) -> Iterator[list[str]]:
