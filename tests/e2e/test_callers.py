@@ -106,23 +106,31 @@ def test_a_blocked_caller_is_refused_at_once_by_every_service(stack: RunningStac
 
 
 def test_during_maintenance_nothing_is_accepted_and_everything_is_read(rough_stack: RunningStack) -> None:
+    """Both commands return when it holds: the very next requests go by it."""
+    work = {
+        JOBS: {"url": rough_stack.site + PAGE, "corpus_name": "closed"},
+        "/orchestrator/uploads": {"size": 5, "sha256": "0" * 64},
+        "/chunking/enqueue": {"text": "words"},
+    }
     with rough_stack.http() as http:
+
+        def accepted() -> dict[str, httpx.Response]:
+            return {path: http.post(path, json=body) for path, body in work.items()}
+
+        # Environments that know that nothing is closed.
+        eventually(lambda: all(each.is_success for each in accepted().values()), "work is accepted", 15)
         operate(rough_stack, "maintenance", "on", "Back at ten.")
         try:
-
-            def refused() -> httpx.Response | None:
-                answer = http.post(JOBS, json={"url": rough_stack.site + PAGE, "corpus_name": "closed"})
-                return answer if answer.status_code == 503 else None
-
-            answer = eventually(refused, "it is known everywhere", 15)
-            assert (code(answer), answer.json()["error"]["message"]) == ("maintenance", "Back at ten.")
-            assert answer.headers["Retry-After"] == "60"
+            for path, answer in accepted().items():
+                assert (answer.status_code, code(answer)) == (503, "maintenance"), path
+                assert answer.json()["error"]["message"] == "Back at ten."
+                assert answer.headers["Retry-After"] == "60"
+                assert openapi.problems(path, answer) == []
             assert http.get(JOBS).status_code == 200
             assert http.post("/embedding/search", json={"query": "x"}).status_code in (200, 404)
         finally:
             operate(rough_stack, "maintenance", "off")
-        body = {"url": rough_stack.site + PAGE, "corpus_name": "closed"}
-        eventually(lambda: http.post(JOBS, json=body).status_code == 202, "work is accepted", 15)
+        assert {path: answer.status_code for path, answer in accepted().items() if answer.is_error} == {}
 
 
 def test_an_internal_caller_submits_for_another_one(stack: RunningStack, keys: Keys) -> None:

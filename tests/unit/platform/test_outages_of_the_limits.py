@@ -43,7 +43,7 @@ def is_blocked(asked: Process, bucket: str = "work") -> bool:
 
 def is_closed(asked: Process) -> bool:
     try:
-        asked.enforcer.check(CALLER, "work", adds_work=True)
+        asked.enforcer.check_open()
     except InMaintenance:
         return True
     return False
@@ -151,18 +151,28 @@ def test_maintenance_ends_with_the_first_answer_without_it(
 def test_a_request_that_maintenance_refuses_costs_no_limit_and_no_further_request(
     store: InMemoryLimits, clock: FrozenClock, one: Process
 ) -> None:
+    """Nor is the load read: a database that is being moved would not answer."""
+    loads = 0
+
+    def pressure(*_: object) -> None:
+        nonlocal loads
+        loads += 1
+
+    door = Door(one.enforcer, Observability("test", level="ERROR"), clock=one.clock, pressure=pressure)
     store.maintenance = "moving"
-    assert is_closed(one)
-    assert (store.calls, store.windows) == (1, {})
     for _ in range(50):
-        assert is_closed(one)
-    assert (store.calls, store.windows) == (1, {})
+        with pytest.raises(InMaintenance):
+            door.enter(CALLER, "POST", "/orchestrator/jobs")
+    assert (store.calls, store.windows, loads) == (1, {}, 0)
+    clock.tick(6)
+    with pytest.raises(InMaintenance):
+        door.enter(CALLER, "POST", "/orchestrator/jobs")
+    assert (store.calls, store.windows, loads) == (2, {}, 0)
     store.maintenance = None
     clock.tick(6)
-    decision = one.ask()
+    decision = door.enter(CALLER, "POST", "/orchestrator/jobs")
     assert decision is not None
-    assert not isinstance(decision, int)
-    assert decision.remaining == decision.limit - 1
+    assert (decision.remaining, loads) == (decision.limit - 1, 1)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The door of a service: refuses requests before their bodies are read.
 
-Backpressure and maintenance come before the limit, so that a request which they refuse costs its caller
-nothing; the block is seen with the limit.
+Maintenance comes first: what backpressure reads may be what is being maintained. Both come before the limit,
+so that a request which they refuse costs its caller nothing; the block is seen with the limit.
 """
 
 from __future__ import annotations
@@ -63,12 +63,13 @@ class Door:
 
         Raises CallerBlocked, RateLimited, InMaintenance, or what backpressure raises.
         """
-        if self._pressure is not None:
-            self._pressure(ctx, method, path)
         bucket = TOKEN if "token" in ctx.raw_claims else READ if method in _READS else WORK
-        adds_work = method == "POST" and path.endswith(_ACCEPTING)
         try:
-            return self._enforcer.check(ctx, bucket, adds_work=adds_work)
+            if method == "POST" and path.endswith(_ACCEPTING):
+                self._enforcer.check_open()
+            if self._pressure is not None:
+                self._pressure(ctx, method, path)
+            return self._enforcer.check(ctx, bucket)
         except CallerBlocked:
             self._observability.count("caller_blocked_total")
             raise

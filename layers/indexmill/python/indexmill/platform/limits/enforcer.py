@@ -169,24 +169,31 @@ class SlidingWindowEnforcer:
         self.failures = 0
         """How often the store was unavailable."""
 
-    def check(self, ctx: CallerContext, bucket: str, *, adds_work: bool = False) -> Decision | None:
+    def check_open(self) -> None:
+        """Raise InMaintenance while no work is accepted. Counts no request."""
+        if self._clock.monotonic() >= self._quiet_until:
+            try:
+                self._active.refresh()
+            except StoreUnavailable:
+                self._lost()
+            else:
+                self._answered_at = self._clock.monotonic()
+        if self._active.maintenance is not None and self._remembers():
+            raise InMaintenance(self._active.maintenance)
+
+    def check(self, ctx: CallerContext, bucket: str) -> Decision | None:
         """Admit a request and count it; None when the caller has no limit.
 
-        Raises RateLimited, CallerBlocked, and InMaintenance for one that `adds_work`, which is not counted.
+        Raises RateLimited and CallerBlocked.
         """
         key = key_of(self._service, bucket, ctx.caller_id)
         if self._clock.monotonic() < self._quiet_until:
-            return self._check_alone(ctx, key, bucket, adds_work=adds_work)
+            return self._check_alone(ctx, key, bucket)
         try:
-            decision = self._check_with_store(ctx, key, bucket, adds_work=adds_work)
+            decision = self._check_with_store(ctx, key, bucket)
         except StoreUnavailable:
-            self.failures += 1
-            self._active.lost()
-            self._quiet_until = self._clock.monotonic() + _QUIET_S
-            return self._check_alone(ctx, key, bucket, adds_work=adds_work)
-        except InMaintenance:
-            self._answered_at = self._clock.monotonic()
-            raise
+            self._lost()
+            return self._check_alone(ctx, key, bucket)
         except CallerBlocked:
             self._note(ctx.caller_id, blocked=True)
             raise
@@ -195,6 +202,16 @@ class SlidingWindowEnforcer:
             raise
         self._note(ctx.caller_id, blocked=False)
         return decision
+
+    def _lost(self) -> None:
+        """Leave the store alone for a moment: it did not answer."""
+        self.failures += 1
+        self._active.lost()
+        self._quiet_until = self._clock.monotonic() + _QUIET_S
+
+    def _remembers(self) -> bool:
+        """Return whether the store's last answer is recent enough to hold without it."""
+        return self._clock.monotonic() - self._answered_at < KEPT_S
 
     def _note(self, caller_id: str, *, blocked: bool) -> None:
         """Remember what the store said."""
@@ -205,11 +222,8 @@ class SlidingWindowEnforcer:
             if len(self._blocked) > _MOST_REMEMBERED:
                 del self._blocked[next(iter(self._blocked))]
 
-    def _check_with_store(
-        self, ctx: CallerContext, key: str, bucket: str, *, adds_work: bool
-    ) -> Decision | None:
+    def _check_with_store(self, ctx: CallerContext, key: str, bucket: str) -> Decision | None:
         self._active.refresh()
-        self._check_open(adds_work=adds_work)
         limit = self._strategies[bucket].get_limit(ctx)
         if limit is not None:
             return self._check_everywhere(key, bucket, limit)
@@ -217,17 +231,11 @@ class SlidingWindowEnforcer:
             raise CallerBlocked
         return None
 
-    def _check_alone(self, ctx: CallerContext, key: str, bucket: str, *, adds_work: bool) -> Decision | None:
-        """Decide without the store, by what it said in the last ten minutes."""
-        if self._clock.monotonic() - self._answered_at < KEPT_S:
-            self._check_open(adds_work=adds_work)
-            if ctx.caller_id in self._blocked:
-                raise CallerBlocked
+    def _check_alone(self, ctx: CallerContext, key: str, bucket: str) -> Decision | None:
+        """Decide without the store, by the blocks that it reported in the last ten minutes."""
+        if ctx.caller_id in self._blocked and self._remembers():
+            raise CallerBlocked
         return self._check_locally(key, self._strategies[bucket].get_limit(ctx))
-
-    def _check_open(self, *, adds_work: bool) -> None:
-        if adds_work and self._active.maintenance is not None:
-            raise InMaintenance(self._active.maintenance)
 
     def _check_everywhere(self, key: str, bucket: str, limit: RateLimit) -> Decision:
         now, window_s = self._clock.now(), limit.window_seconds
