@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from indexmill.audit.wiring import build_writer
+from indexmill.platform.log_texts import entry_point
 
-handler = build_writer()
+handler = entry_point(build_writer())

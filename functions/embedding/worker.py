@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from indexmill.embedding.settings import EmbeddingWorkerSettings
 from indexmill.embedding.wiring import build_worker
+from indexmill.platform.log_texts import entry_point
 
-handler = build_worker(EmbeddingWorkerSettings.from_environment())
+handler = entry_point(build_worker(EmbeddingWorkerSettings.from_environment()))

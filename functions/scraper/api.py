@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from indexmill.platform.log_texts import entry_point
 from indexmill.scraper.settings import ScraperApiSettings
 from indexmill.scraper.wiring import build_api
 
-handler = build_api(ScraperApiSettings.from_environment())
+handler = entry_point(build_api(ScraperApiSettings.from_environment()))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from indexmill.platform.log_texts import entry_point
 from indexmill.scraper.settings import ScraperWorkerSettings
 from indexmill.scraper.wiring import build_worker
 
-handler = build_worker(ScraperWorkerSettings.from_environment())
+handler = entry_point(build_worker(ScraperWorkerSettings.from_environment()))

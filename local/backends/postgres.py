@@ -54,6 +54,7 @@ SETTINGS: Mapping[str, str] = {
     "io_method": "sync",
     "huge_pages": "off",
     "log_min_messages": "warning",
+    "log_error_verbosity": "terse",
     "log_checkpoints": "off",
     "timezone": "UTC",
     "log_timezone": "UTC",

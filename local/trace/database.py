@@ -13,8 +13,12 @@ _CONNECT_S: Final = 5
 _MOST_MATCHES: Final = 5
 _JOBS: Final = (
     "SELECT id, caller_id, status, url, canonical_url, corpus_name, title, chunk_count, attempt, error, "
-    "created_at, updated_at, tries, next_retry_at, retry_cause, last_error, blocked_by, now() AS read_at "
-    "FROM jobs WHERE left(id, length(%(id)s)) = %(id)s ORDER BY created_at DESC LIMIT %(most)s"
+    "created_at, updated_at, tries, next_retry_at, retry_cause, blocked_by, now() AS read_at, "
+    # One of an earlier stage stays in the row, and counts no more.
+    "CASE WHEN retry_cause IS NOT NULL AND last_error->>'stage' = status THEN last_error END AS last_error, "
+    "greatest(next_eligible_at, due_at) AS site_at, failing_until > now() AS site_failing "
+    "FROM jobs LEFT JOIN sites USING (site) WHERE left(id, length(%(id)s)) = %(id)s "
+    "ORDER BY created_at DESC LIMIT %(most)s"
 )
 _HISTORY: Final = (
     "SELECT attempt, from_status, to_status, at, cause, detail "

@@ -21,6 +21,8 @@ _WORKERS: Final = {
     "embedding": "EmbeddingWorker",
 }
 """Function that consumes a stage's queue."""
+_FIRST: Final = "scraping"
+"""Stage whose pause holds back what has not been started."""
 _BREAKERS: Final = {"embedding": ("embedding", "index")}
 """Breakers that hold a stage back."""
 _SHORT: Final = {"ScrapeVisibility": (5, 30)}
@@ -57,16 +59,11 @@ def waits(records: JobRecords, recent: Sequence[Run], stack: StackStatus) -> Ite
     if job["status"] in ENDS:
         return
     if job["status"] == "pending":
-        why = (
-            f": {job['blocked_by']}"
-            if job.get("blocked_by")
-            else "; indexmill jobs --status pending shows why"
-        )
-        yield f"it was accepted and has not been started{why}"
+        yield from _pending(records)
         return
     message = _current_message(records)
     last = _last(recent, _WORKERS.get(job["status"], ""))
-    held = list(_held(records))
+    held = list(_held(records, job["status"]))
     if last is not None and last.ended is None and not stack.ended_with(last):
         yield f"{last.function} has been processing it for {seconds(records.read_at - last.began)}"
     elif held:
@@ -80,9 +77,26 @@ def waits(records: JobRecords, recent: Sequence[Run], stack: StackStatus) -> Ite
         yield from _after(last, recent, records, stack)
 
 
-def _held(records: JobRecords) -> Iterator[str]:
-    """Name the pauses and open breakers that hold the job's stage back."""
-    stage = records.job["status"]
+def _pending(records: JobRecords) -> Iterator[str]:
+    """Name the pauses that hold the job's start back, or else its site, or what else it waits for."""
+    job = records.job
+    if held := list(_held(records, _FIRST)):
+        yield from held
+    elif job.get("blocked_by") == "domain":
+        again = (
+            f"; it starts {_at(job['site_at'], records.read_at)} at the earliest"
+            if job.get("site_at")
+            else ""
+        )
+        yield f"{_of_site(job, 'domain_failing' if job.get('site_failing') else 'domain_busy')}{again}"
+    elif job.get("blocked_by"):
+        yield f"it was accepted and has not been started: {job['blocked_by']}"
+    else:
+        yield "it was accepted and has not been started; indexmill jobs --status pending shows why"
+
+
+def _held(records: JobRecords, stage: str) -> Iterator[str]:
+    """Name the pauses and open breakers that hold the stage back."""
     for row in records.holds:
         since = f"since {row['since']:%H:%M:%S} UTC"
         if row["kind"] == "paused" and row["subject"] in (stage, "*"):
@@ -118,13 +132,17 @@ def _reason(job: Mapping[str, Any], why: str) -> str:
     """Say why the job waits: its site, or the try that failed, with the error that a person needs."""
     last = job.get("last_error") or {}
     told = f" ({last['code']}: {last['message']})" if last else ""
+    if why in ("domain_failing", "domain_busy"):
+        return _of_site(job, why, told)
+    tries = f"try {job['tries']} failed" if job["tries"] else "it was returned to the queue"
+    return f"{tries}{told or f' ({why})'}"
+
+
+def _of_site(job: Mapping[str, Any], why: str, told: str = "") -> str:
     site = urlsplit(job["canonical_url"] or job["url"]).netloc
     if why == "domain_failing":
         return f"its site {site} is left alone after failures{told}"
-    if why == "domain_busy":
-        return f"its site {site} gets as many requests as it may"
-    tries = f"try {job['tries']} failed" if job["tries"] else "it was returned to the queue"
-    return f"{tries}{told or f' ({why})'}"
+    return f"its site {site} gets as many requests as it may"
 
 
 def _last(recent: Sequence[Run], function: str) -> Run | None:

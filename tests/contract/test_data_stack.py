@@ -59,6 +59,17 @@ def test_postgres_refuses_connections_without_tls(choice: Choice) -> None:
     assert all(proxy["RequireTLS"] is True for proxy in of_type(made, "AWS::RDS::DBProxy").values())
 
 
+def test_what_the_database_logs_has_no_values_of_statements_and_rows(choice: Choice) -> None:
+    kinds = ("AWS::RDS::DBClusterParameterGroup", "AWS::RDS::DBParameterGroup")
+    (group,) = (each for kind in kinds for each in of_type(resources(choice), kind).values())
+    silent = {
+        "log_parameter_max_length": "0",
+        "log_parameter_max_length_on_error": "0",
+        "log_error_verbosity": "terse",
+    }
+    assert silent.items() <= group["Parameters"].items()
+
+
 def test_logs_that_the_database_exports_have_a_retention(choice: Choice) -> None:
     """RDS makes a group that is not there by itself, and keeps its lines indefinitely."""
     made = resources(choice)

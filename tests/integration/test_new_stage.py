@@ -119,9 +119,10 @@ def build_worker():
     )
 """
 FUNCTION = """
+from indexmill.platform.log_texts import entry_point
 from indexmill.translating.worker import build_worker
 
-handler = build_worker()
+handler = entry_point(build_worker())
 """
 
 

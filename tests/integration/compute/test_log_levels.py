@@ -7,7 +7,7 @@ import json
 import pytest
 
 from local.compute.log_filter import passes
-from tests.integration.compute.harness import Lab, call
+from tests.integration.compute.harness import Lab, call, fault
 
 SPEAKS = """
 from indexmill.contracts.identity import CallerContext
@@ -103,3 +103,32 @@ async def test_no_line_has_the_query_of_a_url(lab: Lab, planted: bool) -> None:
     assert "".join(lines).count("https://site.example:8443/a/page.html") >= 5 + 5
     (rescued,) = (json.loads(line) for line in lines if "job.rescued" in line)
     assert rescued["url"] == "https://site.example:8443/a/page.html"
+
+
+RAISES = """
+from indexmill.platform.log_texts import entry_point
+
+TEXT = 'no "https://site.example/a"b/c?token="canary-of-a-query"#canary-of-a-query" there'
+
+def work(event, context):
+    try:
+        raise OSError(TEXT)
+    except OSError as error:
+        raise LookupError(TEXT) from error
+
+handler = %s
+"""
+
+
+@pytest.mark.shows("B88")
+@pytest.mark.parametrize("handler", ["entry_point(work)", "work"])
+async def test_what_the_runtime_logs_of_an_error_has_no_query(lab: Lab, handler: str) -> None:
+    host = await lab.start(lab.function(RAISES % handler))
+    result = await call(host)
+    host.flush_logs()
+    said = "".join(record.message + str(record.more) for record in lab.records) + str(result.payload)
+    assert (CANARY in said) is (handler == "work")
+    (end,) = (record for record in lab.records if record.message.startswith("END "))
+    assert end.more["place"].endswith("code/fn/app.py:10"), "its place in the code stays"
+    if handler != "work":
+        assert fault(result) == ("LookupError", 'no "https://site.example/a"b/c there')

@@ -151,6 +151,19 @@ def test_a_pause_is_named() -> None:
     logged = [*run(0, 9, "ScraperWorker"), *run(200, 9, "AuditWriter")]
     reported = ["an operator has paused scraping since 12:00:00 UTC: the site asked us"]
     assert made(logged, holds=holds).waiting == reported
+    assert made([], status="pending", blocked_by="domain", holds=holds).waiting == reported
+    (reason,) = made([], status="pending", holds=holds[:1]).waiting
+    assert reason == "it was accepted and has not been started; indexmill jobs --status pending shows why"
+
+
+def test_the_site_of_a_job_that_was_not_started_is_named() -> None:
+    held: dict[str, Any] = {"status": "pending", "blocked_by": "domain", "site_at": at(61_000)}
+    starts = "; it starts at 12:01:01 UTC (in 60 s) at the earliest"
+    for failing, why in (
+        (True, "is left alone after failures"),
+        (None, "gets as many requests as it may"),
+    ):
+        assert made([], **held, site_failing=failing).waiting == [f"its site a.example {why}{starts}"]
 
 
 def test_an_open_breaker_is_named() -> None:

@@ -94,7 +94,8 @@ def test_nothing_is_said_where_nothing_is_wrong() -> None:
     assert waiting_message(job(), NOW) is None
     for reason in ("capacity", "quota_active", "dependency", "domain"):
         assert waiting_message(job(None, reason, status="pending"), NOW) is None
-    assert waiting_message(job(None, "domain_failing", status="pending"), NOW) is not None
+    for reason in ("domain_failing", "paused"):
+        assert waiting_message(job(None, reason, status="pending"), NOW) is not None
 
 
 def test_every_code_that_a_worker_tries_again_has_a_cause_of_one_sentence() -> None:

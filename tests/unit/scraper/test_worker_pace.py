@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -131,11 +132,13 @@ def test_the_wait_for_a_failing_site_tells_its_last_failure(harness: Harness) ->
     assert retrying.failure == StageFailure(code="tls_error", message="It is left alone")
 
 
-@pytest.mark.parametrize(("receives", "reported"), [(1, True), (2, False)])
-def test_an_outage_is_reported_at_the_first_delivery(harness: Harness, receives: int, reported: bool) -> None:
+@pytest.mark.parametrize(("receives", "tries", "reported"), [(1, 1, True), (3, 3, True), (2, 1, False)])
+def test_an_outage_is_reported_when_a_message_meets_it_first(
+    harness: Harness, receives: int, tries: int, reported: bool
+) -> None:
     reporter = BatchReporter(
         WorkerStage(BY_NAME["embedding"], ""),
-        [delivery("/a", tries=receives)],
+        [replace(delivery("/a", tries=tries), receive_count=receives)],
         harness.queue,
         harness.scraper.clock,
     )

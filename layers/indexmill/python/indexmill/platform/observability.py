@@ -14,34 +14,18 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
-from typing import Any, Final
+from typing import Any
 
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
 from indexmill.contracts.audit import AuditEvent
 from indexmill.contracts.identity import CallerContext
+from indexmill.platform.log_texts import without_queries
 from indexmill.platform.time.clock import SystemClock
 
 NAMESPACE = "Indexmill"
 _ABOVE_INFO = ("WARN", "ERROR", "FATAL")
-
-
-_QUERY: Final = re.compile(r"([a-z][a-z0-9+.-]*://[^\s\"?#]*)[?#][^\s\"]*", re.IGNORECASE)
-
-
-def without_queries(value: Any) -> Any:
-    """Return a value of a log line with every URL in it, at any depth, cut before its query or fragment."""
-    if isinstance(value, str):
-        return _QUERY.sub(r"\1", value) if "://" in value else value
-    if isinstance(value, dict):
-        return {without_queries(key): without_queries(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [without_queries(each) for each in value]
-    if value is None or isinstance(value, int | float):
-        return value
-    return without_queries(str(value))
 
 
 def _line(fields: Any) -> str:

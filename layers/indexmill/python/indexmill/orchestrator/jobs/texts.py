@@ -103,7 +103,7 @@ def waiting_message(job: Job, now: datetime) -> str | None:
     It names the cause, and when the next try is.
     """
     stage, held = BY_NAME.get(job.status.value), job.waiting.reason if job.waiting else None
-    if stage is None and held != "domain_failing":
+    if stage is None and held not in ("domain_failing", "paused"):
         return None
     if stage is not None and job.last_error is not None and held != "paused":
         code = job.last_error.code

@@ -203,11 +203,12 @@ class BatchReporter(Generic[M]):
     def _retrying(self, position: int, outcome: Retry | Wait, error: IndexmillError) -> None:
         """Return the message to the queue; its job gets an event for a failed try, and for a long wait.
 
-        An outage is an event at the first delivery, the turn of a site only when it takes long.
+        The first wait for an outage is an event, the turn of a site only when it takes long.
         """
         delivery = self.deliveries[position]
         task, busy = delivery.message, isinstance(error, DomainBusy)
-        told = isinstance(outcome, Retry) or (delivery.receive_count == 1 and not busy)
+        # A wait counts no try: before the first one, each delivery was a try.
+        told = isinstance(outcome, Retry) or (delivery.receive_count == delivery.tries and not busy)
         if task.job_id is None or not (told or outcome.after_s > _REPORTED_WAIT_S):
             self.add(position, outcome)
             return
