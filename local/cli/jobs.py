@@ -97,7 +97,8 @@ def _why(job: Job) -> str:
         return f"{job.error.stage}: {job.error.cause or job.error.code}"
     if job.next_retry_at is not None:
         why = f" ({job.last_error.code})" if job.last_error else ""
-        tries = f"try {job.attempts} failed" if job.attempts else "its site is left alone"
+        held = f"waits: {job.waiting.reason}" if job.waiting else "waits"
+        tries = f"try {job.attempts} failed" if job.attempts else held
         return f"{tries}{why}, again at {job.next_retry_at:%H:%M:%S}"
     if job.waiting is not None:
         return f"waits: {job.waiting.reason}"

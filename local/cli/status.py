@@ -25,8 +25,9 @@ _TIMEOUT_S = 5.0
 def run(as_json: JsonOption = False, state: StateOption = DEFAULT_STATE) -> None:
     """Show processes, memory and counters of the stack.
 
-    First what holds it back, from the tables: maintenance, pauses, incidents, dead letters. Then services,
-    functions with their environments and durations, queues with their depths, and the functions' metrics.
+    First what holds it back, from the tables: maintenance, pauses, breakers, incidents, dead letters. Then
+    services, functions with their environments and durations, queues with their depths, and the functions'
+    metrics.
 
     Examples:
 
@@ -40,21 +41,21 @@ def run(as_json: JsonOption = False, state: StateOption = DEFAULT_STATE) -> None
             found = json.load(answer)
     except (URLError, TimeoutError) as error:
         raise Failure(f"the stack on {state} does not answer ({error})", EXIT_NO_STACK) from error
-    memory, known = _memory(found), _conditions(info["database_url"])
+    memory, known = _memory(found), _conditions(info)
     if as_json:
         print_json({**info, **found, "memory_mb": memory, "conditions": known})
     else:
         _show(info, found, memory, known)
 
 
-def _conditions(database_url: str) -> dict[str, list[dict[str, Any]]] | None:
-    """Return maintenance, pauses, incidents and dead letters; None while the database does not answer."""
+def _conditions(info: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the stack's conditions; None while the database does not answer."""
     import psycopg
 
     from local.stack import conditions
 
     try:
-        return conditions.read(database_url)
+        return dict(conditions.read(info))
     except psycopg.Error:
         return None
 
@@ -79,7 +80,7 @@ def _show(
     info: Mapping[str, Any],
     found: Mapping[str, Any],
     memory: Mapping[str, float],
-    known: Mapping[str, list[dict[str, Any]]] | None,
+    known: Mapping[str, Any] | None,
 ) -> None:
     from local.cli import tables
     from local.stack import conditions

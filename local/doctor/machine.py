@@ -88,7 +88,7 @@ def running(pid: int, info: Mapping[str, Any]) -> Finding:
     try:
         with urlopen(f"{info['gateway']}/orchestrator/health", timeout=_HEALTH_S) as answer:  # noqa: S310 - own loopback port
             health = json.load(answer)
-        shown = list(conditions.lines(conditions.read(info["database_url"])))
+        shown = list(conditions.lines(conditions.read(info)))
     except (OSError, ValueError, psycopg.Error) as error:
         affects, mend = "no job can be submitted", "indexmill status, then indexmill logs"
         return wrong(about, f"{runs}, and does not answer: {error}", affects, mend)

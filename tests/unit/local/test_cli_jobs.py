@@ -10,7 +10,7 @@ from rich.console import Console
 
 from indexmill.client import Client
 from indexmill.contracts.http_jobs import JobList
-from indexmill.contracts.job import Job, JobError, JobStatus, Progress, Waiting
+from indexmill.contracts.job import Job, JobError, JobStatus, LastError, Progress, Waiting
 from indexmill.contracts.pipeline import STAGES
 from local.cli import jobs
 from local.cli.invoke import _unhandled
@@ -56,9 +56,12 @@ def test_a_row_says_why_a_job_failed_or_waits() -> None:
     screen = Console(file=io.StringIO(), width=200)
     rows = [job(1, "failed", error=error), job(2, "scraping", attempts=2, next_retry_at=NOW), job(3)]
     rows.append(job(4, "pending", waiting=Waiting(reason="quota_hourly", position=1)))
+    down = LastError(code="embedding_unavailable", message="m", at=NOW)
+    rows.append(job(5, "embedding", next_retry_at=NOW, last_error=down))
+    rows.append(job(6, "embedding", next_retry_at=NOW, waiting=Waiting(reason="breaker_open")))
     with screen.capture() as captured:
         screen.print(jobs._table(rows))
-    head, failed, waiting, done, pending = captured.get().splitlines()
+    head, failed, waiting, done, pending, down_now, held = captured.get().splitlines()
     assert head.split() == ["job", "status", "corpus", "submitted", "url"]
     assert failed.split() == [
         *("job-1", "failed", "default", "2026-01-31", "12:00:00"),
@@ -67,6 +70,8 @@ def test_a_row_says_why_a_job_failed_or_waits() -> None:
     assert waiting.rstrip().endswith("try 2 failed, again at 12:00:00")
     assert done.rstrip().endswith("https://a.example/[b]")
     assert pending.rstrip().endswith("waits: quota_hourly")
+    assert down_now.rstrip().endswith("]  waits (embedding_unavailable), again at 12:00:00")
+    assert held.rstrip().endswith("]  waits: breaker_open, again at 12:00:00")
 
 
 def test_an_event_without_records_was_not_handled() -> None:

@@ -248,6 +248,22 @@ def test_one_refusal_opens_it_and_is_on_record_until_an_answer(harness: Harness)
     assert (harness.phase(), harness.states.read()[EMBEDDING].refusal) == ("closed", "")
 
 
+def test_a_call_that_is_not_made_says_what_is_known(harness: Harness) -> None:
+    def message(error: Exception | None = None) -> str:
+        def work() -> None:
+            if error is not None:
+                raise error
+
+        with pytest.raises(TransientError) as caught:
+            harness.one.breaker.call(work)
+        return caught.value.message
+
+    assert [message(UNAVAILABLE) for _ in range(3)] == ["away"] * 3
+    assert message() == "Not tried: the last requests failed."
+    harness.clock.tick(30)
+    assert [message(REFUSED), message()] == ["It refuses us (HTTP 401)."] * 2
+
+
 def test_a_refusal_is_not_what_the_next_failure_is_taken_for(harness: Harness) -> None:
     harness.one.call(REFUSED)
     harness.clock.tick(30)

@@ -207,9 +207,10 @@ class Refused(TransientError):
 class BreakerOpen(TransientError):
     """The breaker is open, or the failure of this call opened it: work waits `wait_s` seconds."""
 
-    def __init__(self, code: str, wait_s: float) -> None:
-        """`code` is that of the errors which opened it."""
-        super().__init__(code, "It is left in peace for a while after failures.", retry_after=int(wait_s + 1))
+    def __init__(self, code: str, wait_s: float, message: str = "") -> None:
+        """`code` and `message` are those of the error which opened it, as far as it is known."""
+        message = message or "Not tried: the last requests failed."
+        super().__init__(code, message, retry_after=int(wait_s + 1))
         self.wait_s = wait_s
 
 

@@ -153,11 +153,12 @@ class Breaker:
         try:
             return self._breaker.call(work)
         except pybreaker.CircuitBreakerError as error:
-            raise BreakerOpen(self._code, self._storage.wait_s()) from error
+            raise BreakerOpen(self._code, self._storage.wait_s(), self._storage.known_refusal) from error
         except IndexmillError as error:
             if self._is_answer(error) or self._storage.state != pybreaker.STATE_OPEN:
                 raise
-            raise BreakerOpen(error.code, max(self._storage.wait_s(), error.retry_after or 0)) from error
+            wait_s = max(self._storage.wait_s(), error.retry_after or 0)
+            raise BreakerOpen(error.code, wait_s, error.message) from error
 
     def _is_answer(self, error: BaseException) -> bool:
         """Return whether the dependency answered; a defect of this code is raised, as no evidence."""
@@ -199,6 +200,11 @@ class SharedStorage(pybreaker.CircuitMemoryStorage, pybreaker.CircuitBreakerList
         if self._known.phase(now) == "half_open":
             return _ASK_AGAIN_S
         return self._known.open_until - now
+
+    @property
+    def known_refusal(self) -> str:
+        """Return what the other side said when it refused us last; empty when it failed otherwise."""
+        return self._known.refusal
 
     @property
     def state(self) -> str:
