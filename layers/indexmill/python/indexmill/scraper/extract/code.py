@@ -12,24 +12,18 @@ from typing import Final
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-_HIDDEN_SIGNS: Final = ("boring", "test-arrow", "hideme", "collapse-toggle")
-_NUMBER_SIGNS: Final = (
-    *("lineno", "line-number", "linenum", "lntable", "hljs-ln", "rouge", 'fragment"', "=fragment"),
-    *('class="ln', "class=ln", "blob-num"),
-)
-_LINE_SIGNS: Final = (
-    *("display:block", "display: block", "token-line", "data-line", 'class="line', "class=line"),
-    *("<pre><div", "<pre><p", "<pre><ol", "<code><div", "linenum"),
-)
-_ANY: Final = (
-    ".boring, .test-arrow, .hideme, .lineno, .linenos, .linenodiv, .lntable, .lnt, .ln, .rouge-table, "
-    ".hljs-ln, table [data-line-number], table.highlight, .line-number, .line-numbers, .linenumber, "
-    ".linenums, .fragment, .line, .token-line, [data-line], pre [style*='display'], "
-    "pre > :is(div, p, ol), pre > code > div"
-)
-"""A page without these has no code that needs this. One selector costs less than searching the text."""
+_EXTRA_SIGNS: Final = ("test-arrow", "hideme", "-toggle")
 _EXTRAS: Final = "pre .boring, a.test-arrow, summary.hideme, .docblock-toggle, .collapse-toggle"
 """Lines that mdBook hides, and the buttons of rustdoc."""
+_OUTER_NUMBER_SIGNS: Final = ("lineno", "fragment", "data-line-number")
+_NUMBER_SIGNS: Final = ("linenum", "line-number", 'class="ln', "hljs-ln", "rouge")
+_LINE_SIGNS: Final = (
+    *("display:block", "display: block", "token-line", "data-line", 'class="line', "<div", "<p>", "<ol"),
+)
+_INNER_SIGNS: Final = re.compile(
+    r"<(?=[abcdfhilostu])(?:ad|bl|ca|d[dlt]|de|fi|h[1-6r]|im|li|ol|su|t[abdhr]|ul)"
+)
+"""Of elements other than those that highlighters put into code."""
 _NUMBERS: Final = re.compile(r"[\s\d\u00a0]*")
 _NUMBER_ELEMENTS: Final = (
     "pre :is(.lineno, .linenos, .ln, .lnt, .lnlinks, .line-number, .line-numbers, .linenumber, "
@@ -39,22 +33,73 @@ _FRAGMENT: Final = "div.fragment:has(> div.line)"
 _BLOCKS: Final = 'div, p, li, [style*="display:block" i], [style*="display: block" i]'
 _LINES: Final = ".line, .token-line, [data-line]"
 _NUMBERED: Final = "[data-line-number], .lineno, .linenos, .line-number, .hljs-ln-numbers, .blob-num"
+_INNER_BLOCKS: Final = (
+    "pre :is(address, blockquote, dd, details, dl, dt, figcaption, figure, h1, h2, h3, h4, h5, h6, "
+    "li, ol, summary, table, tr, ul)"
+)
+"""Of code, which the converter gives signs of their own that may end the code's block."""
+_INNER_CELLS: Final = "pre :is(td, th, tbody, thead, tfoot, caption)"
+_HOLDERS: Final = frozenset(
+    (
+        *("article", "blockquote", "body", "center", "dd", "details", "div", "dl", "figure", "form", "li"),
+        *("main", "ol", "section", "table", "tbody", "td", "tfoot", "th", "thead", "tr", "ul"),
+    )
+)
+"""Elements in which a block of code begins a line. In others it comes behind their signs or their text."""
 _MOST: Final = 20_000
 _MOST_TABLES: Final = 400
 
 
 def keep_lines(tree: LexborHTMLParser, html: str) -> None:
-    """Make `pre` elements whose text has its lines, of all the code in a page with this HTML."""
-    if tree.css_first(_ANY) is None:
-        return
-    if _has(html, _HIDDEN_SIGNS):
+    """Make `pre` elements whose text has its lines, and no blocks, of a page's code; `html` is the page."""
+    inside = _inside(tree, len(html))
+    if "boring" in inside or _has(html, _EXTRA_SIGNS):
         for node in reversed(tree.css(_EXTRAS)):
             node.decompose()
-    if _has(html, _NUMBER_SIGNS):
+    if _has(inside, _NUMBER_SIGNS) or _has(html, _OUTER_NUMBER_SIGNS):
         _drop_numbers(tree)
-    if _has(html, _LINE_SIGNS):
+    if _has(inside, _LINE_SIGNS):
         for block in tree.css("pre"):
             _break_lines(block)
+    if _INNER_SIGNS.search(inside) is not None:
+        _flatten(tree)
+
+
+def bare_blocks(part: LexborNode) -> None:
+    """Take `pre` elements out of those whose signs or text the converter would put beside their fences."""
+    for block in part.css("pre"):
+        above = block.parent
+        while above is not None and above.mem_id != part.mem_id:
+            further = above.parent
+            if above.tag not in _HOLDERS:
+                above.unwrap()
+            above = further
+
+
+def _inside(tree: LexborHTMLParser, most: int) -> str:
+    """Return the HTML of all `pre` elements, and hardly more than `most` characters of nested ones."""
+    found = []
+    for block in tree.css("pre"):
+        found.append(block.html or "")
+        most -= len(found[-1])
+        if most < 0:
+            break
+    return "".join(found)
+
+
+def _flatten(tree: LexborHTMLParser) -> None:
+    """Make lines of the blocks within code."""
+    for inner in tree.css("pre :is(hr, img)"):
+        inner.replace_with("\n" if inner.tag == "hr" else " ")
+    for inner in reversed(tree.css(_INNER_BLOCKS)[:_MOST]):
+        before = inner.prev
+        if before is not None and not before.text().endswith("\n"):
+            inner.insert_before("\n")
+        _end(inner)
+        inner.unwrap()
+    for inner in reversed(tree.css(_INNER_CELLS)[:_MOST]):
+        inner.insert_after(" ")
+        inner.unwrap()
 
 
 def _drop_numbers(tree: LexborHTMLParser) -> None:
@@ -70,7 +115,10 @@ def _drop_numbers(tree: LexborHTMLParser) -> None:
 
 
 def _has(html: str, signs: tuple[str, ...]) -> bool:
-    return any(sign in html for sign in signs)
+    for sign in signs:  # noqa: SIM110 - half the time of any()
+        if sign in html:
+            return True
+    return False
 
 
 def _classes(node: LexborNode) -> list[str]:

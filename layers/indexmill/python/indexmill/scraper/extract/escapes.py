@@ -2,108 +2,179 @@
 
 A page may show `<img onerror=…>` or `[click](javascript:…)` as text. In Markdown both would be live, so their
 first characters are escaped where the Markdown is no code. So are backticks of the text in such a page: they
-would make code of its text, and text of its code.
+would make code of its text, and text of its code. What is code is decided as Markdown decides it, but for one
+line: the converter divides code of several lines, so that a backtick without another one in its line is none.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from selectolax.lexbor import LexborNode
 
-_TICK: Final = "\ufdd1"
+from indexmill.scraper.extract.tables import PIPE
+
+TICK: Final = "\ufdd1"
 """In place of a backtick of the text until it is escaped; no character."""
 _CODE: Final = frozenset(("pre", "code", "kbd", "samp", "tt"))
-_FENCE: Final = re.compile(r"[\s>*+\d.)-]*(`{3,})([^`]*)$")
-_TOKEN: Final = re.compile(r"(\\*)(?:(?P<code>(`+)(?!`).*?(?<!`)\3(?!`))|(?P<mark><(?=[A-Za-z/!?])|\[|\]))")
-_LINE_START: Final = re.compile(r"[\s>*+\d.)-]*")
+_BLOCKS: Final = frozenset(("blockquote", "dd", "dl", "dt", "figure", "li", "ol", "table", "td", "th", "ul"))
+"""Elements that the converter makes no code of, also where they are in an element for code."""
+_PREFIX: Final = r"[ \t>*+\d.)-]*+"
+"""Before a block within quotes and list items."""
+_FENCE: Final = re.compile(rf"({_PREFIX})(`{{3,}})[^`\n]*")
+_MARKER: Final = re.compile(r"[^>\s]")
+_TILDES: Final = re.compile(rf"^({_PREFIX})~~~", re.MULTILINE)
+_INSIDE: Final = rf"[^\n{TICK}]"
+_INSIDE_CELL: Final = rf"(?:\\\||[^\n{TICK}|])"
+"""A bar ends a cell, and code with it."""
+_RULER: Final = re.compile(r"^[ \t>*+\d.)|:-]*-[ \t|:-]*$", re.MULTILINE)
+"""Below the head of a table, also of one that is text of the page; the bars within real cells are escaped."""
+_DEFINITION: Final = re.compile(rf"^{_PREFIX}(\[)(?:[^\[\]\\]|\\.)*+\]:", re.MULTILINE | re.DOTALL)
+"""Of the target of a link, which is no less one where a part of it is code."""
+
+
+def _token(inside: str) -> re.Pattern[str]:
+    code = rf"(?P<code>(?<!`)(?P<run>`+)(?!`){inside}*?(?<!`)(?P=run)(?!`))"
+    live = rf"(?P<live><(?=[A-Za-z/!?])|\[|\]|`+|{TICK})"
+    return re.compile(rf"(?P<before>(?:(?<!\\)\\++)?)(?:{code}|{live})")
+
+
+_TOKEN: Final = _token(_INSIDE)
+_TOKEN_IN_ROWS: Final = _token(_INSIDE_CELL)
+
+
+def drop_foreign(part: LexborNode, html: str) -> str:
+    """Return the HTML of `part` without characters that this package sets in place of others."""
+    if not any(mark in html for mark in (TICK, PIPE)):
+        return html
+    for node in list(part.traverse(include_text=True)):
+        if node.tag == "-text":
+            text = node.text(deep=False)
+            clean = text.replace(TICK, "").replace(PIPE, "")
+            if clean != text:
+                node.replace_with(clean)
+    return part.html or ""
 
 
 def set_ticks_aside(part: LexborNode, html: str) -> bool:
-    """Mark the backticks in the text of `part` when its HTML may need escapes; return whether."""
-    if "`" not in html or not ("&lt;" in html or "]" in html):
+    """Mark the backticks in the text of `part` when its HTML may need escapes; return whether it changed."""
+    if "`" not in html:
         return False
+    named = part.css("[class*='`']")
+    for node in named:
+        # The name of a language would be read as a part of the fence.
+        del node.attrs["class"]
+    if not ("&lt;" in html or "]" in html or "<xmp" in html):
+        return bool(named)
     for node in list(part.traverse(include_text=True)):
         if node.tag == "-text" and "`" in (text := node.text(deep=False)) and not _is_code(node):
-            node.replace_with(text.replace("`", _TICK))
+            node.replace_with(text.replace("`", TICK))
     return True
 
 
 def escape_markup(markdown: str) -> str:
     r"""Return `markdown` with `\` before what would be an HTML tag or begin a link or an image."""
-    if _may_live(markdown):
-        markdown = "\n".join(_escaped(markdown.split("\n")))
-    return markdown.replace(_TICK, "\\`")
+    if not _may_live(markdown):
+        return markdown
+    done: list[str] = []
+    at = 0
+    for start, end in _code_blocks(markdown):
+        done += _escaped(markdown[at:start]), markdown[start:end]
+        at = end
+    return "".join((*done, _escaped(markdown[at:]))).replace(TICK, "`")
 
 
 def _is_code(node: LexborNode) -> bool:
-    above = node.parent
+    """Return whether the converter makes code of a text."""
+    above, inline, block = node.parent, False, False
     while above is not None:
-        if above.tag in _CODE:
+        if above.tag == "pre":
             return True
+        inline = inline or (above.tag in _CODE and not block)
+        block = block or above.tag in _BLOCKS
         above = above.parent
-    return False
+    return inline
 
 
-def _escaped(lines: list[str]) -> list[str]:
-    """Escape paragraph by paragraph: a fenced block is code, and no link goes over an empty line."""
-    done: list[str] = []
-    paragraph: list[str] = []
-    fence = ""
-    for line in lines:
-        mark = _FENCE.match(line) if "```" in line else None
-        if fence:
-            done.append(line)
-            if mark is not None and mark[1].startswith(fence) and not mark[2].strip():
-                fence = ""
-        elif mark is not None or not line:
-            done += _paragraph(paragraph)
-            paragraph = []
-            done.append(line)
-            fence = mark[1] if mark is not None else ""
-        else:
-            paragraph.append(line)
-    return done + _paragraph(paragraph)
+def _code_blocks(markdown: str) -> Iterator[tuple[int, int]]:
+    """Yield the beginning and the end of each fenced block of code, fences included."""
+    at = 0
+    while (ticks := markdown.find("```", at)) >= 0:
+        start, at = markdown.rfind("\n", 0, ticks) + 1, _line_end(markdown, ticks)
+        opened = _FENCE.fullmatch(markdown, start, at)
+        if opened is not None:
+            at = _block_end(markdown, at, opened[2], _MARKER.sub(" ", opened[1]))
+            yield start, at
 
 
-def _paragraph(lines: list[str]) -> list[str]:
-    text = "\n".join(lines)
+def _block_end(markdown: str, at: int, fence: str, indent: str) -> int:
+    """Return where a block ends whose first fence ends `at`, behind its last line."""
+    while at < len(markdown):
+        end = _line_end(markdown, at + 1)
+        line = markdown[at + 1 : end]
+        if not (line.startswith(indent) or line == indent.rstrip()):
+            # A block ends with the quotes or the list item that it is in.
+            return at
+        at = end
+        if fence in line and not line[len(indent) :].strip().strip("`"):
+            return at
+    return at
+
+
+def _line_end(markdown: str, at: int) -> int:
+    end = markdown.find("\n", at)
+    return end if end >= 0 else len(markdown)
+
+
+def _escaped(text: str) -> str:
+    """Escape what is no block of code paragraph by paragraph: no link goes over an empty line."""
     if not _may_live(text):
-        return lines
+        return text
+    if "~~~" in text:
+        text = _TILDES.sub(r"\1\\~~~", text)
+    return "\n\n".join([_paragraph(each) if _may_live(each) else each for each in text.split("\n\n")])
+
+
+def _paragraph(text: str) -> str:
     done: list[str] = []
     at = 0
-    for start, before in sorted(_places(text)):
+    for start, before in sorted(_places(text).items()):
         # Backslashes before it are pairs; an odd one of the text is doubled, so that it does not escape ours.
         done += text[at:start], "\\" * (before + 1 if before % 2 else 1)
         at = start
-    return ("".join(done) + text[at:]).split("\n")
+    return "".join(done) + text[at:]
 
 
-def _places(text: str) -> list[tuple[int, int]]:
-    """Return where something is escaped, and how many backslashes of the text are before it."""
-    places: list[tuple[int, int]] = []
+def _places(text: str) -> dict[int, int]:
+    """Return where something is escaped, with the number of the text's backslashes before it."""
+    places = {found.start(1): 0 for found in _DEFINITION.finditer(text)} if "]:" in text else {}
     opened: list[tuple[int, int]] = []
-    for found in _TOKEN.finditer(text):
-        before, start = len(found[1]), found.end(1)
-        follows = text[start + 1 : start + 2]
-        if found["code"] is not None:
-            if before % 2:
-                places.append((start, 0))
-        elif found["mark"] == "<":
-            places.append((start, before))
-        elif found["mark"] == "[":
-            opened.append((start, before))
-        elif follows == "(":
-            places += opened
-            opened = []
-        elif opened:
-            last = opened.pop()
-            line = text.rfind("\n", 0, last[0]) + 1
-            if follows == ":" and _LINE_START.fullmatch(text, line, last[0]):
-                places.append(last)
+    token = _TOKEN_IN_ROWS if "|" in text and _RULER.search(text) is not None else _TOKEN
+    for found in token.finditer(text):
+        start, before = found.end("before"), len(found["before"])
+        match found["live"]:
+            case None:
+                if before % 2:
+                    places[start] = 0
+            case "<":
+                places[start] = before
+            case "[":
+                opened.append((start, before))
+            case "]":
+                if before % 2:
+                    continue
+                if text.startswith("(", start + 1):
+                    places.update(opened)
+                    opened.clear()
+                elif opened:
+                    opened.pop()
+            case ticks:
+                places[start] = before
+                places.update(dict.fromkeys(range(start + 1, start + len(ticks)), 0))
     return places
 
 
 def _may_live(text: str) -> bool:
-    return "<" in text or "](" in text or "]:" in text
+    return "<" in text or "](" in text or "]:" in text or TICK in text

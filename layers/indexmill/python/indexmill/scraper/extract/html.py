@@ -11,29 +11,30 @@ import re
 from typing import Final, NamedTuple
 from urllib.parse import urljoin
 
-from html_to_markdown import ConversionOptions, PreprocessingOptions
+from html_to_markdown import ConversionError, ConversionOptions, PreprocessingOptions
 from html_to_markdown._html_to_markdown import convert
 from html_to_markdown.api import _to_rust_conversion_options
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from indexmill.contracts.texts import MAX_URL_LENGTH
-from indexmill.scraper.extract.code import keep_lines
-from indexmill.scraper.extract.escapes import escape_markup, set_ticks_aside
+from indexmill.scraper.extract.code import bare_blocks, keep_lines
+from indexmill.scraper.extract.escapes import TICK, drop_foreign, escape_markup, set_ticks_aside
 from indexmill.scraper.extract.formulas import spell_formulas
 from indexmill.scraper.extract.main_part import UNSEEN, drop, drop_boilerplate, flatten, main_part
 from indexmill.scraper.extract.metadata import read_metadata
 from indexmill.scraper.extract.tables import PIPE, fill_spans, set_pipes_aside
-from indexmill.scraper.extract.text import clean_text, clean_title
+from indexmill.scraper.extract.text import clean_text, clean_title, without_unseen
 
 _FEW_TAGS: Final = 1_000
 _MAX_REOPENED: Final = 500_000
 
-_FORMATTING: Final = "b|big|code|em|font|i|s|small|strike|strong|tt|u"
-_WITH_ATTRIBUTES: Final = re.compile(rf"<(?:{_FORMATTING})[\s/]", re.IGNORECASE)
+# The letters that the names begin with are compared first: most tags have others.
+_FORMATTING: Final = r"<(?=[bcefistuBCEFISTU])((?i:b|big|code|em|font|i|s|small|strike|strong|tt|u))"
+_WITH_ATTRIBUTES: Final = re.compile(rf"{_FORMATTING}[\s/]")
 _PLAIN_ATTRIBUTES: Final = re.compile(
-    rf"<({_FORMATTING})(?:\s+[\w:-]+(?:=(?:\"[^\"<>]*\"|'[^'<>]*'|[\w:.#-]+))?)*\s*>", re.IGNORECASE
+    rf"{_FORMATTING}(?=\s)(?:\s+[\w:-]+(?:=(?:\"[^\"<>]*\"|'[^'<>]*'|[\w:.#-]+))?)*\s*>"
 )
-_STILL_WITH_ATTRIBUTES: Final = re.compile(rf"<(?:{_FORMATTING})(?=[\s/])", re.IGNORECASE)
+_STILL_WITH_ATTRIBUTES: Final = re.compile(rf"{_FORMATTING}(?=[\s/])")
 
 
 def defused(html: str) -> str:
@@ -127,8 +128,9 @@ def _markdown(tree: LexborHTMLParser, node: LexborNode, *, with_html: bool) -> t
     """Return Markdown and, if wanted, HTML of an element."""
     kept = node.html if with_html else None
     flatten(node)
+    bare_blocks(node)
     node.unwrap_tags(["a"])
-    html = node.html or ""
+    html = drop_foreign(node, node.html or "")
     changed = "rowspan=" in html
     if changed:
         fill_spans(tree, node)
@@ -137,13 +139,24 @@ def _markdown(tree: LexborHTMLParser, node: LexborNode, *, with_html: bool) -> t
         set_pipes_aside(node)
     if set_ticks_aside(node, html) or changed:
         html = node.html or ""
-    result = convert(html=html, options=_OPTIONS, visitor=None)
-    if result.warnings and any(str(warning.kind) == "depth_limit_exceeded" for warning in result.warnings):
-        # Deeper than the converter goes: the words without their structure are better than no words.
-        text = clean_text(node.text(separator="\n"))
-    else:
-        text = clean_text(result.content or "")
+    if "`" in html:
+        # Between backticks they would make a fence or a sign of code shorter than it then is.
+        html = without_unseen(html)
+    found = _converted(html)
+    # The words without their structure are better than no words, and no sign in them is code.
+    text = clean_text(node.text(separator="\n").replace("`", TICK) if found is None else found)
     return escape_markup(text.replace(PIPE, "\\|")), kept
+
+
+def _converted(html: str) -> str | None:
+    """Return Markdown; None for what is deeper than the converter goes, and for what it fails at."""
+    try:
+        result = convert(html=html, options=_OPTIONS, visitor=None)
+    except ConversionError:
+        return None
+    if result.warnings and any(str(warning.kind) == "depth_limit_exceeded" for warning in result.warnings):
+        return None
+    return result.content or ""
 
 
 def _title(tree: LexborHTMLParser) -> str | None:

@@ -105,14 +105,12 @@ def drop(part: LexborNode, selector: str) -> None:
 
 
 def flatten(part: LexborNode) -> None:
-    """Take the tables away that are layout, and the outer one of two code blocks that are one."""
+    """Take the tables away that are layout."""
     few = 0 < len(part.css("table")) <= _MAX_TABLES
     for table in reversed(part.css(_LAYOUT)) if few else ():
         for row in _below(table):
             row.unwrap()
         table.unwrap()
-    for block in part.css("pre:has(> pre)"):
-        block.unwrap()
 
 
 def _article(main: LexborNode) -> LexborNode:

@@ -144,10 +144,15 @@ def clean_text(text: str) -> str:
     """Return `text` without unseen characters, trailing blanks and runs of empty lines."""
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-    text = text.translate(_UNSEEN_ASCII) if text.isascii() else _UNSEEN.sub("", text)
+    text = without_unseen(text)
     if any(mark in text for mark in _TRAILING):
         text = "\n".join([line.rstrip() for line in text.split("\n")])
     return _BLANK_LINES.sub("\n\n", text).strip()
+
+
+def without_unseen(text: str) -> str:
+    """Return `text` without unseen characters."""
+    return text.translate(_UNSEEN_ASCII) if text.isascii() else _UNSEEN.sub("", text)
 
 
 def clean_title(text: str | None) -> str | None:
