@@ -29,14 +29,18 @@ def read(info: Mapping[str, Any]) -> dict[str, Rows | None]:
 
     Raises psycopg.Error.
     """
+    return {**of_database(info["database_url"]), "breakers": _breakers(info)}
+
+
+def of_database(url: str) -> dict[str, Rows]:
+    """Return the rows of the database's tables. Raises psycopg.Error."""
     import psycopg
     from psycopg.rows import dict_row
 
     with psycopg.connect(
-        info["database_url"], autocommit=True, connect_timeout=_CONNECT_S, row_factory=dict_row
+        url, autocommit=True, connect_timeout=_CONNECT_S, row_factory=dict_row
     ) as connection:
-        rows = {name: connection.execute(text).fetchall() for name, text in _STATEMENTS.items()}
-    return {**rows, "breakers": _breakers(info)}
+        return {name: connection.execute(text).fetchall() for name, text in _STATEMENTS.items()}
 
 
 def _breakers(info: Mapping[str, Any]) -> Rows | None:
