@@ -9,10 +9,16 @@ from typing import Any
 import pytest
 
 from indexmill.contracts.messages import ScrapeResult, StageResult, read
+from indexmill.platform.consumer.deliveries import Done, Wait
+from indexmill.platform.domain_rates import DomainRates
+from indexmill.platform.limits.clock import StoreClock
+from indexmill.scraper.hosts import HostState
+from indexmill.scraper.pace import Pace
 from indexmill.scraper.ports import Fetched
 from indexmill.scraper.worker import ScrapeBatch
 from tests.support.scraper import SITE, ScraperHarness, delivery
 from tests.twins.fetcher import InMemoryFetcher, Redirect
+from tests.twins.hosts import InMemoryHosts
 from tests.twins.queues import InMemoryQueue
 
 ROBOTS = f"{SITE}/robots.txt"
@@ -121,6 +127,39 @@ def test_a_job_that_is_canceled_already_asks_for_nothing() -> None:
     worker.close()
     assert sorted(harness.fetcher.requested) == [f"{SITE}/b", ROBOTS]
     assert marks.reads == [["job", "other"]]
+
+
+def test_a_canceled_job_leaves_the_turn_that_it_was_promised_to_others() -> None:
+    pages = {f"{SITE}/{name}": f"<p>Page {name} with some words.</p>" for name in "abcd"}
+    harness, marks, states = ScraperHarness(InMemoryFetcher(pages)), Marks(), InMemoryHosts()
+    harness.pace = Pace(DomainRates.parse("*=1:2"), states, StoreClock(harness.clock))
+    worker = ScrapeBatch(harness.parts(), InMemoryQueue(), InMemoryQueue(), cancels=marks)
+    first = worker([delivery("/a"), delivery("/b", job_id="b"), delivery("/c", job_id="c")])
+    assert [type(each) for each in first] == [Done, Wait, Wait]
+    marks.found |= {"b": 3, "c": 3}
+    harness.clock.tick(2.0)
+    assert worker([delivery("/b", job_id="b"), delivery("/c", job_id="c")]) == [Done()] * 2
+    assert worker([delivery("/d", job_id="d")]) == [Done()]
+    worker.close()
+    assert harness.fetcher.requested == [ROBOTS, f"{SITE}/a", f"{SITE}/d"]
+
+
+def test_a_canceled_request_says_nothing_of_its_site() -> None:
+    harness, marks, states = ScraperHarness(InMemoryFetcher(PAGES)), Marks(), InMemoryHosts()
+    harness.pace = Pace(DomainRates.parse("*=1:3"), states, StoreClock(harness.clock))
+    failing = HostState(failures=3, open_until=0.0, cause="connection_refused")
+    states.replace("example.com", 0, failing)
+
+    def connecting() -> None:
+        marks.found["job"] = 3
+        harness.clock.tick(1.0)
+
+    harness.fetcher.connecting = connecting
+    worker = ScrapeBatch(harness.parts(), InMemoryQueue(), InMemoryQueue(), cancels=marks)
+    worker([delivery("/a")])
+    worker.close()
+    _, state = states.items["example.com"]
+    assert (harness.fetcher.requested, state.failures, state.running) == ([], 3, {})
 
 
 def test_a_later_attempt_is_not_canceled() -> None:

@@ -66,9 +66,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A request that is no longer in flight."""
+    """A request that is no longer in flight, or a promise that is not taken up."""
 
     id: str
+    """Of the request, or the key of the promise."""
     failed: bool | None
     """None: nothing was asked of the site, as where its name does not exist."""
     pause_s: int | None = None
@@ -146,5 +147,6 @@ def finish(state: HostState, now: float, ended: Sequence[Ended]) -> HostState:
     over = {each.id for each in ended}
     full_at = max([state.full_at, *(each.next_at for each in ended)])
     running = {each: until for each, until in state.running.items() if each not in over}
-    state = replace(state, running=running, full_at=full_at)
+    promised = {key: at for key, at in state.promised.items() if key not in over}
+    state = replace(state, running=running, promised=promised, full_at=full_at)
     return replace(state, failures=failures, open_until=open_until, cause=cause)

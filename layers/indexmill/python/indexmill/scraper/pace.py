@@ -163,12 +163,16 @@ class Pace:
     def ended(self, site: str, request_id: str, error: IndexmillError | None, next_at: float = 0.0) -> None:
         """Note that a request ended; it is written with the site's next request, or by `flush`."""
         ended = Ended(request_id, failed=False, next_at=next_at)
-        if isinstance(error, NameNotFound):
+        if isinstance(error, NameNotFound | JobCanceled):
             ended = Ended(request_id, failed=None)
         elif error is not None and (error.code in _FAILED or _is_busy(error.code)):
             ended = replace(ended, failed=True, pause_s=error.retry_after, code=error.code)
         # Without the lock, which is held while the store is asked.
         self._known(site).ended.append(ended)
+
+    def give_up(self, site: str, key: str) -> None:
+        """Note that what was promised to `key` is not taken up; it is written as what ended is."""
+        self._known(site).ended.append(Ended(key, failed=None))
 
     def flush(self) -> None:
         """Write what ended and matters to others: failures, their end, and room for requests in flight.
@@ -257,9 +261,14 @@ class Visit:
         site asks for between two requests.
         """
         self.end(None)
-        await self.check()
         site = site_of(url)
         rate = self._pace.rate(site)
+        try:
+            await self.check()
+        except JobCanceled:
+            if rate is not None and self.key is not None:
+                self._pace.give_up(site, self.key)
+            raise
         if rate is None:
             return
         request_id = new_id()[-12:]
