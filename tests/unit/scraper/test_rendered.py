@@ -12,6 +12,7 @@ from indexmill.contracts.errors import IndexmillError, PermanentError
 from indexmill.contracts.messages import Stored
 from indexmill.scraper.classify import failure
 from indexmill.scraper.extract.content import EXTRACTORS, Kind
+from indexmill.scraper.pace import JobCanceled
 from indexmill.scraper.ports import Fetched, Validators
 from indexmill.scraper.revisit import Past
 from indexmill.scraper.scrape import NotTried, ScrapeParts, execute_scrape
@@ -32,6 +33,21 @@ def shop(
     harness = ScraperHarness()
     harness.fetcher.pages[f"{SITE}/a"] = page
     return harness, replace(harness.parts(), renderer=renderer)
+
+
+class Endless:
+    """A renderer that is never finished."""
+
+    def __init__(self) -> None:
+        self.begun, self.stopped = asyncio.Event(), False
+
+    async def render(self, page: Fetched, *, deadline: float) -> bytes:
+        self.begun.set()
+        try:
+            await asyncio.sleep(5)
+        finally:
+            self.stopped = True
+        raise AssertionError(page, deadline)
 
 
 async def code(parts: ScrapeParts) -> str:
@@ -56,6 +72,21 @@ async def test_a_shell_is_read_after_its_scripts_ran() -> None:
     assert (document.etag, document.last_modified) == (None, None)
     assert [each.final_url for each in renderer.rendered] == [f"{SITE}/b"]
     assert harness.fetcher.requested.count(f"{SITE}/a") == 1
+
+
+@pytest.mark.parametrize("during", [False, True])
+async def test_a_page_of_a_canceled_job_is_rendered_no_further(during: bool) -> None:
+    """What its scripts ask for are requests of the job too."""
+    _, parts = shop(InMemoryRenderer(lambda _: FULL))
+    renderer, visit = Endless(), parts.pace.visit(2000.0)
+
+    async def canceled() -> bool:
+        return parts.rendering.locked() if not during else renderer.begun.is_set()
+
+    visit.canceled = canceled
+    with pytest.raises(JobCanceled):
+        await execute_scrape(f"{SITE}/a", "job", parts=replace(parts, renderer=renderer), visit=visit)
+    assert (renderer.begun.is_set(), renderer.stopped) == (during, during)
 
 
 async def test_without_a_renderer_a_shell_is_refused() -> None:

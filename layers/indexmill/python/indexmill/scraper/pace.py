@@ -14,9 +14,9 @@ import logging
 import random
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from indexmill.contracts.errors import UNREACHABLE, DomainBusy, ErrorCode, IndexmillError, PermanentError
 from indexmill.contracts.identity import new_id
@@ -26,6 +26,7 @@ from indexmill.platform.limits.store import StoreUnavailable
 from indexmill.scraper.classify import NameNotFound
 from indexmill.scraper.hosts import Ended, HostState, Refusal, Request, finish, spacing, take
 
+T = TypeVar("T")
 _LOG: Final = logging.getLogger(__name__)
 _RACES: Final = 10
 """Tries of a write that other workers were faster than each time."""
@@ -34,6 +35,8 @@ _NARROW: Final = 20
 """Largest burst of a site whose ended requests are written with the end of a batch."""
 _REST_S: Final = 0.25
 """The longest wait in place."""
+_LOOK_S: Final = 0.1
+"""Between two looks for a cancel during work that sends requests of its own."""
 _UNKNOWN_S: Final = 5.0
 """Wait while the store is unavailable."""
 _MESSAGES: Final = {
@@ -253,6 +256,20 @@ class Visit:
         """Return when the job is still wanted. Raises JobCanceled."""
         if self.canceled is not None and await self.canceled():
             raise JobCanceled
+
+    async def unless_canceled(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Return what `work` returns, which is stopped when the job is canceled. Raises JobCanceled."""
+        if self.canceled is None:
+            return await work()
+        await self.check()
+        task = asyncio.create_task(work())
+        try:
+            while not (await asyncio.wait({task}, timeout=_LOOK_S))[0]:
+                await self.check()
+            return task.result()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     async def turn(self, url: str, delay_s: float = 0.0) -> None:
         """Return when a request to `url` may be sent; the one before has ended.

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 from urllib.parse import urljoin
 
@@ -117,7 +118,7 @@ async def execute_scrape(
         known = past.known if past is not None else None
         page = await _page(asked, known if fresh else None, same, parts, visit)
         found = await _same(asked, page, same, known, parts)
-        return found or await _document_or_rendered(asked, page, parts, visit.deadline, known, same)
+        return found or await _document_or_rendered(asked, page, parts, visit, known, same)
     large = stored.ref.size > parts.max_content_bytes
     async with _alone(parts.risky, parts, visit.deadline) if large else nullcontext():
         page = await asyncio.to_thread(_kept, stored, parts.blobs)
@@ -215,23 +216,23 @@ async def _document_or_rendered(
     asked: str,
     page: Fetched,
     parts: ScrapeParts,
-    deadline: float,
+    visit: Visit,
     known: Stored | None,
     same: Stored | None,
 ) -> Document:
     """Return the document that `page` is; when it has no text before its scripts ran, after that."""
     try:
-        return await _document(asked, page, parts, deadline, known)
+        return await _document(asked, page, parts, visit.deadline, known)
     except PermanentError as error:
         if error.code != ErrorCode.NEEDS_JAVASCRIPT or parts.renderer is None:
             raise
-    async with _alone(parts.rendering, parts, deadline):
-        html = await parts.renderer.render(page, deadline=deadline)
+    async with _alone(parts.rendering, parts, visit.deadline):
+        html = await visit.unless_canceled(partial(parts.renderer.render, page, deadline=visit.deadline))
     # The validators are those of the page without its text, so that the site is asked for all of it again.
     rendered = replace(page, body=html, content_type=Kind.HTML, charset="utf-8", validators=Validators())
     found = await _same(asked, rendered, same, known, parts)
     try:
-        document = found or await _document(asked, rendered, parts, deadline, known)
+        document = found or await _document(asked, rendered, parts, visit.deadline, known)
     except PermanentError as error:
         if error.code == ErrorCode.NEEDS_JAVASCRIPT:
             raise failure(ErrorCode.EMPTY_CONTENT, "The page has no text after its scripts ran") from error
