@@ -76,7 +76,7 @@ async def test_a_shell_is_read_after_its_scripts_ran() -> None:
 
 @pytest.mark.parametrize("during", [False, True])
 async def test_a_page_of_a_canceled_job_is_rendered_no_further(during: bool) -> None:
-    """What its scripts ask for are requests of the job too."""
+    """The requests of its scripts are the job's too."""
     _, parts = shop(InMemoryRenderer(lambda _: FULL))
     renderer, visit = Endless(), parts.pace.visit(2000.0)
 
