@@ -48,6 +48,15 @@ def function_errors_shown(control: str, job_ids: Collection[str] | None = None) 
         thread.join()
 
 
+def show_errors_behind(control: str, request_id: str) -> None:
+    """Print the errors of the functions that answered this request of the gateway, each once, as a note."""
+    from local.stack.function_errors import sentence
+
+    behind = [each for each in _read(control, 0) if each["gateway_request_id"] == request_id]
+    for line in dict.fromkeys(sentence(each, f"logs --request {request_id}") for each in behind):
+        note(line)
+
+
 def _command(error: dict[str, Any], jobs: list[str]) -> str:
     return f"trace {jobs[0][:8]}" if jobs else f"logs --request {error['request_id']}"
 

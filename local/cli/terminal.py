@@ -21,6 +21,7 @@ EXIT_USAGE: Final = 2
 EXIT_NO_STACK: Final = 3
 
 _WIDE: Final = 200
+_SERVER_ERROR = 500
 _WRONG_REQUEST: Final = (400, 422)
 DEFAULT_STATE: Final = Path(__file__).resolve().parents[2] / ".indexmill"
 
@@ -62,14 +63,19 @@ def client(info: dict[str, Any]) -> Client:
 def api_client(state: Path, what: str) -> Iterator[Client]:
     """Yield a client of the stack on `state`; an ApiError ends the command as "`what` failed".
 
-    Raises Failure.
+    An error of a function is printed before. Raises Failure.
     """
     from indexmill.client import ApiError
 
-    with client(running_stack(state)) as api:
+    info = running_stack(state)
+    with client(info) as api:
         try:
             yield api
         except ApiError as error:
+            if error.status >= _SERVER_ERROR and error.request_id:
+                from local.cli.function_errors import show_errors_behind
+
+                show_errors_behind(info["control"], error.request_id)
             code = EXIT_USAGE if error.status in _WRONG_REQUEST else EXIT_FAILED
             raise Failure(f"{what} failed: {error}", code) from error
 

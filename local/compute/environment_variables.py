@@ -39,7 +39,7 @@ class EnvironmentFactory:
             **function.environment,
             **self.extra,
             **self._reserved(function, stream),
-            **({} if function.log_level is None else {"AWS_LAMBDA_LOG_LEVEL": function.log_level}),
+            **_logging(function.log_level),
             "AWS_LAMBDA_RUNTIME_API": f"127.0.0.1:{port}",
             "PYTHONPATH": os.pathsep.join(path),
             # A same-size edit within one second would otherwise run stale bytecode.
@@ -81,3 +81,8 @@ def base_environment() -> dict[str, str]:
     interpreter = str(Path(sys.executable).parent)
     env = {"PATH": os.pathsep.join((interpreter, os.environ.get("PATH", os.defpath))), "LANG": "C.UTF-8"}
     return env | {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+
+
+def _logging(level: str | None) -> dict[str, str]:
+    """Return AWS's variables of a function with LogFormat JSON; none for one with text."""
+    return {} if level is None else {"AWS_LAMBDA_LOG_FORMAT": "JSON", "AWS_LAMBDA_LOG_LEVEL": level}

@@ -57,14 +57,24 @@ def error_type(failed: bytes) -> str:
 def reason(failed: bytes) -> str:
     """Return an error document as one line, without the request id in front of the platform's errors."""
     message = _REQUEST.sub("", str(_fields(failed).get("errorMessage") or "")).strip()
-    text = " ".join(f"{error_type(failed)}: {message}".split()) if message else error_type(failed)
-    return text if len(text) <= _LONGEST_REASON else text[: _LONGEST_REASON - 1] + "…"
+    return shortened(f"{error_type(failed)}: {message}" if message else error_type(failed))
+
+
+def shortened(text: str) -> str:
+    """Return the text as one line that is not too long."""
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST_REASON else line[: _LONGEST_REASON - 1] + "…"
 
 
 def place(failed: bytes) -> str | None:
     """Return where it failed, as `path:line` of the last frame that is no installed package's, or None."""
     trace = _fields(failed).get("stackTrace")
-    frames = _FRAME.findall("\n".join(map(str, trace))) if isinstance(trace, list) else []
+    return last_place("\n".join(map(str, trace))) if isinstance(trace, list) else None
+
+
+def last_place(trace: str) -> str | None:
+    """Return the same of a traceback."""
+    frames = _FRAME.findall(trace)
     own = [frame for frame in frames if not any(part in frame[0] for part in _INSTALLED)]
     return ":".join((own or frames)[-1]) if frames else None
 

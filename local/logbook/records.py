@@ -16,6 +16,12 @@ _REPORT: Final = re.compile(
 )
 
 
+_AS_TRACEBACK: Final = frozenset({"stack_trace", "exception_name"})
+"""Fields of our logger that say in other words what the traceback says."""
+_OF_RUNTIME: Final = frozenset({"stackTrace", "errorType", "errorMessage", "requestId", "logger"})
+"""Fields of the runtime's lines that the traceback, or the record, has."""
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """One line of one function's log, with the correlation ids from its START line."""
@@ -60,7 +66,7 @@ def parse(raw: bytes | str) -> Record | None:
             request_id=found["request_id"],
             stream=str(found["stream"]),
             message=str(found["message"]),
-            fields=_fields(found["message"]),
+            fields=fields_of(found["message"]),
             jobs=tuple(found.get("jobs", ())),
             gateway_request_id=found.get("gateway_request_id"),
             trace=found.get("trace"),
@@ -112,11 +118,26 @@ class LogFolder:
             yield from self._tails[file]
 
 
-def _fields(message: str) -> Mapping[str, Any]:
+def fields_of(message: str) -> dict[str, Any]:
+    """Return the fields of a line that is a JSON object, else none.
+
+    An exception is `exception`, a traceback as text, whether our logger wrote the line or the runtime did.
+    """
     if not message.startswith("{"):
         return {}
     try:
         found = json.loads(message)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return _with_traceback(found) if isinstance(found, dict) else {}
+
+
+def _with_traceback(fields: dict[str, Any]) -> dict[str, Any]:
+    frames = fields.get("stackTrace")
+    if not isinstance(frames, list):
+        return {name: value for name, value in fields.items() if name not in _AS_TRACEBACK}
+    kind, text = fields.get("errorType"), fields.get("errorMessage")
+    said = f"{kind}: {text}" if text else str(kind)
+    trace = "".join(("Traceback (most recent call last):\n", *map(str, frames), said))
+    rest = {name: value for name, value in fields.items() if name not in _OF_RUNTIME and value is not None}
+    return {"message": said, **rest, "exception": trace}

@@ -15,7 +15,7 @@ from local.trace.waiting import COORDINATOR, ENDS, StackStatus, seconds, waits
 
 _HIDDEN: Final = frozenset(
     {"level", "location", "message", "timestamp", "service", "xray_trace_id", "job_id", "caller_id"}
-    | {"caller_type", "tier", "request_id"}
+    | {"caller_type", "tier", "request_id", "exception"}
 )
 _ADVICE: Final = "LAMBDA_WARNING: Unhandled exception."
 """Prefix of AWS's runtime client before each error."""
@@ -137,7 +137,10 @@ def _log_event(record: Record) -> Event:
         text = record.message.strip().replace("\n", "\n" + _INDENT)
         return Event(moment(record.at), "log", f"{record.function}: {text}", failed)
     rest = values({name: value for name, value in fields.items() if name not in _HIDDEN})
-    return Event(moment(record.at), "log", f"{record.function}: {fields['message']} {rest}".rstrip(), failed)
+    text = f"{record.function}: {fields['message']} {rest}".rstrip()
+    if trace := fields.get("exception"):
+        text += "\n" + _INDENT + str(trace).replace("\n", "\n" + _INDENT)
+    return Event(moment(record.at), "log", text, failed)
 
 
 def _dead(row: Row) -> Event:

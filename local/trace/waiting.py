@@ -180,7 +180,8 @@ def _hidden(last: Run, stack: StackStatus, now: datetime) -> Iterator[str]:
     if visible_at > now:
         yield (
             f"its message is in flight in {source['queue']}, with a visibility timeout of "
-            f"{source['visibility_s']} s: it is redelivered {_at(visible_at, now)} at the latest"
+            f"{source['visibility_s']} s: it is redelivered {_at(visible_at, now)} at the latest, at once "
+            "when the code is edited"
         )
         parameter = source.get("visibility_parameter")
         timeout_s, short_s = _SHORT.get(parameter or "", _SHORT_OTHERS)

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from local.compute.log_filter import passes
+from local.stack.function_errors import FunctionErrors
 from tests.integration.compute.harness import Lab, call, fault
 
 SPEAKS = """
@@ -45,6 +46,33 @@ async def test_metrics_and_audit_come_out_at_every_level(
     assert [line["service"] for line in logged][-1] == "audit"
     metrics = [line["_aws"]["CloudWatchMetrics"][0]["Metrics"][0]["Name"] for line in found if "_aws" in line]
     assert sorted(metrics) == ["plain", "with_dimension"]
+
+
+OF_LIBRARY = """
+import logging
+from indexmill.platform.observability import Observability
+
+observability = Observability("scraper")
+
+def handler(event, context):
+    observability.log.error("ours")
+    for name in ("indexmill.scraper.worker", "indexmill.platform.breakers", "botocore.audit"):
+        logging.getLogger(name).warning("by %s", name)
+        logging.getLogger(name).info("nothing")
+"""
+
+
+async def test_each_warning_of_a_module_is_one_line_whatever_its_name(lab: Lab) -> None:
+    host = await lab.start(lab.function(OF_LIBRARY, log_level="INFO"))
+    await call(host)
+    host.flush_logs()
+    said = [json.loads(line)["message"] for line in lab.lines("stdout")]
+    assert said == [
+        "ours",
+        "by indexmill.scraper.worker",
+        "by indexmill.platform.breakers",
+        "by botocore.audit",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -93,9 +121,10 @@ def handler(event, context):
 
 
 @pytest.mark.shows("B88")
+@pytest.mark.parametrize("level", [None, "INFO"], ids=["text", "JSON"])
 @pytest.mark.parametrize("planted", [False, True])
-async def test_no_line_has_the_query_of_a_url(lab: Lab, planted: bool) -> None:
-    host = await lab.start(lab.function(NAMES_URLS))
+async def test_no_line_has_the_query_of_a_url(lab: Lab, planted: bool, level: str | None) -> None:
+    host = await lab.start(lab.function(NAMES_URLS, log_level=level))
     await call(host, {"planted": planted})
     host.flush_logs()
     lines = lab.lines("stdout") + lab.lines("stderr")
@@ -121,9 +150,12 @@ handler = %s
 
 
 @pytest.mark.shows("B88")
+@pytest.mark.parametrize("level", [None, "INFO"], ids=["text", "JSON"])
 @pytest.mark.parametrize("handler", ["entry_point(work)", "work"])
-async def test_what_the_runtime_logs_of_an_error_has_no_query(lab: Lab, handler: str) -> None:
-    host = await lab.start(lab.function(RAISES % handler))
+async def test_what_the_runtime_logs_of_an_error_has_no_query(
+    lab: Lab, handler: str, level: str | None
+) -> None:
+    host = await lab.start(lab.function(RAISES % handler, log_level=level))
     result = await call(host)
     host.flush_logs()
     said = "".join(record.message + str(record.more) for record in lab.records) + str(result.payload)
@@ -132,3 +164,40 @@ async def test_what_the_runtime_logs_of_an_error_has_no_query(lab: Lab, handler:
     assert end.more["place"].endswith("code/fn/app.py:10"), "its place in the code stays"
     if handler != "work":
         assert fault(result) == ("LookupError", 'no "https://site.example/a"b/c there')
+
+
+HANDLES = """
+import logging
+from indexmill.platform.observability import Observability
+
+observability = Observability("scraper")
+
+def handler(event, context):
+    try:
+        [][0]
+    except IndexError:
+        observability.log.exception("request.failed", extra={"code": event["code"]})
+        logging.getLogger("indexmill.scraper.worker").exception("unexpected", extra={"job_id": "job-1"})
+        observability.log.warning("not sent", exc_info=True)
+    if event["raises"]:
+        raise LookupError("no such shelf")
+"""
+
+
+@pytest.mark.parametrize("level", [None, "INFO"], ids=["text", "JSON"])
+async def test_an_exception_that_a_function_handles_is_an_error_of_it(lab: Lab, level: str | None) -> None:
+    lines: list[str] = []
+    errors = FunctionErrors(lines.append, root=lab.folder)
+    host = await lab.start(lab.function(HANDLES, log_level=level))
+    host.listen(errors.on_log)
+    await call(host, {"code": "internal_error", "raises": False})
+    handled = [(each["error"], each["place"], each["jobs"]) for each in errors.since(0)]
+    found = ("IndexError: list index out of range", "code/fn/app.py:9")
+    # A library's line is JSON only where the function's LogFormat is, as in the template.
+    assert handled == [(*found, ()), *([(*found, ("job-1",))] if level else [])]
+    await call(host, {"code": "database_unavailable", "raises": True})
+    assert lines[0].startswith(
+        "fn failed at code/fn/app.py:9: IndexError: list index out of range (see more: "
+    )
+    assert lines[-1].startswith("fn failed at code/fn/app.py:15: LookupError: no such shelf (see more: ")
+    assert len(lines) == 2, "each once, and none that another service's outage explains"

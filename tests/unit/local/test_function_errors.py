@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from local.cli import function_errors
 from local.compute.error_documents import place
 from local.compute.log_files import LogRecord
 from local.stack.function_errors import FunctionErrors
@@ -89,3 +90,26 @@ def test_what_is_no_error_is_no_line(more: Mapping[str, Any]) -> None:
 def test_the_place_is_the_last_frame_of_the_projects_own(frames: object, found: str | None) -> None:
     document = {"errorType": "E", "errorMessage": "m", **({} if frames is None else {"stackTrace": frames})}
     assert place(json.dumps(document).encode()) == found
+
+
+def test_errors_behind_a_request_of_the_gateway_are_known() -> None:
+    seen = Terminal()
+    seen.log("START RequestId: r-1 Version: $LATEST", gateway_request_id="g-1")
+    frame = '  File "/project/a.py", line 3, in f\n    g()'
+    trace = f"Traceback (most recent call last):\n{frame}\nKeyError: 'x'\n\nmore"
+    line = {"level": "ERROR", "message": "request.failed", "service": "s", "exception": trace}
+    seen.errors.on_log(LogRecord("", "Worker", "r-1", "stdout", json.dumps(line)))
+    (kept,) = seen.errors.since(0)
+    assert (kept["error"], kept["place"], kept["gateway_request_id"]) == ("KeyError: 'x'", "a.py:3", "g-1")
+
+
+def test_a_command_shows_the_errors_behind_its_request_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = {"function": "Api", "error": "KeyError: 'x'", "place": "a.py:3"}
+    kept = [{**known, "gateway_request_id": each} for each in ("g-1", "g-2", "g-1", None)]
+    monkeypatch.setattr(function_errors, "_read", lambda *_: kept)
+    function_errors.show_errors_behind("http://127.0.0.1:1", "g-1")
+    assert capsys.readouterr().err == (
+        "note: Api failed at a.py:3: KeyError: 'x' (see more: indexmill logs --request g-1)\n"
+    )

@@ -121,3 +121,18 @@ def test_other_lines_are_shown_as_they_are() -> None:
     plain, metric = read(raw("first\nsecond\n"), raw({"_aws": {}, "jobs_failed_total": [1.0]}, None))
     assert line(plain).endswith("Worker r1 first\n    second")
     assert line(metric).endswith("Worker METRIC jobs_failed_total=[1.0]")
+
+
+def test_a_traceback_is_shown_alike_from_our_logger_and_the_runtime() -> None:
+    trace = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\n    g()\nKeyError: x'
+    frames = ['  File "a.py", line 3, in f\n    g()\n']
+    of_runtime = {"stackTrace": frames, "errorType": "KeyError", "errorMessage": "x", "requestId": "r1"}
+    ours, library, raised = read(
+        raw({"level": "ERROR", "message": "failed", "exception": trace, "stack_trace": {"type": "KeyError"}}),
+        raw({"level": "ERROR", "message": "failed", "logger": "a.b", **of_runtime}),
+        raw({"level": "ERROR", **of_runtime}),
+    )
+    shown = line(ours)
+    assert shown.endswith("ERROR failed\n    " + trace.replace("\n", "\n    "))
+    assert line(library) == shown
+    assert line(raised) == shown.replace("ERROR failed", "ERROR KeyError: x")

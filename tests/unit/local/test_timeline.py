@@ -119,6 +119,19 @@ def test_trouble_is_marked() -> None:
     ]
 
 
+def test_an_exception_that_was_logged_is_below_its_line() -> None:
+    said = json.dumps(
+        {"level": "ERROR", "message": "failed", "job_id": "job-1", "exception": "a\nKeyError: b"}
+    )
+    (event,) = made([state(0, None, "pending")], [], [log(5, "Worker", said, "stdout")]).events[1:]
+    first, *trace = event.text.splitlines()
+    assert (first, [line.strip() for line in trace], event.failed) == (
+        "Worker: failed",
+        ["a", "KeyError: b"],
+        True,
+    )
+
+
 def test_programs_get_the_same() -> None:
     history = [state(0, None, "scraping"), state(250, "scraping", "done")]
     found = made(history, [], [])

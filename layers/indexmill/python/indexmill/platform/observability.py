@@ -14,9 +14,10 @@ from __future__ import annotations
 import json
 import logging
 import os
-from typing import Any
+from typing import Any, Final
 
 from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools.logging.filters import SuppressFilter
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
 from indexmill.contracts.audit import AuditEvent
@@ -53,14 +54,28 @@ class _WithoutQueries(logging.Formatter):
         return _line(fields) + line[len(line.rstrip("\n")) :]
 
 
-def _set_up_root() -> None:
+_HANDLED: Final[set[str]] = set()
+"""Loggers with a handler of their own."""
+
+
+def _is_unhandled(record: logging.LogRecord) -> bool:
+    return record.name not in _HANDLED
+
+
+def _set_up_root(*handled: str) -> None:
     """Let libraries log warnings only, without the queries of URLs.
 
-    The runtime sets the root logger's level, and at DEBUG botocore logs secrets.
+    The runtime sets the root logger's level, and at DEBUG botocore logs secrets. Powertools' filter against
+    lines that are logged twice drops those of every logger with the service's name in its own, as those of
+    `indexmill.scraper.worker`.
     """
+    _HANDLED.update(handled)
     root = logging.getLogger()
     root.setLevel(max(root.level, logging.WARNING))
     for handler in root.handlers:
+        for each in [each for each in handler.filters if isinstance(each, SuppressFilter)]:
+            handler.removeFilter(each)
+        handler.addFilter(_is_unhandled)
         if not isinstance(handler.formatter, _WithoutQueries):
             handler.setFormatter(_WithoutQueries(handler.formatter or logging.Formatter()))
 
@@ -74,7 +89,6 @@ class Observability:
 
     def __init__(self, service: str, *, level: str = "INFO") -> None:
         """`service` is the log key and metric dimension."""
-        _set_up_root()
         self.service = service
         self.function = os.environ.get("AWS_LAMBDA_FUNCTION_NAME", "none")
         filtered = os.environ.get("AWS_LAMBDA_LOG_LEVEL") in _ABOVE_INFO
@@ -82,6 +96,7 @@ class Observability:
         self.log = Logger(service=service, level=level, json_serializer=_line, use_rfc3339=True, utc=True)
         audit = self._kept or "INFO"
         self._audit = Logger(service="audit", level=audit, json_serializer=_line, use_rfc3339=True, utc=True)
+        _set_up_root(service, "audit")
         self.metrics = Metrics(namespace=NAMESPACE, service=service)
 
     def emit(self, event: AuditEvent, ctx: CallerContext, **fields: Any) -> None:
