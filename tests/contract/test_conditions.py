@@ -10,11 +10,13 @@ from typing import Any, ClassVar
 
 import psycopg
 import pytest
+from typer.testing import CliRunner
 
 from indexmill.platform.aws.dynamodb_breakers import DynamoDbBreakers
 from indexmill.platform.breakers import NAMES, BreakerState
 from indexmill.platform.time.clock import SystemClock
 from local.backends.ministack import MiniStack
+from local.cli import callers
 from local.doctor import machine
 from local.stack import conditions
 from tests.support.ministack import REGION
@@ -28,10 +30,15 @@ class Gateway(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         body = json.dumps(self.health).encode()
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    def do_POST(self) -> None:
+        """Take the firing of a schedule, which no sweeper gets."""
+        self.do_GET()
 
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing."""
@@ -147,6 +154,17 @@ def test_doctor_says_that_a_stack_does_not_answer(info: dict[str, Any]) -> None:
     found = machine.running(7, {**info, "gateway": "http://127.0.0.1:1"})
     assert found.verdict == "wrong"
     assert found.text.startswith("runs, process 7, and does not answer: ")
+
+
+@pytest.mark.parametrize(("arguments", "now"), [(["on", "We move."], "on"), (["off"], "off")])
+def test_maintenance_that_is_not_copied_yet_says_when_it_holds(
+    info: dict[str, Any], arguments: list[str], now: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(callers, "running_stack", lambda _state: {**info, "control": info["gateway"]})
+    monkeypatch.setattr(callers, "_COPIED_S", 0.3)
+    shown = CliRunner().invoke(callers.maintenance, arguments)
+    when = "it holds 5 s after the sweeper has copied it, which it tries each minute"
+    assert (shown.exit_code, shown.output.replace("\n", " ").strip()) == (0, f"maintenance is {now}: {when}")
 
 
 @pytest.mark.shows("R170")
