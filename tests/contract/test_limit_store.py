@@ -12,10 +12,12 @@ import pytest
 
 from indexmill.platform.aws.direct import DirectRequests
 from indexmill.platform.aws.dynamodb_limits import DynamoDbLimits
+from indexmill.platform.http.door import Door
 from indexmill.platform.limits.clock import StoreClock
-from indexmill.platform.limits.enforcer import CallerBlocked
+from indexmill.platform.limits.enforcer import CallerBlocked, InMaintenance
 from indexmill.platform.limits.store import LimitStore, StoreUnavailable
 from indexmill.platform.limits.window import Admission, Window
+from indexmill.platform.observability import Observability
 from indexmill.platform.time.clock import SystemClock
 from local.backends.ministack import MiniStack
 from tests.support.limits import CALLER, NO_TIER, OTHER, SERVICE, JumpingClock, process, settings
@@ -142,6 +144,24 @@ def test_maintenance_is_read_with_the_active_callers(harness: Harness) -> None:
     assert harness.store.shared(SERVICE).maintenance is None
     harness.announce("Back at ten.")
     assert harness.store.shared(SERVICE).maintenance == "Back at ten."
+
+
+def test_a_closed_door_costs_one_request_of_the_table_in_five_seconds(ministack: MiniStack) -> None:
+    client, sent = dynamodb(ministack), []
+    table, clock = new_table(client), FrozenClock()
+    client.put_item(TableName=table, Item={"pk": {"S": "door#maintenance"}, "message": {"S": "Back at ten."}})
+    # After the signature, so for each request that is really sent.
+    client.meta.events.register("before-send.dynamodb", lambda event_name, **_: sent.append(event_name))
+    own = StoreClock(clock)
+    store = DynamoDbLimits(table, own, client)
+    door = Door(process(store, clock, own=own).enforcer, Observability("test", level="ERROR"), clock=own)
+    for seconds, requests in ((0, 1), (1, 1), (6, 2)):
+        clock.tick(seconds)
+        for _ in range(20):
+            with pytest.raises(InMaintenance):
+                door.enter(CALLER, "POST", "/orchestrator/jobs")
+        assert sent == ["before-send.dynamodb.BatchGetItem"] * requests
+    assert [item["pk"]["S"] for item in client.scan(TableName=table)["Items"]] == ["door#maintenance"]
 
 
 def test_out_of_reach_every_call_fails(harness: Harness) -> None:

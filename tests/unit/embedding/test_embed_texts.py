@@ -145,7 +145,7 @@ def test_a_wrong_corpus_or_url_is_refused_before_any_work(
     ("error", "code", "status"),
     [
         (PermanentError(ErrorCode.TOKEN_LIMIT_EXCEEDED, "too long"), "token_limit_exceeded", 422),
-        (PermanentError(ErrorCode.EMBEDDING_REJECTED, "no"), "embedding_unavailable", 503),
+        (PermanentError(ErrorCode.EMBEDDING_REJECTED, "no"), "embedding_rejected", 422),
         (PermanentError(ErrorCode.DIMENSION_MISMATCH, "no"), "embedding_unavailable", 503),
         (TransientError(ErrorCode.OPENAI_RATE_LIMIT, "slow down", retry_after=4), "openai_rate_limit", 503),
         (TransientError(ErrorCode.EMBEDDING_INVALID, "nan"), "embedding_invalid", 502),

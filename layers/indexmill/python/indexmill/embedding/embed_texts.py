@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from indexmill.contracts.content import chunk_ids
 from indexmill.contracts.errors import CallerError, ErrorCode, PermanentError, TransientError
@@ -13,6 +14,8 @@ from indexmill.contracts.messages import Target
 from indexmill.embedding.chunk_quota import ChunkQuota
 from indexmill.embedding.ports import DocumentVersion, Embedder, PublishOutcome, Vector, VectorIndex
 from indexmill.embedding.targets import CanonicalUrl, Generations, chunks_of, target_of
+
+_OF_THE_TEXTS: Final = (ErrorCode.TOKEN_LIMIT_EXCEEDED, ErrorCode.EMBEDDING_REJECTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +63,9 @@ class EmbedTexts:
         try:
             return vectors_of(self.embedder, texts, timeout_s=timeout_s)
         except PermanentError as error:
-            if error.code == ErrorCode.TOKEN_LIMIT_EXCEEDED:
+            if error.code in _OF_THE_TEXTS:
                 raise CallerError(error.code, error.message, field="body.texts") from error
-            # The endpoint would refuse any text: it is misconfigured, and that is not the caller's fault.
+            # Any text would come to that: the endpoint is misconfigured, which is not the caller's fault.
             message = "The embedding endpoint cannot be used right now."
             raise TransientError(ErrorCode.EMBEDDING_UNAVAILABLE, message) from error
 
