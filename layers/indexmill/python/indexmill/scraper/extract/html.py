@@ -109,7 +109,7 @@ def read_html(
     metadata = read_metadata(tree) if with_metadata else {}
     spell_formulas(tree)
     keep_lines(tree, html)
-    canonical = _canonical(tree) if "canonical" in html or "CANONICAL" in html else None
+    canonical = _canonical(tree) if "anonical" in html or "ANONICAL" in html else None
     part = None if whole else main_part(tree)
     markdown, kept = "", None
     if part is not None:
