@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from selectolax.lexbor import LexborHTMLParser
 
 from indexmill.scraper.extract.html import read_html
+from indexmill.scraper.extract.tables import fill_spans
 
 
 def text_of(body: str) -> str:
@@ -43,6 +45,18 @@ def rows_of(body: str) -> list[list[str]]:
             "<tbody><tr><td rowspan=9>a<td>b</tbody><tbody><tr><td>c<td>d</tbody>",
             [["a", "b"], ["c", "d"]],
         ),
+        (
+            "<tbody><tr><td rowspan=0>a<td>b<tr><td>c</tbody><tbody><tr><td>d<td>e</tbody>",
+            [["a", "b"], ["a", "c"], ["d", "e"]],
+        ),
+        (
+            "<tr><td>a<td rowspan=3>b<td>c<tr><td colspan=2>d<td>e<tr><td>f<td>g",
+            [["a", "b", "c"], ["d", "", "e"], ["f", "b", "g"]],
+        ),
+        (
+            "<tr><td rowspan='2 rows'>a<td>b<tr><td>c<tr><td rowspan=-2>d<td rowspan=x>e",
+            [["a", "b"], ["a", "c"], ["d", "e"]],
+        ),
     ],
 )
 def test_each_value_of_a_spanning_cell_is_under_its_column(table: str, rows: list[list[str]]) -> None:
@@ -52,6 +66,16 @@ def test_each_value_of_a_spanning_cell_is_under_its_column(table: str, rows: lis
 def test_a_long_cell_that_spans_rows_is_not_repeated() -> None:
     found = rows_of(f"<table><tr><td rowspan=2>{'word ' * 60}<td>1<tr><td>2</table>")
     assert found[1] == ["", "2"]
+
+
+def test_the_markup_of_a_cell_that_spans_rows_is_not_multiplied() -> None:
+    cell = f"<td rowspan=999><b class={'c' * 30}>a</b>{'<i></i>' * 100}</td>"
+    tree = LexborHTMLParser(f"<table><tr>{cell}<td>1{'<tr><td>2' * 50}</table>")
+    assert tree.body is not None
+    fill_spans(tree, tree.body)
+    assert len(tree.css("td")) == 2 + 2 * 50
+    assert len(tree.css("i")) == 100
+    assert tree.body.text(separator="|").count("a") == 51
 
 
 def test_spans_without_end_add_few_cells() -> None:
@@ -92,6 +116,24 @@ KATEX = (
         ("<math><mi>c</mi><mo>=</mo><msup><mi>a</mi><mn>2</mn></msup></math>", "c=a^2"),
         ("<math><mfrac><mrow><mi>x</mi><mo>+</mo><mn>1</mn></mrow><mn>2</mn></mfrac></math>", "(x+1)/2"),
         ("<math><msubsup><mi>x</mi><mi>i</mi><mn>2</mn></msubsup></math>", "x_i^2"),
+        (
+            "<math><msqrt><mi>a</mi><mo>-</mo><mn>1</mn></msqrt><mo>+</mo><mroot><mn>8</mn><mn>3</mn></mroot></math>",
+            "\u221a(a-1)+8^(1/3)",
+        ),
+        (
+            "<math><msup><mi>a</mi><mn>2</mn></msup><mi>b</mi><mo>=</mo><mover><mi>x</mi><mo>\u00af</mo></mover></math>",
+            "a^2 b=x\u00af",
+        ),
+        (
+            "<math><munderover><mo>\u2211</mo><mrow><mi>k</mi><mo>=</mo><mn>0</mn></mrow><mi>n</mi></munderover>"
+            "<mi>k</mi></math>",
+            "\u2211_(k=0)^n k",
+        ),
+        (
+            "<math><mtable><mtr><mtd><mn>1</mn></mtd><mtd><mn>2</mn></mtd></mtr> <mtr><mtd><mn>3</mn></mtd>"
+            "<mtd><mn>4</mn></mtd></mtr></mtable></math>",
+            "1,2;3,4",
+        ),
         ("10<sup>8</sup>", "10^8"),
         ("10<SUP>&minus;3</SUP>", "10^\u22123"),
         ("2<sup>10</sup> = 1024", "2^10 = 1024"),

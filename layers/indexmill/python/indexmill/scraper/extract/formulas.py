@@ -29,6 +29,22 @@ _STYLE: Final = re.compile(
     r"\{\\(?:display|text)style\b\s*(.*?)\s*\}|\\(?:display|text)style\b\s*(.*)", re.DOTALL
 )
 _MOST: Final = 3_000
+_SIGNS: Final = {
+    "msup": ("^",),
+    "msub": ("_",),
+    "msubsup": ("_", "^"),
+    "mfrac": ("/",),
+    "munder": ("_",),
+    "mover": ("^",),
+    "munderover": ("_", "^"),
+}
+"""Of MathML: what is written before the second and the third part."""
+_ACCENTED: Final = frozenset(("munder", "mover"))
+"""Their second part may be a bar or an arrow, which is no exponent."""
+_DRAWN: Final = ", ".join((*_SIGNS, "msqrt", "mroot", "mtd", "mtr"))
+_GAP: Final = "\ufdd1"
+"""In place of a space between an exponent and what follows it; no character."""
+_WORD: Final = re.compile(r"\w")
 _LONGEST: Final = 2_000
 """Characters of a source; longer ones are no formula."""
 _INDEX: Final = 30
@@ -69,9 +85,9 @@ def _spell(math: LexborNode) -> None:
     if not source.strip():
         for note in math.css("annotation, annotation-xml"):
             note.decompose()
-        for node in reversed(math.css("msup, msub, msubsup, mfrac")[:_MOST]):
+        for node in reversed(math.css(_DRAWN)[:_MOST]):
             _join(node)
-        source = "".join(math.text().split())
+        source = "".join(math.text().split()).replace(_GAP, " ")
     wrapper, above = math, math.parent
     for _ in range(2):
         if above is not None and not _WRAPPERS.isdisjoint((above.attributes.get("class") or "").split()):
@@ -81,13 +97,41 @@ def _spell(math: LexborNode) -> None:
 
 
 def _join(node: LexborNode) -> None:
-    signs = {"msup": ("^",), "msub": ("_",), "msubsup": ("_", "^")}.get(node.tag or "", ("/",))
+    """Put into an element of MathML the signs that a browser draws."""
     parts = [each for each in node.iter() if each.tag != "-text"]
-    for sign, part in zip(signs, parts[1:], strict=False):
+    if node.tag == "msqrt":
+        _wrap(node, "\u221a")
+    elif node.tag == "mtd" and _has_next(node):
+        node.insert_after(",")
+    elif node.tag == "mtr" and _has_next(node):
+        node.insert_after(";")
+    elif node.tag == "mroot" and len(parts) == 2:
+        index = "".join(parts[1].text().split())
+        parts[1].replace_with(f"^(1/{index})")
+    for sign, part in zip(_SIGNS.get(node.tag or "", ()), parts[1:], strict=False):
         inside = "".join(part.text().split())
+        if node.tag in _ACCENTED and _WORD.search(inside) is None:
+            continue
         part.replace_with(f"{sign}{inside}" if _PLAIN.fullmatch(inside) else f"{sign}({inside})")
-    if node.tag == "mfrac" and parts and not _PLAIN.fullmatch(over := "".join(parts[0].text().split())):
-        parts[0].replace_with(f"({over})")
+    if node.tag in ("mfrac", "mroot") and parts:
+        _wrap(parts[0])
+    after = node.next
+    if node.tag in _SIGNS and after is not None and _WORD.match(after.text().lstrip()):
+        node.insert_after(_GAP)
+
+
+def _wrap(node: LexborNode, sign: str = "") -> None:
+    """Put a sign before an element, and brackets around it where it is more than one term."""
+    inside = "".join(node.text().split())
+    if sign or _PLAIN.fullmatch(inside) is None:
+        node.replace_with(f"{sign}{inside}" if _PLAIN.fullmatch(inside) else f"{sign}({inside})")
+
+
+def _has_next(node: LexborNode) -> bool:
+    after = node.next
+    while after is not None and after.tag == "-text":
+        after = after.next
+    return after is not None
 
 
 def _replace(node: LexborNode, source: str) -> None:

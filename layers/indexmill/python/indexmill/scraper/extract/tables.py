@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
@@ -10,11 +11,14 @@ PIPE: Final = "\ufdd0"
 """In place of a vertical bar in a cell until it is escaped in the Markdown; no character."""
 _SPANNED: Final = ":is(table, tbody, thead, tfoot):has(> tr > [rowspan])"
 _CELLS: Final = frozenset(("td", "th"))
+_NUMBER: Final = re.compile(r"\s*\+?([0-9]{1,5})")
 _MOST_CELLS: Final = 10_000
 """That are added to one page; more stay as they are."""
 _MOST_COLUMNS: Final = 1_000
 _REPEATED: Final = 200
 """Characters of a cell that is repeated; a longer one leaves empty cells in its place."""
+_MARKUP: Final = 500
+"""Characters of the markup of such a cell; of more, its words alone are repeated."""
 
 
 def fill_spans(tree: LexborHTMLParser, part: LexborNode) -> None:
@@ -37,7 +41,7 @@ def set_pipes_aside(part: LexborNode) -> None:
 def _fill(tree: LexborHTMLParser, rows: list[LexborNode], left: int) -> int:
     """Fill the rows of one section; return how many cells may still be added."""
     above: dict[int, tuple[LexborNode, int, int]] = {}
-    for row in rows:
+    for index, row in enumerate(rows):
         own = [cell for cell in row.iter() if cell.tag in _CELLS]
         below: dict[int, tuple[LexborNode, int, int]] = {}
         column = at = 0
@@ -55,10 +59,13 @@ def _fill(tree: LexborHTMLParser, rows: list[LexborNode], left: int) -> int:
             else:
                 cell, width = own[at], _span(own[at], "colspan")
                 at += 1
-                more = _span(cell, "rowspan")
+                more = _span(cell, "rowspan", all_that_follow=len(rows) - index)
                 if more > 1:
                     del cell.attrs["rowspan"]
                     below[column] = (_short(tree, cell), more, width)
+                for hidden in range(column + 1, column + width) if above else ():
+                    if (under := above.pop(hidden, None)) is not None and under[1] > 2:
+                        below[hidden] = (under[0], under[1] - 1, under[2])
             column += width
         above = below
     return left
@@ -73,15 +80,18 @@ def _insert(row: LexborNode, before: LexborNode | None, cell: LexborNode) -> Non
 
 def _short(tree: LexborHTMLParser, cell: LexborNode) -> LexborNode:
     """Return what is repeated of a cell."""
-    if len(cell.text()) <= _REPEATED:
+    text = cell.text(separator=" ")
+    if len(text) <= _REPEATED and len(cell.html or "") <= _MARKUP:
         return cell
-    empty = tree.create_node(cell.tag or "td")
+    short = tree.create_node(cell.tag or "td")
     if (width := cell.attributes.get("colspan")) is not None:
-        empty.attrs["colspan"] = width
-    return empty
+        short.attrs["colspan"] = width
+    if len(text) <= _REPEATED:
+        short.insert_child(" ".join(text.split()))
+    return short
 
 
-def _span(cell: LexborNode, name: str) -> int:
-    """Return how many rows or columns a cell has; 0, which is all that follow, is one."""
-    value = (cell.attributes.get(name) or "").strip()
-    return min(max(int(value), 1), _MOST_COLUMNS) if value[:5].isdecimal() and len(value) < 6 else 1
+def _span(cell: LexborNode, name: str, *, all_that_follow: int = 1) -> int:
+    """Return how many rows or columns a cell has; 0 is all that follow in its section."""
+    found = _NUMBER.match(cell.attributes.get(name) or "")
+    return min(int(found[1]) or all_that_follow, _MOST_COLUMNS) if found is not None else 1
