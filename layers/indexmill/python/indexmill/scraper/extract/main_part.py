@@ -18,12 +18,13 @@ UNSEEN: Final = (
 )
 """Parts of the markup that a browser does not show."""
 _ELEMENTS: Final = (
-    "nav, footer, dialog, input, select, button, textarea, form:has(input[type=password]), "
+    "nav, footer, dialog, input, select, button, textarea, "
     "[aria-hidden=true], [role=navigation], [role=banner], [role=contentinfo], [role=dialog], "
     "[role=alertdialog], [role=search], .headerlink, .sr-only, .visually-hidden, .screen-reader-text, "
     ".mw-editsection, aside:not([class*=callout i], [class*=admonition i], [class*=note i], "
     "[class*=warning i], [class~=tip i])"
 )
+_PASSWORDS: Final = "form:has(input[type=password i])"
 _AROUND: Final = "header:not(:has(h1)), [role=complementary]"
 """Boilerplate of a page, and not of its main part."""
 _WITHIN: Final = (
@@ -86,6 +87,7 @@ def main_part(tree: LexborHTMLParser) -> LexborNode | None:
 
 def drop_boilerplate(part: LexborNode, *, around: bool) -> None:
     """Remove all that is not content; `around` when `part` is the page and not its main part."""
+    drop_forms(part, _PASSWORDS)
     drop(part, f"{UNSEEN}, {_ELEMENTS}, {_AROUND}" if around else f"{UNSEEN}, {_ELEMENTS}")
     named = part.css(_NAMED)[:_MAX_NAMED]
     if named:
@@ -94,6 +96,13 @@ def drop_boilerplate(part: LexborNode, *, around: bool) -> None:
             own = node.mem_id == part.mem_id
             if not (own or node.css_first(_KEPT_WITH) is not None or len(node.text()) > most):
                 node.decompose()
+
+
+def drop_forms(part: LexborNode, selector: str) -> None:
+    """Remove the forms that a selector matches, except one around the whole page."""
+    for form in reversed(part.css(selector)[:_MAX_NAMED]):
+        if form.css_first(_KEPT_WITH) is None or len(form.text()) * 2 <= len(part.text()):
+            form.decompose()
 
 
 def drop(part: LexborNode, selector: str) -> None:

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from indexmill.contracts.errors import ErrorCode
+from indexmill.scraper.extract import notices
 from indexmill.scraper.extract.html import defused
+from indexmill.scraper.extract.main_part import drop, drop_boilerplate, drop_forms, main_part
 
 SHORT: Final = 1_200
 """Characters of Markdown; longer pages are what they are."""
@@ -28,6 +32,29 @@ _LINE: Final = 200
 _PLACES: Final = 20
 _OWN: Final = 80
 """Characters of a landmark that has a text of its own."""
+_HELPS: Final = (
+    "[type=search i], [role=search], input[name=s], input[name=q], a[href='/'], a[href='./'], a[rel~=home]"
+)
+_FORMS: Final = "form:has([type=email i], [type=search i], [name*=user i], [name*=login i])"
+_HEADINGS: Final = re.compile(r"^#.*$", re.MULTILINE)
+_LOGIN_URL: Final = re.compile(r"log-?_?in|sign-?_?in|/auth|/sso|session", re.IGNORECASE)
+_NOT_FREE: Final = re.compile(r'"isAccessibleForFree"\s*:\s*"?false', re.IGNORECASE)
+_MARKS: Final = ("404", "ot-found", "ot_found", "otfound", "otFound", "noarticletext", "noroute")
+"""Cheap to look for; a page without them has no such name."""
+_MARK: Final = re.compile(
+    r"(?:(?:is|has|error|err|page|template|status|http|view|body|layout|route|content|section|main|type)[-_]*)*"
+    r"(?:404|not[-_]?found)(?:[-_]*(?:page|error|template|view|wrapper|wrap|container|content|body|main|section))*"
+    r"|noarticletext|cms-noroute-index",
+    re.IGNORECASE,
+)
+"""Class or id of a page for missing ones: "error404", "page-not-found"; never "post-404"."""
+_WHOLE: Final = frozenset(("html", "body", "main"))
+_MARKED: Final = "html, body, main, [class*='404'], [class*=found i], [class*=noarticle i]"
+_LONG_NAME: Final = 60
+_FEW_WORDS: Final = 20
+"""Width of a main part without text."""
+_GREETING: Final = 40
+"""Characters of a sentence that may precede a request to log in."""
 _PASSWORD: Final = "input[type=password i]"
 _ACCOUNT: Final = (
     "input:is([autocomplete*=username i], [name*=user i], [name*=login i], [name*=email i], "
@@ -48,111 +75,9 @@ _ASIDE_CLASSES: Final = re.compile(
     re.IGNORECASE,
 )
 _UNSEEN_STYLE: Final = re.compile(r"display:\s*none|visibility:\s*hidden", re.IGNORECASE)
-_LOGIN_WORDS: Final = (
-    r"log[ -]?[io]n|sign[ -]?[io]n|log[ -]on|anmelden|anmeldung|einloggen|login|connexion|se connecter"
-    r"|connectez-vous"
-    r"|identifiez-vous|iniciar sesi\u00f3n|inicia sesi\u00f3n|inicie sesi\u00f3n|acceder|acceso|accedi"
-    r"|accesso"
-    r"|inloggen|aanmelden|logga in|logg inn|log ind|kirjaudu(?: sis\u00e4\u00e4n)?|entrar|iniciar sess\u00e3o"
-    r"|fazer login|fa\u00e7a login|zaloguj(?: si\u0119)?|logowanie|p\u0159ihl\u00e1sit(?: se)?"
-    r"|p\u0159ihl\u00e1\u0161en\u00ed"
-    r"|bejelentkez\u00e9s|oturum a\u00e7|giri\u015f(?: yap)?|\u0432\u0445\u043e\u0434"
-    r"|\u0432\u043e\u0439\u0442\u0438"
-    r"|\u0432\u043e\u0439\u0434\u0438\u0442\u0435"
-    r"|\u0430\u0432\u0442\u043e\u0440\u0438\u0437\u0430\u0446\u0438\u044f"
-    r"|\u30ed\u30b0\u30a4\u30f3|\u30b5\u30a4\u30f3\u30a4\u30f3|\u767b\u5f55|\u767b\u5165|\ub85c\uadf8\uc778"
-)
-_LOGIN: Final = re.compile(
-    rf"(?<!\w)(?:{_LOGIN_WORDS})(?!\w)|\u30ed\u30b0\u30a4\u30f3|\u767b[\u5f55\u5165]", re.IGNORECASE
-)
-_LOGIN_HEADING: Final = re.compile(
-    rf"(?:please |bitte |veuillez |you (?:must|need to) |(?:jetzt|bei \S+) )?(?:\S+ )?(?:{_LOGIN_WORDS})"
-    r"(?: required| page| form| erforderlich| requise?)?"
-    r"(?: (?:to|in|into|at|with|bei|zum|zu|\u00e0|a|en|na|op|p\u00e5|do|\u0432) .{1,60})?[.!]?",
-    re.IGNORECASE,
-)
-_MUST_LOG_IN: Final = re.compile(
-    r"\b(you (must|need to|have to)( first)? (be )?(log(ged)?|sign(ed)?)[ -]?in|(please|you('"
-    r"|\u2019)re not) (log|sign)(ged|ed)?[ -]?in"
-    r"|(log[ -]?in|sign[ -]?in|authentication) (is )?required|(log|sign) in (or (register|join"
-    r"|sign up|create an account) )?to \w+"
-    r"|session (has )?(expired|timed out)|members only|bitte (melden sie sich|anmelden"
-    r"|einloggen)|veuillez vous (connecter|identifier)"
-    r"|(inicia|inicie|debes iniciar) sesi\u00f3n|fa\u00e7a (o )?login|effettua (il login"
-    r"|l'accesso)|accedi (per|a)\b|zaloguj si\u0119"
-    r"|log (je|u) in\b|je moet (ingelogd|inloggen)|du m\u00e5ste logga in)"
-    r"|\u0432\u043e\u0439\u0434\u0438\u0442\u0435|\u30ed\u30b0\u30a4\u30f3\u3057\u3066|\u8bf7(?:\u5148)?\u767b\u5f55",
-    re.IGNORECASE,
-)
-_ENTRY: Final = re.compile(
-    rf"^\s*(?:(?:{_LOGIN_WORDS})(?: (?:with|via|using|mit|avec|con|met|med|com|z|to) .{{1,40}})?"
-    r"|(?:continue|weiter|continuer|continuar|continua|doorgaan) (?:with|mit|avec|con|com|met)"
-    r" .{1,40}|sso|single sign-on)\s*$",
-    re.IGNORECASE | re.MULTILINE,
-)
-_PROTECTED: Final = re.compile(
-    r"password[- ]protected|enter (the|your|a|store)( \w+)? password|passwortgesch\u00fctzt"
-    r"|prot\u00e9g\u00e9e? par (un )?mot de passe"
-    r"|protegid[oa] (con|por) (contrase\u00f1a|senha)|protett[oa] da password|beveiligd met een wachtwoord",
-    re.IGNORECASE,
-)
 _FEW_FIELDS: Final = 4
-_SEPARATORS: Final = re.compile(r"\s+[-\u2013\u2014|\u00b7\u2022\u00bb\u00ab:/]+\s+|\s*[|\u00bb\u00ab]\s*")
-_THING: Final = (
-    r"(?:web ?)?(?:page|site|file|document|article|item|product|post|entry|resource|url|content"
-    r"|topic|thread|listing|location)"
-)
-_SORRY: Final = (
-    r"(?:(?:oh no|oops|whoops|uh[- ]oh|sorry|we(?:'|\u2019)?re sorry|we are sorry|hm+|ups|hoppla|ooops"
-    r"|sorry about that)"
-    r"[\s,.!:;\u2013\u2014-]*(?:but )?)*"
-)
-_MISSING: Final = (
-    rf"(?:(?:the|this|that|your|requested|page|we|you|were|are|have|been|looking|for|tried|to|open|reach"
-    rf"|wanted|an?) )*{_THING}"
-    r"(?:,? (?:that |which )?you (?:requested|are looking for|were looking for|wanted|tried to \w+"
-    r"|asked for|entered))?"
-    r" (?:(?:was |is |were |has |could |can |does |has been |may have been |you requested )*"
-    r"(?:not (?:be )?(?:found|exist|available)|no longer (?:exists?|available|here)|removed|deleted|gone"
-    r"|missing|unavailable)"
-    r"|(?:could|ca|does|is|was|do|wo)n['\u2019]t (?:be )?(?:found|exist|available|here))"
-    rf"|not found|nothing (?:was )?found(?: here)?|(?:we )?(?:(?:could|can)(?:not|n?['\u2019]t| not)"
-    rf"|were unable to|unable to) find "
-    rf"(?:the |that |this |your |a |what )?(?:requested )?(?:{_THING}|you(?:'|\u2019)re looking for"
-    rf"|you are looking for)(?: you [\w ]{1, 40})?"
-    r"|(?:die |diese |angeforderte |gesuchte |gew\u00fcnschte )*(?:seite|datei|inhalt|artikel) (?:wurde "
-    r"|konnte |existiert |ist )?"
-    r"(?:leider )?(?:nicht (?:gefunden(?: werden)?|vorhanden|verf\u00fcgbar|mehr verf\u00fcgbar)"
-    r"|nicht(?: mehr)?)"
-    r"|(?:la |cette )?page (?:demand\u00e9e |que vous cherchez |recherch\u00e9e )?(?:est "
-    r"|n['\u2019]a pas \u00e9t\u00e9 |n['\u2019]existe )?"
-    r"(?:non trouv\u00e9e|introuvable|trouv\u00e9e|pas|plus)"
-    r"|(?:la )?p\u00e1gina (?:solicitada )?(?:no (?:encontrada|existe|disponible|se ha encontrado"
-    r"|se encuentra)"
-    r"|n\u00e3o (?:foi )?encontrada|n\u00e3o existe)|no se (?:ha encontrado|encuentra"
-    r"|encontr\u00f3) la p\u00e1gina"
-    r"|(?:la )?pagina (?:richiesta )?non (?:trovata|\u00e8 stata trovata|esiste|disponibile)"
-    r"|(?:de )?pagina (?:is )?niet gevonden|(?:sidan|siden) (?:kunde inte hittas|hittades inte"
-    r"|finns inte|blev ikke fundet|ble ikke funnet)"
-    r"|(?:nie znaleziono strony|strona nie (?:zosta\u0142a znaleziona|istnieje))"
-    r"|str\u00e1nka (?:nebyla )?nenalezena"
-    r"|\u0441\u0442\u0440\u0430\u043d\u0438\u0446\u0430 \u043d\u0435"
-    r" \u043d\u0430\u0439\u0434\u0435\u043d\u0430"
-    r"|\u30da\u30fc\u30b8\u304c(?:\u898b\u3064\u304b\u308a\u307e\u305b\u3093(?:\u3067\u3057\u305f)?"
-    r"|\u5b58\u5728\u3057\u307e\u305b\u3093)"
-    r"|(?:\u9875\u9762|\u9801\u9762)(?:\u4e0d\u5b58\u5728|\u672a\u627e\u5230)"
-)
 _STRUCTURED: Final = re.compile(r"`|^(?:\||\d+\. )", re.MULTILINE)
 """Code, tables and steps: notices have none, texts about such pages do."""
-_NEUTRAL: Final = re.compile(rf"{_SORRY}[\s.!?\u2026]*", re.IGNORECASE)
-_CODE: Final = (
-    r"(?:http )?(?:(?:error|fehler|erreur|fel|\u043e\u0448\u0438\u0431\u043a\u0430)(?: code)?:? ?)?"
-    r"(?:404|410)(?: (?:gone|error|fehler|not found|page))?"
-)
-_NOT_FOUND: Final = re.compile(
-    rf"{_SORRY}(?:{_CODE}(?:[\s:.,!\u2013\u2014-]+{_SORRY}(?:{_MISSING}))?|{_MISSING})(?:[\s:.,!\u2013\u2014(-]+{_CODE}\)?)?[\s.!?\u2026:(]*",
-    re.IGNORECASE,
-)
 _SERVER_ERROR: Final = re.compile(
     r"(?:http )?(?:error )?(?:5\d\d[\s:\u2013-]*)?(?:internal server error|bad gateway"
     r"|service (?:temporarily )?unavailable"
@@ -176,7 +101,7 @@ _CHALLENGE: Final = re.compile(
 _LOADING: Final = re.compile(r"\W*(loading|please wait|wird geladen|chargement)\W*", re.IGNORECASE)
 _CONSENT: Final = re.compile(
     r"\b(before you continue|(we value|we respect|about) your privacy|your privacy|cookies?"
-    r"|privatsph\u00e4re|datenschutz-?einstellungen|vie priv\u00e9e)\b",
+    r"|privatsphäre|datenschutz-?einstellungen|vie privée)\b",
     re.IGNORECASE,
 )
 _AGREE: Final = re.compile(
@@ -187,6 +112,65 @@ _AGREE: Final = re.compile(
 _MOUNTS: Final = "#root, #app, #__next, #__nuxt, #___gatsby, app-root, [ng-app], [data-reactroot], #svelte"
 
 
+@dataclass(frozen=True, slots=True)
+class _Prose:
+    """The main part of a page without headings, controls and forms of accounts."""
+
+    with_links: int
+    """Width in characters."""
+    width: int
+    """Width of what is no link."""
+    helps: bool
+    """Whether it has a search or a link to the start page, or speaks of pages and addresses."""
+
+
+@dataclass(frozen=True)
+class _Page:
+    """A short page, and what was read from it."""
+
+    html: str
+    title: str | None
+    markdown: str
+
+    @cached_property
+    def tree(self) -> LexborHTMLParser:
+        return LexborHTMLParser(defused(self.html))
+
+    @cached_property
+    def titles(self) -> list[str]:
+        return notices.parts_of(self.title)
+
+    @cached_property
+    def heading(self) -> str:
+        """The first heading; one of the second level only where it is the only one."""
+        nodes = self.tree.css("h1")[:1] or self.tree.css("h2")
+        return " ".join(nodes[0].text(separator=" ")[: notices.LINE].split()) if len(nodes) == 1 else ""
+
+    @cached_property
+    def headings(self) -> list[str]:
+        return list(dict.fromkeys([*self.titles, *([self.heading] if self.heading else [])]))
+
+    @cached_property
+    def prose(self) -> _Prose:
+        tree = LexborHTMLParser(defused(self.html))
+        part = main_part(tree) or tree.body
+        if part is None:
+            return _Prose(0, 0, helps=False)
+        helps = part.css_first(_HELPS) is not None
+        drop_forms(part, _FORMS)
+        drop_boilerplate(part, around=part.tag == "body")
+        drop(part, "h1, h2, h3, h4, h5, h6, label, legend")
+        whole = _width(part.text(separator=" "))
+        drop(part, "a")
+        text = part.text(separator=" ")
+        return _Prose(whole, _width(text), helps=helps or notices.names_page(text))
+
+    @property
+    def lines(self) -> str:
+        """The Markdown without headings."""
+        return _HEADINGS.sub("", self.markdown).strip()
+
+
 def reason(html: str, title: str | None, markdown: str, accept: Collection[str] = ()) -> ErrorCode | None:
     """Return why the page has nothing to index; None for a page like any other.
 
@@ -195,64 +179,112 @@ def reason(html: str, title: str | None, markdown: str, accept: Collection[str] 
     """
     if len(markdown) > SHORT:
         return None
-    tree = LexborHTMLParser(defused(html))
-    headings = [*_headings(title), *_headings_of(tree)]
-    if ErrorCode.LOGIN_REQUIRED not in accept and _is_login(tree, headings, markdown):
+    page = _Page(html, title, markdown)
+    if ErrorCode.LOGIN_REQUIRED not in accept and _is_login(page):
         return ErrorCode.LOGIN_REQUIRED
-    if ErrorCode.SOFT_404 not in accept and _is_not_found(tree, title, markdown):
+    if ErrorCode.SOFT_404 not in accept and _is_not_found(page):
         return ErrorCode.SOFT_404
-    return _blocked(tree, f"{title or ''}\n{_text(tree, 'h1')}", headings, markdown)
+    return _blocked(page)
 
 
-def _blocked(tree: LexborHTMLParser, head: str, headings: list[str], markdown: str) -> ErrorCode | None:
+def _blocked(page: _Page) -> ErrorCode | None:
     """Return why the page is not shown: scripts, a check for humans, a failed server, consent."""
+    tree, markdown = page.tree, page.markdown
+    head = f"{page.title or ''}\n{_text(tree, 'h1')}"
     short = len(markdown) <= _SHELL
     if len(markdown) <= _SOME and _CHALLENGE.search(f"{head}\n{markdown}"):
         return ErrorCode.NEEDS_JAVASCRIPT
     if short and tree.css_first("script") is not None and _is_shell(tree, f"{head}\n{markdown}"):
         return ErrorCode.NEEDS_JAVASCRIPT
-    if short and any(_SERVER_ERROR.fullmatch(each.strip(" .!")) for each in headings):
+    if short and any(_SERVER_ERROR.fullmatch(each.strip(" .!")) for each in page.headings):
         return ErrorCode.EMPTY_CONTENT
     if short and _CONSENT.search(f"{head}\n{_text(tree, 'h2')}") and _agrees(tree):
         return ErrorCode.EMPTY_CONTENT
     return None
 
 
-def _is_login(tree: LexborHTMLParser, headings: list[str], markdown: str) -> bool:
+def _is_login(page: _Page) -> bool:
     """Return whether the page asks for an account where its text would be."""
-    said = any(_LOGIN_HEADING.fullmatch(each) or _MUST_LOG_IN.search(each) for each in headings)
-    if len(markdown) > _LITTLE and not said:
-        return False
-    fields = tree.css(_PASSWORD)[:_PLACES]
-    if not fields and (said or len(markdown) <= _SHELL):
-        fields = tree.css(_ACCOUNT)[:_PLACES]
-    texts = [each for each in tree.css("main, [role=main], article") if len(_own_text(each)) > _OWN]
+    said = any(
+        notices.LOGIN_HEADING.fullmatch(each) or notices.MUST_LOG_IN.search(each) for each in page.headings
+    )
+    if len(page.markdown) > _LITTLE and not said:
+        return _is_teaser(page)
+    fields = page.tree.css(_PASSWORD)[:_PLACES]
+    if not fields and (said or len(page.markdown) <= _SHELL):
+        fields = page.tree.css(_ACCOUNT)[:_PLACES]
+    landmark = main_part(page.tree) if fields and not said and page.prose.with_links > _FEW_WORDS else None
     for field in fields:
-        form = _form(field, alone=said or len(markdown) <= _OWN)
-        if form is None or (not said and texts and not any(_is_within(field, each) for each in texts)):
+        if landmark is not None and not _is_within(field, landmark):
             continue
-        seen = "\n".join((*headings, _labels(form)))
-        if (
-            said
-            or _LOGIN.search(seen)
-            or _PROTECTED.search(f"{seen}\n{form.text()[:_LOOKED_AT]}\n{markdown}")
-        ):
+        form = _form(field, alone=said or page.prose.with_links <= _FEW_WORDS)
+        if form is not None and (said or _asks(form, page)):
             return True
-        if len(markdown) < _OWN and len(form.css("input:not([type=hidden i])")) <= _FEW_FIELDS:
-            return True
-    return said and len(markdown) <= _LITTLE and _ENTRY.search(_labels(tree)) is not None
+    if len(page.markdown) > _LITTLE:
+        return _is_teaser(page)
+    return (
+        (said and notices.ENTRY.search(_labels(page.tree)) is not None)
+        or _begins_so(page)
+        or _is_teaser(page)
+    )
+
+
+def _asks(form: LexborNode, page: _Page) -> bool:
+    """Return whether a form is one for accounts, or asks for a password on a page without text."""
+    seen = "\n".join((*page.headings, _labels(form)))
+    if notices.LOGIN.search(seen) and page.prose.with_links <= (_SHELL if _begins_so(page) else _OWN):
+        return True
+    if notices.PROTECTED.search(f"{seen}\n{form.text()[:_LOOKED_AT]}\n{page.markdown}"):
+        return True
+    return _width(page.markdown) < _OWN and len(form.css("input:not([type=hidden i])")) <= _FEW_FIELDS
+
+
+def _begins_so(page: _Page) -> bool:
+    """Return whether a short text, or the first half of one, is a request to log in, with a link to do so."""
+    first = notices.first_sentence(page.lines)
+    if len(first) <= _GREETING and notices.MUST_LOG_IN.search(first) is None:
+        first = notices.first_sentence(page.lines[len(first) :])
+    if notices.MUST_LOG_IN.search(first) is None or page.prose.width > max(_OWN, len(first) * 2):
+        return False
+    links = page.tree.css("a[href], button")[:_PLACES]
+    return any(
+        notices.LOGIN.search(each.text()[:_LOOKED_AT]) or _LOGIN_URL.search(each.attributes.get("href") or "")
+        for each in links
+    )
+
+
+def _is_teaser(page: _Page) -> bool:
+    """Return whether the page says by its structured data that its text costs, and leads to an account."""
+    if len(page.markdown) > _SOME or "isAccessibleForFree" not in page.html:
+        return False
+    return _NOT_FREE.search(page.html) is not None and notices.ENTRY.search(_labels(page.tree)) is not None
 
 
 def _form(field: LexborNode, *, alone: bool) -> LexborNode | None:
-    """Return the form of a field, or what holds it; None when it is not seen or beside the text.
+    """Return the form of a field, or what holds it; None when it is not seen or beside the text."""
+    if field.parent is None or _is_aside(field.parent, alone=alone):
+        return None
+    above: LexborNode | None = field.parent
+    while above is not None and above.tag != "form":
+        above = above.parent
+    return above or field.parent
 
-    `alone`: the page has no other text, so that names of classes say nothing.
+
+def _is_within(node: LexborNode, part: LexborNode) -> bool:
+    above = node.parent
+    while above is not None and above.mem_id != part.mem_id:
+        above = above.parent
+    return above is not None
+
+
+def _is_aside(node: LexborNode, *, alone: bool) -> bool:
+    """Return whether an element is not seen, or in header, navigation, dialog and the like.
+
+    `alone`: the page has no other text, or calls itself a log-in, so that names of classes say nothing.
     """
-    form = above = field.parent
+    above: LexborNode | None = node
     while above is not None and above.tag not in ("body", "html", None):
         has = above.attributes
-        if above.tag == "form":
-            form = above
         if (
             above.tag in _ASIDE_TAGS
             or (has.get("role") or "") in _ASIDE_ROLES
@@ -261,25 +293,9 @@ def _form(field: LexborNode, *, alone: bool) -> LexborNode | None:
             or _UNSEEN_STYLE.search(has.get("style") or "")
             or (not alone and _ASIDE_CLASSES.search(has.get("class") or ""))
         ):
-            return None
-        above = above.parent
-    return form
-
-
-def _is_within(node: LexborNode, part: LexborNode) -> bool:
-    above = node.parent
-    while above is not None:
-        if above.mem_id == part.mem_id:
             return True
         above = above.parent
     return False
-
-
-def _own_text(part: LexborNode) -> str:
-    """Return the text of an element that is not of a form in it."""
-    of_forms = sum(len(form.text(strip=True)) for form in part.css("form"))
-    text = part.text(strip=True)
-    return text[: max(0, len(text) - of_forms)]
 
 
 def _labels(form: LexborNode | LexborHTMLParser) -> str:
@@ -289,28 +305,56 @@ def _labels(form: LexborNode | LexborHTMLParser) -> str:
     return "\n".join(texts)
 
 
-def _is_not_found(tree: LexborHTMLParser, title: str | None, markdown: str) -> bool:
-    """Return whether title or heading say no more than that there is no such page."""
-    if len(markdown) > _SOME or _STRUCTURED.search(markdown) is not None:
+def _is_not_found(page: _Page) -> bool:
+    """Return whether title, heading, first sentence or markup say no more than that there is no such page."""
+    by_title = next((each for each in page.titles if notices.says_missing(each)), "")
+    by_heading = notices.says_missing(page.heading)
+    by_markup = _is_marked(page)
+    if by_markup or (by_title and by_heading):
+        most = _LITTLE
+    elif by_title or by_heading:
+        most = 0 if len(page.markdown) > _LITTLE or _is_about(page, by_title) else _LITTLE
+    else:
+        most = _SHELL if notices.says_missing(notices.first_sentence(page.lines), of_pages=True) else 0
+    if not most or by_markup:
+        return most > 0 and page.prose.width <= most
+    if _STRUCTURED.search(page.markdown) is not None or page.prose.width > most:
         return False
-    parts, nodes = _headings(title), [each for each in _headings_of(tree) if not _NEUTRAL.fullmatch(each)]
-    by_title = any(_NOT_FOUND.fullmatch(each) for each in parts)
-    by_heading = any(_NOT_FOUND.fullmatch(each) for each in nodes)
-    if len(markdown) > _LITTLE:
-        return by_title and by_heading
-    return by_title or by_heading
+    return page.prose.helps or page.prose.width <= _OWN * 3 // 2
 
 
-def _headings(title: str | None) -> list[str]:
-    """Return the parts of a title; sites put their name before or after it."""
-    whole = " ".join((title or "").split())[:_LINE]
-    return [whole, *(part for part in _SEPARATORS.split(whole) if part)] if whole else []
+def _is_about(page: _Page, missing: str) -> bool:
+    """Return whether a title or heading has the notice and more: the subject of the page.
+
+    `missing` is that part of the title, "" where the notice is the heading.
+    """
+    if missing:
+        return missing.lower() in page.heading.lower()
+    return any(page.heading.lower() in each.lower() for each in page.titles)
 
 
-def _headings_of(tree: LexborHTMLParser) -> list[str]:
-    """Return the first heading; of the second level only where it is the only one."""
-    nodes = tree.css("h1")[:1] or tree.css("h2")
-    return [" ".join(nodes[0].text(separator=" ")[:_LINE].split())] if len(nodes) == 1 else []
+def _is_marked(page: _Page) -> bool:
+    """Return whether the markup names the page, or the part with its heading, as one for missing pages."""
+    if not any(mark in page.html for mark in _MARKS):
+        return False
+    heading = "h1" if page.tree.css_first("h1") is not None else "h2"
+    for node in page.tree.css(_MARKED)[:_PLACES]:
+        names = (node.attributes.get("class") or "").split()
+        if node.tag in _WHOLE:
+            names.append(node.attributes.get("id") or "")
+        elif _is_aside(node, alone=False) or (
+            node.css_first(heading) is None and "noarticletext" not in names
+        ):
+            continue
+        if any(_MARK.fullmatch(name[:_LONG_NAME]) for name in names) and "no-results" not in names:
+            return True
+    return False
+
+
+def _width(text: str) -> int:
+    """Return the number of characters of a text; one of Chinese, Japanese or Korean is as long as two."""
+    text = " ".join(text.split())
+    return len(text) + sum(char >= "\u2e80" for char in text)
 
 
 def _is_shell(tree: LexborHTMLParser, text: str) -> bool:
