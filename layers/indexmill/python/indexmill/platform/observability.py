@@ -75,7 +75,7 @@ def _set_up_root(*handled: str) -> None:
     for handler in root.handlers:
         for each in [each for each in handler.filters if isinstance(each, SuppressFilter)]:
             handler.removeFilter(each)
-        handler.addFilter(_is_unhandled)
+            handler.addFilter(_is_unhandled)
         if not isinstance(handler.formatter, _WithoutQueries):
             handler.setFormatter(_WithoutQueries(handler.formatter or logging.Formatter()))
 
