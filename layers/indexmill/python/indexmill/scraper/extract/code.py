@@ -12,10 +12,13 @@ from typing import Final
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-_EXTRA_SIGNS: Final = ("test-arrow", "hideme", "-toggle")
 _EXTRAS: Final = "pre .boring, a.test-arrow, summary.hideme, .docblock-toggle, .collapse-toggle"
 """Lines that mdBook hides, and the buttons of rustdoc."""
-_OUTER_NUMBER_SIGNS: Final = ("lineno", "fragment", "data-line-number")
+_AROUND: Final = (
+    "a.test-arrow, summary.hideme, .docblock-toggle, .collapse-toggle, .lineno, .linenos, .linenodiv, "
+    ".lntable, .fragment, [data-line-number]"
+)
+"""Of extras and numbers that are not within `pre`. One selector costs less than searching the text."""
 _NUMBER_SIGNS: Final = ("linenum", "line-number", 'class="ln', "hljs-ln", "rouge")
 _LINE_SIGNS: Final = (
     *("display:block", "display: block", "token-line", "data-line", 'class="line', "<div", "<p>", "<ol"),
@@ -50,13 +53,14 @@ _MOST: Final = 20_000
 _MOST_TABLES: Final = 400
 
 
-def keep_lines(tree: LexborHTMLParser, html: str) -> None:
-    """Make `pre` elements whose text has its lines, and no blocks, of a page's code; `html` is the page."""
-    inside = _inside(tree, len(html))
-    if "boring" in inside or _has(html, _EXTRA_SIGNS):
+def keep_lines(tree: LexborHTMLParser, most: int) -> None:
+    """Make `pre` elements whose text has its lines, and no blocks, of a page of `most` characters."""
+    inside = _inside(tree, most)
+    around = tree.css_first(_AROUND) is not None
+    if around or "boring" in inside:
         for node in reversed(tree.css(_EXTRAS)):
             node.decompose()
-    if _has(inside, _NUMBER_SIGNS) or _has(html, _OUTER_NUMBER_SIGNS):
+    if around or _has(inside, _NUMBER_SIGNS):
         _drop_numbers(tree)
     if _has(inside, _LINE_SIGNS):
         for block in tree.css("pre"):

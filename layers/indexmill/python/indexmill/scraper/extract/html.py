@@ -23,7 +23,7 @@ from indexmill.scraper.extract.formulas import spell_formulas
 from indexmill.scraper.extract.main_part import UNSEEN, drop, drop_boilerplate, flatten, main_part
 from indexmill.scraper.extract.metadata import read_metadata
 from indexmill.scraper.extract.tables import PIPE, fill_spans, set_pipes_aside
-from indexmill.scraper.extract.text import clean_text, clean_title, without_unseen
+from indexmill.scraper.extract.text import UNSEEN_AFTER_TICK, clean_text, clean_title
 
 _FEW_TAGS: Final = 1_000
 _MAX_REOPENED: Final = 500_000
@@ -60,6 +60,11 @@ _OPTIONS: Final = _to_rust_conversion_options(
         preprocessing=PreprocessingOptions(enabled=False),
     )
 )
+_PANEL: Final = re.compile(
+    r"<!--Navigation Panel-->(?:(?!<!--|<(?i:/?div|/?t[adr]|/?body)\b).)*+<!--End of Navigation Panel-->",
+    re.DOTALL,
+)
+"""Menu of LaTeX2HTML, where it is not an element of its own."""
 _LANGUAGE: Final = re.compile(r"[A-Za-z]{2,3}(?:-[A-Za-z0-9]{1,8}){0,3}")
 
 
@@ -101,6 +106,8 @@ def read_html(
     Links and emphasis keep their words; link targets and images are left out of the Markdown, since they say
     nothing to a search and cost as many tokens as the text.
     """
+    if "<!--Navigation Panel-->" in html:
+        html = _PANEL.sub("", html)
     tree = LexborHTMLParser(defused(html))
     root, body = tree.root, tree.body
     if root is None or body is None:
@@ -108,7 +115,7 @@ def read_html(
     title, language, robots = _title(tree), _language(root), _robots(tree)
     metadata = read_metadata(tree) if with_metadata else {}
     spell_formulas(tree)
-    keep_lines(tree, html)
+    keep_lines(tree, len(html))
     canonical = _canonical(tree) if "anonical" in html or "ANONICAL" in html else None
     part = None if whole else main_part(tree)
     markdown, kept = "", None
@@ -135,13 +142,12 @@ def _markdown(tree: LexborHTMLParser, node: LexborNode, *, with_html: bool) -> t
     if changed:
         fill_spans(tree, node)
     if "|" in html and "<t" in html:
-        changed = True
-        set_pipes_aside(node)
+        changed = set_pipes_aside(node) or changed
     if set_ticks_aside(node, html) or changed:
         html = node.html or ""
     if "`" in html:
-        # Between backticks they would make a fence or a sign of code shorter than it then is.
-        html = without_unseen(html)
+        # A fence, and a sign of code, would be shorter than the backticks then are.
+        html = UNSEEN_AFTER_TICK.sub("`", html)
     found = _converted(html)
     # The words without their structure are better than no words, and no sign in them is code.
     text = clean_text(node.text(separator="\n").replace("`", TICK) if found is None else found)

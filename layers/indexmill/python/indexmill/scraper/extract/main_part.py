@@ -21,7 +21,9 @@ _ELEMENTS: Final = (
     "nav, footer, dialog, input, select, button, textarea, "
     "[aria-hidden=true], [role=navigation], [role=banner], [role=contentinfo], [role=dialog], "
     "[role=alertdialog], [role=search], .headerlink, .sr-only, .visually-hidden, .screen-reader-text, "
-    ".mw-editsection, aside:not([class*=callout i], [class*=admonition i], [class*=note i], "
+    ".mw-editsection, "
+    "a.mark[href^='#'], a:is(.previous_page, .next_page, .toc_page), "
+    "aside:not([class*=callout i], [class*=admonition i], [class*=note i], "
     "[class*=warning i], [class~=tip i])"
 )
 _PASSWORDS: Final = "form:has(input[type=password i])"
@@ -37,21 +39,30 @@ _WITHIN: Final = (
     *("-social", "related", "recommended", "more-stories", "newsletter", "subscribe", "signup", "sign-up"),
     *("advert", "ad-slot", "adsbygoogle", "sponsored", "promo-", "-promo", "popup", "modal-", "-modal"),
     *("entry-meta", "post-meta", "post_meta", "byline", "author-b", "post-author", "post_author", "catlinks"),
-    *("edit-link", "editlink", "feedback", "add-to-cart", "jumpbox", "action-bar"),
+    *("edit-link", "editlink", "feedback", "add-to-cart", "jumpbox", "action-bar", "fancy_toc", "nav-panel"),
 )
 """Parts of the classes that boilerplate usually has."""
 _WHOLE: Final = ("comment", "toc", "share", "social", "promo", "ads", "ad", "signature", "modal")
 """Such classes that other words contain."""
+_MENUS: Final = frozenset(("menu", "nav", "mainmenu", "submenu"))
+"""Such classes that count where an element has links and little else: the menu of a restaurant has dishes."""
 _IDS: Final = (
     *("header", "footer", "sidebar", "nav", "navigation", "breadcrumbs", "comments", "respond", "related"),
     *("disqus_thread", "toc", "catlinks", "siteNotice", "page-footer", "site-footer"),
+    *("column2", "gtoc", "titlearea", "nav-path"),
 )
 _NAMED: Final = (
     ":is(div, section, ul, ol, p, form, table, aside):is("
-    + ", ".join((*(f'[class*="{part}" i]' for part in _WITHIN), *(f'[class~="{name}" i]' for name in _WHOLE)))
-    + "), :is(div, ul, form, table):not([class*=sect i]):is("
+    + ", ".join(
+        (
+            *(f'[class*="{part}" i]' for part in _WITHIN),
+            *(f'[class~="{name}" i]' for name in (*_WHOLE, *_MENUS)),
+        )
+    )
+    + "), :is(div, ul, form, table, details):not([class*=sect i]):is("
     + ", ".join((*(f"#{name}" for name in _IDS), "[id*=cookie- i]", "[id*=cookiebot i]", "[id*=onetrust i]"))
-    + ")"
+    + "), div:is(.header, .node):has(a:is([rel=next], [rel=prev], [rel=up], [rel=contents])), "
+    "div.header > div.summary:has(> a[href^='#'])"
 )
 _MAX_NAMED: Final = 400
 _MAX_TABLES: Final = 400
@@ -61,9 +72,16 @@ _SHORT: Final = 200
 _KEPT_WITH: Final = "h1, main, article"
 _SKIP_LINKS: Final = 'a[class*=skip i][href^="#"], [class*=skip i] a[href^="#"]'
 _MAX_SKIP_LINKS: Final = 5
-_USUAL: Final = "#content, #main, #main-content, #maincontent, #page-content, [itemprop=articleBody]"
+_USUAL: Final = (
+    "#content, #main, #main-content, #maincontent, #page-content, #doc-content, [itemprop=articleBody]"
+)
 _ID: Final = re.compile(r"[A-Za-z][\w-]{0,100}")
 _LAYOUT: Final = "table:is([role=presentation], :has(h1, h2, table))"
+_FEW_LINKS: Final = 3
+_LINKED: Final = 0.8
+"""Share of a menu's characters that are those of links."""
+_PROSE: Final = 500
+"""Characters beside links of a page that is more than a list of links."""
 _CELLS: Final = frozenset(("td", "th"))
 _PARTS: Final = frozenset(("tbody", "thead", "tfoot", "tr", "caption", *_CELLS))
 
@@ -89,7 +107,7 @@ def drop_boilerplate(part: LexborNode, *, around: bool) -> None:
     """Remove all that is not content; `around` when `part` is the page and not its main part."""
     drop_forms(part, _PASSWORDS)
     drop(part, f"{UNSEEN}, {_ELEMENTS}, {_AROUND}" if around else f"{UNSEEN}, {_ELEMENTS}")
-    named = part.css(_NAMED)[:_MAX_NAMED]
+    named = [each for each in part.css(_NAMED)[:_MAX_NAMED] if _is_named(each)]
     if named:
         most = max(_SHORT, len(part.text()) / 2)
         for node in reversed(named):
@@ -116,10 +134,49 @@ def drop(part: LexborNode, selector: str) -> None:
 def flatten(part: LexborNode) -> None:
     """Take the tables away that are layout."""
     few = 0 < len(part.css("table")) <= _MAX_TABLES
-    for table in reversed(part.css(_LAYOUT)) if few else ():
+    layout = part.css(_LAYOUT) if few else []
+    if layout and _has_prose(part):
+        _drop_menus(layout)
+        layout = part.css(_LAYOUT)
+    for table in reversed(layout):
         for row in _below(table):
             row.unwrap()
         table.unwrap()
+
+
+def _drop_menus(layout: list[LexborNode]) -> None:
+    """Remove the cells of layout tables that are menus."""
+    gone: set[int] = set()
+    for table in layout:
+        for cell in [] if table.mem_id in gone else table.css("td"):
+            if cell.mem_id not in gone and _is_menu(cell):
+                gone.update(each.mem_id for each in cell.css("td, table"))
+                cell.decompose()
+
+
+def _has_prose(part: LexborNode) -> bool:
+    """Return whether there is more text beside links than in them."""
+    linked = _linked(part)
+    return len(part.text()) - linked > max(_PROSE, linked)
+
+
+def _is_named(node: LexborNode) -> bool:
+    """Return whether the name of an element says enough: that of a menu does not."""
+    name = (node.attributes.get("class") or "").lower()
+    if _MENUS.isdisjoint(name.split()) or any(part in name for part in _WITHIN):
+        return True
+    return _is_menu(node)
+
+
+def _is_menu(node: LexborNode) -> bool:
+    """Return whether an element has links and little else."""
+    if len(node.css("a[href]")) < _FEW_LINKS:
+        return False
+    return _linked(node) >= _LINKED * len("".join(node.text().split()))
+
+
+def _linked(node: LexborNode) -> int:
+    return sum(len("".join(link.text().split())) for link in node.css("a[href]"))
 
 
 def _article(main: LexborNode) -> LexborNode:

@@ -30,12 +30,15 @@ def fill_spans(tree: LexborHTMLParser, part: LexborNode) -> None:
             return
 
 
-def set_pipes_aside(part: LexborNode) -> None:
-    """Replace the sign that divides cells, within cells of `part`, by PIPE."""
+def set_pipes_aside(part: LexborNode) -> bool:
+    """Replace the sign that divides cells, within cells of `part`, by PIPE; return whether there was one."""
+    changed = False
     for cell in part.css("td, th"):
         for node in list(cell.traverse(include_text=True)):
             if node.tag == "-text" and "|" in (text := node.text(deep=False)):
                 node.replace_with(text.replace("|", PIPE))
+                changed = True
+    return changed
 
 
 def _fill(tree: LexborHTMLParser, rows: list[LexborNode], left: int) -> int:

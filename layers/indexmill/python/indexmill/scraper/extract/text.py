@@ -134,6 +134,7 @@ _UNSEEN_CLASS: Final = (
     "\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff\U000e0000-\U000e007f"
 )
 _UNSEEN: Final = re.compile(f"[{_UNSEEN_CLASS}]")
+UNSEEN_AFTER_TICK: Final = re.compile(f"`[{_UNSEEN_CLASS}]+")
 _UNSEEN_IN_TITLE: Final = re.compile(f"[{_UNSEEN_CLASS}\u200c\u200d]")
 _UNSEEN_ASCII: Final = dict.fromkeys((*range(9), *range(11, 32), 127))
 _BLANK_LINES: Final = re.compile(r"\n{3,}")
@@ -144,15 +145,10 @@ def clean_text(text: str) -> str:
     """Return `text` without unseen characters, trailing blanks and runs of empty lines."""
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-    text = without_unseen(text)
+    text = text.translate(_UNSEEN_ASCII) if text.isascii() else _UNSEEN.sub("", text)
     if any(mark in text for mark in _TRAILING):
         text = "\n".join([line.rstrip() for line in text.split("\n")])
     return _BLANK_LINES.sub("\n\n", text).strip()
-
-
-def without_unseen(text: str) -> str:
-    """Return `text` without unseen characters."""
-    return text.translate(_UNSEEN_ASCII) if text.isascii() else _UNSEEN.sub("", text)
 
 
 def clean_title(text: str | None) -> str | None:
