@@ -9,8 +9,10 @@ import pytest
 
 from indexmill.contracts.errors import PermanentError
 from indexmill.contracts.job import JobStatus
-from indexmill.orchestrator.admission.admit import admit_all
+from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
+from indexmill.orchestrator.admission.admit import Limits, admit_all
 from indexmill.orchestrator.sweeper.duplicates import read_again
+from indexmill.platform.domain_rates import DomainRates
 from tests.support.duplicates import Site, original, page, site_over
 from tests.support.scraper import SITE
 from tests.twins.fetcher import Redirect
@@ -62,6 +64,17 @@ def test_a_job_in_flight_is_awaited(site: Site) -> None:
     site.finish([row])
     assert site.sweep() == 1
     assert site.served() == ["a"]
+
+
+def test_pages_that_are_read_again_wait_for_their_turn_at_the_site(site: Site) -> None:
+    site.serve(a=page(), **dict.fromkeys("bcdef", page(canonical="/a")))
+    for name in "abcdef":
+        site.index(name)
+    site.serve(a=page("Other text."))
+    site.index("a")
+    slow = Limits(rates=DomainRates.parse("*=0.1:2"))
+    assert read_again(PostgresJobs(site.database, slow), site.new_id) == 5
+    assert site.execute("SELECT count(*) FROM jobs WHERE blocked_by = 'domain'") == [(3,)]
 
 
 def test_a_page_is_read_again_by_the_sweeper_each_ten_minutes_at_most(site: Site) -> None:

@@ -127,12 +127,15 @@ def take_turns(tx: JobsTx, fetches: Sequence[Fetch]) -> dict[str, HeldBack]:
     return found
 
 
-def with_turns(tx: JobsTx, jobs: Sequence[NewJob]) -> list[NewJob]:
+def with_turns(tx: JobsTx, jobs: Sequence[NewJob], *, replays: bool = False) -> list[NewJob]:
     """Return the new jobs, in order, with what their sites say.
 
-    Jobs that fetch nothing take no turn, and those with dependencies take it when they wait for none.
+    Jobs that fetch nothing take no turn, and those with dependencies take it when they wait for none. Replays
+    take none unless `replays` is set.
     """
-    fetching = [job for job in jobs if job.given is None and job.replay_of is None and not job.depends_on]
+    fetching = [
+        job for job in jobs if job.given is None and (replays or job.replay_of is None) and not job.depends_on
+    ]
     held = take_turns(tx, [Fetch(job.job_id, job.target.url, job.priority) for job in fetching])
     return [
         replace(job, site=one.site, eligible_at=one.eligible_at) if (one := held.get(job.job_id)) else job

@@ -39,7 +39,7 @@ def _read(tx: JobsTx, due: DueDuplicate, job_id: str, message_id: str) -> bool:
         mark_stale=due.mark_stale,
         budget=effective(original.job.budget, tx.limits.of(due.tier)),
     )
-    jobs = with_turns(tx, [new]) if stored is None else [new]
+    jobs = with_turns(tx, [new], replays=True) if stored is None else [new]
     if tx.insert_jobs(jobs, {job_id: None}, {}):
         return True
     tx.put_off_duplicate(due.document_id)
