@@ -5,23 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import cast
+from typing import Any, cast
 
 import psycopg
 import pytest
 
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.job import Waiting
+from indexmill.orchestrator import wiring
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.orchestrator.jobs.store import JobStore
 from indexmill.orchestrator.queries import jobs as queries
 from indexmill.orchestrator.queries.health import ReadHealth
 from indexmill.orchestrator.queries.jobs import ReadJobs
 from indexmill.orchestrator.queries.ports import JobFilter
+from indexmill.orchestrator.settings import OrchestratorApiSettings
+from indexmill.platform.http import door
+from indexmill.platform.limits.enforcer import InMaintenance
 from indexmill.platform.postgres.database import Connection, Database
 from indexmill.platform.time.clock import SystemClock
+from tests.support.function_env import environment
 from tests.support.job_stores import canceled, retried
 from tests.support.jobs import CALLER, applied, failed, new_job, scraped, submitted
+from tests.support.limits import process
 from tests.twins.limits import InMemoryLimits
 from tests.twins.progress import InMemoryProgress
 
@@ -141,7 +147,7 @@ def test_a_job_in_flight_says_that_a_breaker_of_its_stage_is_open(
 def test_health_says_which_stages_work_and_is_read_again_after_a_while(
     store: PostgresJobs, clock: Now, operator: Connection
 ) -> None:
-    health = ReadHealth(store, InMemoryLimits(), clock, release="r-7")
+    health = ReadHealth(store, process(InMemoryLimits(), clock).active, clock, release="r-7")
     assert (health().status, health().release) == ("ok", "r-7")
     operator.execute("INSERT INTO incidents (kind, subject) VALUES ('paused', 'chunking')")
     operator.execute("INSERT INTO incidents (kind, subject) VALUES ('breaker_open', 'index')")
@@ -154,7 +160,7 @@ def test_health_says_which_stages_work_and_is_read_again_after_a_while(
 @pytest.mark.fault("F58")
 def test_health_knows_maintenance_and_whether_limits_are_shared(store: PostgresJobs, clock: Now) -> None:
     limits = InMemoryLimits()
-    health = ReadHealth(store, limits, clock)
+    health = ReadHealth(store, process(limits, clock).active, clock)
     assert (health().status, health().limits, limits.calls) == ("ok", "shared", 1)
     limits.maintenance = "moving"
     clock.ahead = timedelta(seconds=10)
@@ -166,6 +172,38 @@ def test_health_knows_maintenance_and_whether_limits_are_shared(store: PostgresJ
     assert (health().status, health().limits) == ("degraded", "local")
 
 
+@pytest.mark.fault("F58")
+def test_health_knows_the_maintenance_that_requests_of_its_process_are_refused_for(
+    store: PostgresJobs, clock: Now
+) -> None:
+    limits = InMemoryLimits()
+    one = process(limits, clock)
+    health = ReadHealth(store, one.active, clock)
+    assert health().status == "ok"
+    limits.maintenance = "moving"
+    clock.ahead = timedelta(seconds=6)
+    with pytest.raises(InMaintenance):
+        one.enforcer.check_open()
+    limits.unavailable = True
+    for seconds, status in ((10, "maintenance"), (600, "maintenance"), (620, "degraded")):
+        clock.ahead = timedelta(seconds=seconds)
+        assert (health().status, health().limits) == (status, "local")
+
+
+def test_health_and_the_door_of_a_process_know_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: dict[str, Any] = {}
+    of_door, of_use_cases = door.build_door, wiring.build_use_cases
+
+    def note_door(*given: Any, **named: Any) -> door.Door:
+        found.update(named)
+        return of_door(*given, **named)
+
+    monkeypatch.setattr(door, "build_door", note_door)
+    monkeypatch.setattr(wiring, "build_use_cases", lambda given: found.setdefault("api", of_use_cases(given)))
+    wiring.build_api(OrchestratorApiSettings.from_environment(environment("OrchestratorApi")))
+    assert found["active"] is found["api"].health.active
+
+
 def test_health_remembers_a_failed_read_as_long_as_a_good_one(clock: Now) -> None:
     class Down:
         asked = 0
@@ -175,7 +213,7 @@ def test_health_remembers_a_failed_read_as_long_as_a_good_one(clock: Now) -> Non
             raise TransientError(ErrorCode.DATABASE_UNAVAILABLE, "down")
 
     down = Down()
-    health = ReadHealth(cast("JobStore", down), InMemoryLimits(), clock)
+    health = ReadHealth(cast("JobStore", down), process(InMemoryLimits(), clock).active, clock)
     for _ in range(5):
         with pytest.raises(TransientError) as caught:
             health()

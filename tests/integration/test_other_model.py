@@ -17,6 +17,7 @@ from indexmill.orchestrator.sweeper.models import LOOKED_AT_EVERY_S
 from indexmill.platform.postgres.database import Database
 from local.stack import conditions
 from tests.support.index_builders import CALLER, SPACE, target, vector_of, version
+from tests.support.limits import process
 from tests.support.sweeper import TICK_S, PostgresSweeperHarness
 from tests.twins.clock import FrozenClock
 from tests.twins.embedder import HashEmbedder
@@ -54,7 +55,7 @@ def test_it_is_reported_in_each_place_until_the_last_document_is_indexed_again(
     assert asked(index, SPACE) == (False, ["a text", "b text"])
 
     deployed = PostgresSweeperHarness(database, CHANGED)
-    health = ReadHealth(deployed.store, InMemoryLimits(), deployed.clock)
+    health = ReadHealth(deployed.store, process(InMemoryLimits(), deployed.clock).active, deployed.clock)
     assert not health().other_model
     assert deployed.tick()["other_models"] == 2
     assert asked(index, CHANGED) == (True, [])

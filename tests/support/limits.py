@@ -54,6 +54,7 @@ class Process:
 
     clock: StoreClock
     enforcer: SlidingWindowEnforcer
+    active: ActiveCallers
 
     def ask(self, ctx: CallerContext = CALLER, bucket: str = "work") -> Decision | int | None:
         """Return the decision; the seconds of Retry-After for a refusal."""
@@ -75,7 +76,7 @@ def process(
     limits = limits or settings()
     active = ActiveCallers(SERVICE, store, own)
     strategies = limits.strategies(SERVICE, limits.fair_share, active.count)
-    return Process(own, SlidingWindowEnforcer(SERVICE, strategies, store, own, active))
+    return Process(own, SlidingWindowEnforcer(SERVICE, strategies, store, own, active), active)
 
 
 def exact(times: Sequence[float], window_s: float, most: int) -> list[bool]:

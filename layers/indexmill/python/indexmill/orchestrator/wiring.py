@@ -135,7 +135,12 @@ def build_api(settings: OrchestratorApiSettings) -> Handler:
     )
     # A stage's report is never refused for a limit: without it the job would wait for its rescue.
     door = build_door(
-        "orchestrator", settings, api.observability, exempt=[COMPLETE, HEALTH], pressure=pressure
+        "orchestrator",
+        settings,
+        api.observability,
+        exempt=[COMPLETE, HEALTH],
+        pressure=pressure,
+        active=api.health.active,
     )
     routers = [routes(api), action_routes(api), open_routes(api)]
     app = create_app("Indexmill Orchestrator", routers, api.observability, door)
@@ -165,6 +170,7 @@ def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = Non
     from indexmill.platform.aws.dynamodb_progress import DynamoDbProgress
     from indexmill.platform.aws.s3_blobs import S3Blobs
     from indexmill.platform.limits.clock import StoreClock
+    from indexmill.platform.limits.enforcer import ActiveCallers
     from indexmill.platform.security.urls import parse_allowed_hosts
 
     database = build_database(settings, settings.database_answer_seconds)
@@ -189,7 +195,7 @@ def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = Non
         TryOut(submit, LambdaScraper(settings.scraper_function), settings.prices),
         read,
         GrantUpload(uploads, clock),
-        ReadHealth(store, windows, clock, settings.release_id),
+        ReadHealth(store, ActiveCallers("orchestrator", windows, own), clock, settings.release_id),
         ReadHistory(store),
         CompleteStage(shared.record, relay),
         GrantStream(read, clock, key.current),

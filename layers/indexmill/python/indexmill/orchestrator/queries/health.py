@@ -12,12 +12,11 @@ from indexmill.contracts.http_jobs import Health
 from indexmill.contracts.pipeline import STAGES
 from indexmill.orchestrator.jobs.store import JobStore
 from indexmill.orchestrator.queries.jobs import reasons_by_stage
-from indexmill.platform.limits.enforcer import KEPT_S
-from indexmill.platform.limits.store import LimitStore, StoreUnavailable
+from indexmill.platform.limits.enforcer import ActiveCallers
+from indexmill.platform.limits.store import StoreUnavailable
 from indexmill.platform.time.clock import Clock
 
 CACHED_S: Final = 10.0
-_SERVICE: Final = "orchestrator"
 
 
 @dataclass(slots=True)
@@ -25,13 +24,12 @@ class ReadHealth:
     """Looks at most every `CACHED_S` seconds, however often it is asked: it needs no key."""
 
     store: JobStore
-    limits: LimitStore
+    active: ActiveCallers
+    """Of the process: maintenance is what its requests are refused for."""
     clock: Clock
     release: str = ""
     _known: Health | TransientError | None = None
     _until_s: float = -math.inf
-    _maintenance: bool = False
-    _answered_s: float = -math.inf
 
     def __call__(self) -> Health:
         """Return the health; raises TransientError(database_unavailable): then no job can be submitted."""
@@ -51,7 +49,7 @@ class ReadHealth:
         reasons, other_model = self.store.read(lambda tx: (reasons_by_stage(tx), tx.other_model()))
         degraded = "degraded" if reasons or not shared else "ok"
         return Health(
-            status="maintenance" if self._maintenance else degraded,
+            status="maintenance" if self.active.maintenance is not None else degraded,
             version=VERSION,
             release=self.release,
             stages={stage.name: reasons.get(stage.name, "up") for stage in STAGES},
@@ -61,11 +59,9 @@ class ReadHealth:
         )
 
     def _read_limits(self) -> bool:
-        """Return whether limits are shared; maintenance is known as long as requests are refused for it."""
+        """Read what concerns every caller; return whether limits are shared."""
         try:
-            self._maintenance = self.limits.shared(_SERVICE).maintenance is not None
+            self.active.refresh(0.0)
         except StoreUnavailable:
-            self._maintenance &= self.clock.monotonic() - self._answered_s < KEPT_S
             return False
-        self._answered_s = self.clock.monotonic()
         return True

@@ -112,13 +112,15 @@ def build_door(
     *,
     exempt: Collection[str] = (),
     pressure: Pressure | None = None,
+    active: ActiveCallers | None = None,
 ) -> Door:
-    """Build the door of a function of `service`, on the state table."""
+    """Build the door of a function of `service`, on the state table; `active` is that of the process."""
     from indexmill.platform.aws.dynamodb_limits import DynamoDbLimits
 
-    clock = StoreClock(SystemClock())
-    store = DynamoDbLimits(settings.state_table, clock)
-    active = ActiveCallers(service, store, clock)
+    if active is None:
+        own = StoreClock(SystemClock())
+        active = ActiveCallers(service, DynamoDbLimits(settings.state_table, own), own)
+    store, clock = active.store, active.clock
     strategies = settings.strategies(service, settings.fair_share, active.count)
     enforcer = SlidingWindowEnforcer(service, strategies, store, clock, active)
     return Door(

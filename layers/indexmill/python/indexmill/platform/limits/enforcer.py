@@ -99,25 +99,34 @@ class ActiveCallers:
 
     def __init__(self, service: str, store: LimitStore, clock: StoreClock) -> None:
         """Nothing is known yet."""
+        self.store = store
+        self.clock = clock
         self._service = service
-        self._store = store
-        self._clock = clock
         self._read_at = -math.inf
+        self._answered_at = -math.inf
         self._found: Shared | None = None
-        self.maintenance: str | None = None
-        """The message to callers while no work is accepted, as it was read last."""
+        self._maintenance: str | None = None
 
-    def refresh(self) -> Shared:
-        """Read again what is too old. Raises StoreUnavailable.
+    def refresh(self, kept_s: float = SHARED_S) -> Shared:
+        """Read again what is older than `kept_s`. Raises StoreUnavailable.
 
         The answer also corrects the clock, before anything is counted by it.
         """
-        if self._found is None or not 0 <= self._clock.now() - self._read_at < SHARED_S:
+        if self._found is None or not 0 <= self.clock.now() - self._read_at < kept_s:
             self._found = None
-            self._found = self._store.shared(self._service)
-            self._read_at = self._clock.now()
-            self.maintenance = self._found.maintenance
+            self._found = self.store.shared(self._service)
+            self._read_at, self._answered_at = self.clock.now(), self.clock.monotonic()
+            self._maintenance = self._found.maintenance
         return self._found
+
+    def is_recent(self) -> bool:
+        """Return whether the store's last answer holds without it."""
+        return self.clock.monotonic() - self._answered_at < KEPT_S
+
+    @property
+    def maintenance(self) -> str | None:
+        """Message to callers while no work is accepted, as it was read last; None for an answer too old."""
+        return self._maintenance if self.is_recent() else None
 
     def lost(self) -> None:
         """Forget who is active: the store is unavailable."""
@@ -127,15 +136,15 @@ class ActiveCallers:
         """Return how many callers were active in the last hour; None for unknown."""
         if self._found is None:
             return None
-        return active_callers(self._found.active.get(bucket, {}), self._clock.now())
+        return active_callers(self._found.active.get(bucket, {}), self.clock.now())
 
     def moved(self, bucket: str, old: int | None, new: int) -> None:
         """Count a caller as active now."""
-        now = self._clock.now()
+        now = self.clock.now()
         known = self._found.active.get(bucket, {}) if self._found else {}
         over = [slot for slot in known if not is_recent(slot, now)]
         left = old if old is not None and is_recent(old, now) else None
-        counters = self._store.move_active(self._service, bucket, left, new, over)
+        counters = self.store.move_active(self._service, bucket, left, new, over)
         if self._found is not None:
             self._found = replace(self._found, active={**self._found.active, bucket: counters})
 
@@ -165,7 +174,6 @@ class SlidingWindowEnforcer:
         self._quiet_until = -math.inf
         self._blocked: dict[str, None] = {}
         """Callers that the store said last are blocked, in the order in which they were seen."""
-        self._answered_at = -math.inf
         self.failures = 0
         """How often the store was unavailable."""
 
@@ -176,10 +184,9 @@ class SlidingWindowEnforcer:
                 self._active.refresh()
             except StoreUnavailable:
                 self._lost()
-            else:
-                self._answered_at = self._clock.monotonic()
-        if self._active.maintenance is not None and self._remembers():
-            raise InMaintenance(self._active.maintenance)
+        message = self._active.maintenance
+        if message is not None:
+            raise InMaintenance(message)
 
     def check(self, ctx: CallerContext, bucket: str) -> Decision | None:
         """Admit a request and count it; None when the caller has no limit.
@@ -209,13 +216,8 @@ class SlidingWindowEnforcer:
         self._active.lost()
         self._quiet_until = self._clock.monotonic() + _QUIET_S
 
-    def _remembers(self) -> bool:
-        """Return whether the store's last answer is recent enough to hold without it."""
-        return self._clock.monotonic() - self._answered_at < KEPT_S
-
     def _note(self, caller_id: str, *, blocked: bool) -> None:
         """Remember what the store said."""
-        self._answered_at = self._clock.monotonic()
         self._blocked.pop(caller_id, None)
         if blocked:
             self._blocked[caller_id] = None
@@ -233,7 +235,7 @@ class SlidingWindowEnforcer:
 
     def _check_alone(self, ctx: CallerContext, key: str, bucket: str) -> Decision | None:
         """Decide without the store, by the blocks that it reported in the last ten minutes."""
-        if ctx.caller_id in self._blocked and self._remembers():
+        if ctx.caller_id in self._blocked and self._active.is_recent():
             raise CallerBlocked
         return self._check_locally(key, self._strategies[bucket].get_limit(ctx))
 
