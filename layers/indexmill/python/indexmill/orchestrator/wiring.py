@@ -166,11 +166,9 @@ def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = Non
     from indexmill.orchestrator.submission.submit import SubmitJobs
     from indexmill.orchestrator.submission.uploads import GrantUpload
     from indexmill.platform.aws.dynamodb_cancels import DynamoDbCancels
-    from indexmill.platform.aws.dynamodb_limits import DynamoDbLimits
     from indexmill.platform.aws.dynamodb_progress import DynamoDbProgress
     from indexmill.platform.aws.s3_blobs import S3Blobs
-    from indexmill.platform.limits.clock import StoreClock
-    from indexmill.platform.limits.enforcer import ActiveCallers
+    from indexmill.platform.http.door import build_active
     from indexmill.platform.security.urls import parse_allowed_hosts
 
     database = build_database(settings, settings.database_answer_seconds)
@@ -178,9 +176,9 @@ def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = Non
     clock, store, relay = SystemClock(), shared.parts.store, shared.relay
     read = ReadJobs(store, DynamoDbProgress(settings.state_table, clock), settings.prices)
     key = Secret(settings.stream_token_key, settings.stream_token_key_secret_arn)
-    own, uploads = StoreClock(clock), S3Uploads(settings.bucket_name)
-    cancels, windows = DynamoDbCancels(settings.state_table, clock), DynamoDbLimits(settings.state_table, own)
-    limits = ShowLimits(store, windows, own, settings, settings.shares)
+    uploads, cancels = S3Uploads(settings.bucket_name), DynamoDbCancels(settings.state_table, clock)
+    active = build_active("orchestrator", settings)
+    limits = ShowLimits(store, active.store, active.clock, settings, settings.shares)
     submit = SubmitJobs(
         store,
         relay,
@@ -195,7 +193,7 @@ def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = Non
         TryOut(submit, LambdaScraper(settings.scraper_function), settings.prices),
         read,
         GrantUpload(uploads, clock),
-        ReadHealth(store, ActiveCallers("orchestrator", windows, own), clock, settings.release_id),
+        ReadHealth(store, active, clock, settings.release_id),
         ReadHistory(store),
         CompleteStage(shared.record, relay),
         GrantStream(read, clock, key.current),

@@ -105,6 +105,14 @@ class Door:
             self._observability.count("rate_limit_store_unavailable", failures)
 
 
+def build_active(service: str, settings: LimitSettings) -> ActiveCallers:
+    """Build what a process knows of all callers of `service`, on the state table."""
+    from indexmill.platform.aws.dynamodb_limits import DynamoDbLimits
+
+    clock = StoreClock(SystemClock())
+    return ActiveCallers(service, DynamoDbLimits(settings.state_table, clock), clock)
+
+
 def build_door(
     service: str,
     settings: LimitSettings,
@@ -115,11 +123,7 @@ def build_door(
     active: ActiveCallers | None = None,
 ) -> Door:
     """Build the door of a function of `service`, on the state table; `active` is that of the process."""
-    from indexmill.platform.aws.dynamodb_limits import DynamoDbLimits
-
-    if active is None:
-        own = StoreClock(SystemClock())
-        active = ActiveCallers(service, DynamoDbLimits(settings.state_table, own), own)
+    active = active or build_active(service, settings)
     store, clock = active.store, active.clock
     strategies = settings.strategies(service, settings.fair_share, active.count)
     enforcer = SlidingWindowEnforcer(service, strategies, store, clock, active)
