@@ -54,6 +54,7 @@ def test_a_failed_try_names_its_cause_and_the_next_try(status: str, code: str, c
         (-5, "now"),
         (0, "now"),
         (5, "in a few seconds"),
+        (55, "within a minute"),
         (60, "at 22:31 UTC"),
         (5_400, "on March 15 at 00:00 UTC"),
     ],

@@ -68,6 +68,7 @@ _HELPABLE: Final = frozenset(
         ErrorCode.STORAGE_UNAVAILABLE,
     }
 )
+_FEW_SECONDS: Final = timedelta(seconds=15)
 _MINUTE: Final = timedelta(minutes=1)
 _PASSING_STATUS: Final = re.compile(r"http_(408|425|429|5\d\d)")
 
@@ -124,7 +125,7 @@ def _moment(at: datetime | None, now: datetime) -> str:
     if at is None or at <= now:
         return "now"
     if at - now < _MINUTE:
-        return "in a few seconds"
+        return "in a few seconds" if at - now <= _FEW_SECONDS else "within a minute"
     at, now = at.astimezone(UTC), now.astimezone(UTC)
     return f"at {at:%H:%M} UTC" if at.date() == now.date() else f"on {at:%B} {at.day} at {at:%H:%M} UTC"
 
