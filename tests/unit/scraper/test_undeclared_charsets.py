@@ -58,6 +58,27 @@ def test_japanese_is_known_by_what_is_valid(charset: str) -> None:
         assert decode(text.encode(charset), None, markup=True) == text
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "It\u2019s 18 \u00b0C in the water, and 21 \u00b0C in the air.",
+            "5\u00bd inches \u00d7 3 inches",
+            "Acme\u00ae \u2013 60 m\u00b2",
+        ),
+        *(
+            "d\u00e9j\u00e0 vu",
+            "Entry costs 5 \u20ac, children \u00a32.50.",
+            "\u201cThe quay\u201d \u00a9 2024. " * 40,
+        ),
+        "The quay is open on weekdays from nine to five, and closed whenever the wind blows. " * 5
+        + "El Ni\u00f1o",
+    ],
+)
+def test_english_with_few_signs_or_foreign_words_is_western(text: str) -> None:
+    assert decode(text.encode("cp1252"), None) == text
+
+
 def test_ascii_with_escapes_is_no_japanese() -> None:
     colored = "\x1b[31mred\x1b[0m and \x1b$ alone"
     assert decode(colored.encode(), None) == colored

@@ -20,6 +20,15 @@ _SAMPLE: Final = 32_768
 _PIECE: Final = re.compile(rb"[^<>\r\n]+")
 _FEW: Final = 10
 """Characters that are right for one that is wrong, in text that is damaged and not of another charset."""
+_SYMBOL: Final = re.compile(
+    rb"(?:(?<![A-Za-z\x80-\xff])[\x80\xa1-\xbf\xd7]|[\x85\x91-\x97\x99\xa9\xae\xb0\xb2])"
+    rb"(?![\x80-\xff])"
+)
+"""Of windows-1252: a sign before a number or alone, or punctuation, where other charsets have letters."""
+_SEQUENCE: Final = re.compile(rb"[\x80-\xff]+")
+_SHORT: Final = 60
+_SELDOM: Final = 0.012
+"""Share of bytes beyond ASCII in English with a few foreign words; other languages have more."""
 _ISO_2022_JP: Final = b"\x1b$"
 # Python knows codecs that are no charsets (base64, idna, utf_7): only these are believed. Browsers read the
 # narrow labels on the left as the wider charset on the right, and so do pages. No page is in the newer two.
@@ -105,9 +114,21 @@ def _guess(body: bytes) -> str:
     wrong = as_utf8.count("\ufffd")
     if sum(each > "\x7f" for each in as_utf8) - wrong > _FEW * wrong:
         return "utf-8"
+    if _has_few(sample):
+        return "cp1252"
     import chardet  # 200 ms of import that few pages need
 
     return _known(chardet.detect(sample, compat_names=False)["encoding"]) or "cp1252"
+
+
+def _has_few(sample: bytes) -> bool:
+    """Return whether bytes beyond ASCII are single, and too few, or too clearly signs, to name a language."""
+    odd = _SEQUENCE.findall(sample)
+    if max(map(len, odd), default=0) > 1:
+        return False
+    if len(odd) <= _SELDOM * len(sample) or (len(odd) <= _SHORT // 20 and len(sample) < _SHORT):
+        return True
+    return _SYMBOL.sub(b"", sample).isascii()
 
 
 def _sample(body: bytes) -> bytes:
