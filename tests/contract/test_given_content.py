@@ -153,6 +153,15 @@ def test_given_content_is_read_as_fetched_content_is(
     assert len(row.payload) < 1000
 
 
+def test_given_content_that_looks_like_a_log_in_is_read_where_that_is_accepted(pipeline: Pipeline) -> None:
+    page = b"<html><title>Sign in</title><form><input type=password></form><p>Words.</p>"
+    content = {"name": "page.html", "base64": base64.b64encode(page).decode()}
+    failure = pipeline.scrape(pipeline.submit(content)).failure
+    assert failure is not None
+    assert failure.code == "login_required"
+    assert pipeline.document(pipeline.submit(content, accept=["login_required"], force=True)).text == "Words."
+
+
 def granted(pipeline: Pipeline, data: bytes, caller: CallerContext = CALLER, **more: Any) -> str:
     """Upload bytes as a caller and return the upload's id."""
     asked = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest(), **more}

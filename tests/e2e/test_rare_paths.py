@@ -18,7 +18,7 @@ from indexmill.client import Client, WaitTimeout
 from indexmill.contracts.job import Job
 from local.faults.cloud import Cloud
 from tests.support.aiohttp_server import served
-from tests.support.stack import RunningStack, eventually, index
+from tests.support.stack import RunningStack, eventually, index, indexmill
 
 pytestmark = pytest.mark.e2e
 
@@ -26,6 +26,9 @@ CORPUS = "rare"
 PAGE = "/collections/bookboat.html"
 POOR_KEY = "a-key-for-two-jobs-at-a-time"
 FILES = Path(__file__).parents[1] / "unit" / "scraper" / "files"
+LOGIN = (
+    b"<!doctype html><title>Sign in</title><h1>Sign in</h1><form><input type=password></form><p>Closed.</p>"
+)
 ROBOTS = "User-agent: *\nDisallow: /private"
 
 
@@ -129,6 +132,31 @@ def test_documents_of_other_programs_become_searchable(
         body = {"query": query, "corpus_name": corpus, "top_k": 1}
         (hit,) = http.post("/embedding/search", json=body).json()["results"]
         assert hit["source_url"] == pages.url + path
+
+
+def test_a_page_that_looks_like_a_log_in_is_read_wherever_its_caller_accepts_it(
+    stack: RunningStack, http: httpx.Client, client: Client, pages: Pages
+) -> None:
+    pages.files["/account"] = LOGIN
+    pages.files["/map.xml"] = f"<urlset><url><loc>{pages.url}/account</loc></url></urlset>".encode()
+    url, accept = f"{pages.url}/account", ["login_required"]
+    refused = http.post("/scraper/scrape", json={"url": url})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (422, "login_required")
+    assert "Closed." in (client.scrape(url, accept=accept).markdown or "")
+    looks = [client.dry_run(url, CORPUS, **more).pages[0].error for more in ({}, {"accept": accept})]
+    assert [each.code if each else None for each in looks] == ["login_required", None]
+    made = client.submit(url, CORPUS, accept=accept).job_id
+    batches = [
+        each.batch_id
+        for each in (
+            client.crawl(url, f"{CORPUS}-crawl", accept=accept),
+            client.sitemap(f"{pages.url}/map.xml", f"{CORPUS}-map", accept=accept),
+        )
+    ]
+    assert [job.status for job in client.wait([made or ""], 60)] == ["done"]
+    assert [client.wait_batch(each or "", 60).failed for each in batches] == [0, 0]
+    shown = indexmill("submit", url, "--accept", "login_required", "--corpus", "cli", "--state", stack.state)
+    assert (shown.returncode, "done" in shown.stdout) == (0, True), shown.stderr
 
 
 def test_a_page_that_is_too_long_for_an_answer_is_refused_and_indexed(
