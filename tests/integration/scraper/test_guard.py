@@ -181,6 +181,12 @@ async def test_a_redirect_to_a_private_service_is_not_followed(
         ("http://user:pw@example.com/", "url_credentials_not_allowed"),
         ("http://a\\@127.0.0.1/", "url_invalid"),
         ("http://[broken/", "url_invalid"),
+        ("http://[::1/x?token=1", "url_invalid"),
+        ("http://a:b:c/", "url_invalid"),
+        ("http://a:b/", "url_invalid"),
+        ("http://x/\x7f", "url_invalid"),
+        ("http://xn--/", "url_invalid"),
+        ("http://ü..example/", "url_invalid"),
         ("http://example.com/" + "x" * 10_000, "url_invalid"),
     ],
 )
@@ -188,6 +194,7 @@ async def test_every_hop_is_vetted(site: Site, fetcher: HttpFetcher, location: s
     error = await failed(fetcher, site.route("/", redirect(location)))
     assert error.code == code
     assert not error.retryable
+    assert len(site.paths) == 1, "the site answered: it is not asked again"
 
 
 async def test_a_private_hop_after_a_good_one_is_refused(

@@ -31,6 +31,8 @@ _ACCEPT: Final = (
     "text/html,application/xhtml+xml,text/markdown,text/plain;q=0.9,application/pdf;q=0.8,*/*;q=0.1"
 )
 _CONNECTIONS: Final = 20
+_LOCATION: Final = "location"
+"""Extension of a response: its header of this name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +125,9 @@ class HttpFetcher:
                         validators=validators_of(url, response.headers),
                         robots_tags=_robots_tags(response.headers),
                     )
-                if response.status_code in _REDIRECTS and "location" in response.headers:
-                    return redirect_target(url, response.headers["location"], self._allowed)
+                location = response.extensions.get(_LOCATION)
+                if response.status_code in _REDIRECTS and location is not None:
+                    return redirect_target(url, location, self._allowed)
                 return await self._read(url, response, cut_at)
             finally:
                 await response.aclose()
@@ -190,10 +193,18 @@ class HttpFetcher:
                 follow_redirects=False,
                 timeout=httpx.Timeout(limits.read_s, connect=limits.connect_s, pool=None),
                 headers={"User-Agent": self._user_agent, "Accept": _ACCEPT, "Accept-Encoding": "gzip"},
+                event_hooks={"response": [_keep_location]},
                 # One job's cookies are not the next one's.
                 cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
             )
         return self._client
+
+
+async def _keep_location(response: httpx.Response) -> None:
+    """Take the target of a redirect out of the headers: httpx parses it, and fails where it is no URL."""
+    location = response.headers.pop("location", None)
+    if location is not None:
+        response.extensions[_LOCATION] = location
 
 
 def _traced(on_send: OnSend) -> Callable[[str, Mapping[str, Any]], Awaitable[None]]:
