@@ -254,7 +254,7 @@ async def _document(
     if kind is not Kind.PDF and len(page.body) > parts.max_content_bytes:
         raise failure(ErrorCode.CONTENT_TOO_LARGE, "Only a PDF may be that large")
     digest = hashlib.sha256(page.body).hexdigest()
-    content = RawContent(page.body, kind, page.charset, parts.wanted)
+    content = RawContent(page.body, kind, page.charset, replace(parts.wanted, noscript=not parts.renderer))
     # Given content is there to be indexed: rules in it are for crawlers.
     crawled = not is_given(asked)
     try:

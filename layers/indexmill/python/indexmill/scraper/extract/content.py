@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Final, get_args
+from typing import TYPE_CHECKING, Final, get_args
 from urllib.parse import urlsplit
 
 from indexmill.contracts.errors import ErrorCode, PermanentError
@@ -17,6 +17,9 @@ from indexmill.scraper.extract.markdown import read_markdown, read_text
 from indexmill.scraper.extract.pdf import read_pdf
 from indexmill.scraper.extract.text import decode, misread
 from indexmill.scraper.extract.xhtml import as_html
+
+if TYPE_CHECKING:
+    from indexmill.scraper.extract.html import Page
 
 _MAX_BYTES_IN_PROCESS: Final = 512 * 1024
 """Ten of a larger size at once could need more memory than the function has: up to 15 times their bytes."""
@@ -204,6 +207,8 @@ class Wanted:
     """Read a page that looks like a log-in."""
     soft_404: bool = False
     """Read a page that looks like one for pages that do not exist."""
+    noscript: bool = False
+    """Read what is for browsers without scripts where a page has nothing else."""
 
     @property
     def accept(self) -> Collection[str]:
@@ -304,7 +309,7 @@ def _links(content: RawContent, *, cautious: bool = False) -> tuple[str, ...]:
         return ()
     from indexmill.scraper.extract.links import links_of
 
-    return links_of(html_of(content), cautious=cautious)
+    return links_of(_shown(content), cautious=cautious)
 
 
 def html_of(content: RawContent) -> str:
@@ -313,16 +318,37 @@ def html_of(content: RawContent) -> str:
     return as_html(markup) if content.kind is Kind.XHTML else markup
 
 
+def _shown(content: RawContent) -> str:
+    """Return the HTML of a web page with its shadow trees, which XHTML has none of."""
+    from indexmill.scraper.extract.hidden import with_shadows
+
+    html = html_of(content)
+    return with_shadows(html) if content.kind is Kind.HTML else html
+
+
 def _read_html(content: RawContent) -> Extracted:
     # 50 ms of import that a process without HTML spares.
+    from indexmill.scraper.extract.hidden import without_scripts
+
+    html, wanted = _shown(content), content.wanted
+    page, code = _page(html, wanted)
+    if wanted.noscript and (code == ErrorCode.NEEDS_JAVASCRIPT or not page.markdown):
+        again = without_scripts(html)
+        if again is not None:
+            page, code = _page(again, wanted)
+            code = None if code == ErrorCode.NEEDS_JAVASCRIPT else code
+    if code is not None:
+        raise failure(code)
+    return Extracted(*page)
+
+
+def _page(html: str, wanted: Wanted) -> tuple[Page, ErrorCode | None]:
+    """Return what can be read of a page, and why that is nothing to index."""
     from indexmill.scraper.extract import unusable
     from indexmill.scraper.extract.html import read_html
 
-    html, wanted = html_of(content), content.wanted
     page = read_html(html, with_html=wanted.html, with_metadata=wanted.details, whole=wanted.whole)
-    if (code := unusable.reason(html, page.title, page.markdown, wanted.accept)) is not None:
-        raise failure(code)
-    return Extracted(*page)
+    return page, unusable.reason(html, page.title, page.markdown, wanted.accept)
 
 
 def _read_epub(content: RawContent) -> Extracted:
