@@ -133,6 +133,31 @@ def test_a_form_around_the_whole_page_is_no_login_and_is_read() -> None:
 
 
 @pytest.mark.parametrize(
+    ("html", "code"),
+    [
+        (
+            "<title>Nur einen Moment\u2026</title><h1>Laden</h1><script>window._cf_chl_opt={}</script>",
+            "needs_javascript",
+        ),
+        (
+            "<title>Shop</title><p>Please enable JS and disable any ad blocker</p><script></script>",
+            "needs_javascript",
+        ),
+        ("<title>Server Error (500)</title><h1>Server Error (500)</h1>", "empty_content"),
+        ("<title>503 Backend fetch failed</title><h1>Error 503 Backend fetch failed</h1>", "empty_content"),
+        ("<title>Robot R7</title><h1>Are you a robot person?</h1><p>Two hours a charge.</p>", None),
+        (
+            "<title>Access denied</title><h1>Access denied</h1><p>The lock says so of unknown cards.</p>",
+            None,
+        ),
+        ("<title>Tides</title><p>Captchas of px and of others.</p><p>They are puzzles.</p>", None),
+    ],
+)
+def test_checks_for_humans_and_failed_servers_are_known_by_their_marks(html: str, code: str | None) -> None:
+    assert code_of(html) == code
+
+
+@pytest.mark.parametrize(
     "heading",
     [
         "we could not find the page you " + "a" * 160 + "!x",

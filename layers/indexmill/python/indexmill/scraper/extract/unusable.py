@@ -81,23 +81,26 @@ _STRUCTURED: Final = re.compile(r"`|^(?:\||\d+\. )", re.MULTILINE)
 _SERVER_ERROR: Final = re.compile(
     r"(?:http )?(?:error )?(?:5\d\d[\s:\u2013-]*)?(?:internal server error|bad gateway"
     r"|service (?:temporarily )?unavailable"
-    r"|gateway time-?out|server error|application error)|(?:http )?(?:error )?50[0234](?: error)?"
+    r"|gateway time-?out|server error(?: \(500\))?|application error|backend fetch failed)"
+    r"|(?:http )?(?:error )?50[0234](?: error)?"
     r"|error establishing a database connection|site en maintenance|an unexpected error occurred",
     re.IGNORECASE,
 )
 _WANTS_SCRIPTS: Final = re.compile(
-    r"\b(enable|requires?|need|activate|turn on|without)\b[^.]{0,40}javascript", re.IGNORECASE
+    r"\b(enable|requires?|need|activate|turn on|without)\b[^.]{0,40}\b(javascript|JS\b)", re.IGNORECASE
 )
 _CHALLENGE: Final = re.compile(
     r"\b(verify (that )?you('|\u2019)?( a)?re (a )?(human|not a (ro)?bot)|verifying you are human"
     r"|checking (your|if the site connection is secure|the site connection) ?(browser)?"
-    r"|are you a (ro)?bot|just a moment\.\.\."
+    r"|are you a (ro)?bot\?|just a moment\.\.\."
     r"|press (&|and) hold to confirm you are|robot check|pardon our interruption|one more step"
     r"|attention required! \| cloudflare|you have been blocked|incapsula incident id|ddos protection by"
     r"|access denied.{0,400}(reference #|error code 1020|ray id)|human verification"
     r"|complete the (security check|captcha)|enter the characters you see below)",
     re.IGNORECASE | re.DOTALL,
 )
+_CHALLENGERS: Final = ("_cf_chl_opt", "anubis_challenge", "captcha-delivery.com/c", "px-captcha", "gokuProps")
+"""Names in the scripts of such checks, in whatever language they are shown."""
 _LOADING: Final = re.compile(r"\W*(loading|please wait|wird geladen|chargement)\W*", re.IGNORECASE)
 _CONSENT: Final = re.compile(
     r"\b(before you continue|(we value|we respect|about) your privacy|your privacy|cookies?"
@@ -192,7 +195,8 @@ def _blocked(page: _Page) -> ErrorCode | None:
     tree, markdown = page.tree, page.markdown
     head = f"{page.title or ''}\n{_text(tree, 'h1')}"
     short = len(markdown) <= _SHELL
-    if len(markdown) <= _SOME and _CHALLENGE.search(f"{head}\n{markdown}"):
+    challenged = len(markdown) <= _SOME and any(mark in page.html for mark in _CHALLENGERS)
+    if challenged or (len(markdown) <= _SOME and _CHALLENGE.search(f"{head}\n{markdown}")):
         return ErrorCode.NEEDS_JAVASCRIPT
     if short and tree.css_first("script") is not None and _is_shell(tree, f"{head}\n{markdown}"):
         return ErrorCode.NEEDS_JAVASCRIPT
