@@ -11,7 +11,7 @@ import pytest
 
 from indexmill.contracts.errors import PermanentError
 from indexmill.scraper.adapters.process_isolation import ProcessIsolation
-from indexmill.scraper.extract.content import Kind, RawContent, extract
+from indexmill.scraper.extract.content import Kind, RawContent, detect, extract
 from indexmill.scraper.extract.sitemap import read_sitemap_file
 from tests.unit.scraper.pdf_file import pdf
 from tests.unit.scraper.test_formats import repacked
@@ -34,6 +34,21 @@ RELATIONS = (
 def test_a_nul_in_a_page_is_left_out() -> None:
     found = extract(RawContent(b"<html><body><p>one\0 two</p></body></html>", Kind.HTML))
     assert found.markdown in ("one two", "one\ufffd two")
+
+
+@pytest.mark.parametrize("charset", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("start", ["<html><body>", "<!DOCTYPE html>"])
+def test_a_page_in_utf_16_without_a_mark_is_read(charset: str, start: str) -> None:
+    body = f"{start}<p>Gr\u00f6\u00dfe 42</p>".encode(charset)
+    kind = detect(body, "text/html", "https://example.com/")
+    assert extract(RawContent(body, kind)).markdown == "Gr\u00f6\u00dfe 42"
+
+
+def test_a_table_with_a_table_in_it_is_taken_apart() -> None:
+    inner = "<table><tr><th>i<th>j<tr><td>1<td>2</table>"
+    page = f"<main><h1>T</h1><table><tr><th>A<th>B<tr><td>x<td>{inner}</table></main>".encode()
+    lines = [line for line in extract(RawContent(page, Kind.HTML)).markdown.split("\n") if line]
+    assert lines == ["# T", "A", "B", "x", "| i | j |", "| --- | --- |", "| 1 | 2 |"]
 
 
 def test_lines_of_json_are_a_list() -> None:

@@ -15,7 +15,7 @@ from indexmill.scraper.classify import failure
 from indexmill.scraper.extract import container, data, epub, office
 from indexmill.scraper.extract.markdown import read_markdown, read_text
 from indexmill.scraper.extract.pdf import read_pdf
-from indexmill.scraper.extract.text import decode, misread
+from indexmill.scraper.extract.text import WIDE_STARTS, decode, misread
 from indexmill.scraper.extract.xhtml import as_html
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def _undeclared(content_type: str, looks_html: bool, suffix: Kind | None) -> Kin
 
 def _is_wide(start: bytes) -> bool:
     """Return whether this can be UTF-16: a byte order mark, or a markup start in 16-bit units."""
-    return start.startswith(_WIDE_BOM) or start[:4] in (b"<\0!\0", b"<\0h\0", b"\0<\0!", b"\0<\0h")
+    return start.startswith(_WIDE_BOM) or start[:4] in WIDE_STARTS
 
 
 def _by_suffix(url: str) -> Kind | None:

@@ -11,6 +11,11 @@ _BOMS: Final = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
+WIDE_STARTS: Final = {
+    **dict.fromkeys((b"<\0!\0", b"<\0h\0", b"<\0H\0", b"<\0?\0"), "utf-16-le"),
+    **dict.fromkeys((b"\0<\0!", b"\0<\0h", b"\0<\0H", b"\0<\0?"), "utf-16-be"),
+}
+"""First bytes of markup in UTF-16 without a byte order mark."""
 _META: Final = re.compile(
     rb"<meta[^<>]{0,512}?charset\s{0,8}=\s{0,8}[\"']?([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE
 )
@@ -69,6 +74,8 @@ def _decoded(body: bytes, declared: str | None, *, markup: bool) -> tuple[str, s
     for bom, wide in _BOMS:
         if body.startswith(bom):
             return _strict_or_replaced(body[len(bom) :], wide)
+    if markup and (unmarked := WIDE_STARTS.get(body[:4])) is not None:
+        return _strict_or_replaced(body, unmarked)
     named: str | None = _known(declared) or (_own(body) if markup else None)
     tried = ("utf-8", named) if named is None or _SINGLE_BYTE.match(named) else (named, "utf-8")
     # Its bytes are those of ASCII, so UTF-8 would decode them.
