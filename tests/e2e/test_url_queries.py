@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 
 from indexmill.client import Client
+from indexmill.contracts.crawl import CrawlRules
 from local.faults.invariants import secrets
 from tests.support.aiohttp_server import served
 from tests.support.stack import RunningStack
@@ -18,8 +19,10 @@ pytestmark = pytest.mark.e2e
 
 NAME = "signature=of-an-e2e-url-"
 """Beginning of each query."""
-TARGETS = ("page", "lost", "private", "port", "loop")
+TARGETS = ("page", "lost", "private", "port", "loop", "no-url", "unknown")
 """Where the second site redirects to."""
+PAGES = ("refresh", "canonical", "links", "sitemap.xml", "robots.txt")
+"""What else it has, with such URLs in it."""
 REFUSED = ("http://127.0.0.1:9/", "ftp://site.example/", "http://[::1/", "http://user:secret@site.example/")
 
 
@@ -32,17 +35,34 @@ def found(stack: RunningStack) -> set[str]:
     return {each.what for each in leaks}
 
 
-def redirects(stack: RunningStack) -> web.Application:
-    """Return a site that only redirects, each time to a URL with a query."""
+def second_site(stack: RunningStack) -> web.Application:
+    """Return a site that redirects, or names in a page, to URLs with a query."""
     own = f"http://127.0.0.1:{stack.second_site_port}"
     targets = (f"{stack.site}/handbook.html", f"{stack.site}/lost.html", "http://10.0.0.1/", f"{own}1/")
-    locations = dict(zip(TARGETS, (*targets, f"{own}/loop"), strict=True))
+    more = (f"{own}/loop", "http://[::1/", "http://no-such-name.invalid/")
+    locations = dict(zip(TARGETS, (*targets, *more), strict=True))
+    words = "<p>The boathouse keeps the tables of the tides, and lends them for a week.</p>" * 5
+    pages = {
+        "refresh": f"<meta http-equiv=refresh content='0; url={stack.site}/index.html?{NAME}refresh'>",
+        "canonical": f"<link rel=canonical href='{own}/named?{NAME}canonical'>{words}",
+        "links": f"{words}<p><a href='/lost?{NAME}link'>lost</a> <a href='?{NAME}own'>again</a></p>",
+        "sitemap.xml": (
+            "<urlset xmlns='http://www.sitemaps.org/schemas/sitemap/0.9'>"
+            f"<url><loc>{own}/page?{NAME}entry</loc></url></urlset>"
+        ),
+        "robots.txt": "User-agent: *\nDisallow: /*disallowed",
+    }
+    kinds = dict(
+        zip(PAGES, ("text/html", "text/html", "text/html", "application/xml", "text/plain"), strict=True)
+    )
 
     async def answer(request: web.Request) -> web.Response:
-        to = locations.get(request.match_info["name"])
-        if to is None:
+        name = request.match_info["name"]
+        if name in pages:
+            return web.Response(text=pages[name], content_type=kinds[name])
+        if name not in locations:
             return web.Response(status=404)
-        return web.Response(status=302, headers={"Location": f"{to}?{NAME}{request.match_info['name']}"})
+        return web.Response(status=302, headers={"Location": f"{locations[name]}?{NAME}{name}"})
 
     made = web.Application()
     made.router.add_get("/{name}", answer)
@@ -52,7 +72,8 @@ def redirects(stack: RunningStack) -> web.Application:
 def use_urls(stack: RunningStack, client: Client, http: httpx.Client) -> None:
     """Use URLs in every way: pages good and bad, redirects, refusals, filters, texts and a preview."""
     pages = [f"{stack.site}{page}" for page in ("/handbook.html", "/lost.html", "/status/403", "/robots.txt")]
-    pages += [f"http://127.0.0.1:{stack.second_site_port}/{name}" for name in TARGETS]
+    second = f"http://127.0.0.1:{stack.second_site_port}"
+    pages += [f"{second}/{name}" for name in (*TARGETS, *PAGES, "disallowed")]
     urls = [f"{page}?{NAME}{at}" for at, page in enumerate(pages)]
     jobs = [client.submit(url, "queries").job_id for url in urls]
     for url in (*urls, *(f"{each}?{NAME}" for each in REFUSED)):
@@ -63,13 +84,20 @@ def use_urls(stack: RunningStack, client: Client, http: httpx.Client) -> None:
         http.post("/embedding/embed", json={"url": url, "texts": ["a text"], "corpus_name": "queries"})
     assert http.get("/orchestrator/jobs", params={"url": urls[0]}).json()["jobs"][0]["url"] == urls[0]
     client.cancel(client.submit(f"{stack.site}/slow?seconds=1&{NAME}", "queries").job_id, "enough")
+    rules = CrawlRules(max_pages=5, include=[f"*{NAME}*"])
+    crawls = [
+        client.crawl(f"{second}/links?{NAME}crawl", "queries", rules),
+        client.sitemap(f"{second}/sitemap.xml?{NAME}sitemap", "queries", rules),
+    ]
     client.wait(jobs, 60)
+    for each in crawls:
+        assert client.wait_batch(each.batch_id or "", 60).total >= 2
     stack.disturb("OrchestratorSweeperEveryMinute", fire=True)
 
 
 @pytest.mark.shows("B88")
 def test_no_sink_has_the_query_of_a_url(stack: RunningStack, client: Client, http: httpx.Client) -> None:
-    with served(redirects(stack), stack.second_site_port):
+    with served(second_site(stack), stack.second_site_port):
         use_urls(stack, client, http)
     assert found(stack) == set()
 

@@ -16,7 +16,8 @@ DOCUMENT_STORE: Final = frozenset(
 """Columns, and kinds of other places, that may contain a document's text."""
 URL_STORE: Final = frozenset(
     {
-        *("jobs.url", "jobs.canonical_url", "jobs.raw_ref", "documents.url"),
+        *("jobs.url", "jobs.canonical_url", "jobs.raw_ref", "jobs.duplicate_of", "documents.url"),
+        *("crawls.plan", "page_links.links"),
         *("outbox.payload", "dead_letters.body", "messages", "content"),
     }
 )
