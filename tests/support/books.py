@@ -26,21 +26,25 @@ def book(
     properties: str = "",
     others: Mapping[str, str | bytes] | None = None,
     last: str = "mimetype",
+    more: str = "",
+    xmlns: str = "http://www.idpf.org/2007/opf",
 ) -> bytes:
     """Return a book whose chapters are c1.xhtml, c2.xhtml and so on; the part named `last` is packed last.
 
-    `properties` are those of the first chapter in the manifest, `others` further parts.
+    `properties` are those of the first chapter in the manifest, `others` further parts, `more` further items
+    of the manifest, whose ids x, y and z are in the spine.
     """
     names = [f"c{at}.xhtml" for at in range(1, len(chapters) + 1)]
     said = {names[0]: f' properties="{properties}"'} if properties else {}
     items = "".join(
         f'<item id="i-{name}" href="{name}" media-type="{media_type}"{said.get(name, "")}/>' for name in names
     )
-    spine = "".join(f'<itemref idref="i-{name}"/>' for name in names)
+    refs = [*(f"i-{name}" for name in names), *(ref for ref in "xyz" if f'id="{ref}"' in more)]
+    spine = "".join(f'<itemref idref="{ref}"/>' for ref in refs)
     package = (
-        '<package xmlns="http://www.idpf.org/2007/opf" version="3.0"><metadata '
+        f'<package xmlns="{xmlns}" version="3.0"><metadata '
         'xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>A book</dc:title><dc:language>en</dc:language>'
-        f"</metadata><manifest>{items}</manifest><spine>{spine}</spine></package>"
+        f"</metadata><manifest>{items}{more}</manifest><spine>{spine}</spine></package>"
     )
     parts: dict[str, str | bytes] = {"META-INF/container.xml": _CONTAINER, "OEBPS/book.opf": package}
     parts |= {f"OEBPS/{name}": text for name, text in zip(names, chapters, strict=True)}

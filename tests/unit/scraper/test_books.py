@@ -118,6 +118,89 @@ def test_chapters_without_text_are_named_in_a_note() -> None:
     assert read(book([contents, ONE], properties="nav")).notes == ()
 
 
+@pytest.mark.parametrize(
+    ("href", "part"),
+    [
+        ("c%201.xhtml", "OEBPS/c 1.xhtml"),
+        ("%C3%A9.xhtml", "OEBPS/\u00e9.xhtml"),
+        ("c%201.xhtml", "OEBPS/c%201.xhtml"),
+        ("../Text/./c1.xhtml", "Text/c1.xhtml"),
+        ("/OEBPS/c9.xhtml", "OEBPS/c9.xhtml"),
+        ("c9.xhtml#start", "OEBPS/c9.xhtml"),
+    ],
+)
+def test_a_chapter_is_found_as_programs_write_its_place(href: str, part: str) -> None:
+    body = book(
+        [ONE], others={part: TWO}, more=f'<item id="x" href="{href}" media-type="application/xhtml+xml"/>'
+    )
+    assert read(body).markdown == "# Chapter one\n\nText of one.\n\n# Chapter two\n\nText of two."
+
+
+@pytest.mark.parametrize(
+    ("root", "package"),
+    [
+        ('<rootfile full-path="./OEBPS/book.opf"/>', {}),
+        ('<rootfile full-path="/OEBPS/book.opf"/>', {}),
+        (
+            '<rootfile full-path="book.pdf" media-type="application/pdf"/><rootfile '
+            'full-path="OEBPS/book.opf" media-type="application/oebps-package+xml"/>',
+            {},
+        ),
+        ('<rootfile full-path="OEBPS/book.opf" xmlns=""/>', {"xmlns": ""}),
+    ],
+)
+def test_a_package_is_found_as_programs_name_it(root: str, package: dict[str, str]) -> None:
+    container = f'<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container">{root}</container>'
+    body = book([ONE, TWO, THREE], others={"META-INF/container.xml": container}, **package)
+    assert read(body).markdown == LISTED
+
+
+def test_items_of_the_spine_that_are_no_text_are_named_too() -> None:
+    """They are in no text, whether they are pictures, missing, or of a type that is not read."""
+    more = (
+        '<item id="x" href="p.svg" media-type="image/svg+xml"/><item id="y" href="lost.xhtml" '
+        'media-type="application/xhtml+xml; charset=utf-8"/>'
+        '<item id="z" href="d.xml" media-type="application/xml"/>'
+    )
+    body = book([ONE, TWO, THREE], others={"OEBPS/p.svg": "<svg/>", "OEBPS/d.xml": ONE}, more=more)
+    found = read(body)
+    assert found.markdown == LISTED
+    assert found.notes == ("Chapters without text: 3 of 6 (p.svg, lost.xhtml, d.xml)",)
+
+
+def test_all_of_a_chapter_is_text() -> None:
+    """No site is around it: what is boilerplate of a web page is a footnote or an epigraph here."""
+    one = chapter(
+        '<header><p>An epigraph.</p></header><main><p>Main text.</p></main><aside epub:type="footnote" '
+        'xmlns:epub="http://www.idpf.org/2007/ops"><p>A footnote.</p></aside><div class="sidebar">A box.'
+        '</div><div hidden="">Unseen.</div><footer>The end.</footer>'
+    )
+    assert read(book([one])).markdown == "An epigraph.\n\nMain text.\n\nA footnote.\n\nA box.\n\nThe end."
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "iso-8859-1"])
+def test_a_chapter_is_in_the_charset_that_it_says(encoding: str) -> None:
+    one = chapter("<h1>Pr\u00e9face</h1>").replace("utf-8", encoding).encode(encoding)
+    assert read(book([one])).markdown == "# Pr\u00e9face"
+
+
+def test_a_book_of_four_thousand_chapters_is_read_and_a_longer_one_refused() -> None:
+    chapters = [chapter(f"<p>{at}</p>") for at in range(4_000)]
+    assert read(book(chapters)).markdown.split()[-1] == "3999"
+    with pytest.raises(PermanentError) as caught:
+        read(book(["x"] * 5_001))
+    assert caught.value.code == "content_too_large"
+
+
+def test_a_book_with_sizes_of_64_bits_is_read() -> None:
+    made = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(book([ONE, TWO, THREE]))) as source, zipfile.ZipFile(made, "w") as target:
+        for name in source.namelist():
+            with target.open(name, "w", force_zip64=True) as part:
+                part.write(source.read(name))
+    assert read(made.getvalue()).markdown == LISTED
+
+
 def test_the_process_that_reads_a_book_reports_its_notes() -> None:
     body = book([ONE, chapter("")])
     found = ProcessIsolation().extract(RawContent(body, Kind.EPUB), timeout_s=60)
@@ -125,9 +208,11 @@ def test_the_process_that_reads_a_book_reports_its_notes() -> None:
 
 
 def test_encrypted_chapters_are_refused_and_encrypted_fonts_are_not() -> None:
-    with pytest.raises(PermanentError, match="chapters are encrypted") as caught:
-        read(book([ONE, b"\x93\x01\xfe"], others={"META-INF/encryption.xml": _encryption("OEBPS/c2.xhtml")}))
-    assert caught.value.code == "parse_error"
+    for part in ("OEBPS/c2.xhtml", "/OEBPS/c2.xhtml", "./OEBPS/c%32.xhtml"):
+        body = book([ONE, b"\x93\x01\xfe"], others={"META-INF/encryption.xml": _encryption(part)})
+        with pytest.raises(PermanentError, match="chapters are encrypted") as caught:
+            read(body)
+        assert caught.value.code == "parse_error"
     fonts = read(book([ONE], others={"META-INF/encryption.xml": _encryption("OEBPS/fonts/a.otf")}))
     assert fonts.markdown == "# Chapter one\n\nText of one."
 

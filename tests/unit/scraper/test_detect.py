@@ -34,6 +34,7 @@ SITE = "https://example.com/page"
         (b"<rss xmlns:h='http://www.w3.org/1999/xhtml'/>", "text/xml", SITE, Kind.XML),
         (b"<html><p/></html>", "", SITE + ".xhtml", Kind.HTML),
         (b"<?xml version='1.0'?><html/>", "", SITE + ".xhtml", Kind.XHTML),
+        (b"<!DOCTYPE html><html lang='en' " + XHTML, "application/octet-stream", SITE + ".xht", Kind.XHTML),
         (b"# x", "text/markdown", SITE, Kind.MARKDOWN),
         (b"x", "text/plain", SITE, Kind.TEXT),
         (HTML, "text/plain", SITE, Kind.TEXT),

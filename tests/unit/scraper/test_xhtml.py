@@ -76,6 +76,13 @@ def test_as_html_a_page_is_read_as_browsers_read_it() -> None:
         ("<script>//<![CDATA[\nx = '<p>';\n//]]></script><p>after</p>", "after"),
         ("<style><![CDATA[ a { content: '</style>' } ]]></style><p>after</p>", "after"),
         ("<p title=\"a /> b\"/><p data-x='<![CDATA['>kept</p>", "kept"),
+        ("<p data-x='<![CDATA['>kept</p><p><![CDATA[and this]]></p>", "kept\n\nand this"),
+        ("<p title='a > <!--'>kept</p><p>and</p><!-- <p>not</p> --><p>this</p>", "kept\n\nand\n\nthis"),
+        ("<p title='<script>'>kept</p><script>x()</script><p>and this</p>", "kept\n\nand this"),
+        ("<script><![CDATA[ a = '<!--<script>'; ]]></script><p>after</p><script/><p>end</p>", "after\n\nend"),
+        ("<p><![CDATA[a <![CDATA[ b ]]> c <![CDATA[]]]]><![CDATA[>]]></p>", "a <![CDATA[ b c ]]>"),
+        ("<p>one<br></br>two</p><hr></hr><p>three</p>", "one\ntwo\n\n---\n\nthree"),
+        ("<pre><![CDATA[if (a<b) {\n  x();\n}]]></pre>", "```\nif (a<b) {\nx();\n}\n```"),
         ("<?php echo 'a > b' ?><p>after</p><?x?>", "after"),
         ('<p><a id="p1"/>Page one <a id="p2"/>and <span/>two</p>', "Page one and two"),
         (
@@ -106,6 +113,7 @@ def test_a_prefix_of_a_known_namespace_counts_for_nothing() -> None:
     [
         '<!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.1//EN" "http://127.0.0.1:1/xhtml11.dtd">',
         '<!DOCTYPE html [ <!ENTITY port "Harlingen"> <!ELEMENT x ANY> ]>',
+        """<!DOCTYPE html [<!ENTITY a "]>"> <!-- don't ]> "--> <?x ]> ?> <!ENTITY b ']>'> ] >""",
         '<!DOCTYPE html SYSTEM "file:///etc/passwd" [<!ENTITY port SYSTEM "file:///etc/passwd">]  >',
     ],
 )
@@ -142,7 +150,14 @@ def test_what_both_read_alike_is_returned_as_it_is(markup: str) -> None:
     [
         *("<![CDATA[", "<!--", "<?", "<!DOCTYPE [", "<script>", "<script/>", "<script><![CDATA[", "<a b='"),
         *('<a b="', "<a ", "<a b", "<a/>", "<h:", "<a b = ", "]]>", "<script><![CDATA[]]>", "xmlns:a=' "),
-        *("<!DOCTYPE x [ ]]] ", "<a " + "b " * 40, " xmlns:h='http://www.w3.org/1999/xhtml'"),
+        *(
+            "<!DOCTYPE x [ ]]] ",
+            '<!DOCTYPE x [ "',
+            "<!DOCTYPE x [<!-- ",
+            "<p a='<!--",
+            "<a " + "b " * 40,
+            " xmlns:h='http://www.w3.org/1999/xhtml'",
+        ),
     ],
 )
 def test_a_megabyte_of_what_has_no_end_is_read_at_once(part: str) -> None:

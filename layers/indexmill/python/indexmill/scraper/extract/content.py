@@ -149,7 +149,9 @@ def detect(body: bytes, content_type: str, url: str) -> Kind:
     if declared is Kind.XML and _XHTML_ROOT.search(start):
         return Kind.XHTML
     if declared is None:
-        return _undeclared(content_type, looks_html, _by_suffix(url))
+        suffix = _by_suffix(url)
+        is_xhtml = suffix is Kind.XHTML and _XHTML_ROOT.search(start) is not None
+        return _undeclared(content_type, looks_html and not is_xhtml, suffix)
     if looks_html:
         # Pages for people are served under every name; Markdown and text may begin with markup.
         return declared if declared in (Kind.MARKDOWN, Kind.TEXT, Kind.XHTML) else Kind.HTML

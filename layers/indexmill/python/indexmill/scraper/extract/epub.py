@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Collection
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 from xml.etree.ElementTree import Element
@@ -15,8 +16,7 @@ from indexmill.scraper.extract.xhtml import as_html
 
 PACKAGES: Final = "META-INF/container.xml"
 """Part that every book has: it names the part with the book's list of chapters."""
-_CONTAINER: Final = "{urn:oasis:names:tc:opendocument:xmlns:container}"
-_OPF: Final = "{http://www.idpf.org/2007/opf}"
+_PACKAGE: Final = "application/oebps-package+xml"
 _DC: Final = "{http://purl.org/dc/elements/1.1/}"
 _ENCRYPTION: Final = "META-INF/encryption.xml"
 _ENCRYPTED: Final = "{http://www.w3.org/2001/04/xmlenc#}CipherReference"
@@ -36,10 +36,10 @@ class Book(NamedTuple):
 
 
 class _Item(NamedTuple):
-    """An entry of the book's manifest that has text."""
+    """An entry of the book's manifest."""
 
     part: str
-    xhtml: bool
+    media_type: str
     contents: bool
     """Whether it is the table of contents, whose links are no text of the book."""
 
@@ -50,13 +50,15 @@ def read_epub(body: bytes) -> Book:
     Raises PermanentError: parse_error, content_too_large.
     """
     book = Container(body)
-    rootfile = book.xml(PACKAGES).find(f".//{_CONTAINER}rootfile")
-    if rootfile is None:
+    rootfiles = book.xml(PACKAGES).findall(".//{*}rootfile")
+    if not rootfiles:
         raise failure(ErrorCode.PARSE_ERROR, "The book has no package")
-    path = rootfile.get("full-path", "")
+    # A book may be there in other forms too.
+    rootfile = next((each for each in rootfiles if each.get("media-type") == _PACKAGE), rootfiles[0])
+    path = _normal(rootfile.get("full-path", ""))
     package = book.xml(path)
-    items = _items(package, posixpath.dirname(path))
-    order = [items[ref] for each in package.iter(f"{_OPF}itemref") if (ref := each.get("idref")) in items]
+    items = _items(package, posixpath.dirname(path), book.names())
+    order = [items[ref] for each in package.findall(".//{*}itemref") if (ref := each.get("idref")) in items]
     if len(order) > _MAX_CHAPTERS:
         raise failure(ErrorCode.CONTENT_TOO_LARGE, f"The book has more than {_MAX_CHAPTERS:,} chapters")
     protected = _protected(book)
@@ -72,30 +74,43 @@ def read_epub(body: bytes) -> Book:
     )
 
 
-def _items(package: Element, folder: str) -> dict[str | None, _Item]:
-    """Return the items with text by their id; their media types are believed."""
+def _items(package: Element, folder: str, names: Collection[str]) -> dict[str | None, _Item]:
+    """Return the items of the manifest by their id; their media types are believed."""
     found = {}
-    for item in package.iter(f"{_OPF}item"):
-        media_type = item.get("media-type", "").strip().lower()
-        if media_type in _CHAPTERS:
-            part = posixpath.normpath(posixpath.join(folder, unquote(item.get("href", ""))))
-            contents = "nav" in item.get("properties", "").split()
-            found[item.get("id")] = _Item(part, media_type == _XHTML, contents)
+    for item in package.findall(".//{*}item"):
+        media_type = item.get("media-type", "").partition(";")[0].strip().lower()
+        contents = "nav" in item.get("properties", "").split()
+        found[item.get("id")] = _Item(_part(folder, item.get("href", ""), names), media_type, contents)
     return found
+
+
+def _part(folder: str, href: str, names: Collection[str]) -> str:
+    """Return the name of a part. A reference is percent-encoded; some programs give the name itself."""
+    path = href.partition("#")[0]
+    part, plain = (_normal(posixpath.join(folder, each)) for each in (unquote(path), path))
+    return plain if plain in names and part not in names else part
+
+
+def _normal(path: str) -> str:
+    return posixpath.normpath(path).lstrip("/")
 
 
 def _protected(book: Container) -> set[str]:
     """Return the parts that only a reader with a key can open; fonts often are."""
     if _ENCRYPTION not in book.names():
         return set()
-    return {unquote(each.get("URI", "")) for each in book.xml(_ENCRYPTION).iter(_ENCRYPTED)}
+    return {_normal(unquote(each.get("URI", ""))) for each in book.xml(_ENCRYPTION).iter(_ENCRYPTED)}
 
 
 def _text(book: Container, item: _Item) -> str:
+    """Return the whole text of a chapter, since no site is around it; links of contents are none."""
     from indexmill.scraper.extract.html import read_html
 
+    if item.media_type not in _CHAPTERS or item.part not in book.names():
+        return ""
     markup = decode(book.read(item.part), None, markup=True)
-    return read_html(as_html(markup) if item.xhtml else markup).markdown
+    html = as_html(markup) if item.media_type == _XHTML else markup
+    return read_html(html, whole=not item.contents).markdown
 
 
 def _notes(empty: list[str], count: int) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ _VOID: Final = frozenset(
     )
 )
 """Elements that have no end tag in HTML."""
-_DIFFERS: Final = ("/>", "?>", "]>", "xmlns:")
+_DIFFERS: Final = ("/>", "?>", "]>", "</br", "xmlns:")
 _PREFIX: Final = re.compile(
     r"\sxmlns:([A-Za-z_][\w.-]{0,40}+)\s*=\s*[\"']http://www\.w3\.org/"
     r"(?:1999/xhtml|1998/Math/MathML|2000/svg)[\"']"
@@ -26,8 +26,12 @@ _PREFIX: Final = re.compile(
 _MAX_PREFIXES: Final = 10
 # A value without quotes could end in the slash, and one with "<" is not XML: these tags stay as they are.
 _ATTRIBUTES: Final = r"(?:\s++[^\s\"'<>/=]++(?:\s*+=\s*+(?:\"[^\"<]*+\"|'[^'<]*+'))?+)*+\s*+"
-_DOCTYPE: Final = re.compile(r"<!DOCTYPE[^<>\[]*+(?:\[.*?\]\s*+)?>", re.DOTALL)
-_SECTIONS: Final = {"<!--": "-->", "<![CDATA[": "]]>", "<?": "?>"}
+_DOCTYPE: Final = re.compile(r"<!DOCTYPE[^<>\[]*+([\[>])")
+_DECLARED: Final = re.compile(r"\]\s*+>|[\"']|<!--|<\?")
+"""The end of a DOCTYPE's declarations, or what begins a part of them that may have such an end."""
+_SECTIONS: Final = {"<!--": "-->", "<![CDATA[": "]]>", "<?": "?>", '"': '"', "'": "'"}
+_VALUE: Final = re.compile(r"<[A-Za-z_](?:[^\"'<>]|\"[^\"<]*+\"|'[^'<]*+')*+(?:\"[^\"<]*+|'[^'<]*+)")
+"""A tag up to a place within the value of an attribute."""
 
 
 def as_html(markup: str) -> str:
@@ -48,7 +52,10 @@ def _pieces(markup: str) -> Iterator[str]:
         start, end = found.span()
         yield markup[at:start]
         at = start
-        if (opened := found["section"]) is not None:
+        opened, name, raw = found["section"], found["empty"], found["raw"]
+        if (opened is not None or raw is not None) and _is_in_value(markup, start):
+            yield found[0]
+        elif opened is not None:
             end = _end(markup, start, opened)
             if end < 0:
                 break
@@ -56,16 +63,21 @@ def _pieces(markup: str) -> Iterator[str]:
                 yield escape(markup[start + len(opened) : end - 3], quote=False)
             elif opened == "<!DOCTYPE":
                 yield "<!DOCTYPE html>"
-        elif (name := found["empty"]) is not None:
+        elif name is not None:
             yield f"<{name}{found['has']}>" if name in _VOID else f"<{name}{found['has']}></{name}>"
-        elif (raw := found["raw"]) is not None:
+        elif raw is not None:
             yield f"<{raw}{found['more']}>"
             text, end = _raw_text(markup, end, f"</{found['prefix'] or ''}{raw}")
             yield text
         else:
-            yield found["slash"]
+            yield found["slash"] or ""
         at = end
     yield markup[at:]
+
+
+def _is_in_value(markup: str, at: int) -> bool:
+    """Return whether a place is within the value of an attribute, where XML has no "<"."""
+    return _VALUE.fullmatch(markup, max(markup.rfind("<", 0, at), 0), at) is not None
 
 
 def _token(markup: str) -> re.Pattern[str]:
@@ -76,7 +88,7 @@ def _token(markup: str) -> re.Pattern[str]:
         rf"(?P<section><!--|<!\[CDATA\[|<\?|<!DOCTYPE\b)"
         rf"|<(?:{prefix})?(?P<empty>[A-Za-z_][\w:.-]*+)(?P<has>{_ATTRIBUTES})/>"
         rf"|<(?P<prefix>{prefix})?(?P<raw>script|style)(?P<more>{_ATTRIBUTES})>"
-        rf"|(?P<slash></?)(?:{prefix})(?=[A-Za-z_])"
+        rf"|(?P<slash></?)(?:{prefix})(?=[A-Za-z_])|</br\s*+>"
     )
 
 
@@ -84,7 +96,14 @@ def _end(markup: str, start: int, opened: str) -> int:
     """Return where the section that begins at `start` ends, -1 if it does not."""
     if opened == "<!DOCTYPE":
         found = _DOCTYPE.match(markup, start)
-        return found.end() if found is not None else -1
+        if found is None or found[1] == ">":
+            return found.end() if found is not None else -1
+        at = found.end()
+        while at >= 0 and (found := _DECLARED.search(markup, at)) is not None:
+            if found[0].startswith("]"):
+                return found.end()
+            at = _end(markup, found.start(), found[0])
+        return -1
     closing = _SECTIONS[opened]
     at = markup.find(closing, start + len(opened))
     return at + len(closing) if at >= 0 else -1
@@ -93,7 +112,7 @@ def _end(markup: str, start: int, opened: str) -> int:
 def _raw_text(markup: str, at: int, closing: str) -> tuple[str, int]:
     """Return the text of a script or style sheet as HTML has it, and where its end tag begins.
 
-    Text is no markup there, but for the end tag.
+    Text is no markup there, but for the end tag and comments.
     """
     parts: list[str] = []
     end = markup.find(closing, at)
@@ -102,7 +121,8 @@ def _raw_text(markup: str, at: int, closing: str) -> tuple[str, int]:
         closed = markup.find("]]>", section) if section >= 0 else -1
         if closed < 0:
             parts.append(unescape(markup[at:end]))
-            return "".join(parts).replace("</", "<\\/"), end
+            # A comment in HTML's script could hold its end tag.
+            return "".join(parts).replace("</", "<\\/").replace("<!--", "<\\u0021--"), end
         parts += (unescape(markup[at:section]), markup[section + 9 : closed])
         at = closed + 3
         if at > end:
