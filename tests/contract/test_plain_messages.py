@@ -75,6 +75,30 @@ def test_every_wrong_field_of_every_body_gets_a_sentence_of_ours(name: str) -> N
             assert word not in text or kind == "string_pattern_mismatch", (kind, text)
 
 
+def test_every_wrong_parameter_of_a_query_gets_a_sentence_of_ours() -> None:
+    fields = [field for router in routers() for route in router.routes for field in parameters(route)]
+    assert len(fields) > 8
+    told: dict[tuple[str, str], str] = {}
+    for field in fields:
+        for wrong in ("", "x", "-1", "1.5", "9" * 30, "\u00fc" * 5_000, "2026-02-30"):
+            _, errors = field.validate(wrong, {}, loc=("query",))
+            told |= {(field.name, each["type"]): sentence(each) for each in errors or []}
+    assert told
+    for where, text in told.items():
+        assert text.endswith(".") or where[1] == "string_pattern_mismatch", (where, text)
+        assert "Input" not in text, (where, text)
+
+
+def parameters(route: Any) -> list[Any]:
+    """Return the fields of the query that a route takes, those of what it depends on too."""
+    waiting, found = [route.dependant], []
+    while waiting:
+        dependant = waiting.pop()
+        found += dependant.query_params
+        waiting += dependant.dependencies
+    return found
+
+
 def problems(model: type[BaseModel], value: Any) -> list[tuple[str, str]]:
     """Return type and sentence of what is wrong with `value`."""
     try:

@@ -32,7 +32,7 @@ _SENTENCES: Final[Mapping[str, str]] = {
     "greater_than": "Send a number above {gt}.",
     "greater_than_equal": "Send a number of at least {ge}.",
     "less_than_equal": "Send a number of at most {le}.",
-    "literal_error": "Send {expected}.",
+    **dict.fromkeys(("literal_error", "enum"), "Send {expected}."),
     **dict.fromkeys(("int_type", "int_from_float", "int_parsing", "int_parsing_size"), "Send an integer."),
     **dict.fromkeys(("float_type", "float_parsing", "finite_number"), "Send a number."),
     **dict.fromkeys(("bool_type", "bool_parsing"), "Send true or false."),
