@@ -118,8 +118,10 @@ def drop_boilerplate(part: LexborNode, *, around: bool) -> None:
 
 def drop_forms(part: LexborNode, selector: str) -> None:
     """Remove the forms that a selector matches, except one around the whole page."""
-    for form in reversed(part.css(selector)[:_MAX_NAMED]):
-        if form.css_first(_KEPT_WITH) is None or len(form.text()) * 2 <= len(part.text()):
+    forms = part.css(selector)[:_MAX_NAMED]
+    half = len(part.text()) / 2 if forms else 0
+    for form in reversed(forms):
+        if form.css_first(_KEPT_WITH) is None or len(form.text()) <= half:
             form.decompose()
 
 
