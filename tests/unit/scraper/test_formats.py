@@ -13,7 +13,16 @@ from pathlib import Path
 import pytest
 
 from indexmill.contracts.errors import PermanentError
-from indexmill.scraper.extract.content import Extracted, Kind, RawContent, detect, extract, is_risky
+from indexmill.scraper.extract import html
+from indexmill.scraper.extract.content import (
+    EXTRACTORS,
+    Extracted,
+    Kind,
+    RawContent,
+    detect,
+    extract,
+    is_risky,
+)
 
 FILES = Path(__file__).with_name("files")
 URL = "https://example.com/download?id=7"
@@ -79,6 +88,34 @@ def test_a_document_keeps_its_structure_and_order(
     places = [found.markdown.find(part) for part in parts]
     assert -1 not in places, found.markdown
     assert places == sorted(places)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "by_html"),
+    [
+        (Kind.DOCX, (FILES / "rules.docx").read_bytes(), True),
+        (Kind.EPUB, (FILES / "year.epub").read_bytes(), True),
+        (Kind.XHTML, b"<html><p>a</p></html>", True),
+        (
+            Kind.XML,
+            b"<rss><channel><item><title>t</title><description>a</description></item></channel></rss>",
+            True,
+        ),
+        (Kind.PPTX, (FILES / "wheel.pptx").read_bytes(), False),
+        (Kind.JSON, b'{"a": 1}', False),
+    ],
+)
+def test_what_is_read_by_way_of_html_has_its_version(
+    monkeypatch: pytest.MonkeyPatch, kind: Kind, body: bytes, by_html: bool
+) -> None:
+    """Another text of the same HTML is another text of these."""
+    read_html, calls = html.read_html, []
+    monkeypatch.setattr(
+        html, "read_html", lambda *given, **wanted: calls.append(1) or read_html(*given, **wanted)
+    )
+    extract(RawContent(body, kind))
+    assert bool(calls) is by_html
+    assert not by_html or EXTRACTORS[kind] == EXTRACTORS[Kind.HTML]
 
 
 def test_hidden_sheets_are_left_out_and_a_book_has_its_language() -> None:

@@ -48,11 +48,7 @@ class Kind(StrEnum):
     XML = "application/xml"
 
 
-EXTRACTORS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(Kind, "2"),
-    **dict.fromkeys((Kind.HTML, Kind.XHTML, Kind.EPUB, Kind.MARKDOWN, Kind.TEXT, Kind.CSV, Kind.XML), "3"),
-    **dict.fromkeys((Kind.PPTX, Kind.XLSX), "3"),
-}
+EXTRACTORS: Final[Mapping[str, str]] = {**dict.fromkeys(Kind, "3"), Kind.PDF: "2"}
 """Version of the code that makes text of each kind; raised when the same content gives another text."""
 _CONTAINERS: Final = {
     "word/document.xml": Kind.DOCX,

@@ -66,12 +66,14 @@ def set_ticks_aside(part: LexborNode, html: str) -> bool:
     for node in named:
         # The name of a language would be read as a part of the fence.
         del node.attrs["class"]
+    changed = bool(named)
     if not ("&lt;" in html or "]" in html or "<xmp" in html):
-        return bool(named)
+        return changed
     for node in list(part.traverse(include_text=True)):
         if node.tag == "-text" and "`" in (text := node.text(deep=False)) and not _is_code(node):
             node.replace_with(text.replace("`", TICK))
-    return True
+            changed = True
+    return changed
 
 
 def escape_markup(markdown: str) -> str:
