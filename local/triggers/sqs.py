@@ -148,7 +148,8 @@ class SqsEventSource:
     async def stop(self, grace_s: float = 5.0) -> None:
         """Stop polling, return undelivered messages, and wait `grace_s` for invocations in flight.
 
-        Messages of invocations that are cancelled then stay hidden until their visibility timeout.
+        Messages of invocations that are cancelled then stay hidden until their visibility timeout. Those of
+        failed ones are returned: the code may be edited before the next start, which cannot notice that.
         """
         self._stopping.set()
         self._interrupt()
@@ -161,6 +162,7 @@ class SqsEventSource:
                 delivery.cancel()
             if late:
                 await asyncio.wait(late)
+        await self._return(self._failed.all())
         await self._deletes.drain()
         self._client.close()
 

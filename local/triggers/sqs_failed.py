@@ -68,6 +68,10 @@ class FailedMessages:
             self.imported()
         return self._forgive([name for name, (_, failed) in self._hidden.items() if failed != version])
 
+    def all(self) -> list[str]:
+        """Return the receipt handles of all failed messages."""
+        return self._forgive(list(self._hidden))
+
     def discard(self, messages: Iterable[Message]) -> None:
         """Forget messages that are done."""
         for message in messages:

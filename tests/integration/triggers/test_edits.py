@@ -127,3 +127,15 @@ async def test_after_a_failed_import_they_are_visible_and_wait_for_the_next_edit
     await until(lambda: shop.seen() == [["a", "1"]], limit_s=20)
     await until(q.is_empty)
     assert shop.errors() <= 3
+
+
+async def test_after_a_stop_they_are_visible_since_edits_meanwhile_are_not_noticed(
+    shop: Shop, queue: MakeQueue, start_source: Start
+) -> None:
+    shop.edit(RAISING)
+    q = queue(visibility_s=HIDDEN_S)
+    await q.send("a")
+    source = await shop.serve(q, start_source)
+    await until(lambda: shop.errors() == 1, limit_s=20)
+    await source.stop()
+    assert await q.counts() == (1, 0)
