@@ -117,15 +117,18 @@ KATEX = (
         ("<math><mfrac><mrow><mi>x</mi><mo>+</mo><mn>1</mn></mrow><mn>2</mn></mfrac></math>", "(x+1)/2"),
         ("<math><msubsup><mi>x</mi><mi>i</mi><mn>2</mn></msubsup></math>", "x_i^2"),
         (
-            "<math><msqrt><mi>a</mi><mo>-</mo><mn>1</mn></msqrt><mo>+</mo><mroot><mn>8</mn><mn>3</mn></mroot></math>",
+            "<math><msqrt><mi>a</mi><mo>-</mo><mn>1</mn></msqrt><mo>+</mo><mroot><mn>8</mn><mn>"
+            "3</mn></mroot></math>",
             "\u221a(a-1)+8^(1/3)",
         ),
         (
-            "<math><msup><mi>a</mi><mn>2</mn></msup><mi>b</mi><mo>=</mo><mover><mi>x</mi><mo>\u00af</mo></mover></math>",
+            "<math><msup><mi>a</mi><mn>2</mn></msup><mi>b</mi><mo>=</mo><mover><mi>x</mi><mo>"
+            "\u00af</mo></mover></math>",
             "a^2 b=x\u00af",
         ),
         (
-            "<math><munderover><mo>\u2211</mo><mrow><mi>k</mi><mo>=</mo><mn>0</mn></mrow><mi>n</mi></munderover>"
+            "<math><munderover><mo>\u2211</mo><mrow><mi>k</mi><mo>=</mo><mn>0</mn></mrow><mi>n</mi>"
+            "</munderover>"
             "<mi>k</mi></math>",
             "\u2211_(k=0)^n k",
         ),
@@ -183,6 +186,24 @@ CODE = "def f():\n    return 1"
         "</pre>",
         '<pre class="prettyprint linenums"><ol class="linenums"><li class="L0">def f():</li><li class="L1">'
         "    return 1</li></ol></pre>",
+        '<div class="fragment"><div class="foldopen"><div class="line"><span class="lineno">    '
+        "1</span>def f():"
+        '</div></div><div class="line"><span class="lineno">    2</span>    return 1</div></div>',
+        '<pre><code><span class="token-line">def f():<br></span><span class="token-line">    return '
+        "1<br></span>"
+        "</code></pre>",
+        f'<pre style="display:block"><code>{CODE}</code></pre>',
+        '<div class="syntaxhighlighter"><table><tr><td class="gutter"><div class="line n1">1</div>'
+        "<div>2</div></td>"
+        '<td class="code"><div class="container"><div class="line n1"><code>def</code> <code>'
+        "f():</code></div>"
+        '<div class="line n2"><code>&nbsp;&nbsp;&nbsp;&nbsp;</code><code>return 1</code></div></div>'
+        "</td></tr>"
+        "</table></div>",
+        '<div class="code"><div class="line-numbers"><a>1</a><a>2</a></div><pre><code><span '
+        'class="line">def f():'
+        '</span>\n<span class="line">    return 1</span></code></pre></div>',
+        "<pre><ol><li><code>def f():</code></li><li><code>    return 1</code></li><li></li></ol></pre>",
         f'<pre><span class="linenos">1</span>{CODE}</pre>',
         f'<pre><code><span class="boring">fn main() {{\n</span>{CODE}</code></pre>',
     ],
@@ -194,6 +215,8 @@ def test_code_keeps_its_lines_and_loses_their_numbers(markup: str) -> None:
 def test_a_table_of_numbers_and_code_stays_a_table() -> None:
     found = rows_of("<table><tr><td>200<td><code>OK</code><tr><td>404<td><code>Gone</code></table>")
     assert found == [["200", "`OK`"], ["404", "`Gone`"]]
+    step = "<table><tr><td>1<td><div>Run <code>make</code></div><div>and wait</div></table>"
+    assert "| 1 | Run `make`" in text_of(f"<p class=gutter>a</p>{step}")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ _EXTRAS: Final = "pre .boring, a.test-arrow, summary.hideme, .docblock-toggle, .
 """Lines that mdBook hides, and the buttons of rustdoc."""
 _AROUND: Final = (
     "a.test-arrow, summary.hideme, .docblock-toggle, .collapse-toggle, .lineno, .linenos, .linenodiv, "
-    ".lntable, .fragment, [data-line-number]"
+    ".lntable, .gutter, .crayon-nums, .fragment, div.line-numbers, [data-line-number]"
 )
 """Of extras and numbers that are not within `pre`. One selector costs less than searching the text."""
 _NUMBER_SIGNS: Final = ("linenum", "line-number", 'class="ln', "hljs-ln", "rouge")
@@ -30,9 +30,10 @@ _INNER_SIGNS: Final = re.compile(
 _NUMBERS: Final = re.compile(r"[\s\d\u00a0]*")
 _NUMBER_ELEMENTS: Final = (
     "pre :is(.lineno, .linenos, .ln, .lnt, .lnlinks, .line-number, .line-numbers, .linenumber, "
-    ".react-syntax-highlighter-line-number), .fragment .lineno"
+    ".react-syntax-highlighter-line-number), .fragment .lineno, div.line-numbers"
 )
-_FRAGMENT: Final = "div.fragment:has(> div.line)"
+_TABLES: Final = "table:has(pre, code, .crayon-nums, [data-line-number])"
+_FRAGMENT: Final = "div.fragment:has(div.line)"
 _BLOCKS: Final = 'div, p, li, [style*="display:block" i], [style*="display: block" i]'
 _LINES: Final = ".line, .token-line, [data-line]"
 _NUMBERED: Final = "[data-line-number], .lineno, .linenos, .line-number, .hljs-ln-numbers, .blob-num"
@@ -100,22 +101,21 @@ def _flatten(tree: LexborHTMLParser) -> None:
         if before is not None and not before.text().endswith("\n"):
             inner.insert_before("\n")
         _end(inner)
-        inner.unwrap()
+        _dissolve(inner)
     for inner in reversed(tree.css(_INNER_CELLS)[:_MOST]):
         inner.insert_after(" ")
-        inner.unwrap()
+        _dissolve(inner)
 
 
 def _drop_numbers(tree: LexborHTMLParser) -> None:
     """Make code of what has line numbers beside its lines."""
-    for table in reversed(tree.css("table:has(pre, code, [data-line-number])")[:_MOST_TABLES]):
+    for table in reversed(tree.css(_TABLES)[:_MOST_TABLES]):
         _unpack(tree, table)
     for node in tree.css(_NUMBER_ELEMENTS)[:_MOST]:
         if _NUMBERS.fullmatch(node.text()):
             node.decompose()
     for fragment in tree.css(_FRAGMENT):
-        lines = (each.text() for each in fragment.iter() if "line" in _classes(each))
-        _replace(tree, fragment, "\n".join(line.rstrip("\n") for line in lines))
+        _replace(tree, fragment, "\n".join(line.text().rstrip("\n") for line in fragment.css("div.line")))
 
 
 def _has(html: str, signs: tuple[str, ...]) -> bool:
@@ -125,18 +125,19 @@ def _has(html: str, signs: tuple[str, ...]) -> bool:
     return False
 
 
-def _classes(node: LexborNode) -> list[str]:
-    return (node.attributes.get("class") or "").split()
-
-
 def _unpack(tree: LexborHTMLParser, table: LexborNode) -> None:
     """Replace a table of code by its code."""
     rows = [[cell for cell in row.iter() if cell.tag in ("td", "th")] for row in table.css("tr")[:_MOST]]
     if len(rows) == 1 and len(rows[0]) == 2:
         numbers, code = rows[0]
         block = code.css_first("pre")
-        if block is not None and len(numbers.text()) < _MOST and _is_numbers(numbers):
-            table.replace_with(block.text() if _is_within_code(table) else block)
+        if len(numbers.text()) < _MOST and _is_numbers(numbers):
+            if block is not None:
+                table.replace_with(block.text() if _is_within_code(table) else block)
+                return
+            lines = [each.text() for each in code.css("div") if len(each.css("div")) == 1]
+            if 1 < len(lines) == len(numbers.text(separator=" ").split()):
+                _replace(tree, table, "\n".join(lines))
     elif len(rows) > 1 and all(len(cells) == 2 and _is_number(cells[0]) for cells in rows):
         _replace(tree, table, "\n".join(cells[1].text().strip("\n") for cells in rows))
 
@@ -173,12 +174,22 @@ def _replace(tree: LexborHTMLParser, node: LexborNode, code: str) -> None:
 def _break_lines(block: LexborNode) -> None:
     """Put line breaks where a browser shows them without one in the text."""
     for line in block.css(_BLOCKS)[:_MOST]:
-        _end(line)
+        if line.mem_id != block.mem_id:
+            _end(line)
+            _dissolve(line)
     lines = block.css(_LINES)[:_MOST]
-    if len(lines) > 1 and block.text().count("\n") < len(lines) - 1:
+    if len(lines) > 1 and block.text().count("\n") + len(block.css("br")) < len(lines) - 1:
         for line in lines:
             _end(line)
-    block.unwrap_tags(["div", "p", "ol", "ul", "li"])
+    block.unwrap_tags(["ol", "ul"])
+
+
+def _dissolve(node: LexborNode) -> None:
+    """Leave only what is in an element."""
+    if node.child is None:
+        node.decompose()
+    else:
+        node.unwrap()
 
 
 def _end(line: LexborNode) -> None:
