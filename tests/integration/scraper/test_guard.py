@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import AsyncIterator, Iterable
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +13,17 @@ import httpcore
 import pytest
 
 from indexmill.contracts.errors import IndexmillError
+from indexmill.contracts.messages import StageResult, read
+from indexmill.platform.consumer.deliveries import Done
 from indexmill.scraper.adapters.http_fetcher import FetchLimits, HttpFetcher, PinnedBackend, system_resolver
 from indexmill.scraper.classify import NameNotFound
+from indexmill.scraper.robots import Robots
+from indexmill.scraper.worker import ScrapeBatch
 from tests.integration.scraper.conftest import LIMITS
 from tests.integration.scraper.site import Site, redirect
+from tests.support.scraper import ScraperHarness, delivery
+from tests.twins.fetcher import InMemoryRobotsCache
+from tests.twins.queues import InMemoryQueue
 
 HTML = "<p>Words.</p>"
 
@@ -250,6 +258,26 @@ async def test_a_name_that_does_not_exist_is_looked_up_twice() -> None:
     assert (error.code, len(names.asked), inner.dialled) == ("dns_error", 2, [])
     assert took_s >= 0.05
     assert FetchLimits().name_pause_s == 2.0
+
+
+@pytest.mark.slow
+def test_the_job_of_a_mistyped_name_ends_within_five_seconds() -> None:
+    """Its robots.txt is asked for first, and the pause between the two questions is the real one."""
+    names, results = Names(UNKNOWN), InMemoryQueue()
+    backend = PinnedBackend(frozenset(), resolver=names, inner=Recorder())
+    harness = ScraperHarness()
+    parts = harness.parts()
+    fetcher = HttpFetcher(user_agent="x", backend=backend, clock=harness.clock)
+    robots = Robots(fetcher, InMemoryRobotsCache(), harness.clock, user_agent="x")
+    made = ScrapeBatch(replace(parts, fetcher=fetcher, robots=robots), results, InMemoryQueue())
+    with closing(made) as batch:
+        began = time.monotonic()
+        assert batch([delivery("/page", url="https://exmaple.example/page")]) == [Done()]
+        took_s = time.monotonic() - began
+    (result,) = (read(StageResult, body) for body in results.bodies)
+    assert result.failure is not None
+    assert (result.failure.code, len(names.asked)) == ("dns_error", 2)
+    assert 2.0 <= took_s < 5.0
 
 
 async def test_a_name_that_exists_the_second_time_is_dialled() -> None:
