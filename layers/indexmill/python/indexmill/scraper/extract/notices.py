@@ -48,6 +48,13 @@ ENTRY: Final = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 """A whole label of a button or link that leads to a log-in."""
+ACCOUNT: Final = re.compile(
+    r"(?<!\w)(?:user|password|account|cookie|member|credentials|benutzer|passwort|konto|zugangsdaten"
+    r"|mot de passe|identifiant|compte|contraseña|usuari|cuenta|senha|usuári|conta|utente|gebruiker"
+    r"|wachtwoord|hasł|użytkownik|lösenord|пароль|логин|учётн|учетн)|パスワード|会員|アカウント|クッキー|密码|账号|帐户|비밀번호",
+    re.IGNORECASE,
+)
+"""A word that texts beside a log-in have."""
 PROTECTED: Final = re.compile(
     r"password[- ]protected|enter (the|your|a|store)( \w+)? password|passwortgeschützt"
     r"|protégée? par (un )?mot de passe|protegid[oa] (con|por) (contraseña|senha)|protett[oa] da password"
@@ -137,7 +144,7 @@ _OTHERS: Final = _words(
     został jest przepraszamy lub na tym serwerze już pod podanym adresem tato požadovaná byla nebyla det
     du letar efter kunde kunne blev ble эта этой этот такая такой данная запрошенная запрашиваемая вы вами
     которую который ищете искали была был к сожалению нашем этом сайте или больше по этому указанному
-    адресу на é
+    адресу на é demandez
     """
 )
 _FEW: Final = 3

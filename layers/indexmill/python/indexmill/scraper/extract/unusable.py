@@ -75,6 +75,7 @@ _ASIDE_CLASSES: Final = re.compile(
     re.IGNORECASE,
 )
 _UNSEEN_STYLE: Final = re.compile(r"display:\s*none|visibility:\s*hidden", re.IGNORECASE)
+_INPUTS: Final = "input:not([type=hidden i])"
 _FEW_FIELDS: Final = 4
 _STRUCTURED: Final = re.compile(r"`|^(?:\||\d+\. )", re.MULTILINE)
 """Code, tables and steps: notices have none, texts about such pages do."""
@@ -234,13 +235,23 @@ def _is_login(page: _Page) -> bool:
 
 
 def _asks(form: LexborNode, page: _Page) -> bool:
-    """Return whether a form is one for accounts, or asks for a password on a page without text."""
+    """Return whether a form is for accounts, or asks for little but a password, where there is no text."""
     seen = "\n".join((*page.headings, _labels(form)))
-    if notices.LOGIN.search(seen) and page.prose.with_links <= (_SHELL if _begins_so(page) else _OWN):
-        return True
     if notices.PROTECTED.search(f"{seen}\n{form.text()[:_LOOKED_AT]}\n{page.markdown}"):
         return True
-    return _width(page.markdown) < _OWN and len(form.css("input:not([type=hidden i])")) <= _FEW_FIELDS
+    if page.prose.with_links > _most_beside(page):
+        return False
+    return notices.LOGIN.search(seen) is not None or len(form.css(_INPUTS)) <= _FEW_FIELDS
+
+
+def _most_beside(page: _Page) -> int:
+    """Return how wide the text beside a form may be that is the page's own."""
+    first = page.tree.css_first(f"h1, h2, {_PASSWORD}")
+    if first is not None and first.tag == "input" and page.heading:
+        return _FEW_WORDS
+    if _begins_so(page):
+        return _SHELL
+    return _OWN if notices.ACCOUNT.search(page.lines) else _OWN * 3 // 4
 
 
 def _begins_so(page: _Page) -> bool:
@@ -313,13 +324,14 @@ def _is_not_found(page: _Page) -> bool:
     """Return whether title, heading, first sentence or markup say no more than that there is no such page."""
     by_title = next((each for each in page.titles if notices.says_missing(each)), "")
     by_heading = notices.says_missing(page.heading)
+    by_sentence = notices.says_missing(notices.first_sentence(page.lines), of_pages=True)
     by_markup = _is_marked(page)
-    if by_markup or (by_title and by_heading):
+    if by_markup or bool(by_title) + by_heading + by_sentence > 1:
         most = _LITTLE
     elif by_title or by_heading:
         most = 0 if len(page.markdown) > _LITTLE or _is_about(page, by_title) else _LITTLE
     else:
-        most = _SHELL if notices.says_missing(notices.first_sentence(page.lines), of_pages=True) else 0
+        most = _SHELL if by_sentence else 0
     if not most or by_markup:
         return most > 0 and page.prose.width <= most
     if _STRUCTURED.search(page.markdown) is not None or page.prose.width > most:
