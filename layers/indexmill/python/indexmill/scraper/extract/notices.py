@@ -82,6 +82,8 @@ _THINGS: Final = _PAGES | _words(
     article item product post entry content topic thread listing inhalt artikel beitrag produkt contenu
     produit contenido artículo producto conteúdo artigo produto contenuto articolo prodotto artykuł запись
     app video vidéo vídeo видео photo foto image imagen imagem immagine user usuario profile perfil profil
+    annonce anzeige anuncio annuncio anúncio advert offer offre oferta offerta angebot ogłoszenie job
+    объявление
     """
 )
 """What a page can be about, and may have been taken away."""
@@ -98,7 +100,8 @@ _PRESENT: Final = _words(
     encontramos hallada disponível localizada localizado trovata trovato trovare esiste disponibile
     znaleziona znaleziono znaleźć odnaleziono istnieje dostępna найдена найден найдено найти существует
     обнаружена gevonden vinden bestaat beschikbaar hittas hittades finns fundet funnet findes található
-    löydy löytynyt hay há ma znaleźliśmy trouvons
+    löydy löytynyt hay há ma znaleźliśmy trouvons dostępne dostępny доступна доступен verfügbare
+    disponibles
     """
 )
 """With a negation: it is not."""
@@ -144,7 +147,8 @@ _OTHERS: Final = _words(
     został jest przepraszamy lub na tym serwerze już pod podanym adresem tato požadovaná byla nebyla det
     du letar efter kunde kunne blev ble эта этой этот такая такой данная запрошенная запрашиваемая вы вами
     которую который ищете искали была был к сожалению нашем этом сайте или больше по этому указанному
-    адресу на é demandez
+    адресу на é demandez seems seem looks appears appear like scheint wohl semble parece sembra wygląda
+    lijkt кажется похоже eso ese esa aquel dat
     """
 )
 _FEW: Final = 3

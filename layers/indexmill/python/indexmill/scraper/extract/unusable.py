@@ -1,6 +1,6 @@
 """Pages with status 200 and without content: logins, "not found" pages, consent walls, shells for scripts.
 
-Only short pages are looked at, so that ordinary ones cost nothing and a page about logins or 404s is kept.
+Only short pages are looked at: ordinary ones cost nothing, and a long page about logins is kept.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
+from urllib.parse import unquote
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from indexmill.contracts.errors import ErrorCode
 from indexmill.scraper.extract import notices
+from indexmill.scraper.extract.blocked import blocked
 from indexmill.scraper.extract.html import defused
 from indexmill.scraper.extract.main_part import drop, drop_boilerplate, drop_forms, main_part
 
@@ -27,8 +29,6 @@ _SOME: Final = 600
 _SHELL: Final = 250
 _LOOKED_AT: Final = 2_000
 """Characters of a heading, a form or a notice."""
-_LINE: Final = 200
-"""Characters of a title or heading that are compared."""
 _PLACES: Final = 20
 _OWN: Final = 80
 """Characters of a landmark that has a text of its own."""
@@ -79,41 +79,6 @@ _INPUTS: Final = "input:not([type=hidden i])"
 _FEW_FIELDS: Final = 4
 _STRUCTURED: Final = re.compile(r"`|^(?:\||\d+\. )", re.MULTILINE)
 """Code, tables and steps: notices have none, texts about such pages do."""
-_SERVER_ERROR: Final = re.compile(
-    r"(?:http )?(?:error )?(?:5\d\d[\s:\u2013-]*)?(?:internal server error|bad gateway"
-    r"|service (?:temporarily )?unavailable"
-    r"|gateway time-?out|server error(?: \(500\))?|application error|backend fetch failed)"
-    r"|(?:http )?(?:error )?50[0234](?: error)?"
-    r"|error establishing a database connection|site en maintenance|an unexpected error occurred",
-    re.IGNORECASE,
-)
-_WANTS_SCRIPTS: Final = re.compile(
-    r"\b(enable|requires?|need|activate|turn on|without)\b[^.]{0,40}\b(javascript|JS\b)", re.IGNORECASE
-)
-_CHALLENGE: Final = re.compile(
-    r"\b(verify (that )?you('|\u2019)?( a)?re (a )?(human|not a (ro)?bot)|verifying you are human"
-    r"|checking (your|if the site connection is secure|the site connection) ?(browser)?"
-    r"|are you a (ro)?bot\?|just a moment\.\.\."
-    r"|press (&|and) hold to confirm you are|robot check|pardon our interruption|one more step"
-    r"|attention required! \| cloudflare|you have been blocked|incapsula incident id|ddos protection by"
-    r"|access denied.{0,400}(reference #|error code 1020|ray id)|human verification"
-    r"|complete the (security check|captcha)|enter the characters you see below)",
-    re.IGNORECASE | re.DOTALL,
-)
-_CHALLENGERS: Final = ("_cf_chl_opt", "anubis_challenge", "captcha-delivery.com/c", "px-captcha", "gokuProps")
-"""Names in the scripts of such checks, in whatever language they are shown."""
-_LOADING: Final = re.compile(r"\W*(loading|please wait|wird geladen|chargement)\W*", re.IGNORECASE)
-_CONSENT: Final = re.compile(
-    r"\b(before you continue|(we value|we respect|about) your privacy|your privacy|cookies?"
-    r"|privatsphäre|datenschutz-?einstellungen|vie privée)\b",
-    re.IGNORECASE,
-)
-_AGREE: Final = re.compile(
-    r"\s*((i )?(accept|agree|consent|allow)|(alle )?(akzeptieren|zustimmen)|(tout )?accepter|aceptar"
-    r"|accetta)\b",
-    re.IGNORECASE,
-)
-_MOUNTS: Final = "#root, #app, #__next, #__nuxt, #___gatsby, app-root, [ng-app], [data-reactroot], #svelte"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +119,14 @@ class _Page:
     def headings(self) -> list[str]:
         return list(dict.fromkeys([*self.titles, *([self.heading] if self.heading else [])]))
 
+    @property
+    def later_headings(self) -> list[str]:
+        """The other ones of the first level, where there is little text."""
+        nodes = self.tree.css("h1")[1:_PLACES]
+        if nodes and self.prose.width > _SHELL // 2:
+            return []
+        return [" ".join(each.text(separator=" ")[: notices.LINE].split()) for each in nodes]
+
     @cached_property
     def prose(self) -> _Prose:
         tree = LexborHTMLParser(defused(self.html))
@@ -169,7 +142,7 @@ class _Page:
         text = part.text(separator=" ")
         return _Prose(whole, _width(text), helps=helps or notices.names_page(text))
 
-    @property
+    @cached_property
     def lines(self) -> str:
         """The Markdown without headings."""
         return _HEADINGS.sub("", self.markdown).strip()
@@ -188,30 +161,14 @@ def reason(html: str, title: str | None, markdown: str, accept: Collection[str] 
         return ErrorCode.LOGIN_REQUIRED
     if ErrorCode.SOFT_404 not in accept and _is_not_found(page):
         return ErrorCode.SOFT_404
-    return _blocked(page)
-
-
-def _blocked(page: _Page) -> ErrorCode | None:
-    """Return why the page is not shown: scripts, a check for humans, a failed server, consent."""
-    tree, markdown = page.tree, page.markdown
-    head = f"{page.title or ''}\n{_text(tree, 'h1')}"
-    short = len(markdown) <= _SHELL
-    challenged = len(markdown) <= _SOME and any(mark in page.html for mark in _CHALLENGERS)
-    if challenged or (len(markdown) <= _SOME and _CHALLENGE.search(f"{head}\n{markdown}")):
-        return ErrorCode.NEEDS_JAVASCRIPT
-    if short and tree.css_first("script") is not None and _is_shell(tree, f"{head}\n{markdown}"):
-        return ErrorCode.NEEDS_JAVASCRIPT
-    if short and any(_SERVER_ERROR.fullmatch(each.strip(" .!")) for each in page.headings):
-        return ErrorCode.EMPTY_CONTENT
-    if short and _CONSENT.search(f"{head}\n{_text(tree, 'h2')}") and _agrees(tree):
-        return ErrorCode.EMPTY_CONTENT
-    return None
+    return blocked(page.tree, html, title, page.headings, markdown)
 
 
 def _is_login(page: _Page) -> bool:
     """Return whether the page asks for an account where its text would be."""
     said = any(
-        notices.LOGIN_HEADING.fullmatch(each) or notices.MUST_LOG_IN.search(each) for each in page.headings
+        notices.LOGIN_HEADING.fullmatch(each) or notices.MUST_LOG_IN.search(each)
+        for each in (*page.headings, *page.later_headings)
     )
     if len(page.markdown) > _LITTLE and not said:
         return _is_teaser(page)
@@ -263,8 +220,9 @@ def _begins_so(page: _Page) -> bool:
         return False
     links = page.tree.css("a[href], button")[:_PLACES]
     return any(
-        notices.LOGIN.search(each.text()[:_LOOKED_AT]) or _LOGIN_URL.search(each.attributes.get("href") or "")
+        notices.LOGIN.search(f"{each.text()[:_LOOKED_AT]}\n{unquote(href)}") or _LOGIN_URL.search(href)
         for each in links
+        for href in [(each.attributes.get("href") or "")[:_LOOKED_AT]]
     )
 
 
@@ -285,11 +243,10 @@ def _form(field: LexborNode, *, alone: bool) -> LexborNode | None:
     return above or field.parent
 
 
-def _is_within(node: LexborNode, part: LexborNode) -> bool:
-    above = node.parent
-    while above is not None and above.mem_id != part.mem_id:
-        above = above.parent
-    return above is not None
+def _is_within(node: LexborNode | None, part: LexborNode) -> bool:
+    while node is not None and node.mem_id != part.mem_id:
+        node = node.parent
+    return node is not None
 
 
 def _is_aside(node: LexborNode, *, alone: bool) -> bool:
@@ -331,7 +288,7 @@ def _is_not_found(page: _Page) -> bool:
     elif by_title or by_heading:
         most = 0 if len(page.markdown) > _LITTLE or _is_about(page, by_title) else _LITTLE
     else:
-        most = _SHELL if by_sentence else 0
+        most = _SHELL if by_sentence and page.heading not in page.titles else 0
     if not most or by_markup:
         return most > 0 and page.prose.width <= most
     if _STRUCTURED.search(page.markdown) is not None or page.prose.width > most:
@@ -371,21 +328,3 @@ def _width(text: str) -> int:
     """Return the number of characters of a text; one of Chinese, Japanese or Korean is as long as two."""
     text = " ".join(text.split())
     return len(text) + sum(char >= "\u2e80" for char in text)
-
-
-def _is_shell(tree: LexborHTMLParser, text: str) -> bool:
-    mount = tree.css_first(_MOUNTS)
-    inside = mount.text(strip=True) if mount is not None else None
-    if inside is not None and (not inside or _LOADING.fullmatch(inside)):
-        return True
-    return _WANTS_SCRIPTS.search(f"{text}\n{_text(tree, 'noscript')}") is not None
-
-
-def _agrees(tree: LexborHTMLParser) -> bool:
-    return any(
-        _AGREE.match(each.text()[:_LOOKED_AT]) for each in tree.css("button, a[role=button]")[:_PLACES]
-    )
-
-
-def _text(tree: LexborHTMLParser, selector: str) -> str:
-    return "\n".join(each.text(separator=" ")[:_LOOKED_AT] for each in tree.css(selector)[:_PLACES])
