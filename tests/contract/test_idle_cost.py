@@ -88,8 +88,8 @@ def test_every_resource_that_is_charged_by_the_hour_has_its_price() -> None:
 @pytest.mark.shows("P114", "X19")
 def test_the_alarms_are_in_the_sum() -> None:
     page = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
-    assert idle_cost.functions_cost()["alarms"] == pytest.approx(3.9)
-    assert "for each metric that they read, thirty-nine;" in page
+    assert idle_cost.functions_cost()["alarms"] == pytest.approx(4.0)
+    assert "for each metric that they read, forty;" in page
 
 
 @pytest.mark.shows("X19")

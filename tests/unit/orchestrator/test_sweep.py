@@ -9,6 +9,7 @@ import pytest
 from indexmill.contracts.messages import EmbedTask, ScrapeTask, read
 from indexmill.orchestrator.sweeper.ports import StaleJob
 from tests.support.jobs import embedded, failed, scraped, stored_job
+from tests.support.metrics import emitted
 from tests.support.sweeper import SweeperHarness
 from tests.twins.sweep_store import InMemorySweep
 
@@ -231,3 +232,14 @@ def test_the_builder_is_started_when_an_index_is_due() -> None:
     assert (p.tick()[0]["indexes"], p.index_builder.started) == (2, 1)
     p.index_builder.broken = True
     assert p.tick()[0]["indexes"] == 0
+
+
+def test_each_step_that_fails_is_counted_for_the_alarm(capsys: pytest.CaptureFixture[str]) -> None:
+    p = SweeperHarness()
+    p.tick()
+    assert emitted(capsys, "sweep_steps_failed_total") == []
+    p.reports.unavailable = True
+    p.view.index_builds = 1
+    p.index_builder.broken = True
+    p.tick()
+    assert emitted(capsys, "sweep_steps_failed_total") == [(1.0, {"function": "none"})] * 2

@@ -133,4 +133,5 @@ class SweepJobs:
             return work()
         except TransientError as error:
             self.observability.log.warning("sweep.step_failed", extra={"step": step, "code": error.code})
+            self.observability.count("sweep_steps_failed_total", function=self.observability.function)
             return otherwise
