@@ -30,16 +30,21 @@ class Reservations(CloudFormationLintRule):
         source = Source(cfn.filename)
         found = []
         for name, parameters in source.parameter_sets().items():
-            reserved = sum(
-                number(source.chosen(given, parameters), parameters, 0) or 0
-                for function in source.resources("AWS::Serverless::Function")
-                if (given := source.function_property(function, "ReservedConcurrentExecutions")) is not None
-            )
+            together = reserved(source, parameters)
             account = number(parameters.get(ACCOUNT), parameters, LAMBDA_QUOTA)
-            if reserved and (account is None or reserved + UNRESERVED > account):
+            if together and (account is None or together + UNRESERVED > account):
                 message = (
-                    f"{reserved} executions are reserved with {name}, and Lambda keeps {UNRESERVED} free:"
+                    f"{together} executions are reserved with {name}, and Lambda keeps {UNRESERVED} free:"
                     f" {ACCOUNT} is {account}"
                 )
                 found.append(source.match(["Resources"], message))
         return found
+
+
+def reserved(source: Source, parameters: dict[str, str]) -> int:
+    """Return how many executions are reserved with these parameters, for all functions together."""
+    return sum(
+        number(source.chosen(given, parameters), parameters, 0) or 0
+        for function in source.resources("AWS::Serverless::Function")
+        if (given := source.function_property(function, "ReservedConcurrentExecutions")) is not None
+    )

@@ -7,8 +7,10 @@ import shlex
 from typing import Any
 
 import botocore.session
+import jmespath
 import pytest
 from botocore import xform_name
+from botocore.model import OperationModel, Shape
 
 from tests.support import sam
 from tests.support.repository import ROOT
@@ -24,10 +26,10 @@ POSITIONAL = {("lambda", "invoke"): 1}
 """Words without an option that a command takes: here the file of the answer."""
 
 
-def commands(program: str) -> list[list[str]]:
-    """Return the words of each command of `program` in the page, from code in a line and in blocks."""
-    blocks = re.findall(r"^```sh\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
-    rest = re.sub(r"^```.*?^```", "", PAGE, flags=re.MULTILINE | re.DOTALL)
+def commands(program: str, page: str = PAGE) -> list[list[str]]:
+    """Return the words of each command of `program` in the page, from blocks of code and then from lines."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
+    rest = re.sub(r"^```.*?^```", "", page, flags=re.MULTILINE | re.DOTALL)
     lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
     lines += [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", rest)]
     begin = re.compile(rf"(?:\.venv-sam/bin/)?{program} [a-z]")
@@ -61,11 +63,12 @@ def problems(words: list[str]) -> list[str]:
     session = botocore.session.Session()
     if service not in session.get_available_services():
         return [f"no service {service}"]
-    model = session.get_service_model(service)
-    operations = {xform_name(name, "-"): name for name in model.operation_names}
+    service_model = session.get_service_model(service)
+    operations = {xform_name(name, "-"): name for name in service_model.operation_names}
     if operation not in operations:
         return [f"no operation {operation}"]
-    shape = model.operation_model(operations[operation]).input_shape
+    model = service_model.operation_model(operations[operation])
+    shape = model.input_shape
     members = {xform_name(name, "-"): body for name, body in shape.members.items()} if shape else {}
     required = {xform_name(name, "-") for name in shape.required_members} if shape else set()
     given, loose = options(rest, members)
@@ -73,17 +76,50 @@ def problems(words: list[str]) -> list[str]:
         own, models = RENAMED[service, operation]
         given[models] = given.pop(own, [])
     found = [f"--{name} is missing" for name in sorted(required - given.keys())]
-    for name, values in given.items():
-        body = members.get(name) or members.get(name.removeprefix("no-"))
-        if name in GLOBAL:
-            continue
-        if body is None:
-            found.append(f"no option --{name}")
-        elif (body.type_name == "boolean") == bool(values):
-            found.append(f"--{name} has {'a' if values else 'no'} value")
+    found += query_problems(" ".join(given.get("query", ())), model)
+    for name in given.keys() - GLOBAL:
+        found += value_problems(name, given[name], members.get(name) or members.get(name.removeprefix("no-")))
     if len(loose) != POSITIONAL.get((service, operation), 0):
         found.append(f"words without an option: {loose}")
     return found
+
+
+def value_problems(name: str, values: list[str], body: Shape | None) -> list[str]:
+    """Return what is wrong with an option: its name, that it has a value or none, one that is not allowed."""
+    if body is None:
+        return [f"no option --{name}"]
+    if (body.type_name == "boolean") == bool(values):
+        return [f"--{name} has {'a' if values else 'no'} value"]
+    allowed = getattr(body, "enum", None) or values
+    return [f"--{name} is {each}, none of {allowed}" for each in values if each not in allowed]
+
+
+def query_problems(query: str, model: OperationModel) -> list[str]:
+    """Return what is wrong with a --query: its syntax, or a field that no answer of the operation has."""
+    if not query:
+        return []
+    try:
+        parsed = jmespath.compile(query).parsed
+    except jmespath.exceptions.JMESPathError as error:
+        return [f"--query {query}: {error}"]
+    known = _names(model.output_shape) if model.output_shape else set()
+    return [f"the answer has no {name}" for name in _fields(parsed) if name not in known]
+
+
+def _fields(node: dict[str, Any]) -> list[str]:
+    own = [str(node["value"])] if node["type"] == "field" else []
+    return own + [name for child in node["children"] for name in _fields(child)]
+
+
+def _names(shape: Shape, above: tuple[str, ...] = ()) -> set[str]:
+    """Return the names of all members below a shape."""
+    if shape.name in above:
+        return set()
+    below = (*above, shape.name)
+    if shape.type_name == "list":
+        return _names(shape.member, below)
+    members = shape.members if shape.type_name == "structure" else {}
+    return set(members).union(*(_names(each, below) for each in members.values()))
 
 
 def _takes_many(members: dict[str, Any], name: str) -> bool:
@@ -109,6 +145,9 @@ def test_a_command_of_aws_is_one(words: list[str]) -> None:
         ("rds modify-db-cluster --db-cluster-identifier x --rotate-password", "no option --rotate-password"),
         ("rds modify-db-cluster --db-cluster-identifier x --apply-immediately yes", "has a value"),
         ("rds modify-clusters --db-cluster-identifier x", "no operation modify-clusters"),
+        ("cloudformation get-template --stack-name x --template-stage Procesed", "none of"),
+        ("lambda get-account-settings --query AccountLimits.Total", "the answer has no AccountLimits"),
+        ("s3api list-buckets --query Buckets[?Name", "--query Buckets[?Name"),
         ("lambda invoke --function-name x", "words without an option"),
     ],
 )
@@ -116,11 +155,40 @@ def test_a_wrong_command_is_found(line: str, problem: str) -> None:
     assert any(problem in each for each in problems(line.split()))
 
 
+def test_a_restore_takes_names_that_are_free_and_gives_the_proxy_its_database() -> None:
+    """RDS refuses a name that is taken, and a second target for a proxy."""
+    server = {"cluster": {"indexmill-prod"}, "instance": {"indexmill-prod-writer"}}
+    target: str | None = "indexmill-prod"
+    section = PAGE.split("\n## Restore\n")[1].split("\n## ")[0]
+    for service, operation, *rest in commands("aws", section):
+        given = dict(zip(rest[::2], rest[1::2], strict=False))
+        kind = "cluster" if "cluster" in operation else "instance"
+        name = given.get(f"--db-{kind}-identifier", "")
+        if operation in {"deregister-db-proxy-targets", "register-db-proxy-targets"}:
+            database = given["--db-cluster-identifiers"]
+            assert target == (database if operation.startswith("de") else None)
+            target = None if target else database
+            assert target is None or target in server["cluster"]
+        elif operation.startswith(("restore-", "create-")) and service == "rds":
+            assert name not in server[kind]
+            server[kind].add(name)
+        elif operation.startswith("modify-"):
+            new = given.get(f"--new-db-{kind}-identifier", name)
+            server[kind].remove(name)
+            assert new not in server[kind]
+            server[kind].add(new)
+    assert target == "indexmill-prod"
+    assert server["cluster"] == {"indexmill-prod", "indexmill-prod-damaged"}
+    assert server["instance"] == {"indexmill-prod-writer", "indexmill-prod-damaged-writer"}
+
+
 @pytest.mark.skipif(not sam.PYTHON.exists(), reason=sam.NEEDED)
 def test_sam_takes_its_commands_and_refuses_wrong_ones() -> None:
     given = commands("sam")
-    filled = [[*words, "--parameter-overrides", "Stage=dev"] for words in given if words[0] == "deploy"]
-    *answers, wrong = sam.parsed([*filled, ["deploy", "--disable-rollbacks"]])
-    assert filled
+    *answers, wrong, unknown = sam.parsed(
+        [*given, ["deploy", "--disable-rollbacks"], ["deploy", "--config-env", "production"]]
+    )
+    assert "deploy" in {words[0] for words in given}
     assert [each for each in answers if "error" in each] == []
     assert "No such option" in wrong["error"]
+    assert "Missing option '--stack-name'" in unknown["error"]

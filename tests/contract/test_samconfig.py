@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ import pytest
 
 from local.template.intrinsics import Resolver
 from local.template.parameters import ParameterError, parameter_values
+from stack.rules._source import Source
+from stack.rules.reservations import reserved
 from tests.support import sam
 from tests.support.function_env import template
 from tests.support.repository import ROOT
@@ -19,6 +23,7 @@ pytestmark = pytest.mark.skipif(not sam.PYTHON.exists(), reason=sam.NEEDED)
 
 ENVIRONMENTS = ["default", "staging", "prod"]
 CONFIG = (ROOT / "samconfig.toml").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
 SECRET = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:indexmill-prod-embedding-AbC123"
 FILLED_IN = {
     "UserAgent": "AcmeBot/1.0 (+https://acme.org/bot)",
@@ -43,6 +48,7 @@ ADDED = {
     "UserAgent": "acme-bot/2 (search; +http://acme.org/bot; v2)",
 }
 """Values with each kind of character that parameters need: spaces, commas, equals signs, stars, slashes."""
+TAKEN_BACK = """'AlarmTopicArn=""'"""
 
 
 def edited(changes: dict[str, str]) -> str:
@@ -62,7 +68,8 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
         "committed": CONFIG,
         "filled in": edited({}),
         "added to": edited(ADDED),
-        "empty": CONFIG.replace('"Stage=', '"AlarmTopicArn=",\n    "Stage='),
+        "taken back": CONFIG.replace("parameter_overrides = [", f"parameter_overrides = [{TAKEN_BACK},"),
+        "empty": CONFIG.replace("parameter_overrides = [", 'parameter_overrides = ["AlarmTopicArn=",'),
         "unquoted": unquoted,
     }
     # SAM parses the template beside it with every command: ours takes it a second each time.
@@ -124,12 +131,40 @@ def test_sam_refuses_an_empty_value_and_cuts_one_without_quotes_at_its_space(
     assert overrides(read["unquoted"]["prod"])["UserAgent"] == "AcmeBot/1.0"
 
 
+@pytest.mark.parametrize(
+    ("environment", "stage"), [("default", "dev"), ("staging", "staging"), ("prod", "prod")]
+)
+def test_each_environment_is_a_stack_of_its_own_that_sam_may_make(
+    read: dict[str, dict[str, Any]], environment: str, stage: str
+) -> None:
+    options = read["committed"][environment]["options"]
+    assert (overrides(read["committed"][environment])["Stage"], options["stack_name"]) == (
+        stage,
+        f"indexmill-{stage}",
+    )
+    # Roles, and the transforms of the nested stacks.
+    assert set(options["capabilities"]) == {"CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"}
+    assert options["resolve_s3"] is True
+    assert options["confirm_changeset"] is (stage != "dev")
+
+
+def test_a_parameter_that_is_not_listed_keeps_its_value_until_it_is_taken_back(
+    read: dict[str, dict[str, Any]],
+) -> None:
+    script = (
+        "import json; from samcli.commands.deploy.deploy_context import DeployContext as D;"
+        "print(json.dumps(D.merge_parameters({'Parameters': {'Edge': {'Default': 'none'}}}, {})))"
+    )
+    done = subprocess.run([str(sam.PYTHON), "-c", script], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == [{"ParameterKey": "Edge", "UsePreviousValue": True}]
+    assert overrides(read["taken back"]["prod"])["AlarmTopicArn"] == ""
+    assert f"`{TAKEN_BACK}`" in PAGE
+
+
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
 def test_the_lint_rules_read_the_same_values_as_sam(
     read: dict[str, dict[str, Any]], environment: str, tmp_path: Path
 ) -> None:
-    from stack.rules._source import Source
-
     (tmp_path / "template.yaml").write_text((ROOT / "template.yaml").read_text(encoding="utf-8"))
     (tmp_path / "samconfig.toml").write_text(edited(ADDED), encoding="utf-8")
     found = Source(str(tmp_path / "template.yaml")).parameter_sets()[f"samconfig's {environment}"]
@@ -142,10 +177,12 @@ def test_production_has_a_web_acl_and_reserved_executions(read: dict[str, dict[s
     assert given["Edge"] == "waf"
     assert int(given["ApiReservedConcurrency"]) > 0
     assert int(given["StreamReservedConcurrency"]) > 0
+    source = Source(str(ROOT / "template.yaml"))
+    together = reserved(source, source.parameter_sets()["samconfig's prod"])
+    assert f"The set for `prod` reserves {together} of them" in PAGE
 
 
 def test_the_form_that_the_docs_show_for_the_user_agent_is_the_one_that_is_tested() -> None:
-    page = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
-    shown = re.findall(r"'UserAgent=\"[^\"]+\"'", page)
+    shown = re.findall(r"'UserAgent=\"[^\"]+\"'", PAGE)
     assert shown
     assert {shlex.split(each)[0] for each in shown} == {f'UserAgent="{FILLED_IN["UserAgent"]}"'}
