@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,7 +49,6 @@ def occurrences(patterns: list[str]) -> list[str]:
     ]
 
 
-@pytest.mark.shows("S18")
 @pytest.mark.parametrize("patterns", [INDEXES, FOLDERS, UNFINISHED], ids=["indexes", "folders", "unfinished"])
 def test_no_file_has(patterns: list[str]) -> None:
     assert occurrences(patterns) == []
@@ -140,6 +140,26 @@ def test_lint_refuses_what_is_dangerous(rule: str, line: str, place: str) -> Non
     source = f"def run(word: str) -> None:\n    {line}\n"
     found = subprocess.run(command, cwd=ROOT, input=source, capture_output=True, text=True, check=False)
     assert rule in found.stdout
+
+
+@pytest.mark.shows("S23")
+def test_no_rule_of_security_is_switched_off_for_what_is_deployed() -> None:
+    deployed = ("layers/", "functions/", "sql/")
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["ruff"]["lint"]
+    off = [
+        (pattern, rule)
+        for pattern, rules in settings["per-file-ignores"].items()
+        for rule in rules
+        if pattern.startswith(deployed) and re.fullmatch(r"S\d*", rule)
+    ]
+    # Beside a line, with its reason: none of SQL, of code from data, or of time limits.
+    off += [
+        (inside(path), match[0])
+        for path in python_files()
+        if inside(path).startswith(deployed)
+        for match in re.finditer(r"noqa: .*\bS(608|30[17]|506|602|113)\b", path.read_text(encoding="utf-8"))
+    ]
+    assert off == []
 
 
 SECRET_NAMES = re.compile(r"(^|_)(key|secret|mac|token|signature|hmac|password)s?$")

@@ -16,6 +16,7 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 from tests.support.repository import ROOT
+from tests.support.secret_patterns import secrets
 from tests.support.template_functions import TemplateFunction, template_functions
 from tools.sbom import pinned_hashes, write_bills
 from tools.uv_environment import environment
@@ -185,8 +186,8 @@ def test_no_scripts_and_no_other_files(lambda_layers: dict[str, Path]) -> None:
 
 
 @pytest.fixture(scope="module")
-def bills(lambda_layers: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The bills of materials of a build: layers, and code as `sam build` copies it."""
+def artefacts(lambda_layers: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a build, with one for each layer and function, as `sam build` copies it."""
     artefacts = tmp_path_factory.mktemp("build")
     for name, folder in lambda_layers.items():
         (artefacts / name).symlink_to(folder)
@@ -194,6 +195,12 @@ def bills(lambda_layers: dict[str, Path], tmp_path_factory: pytest.TempPathFacto
     shutil.copytree(ROOT / "layers/indexmill", artefacts / "CodeLayer", ignore=ignored)
     for function in functions():
         shutil.copytree(function.folder, artefacts / function.name, ignore=ignored)
+    return artefacts
+
+
+@pytest.fixture(scope="module")
+def bills(artefacts: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return the bills of materials."""
     files = write_bills(artefacts, tmp_path_factory.mktemp("bills"))
     return {file.name.removesuffix(".cdx.json"): file for file in files}
 
@@ -233,6 +240,20 @@ def test_a_package_with_another_digest_is_not_built_into_a_layer(tmp_path: Path)
     done = subprocess.run(command, cwd=layer, env=given, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert "hash" in done.stderr.lower()
+
+
+@pytest.mark.shows("S18")
+def test_no_artefact_has_a_secret(artefacts: Path, bills: dict[str, Path]) -> None:
+    """Packages are what their digests say: what a bill calls a file is ours."""
+    own = [
+        artefacts / name / each["name"]
+        for name, file in bills.items()
+        for each in json.loads(file.read_text())["components"]
+        if each["type"] == "file"
+    ]
+    assert {path.suffix for path in own} >= {".py", ".sql", ".json"}
+    texts = ((path.relative_to(artefacts).as_posix(), path.read_text("latin-1")) for path in own)
+    assert secrets(texts) == []
 
 
 @pytest.mark.shows("S39")

@@ -225,7 +225,7 @@ def test_refused_requests_change_nothing(harness: Harness) -> None:
     assert harness.store.read([KEY], []) == stored
 
 
-@pytest.mark.shows("L6", "L13")
+@pytest.mark.shows("L6")
 def test_callers_do_not_share_a_limit(harness: Harness) -> None:
     here = process(harness.store, FrozenClock())
     while here.admits():

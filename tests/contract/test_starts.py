@@ -62,7 +62,6 @@ def cycle(store: JobStore, job_id: str) -> str:
     return retried(store, job_id).job.status.value
 
 
-@pytest.mark.shows("L10")
 @pytest.mark.shows("S9")
 def test_cancel_and_retry_in_a_loop_start_no_more_than_the_quota(
     made: Callable[[Limits], tuple[JobStore, Age]],

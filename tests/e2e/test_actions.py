@@ -81,6 +81,7 @@ def test_a_replay_makes_the_same_and_reports_it(stack: RunningStack, client: Cli
     ]
 
 
+@pytest.mark.shows("P058")
 def test_stored_content_is_read_without_the_site(stack: RunningStack, client: Client) -> None:
     path = "/flaky/without-site"
     original = index(client, f"{stack.site}{path}?fails=0", "without-site")

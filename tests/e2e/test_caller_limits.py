@@ -30,7 +30,6 @@ def code(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["error"]["code"]
 
 
-@pytest.mark.shows("L10")
 @pytest.mark.shows("S9")
 @pytest.mark.shows("R154")
 def test_cancel_and_retry_in_a_loop_start_no_more_than_the_quota(small: RunningStack) -> None:

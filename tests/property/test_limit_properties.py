@@ -287,6 +287,7 @@ def test_three_active_callers_have_a_third_each() -> None:
         (INTERNAL, RateLimit(1_000, 3600, 0, "internal")),
         (CallerContext("s", caller_type="service", tier="pro"), RateLimit(1_000, 3600, 0, "internal")),
         (NO_TIER, RateLimit(500, 3600, 250, "fair_share")),
+        (CallerContext("u", caller_type="user"), RateLimit(500, 3600, 250, "fair_share")),
         (CallerContext("p", tier="pro"), None),
         (CallerContext("c", raw_claims={"rate_limits": {"requests": 1, "window_seconds": 1}}), None),
     ],

@@ -69,6 +69,8 @@ def test_a_service_that_does_not_answer_is_given_up(silent: list[socket.socket])
 @pytest.mark.shows("S25")
 def test_a_direct_request_that_is_not_answered_is_given_up(silent: list[socket.socket]) -> None:
     dynamodb = client("dynamodb", direct=DirectTimes(0.5, 0.2))
+    began = time.monotonic()
     with pytest.raises(EndpointConnectionError):
         dynamodb.get_item(TableName="state", Key={"pk": {"S": "x"}})
     assert len(silent) == 1
+    assert time.monotonic() - began < LONGEST_S
