@@ -24,7 +24,7 @@ from tests.integration.scraper.site import Site, answer
 Task = tuple[str, object]
 """Name of a way, and where it leads: a URL, or the servers of WebRTC."""
 AGENT: Final = "IndexmillBot/1.0 (+https://example.org/bot)"
-PATIENT: Final = RenderLimits(start_s=60.0, page_s=90.0, settle_s=60.0, requests=2_000)
+PATIENT: Final = RenderLimits(start_s=60.0, page_s=90.0, settle_s=60.0, leave_s=30.0, requests=2_000)
 """For a busy machine."""
 DEADLINE_S: Final = 180.0
 

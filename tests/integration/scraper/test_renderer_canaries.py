@@ -37,6 +37,9 @@ UNHEARD = frozenset(
         "ping",
         "popup",
         "preconnect",
+        # Ended, or not there: test_renderer_windows.py shows that they would ask.
+        "service-worker",
+        "shared-worker",
         "video",
         "webtransport",
     )

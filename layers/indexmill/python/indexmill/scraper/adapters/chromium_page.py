@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from indexmill.contracts.errors import CallerError, ErrorCode, IndexmillError
 from indexmill.platform.security.urls import AllowedHosts
-from indexmill.scraper.adapters.cdp import BrowserGoneError, Cdp, Event
+from indexmill.scraper.adapters.cdp import BrowserGoneError, Cdp, CommandError, Event
 from indexmill.scraper.adapters.guarded_proxy import vetted_origin
 from indexmill.scraper.classify import failure
 from indexmill.scraper.extract.content import Kind, RawContent, html_of
@@ -25,6 +25,20 @@ _QUIET: Final = "networkIdle"
 _NOT_LOADED: Final = frozenset({"Image", "Media", "Font"})
 # No windows, which would be targets of their own, whose requests are not judged. Frames inherit it.
 _SANDBOX: Final = "sandbox allow-scripts allow-same-origin allow-forms"
+# What a page names for payments, logins, advertisements or for later is asked for by no target.
+_NO_FEATURES: Final = ", ".join(
+    f"{each}=()"
+    for each in (
+        "attribution-reporting",
+        "deferred-fetch",
+        "deferred-fetch-minimal",
+        "identity-credentials-get",
+        "join-ad-interest-group",
+        "payment",
+        "run-ad-auction",
+        "shared-storage",
+    )
+)
 # A shared worker belongs to no page: it would not wait to be judged.
 _NO_SHARED_WORKERS: Final = "delete globalThis.SharedWorker"
 # In a world of its own, where scripts of the page have replaced nothing.
@@ -42,6 +56,8 @@ class PageLimits:
     document_bytes: int
     settle_s: float
     """Longest wait for a page that does not become quiet; then it is read as it is."""
+    leave_s: float
+    """Longest wait for the end of a page."""
 
 
 class Stop:
@@ -143,6 +159,16 @@ class ChromiumPage:
             raise failure(ErrorCode.CONTENT_TOO_LARGE)
         return bytes(html)
 
+    async def leave(self) -> None:
+        """End the page while its requests are judged: it sends some as it ends, and its workers until then.
+
+        When the connection ends the browser sends what still waits for an answer.
+        """
+        with contextlib.suppress(TimeoutError, CommandError, BrowserGoneError):
+            async with asyncio.timeout(self._limits.leave_s):
+                went = await self._send("Page.navigate", url="about:blank")
+                await self._quiet[went["loaderId"]].wait()
+
     def _judge(self, session: str) -> None:
         """Decide about the requests of a target, and about the targets that it makes."""
         self._cdp.on("Fetch.requestPaused", session, lambda event: self._paused(event, session))
@@ -198,6 +224,7 @@ class ChromiumPage:
             responseHeaders=[
                 {"name": "Content-Type", "value": f"text/html{charset}"},
                 {"name": "Content-Security-Policy", "value": _SANDBOX},
+                {"name": "Permissions-Policy", "value": _NO_FEATURES},
             ],
             body=base64.b64encode(body).decode("ascii"),
         )

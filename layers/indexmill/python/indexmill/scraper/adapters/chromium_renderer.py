@@ -41,6 +41,8 @@ class RenderLimits:
     page_s: float = 15.0
     settle_s: float = 10.0
     """Of these, how long a page that does not become quiet is waited for."""
+    leave_s: float = 1.0
+    """Beside these, for the end of a page in a service's browser."""
     requests: int = 300
     """Beside the page itself. Pictures, media and fonts count and are not loaded."""
     transfer_bytes: int = 50 * 1024 * 1024
@@ -120,15 +122,20 @@ class ChromiumRenderer:
         async with cdp.opened(
             address, max_bytes=most, open_timeout_s=limits.start_s, on_end=stop.gone
         ) as browser:
+            judged: list[ChromiumPage] = []
 
             async def load() -> bytes:
                 tab = ChromiumPage(
                     browser,
                     *await opened_tab(browser),
-                    limits=PageLimits(limits.requests, limits.document_bytes, limits.settle_s),
+                    limits=PageLimits(
+                        limits.requests, limits.document_bytes, limits.settle_s, limits.leave_s
+                    ),
                     allowed_hosts=self._allowed if vets else None,
                     stop=stop,
                 )
+                if vets:
+                    judged.append(tab)
                 return await tab.html(page, self._user_agent)
 
             async def in_time() -> bytes:
@@ -140,7 +147,11 @@ class ChromiumRenderer:
                         ErrorCode.RENDER_LIMIT_EXCEEDED, "The page's scripts need too much: time"
                     ) from None
 
-            return await stop.unless(in_time())
+            try:
+                return await stop.unless(in_time())
+            finally:
+                for tab in judged:
+                    await tab.leave()
 
 
 async def _websocket_of(url: str, timeout_s: float) -> str:
