@@ -75,12 +75,14 @@ def asked(site: Site, canary: Site, folder: Path) -> set[str]:
     with pytest.MonkeyPatch.context() as patch:
         for name, script in {**own, FRAME: loads}.items():
             patch.setitem(WAYS, name, script)
-        url, html = way_out(site, [*tasks, (FRAME, site.url)])
+        # As it ends its own site is not asked either.
+        more: list[Task] = [(FRAME, site.url), ("pagehide", f"{site.url}/late")]
+        url, html = way_out(site, [*tasks, *more])
     got = asyncio.run(in_service(site, folder, (url, html), (site.url, "<p>The page after it.</p>")))
-    assert sorted(tried(got[0])) == sorted({*ways, FRAME})
+    assert sorted(tried(got[0])) == sorted([*ways, *(name for name, _ in more)])
     # The frame was there: what it asks for is refused, not the frame.
     assert "/frame" in site.paths
-    return {path.strip("/") for path in canary.paths}
+    return {path.strip("/") for path in (*canary.paths, *(each for each in site.paths if each == "/late"))}
 
 
 async def in_service(site: Site, folder: Path, *pages: tuple[str, str]) -> list[str]:

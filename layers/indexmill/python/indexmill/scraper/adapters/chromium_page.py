@@ -116,6 +116,7 @@ class ChromiumPage:
         self._allowed = allowed_hosts
         self._stop = stop
         self._requests = 0
+        self._left = False
         self._page: Fetched | None = None
         self._quiet: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         """By the navigation that it is about."""
@@ -160,10 +161,11 @@ class ChromiumPage:
         return bytes(html)
 
     async def leave(self) -> None:
-        """End the page while its requests are judged: it sends some as it ends, and its workers until then.
+        """End the page while its requests can be refused: it and its workers send some until the end.
 
         When the connection ends the browser sends what still waits for an answer.
         """
+        self._left = True
         with contextlib.suppress(TimeoutError, CommandError, BrowserGoneError):
             async with asyncio.timeout(self._limits.leave_s):
                 went = await self._send("Page.navigate", url="about:blank")
@@ -203,7 +205,7 @@ class ChromiumPage:
         self._requests += 1
         if self._requests > self._limits.requests:
             self._stop.exceeded("requests")
-        elif kind in _NOT_LOADED or not self._may_ask(url):
+        elif self._left or kind in _NOT_LOADED or not self._may_ask(url):
             self._cdp.post("Fetch.failRequest", session, requestId=number, errorReason="BlockedByClient")
         else:
             self._cdp.post("Fetch.continueRequest", session, requestId=number)
