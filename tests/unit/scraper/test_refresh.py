@@ -63,6 +63,8 @@ def scraped(pages: dict[str, object], url: str = f"{SITE}/old", **fields: object
         page("0;url=/new", head='<meta http-equiv=refresh content="30"><meta name=robots content=noindex>'),
         page("0;url=/new").replace('"refresh"', "Refresh").replace("meta", "META"),
         '<title>Moved</title><META HTTP-EQUIV="REFRESH" CONTENT="0;URL=/new">',
+        page("0;url=/new").replace('"refresh"', '"ReFresh"'),
+        page("2;url=/new", f"<nav>{'Menu ' * 99}</nav>{MOVED}"),
     ],
 )
 def test_a_page_that_is_a_redirect_is_followed(html: str) -> None:
@@ -74,6 +76,7 @@ def test_a_page_that_is_a_redirect_is_followed(html: str) -> None:
     [
         page("3;url=/new"),
         page("2;url=/new", LONG),
+        page("2;url=/new", f"<div><template shadowrootmode=open>{LONG}</template></div>"),
         page("0"),
         page("5; url="),
         page("0;url=/old"),

@@ -10,7 +10,7 @@ from selectolax.lexbor import LexborHTMLParser
 
 from indexmill.contracts.errors import PermanentError
 from indexmill.platform.security.urls import AllowedHosts
-from indexmill.scraper.extract.content import WEB, Kind, RawContent, detect, html_of, is_risky
+from indexmill.scraper.extract.content import WEB, Kind, RawContent, detect, html_of, is_risky, shown
 from indexmill.scraper.extract.html import defused, read_html
 from indexmill.scraper.links import redirect_target
 from indexmill.scraper.ports import Fetched
@@ -83,4 +83,4 @@ def _is_http(base: str, url: str) -> bool:
 def _is_short(page: Fetched, kind: Kind) -> bool:
     """Return whether the main part is short; that of a page too large to be read here counts as long."""
     content = RawContent(page.body, kind, page.charset)
-    return not is_risky(content) and len(read_html(html_of(content)).markdown) < _SHORT
+    return not is_risky(content) and len(read_html(shown(content)).markdown) < _SHORT

@@ -53,7 +53,6 @@ INLINE_TEXT_BYTES: Final = INLINE_LIMIT_BYTES - 4_000
 _SLOW_BYTES: Final = 200_000
 _HEAD_BYTES: Final = 65_536
 """Beginning of a page, in which a refresh is looked for."""
-_REFRESH: Final = (b"efresh", b"EFRESH")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +185,7 @@ async def visited(url: str, known: Validators | None, parts: ScrapeParts, visit:
 
 def _refreshed(page: Fetched, parts: ScrapeParts) -> str | None:
     """Return the URL of the other page that `page` refreshes to at once. Raises PermanentError."""
-    if page.refresh is None and all(page.body.find(each, 0, _HEAD_BYTES) < 0 for each in _REFRESH):
+    if page.refresh is None and b"refresh" not in page.body[:_HEAD_BYTES].lower():
         return None
     # 50 ms of import that a process without HTML spares.
     from indexmill.scraper.refresh import refresh_target

@@ -307,7 +307,7 @@ def _links(content: RawContent, *, cautious: bool = False) -> tuple[str, ...]:
         return ()
     from indexmill.scraper.extract.links import links_of
 
-    return links_of(_shown(content), cautious=cautious)
+    return links_of(shown(content), cautious=cautious)
 
 
 def html_of(content: RawContent) -> str:
@@ -316,7 +316,7 @@ def html_of(content: RawContent) -> str:
     return as_html(markup) if content.kind is Kind.XHTML else markup
 
 
-def _shown(content: RawContent) -> str:
+def shown(content: RawContent) -> str:
     """Return the HTML of a web page with its shadow trees, which XHTML has none of."""
     from indexmill.scraper.extract.hidden import with_shadows
 
@@ -328,7 +328,7 @@ def _read_html(content: RawContent) -> Extracted:
     # 50 ms of import that a process without HTML spares.
     from indexmill.scraper.extract.hidden import without_scripts
 
-    html, wanted = _shown(content), content.wanted
+    html, wanted = shown(content), content.wanted
     page, code = _page(html, wanted)
     if wanted.noscript and (code == ErrorCode.NEEDS_JAVASCRIPT or not page.markdown):
         again = without_scripts(html)
