@@ -6,7 +6,9 @@ import time
 
 import pytest
 
+from indexmill.scraper.extract.content import Kind, RawContent, extract
 from indexmill.scraper.extract.html import read_html
+from tests.support.books import book, chapter
 from tests.support.live_markup import live_markup
 
 IMG = "&lt;img src=x onerror=alert(1)&gt;"
@@ -72,6 +74,17 @@ def test_what_a_renderer_makes_live_is_seen() -> None:
 )
 def test_text_of_a_page_is_never_live(body: str) -> None:
     assert live_markup(text_of(body)) == []
+
+
+def test_what_a_feed_or_a_book_shows_is_never_live() -> None:
+    said = f"{IMG} {LINK} ` <![CDATA[`{LINK}]]>"
+    text = IMG.replace("&", "&amp;")
+    item = f"<title>{said}</title><pubDate>{said}</pubDate><description>{text}</description>"
+    feed = f"<rss><channel><title>{said}</title><item>{item}</item></channel></rss>"
+    for body, kind in ((feed.encode(), Kind.XML), (book([chapter(f"<h1>{said}</h1>")]), Kind.EPUB)):
+        found = extract(RawContent(body, kind)).markdown
+        assert "alert(1)" in found
+        assert live_markup(found) == []
 
 
 @pytest.mark.parametrize(

@@ -97,12 +97,14 @@ def read_xml(text: str) -> tuple[str, str | None]:
 
 
 def _entry(entry: Element) -> str:
+    from indexmill.scraper.extract.escapes import escape_text
     from indexmill.scraper.extract.html import read_html
 
     title, date = _text_of(entry, _TITLED[:1]), _text_of(entry, _DATES)
     html = next((found for name in _TEXTS if (found := _content(entry, name))), "")
     text = read_html(f"<main>{html}</main>")[0] if html else ""
-    return "\n\n".join(filter(None, (f"## {title}" if title else "", date or "", text)))
+    head = (f"## {escape_text(title)}" if title else "", escape_text(date or ""))
+    return "\n\n".join(filter(None, (*head, text)))
 
 
 def _content(entry: Element, name: str) -> str:

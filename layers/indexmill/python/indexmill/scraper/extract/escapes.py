@@ -100,6 +100,11 @@ def _is_code(node: LexborNode) -> bool:
     return inline
 
 
+def escape_text(text: str) -> str:
+    """Return a text in which nothing is code as Markdown."""
+    return escape_markup(text.replace("`", TICK))
+
+
 def _code_blocks(markdown: str) -> Iterator[tuple[int, int]]:
     """Yield the beginning and the end of each fenced block of code, fences included."""
     at = 0
