@@ -11,7 +11,6 @@ import pytest
 
 from indexmill.contracts.errors import HTTP_STATUS
 from indexmill.platform.http.app import SECURITY_HEADERS
-from indexmill.platform.observability import NAMESPACE
 from local.template.intrinsics import Resolver
 from local.template.parameters import ParameterError, parameter_values
 from local.template.translation import translate
@@ -253,14 +252,6 @@ def test_alarms_do_not_hang_on_the_canary(canary: str, create: str) -> None:
         assert metric in {each["MetricName"] for each in metrics}
         # That of a version, ExecutedVersion, is there while two of them share an alias.
         assert not [each for each in metrics if "ExecutedVersion" in str(each)]
-
-
-def test_a_sweep_that_cannot_do_its_work_is_one_that_fails() -> None:
-    """The function returns all the same, as its other steps are done: shown in test_sweep.py."""
-    steps = alarm("SweeperErrors")["Metrics"]["steps"]["MetricStat"]["Metric"]
-    assert (steps["Namespace"], steps["MetricName"]) == (NAMESPACE, "sweep_steps_failed_total")
-    dimensions = {each["Name"]: each["Value"] for each in steps["Dimensions"]}
-    assert dimensions == {"function": {"Ref": "OrchestratorSweeper"}, "service": "orchestrator"}
 
 
 def test_every_function_that_no_caller_waits_for_is_watched() -> None:
