@@ -22,6 +22,14 @@ HAZARDS = {
     "links": "".join(f"<a href={at}><p>" for at in range(N)) + "deep words",
     "foster parents": "<table>" + "<b>x<div>" * N + "deep words",
     "quotes": "<blockquote>" * N + "deep words",
+    "blocks of code": "<div>" * N + "<pre>x" * N + "deep words",
+    "blocks in code": "<pre>" + "<ul><li>x" * N + "deep words",
+    "backticks": "<div>" * N + "&lt;b` <b>`</b>" * N + "deep words",
+    "backslashes": "<p>&lt;b " + "\\" * 200_000 + " deep words",
+    "lines of code": "<div class=fragment><div class=line>x" * N + "deep words",
+    "tables of code": "<table class=gutter><tr><td>1<td><pre>x" * 1_000 + "deep words",
+    "tables of menus": "<table><tr><td><h1>x</h1>" * 390 + "<a href=x>a</a>" * 2_000 + "deep words " * 900,
+    "menus": "<div class=menu><a href=x>a</a>" * N + "deep words",
 }
 
 

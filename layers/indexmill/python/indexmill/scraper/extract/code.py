@@ -8,6 +8,7 @@ with code, rows that are numbered, blocks within `pre`.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
@@ -72,11 +73,14 @@ def keep_lines(tree: LexborHTMLParser, most: int) -> None:
 
 def bare_blocks(part: LexborNode) -> None:
     """Take `pre` elements out of those whose signs or text the converter would put beside their fences."""
+    seen: set[int] = set()
     for block in part.css("pre"):
         above = block.parent
-        while above is not None and above.mem_id != part.mem_id:
+        while above is not None and above.mem_id != part.mem_id and above.mem_id not in seen:
             further = above.parent
-            if above.tag not in _HOLDERS:
+            if above.tag in _HOLDERS:
+                seen.add(above.mem_id)
+            else:
                 above.unwrap()
             above = further
 
@@ -114,8 +118,18 @@ def _drop_numbers(tree: LexborHTMLParser) -> None:
     for node in tree.css(_NUMBER_ELEMENTS)[:_MOST]:
         if _NUMBERS.fullmatch(node.text()):
             node.decompose()
-    for fragment in tree.css(_FRAGMENT):
-        _replace(tree, fragment, "\n".join(line.text().rstrip("\n") for line in fragment.css("div.line")))
+    for fragment in outermost(tree.css(_FRAGMENT)[:_MOST_TABLES], ".fragment"):
+        lines = outermost(fragment.css("div.line"), "div.line")
+        _replace(tree, fragment, "\n".join(line.text().rstrip("\n") for line in lines))
+
+
+def outermost(nodes: Iterable[LexborNode], selector: str) -> Iterator[LexborNode]:
+    """Yield those of `nodes`, which a selector matches, that are within no other one."""
+    within: set[int] = set()
+    for node in nodes:
+        if node.mem_id not in within:
+            within.update(each.mem_id for each in node.css(selector))
+            yield node
 
 
 def _has(html: str, signs: tuple[str, ...]) -> bool:

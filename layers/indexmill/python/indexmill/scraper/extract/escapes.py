@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from selectolax.lexbor import LexborNode
 
@@ -69,8 +69,13 @@ def set_ticks_aside(part: LexborNode, html: str) -> bool:
     changed = bool(named)
     if not ("&lt;" in html or "]" in html or "<xmp" in html):
         return changed
+    known: dict[int, _Code] = {}
     for node in list(part.traverse(include_text=True)):
-        if node.tag == "-text" and "`" in (text := node.text(deep=False)) and not _is_code(node):
+        if (
+            node.tag == "-text"
+            and "`" in (text := node.text(deep=False))
+            and not _is_code(node.parent, known)
+        ):
             node.replace_with(text.replace("`", TICK))
             changed = True
     return changed
@@ -88,21 +93,29 @@ def escape_markup(markdown: str) -> str:
     return "".join((*done, _escaped(markdown[at:]))).replace(TICK, "`")
 
 
-def _is_code(node: LexborNode) -> bool:
-    """Return whether the converter makes code of a text."""
-    above, inline, block = node.parent, False, False
-    while above is not None:
-        if above.tag == "pre":
-            return True
-        inline = inline or (above.tag in _CODE and not block)
-        block = block or above.tag in _BLOCKS
-        above = above.parent
-    return inline
-
-
 def escape_text(text: str) -> str:
     """Return a text in which nothing is code as Markdown."""
     return escape_markup(text.replace("`", TICK))
+
+
+class _Code(NamedTuple):
+    """Whether text is within `pre`, and whether within another element for code, with no block between."""
+
+    block: bool = False
+    inline: bool = False
+
+
+def _is_code(node: LexborNode | None, known: dict[int, _Code]) -> bool:
+    """Return whether the converter makes code of text in an element; `known` is of elements before."""
+    path: list[LexborNode] = []
+    while node is not None and node.mem_id not in known:
+        path.append(node)
+        node = node.parent
+    found = known[node.mem_id] if node is not None else _Code()
+    for each in reversed(path):
+        inline = each.tag in _CODE or (found.inline and each.tag not in _BLOCKS)
+        known[each.mem_id] = found = _Code(found.block or each.tag == "pre", inline)
+    return found.block or found.inline
 
 
 def _code_blocks(markdown: str) -> Iterator[tuple[int, int]]:

@@ -138,7 +138,7 @@ def flatten(part: LexborNode) -> None:
     few = 0 < len(part.css("table")) <= _MAX_TABLES
     layout = part.css(_LAYOUT) if few else []
     if layout and _has_prose(part):
-        _drop_menus(layout)
+        _drop_menus(layout, len(part.text()) // 2)
         layout = part.css(_LAYOUT)
     for table in reversed(layout):
         for row in _below(table):
@@ -146,13 +146,16 @@ def flatten(part: LexborNode) -> None:
         table.unwrap()
 
 
-def _drop_menus(layout: list[LexborNode]) -> None:
-    """Remove the cells of layout tables that are menus."""
-    gone: set[int] = set()
+def _drop_menus(layout: list[LexborNode], most: int) -> None:
+    """Remove the cells of layout tables that are menus, and at most so many characters."""
+    seen: set[int] = set()
     for table in layout:
-        for cell in [] if table.mem_id in gone else table.css("td"):
-            if cell.mem_id not in gone and _is_menu(cell):
-                gone.update(each.mem_id for each in cell.css("td, table"))
+        if table.mem_id in seen:
+            continue
+        seen.update(each.mem_id for each in table.css("table"))
+        for cell in table.css("td"):
+            if cell.mem_id not in seen and len(cell.text()) <= most and _is_menu(cell):
+                seen.update(each.mem_id for each in cell.css("td"))
                 cell.decompose()
 
 
