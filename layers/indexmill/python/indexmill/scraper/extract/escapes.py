@@ -99,7 +99,7 @@ def escape_text(text: str) -> str:
 
 
 class _Code(NamedTuple):
-    """Whether text is within `pre`, and whether within another element for code, with no block between."""
+    """Code around a text: `pre`, and another element for code with no block between."""
 
     block: bool = False
     inline: bool = False
