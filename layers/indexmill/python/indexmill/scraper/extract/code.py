@@ -21,9 +21,7 @@ _AROUND: Final = (
 )
 """Of extras and numbers that are not within `pre`. One selector costs less than searching the text."""
 _NUMBER_SIGNS: Final = ("linenum", "line-number", 'class="ln', "hljs-ln", "rouge")
-_LINE_SIGNS: Final = (
-    *("display:block", "display: block", "token-line", "data-line", 'class="line', "<div", "<p>", "<ol"),
-)
+_LINE_SIGNS: Final = ("display:", "-line", 'class="line', "<div", "<p>", "<ol")
 _INNER_SIGNS: Final = re.compile(
     r"<(?=[abcdfhilostu])(?:ad|bl|ca|d[dlt]|de|fi|h[1-6r]|im|li|ol|su|t[abdhr]|ul)"
 )

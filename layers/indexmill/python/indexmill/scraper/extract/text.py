@@ -176,7 +176,7 @@ def clean_text(text: str) -> str:
     text = text.translate(_UNSEEN_ASCII) if text.isascii() else _UNSEEN.sub("", text)
     if any(mark in text for mark in _TRAILING):
         text = "\n".join([line.rstrip() for line in text.split("\n")])
-    return _BLANK_LINES.sub("\n\n", text).strip()
+    return (_BLANK_LINES.sub("\n\n", text) if "\n\n\n" in text else text).strip()
 
 
 def clean_title(text: str | None) -> str | None:
