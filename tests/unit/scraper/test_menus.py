@@ -224,6 +224,8 @@ def test_a_menu_of_dishes_and_a_page_of_links_are_content() -> None:
         "<div class=header><h2>Sea</h2><div class=summary>Gales are expected.</div><a rel=author>A</a></div>"
     )
     assert "Gales are expected." in read_html(f"<p>{HARBOUR[0]}</p>{head}<p>{HARBOUR[1]}</p>").markdown
+    columns = f"<div id=column1><h1>Sea</h1>{HARBOUR[0]}</div><div id=column2>{TIDES[0]}</div>"
+    assert TIDES[0] in read_html(columns).markdown
     described = "".join(f"<li><a href=x>{name}</a>: {HARBOUR[0]}</li>" for name in NAMES)
     assert read_html(f"<h1>All</h1><ul class=nav>{described}</ul>").markdown.count("survey") == len(NAMES)
 

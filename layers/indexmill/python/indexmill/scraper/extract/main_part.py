@@ -44,8 +44,8 @@ _WITHIN: Final = (
 """Parts of the classes that boilerplate usually has."""
 _WHOLE: Final = ("comment", "toc", "share", "social", "promo", "ads", "ad", "signature", "modal")
 """Such classes that other words contain."""
-_MENUS: Final = frozenset(("menu", "nav", "mainmenu", "submenu"))
-"""Such classes that count where an element has links and little else: the menu of a restaurant has dishes."""
+_MENUS: Final = frozenset(("menu", "nav", "mainmenu", "submenu", "column2"))
+"""Such classes, and an id, that count where an element has links and little else: the menu of a restaurant has dishes."""
 _IDS: Final = (
     *("header", "footer", "sidebar", "nav", "navigation", "breadcrumbs", "comments", "respond", "related"),
     *("disqus_thread", "toc", "catlinks", "siteNotice", "page-footer", "site-footer"),
@@ -167,8 +167,9 @@ def _has_prose(part: LexborNode) -> bool:
 
 def _is_named(node: LexborNode) -> bool:
     """Return whether the name of an element says enough: that of a menu does not."""
-    name = (node.attributes.get("class") or "").lower()
-    if _MENUS.isdisjoint(name.split()) or any(part in name for part in _WITHIN):
+    has = node.attributes
+    name = (has.get("class") or "").lower()
+    if _MENUS.isdisjoint((*name.split(), has.get("id"))) or any(part in name for part in _WITHIN):
         return True
     return _is_menu(node)
 
