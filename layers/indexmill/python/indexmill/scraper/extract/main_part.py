@@ -45,7 +45,7 @@ _WITHIN: Final = (
 _WHOLE: Final = ("comment", "toc", "share", "social", "promo", "ads", "ad", "signature", "modal")
 """Such classes that other words contain."""
 _MENUS: Final = frozenset(("menu", "nav", "mainmenu", "submenu", "column2"))
-"""Such classes, and an id, that count where an element has links and little else: the menu of a restaurant has dishes."""
+"""Such classes, and an id, that count where an element is links: the menu of a restaurant has dishes."""
 _IDS: Final = (
     *("header", "footer", "sidebar", "nav", "navigation", "breadcrumbs", "comments", "respond", "related"),
     *("disqus_thread", "toc", "catlinks", "siteNotice", "page-footer", "site-footer"),
