@@ -13,7 +13,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -29,6 +28,7 @@ from local.backends.postgres_home import (
     private_folder,
     server_account,
 )
+from local.backends.process import free_port
 
 _SINCE: Mapping[str, int] = {"io_method": 18}
 """Settings that earlier major versions do not know."""
@@ -179,7 +179,7 @@ class EmbeddedPostgres:
 
     def _try_start(self, deadline: float) -> bool:
         """Start the program once. Return False after a transient failure; raises for any other."""
-        self._port = self._port or _free_port()
+        self._port = self._port or free_port()
         self._process = self._spawn()
         try:
             self._wait_ready(self._process, deadline)
@@ -232,11 +232,6 @@ def drop_database(url: str, name: str) -> None:
     statement = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
     with connect(url, autocommit=True) as connection:
         connection.execute(statement)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 def _postmaster_lines(data_dir: Path) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import random
 import signal
 import socket
 import sys
@@ -17,6 +18,11 @@ PARENT_ENV = "INDEXMILL_EXIT_WITH_PARENT"
 """Set for every backend: the project's stand-ins then exit when their parent does."""
 
 _POLL_S = 0.02
+_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_LOWEST_PORT = 10_000
+_USUAL_FIRST = 32_768
+_PORTS = 100
+"""Ports that are tried."""
 _REPOSITORY = Path(__file__).resolve().parents[2]
 
 
@@ -25,14 +31,23 @@ class BackendFailed(RuntimeError):
 
 
 def free_port(preferred: int = 0) -> int:
-    """Return a free loopback port: `preferred` when that is free."""
+    """Return a free loopback port: `preferred` when that is free.
+
+    Others are below those that the system gives to connections, which might take one before its server does.
+    """
+    drawn = random.sample(range(_LOWEST_PORT, _first_of_connections()), _PORTS)
+    for port in [preferred, *drawn] if preferred else drawn:
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise BackendFailed("no port is free")
+
+
+def _first_of_connections() -> int:
+    """Return the first port that the system gives to connections."""
     try:
-        with socket.create_server(("127.0.0.1", preferred)) as probe:
-            return int(probe.getsockname()[1])
-    except OSError:
-        if not preferred:
-            raise
-        return free_port()
+        return max(_LOWEST_PORT + _PORTS, int(_RANGE.read_text().split()[0]))
+    except (OSError, ValueError, IndexError):
+        return _USUAL_FIRST
 
 
 def stand_in_argv(name: str, port: int, *options: str) -> list[str]:

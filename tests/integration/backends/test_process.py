@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -203,3 +204,13 @@ async def test_a_stand_in_ends_with_its_parent(tmp_path: Path) -> None:
     pid = int(done.stdout)
     await until(lambda: not running(pid))
     assert not await answers(f"http://127.0.0.1:{port}/health")
+
+
+def test_a_free_port_is_none_that_a_connection_could_take() -> None:
+    """Between the choice of a port and its server's start others connect: theirs come from the range."""
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    ports = {free_port() for _ in range(50)}
+    assert max(ports) < first
+    assert len(ports) > 25, "drawn, so that two who look at once seldom choose one"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert free_port(taken.getsockname()[1]) < first
