@@ -54,7 +54,11 @@ USED: Final[dict[str, Permissions]] = {
         "ContentBucket/uploads/*": _WRITE | _READ,
         **_DOOR,
     },
-    "OrchestratorStream": {"StateTable/stream-windows": {"dynamodb:GetItem", "dynamodb:UpdateItem"}, **_DOOR},
+    "OrchestratorStream": {
+        "StateTable/stream-windows": {"dynamodb:GetItem", "dynamodb:UpdateItem"},
+        "StateTable/progress": {"dynamodb:GetItem"},
+        **_DOOR,
+    },
     "OrchestratorResults": {
         "CallbacksQueue": _CONSUME,
         "CallbacksDlq": _SEND,

@@ -34,6 +34,9 @@ UNUSED: Unused = frozenset(
     (
         # Callers use it, with the URLs that the function signs.
         ("OrchestratorApi", "s3:PutObject", "ContentBucket/uploads/*"),
+        # The URL of a service's browser: the laptop's is a program.
+        ("ScraperApi", "secretsmanager:GetSecretValue", "RendererUrlSecretArn"),
+        ("ScraperWorker", "secretsmanager:GetSecretValue", "RendererUrlSecretArn"),
     )
 )
 """Function, action and resource of permissions for cases that no test's cloud meets; each with its reason."""
