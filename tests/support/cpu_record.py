@@ -145,9 +145,9 @@ class _Plugin:
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         self._record.stop()
         figures = sorted(self._record.by_group.items(), key=lambda row: -row[1])
-        folder = self._config.cache.mkdir("cpu") if self._config.cache else None
-        if folder is not None:
-            (folder / "groups.json").write_text(json.dumps(dict(figures), indent=1) + "\n")
+        cache = getattr(self._config, "cache", None)
+        if cache is not None:  # there is none with -p no:cacheprovider
+            (cache.mkdir("cpu") / "groups.json").write_text(json.dumps(dict(figures), indent=1) + "\n")
         wall_s = time.monotonic() - self._began
         terminalreporter.section(f"CPU {sum(cpu for _, cpu in figures):.0f} s in {wall_s:.0f} s, by group")
         for name, cpu_s in figures[:_SHOWN]:
