@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import types
 import typing
 from collections.abc import Iterator
@@ -157,6 +158,14 @@ def test_a_wrong_moment_says_how_one_is_written(moment: str, message: str) -> No
     assert (error["message"], error["field"]) == (f"query.created_after: {message}", "query.created_after")
 
 
+TRAILING_COMMA = (
+    ("illegal trailing comma before end of object", 1, 8)
+    if sys.version_info >= (3, 13)
+    else ("expecting property name enclosed in double quotes", 1, 9)
+)
+"""Lambda's Python names it."""
+
+
 @pytest.mark.parametrize(
     ("text", "reason", "line", "column"),
     [
@@ -167,7 +176,8 @@ def test_a_wrong_moment_says_how_one_is_written(moment: str, message: str) -> No
         ('{"a":\n\n-Infinity}', "-Infinity is no number of JSON", 3, 1),
         ('{"a": "\\"1e999", "b": 1e999}', "the number is too large or has over 400 characters", 1, 23),
         ('{"b": [1, -' + "9" * 400 + "]}", "the number is too large or has over 400 characters", 1, 11),
-        ('{"a": 1,}', "expecting property name enclosed in double quotes", 1, 9),
+        ('{"a": 1, b: 2}', "expecting property name enclosed in double quotes", 1, 10),
+        ('{"a": 1,}', *TRAILING_COMMA),
         ('{"a": "b\n"}', "invalid control character", 1, 9),
         ('{"a": 1} x', "extra data", 1, 10),
         ('{"a', "unterminated string starting", 1, 2),
