@@ -32,6 +32,18 @@ def test_every_path_of_the_page_exists(page: str) -> None:
     assert [path for path in found if not exists(path)] == []
 
 
+def test_the_list_of_decisions_has_each_once_under_its_own_title() -> None:
+    """The list may shorten a title's end; what it says is how the page begins."""
+    folder = ROOT / "docs" / "decisions"
+    listed = re.findall(
+        r"^\* \[(.+)\]\((.+)\)$", (folder / "README.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    pages = sorted(page.name for page in folder.glob("0*.md"))
+    assert sorted(name for _, name in listed) == pages
+    for title, name in listed:
+        assert (folder / name).read_text(encoding="utf-8").startswith(f"# {title}"), name
+
+
 def test_a_path_that_does_not_exist_is_noticed() -> None:
     text = (
         "See `orchestrator/nothing.py`, `contracts/http_*.py`, `make test`, `<service>/api.py`, `/tmp/x.py`."
