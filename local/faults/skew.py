@@ -7,7 +7,7 @@ import time
 from datetime import datetime, timedelta, tzinfo
 from typing import Any, Final
 
-_CLOCK: Final = "indexmill.platform.time.clock"
+_CLOCK: Final = "indexmill.platform.time"
 
 
 class Skew:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from indexmill.platform.aws.dynamodb_breakers import DynamoDbBreakers
 from indexmill.platform.breakers import NAMES, BreakerState
-from indexmill.platform.time.clock import SystemClock
+from indexmill.platform.time import SystemClock
 from local.backends.ministack import MiniStack
 from local.cli import callers
 from local.doctor import machine

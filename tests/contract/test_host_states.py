@@ -15,7 +15,7 @@ from indexmill.contracts.errors import DomainBusy, ErrorCode
 from indexmill.platform.domain_rates import DomainRates
 from indexmill.platform.limits.clock import StoreClock
 from indexmill.platform.limits.store import StoreUnavailable
-from indexmill.platform.time.clock import SystemClock
+from indexmill.platform.time import SystemClock
 from indexmill.scraper.adapters.dynamodb_hosts import DynamoDbHosts
 from indexmill.scraper.classify import failure
 from indexmill.scraper.hosts import HostState

@@ -23,7 +23,7 @@ from indexmill.orchestrator.settings import OrchestratorApiSettings
 from indexmill.platform.http import door
 from indexmill.platform.limits.enforcer import InMaintenance
 from indexmill.platform.postgres.database import Connection, Database
-from indexmill.platform.time.clock import SystemClock
+from indexmill.platform.time import SystemClock
 from tests.support.function_env import environment
 from tests.support.job_stores import canceled, retried
 from tests.support.jobs import CALLER, applied, failed, new_job, scraped, submitted

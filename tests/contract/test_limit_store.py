@@ -18,7 +18,7 @@ from indexmill.platform.limits.enforcer import CallerBlocked, InMaintenance
 from indexmill.platform.limits.store import LimitStore, StoreUnavailable
 from indexmill.platform.limits.window import Admission, Window
 from indexmill.platform.observability import Observability
-from indexmill.platform.time.clock import SystemClock
+from indexmill.platform.time import SystemClock
 from local.backends.ministack import MiniStack
 from tests.support.limits import CALLER, NO_TIER, OTHER, SERVICE, JumpingClock, process, settings
 from tests.support.state_table import dynamodb, new_table, unavailable

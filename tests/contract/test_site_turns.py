@@ -15,7 +15,7 @@ from indexmill.orchestrator.admission.admit import Limits, Quota, admit_all
 from indexmill.orchestrator.jobs.store import JobsTx
 from indexmill.platform.domain_rates import DomainRates
 from indexmill.platform.postgres.database import Database
-from indexmill.platform.time.clock import SystemClock
+from indexmill.platform.time import SystemClock
 from tests.support.job_stores import canceled, retried
 from tests.support.jobs import (
     CALLER,

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from indexmill.orchestrator.sweeper.ports import MOST_RESCUES
-from indexmill.platform.time.clock import SystemClock
+from indexmill.platform.time import SystemClock
 from local.faults.cloud import CALLBACKS, WORK_QUEUES
 from local.faults.invariants.violation import Accepted
 from local.faults.rules import Rule

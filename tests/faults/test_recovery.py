@@ -15,7 +15,7 @@ from typing import Final
 import psycopg
 import pytest
 
-from indexmill.platform.time.clock import SystemClock
+from indexmill.platform.time import SystemClock
 from local.faults.invariants.violation import Accepted
 from local.faults.rules import Rule
 from local.faults.toxics import Toxic

@@ -14,7 +14,7 @@ import json
 import time
 from datetime import UTC, datetime
 
-from indexmill.platform.time.clock import SystemClock
+from indexmill.platform.time import SystemClock
 from local.faults.skew import Skew
 
 true, skew, clock = datetime.now, Skew(), SystemClock()

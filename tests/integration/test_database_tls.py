@@ -19,7 +19,7 @@ from psycopg.conninfo import make_conninfo
 
 from indexmill.platform.postgres.address import AWS_ROOTS, DatabaseSettings, connection_string
 from indexmill.platform.postgres.database import Database
-from indexmill.platform.time.clock import SystemClock
+from indexmill.platform.time import SystemClock
 from tests.support.tls_front import tls_front
 
 pytestmark = pytest.mark.integration

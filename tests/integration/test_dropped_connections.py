@@ -11,7 +11,7 @@ import pytest
 
 from indexmill.contracts.errors import TransientError
 from indexmill.platform.postgres.database import Connection, Database
-from indexmill.platform.time.deadline import within
+from indexmill.platform.time import within
 from tests.support.stack import eventually
 
 pytestmark = pytest.mark.integration

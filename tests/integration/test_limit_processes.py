@@ -24,7 +24,7 @@ import json, sys, time
 
 from indexmill.platform.aws.dynamodb_limits import DynamoDbLimits
 from indexmill.platform.limits.clock import StoreClock
-from indexmill.platform.time.clock import SystemClock
+from indexmill.platform.time import SystemClock
 from tests.support.limits import process, settings
 from tests.support.state_table import client_at
 

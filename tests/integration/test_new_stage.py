@@ -90,7 +90,7 @@ from indexmill.platform.aws.sqs_queue import SqsQueue
 from indexmill.platform.consumer.reporter import BatchReporter, WorkerStage
 from indexmill.platform.consumer.sqs_batch import SqsBatch
 from indexmill.platform.observability import Observability
-from indexmill.platform.time.clock import SystemClock
+from indexmill.platform.time import SystemClock
 
 _STAGE = WorkerStage(BY_NAME["translating"], "The document stopped the worker each time it was translated")
 

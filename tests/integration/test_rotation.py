@@ -23,7 +23,7 @@ from indexmill.platform.aws import secrets as secrets_module
 from indexmill.platform.aws.secrets import KEPT_S, Secret
 from indexmill.platform.postgres.address import DatabaseSettings, connection_string
 from indexmill.platform.security.stream_tokens import StreamGrant, sign, verify
-from indexmill.platform.time.clock import SystemClock
+from indexmill.platform.time import SystemClock
 from local.backends.ministack import MiniStack
 from local.backends.postgres import create_database
 from sql.migrate import LOGINS, logins_of, migrate

@@ -28,7 +28,7 @@ from indexmill.orchestrator.results.decide import Decider
 from indexmill.orchestrator.results.ports import Change
 from indexmill.orchestrator.submission.ports import NewJob
 from indexmill.orchestrator.submission.submit import Accepted, accept_jobs
-from indexmill.platform.time.clock import Clock
+from indexmill.platform.time import Clock
 from tests.twins.clock import FrozenClock
 
 CALLER = CallerContext(caller_id="0123456789abcdef")

@@ -16,7 +16,7 @@ from indexmill.platform.limits.enforcer import (
 )
 from indexmill.platform.limits.settings import LimitSettings
 from indexmill.platform.limits.store import LimitStore
-from indexmill.platform.time.clock import Clock
+from indexmill.platform.time import Clock
 from tests.twins.clock import FrozenClock
 
 SERVICE = "scraper"

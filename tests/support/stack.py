@@ -21,7 +21,7 @@ import httpx
 
 from indexmill.client import Client
 from indexmill.contracts.job import Job
-from indexmill.platform.time.clock import SystemClock
+from indexmill.platform.time import SystemClock
 from local.backends.process import free_port
 from local.stack.state import StateFolder
 from tests.support import pooled_runs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from indexmill.platform.consumer.delivery_log import KEPT_S, DeliveryRecord
-from indexmill.platform.time.clock import Clock
+from indexmill.platform.time import Clock
 from tests.twins.clock import FrozenClock
 
 

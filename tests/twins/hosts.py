@@ -7,7 +7,7 @@ import threading
 from indexmill.platform.domain_rates import DomainRates
 from indexmill.platform.limits.clock import StoreClock
 from indexmill.platform.limits.store import StoreUnavailable
-from indexmill.platform.time.clock import Clock
+from indexmill.platform.time import Clock
 from indexmill.scraper.hosts import HostState
 from indexmill.scraper.pace import Pace
 

@@ -34,7 +34,7 @@ from indexmill.orchestrator.queries.ports import Hold, JobSnapshot
 from indexmill.orchestrator.results.ports import DeadLetter, JobUpdate, Transition
 from indexmill.orchestrator.submission.ports import InFlight, NewJob
 from indexmill.orchestrator.sweeper.ports import Count
-from indexmill.platform.time.clock import Clock
+from indexmill.platform.time import Clock
 from tests.twins import published
 from tests.twins.crawls import CRAWL_TABLES, CrawlTables
 from tests.twins.outbox import CLAIM, OutboxTable, is_unsent

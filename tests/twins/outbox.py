@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from indexmill.orchestrator.jobs.rows import CLAIM_S, PARK_AFTER, OutboxRow
-from indexmill.platform.time.clock import Clock
+from indexmill.platform.time import Clock
 
 Row = dict[str, Any]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from indexmill.platform.progress import WorkProgress
-from indexmill.platform.time.clock import Clock
+from indexmill.platform.time import Clock
 
 _KEPT_S = 24 * 3600
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from indexmill.platform.pressure import NOTE_KNOWN_S
-from indexmill.platform.time.clock import Clock
+from indexmill.platform.time import Clock
 
 
 class InMemoryQueueAges:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from indexmill.platform.time.clock import Clock
+from indexmill.platform.time import Clock
 
 
 @dataclass

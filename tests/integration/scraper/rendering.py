@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 
 from indexmill.platform.aws.secrets import Secret
-from indexmill.platform.time.clock import SystemClock
+from indexmill.platform.time import SystemClock
 from indexmill.scraper.adapters.chromium_renderer import ChromiumRenderer, RenderLimits
 from indexmill.scraper.adapters.http_fetcher import PinnedBackend
 from indexmill.scraper.ports import Fetched

@@ -11,7 +11,7 @@ from unittest.mock import AsyncMock
 import pytest
 
 from indexmill.platform.aws.secrets import Secret
-from indexmill.platform.time.clock import SystemClock
+from indexmill.platform.time import SystemClock
 from indexmill.scraper.adapters import chromium_page
 from indexmill.scraper.adapters.chromium_process import launched
 from indexmill.scraper.adapters.chromium_renderer import ChromiumRenderer

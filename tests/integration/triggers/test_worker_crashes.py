@@ -34,7 +34,7 @@ import time
 from indexmill.contracts.messages import ScrapeTask
 from indexmill.platform.aws.dynamodb_delivery_log import DynamoDbDeliveryLog
 from indexmill.platform.aws.sqs_queue import SqsQueue
-from indexmill.platform.time.clock import SystemClock
+from indexmill.platform.time import SystemClock
 from indexmill.platform.observability import Observability
 from indexmill.platform.consumer.sqs_batch import SqsBatch
 from indexmill.scraper.classify import status_failure

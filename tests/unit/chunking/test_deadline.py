@@ -16,7 +16,7 @@ from indexmill.chunking.ports import Marks
 from indexmill.chunking.wiring import _LIMIT_S
 from indexmill.platform.http.app import create_app, lambda_handler
 from indexmill.platform.observability import Observability
-from indexmill.platform.time.deadline import request_limit
+from indexmill.platform.time import request_limit
 from tests.support.events import FakeContext, api_event, caller_claims
 from tests.twins.blobs import InMemoryBlobs
 from tests.twins.queues import InMemoryQueue

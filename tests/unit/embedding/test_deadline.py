@@ -24,7 +24,7 @@ from indexmill.embedding.wiring import _LIMIT_S, build_search, build_write_use_c
 from indexmill.platform.breakers import EMBEDDING_QUERY
 from indexmill.platform.http.app import create_app, lambda_handler
 from indexmill.platform.observability import Observability
-from indexmill.platform.time.deadline import request_limit
+from indexmill.platform.time import request_limit
 from tests.support.aiohttp_server import served
 from tests.support.embedding_endpoint import Endpoint, good
 from tests.support.events import FakeContext, api_event, caller_claims

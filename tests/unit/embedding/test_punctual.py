@@ -18,7 +18,7 @@ from indexmill.embedding.ports import Vector
 from indexmill.embedding.settings import EmbeddingReadApiSettings
 from indexmill.embedding.wiring import _punctual
 from indexmill.platform.breakers import EMBEDDING_QUERY, Breaker
-from indexmill.platform.time.clock import SystemClock
+from indexmill.platform.time import SystemClock
 from local.backends.embeddings import EmbeddingEndpoint
 from local.backends.model_files import DIMENSIONS, MODEL_ID
 from local.backends.process import free_port

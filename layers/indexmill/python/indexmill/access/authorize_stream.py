@@ -11,7 +11,7 @@ from typing import Any
 from indexmill.access.authorize import Authorize, Unauthorized, allowed, api_key_of
 from indexmill.contracts.identity import CallerContext
 from indexmill.platform.security.stream_tokens import Keys, verify
-from indexmill.platform.time.clock import Clock
+from indexmill.platform.time import Clock
 
 
 @dataclass(frozen=True, slots=True)

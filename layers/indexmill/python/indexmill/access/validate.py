@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from indexmill.access.ports import InvalidKey, Membership, UnreadableClaims
 from indexmill.contracts.identity import CALLER_ID, CallerContext, key_hash
 from indexmill.platform.limits.strategies import UnreadableLimits, claimed
-from indexmill.platform.time.clock import Clock
+from indexmill.platform.time import Clock
 
 _MAX_KEY: Final = 256
 _NEGATIVE_TTL_S: Final = 10.0

@@ -14,7 +14,7 @@ from indexmill.contracts.errors import ErrorCode
 from indexmill.platform.aws.secrets import Secret
 from indexmill.platform.observability import Observability
 from indexmill.platform.settings import csv
-from indexmill.platform.time.clock import SystemClock
+from indexmill.platform.time import SystemClock
 
 
 def build_authorizer(

@@ -16,7 +16,7 @@ from indexmill.contracts.http_chunking import (
     ChunkResponse,
 )
 from indexmill.platform.http.app import Caller, RequestId, json_route
-from indexmill.platform.time.deadline import within
+from indexmill.platform.time import within
 
 _MAX_BODY = 4 * 1024 * 1024
 

@@ -12,7 +12,7 @@ from indexmill.platform.aws.sqs_queue import SqsQueue
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.observability import Observability
 from indexmill.platform.queues import Queue
-from indexmill.platform.time.clock import SystemClock
+from indexmill.platform.time import SystemClock, request_limit
 
 if TYPE_CHECKING:
     from indexmill.chunking.api import ChunkingApi
@@ -29,7 +29,6 @@ def build_api(settings: ChunkingApiSettings) -> Handler:
     from indexmill.platform.aws.queue_load import queue_pressure
     from indexmill.platform.http.app import create_app, lambda_handler
     from indexmill.platform.http.door import build_door
-    from indexmill.platform.time.deadline import request_limit
 
     observability = Observability("chunking", level=settings.log_level)
     limit_s = request_limit(_LIMIT_S, settings.integration_timeout_seconds)

@@ -14,7 +14,7 @@ from indexmill.contracts.pipeline import BY_NAME
 from indexmill.platform.consumer.deliveries import Delivery, Outcome, Poison, RecordTimes, Wait
 from indexmill.platform.consumer.reporter import BatchReporter, WorkerStage
 from indexmill.platform.queues import Queue
-from indexmill.platform.time.clock import Clock
+from indexmill.platform.time import Clock
 
 _LOG: Final = logging.getLogger(__name__)
 _STAGE: Final = WorkerStage(

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from indexmill.client.errors import ApiError, api_error
 from indexmill.contracts.http_jobs import SubmitResponse
-from indexmill.platform.time.clock import Clock, SystemClock
+from indexmill.platform.time import Clock, SystemClock
 
 _Answer = TypeVar("_Answer")
 _Model = TypeVar("_Model", bound=BaseModel)

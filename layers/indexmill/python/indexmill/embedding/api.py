@@ -12,8 +12,7 @@ from indexmill.contracts.http_embedding import EmbedRequest, EmbedResponse, Enqu
 from indexmill.contracts.http_search import SearchRequest, SearchResponse
 from indexmill.platform.http.app import Caller, RequestId, json_route
 from indexmill.platform.observability import Observability
-from indexmill.platform.time.clock import SystemClock
-from indexmill.platform.time.deadline import within
+from indexmill.platform.time import SystemClock, within
 
 if TYPE_CHECKING:
     from indexmill.embedding.embed_texts import EmbedTexts

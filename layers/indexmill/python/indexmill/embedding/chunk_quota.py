@@ -13,7 +13,7 @@ from indexmill.contracts.identity import CallerContext, tier_of
 from indexmill.embedding.ports import ChunkCounts
 from indexmill.platform.observability import Observability
 from indexmill.platform.quotas import Quota
-from indexmill.platform.time.clock import Clock
+from indexmill.platform.time import Clock
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from indexmill.contracts.http_search import SearchRequest, SearchResponse, Searc
 from indexmill.contracts.identity import CorpusIsolation, corpus_name
 from indexmill.embedding.ports import Embedder, SearchQuery, Vector, VectorIndex
 from indexmill.platform.observability import Observability
-from indexmill.platform.time.clock import Clock
+from indexmill.platform.time import Clock
 
 _QUESTION_S: Final = 2.0
 """For the vector of a question, from the look-up of the endpoint's name to the last byte of its answer."""

@@ -12,7 +12,7 @@ from indexmill.embedding.documents import Work
 from indexmill.embedding.ports import Embedder, Vector
 from indexmill.platform.consumer.deliveries import RecordTimes
 from indexmill.platform.progress import LONG_CHUNKS, ProgressBoard, WorkProgress
-from indexmill.platform.time.clock import Clock
+from indexmill.platform.time import Clock
 
 SLICE: Final = 256
 """Texts per step: as many as one request carries."""

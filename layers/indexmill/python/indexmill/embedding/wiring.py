@@ -19,7 +19,7 @@ from indexmill.platform.postgres.database import ANSWER_S, Database
 from indexmill.platform.progress import ProgressBoard
 from indexmill.platform.queues import Queue
 from indexmill.platform.security.urls import canonical_url, parse_allowed_hosts
-from indexmill.platform.time.clock import Clock, SystemClock
+from indexmill.platform.time import Clock, SystemClock, request_limit
 
 if TYPE_CHECKING:
     from indexmill.contracts.messages import EmbedTask
@@ -47,7 +47,6 @@ def build_write_api(settings: EmbeddingWriteApiSettings) -> Handler:
     from indexmill.platform.aws.queue_load import queue_pressure
     from indexmill.platform.http.app import create_app, lambda_handler
     from indexmill.platform.http.door import build_door
-    from indexmill.platform.time.deadline import request_limit
 
     observability = Observability("embedding", level=settings.log_level)
     limit_s = request_limit(_LIMIT_S, settings.integration_timeout_seconds)
@@ -119,7 +118,6 @@ def build_read_api(settings: EmbeddingReadApiSettings) -> Handler:
     from indexmill.embedding.api import read_routes
     from indexmill.platform.http.app import create_app, lambda_handler
     from indexmill.platform.http.door import build_door
-    from indexmill.platform.time.deadline import request_limit
 
     observability = Observability("embedding", level=settings.log_level)
     limit_s = request_limit(_LIMIT_S, settings.integration_timeout_seconds)

@@ -18,7 +18,7 @@ from indexmill.platform.consumer.deliveries import Delivery, Outcome
 from indexmill.platform.consumer.reporter import BatchReporter, WorkerStage
 from indexmill.platform.progress import ProgressBoard
 from indexmill.platform.queues import Queue
-from indexmill.platform.time.clock import Clock
+from indexmill.platform.time import Clock
 
 _GROUP_CHUNKS: Final = 1_000
 """Chunks that are embedded and published together; bounds memory and what a deadline can waste."""

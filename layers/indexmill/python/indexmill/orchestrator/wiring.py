@@ -29,7 +29,7 @@ from indexmill.platform.observability import Observability
 from indexmill.platform.postgres.address import address_of
 from indexmill.platform.postgres.database import ANSWER_S, Database
 from indexmill.platform.queues import Queue
-from indexmill.platform.time.clock import Clock, SystemClock
+from indexmill.platform.time import Clock, SystemClock
 
 if TYPE_CHECKING:
     from indexmill.contracts.messages import StageResult

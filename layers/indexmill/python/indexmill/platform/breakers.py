@@ -16,7 +16,7 @@ from typing import Final, Literal, Protocol, TypeVar
 import pybreaker
 
 from indexmill.contracts.errors import BreakerOpen, IndexmillError, Refused
-from indexmill.platform.time.clock import Clock
+from indexmill.platform.time import Clock
 
 EMBEDDING: Final = "embedding"
 EMBEDDING_QUERY: Final = "embedding_query"

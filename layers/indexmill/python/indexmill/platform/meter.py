@@ -17,7 +17,7 @@ from typing import Final
 
 from indexmill.contracts.spent import SHARED, Amounts
 from indexmill.platform.queues import batches
-from indexmill.platform.time.clock import Clock, SystemClock
+from indexmill.platform.time import Clock, SystemClock
 
 SQS_UNIT_BYTES: Final = 64 * 1024
 _RECEIVED_AT_ONCE: Final = 10

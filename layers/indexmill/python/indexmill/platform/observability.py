@@ -23,7 +23,7 @@ from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 from indexmill.contracts.audit import AuditEvent
 from indexmill.contracts.identity import CallerContext
 from indexmill.platform.log_texts import without_queries
-from indexmill.platform.time.clock import SystemClock
+from indexmill.platform.time import SystemClock
 
 NAMESPACE = "Indexmill"
 _ABOVE_INFO = ("WARN", "ERROR", "FATAL")

@@ -17,7 +17,7 @@ from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
 from indexmill.contracts.identity import FREE, CallerContext, tier_of
 from indexmill.platform.observability import Observability
 from indexmill.platform.settings import FunctionSettings
-from indexmill.platform.time.clock import Clock
+from indexmill.platform.time import Clock
 
 SHARES: Final[Mapping[str, float]] = MappingProxyType({FREE: 0.6, "pro": 0.8, "enterprise": 1.0})
 """Of the bounds, by tier; the system's own callers have the highest one."""

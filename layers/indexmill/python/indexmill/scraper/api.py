@@ -12,7 +12,7 @@ from indexmill.contracts.content import DetailedDocument, Document, PageMetadata
 from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.http_scraper import EnqueueResponse, ScrapeNowRequest, ScrapeRequest, ScrapeResult
 from indexmill.platform.http.app import Caller, RequestId, json_route
-from indexmill.platform.time.deadline import within
+from indexmill.platform.time import within
 from indexmill.scraper.enqueue import Enqueue
 from indexmill.scraper.extract.content import Wanted
 from indexmill.scraper.scrape import ScrapeParts, execute_scrape, is_long

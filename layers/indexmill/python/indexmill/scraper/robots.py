@@ -24,7 +24,7 @@ from indexmill.contracts.errors import (
 )
 from indexmill.platform.domain_rates import site_of
 from indexmill.platform.security.urls import origin
-from indexmill.platform.time.clock import Clock
+from indexmill.platform.time import Clock
 from indexmill.scraper.classify import NameNotFound, failure
 from indexmill.scraper.pace import JobCanceled, Visit
 from indexmill.scraper.ports import Fetcher, KnownRobots, RobotsCache

@@ -20,7 +20,7 @@ from indexmill.contracts.given import is_given
 from indexmill.contracts.messages import Stored
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.security.urls import AllowedHosts, canonical_url
-from indexmill.platform.time.clock import Clock
+from indexmill.platform.time import Clock
 from indexmill.scraper.classify import failure
 from indexmill.scraper.extract.content import (
     EXTRACTORS,

@@ -11,7 +11,7 @@ from indexmill.platform.blobs import BlobStore
 from indexmill.platform.observability import Observability
 from indexmill.platform.queues import Queue, SourceQueue
 from indexmill.platform.security.urls import parse_allowed_hosts
-from indexmill.platform.time.clock import Clock, SystemClock
+from indexmill.platform.time import Clock, SystemClock, request_limit
 from indexmill.scraper.pace import HostStates, Pace
 from indexmill.scraper.ports import Fetcher, Isolation, Renderer, RobotsCache
 from indexmill.scraper.robots import Robots
@@ -46,7 +46,6 @@ def build_api(settings: ScraperApiSettings) -> Handler:
     from indexmill.platform.aws.queue_load import queue_pressure
     from indexmill.platform.http.app import create_app, lambda_handler
     from indexmill.platform.http.door import build_door
-    from indexmill.platform.time.deadline import request_limit
     from indexmill.scraper.api import routes
 
     observability = Observability("scraper", level=settings.log_level)

@@ -18,7 +18,7 @@ from indexmill.contracts.pipeline import BY_NAME
 from indexmill.platform.consumer.deliveries import Delivery, Outcome, RecordTimes
 from indexmill.platform.consumer.reporter import BatchReporter, WorkerStage
 from indexmill.platform.queues import Queue, SourceQueue
-from indexmill.platform.time.clock import Clock
+from indexmill.platform.time import Clock
 from indexmill.scraper.classify import NameNotFound
 from indexmill.scraper.extract.content import Unusable
 from indexmill.scraper.pace import Visit

@@ -25,7 +25,7 @@ from indexmill.contracts.errors import ErrorCode, IndexmillError, Refused
 from indexmill.embedding.classify import failure, status_failure
 from indexmill.embedding.ports import Space, Vector
 from indexmill.platform.aws.secrets import Secret
-from indexmill.platform.time.clock import Clock, SystemClock
+from indexmill.platform.time import Clock, SystemClock
 
 if TYPE_CHECKING:
     import httpx2

@@ -19,7 +19,7 @@ from indexmill.orchestrator.jobs.store import JobStore, JobsTx
 from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.queries.jobs import is_job_id, read_job, unknown_batch, unknown_job
 from indexmill.orchestrator.results.published import with_visibility
-from indexmill.platform.time.clock import Clock
+from indexmill.platform.time import Clock
 
 _AT_ONCE: Final = 100
 """Jobs that one transaction cancels."""

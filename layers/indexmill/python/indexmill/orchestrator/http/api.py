@@ -56,7 +56,7 @@ from indexmill.orchestrator.submission.submit import SubmitJobs
 from indexmill.orchestrator.submission.uploads import GrantUpload
 from indexmill.platform.http.app import BaseUrl, Caller, RequestId, json_route, tagged
 from indexmill.platform.observability import Observability
-from indexmill.platform.time.clock import Clock
+from indexmill.platform.time import Clock
 
 _PREFIX = "/orchestrator"
 COMPLETE = f"{_PREFIX}/jobs/{{job_id}}/complete"

@@ -14,7 +14,7 @@ from indexmill.orchestrator.jobs.store import JobStore
 from indexmill.orchestrator.queries.jobs import reasons_by_stage
 from indexmill.platform.limits.enforcer import ActiveCallers
 from indexmill.platform.limits.store import StoreUnavailable
-from indexmill.platform.time.clock import Clock
+from indexmill.platform.time import Clock
 
 CACHED_S: Final = 10.0
 

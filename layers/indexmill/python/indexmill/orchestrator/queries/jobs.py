@@ -28,7 +28,7 @@ from indexmill.orchestrator.jobs.texts import waiting_message
 from indexmill.orchestrator.queries.ports import Hold, JobFilter, JobSnapshot
 from indexmill.orchestrator.queries.receipts import read_receipt
 from indexmill.platform.progress import LONG_CHUNKS, ProgressBoard
-from indexmill.platform.time.clock import Clock, SystemClock
+from indexmill.platform.time import Clock, SystemClock
 
 MOST_COUNTED: Final = 100_000
 """Jobs of one status that a caller's counts go up to."""

@@ -20,7 +20,7 @@ from indexmill.orchestrator.jobs.texts import progress, user_message
 from indexmill.orchestrator.queries.jobs import ReadJobs
 from indexmill.orchestrator.queries.ports import JobEvent, JobSnapshot, Windows
 from indexmill.platform.security.stream_tokens import StreamGrant, sign
-from indexmill.platform.time.clock import Clock
+from indexmill.platform.time import Clock
 
 LONGEST_WINDOW_S: Final = 25.0
 _FIRST_PAUSE_S: Final = 0.1

@@ -19,7 +19,7 @@ from indexmill.orchestrator.results.ports import Change, Redispatch
 from indexmill.orchestrator.stages import embedding
 from indexmill.orchestrator.stages.output import Output
 from indexmill.orchestrator.stages.registry import MODULES
-from indexmill.platform.time.clock import Clock
+from indexmill.platform.time import Clock
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from indexmill.orchestrator.submission.uploads import upload_key
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.meter import METER
 from indexmill.platform.security.urls import AllowedHosts, canonical_url
-from indexmill.platform.time.clock import Clock, SystemClock
+from indexmill.platform.time import Clock, SystemClock
 
 
 @dataclass(frozen=True, slots=True)

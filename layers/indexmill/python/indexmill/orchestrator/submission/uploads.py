@@ -11,7 +11,7 @@ from typing import Final
 from indexmill.contracts.given import UploadGrant, UploadRequest
 from indexmill.contracts.identity import CallerContext, new_id
 from indexmill.orchestrator.submission.ports import Uploads
-from indexmill.platform.time.clock import Clock
+from indexmill.platform.time import Clock
 
 _VALID: Final = timedelta(minutes=15)
 

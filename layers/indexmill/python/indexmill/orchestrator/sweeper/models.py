@@ -9,7 +9,7 @@ from typing import Final
 from indexmill.orchestrator.sweeper.ports import SweepStore
 from indexmill.orchestrator.sweeper.switches import record_incidents
 from indexmill.platform.observability import Observability
-from indexmill.platform.time.clock import Clock
+from indexmill.platform.time import Clock
 
 LOOKED_AT_EVERY_S: Final = 600.0
 """A look reads every document. Each environment begins with one, so that a changed model is seen at once."""

@@ -10,7 +10,7 @@ from indexmill.contracts.pipeline import BY_NAME, EVERY_STAGE
 from indexmill.orchestrator.sweeper.ports import SweepStore, Switch
 from indexmill.platform.breakers import BreakerStates, StatesUnavailable
 from indexmill.platform.observability import Observability
-from indexmill.platform.time.clock import Clock
+from indexmill.platform.time import Clock
 
 Incident = tuple[str, str]
 """Kind and subject."""

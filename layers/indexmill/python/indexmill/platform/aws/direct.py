@@ -24,7 +24,7 @@ from botocore.exceptions import EndpointConnectionError, NoCredentialsError
 from botocore.httpsession import DEFAULT_CA_BUNDLE
 
 from indexmill.platform.meter import METER
-from indexmill.platform.time.clock import SystemClock
+from indexmill.platform.time import SystemClock
 
 _ALGORITHM: Final = "AWS4-HMAC-SHA256"
 

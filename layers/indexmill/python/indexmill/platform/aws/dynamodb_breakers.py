@@ -9,7 +9,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from indexmill.platform.aws.clients import DirectTimes, LazyClient
 from indexmill.platform.breakers import NAMES, BreakerState, StatesUnavailable
-from indexmill.platform.time.clock import Clock
+from indexmill.platform.time import Clock
 
 _KEPT_S: Final = 86_400
 _READ_TIMEOUT_S: Final = 2.0

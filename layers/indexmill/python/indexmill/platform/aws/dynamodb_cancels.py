@@ -10,7 +10,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from indexmill.platform.aws.clients import DirectTimes, LazyClient
 from indexmill.platform.consumer.delivery_log import KEPT_S
-from indexmill.platform.time.clock import Clock
+from indexmill.platform.time import Clock
 
 _LOG: Final = logging.getLogger(__name__)
 _TIMES: Final = DirectTimes(connect_s=0.5, answer_s=1.0)

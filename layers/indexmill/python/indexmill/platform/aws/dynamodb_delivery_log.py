@@ -10,7 +10,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from indexmill.platform.aws.clients import LazyClient
 from indexmill.platform.consumer.delivery_log import KEPT_S, DeliveryRecord
-from indexmill.platform.time.clock import Clock
+from indexmill.platform.time import Clock
 
 _LOG: Final = logging.getLogger(__name__)
 _READ_TIMEOUT_S: Final = 2.0

@@ -9,7 +9,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from indexmill.platform.aws.clients import LazyClient
 from indexmill.platform.progress import WorkProgress
-from indexmill.platform.time.clock import Clock
+from indexmill.platform.time import Clock
 
 _LOG: Final = logging.getLogger(__name__)
 _KEPT_S: Final = 24 * 3600

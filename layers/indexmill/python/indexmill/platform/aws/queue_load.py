@@ -11,7 +11,7 @@ from indexmill.platform.aws.clients import LazyClient
 from indexmill.platform.aws.sqs_queue import SqsBacklog
 from indexmill.platform.observability import Observability
 from indexmill.platform.pressure import NOTE_KNOWN_S, Backpressure, Load, PressureSettings, QueueAges
-from indexmill.platform.time.clock import Clock, SystemClock
+from indexmill.platform.time import Clock, SystemClock
 
 _LOG: Final = logging.getLogger(__name__)
 _HIGHER_FOR_S: Final = 15.0

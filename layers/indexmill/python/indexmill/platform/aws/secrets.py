@@ -7,7 +7,7 @@ import math
 from typing import Final
 
 from indexmill.contracts.errors import Defect, ErrorCode, TransientError
-from indexmill.platform.time.clock import Clock, SystemClock
+from indexmill.platform.time import Clock, SystemClock
 
 KEPT_S: Final = 300.0
 """Seconds after which a secret is read again."""

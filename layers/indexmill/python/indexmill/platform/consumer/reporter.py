@@ -24,8 +24,7 @@ from indexmill.contracts.spent import Amounts, total
 from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome, Poison, Retry, Wait
 from indexmill.platform.meter import METER, Meter, sends, split
 from indexmill.platform.queues import Queue, SourceQueue
-from indexmill.platform.time.clock import Clock
-from indexmill.platform.time.retry import RetryPolicy
+from indexmill.platform.time import Clock, RetryPolicy
 
 M = TypeVar("M", bound=Message)
 

@@ -25,7 +25,7 @@ from indexmill.platform.meter import METER
 from indexmill.platform.observability import Observability
 from indexmill.platform.pressure import AgeNotes
 from indexmill.platform.queues import Queue, SourceQueue
-from indexmill.platform.time.clock import Clock, SystemClock
+from indexmill.platform.time import Clock, SystemClock
 
 _PATIENT_AFTER: Final = 20
 """Receives after which waits begin to grow."""

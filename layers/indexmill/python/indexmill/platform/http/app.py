@@ -31,7 +31,7 @@ from indexmill.platform.limits.enforcer import RateLimited
 from indexmill.platform.meter import METER
 from indexmill.platform.observability import Observability
 from indexmill.platform.settings import HttpSettings, csv
-from indexmill.platform.time.deadline import limited
+from indexmill.platform.time import limited
 
 _SERVER_ERROR = 500
 _TOO_MANY = 429

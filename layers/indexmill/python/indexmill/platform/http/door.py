@@ -22,7 +22,7 @@ from indexmill.platform.limits.settings import READ, TOKEN, WORK, LimitSettings
 from indexmill.platform.limits.strategies import is_internal
 from indexmill.platform.limits.window import SLOTS
 from indexmill.platform.observability import Observability
-from indexmill.platform.time.clock import SystemClock
+from indexmill.platform.time import SystemClock
 
 _READS: Final = ("GET", "HEAD")
 _ACCEPTING: Final = ("/enqueue", "/jobs", "/retry", "/replay", "/uploads")

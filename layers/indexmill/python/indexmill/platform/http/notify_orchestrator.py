@@ -18,7 +18,7 @@ from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.http_jobs import StageCompletePayload
 from indexmill.contracts.messages import Chunked, Embedded, StageResult, write
 from indexmill.platform.queues import Queue
-from indexmill.platform.time.retry import RetryPolicy
+from indexmill.platform.time import RetryPolicy
 
 POLICY: Final = RetryPolicy(max_retries=4, base_s=0.5, max_backoff_s=8.0)
 _TIMEOUT_S: Final = 10.0

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
-from indexmill.platform.time.clock import Clock
+from indexmill.platform.time import Clock
 
 _TOLERATED_S: Final = 2.0
 _HALF_S: Final = 0.5

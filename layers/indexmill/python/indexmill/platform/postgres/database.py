@@ -22,7 +22,7 @@ from psycopg.pq import TransactionStatus
 
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.platform.postgres.address import Address
-from indexmill.platform.time.deadline import REQUEST
+from indexmill.platform.time import DEADLINE
 
 
 @overload
@@ -77,10 +77,10 @@ class _Connection(psycopg.Connection[tuple[Any, ...]]):
     def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
         """Wait for one statement's end; raises NoAnswer, after which the connection is closed."""
         limit = self.longest_wait_s if timeout is None else timeout
-        request = REQUEST.get()
-        if request is not None:
+        deadline = DEADLINE.get()
+        if deadline is not None:
             # The route that waits for work in a thread gives it up before this.
-            left = request.left() + _ON_ITS_WAY_S
+            left = deadline.left() + _ON_ITS_WAY_S
             limit = left if limit is None else min(limit, left)
         try:
             return super().wait(gen, interval, limit)
@@ -175,11 +175,11 @@ class Database:
 
     def _check_request(self) -> None:
         """Have the connection dropped with the running request; raises TransientError when that has ended."""
-        request = REQUEST.get()
-        if request is not None:
-            if not request.left():
-                raise request.exceeded()
-            request.hold(self, self._drop)
+        deadline = DEADLINE.get()
+        if deadline is not None:
+            if not deadline.left():
+                raise deadline.exceeded()
+            deadline.hold(self, self._drop)
 
     def _drop(self) -> None:
         """Take the connection from the thread that uses it: its transaction is rolled back.
@@ -256,9 +256,9 @@ def _too_slow(error: psycopg.Error) -> TransientError:
 
     The server canceled a slow one; a silent one is unavailable, unless the caller's own time has ended.
     """
-    request = REQUEST.get()
-    if request is not None and (isinstance(error, errors.QueryCanceled) or not request.left()):
-        return request.exceeded()
+    deadline = DEADLINE.get()
+    if deadline is not None and (isinstance(error, errors.QueryCanceled) or not deadline.left()):
+        return deadline.exceeded()
     return _unavailable()
 
 

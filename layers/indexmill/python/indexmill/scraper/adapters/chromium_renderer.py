@@ -14,7 +14,7 @@ import httpx
 from indexmill.contracts.errors import ErrorCode
 from indexmill.platform.aws.secrets import Secret
 from indexmill.platform.security.urls import AllowedHosts
-from indexmill.platform.time.clock import Clock
+from indexmill.platform.time import Clock
 from indexmill.scraper.adapters import cdp
 from indexmill.scraper.adapters.chromium_page import ChromiumPage, PageLimits, Stop, opened_tab
 from indexmill.scraper.adapters.chromium_process import StartError, launched

@@ -9,7 +9,7 @@ from typing import Any, Final
 from botocore.exceptions import BotoCoreError, ClientError
 
 from indexmill.platform.aws.clients import LazyClient
-from indexmill.platform.time.clock import Clock
+from indexmill.platform.time import Clock
 from indexmill.scraper.ports import KnownRobots
 
 _LOG: Final = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ import httpx
 from indexmill.contracts.errors import ErrorCode, IndexmillError, PermanentError
 from indexmill.platform.security.addresses import is_public
 from indexmill.platform.security.urls import AllowedHosts
-from indexmill.platform.time.clock import Clock, SystemClock
+from indexmill.platform.time import Clock, SystemClock
 from indexmill.scraper.adapters.body import Body
 from indexmill.scraper.adapters.conditional import conditions_of, validators_of
 from indexmill.scraper.classify import DAMAGED, NameNotFound, failure, status_failure

@@ -11,7 +11,7 @@ from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.orchestrator.sweeper.ports import CallerRow, Maintenance
 from indexmill.platform.aws.clients import LazyClient
 from indexmill.platform.limits.settings import BUCKETS
-from indexmill.platform.time.clock import Clock
+from indexmill.platform.time import Clock
 
 _SERVICES: Final = ("scraper", "chunking", "embedding", "orchestrator")
 _SENTINEL: Final = {"pk": {"S": "mirror#callers"}}

@@ -9,7 +9,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from indexmill.contracts.identity import new_id
 from indexmill.platform.aws.clients import LazyClient
-from indexmill.platform.time.clock import Clock
+from indexmill.platform.time import Clock
 
 _LOG: Final = logging.getLogger(__name__)
 _KEY: Final = {"pk": {"S": "stream-windows"}}

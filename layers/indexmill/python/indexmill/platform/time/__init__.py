@@ -1,1 +1,0 @@
-"""Clock, request deadlines and retry back-off."""
