@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from indexmill.contracts.receipt import Cost, Receipt
+    from indexmill.contracts.cost import Cost, Receipt
 
 _UNKNOWN = "?"
 _WIDTH = 10

@@ -29,7 +29,7 @@ from local.cli.terminal import (
 
 if TYPE_CHECKING:
     from indexmill.client import Client
-    from indexmill.contracts.budget import Budget
+    from indexmill.contracts.cost import Budget
     from indexmill.contracts.job import Job
 
 _BATCH = 100
@@ -198,7 +198,7 @@ def _budget(max_chunks: int | None, max_bytes: int | None, max_cost_usd: float |
     """Return the bounds of each job, None for none. Raises Failure."""
     from pydantic import ValidationError
 
-    from indexmill.contracts.budget import Budget
+    from indexmill.contracts.cost import Budget
 
     if max_chunks is max_bytes is max_cost_usd is None:
         return None

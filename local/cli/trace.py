@@ -21,7 +21,7 @@ from local.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from indexmill.contracts.receipt import Receipt
+    from indexmill.contracts.cost import Receipt
     from local.trace.waiting import StackStatus
 
 _TIMEOUT_S = 5.0
@@ -80,7 +80,7 @@ def _receipt(info: dict[str, Any], job: dict[str, Any]) -> Receipt:
     """Return the job's receipt, which is read from the database: its functions may be the problem."""
     import psycopg
 
-    from indexmill.contracts.prices import Prices
+    from indexmill.contracts.cost import Prices
     from indexmill.orchestrator.adapters.postgres.documents import DocumentRows
     from indexmill.orchestrator.adapters.postgres.reads import PaceCache
     from indexmill.orchestrator.admission.admit import Limits

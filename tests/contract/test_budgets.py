@@ -7,12 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from indexmill.contracts.budget import Budget
 from indexmill.contracts.content import BlobRef
+from indexmill.contracts.cost import Budget, Prices, Spent
 from indexmill.contracts.job import Job
 from indexmill.contracts.messages import StageResult
-from indexmill.contracts.prices import Prices
-from indexmill.contracts.spent import Spent
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.orchestrator.admission.admit import Limits
 from indexmill.orchestrator.jobs.store import JobStore

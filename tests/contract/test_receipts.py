@@ -8,11 +8,9 @@ from typing import Any
 import psycopg
 import pytest
 
+from indexmill.contracts.cost import Prices, Receipt, Spent
 from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.messages import StageResult
-from indexmill.contracts.prices import Prices
-from indexmill.contracts.receipt import Receipt
-from indexmill.contracts.spent import Spent
 from indexmill.orchestrator.queries import receipts
 from indexmill.orchestrator.queries.ports import JobFilter
 from indexmill.orchestrator.queries.receipts import read_receipt

@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from indexmill.client import Client
-from indexmill.contracts.receipt import Receipt
+from indexmill.contracts.cost import Receipt
 from local.logbook.records import LogFolder
 from tests.support.stack import RunningStack, drained, index, indexmill, open_folder, running_stack
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from indexmill.contracts.prices import Prices
+from indexmill.contracts.cost import Prices
 from tests.perf.counted_calls import MODES, Calls
 from tests.support.function_env import template
 

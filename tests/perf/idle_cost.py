@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from indexmill.contracts.prices import Prices
+from indexmill.contracts.cost import Prices
 from local.template.intrinsics import Resolver
 from local.template.parameters import as_references
 from tests.support.data_stack import edge_stack, of_type, parameters, resources

@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 
 from psycopg.types.json import Jsonb, JsonbDumper
 
+from indexmill.contracts.cost import Amounts, total
 from indexmill.contracts.job import JobStatus
 from indexmill.contracts.messages import StageResult, read, with_spent, write
-from indexmill.contracts.spent import Amounts, total
 from indexmill.orchestrator.charges import charged, first_message, submitted
 from indexmill.orchestrator.jobs.rows import OutboxRow
 from indexmill.orchestrator.results.ports import Transition

@@ -8,6 +8,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from indexmill.contracts.content import BlobRef, Chunk, Document
+from indexmill.contracts.cost import Spent
 from indexmill.contracts.crawl import CrawlRules
 from indexmill.contracts.messages import (
     Chunked,
@@ -24,7 +25,6 @@ from indexmill.contracts.messages import (
     stage_result,
 )
 from indexmill.contracts.pipeline import BY_NAME
-from indexmill.contracts.spent import Spent
 
 _ENVELOPE: Final[dict[str, Any]] = {"message_id": "m-1", "job_id": "j-1", "attempt": 2, "request_id": "r-1"}
 _SPENT: Final = Spent(gb_s=0.01, sqs_requests=0.2, chunks=3)

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, cast
 
+from indexmill.contracts.cost import Amounts, Spent
 from indexmill.contracts.job import Job, JobError, JobStatus
 from indexmill.contracts.messages import Retrying, StageResult
 from indexmill.contracts.pipeline import FIRST
-from indexmill.contracts.spent import Amounts, Spent
 from indexmill.orchestrator.actions.ports import LockedJob, Original
 from indexmill.orchestrator.adapters.postgres import reads as rows
 from indexmill.orchestrator.admission.admit import (

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from indexmill.contracts.prices import Prices
+from indexmill.contracts.cost import Prices
 from tests.support.function_env import template
 
 

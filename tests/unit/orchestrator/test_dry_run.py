@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
+from indexmill.contracts.cost import Prices, Spent
 from indexmill.contracts.errors import CallerError, IndexmillError
 from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.contracts.http_scraper import ScrapeResult
 from indexmill.contracts.identity import CallerContext
-from indexmill.contracts.prices import Prices
-from indexmill.contracts.spent import Spent
 from indexmill.contracts.texts import Doubt
 from indexmill.orchestrator.adapters.aws.lambda_scraper import LambdaScraper
 from indexmill.orchestrator.queries.ports import JobFilter, StageTotals

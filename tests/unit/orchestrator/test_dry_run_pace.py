@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from indexmill.contracts.cost import Prices
 from indexmill.contracts.http_dry_run import DryRunPage
 from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.contracts.http_scraper import ScrapeNowRequest, ScrapeResult
 from indexmill.contracts.identity import CallerContext
-from indexmill.contracts.prices import Prices
 from indexmill.contracts.texts import Doubt
 from indexmill.orchestrator.queries.ports import JobFilter, StageTotals
 from indexmill.orchestrator.submission.dry_run import TryOut

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from indexmill.contracts.prices import Prices
+from indexmill.contracts.cost import Prices
 from tests.perf.cost_model import ASSUMED, CEILINGS, COUNTED, Duration, cost, gb_seconds, memory_gb, report
 from tests.perf.counted_calls import MODES
 

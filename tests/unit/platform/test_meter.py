@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from indexmill.contracts.cost import Amounts, total
 from indexmill.contracts.messages import ScrapeTask, StageResult, read
 from indexmill.contracts.pipeline import BY_NAME
-from indexmill.contracts.spent import Amounts, total
 from indexmill.platform.aws.clients import client
 from indexmill.platform.consumer.deliveries import Delivery, Wait
 from indexmill.platform.consumer.reporter import BatchReporter, WorkerStage

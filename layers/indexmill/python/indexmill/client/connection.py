@@ -17,7 +17,7 @@ from indexmill.contracts.http_jobs import JobList, SubmitResponse
 from indexmill.contracts.job import Job
 
 if TYPE_CHECKING:
-    from indexmill.contracts.budget import Budget
+    from indexmill.contracts.cost import Budget, Receipt
     from indexmill.contracts.http_actions import JobDiff, RetryReport
     from indexmill.contracts.http_chunking import ChunkResponse
     from indexmill.contracts.http_embedding import EmbedResponse
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from indexmill.contracts.http_limits import CallerLimits
     from indexmill.contracts.http_scraper import ScrapeResult
     from indexmill.contracts.http_search import SearchResponse
-    from indexmill.contracts.receipt import Receipt
 
 Jobs = list[Job]
 
@@ -116,7 +115,7 @@ class Client(Crawls):
 
     def receipt(self, **filters: str | None) -> Receipt:
         """Return what all jobs that match used and cost; filters as of `list`. Raises ApiError."""
-        from indexmill.contracts.receipt import Receipt
+        from indexmill.contracts.cost import Receipt
 
         wanted = {name: value for name, value in filters.items() if value is not None}
         page = self._request("GET", "/orchestrator/jobs", params={**wanted, **_RECEIPT, "limit": "1"})

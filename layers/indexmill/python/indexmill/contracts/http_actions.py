@@ -6,11 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from indexmill.contracts.budget import Budget
+from indexmill.contracts.cost import Budget, Receipt
 from indexmill.contracts.crawl import CrawlKind
 from indexmill.contracts.job import ONLY_WHEN_KNOWN
 from indexmill.contracts.pipeline import StageName
-from indexmill.contracts.receipt import Receipt
 from indexmill.contracts.texts import CorpusName, Identifier
 
 MAX_RETRIED = 100

@@ -8,10 +8,9 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from indexmill.contracts.budget import Budget
 from indexmill.contracts.content import Unchanged
+from indexmill.contracts.cost import Budget, Receipt
 from indexmill.contracts.pipeline import STAGES
-from indexmill.contracts.receipt import Receipt
 
 
 class JobStatus(StrEnum):

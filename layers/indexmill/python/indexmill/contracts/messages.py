@@ -21,8 +21,8 @@ from pydantic import (
 )
 
 from indexmill.contracts.content import MAX_INTEGER, BlobRef, Chunk, ChunkSettings, Count, Document
+from indexmill.contracts.cost import Spent
 from indexmill.contracts.crawl import CrawlRules
-from indexmill.contracts.spent import Spent
 from indexmill.contracts.texts import Accept
 
 MessageT = TypeVar("MessageT", bound="Message")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from indexmill.contracts.budget import Budget
 from indexmill.contracts.content import ChunkSettings
-from indexmill.contracts.prices import Prices
-from indexmill.contracts.spent import Spent
+from indexmill.contracts.cost import Budget, Prices, Spent
 from indexmill.orchestrator.stages.output import Output
 from indexmill.platform.quotas import Quota
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from indexmill.contracts.spent import Amounts, total
+from indexmill.contracts.cost import Amounts, total
 from indexmill.platform.meter import sends, split
 
 if TYPE_CHECKING:

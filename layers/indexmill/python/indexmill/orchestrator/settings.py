@@ -6,8 +6,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator
 
+from indexmill.contracts.cost import Prices
 from indexmill.contracts.identity import CorpusIsolation
-from indexmill.contracts.prices import Prices
 from indexmill.orchestrator.admission.admit import Limits
 from indexmill.platform.domain_rates import DomainRates
 from indexmill.platform.limits.settings import LimitSettings, Share

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from indexmill.contracts.content import CHUNKER, ChunkSettings
+from indexmill.contracts.cost import Prices
 from indexmill.contracts.pipeline import STAGES
-from indexmill.contracts.prices import Prices
 from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
 from indexmill.orchestrator.jobs.store import JobStore
 from indexmill.orchestrator.settings import (

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from indexmill.contracts.spent import SHARED, Amounts
+from indexmill.contracts.cost import SHARED, Amounts
 from indexmill.platform.queues import batches
 from indexmill.platform.time import Clock, SystemClock
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
+from indexmill.contracts.cost import Amounts
 from indexmill.contracts.job import JobStatus
-from indexmill.contracts.spent import Amounts
 from indexmill.orchestrator.admission.admit import CallerQueue, GlobalUsage, Limits, Pace, Usage
 from indexmill.orchestrator.admission.turns import Fetch, HeldBack, Released, SiteTurns
 from indexmill.orchestrator.jobs.rows import OutboxRow

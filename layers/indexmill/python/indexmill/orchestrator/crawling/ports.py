@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 
-from indexmill.contracts.budget import Budget
+from indexmill.contracts.cost import Budget
 from indexmill.contracts.crawl import CrawlKind, CrawlRules
 from indexmill.contracts.texts import Accept
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from indexmill.contracts.budget import Budget
+from indexmill.contracts.cost import Budget
 from indexmill.contracts.job import DuplicateOf, JobStatus
 from indexmill.contracts.messages import Target
 from indexmill.contracts.texts import Doubt

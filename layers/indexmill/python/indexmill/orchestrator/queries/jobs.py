@@ -12,14 +12,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
+from indexmill.contracts.cost import Prices, Receipt
 from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.http_actions import BatchSummary, CrawlState
 from indexmill.contracts.http_jobs import JobCounts, JobList
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import Job, JobStatus, Waiting
 from indexmill.contracts.pipeline import BY_NAME, EVERY_STAGE, STAGES, Stage
-from indexmill.contracts.prices import Prices
-from indexmill.contracts.receipt import Receipt
 from indexmill.orchestrator.admission.admit import wait_reason
 from indexmill.orchestrator.admission.forecast import eligible_at
 from indexmill.orchestrator.crawling.ports import Crawl

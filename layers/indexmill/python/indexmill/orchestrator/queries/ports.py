@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol
 
+from indexmill.contracts.cost import Spent
 from indexmill.contracts.http_history import JobHistory
 from indexmill.contracts.job import Job, JobError, JobStatus
-from indexmill.contracts.spent import Spent
 from indexmill.orchestrator.jobs.rows import JobState
 
 

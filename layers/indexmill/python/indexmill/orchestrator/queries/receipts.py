@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from indexmill.contracts.cost import Prices, Receipt, StageReceipt
 from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.pipeline import ORDER
-from indexmill.contracts.prices import Prices
-from indexmill.contracts.receipt import Receipt, StageReceipt
 from indexmill.orchestrator.queries.ports import JobFilter, QueriesTx, StageTotals
 
 _COST: Final = (

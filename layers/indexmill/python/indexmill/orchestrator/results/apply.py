@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from indexmill.contracts.cost import SHARED, Amounts, Prices, Spent
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.job import JobError, JobStatus
 from indexmill.contracts.messages import Retrying, StageResult
 from indexmill.contracts.pipeline import BY_NAME
-from indexmill.contracts.prices import Prices
-from indexmill.contracts.spent import SHARED, Amounts, Spent
 from indexmill.orchestrator.admission.admit import admit
 from indexmill.orchestrator.admission.dependencies import settle_dependents
 from indexmill.orchestrator.admission.turns import defer, release

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from indexmill.contracts.cost import Prices, Spent
 from indexmill.contracts.errors import GONE, ErrorCode
 from indexmill.contracts.identity import new_id
 from indexmill.contracts.job import JobError, JobStatus, PageChange
 from indexmill.contracts.messages import Message, ScrapeResult, StageFailure, StageResult, write
 from indexmill.contracts.pipeline import BY_NAME, STAGES, Stage
-from indexmill.contracts.prices import Prices
-from indexmill.contracts.spent import Spent
 from indexmill.orchestrator.budgets import excess
 from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
 from indexmill.orchestrator.jobs.state_machine import Decision, Verdict, advance

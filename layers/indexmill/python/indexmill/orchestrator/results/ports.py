@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from indexmill.contracts.content import BlobRef, Unchanged
+from indexmill.contracts.cost import Amounts, Spent
 from indexmill.contracts.job import DuplicateOf, JobError, JobStatus, PageChange
 from indexmill.contracts.messages import Retrying, StageResult, Stored, Target
-from indexmill.contracts.spent import Amounts, Spent
 from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
 from indexmill.orchestrator.jobs.state_machine import Decision
 

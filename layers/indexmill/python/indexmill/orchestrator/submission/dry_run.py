@@ -11,14 +11,13 @@ from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 from indexmill.contracts.content import ChunkSettings
+from indexmill.contracts.cost import Prices, Spent
 from indexmill.contracts.errors import CallerError, ErrorCode, IndexmillError
 from indexmill.contracts.http_dry_run import DryRun, DryRunError, DryRunPage
 from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.contracts.http_scraper import ScrapeResult
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import JobStatus
-from indexmill.contracts.prices import Prices
-from indexmill.contracts.spent import Spent
 from indexmill.contracts.texts import Doubt
 from indexmill.orchestrator.admission.admit import admission_tier
 from indexmill.orchestrator.queries.ports import JobFilter, StageTotals

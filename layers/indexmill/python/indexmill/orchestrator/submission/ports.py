@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from indexmill.contracts.budget import Budget
 from indexmill.contracts.content import BlobRef
+from indexmill.contracts.cost import Amounts, Budget
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.given import UploadRequest
 from indexmill.contracts.job import JobStatus
 from indexmill.contracts.messages import Stored, Target
-from indexmill.contracts.spent import Amounts
 from indexmill.contracts.texts import Doubt
 from indexmill.orchestrator.jobs.rows import OutboxRow
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Generic, TypeVar
 
+from indexmill.contracts.cost import Amounts, total
 from indexmill.contracts.errors import BreakerOpen, DomainBusy, ErrorCode, IndexmillError, TransientError
 from indexmill.contracts.messages import (
     Message,
@@ -20,7 +21,6 @@ from indexmill.contracts.messages import (
     write,
 )
 from indexmill.contracts.pipeline import Stage
-from indexmill.contracts.spent import Amounts, total
 from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome, Poison, Retry, Wait
 from indexmill.platform.meter import METER, Meter, sends, split
 from indexmill.platform.queues import Queue, SourceQueue

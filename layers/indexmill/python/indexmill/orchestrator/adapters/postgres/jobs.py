@@ -17,11 +17,11 @@ from psycopg.errors import UniqueViolation
 from psycopg.types.json import Jsonb
 from pydantic import BaseModel
 
+from indexmill.contracts.cost import Amounts, Spent
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.job import JobError, JobStatus
 from indexmill.contracts.messages import Retrying, StageResult
 from indexmill.contracts.pipeline import FIRST
-from indexmill.contracts.spent import Amounts, Spent
 from indexmill.orchestrator.actions.ports import LockedJob
 from indexmill.orchestrator.adapters.postgres.crawls import CrawlRows
 from indexmill.orchestrator.adapters.postgres.reads import (

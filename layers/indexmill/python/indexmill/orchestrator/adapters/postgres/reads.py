@@ -11,12 +11,11 @@ from typing import Any, Final, Literal
 
 from psycopg.rows import dict_row
 
-from indexmill.contracts.budget import Budget
+from indexmill.contracts.cost import Budget, Spent
 from indexmill.contracts.errors import ErrorCode
 from indexmill.contracts.http_history import HistoryEntry, JobHistory
 from indexmill.contracts.job import Job, JobError, JobStatus, LastError, Waiting
 from indexmill.contracts.messages import ChunkTask, Stored, Target, read_kept, write
-from indexmill.contracts.spent import Spent
 from indexmill.orchestrator.actions.ports import LockedJob, Original
 from indexmill.orchestrator.admission.admit import REMEMBERED, GlobalUsage, Limits, Pace, Usage
 from indexmill.orchestrator.admission.forecast import LAST
