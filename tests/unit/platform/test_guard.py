@@ -1,4 +1,4 @@
-"""Which refusal of a request wins when several apply, and what that one counts."""
+"""Refusals of a request: the one that wins when several apply, and what it counts."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Service:
 
 @dataclass(frozen=True)
 class Refusal:
-    """What a refused request is answered, and what it leaves behind."""
+    """Answer to a refused request, and what it leaves behind."""
 
     status: int
     code: str
