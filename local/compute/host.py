@@ -19,6 +19,7 @@ from local.compute.log_files import LogFiles, LogRecord
 from local.compute.memory import MemoryWatch
 from local.compute.pool import FunctionPool, FunctionStats, PoolLimits
 from local.compute.process import HostContext
+from local.compute.process_stats import IdleCpu
 from local.compute.reload import CodeWatch, WatchedTree
 from local.template.spec import FunctionSpec, InvokeResult
 
@@ -50,6 +51,8 @@ class HostOptions:
     enforce_memory: bool = True
     cpu_share: bool = False
     """Whether a function gets Lambda's share of CPU for its memory; otherwise all that there is."""
+    idle_cpu: Callable[[], float | None] = field(default_factory=IdleCpu)
+    """The machine's share of idle CPU lately, None when it was asked a moment ago."""
     hot_reload: bool = True
     watched_packages: Sequence[str] = ("indexmill",)
     """Packages below a layer's `python/` that are watched for changes; the rest of a layer is third-party."""
@@ -86,7 +89,9 @@ class LambdaHost:
         self._logs = LogFiles(log_dir, options.on_log)
         self._memory = MemoryWatch(enforced=options.enforce_memory)
         self._cpu = CpuWatch(enforced=options.cpu_share)
-        self._context = HostContext(self._launcher, self._logs, self._factory, self._memory, self._cpu)
+        self._context = HostContext(
+            self._launcher, self._logs, self._factory, self._memory, self._cpu, options.idle_cpu
+        )
         self._context.init_timeout_s = options.init_timeout_s
         self._scratch: Path | None = None
         """Made by `start`; only then is there something to delete."""

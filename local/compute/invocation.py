@@ -40,6 +40,7 @@ class Invocation:
     tail: LogTail | None = None
     trace_id: str | None = None
     request_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    submitted_at: float = field(default_factory=time.monotonic)
     sent_at: float = 0.0
     """Monotonic time at which the runtime took it; 0 while it waits."""
 

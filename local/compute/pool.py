@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Coroutine
 from dataclasses import dataclass
+from typing import Final
 
 from local.compute.environment import ExecutionEnvironment, InitError
 from local.compute.error_documents import HostStopped
@@ -14,6 +15,9 @@ from local.compute.invocation import Invocation
 from local.compute.process import HostContext
 from local.compute.reload import CodeWatch
 from local.template.spec import FunctionSpec, Throttled
+
+_IDLE: Final = 0.2
+"""Share of all cores that has to be idle for one environment more, as for an event source mapping."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +28,8 @@ class PoolLimits:
     waiting: int = 1000
     idle_s: float = 60.0
     """An environment beyond the first ends after this idle time, seconds."""
+    busy_wait_s: float = 0.1
+    """How long an invocation waits, while no CPU is idle, for an environment that is busy, seconds."""
 
 
 @dataclass(slots=True)
@@ -45,6 +51,8 @@ class FunctionStats:
 class FunctionPool:
     """Last in, first out: the warmest environment is used, the others may become idle and end.
 
+    There is one environment more for an invocation that waits while CPU is idle, or for which it waited long.
+
     A waiting invocation goes to the environment that is ready first, a new one or one that becomes free.
     """
 
@@ -64,6 +72,8 @@ class FunctionPool:
         self._in_flight = 0
         self._stats = FunctionStats()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._growth: asyncio.TimerHandle | None = None
+        """When the wait of an invocation ends for which no environment was started."""
         self._stopped = False
 
     def submit(self, invocation: Invocation) -> None:
@@ -174,11 +184,26 @@ class FunctionPool:
             not self._stopped
             and len(self._waiting) > len(self._starting)
             and len(self._environments) < self.limits.environments
+            and self._may_grow()
         ):
             environment = ExecutionEnvironment(self.spec, self, self._context, self._version)
             self._environments.add(environment)
             self._starting.add(environment)
             self._run(environment.start())
+
+    def _may_grow(self) -> bool:
+        """Return whether to start one for the next invocation that waits; if not yet, look again later."""
+        if self._growth is not None:
+            self._growth.cancel()
+        if not any(environment.code_version == self._version for environment in self._environments):
+            return True
+        waited = time.monotonic() - self._waiting[len(self._starting)].submitted_at
+        idle = self._context.idle_cpu()
+        if waited >= self.limits.busy_wait_s or (idle is not None and idle >= _IDLE):
+            return True
+        loop = asyncio.get_running_loop()
+        self._growth = loop.call_later(self.limits.busy_wait_s - waited, self._pump)
+        return False
 
     def _check_code(self) -> None:
         if self._watch is None:

@@ -33,12 +33,14 @@ class HostContext:
         factory: EnvironmentFactory,
         memory: MemoryWatch,
         cpu: CpuWatch,
+        idle_cpu: Callable[[], float | None],
     ) -> None:
         self.launcher = launcher
         self.logs = logs
         self.factory = factory
         self.memory = memory
         self.cpu = cpu
+        self.idle_cpu = idle_cpu
         self.scratch: Path | None = None
         """Parent of the environments' private folders; None while the host does not run. Its content is
         deleted, so it never defaults to an existing folder.

@@ -23,7 +23,7 @@ from local.triggers.sqs_client import MAX_PER_CALL, SqsClient, SqsError
 from local.triggers.sqs_deletes import Deletes
 from local.triggers.sqs_events import Message, events, failed_ids
 from local.triggers.sqs_failed import LOOK_S, FailedMessages
-from local.triggers.sqs_polling import START, Concurrency, LongPolling, Polling, ShortPolling
+from local.triggers.sqs_polling import Concurrency, LongPolling, Polling, ShortPolling
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ class SqsEventSource:
         self._failed = FailedMessages(code_version)
         self._edits: asyncio.Task[None] | None = None
         self._polling: Polling = polling or (LongPolling() if prompt_long_polls else ShortPolling())
-        self._concurrency = Concurrency(spec.maximum_concurrency, idle, start=max(START, pollers))
+        self._concurrency = Concurrency(spec.maximum_concurrency, idle, start=pollers)
         self._stats = SourceStats()
         self._enabled = spec.enabled
         self._stopping = asyncio.Event()

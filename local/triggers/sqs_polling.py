@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -10,8 +9,6 @@ from typing import Final, Protocol
 Clock = Callable[[], float]
 MAXIMUM: Final = 5
 """Concurrent invocations of a mapping that names no maximum; Lambda starts with as many."""
-START: Final = min(MAXIMUM, max(2, os.cpu_count() or 1))
-"""Concurrent invocations before load is known: more than there are cores would share these."""
 
 
 class Polling(Protocol):
@@ -112,9 +109,12 @@ class Concurrency:
     """Invocations of which none ends for so long wait for others, whatever else uses the CPU."""
 
     def __init__(
-        self, maximum: int | None, idle: Callable[[], float | None] = lambda: 1.0, *, start: int = START
+        self, maximum: int | None, idle: Callable[[], float | None] = lambda: 1.0, *, start: int = 1
     ) -> None:
-        """Begin with `start`; `idle` is the share of idle CPU lately, None when it was asked a moment ago."""
+        """Begin with `start`: one, so that batches fill.
+
+        `idle` is the share of idle CPU lately, None when it was asked a moment ago.
+        """
         self._idle = idle
         self._start = start
         self._waited_s = 0.0

@@ -17,6 +17,7 @@ from local.compute.launcher import Launcher
 from local.compute.log_files import LogFiles
 from local.compute.memory import MemoryWatch
 from local.compute.process import HostContext
+from local.compute.process_stats import IdleCpu
 from local.template.spec import FunctionSpec
 from tests.perf.cloud_functions import factory_of, functions_of
 
@@ -60,7 +61,8 @@ async def init_times(info: Mapping[str, Any], repeats: int) -> dict[str, dict[st
     found = {}
     with tempfile.TemporaryDirectory(prefix="indexmill-perf-") as folder:
         logs = LogFiles(Path(folder) / "logs")
-        context = HostContext(launcher, logs, factory_of(info), MemoryWatch(enforced=False), CpuWatch())
+        memory = MemoryWatch(enforced=False)
+        context = HostContext(launcher, logs, factory_of(info), memory, CpuWatch(), IdleCpu())
         context.scratch = Path(folder) / "scratch"
         context.init_timeout_s = _LIMIT_S
         try:

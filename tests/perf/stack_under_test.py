@@ -16,7 +16,6 @@ from typing import Any, Final
 from tests.perf.embedding_stub import DIMENSIONS
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
-_CLI: Final = (sys.executable, "-m", "local.cli.app")
 _START_S: Final = 120.0
 
 
@@ -43,24 +42,25 @@ class Outside:
 
 
 @contextlib.contextmanager
-def stack(parameters: Sequence[str], *options: str) -> Iterator[StartedStack]:
-    """Run a stack; `parameters` are of the form KEY=VALUE, `options` of `indexmill up`."""
+def stack(parameters: Sequence[str], *options: str, root: Path = REPOSITORY) -> Iterator[StartedStack]:
+    """Run a stack of a checkout; `parameters` are of the form KEY=VALUE, `options` of `indexmill up`."""
+    cli = (sys.executable if root == REPOSITORY else str(root / ".venv/bin/python"), "-m", "local.cli.app")
     with tempfile.TemporaryDirectory(prefix="indexmill-perf-", ignore_cleanup_errors=True) as folder:
         state = str(Path(folder) / "state")
         # The database server gives up root, and has to get to its data.
         Path(folder).chmod(0o755)
         given = [part for value in parameters for part in ("--parameter", value)]
-        command = [*_CLI, "up", "--detach", "--json", "--state", state, *options, *given]
+        command = [*cli, "up", "--detach", "--json", "--state", state, *options, *given]
         began = time.monotonic()
         try:
             started = subprocess.run(
-                command, cwd=REPOSITORY, capture_output=True, text=True, timeout=_START_S, check=False
+                command, cwd=root, capture_output=True, text=True, timeout=_START_S, check=False
             )
             if started.returncode:
                 raise SystemExit(f"the stack did not start:\n{started.stdout}{started.stderr}")
             yield StartedStack(json.loads(started.stdout), time.monotonic() - began)
         finally:
-            subprocess.run([*_CLI, "down", "--state", state], cwd=REPOSITORY, timeout=60, check=False)
+            subprocess.run([*cli, "down", "--state", state], cwd=root, timeout=60, check=False)
 
 
 @contextlib.contextmanager

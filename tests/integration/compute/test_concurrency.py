@@ -70,13 +70,28 @@ async def test_invocations_one_after_the_other_share_a_process(forking: Lab) -> 
 
 async def test_many_invocations_at_once_all_get_their_own_answer(forking: Lab) -> None:
     code = "def handler(event, context):\n    return [event, context.aws_request_id]\n"
-    host = await forking.start(forking.function(code), limits=PoolLimits(environments=3))
+    host = await forking.start(forking.function(code), limits=PoolLimits(environments=3, busy_wait_s=0.0))
     results = await asyncio.gather(*(call(host, number) for number in range(300)))
     assert [value(result) for result in results] == [
         [number, result.request_id] for number, result in enumerate(results)
     ]
     stats = host.stats()["fn"]
     assert (stats.invocations, stats.errors, stats.environments) == (300, 0, 3)
+
+
+@pytest.mark.parametrize(
+    ("idle_cpu", "busy_wait_s", "environments"),
+    [(0.0, 600.0, 1), (0.0, 0.01, 2), (0.5, 600.0, 2), (None, 0.01, 2)],
+)
+async def test_one_more_environment_starts_while_cpu_is_idle_or_after_a_wait(
+    forking: Lab, idle_cpu: float | None, busy_wait_s: float, environments: int
+) -> None:
+    limits = PoolLimits(environments=2, busy_wait_s=busy_wait_s)
+    host = await forking.start(forking.function(MEET), limits=limits, idle_cpu=lambda: idle_cpu)
+    gate = Gate(forking, host)
+    await gate.block(1)
+    await gate.block(1, waiting=2 - environments)
+    assert len(set(await gate.open())) == environments
 
 
 async def test_functions_do_not_share_processes_or_wait_for_each_other(forking: Lab) -> None:

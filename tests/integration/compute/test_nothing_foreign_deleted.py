@@ -14,6 +14,7 @@ from local.compute.launcher import Launcher, SupervisorLost
 from local.compute.log_files import LogFiles
 from local.compute.memory import MemoryWatch
 from local.compute.process import HostContext
+from local.compute.process_stats import IdleCpu
 from local.stack.state import StateFolder
 from tests.integration.compute.harness import REGION, Lab, answer, call, fault
 
@@ -73,7 +74,7 @@ async def test_a_host_deletes_only_its_own_folder(forking: Lab, home: Path) -> N
 async def test_a_folder_that_exists_is_not_taken_for_a_process(tmp_path: Path, home: Path) -> None:
     factory = EnvironmentFactory(REGION, "123456789012")
     logs = LogFiles(tmp_path / "logs")
-    context = HostContext(Launcher("fork", (), {}), logs, factory, MemoryWatch(), CpuWatch())
+    context = HostContext(Launcher("fork", (), {}), logs, factory, MemoryWatch(), CpuWatch(), IdleCpu())
     with pytest.raises(SupervisorLost):
         context.make_folder("00001")
     context.scratch = home

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from local.compute.process_stats import IdleCpu
-from local.triggers.sqs_polling import START, Concurrency, LongPolling, ShortPolling
+from local.triggers.sqs_polling import Concurrency, LongPolling, ShortPolling
 
 
 class Clock:
@@ -69,47 +69,47 @@ def test_a_full_batch_is_followed_by_another_short_poll_at_once() -> None:
 
 
 def test_concurrency_follows_backlog_and_errors_between_its_bounds() -> None:
-    concurrency = Concurrency(START + 2)
-    assert concurrency.allowed == START
+    concurrency = Concurrency(5, start=3)
+    assert concurrency.allowed == 3
     for _ in range(4):
         concurrency.batch(10, 10)
-    assert concurrency.allowed == START + 2
+    assert concurrency.allowed == 5
     for _ in range(4):
         concurrency.batch(0, 10)
-    assert concurrency.allowed == START
+    assert concurrency.allowed == 3
     for _ in range(4):
         concurrency.failed()
     assert concurrency.allowed == 1
     for _ in range(9):
         concurrency.succeeded()
-    assert concurrency.allowed == START
+    assert concurrency.allowed == 3
 
 
 def test_concurrency_grows_only_while_cpu_is_idle_and_shrinks_without() -> None:
     idle: list[float | None] = [0.19, None, 0.5, None, 0.1, 0.04, 0.04]
-    concurrency = Concurrency(START + 2, lambda: idle.pop(0))
+    concurrency = Concurrency(3, lambda: idle.pop(0))
     seen = []
     while idle:
         concurrency.batch(10, 10)
-        seen.append(concurrency.allowed - START)
-    assert seen == [0, 0, 1, 1, 1, 0, 0]
+        seen.append(concurrency.allowed)
+    assert seen == [1, 1, 2, 2, 2, 1, 1]
 
 
 def test_concurrency_grows_when_none_ends_at_once_with_idle_cpu_and_later_without() -> None:
     idle = 0.5
-    concurrency = Concurrency(START + 3, lambda: idle)
+    concurrency = Concurrency(4, lambda: idle)
     concurrency.waited(0.5)
-    assert concurrency.allowed == START + 1
+    assert concurrency.allowed == 2
     idle = 0.0
     for _ in range(3):
         concurrency.waited(0.5)
-    assert concurrency.allowed == START + 1
+    assert concurrency.allowed == 2
     concurrency.succeeded()
     for _ in range(3):
         concurrency.waited(0.5)
-    assert concurrency.allowed == START + 1
+    assert concurrency.allowed == 2
     concurrency.waited(0.5)
-    assert concurrency.allowed == START + 2
+    assert concurrency.allowed == 3
 
 
 def test_idle_cpu_is_a_share_since_the_last_look() -> None:

@@ -284,17 +284,15 @@ async def test_batches_fill_when_messages_come_quickly(queue: MakeQueue, start_s
     assert stats.invocations < 60
 
 
-@pytest.mark.parametrize(("pollers", "alone", "together"), [(1, 2, 10), (5, 5, 7)])
+@pytest.mark.parametrize(("pollers", "alone", "together"), [(1, 1, 11), (5, 5, 7)])
 async def test_five_pollers_deliver_smaller_batches_than_one(
     queue: MakeQueue,
     start_source: Start,
-    monkeypatch: pytest.MonkeyPatch,
     pollers: int,
     alone: int,
     together: int,
 ) -> None:
     """Messages that come one by one, to a function that takes its time."""
-    monkeypatch.setattr("local.triggers.sqs.START", 2)
     q, released = queue(), asyncio.Event()
 
     async def wait(_records: list[Record]) -> InvokeResult:
