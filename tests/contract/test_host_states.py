@@ -11,13 +11,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from indexmill.contracts.errors import DomainBusy, ErrorCode
+from indexmill.contracts.errors import DomainBusy, ErrorCode, failure
 from indexmill.platform.domain_rates import DomainRates
 from indexmill.platform.limits.clock import StoreClock
 from indexmill.platform.limits.store import StoreUnavailable
 from indexmill.platform.time import SystemClock
 from indexmill.scraper.adapters.dynamodb_hosts import DynamoDbHosts
-from indexmill.scraper.classify import failure
 from indexmill.scraper.hosts import HostState
 from indexmill.scraper.pace import HostStates, Pace
 from local.backends.ministack import MiniStack

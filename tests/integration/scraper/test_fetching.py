@@ -128,6 +128,7 @@ async def test_other_encodings_are_refused(site: Site, fetcher: HttpFetcher, enc
     data = gzip.compress(gzip.compress(bytes(100_000_000)[:3_000_000]))
     error = await failed(fetcher, site.page("/", data, content_encoding=encoding))
     assert (type(error), error.code) == (PermanentError, "unsupported_content_type")
+    assert error.message == "The page uses a content encoding other than gzip"
 
 
 @pytest.mark.shows("S14")

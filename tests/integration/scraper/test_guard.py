@@ -16,7 +16,7 @@ from indexmill.contracts.errors import IndexmillError
 from indexmill.contracts.messages import StageResult, read
 from indexmill.platform.consumer.deliveries import Done
 from indexmill.scraper.adapters.http_fetcher import FetchLimits, HttpFetcher, PinnedBackend, system_resolver
-from indexmill.scraper.classify import NameNotFound
+from indexmill.scraper.ports import NameNotFound
 from indexmill.scraper.robots import Robots
 from indexmill.scraper.worker import ScrapeBatch
 from tests.integration.scraper.conftest import LIMITS

@@ -37,12 +37,12 @@ from indexmill.platform.aws.sqs_queue import SqsQueue
 from indexmill.platform.time import SystemClock
 from indexmill.platform.observability import Observability
 from indexmill.platform.consumer.sqs_batch import SqsBatch
-from indexmill.scraper.classify import status_failure
 from indexmill.scraper.ports import Fetched
 from indexmill.scraper.settings import ScraperWorkerSettings
 from indexmill.scraper.wiring import build_batch
 from tests.twins.blobs import InMemoryBlobs
 from tests.twins.fetcher import InMemoryRobotsCache
+from indexmill.scraper.adapters.http_fetcher import status_failure
 
 
 class Source(SqsQueue):

@@ -14,8 +14,9 @@ from indexmill.contracts.messages import StageResult, read
 from indexmill.platform.consumer.deliveries import Done, Outcome, Retry, Wait
 from indexmill.platform.domain_rates import DomainRates
 from indexmill.platform.limits.clock import StoreClock
-from indexmill.scraper.classify import NameNotFound, status_failure
+from indexmill.scraper.adapters.http_fetcher import status_failure
 from indexmill.scraper.pace import Pace
+from indexmill.scraper.ports import NameNotFound
 from indexmill.scraper.scrape import execute_scrape
 from indexmill.scraper.worker import ScrapeBatch
 from tests.support.scraper import SITE, ScraperHarness, delivery

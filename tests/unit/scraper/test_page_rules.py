@@ -11,7 +11,7 @@ from indexmill.contracts.messages import Stored
 from indexmill.scraper.adapters.process_isolation import ProcessIsolation
 from indexmill.scraper.extract.content import Kind, RawContent
 from indexmill.scraper.ports import Fetched
-from indexmill.scraper.revisit import Past
+from indexmill.scraper.revisit import StoredPage
 from indexmill.scraper.robots_rules import nofollow_rule, noindex_rule
 from indexmill.scraper.scrape import execute_scrape
 from tests.support.scraper import SITE, ScraperHarness
@@ -105,7 +105,9 @@ async def test_given_content_is_indexed_whatever_it_says_to_crawlers() -> None:
     ref = harness.blobs.put(REFUSED["none"].encode(), kind="raw", content_type="text/html")
     url = uri_of("a.html")
     stored = Stored(ref=ref, content_type="text/html", final_url=url)
-    document = await execute_scrape(url, None, parts=harness.parts(), visit=VISIT, stored=stored)
+    document = await execute_scrape(
+        url, None, parts=harness.parts(), visit=VISIT, before=StoredPage(instead=stored)
+    )
     assert (document.text, document.nofollow) == ("Words.", True)
 
 
@@ -121,11 +123,11 @@ async def test_a_new_header_counts_for_a_page_that_did_not_change() -> None:
         stored_at=harness.clock.now(),
         extractor=first.extractor,
     )
-    past = Past(known=known, current=True)
+    before = StoredPage(known=known, current=True)
     refused = Fetched(f"{SITE}/a", 200, "text/html", "utf-8", page().encode(), robots_tags=("noindex",))
     harness.fetcher.pages[f"{SITE}/a"] = refused
     with pytest.raises(IndexmillError) as caught:
-        await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), visit=VISIT, past=past)
+        await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), visit=VISIT, before=before)
     assert caught.value.code == "robots_noindex"
 
 

@@ -15,7 +15,7 @@ from indexmill.platform.domain_rates import DomainRates
 from indexmill.platform.limits.clock import StoreClock
 from indexmill.scraper.pace import Pace
 from indexmill.scraper.ports import Fetched
-from indexmill.scraper.revisit import Past
+from indexmill.scraper.revisit import StoredPage
 from indexmill.scraper.scrape import execute_scrape
 from indexmill.scraper.worker import ScrapeBatch
 from tests.support.scraper import SITE, ScraperHarness, delivery
@@ -191,11 +191,9 @@ def test_stored_and_known_content_is_read_as_it_is() -> None:
         stored_at=now,
         fetched_at=now,
     )
-    recent = Past(stored, max_age=timedelta(hours=1))
-    for kept, past in ((stored, None), (None, recent)):
+    recent = StoredPage(stored, max_age=timedelta(hours=1))
+    for before in (StoredPage(instead=stored), recent):
         visit = parts.pace.visit(1060.0)
-        found = asyncio.run(
-            execute_scrape(f"{SITE}/old", None, parts=parts, visit=visit, stored=kept, past=past)
-        )
+        found = asyncio.run(execute_scrape(f"{SITE}/old", None, parts=parts, visit=visit, before=before))
         assert (found.final_url, found.text) == (f"{SITE}/old", "Moved.")
     assert harness.fetcher.requested == []

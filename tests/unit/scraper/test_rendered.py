@@ -8,13 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from indexmill.contracts.errors import IndexmillError, PermanentError
+from indexmill.contracts.errors import IndexmillError, PermanentError, failure
 from indexmill.contracts.messages import Stored
-from indexmill.scraper.classify import failure
 from indexmill.scraper.extract.content import EXTRACTORS, Kind
 from indexmill.scraper.pace import JobCanceled
 from indexmill.scraper.ports import Fetched, Validators
-from indexmill.scraper.revisit import Past
+from indexmill.scraper.revisit import StoredPage
 from indexmill.scraper.scrape import NotTried, ScrapeParts, execute_scrape
 from tests.support.scraper import SITE, ScraperHarness
 from tests.twins.clock import FrozenClock
@@ -167,15 +166,23 @@ async def test_an_unchanged_shell_says_nothing_of_what_its_scripts_make() -> Non
         stored_at=first.raw_stored_at,
         extractor=EXTRACTORS[Kind.HTML],
     )
-    past = Past(known, current=True)
-    again = await execute_scrape(f"{SITE}/a", None, parts=parts, visit=parts.pace.visit(2000.0), past=past)
+    before = StoredPage(known, current=True)
+    again = await execute_scrape(
+        f"{SITE}/a", None, parts=parts, visit=parts.pace.visit(2000.0), before=before
+    )
     assert (again.unchanged, again.text) == ("same_content", None)
     parts = replace(parts, renderer=InMemoryRenderer(lambda _: FULL.replace("Words", "Others")))
-    changed = await execute_scrape(f"{SITE}/a", None, parts=parts, visit=parts.pace.visit(2000.0), past=past)
+    changed = await execute_scrape(
+        f"{SITE}/a", None, parts=parts, visit=parts.pace.visit(2000.0), before=before
+    )
     assert (changed.unchanged, changed.text) == (None, "# H\n\nOthers.")
     # Kept content needs no browser.
     stored = await execute_scrape(
-        f"{SITE}/a", None, parts=replace(parts, renderer=None), visit=parts.pace.visit(2000.0), stored=known
+        f"{SITE}/a",
+        None,
+        parts=replace(parts, renderer=None),
+        visit=parts.pace.visit(2000.0),
+        before=StoredPage(instead=known),
     )
     assert stored.text == "# H\n\nWords."
 

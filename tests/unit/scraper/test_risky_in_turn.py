@@ -9,9 +9,8 @@ from dataclasses import replace
 import pytest
 
 from indexmill.contracts.content import BlobRef
-from indexmill.contracts.errors import ErrorCode
+from indexmill.contracts.errors import ErrorCode, failure
 from indexmill.platform.consumer.deliveries import Done, Outcome, Retry, Wait
-from indexmill.scraper.classify import failure
 from indexmill.scraper.extract.content import Extracted, RawContent
 from indexmill.scraper.ports import Fetched
 from indexmill.scraper.scrape import ScrapeParts

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from indexmill.contracts.errors import ErrorCode, IndexmillError, PermanentError, TransientError
-from indexmill.scraper.classify import DAMAGED, failure, status_failure
+from indexmill.contracts.errors import ErrorCode, IndexmillError, PermanentError, TransientError, failure
+from indexmill.scraper.adapters.body import damaged
+from indexmill.scraper.adapters.http_fetcher import status_failure
 from indexmill.scraper.robots import Robots
 from indexmill.scraper.robots_rules import Rules, rules_for
 from tests.twins.clock import FrozenClock
@@ -94,8 +95,8 @@ UNREADABLE = [
     status_failure(429, 5),
     status_failure(304),
     failure(ErrorCode.READ_TIMEOUT),
-    failure(DAMAGED),
-    failure(ErrorCode.UNSUPPORTED_ENCODING),
+    damaged(),
+    failure(ErrorCode.UNSUPPORTED_CONTENT_TYPE),
     failure(ErrorCode.CONTENT_BOMB),
     PermanentError(ErrorCode.URL_SCHEME_NOT_ALLOWED, "The page redirects elsewhere"),
 ]

@@ -14,7 +14,7 @@ from indexmill.contracts.http_scraper import ScrapeNowRequest
 from indexmill.contracts.messages import Stored, stage_result
 from indexmill.scraper.api import scrape_result
 from indexmill.scraper.ports import Fetched
-from indexmill.scraper.revisit import Past
+from indexmill.scraper.revisit import StoredPage
 from indexmill.scraper.scrape import execute_scrape
 from tests.support.scraper import SITE, ScraperHarness
 from tests.twins.blobs import InMemoryBlobs
@@ -83,12 +83,16 @@ async def test_stored_content_gives_the_same_document_without_the_site(body: byt
         fetched_at=first.fetched_at,
     )
     asked = list(harness.fetcher.requested)
-    again = await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), visit=VISIT, stored=stored)
+    again = await execute_scrape(
+        f"{SITE}/a", None, parts=harness.parts(), visit=VISIT, before=StoredPage(instead=stored)
+    )
     assert again == first
     assert harness.fetcher.requested == asked
     harness.blobs.objects.clear()
     with pytest.raises(PermanentError) as caught:
-        await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), visit=VISIT, stored=stored)
+        await execute_scrape(
+            f"{SITE}/a", None, parts=harness.parts(), visit=VISIT, before=StoredPage(instead=stored)
+        )
     assert caught.value.code == "content_missing"
 
 
@@ -117,7 +121,9 @@ async def test_known_content_is_written_again_when_it_changed_or_may_be_old(
         final_url=f"{SITE}/a",
         stored_at=now - age if age is not None else None,
     )
-    document = await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), visit=VISIT, past=Past(known))
+    document = await execute_scrape(
+        f"{SITE}/a", None, parts=harness.parts(), visit=VISIT, before=StoredPage(known)
+    )
     assert document.raw_ref is not None
     assert harness.blobs.puts == ([document.raw_ref.key] if written else [])
     assert document.raw_stored_at == (now if written else known.stored_at)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from indexmill.contracts.content import BlobRef
-from indexmill.contracts.errors import ErrorCode, TransientError
+from indexmill.contracts.errors import ErrorCode, TransientError, failure
 from indexmill.contracts.messages import StageFailure, StageResult, Stored, read
 from indexmill.platform.consumer.deliveries import Done, Retry, Wait
-from indexmill.scraper.classify import NameNotFound, failure, status_failure
-from indexmill.scraper.ports import Fetched
+from indexmill.scraper.adapters.http_fetcher import status_failure
+from indexmill.scraper.ports import Fetched, NameNotFound
 from indexmill.scraper.worker import ScrapeBatch
 from tests.support.scraper import SITE, ScraperHarness, delivery
 from tests.twins.queues import InMemoryQueue

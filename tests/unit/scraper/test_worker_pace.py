@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from indexmill.contracts.errors import BreakerOpen, DomainBusy, ErrorCode
+from indexmill.contracts.errors import BreakerOpen, DomainBusy, ErrorCode, failure
 from indexmill.contracts.messages import StageFailure, StageResult, read
 from indexmill.contracts.pipeline import BY_NAME
 from indexmill.platform.consumer.deliveries import Done, RecordTimes, Retry, Wait
 from indexmill.platform.consumer.reporter import BatchReporter, WorkerStage
-from indexmill.scraper.classify import failure, status_failure
+from indexmill.scraper.adapters.http_fetcher import status_failure
 from indexmill.scraper.ports import Fetched
 from indexmill.scraper.worker import ScrapeBatch
 from tests.support.scraper import SITE, ScraperHarness, delivery

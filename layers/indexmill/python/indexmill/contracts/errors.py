@@ -13,138 +13,226 @@ from __future__ import annotations
 
 import math
 import re
-from enum import StrEnum
-from typing import Final
+from enum import Flag, StrEnum
+from typing import Final, Self
+
+
+class Trait(Flag):
+    """Consequence of a failure, for its stage and its caller."""
+
+    NONE = 0
+    TRANSIENT = 1
+    """A stage that reports it tries again."""
+    RETRY_HELPS = 2
+    """Its job may succeed when its caller retries it."""
+    OUTAGE = 4
+    """Says something about the other side rather than about a document: it counts for the breaker."""
+    OF_DOCUMENT = 8
+    """One document of a batch can cause it: each is tried by itself then."""
+    AFTER_ROBOTS = 16
+    """The page's robots.txt had allowed it by then."""
+
+
+_NONE, _TRANSIENT, _RETRY_HELPS = Trait.NONE, Trait.TRANSIENT, Trait.RETRY_HELPS
+_OUTAGE, _OF_DOCUMENT, _AFTER_ROBOTS = Trait.OUTAGE, Trait.OF_DOCUMENT, Trait.AFTER_ROBOTS
+_PASSES = _TRANSIENT | _RETRY_HELPS
 
 
 class ErrorCode(StrEnum):
-    """Every code of an error envelope, a job's error or a metric dimension."""
+    """Every code of an error envelope, a job's error or a metric dimension: one row for each.
 
-    BAD_REQUEST = "bad_request"
-    MALFORMED_JSON = "malformed_json"
-    INVALID_ENCODING = "invalid_encoding"
-    INVALID_HEADER = "invalid_header"
-    UNSUPPORTED_ENCODING = "unsupported_encoding"
-    INVALID_API_KEY = "invalid_api_key"
-    BAD_SIGNATURE = "bad_signature"
-    STALE_TIMESTAMP = "stale_timestamp"
-    FORBIDDEN = "forbidden"
-    REQUEST_BLOCKED = "request_blocked"
-    CALLER_BLOCKED = "caller_blocked"
-    NOT_FOUND = "not_found"
-    IDEMPOTENCY_CONFLICT = "idempotency_conflict"
-    INVALID_TRANSITION = "invalid_transition"
-    REQUEST_TIMEOUT = "request_timeout"
-    PAYLOAD_TOO_LARGE = "payload_too_large"
-    RESPONSE_TOO_LARGE = "response_too_large"
-    URI_TOO_LONG = "uri_too_long"
-    HEADERS_TOO_LARGE = "headers_too_large"
-    UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type"
+    A row has the code, the HTTP status (None: that of the error's class), the traits and, where a stage fails
+    by it, the message, which names no address and no port: callers must not learn them.
+    """
+
+    status: int | None
+    traits: Trait
+    message: str
+
+    def __new__(
+        cls, code: str, status: int | None = None, traits: Trait = Trait.NONE, message: str = ""
+    ) -> Self:
+        """Return the member whose value is the code alone."""
+        member = str.__new__(cls, code)
+        member._value_ = code
+        member.status, member.traits, member.message = status, traits, message
+        return member
+
+    BAD_REQUEST = "bad_request", 400
+    MALFORMED_JSON = "malformed_json", 400
+    INVALID_ENCODING = "invalid_encoding", 400
+    INVALID_HEADER = "invalid_header", 400
+    UNSUPPORTED_ENCODING = "unsupported_encoding", 400, _AFTER_ROBOTS
+    INVALID_API_KEY = "invalid_api_key", 401
+    BAD_SIGNATURE = "bad_signature", 401
+    STALE_TIMESTAMP = "stale_timestamp", 401
+    FORBIDDEN = "forbidden", 403
+    REQUEST_BLOCKED = "request_blocked", 403
+    CALLER_BLOCKED = "caller_blocked", 403
+    NOT_FOUND = "not_found", 404
+    IDEMPOTENCY_CONFLICT = "idempotency_conflict", 409
+    INVALID_TRANSITION = "invalid_transition", 409
+    REQUEST_TIMEOUT = "request_timeout", 408
+    PAYLOAD_TOO_LARGE = "payload_too_large", 413
+    RESPONSE_TOO_LARGE = "response_too_large", 413, _AFTER_ROBOTS
+    URI_TOO_LONG = "uri_too_long", 414
+    HEADERS_TOO_LARGE = "headers_too_large", 431
+    UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type", 415
     VALIDATION_ERROR = "validation_error"
     URL_INVALID = "url_invalid"
     URL_SCHEME_NOT_ALLOWED = "url_scheme_not_allowed"
-    URL_HOST_NOT_ALLOWED = "url_host_not_allowed"
+    URL_HOST_NOT_ALLOWED = (
+        "url_host_not_allowed",
+        None,
+        _NONE,
+        "The host of the URL is not on the public internet",
+    )
     URL_CREDENTIALS_NOT_ALLOWED = "url_credentials_not_allowed"
     CORPUS_NAME_INVALID = "corpus_name_invalid"
-    RATE_LIMITED = "rate_limited"
-    QUEUE_SATURATED = "queue_saturated"
-    QUOTA_EXCEEDED = "quota_exceeded"
-    GATEWAY_THROTTLED = "gateway_throttled"
-    WAF_RATE_LIMITED = "waf_rate_limited"
-    INTERNAL_ERROR = "internal_error"
-    UPSTREAM_ERROR = "upstream_error"
-    MAINTENANCE = "maintenance"
-    AUTH_UNAVAILABLE = "auth_unavailable"
-    DATABASE_UNAVAILABLE = "database_unavailable"
-    SEARCH_UNAVAILABLE = "search_unavailable"
-    EMBEDDING_UNAVAILABLE = "embedding_unavailable"
-    CHUNKING_UNAVAILABLE = "chunking_unavailable"
-    QUEUE_UNAVAILABLE = "queue_unavailable"
-    STORAGE_UNAVAILABLE = "storage_unavailable"
-    DEADLINE_EXCEEDED = "deadline_exceeded"
-    DOMAIN_BUSY = "domain_busy"
-    DOMAIN_FAILING = "domain_failing"
+    RATE_LIMITED = "rate_limited", 429
+    QUEUE_SATURATED = "queue_saturated", 429
+    QUOTA_EXCEEDED = "quota_exceeded", 429
+    GATEWAY_THROTTLED = "gateway_throttled", 429
+    WAF_RATE_LIMITED = "waf_rate_limited", 429
+    INTERNAL_ERROR = "internal_error", 500, _RETRY_HELPS
+    UPSTREAM_ERROR = "upstream_error", 502
+    MAINTENANCE = "maintenance", 503
+    AUTH_UNAVAILABLE = "auth_unavailable", 503
+    DATABASE_UNAVAILABLE = "database_unavailable", 503, _RETRY_HELPS
+    SEARCH_UNAVAILABLE = "search_unavailable", 503, _PASSES | _OUTAGE, "Search is not reachable right now."
+    EMBEDDING_UNAVAILABLE = (
+        "embedding_unavailable",
+        503,
+        _PASSES | _OUTAGE,
+        "The embedding endpoint cannot be reached.",
+    )
+    CHUNKING_UNAVAILABLE = "chunking_unavailable", 503, _RETRY_HELPS
+    QUEUE_UNAVAILABLE = "queue_unavailable", 503, _RETRY_HELPS
+    STORAGE_UNAVAILABLE = "storage_unavailable", 503, _RETRY_HELPS
+    DEADLINE_EXCEEDED = "deadline_exceeded", 504, _PASSES, "The page did not arrive in time"
+    DOMAIN_BUSY = "domain_busy", 503
+    DOMAIN_FAILING = "domain_failing", 503
     # What ends a job.
-    CONNECTION_REFUSED = "connection_refused"
-    CONNECTION_ERROR = "connection_error"
-    CONNECTION_TIMEOUT = "connection_timeout"
-    READ_TIMEOUT = "read_timeout"
-    TLS_ERROR = "tls_error"
-    DNS_ERROR = "dns_error"
-    ROBOTS_DISALLOWED = "robots_disallowed"
-    ROBOTS_UNAVAILABLE = "robots_unavailable"
-    ROBOTS_NOINDEX = "robots_noindex"
-    TOO_MANY_REDIRECTS = "too_many_redirects"
-    OTHER_HOST = "other_host"
-    CONTENT_TOO_LARGE = "content_too_large"
-    CONTENT_BOMB = "content_bomb"
-    UNSUPPORTED_CONTENT_TYPE = "unsupported_content_type"
-    EMPTY_CONTENT = "empty_content"
-    LOGIN_REQUIRED = "login_required"
-    SOFT_404 = "soft_404"
-    NEEDS_JAVASCRIPT = "needs_javascript"
-    RENDERER_UNAVAILABLE = "renderer_unavailable"
-    RENDER_LIMIT_EXCEEDED = "render_limit_exceeded"
-    PARSE_ERROR = "parse_error"
-    CONTENT_MISSING = "content_missing"
-    CONTENT_CORRUPT = "content_corrupt"
+    CONNECTION_REFUSED = "connection_refused", None, _PASSES, "The site refused the connection"
+    CONNECTION_ERROR = "connection_error", None, _PASSES, "The connection to the site broke"
+    CONNECTION_TIMEOUT = "connection_timeout", None, _PASSES, "The site did not accept the connection in time"
+    READ_TIMEOUT = "read_timeout", None, _PASSES | _AFTER_ROBOTS, "The site stopped sending"
+    TLS_ERROR = "tls_error", None, _PASSES, "No secure connection to the site could be made"
+    DNS_ERROR = "dns_error", None, _PASSES, "The name of the site could not be resolved"
+    ROBOTS_DISALLOWED = (
+        "robots_disallowed",
+        None,
+        _NONE,
+        "The site's robots.txt does not allow this page to be fetched",
+    )
+    ROBOTS_UNAVAILABLE = (
+        "robots_unavailable",
+        None,
+        _PASSES,
+        "The site's robots.txt cannot be read at the moment",
+    )
+    ROBOTS_NOINDEX = "robots_noindex", None, _NONE, "The page asks not to be indexed"
+    TOO_MANY_REDIRECTS = "too_many_redirects", None, _AFTER_ROBOTS, "The page redirects too often"
+    OTHER_HOST = (
+        "other_host",
+        None,
+        _AFTER_ROBOTS,
+        "The page redirects to another host, and its crawl has pages of its own host only",
+    )
+    CONTENT_TOO_LARGE = "content_too_large", None, _AFTER_ROBOTS, "The page is larger than the limit"
+    CONTENT_BOMB = "content_bomb", None, _AFTER_ROBOTS, "The page unpacks to far more than it sends"
+    UNSUPPORTED_CONTENT_TYPE = (
+        "unsupported_content_type",
+        None,
+        _AFTER_ROBOTS,
+        "Only web pages, text, PDF, DOCX, PPTX, XLSX, EPUB, JSON, CSV and XML can be read",
+    )
+    EMPTY_CONTENT = "empty_content", None, _AFTER_ROBOTS, "The page has no readable text"
+    LOGIN_REQUIRED = (
+        "login_required",
+        None,
+        _AFTER_ROBOTS,
+        "The page is a login: what is behind it cannot be read",
+    )
+    SOFT_404 = (
+        "soft_404",
+        None,
+        _AFTER_ROBOTS,
+        "The site has no such page, although it answers with status 200",
+    )
+    NEEDS_JAVASCRIPT = (
+        "needs_javascript",
+        None,
+        _AFTER_ROBOTS,
+        "The page has no text before a browser runs its scripts, and they are not run here",
+    )
+    RENDERER_UNAVAILABLE = (
+        "renderer_unavailable",
+        None,
+        _TRANSIENT | _AFTER_ROBOTS,
+        "The browser that runs the scripts of pages is not available at the moment",
+    )
+    RENDER_LIMIT_EXCEEDED = "render_limit_exceeded", None, _AFTER_ROBOTS, "The page's scripts need too much"
+    PARSE_ERROR = "parse_error", None, _AFTER_ROBOTS, "The page cannot be read"
+    CONTENT_MISSING = "content_missing", None, _RETRY_HELPS
+    CONTENT_CORRUPT = "content_corrupt", None, _RETRY_HELPS
     TOO_MANY_CHUNKS = "too_many_chunks"
-    TOKEN_LIMIT_EXCEEDED = "token_limit_exceeded"
-    OPENAI_RATE_LIMIT = "openai_rate_limit"
-    EMBEDDING_REJECTED = "embedding_rejected"
-    EMBEDDING_INCOMPLETE = "embedding_incomplete"
-    EMBEDDING_INVALID = "embedding_invalid"
-    EMBEDDING_BAD_RESPONSE = "embedding_bad_response"
-    DIMENSION_MISMATCH = "dimension_mismatch"
-    VECTOR_REJECTED = "vector_rejected"
+    TOKEN_LIMIT_EXCEEDED = (
+        "token_limit_exceeded",
+        None,
+        _OF_DOCUMENT,
+        "A text has more tokens than the model takes.",
+    )
+    OPENAI_RATE_LIMIT = (
+        "openai_rate_limit",
+        503,
+        _PASSES | _OUTAGE,
+        "The embedding endpoint's rate limit is reached.",
+    )
+    EMBEDDING_REJECTED = (
+        "embedding_rejected",
+        None,
+        _OF_DOCUMENT,
+        "The embedding endpoint refused the request.",
+    )
+    EMBEDDING_INCOMPLETE = "embedding_incomplete", None, _PASSES | _OF_DOCUMENT, "Vectors are missing."
+    EMBEDDING_INVALID = (
+        "embedding_invalid",
+        None,
+        _PASSES | _OF_DOCUMENT,
+        "The embedding endpoint sent a vector without direction.",
+    )
+    EMBEDDING_BAD_RESPONSE = (
+        "embedding_bad_response",
+        None,
+        _PASSES | _OUTAGE,
+        "The embedding endpoint's answer is unreadable.",
+    )
+    DIMENSION_MISMATCH = (
+        "dimension_mismatch",
+        None,
+        _OF_DOCUMENT,
+        "The model gives vectors of another dimension.",
+    )
+    VECTOR_REJECTED = "vector_rejected", None, _OF_DOCUMENT, "The index cannot keep this chunk."
     MESSAGE_TOO_LARGE = "message_too_large"
-    POISON_MESSAGE = "poison_message"
-    WORKER_CRASHED = "worker_crashed"
-    TIMED_OUT = "timed_out"
-    STUCK_TIMEOUT = "stuck_timeout"
-    CANCELED = "canceled"
-    DEPENDENCY_FAILED = "dependency_failed"
+    POISON_MESSAGE = "poison_message", None, _RETRY_HELPS
+    WORKER_CRASHED = "worker_crashed", None, _RETRY_HELPS
+    TIMED_OUT = "timed_out", None, _RETRY_HELPS
+    STUCK_TIMEOUT = "stuck_timeout", None, _RETRY_HELPS
+    CANCELED = "canceled", None, _RETRY_HELPS
+    DEPENDENCY_FAILED = "dependency_failed", None, _RETRY_HELPS
     BUDGET_EXCEEDED = "budget_exceeded"
-    MAX_RETRIES_EXCEEDED = "max_retries_exceeded"
+    MAX_RETRIES_EXCEEDED = "max_retries_exceeded", None, _RETRY_HELPS
+
+
+def codes(trait: Trait) -> frozenset[str]:
+    """Return the codes that have `trait`."""
+    return frozenset(code for code in ErrorCode if trait in code.traits)
 
 
 _HTTP_CODE: Final = re.compile(r"http_[1-5][0-9]{2}")
-HTTP_STATUS: Final[dict[str, int]] = {
-    **dict.fromkeys(
-        ("bad_request", "malformed_json", "invalid_encoding", "invalid_header", "unsupported_encoding"), 400
-    ),
-    **dict.fromkeys(("invalid_api_key", "bad_signature", "stale_timestamp"), 401),
-    **dict.fromkeys(("forbidden", "request_blocked", "caller_blocked"), 403),
-    "not_found": 404,
-    "request_timeout": 408,
-    **dict.fromkeys(("idempotency_conflict", "invalid_transition"), 409),
-    **dict.fromkeys(("payload_too_large", "response_too_large"), 413),
-    "uri_too_long": 414,
-    "unsupported_media_type": 415,
-    "headers_too_large": 431,
-    **dict.fromkeys(
-        ("rate_limited", "queue_saturated", "quota_exceeded", "gateway_throttled", "waf_rate_limited"), 429
-    ),
-    "internal_error": 500,
-    "upstream_error": 502,
-    **dict.fromkeys(
-        (
-            "maintenance",
-            "auth_unavailable",
-            "database_unavailable",
-            "search_unavailable",
-            "embedding_unavailable",
-            "chunking_unavailable",
-            "domain_busy",
-            "domain_failing",
-            "queue_unavailable",
-            "storage_unavailable",
-            "openai_rate_limit",
-        ),
-        503,
-    ),
-    "deadline_exceeded": 504,
-}
+HTTP_STATUS: Final = {code.value: code.status for code in ErrorCode if code.status is not None}
 """HTTP status of a code; a code that is not here answers by its kind (`IndexmillError.http_status`)."""
 
 
@@ -243,6 +331,13 @@ class Defect(IndexmillError):
     def __init__(self, message: str) -> None:
         """`message` is for the log; callers see a neutral sentence."""
         super().__init__(ErrorCode.INTERNAL_ERROR, message)
+
+
+def failure(code: str, message: str | None = None, *, retry_after: int | None = None) -> IndexmillError:
+    """Return the error that a stage reports as `code`, with `message` instead of the row's own."""
+    row = ErrorCode(code)
+    kind = TransientError if _TRANSIENT in row.traits else PermanentError
+    return kind(row, message or row.message, retry_after=retry_after)
 
 
 UNREACHABLE: Final = frozenset(

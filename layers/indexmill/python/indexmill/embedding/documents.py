@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from pydantic import ValidationError
 
 from indexmill.contracts.content import CHUNK_LIST, Chunk, chunk_ids
-from indexmill.contracts.errors import ErrorCode, IndexmillError, PermanentError
+from indexmill.contracts.errors import ErrorCode, IndexmillError, PermanentError, failure
 from indexmill.contracts.messages import EmbedTask
-from indexmill.embedding.classify import failure
 from indexmill.embedding.ports import DocumentVersion, PublishOutcome, Space, Vector
 from indexmill.platform.blobs import BlobStore
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from threading import Thread
 from typing import Final
 
-from indexmill.contracts.errors import ErrorCode
-from indexmill.embedding.classify import failure
+from indexmill.contracts.errors import ErrorCode, failure
 from indexmill.embedding.ports import (
     DocumentVersion,
     Embedder,

@@ -179,16 +179,15 @@ def build_batch(  # noqa: PLR0913 - everything around it
     clock: Clock | None = None,
 ) -> EmbedBatch:
     """Build the worker's batch use case, with a circuit breaker each for the model and the index."""
-    from indexmill.contracts.errors import ErrorCode
-    from indexmill.embedding.classify import OUTAGES
+    from indexmill.contracts.errors import ErrorCode, Trait, codes
     from indexmill.embedding.guarded import GuardedEmbedder, GuardedIndex
     from indexmill.embedding.worker import EmbedBatch
     from indexmill.platform.breakers import EMBEDDING, INDEX, Breaker
 
     clock = clock or SystemClock()
     states = breakers or _breakers(settings.state_table, clock)
-    to_model = Breaker(EMBEDDING, ErrorCode.EMBEDDING_UNAVAILABLE, OUTAGES, states, clock)
-    to_index = Breaker(INDEX, ErrorCode.SEARCH_UNAVAILABLE, OUTAGES, states, clock)
+    to_model = Breaker(EMBEDDING, ErrorCode.EMBEDDING_UNAVAILABLE, codes(Trait.OUTAGE), states, clock)
+    to_index = Breaker(INDEX, ErrorCode.SEARCH_UNAVAILABLE, codes(Trait.OUTAGE), states, clock)
     return EmbedBatch(
         index=GuardedIndex(index or _index(_database(settings)), to_index),
         embedder=GuardedEmbedder(_punctual(embedder, settings, clock, _TASK_S), to_model),
@@ -233,12 +232,11 @@ def _for_callers(
     embedder: Embedder | None, settings: EmbeddingSettings, states: BreakerStates, clock: Clock
 ) -> Embedder:
     """Return an embedder for callers who wait: with a breaker of their own, which pauses no stage."""
-    from indexmill.contracts.errors import ErrorCode
-    from indexmill.embedding.classify import OUTAGES
+    from indexmill.contracts.errors import ErrorCode, Trait, codes
     from indexmill.embedding.guarded import GuardedEmbedder
     from indexmill.platform.breakers import EMBEDDING_QUERY, Breaker
 
-    breaker = Breaker(EMBEDDING_QUERY, ErrorCode.EMBEDDING_UNAVAILABLE, OUTAGES, states, clock)
+    breaker = Breaker(EMBEDDING_QUERY, ErrorCode.EMBEDDING_UNAVAILABLE, codes(Trait.OUTAGE), states, clock)
     return GuardedEmbedder(_punctual(embedder, settings, clock, _REQUEST_S), breaker)
 
 

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from indexmill.contracts.errors import ErrorCode, IndexmillError
+from indexmill.contracts.errors import ErrorCode, IndexmillError, Trait, codes
 from indexmill.contracts.messages import Embedded, EmbedTask
 from indexmill.contracts.pipeline import BY_NAME
-from indexmill.embedding.classify import is_of_one_document
 from indexmill.embedding.documents import Work, groups, resolve
 from indexmill.embedding.ports import Embedder, PublishOutcome, Vector, VectorCache, VectorIndex
 from indexmill.embedding.slices import SLICE, OutOfTime, Slices, progress_callback
@@ -28,6 +27,7 @@ _STAGE: Final = WorkerStage(
     pauses=frozenset((ErrorCode.OPENAI_RATE_LIMIT, ErrorCode.EMBEDDING_UNAVAILABLE)),
     keeps_jobless_failures=True,
 )
+_OUTAGES, _OF_DOCUMENT = codes(Trait.OUTAGE), codes(Trait.OF_DOCUMENT)
 _LEAST_TIME_S: Final = 5.0
 """With less than this left no further group is begun."""
 
@@ -178,3 +178,10 @@ class EmbedBatch:
             if comes_again and len(work.chunks) >= SLICE:
                 found |= self.vector_cache.get(self.embedder.space, work.task.message_id)
         return found
+
+
+def is_of_one_document(error: IndexmillError) -> bool:
+    """Return whether one document of a batch may be to blame."""
+    if error.code in _OUTAGES or error.code in _OF_DOCUMENT:
+        return error.code in _OF_DOCUMENT
+    return not error.retryable

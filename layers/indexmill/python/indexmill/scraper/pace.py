@@ -23,8 +23,8 @@ from indexmill.contracts.identity import new_id
 from indexmill.platform.domain_rates import DomainRate, DomainRates, site_of
 from indexmill.platform.limits.clock import StoreClock
 from indexmill.platform.limits.store import StoreUnavailable
-from indexmill.scraper.classify import NameNotFound
 from indexmill.scraper.hosts import Ended, HostState, Refusal, Request, finish, spacing, take
+from indexmill.scraper.ports import NameNotFound
 
 T = TypeVar("T")
 _LOG: Final = logging.getLogger(__name__)

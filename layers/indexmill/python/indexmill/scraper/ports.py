@@ -7,9 +7,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Protocol
 
+from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.scraper.extract.content import Extracted, RawContent
 
 MAX_REDIRECTS: Final = 5
+
+
+class NameNotFound(TransientError):
+    """No such name: the resolver said so, twice. For a page that was never published it is the end."""
+
+    def __init__(self) -> None:
+        """Its code is that of every name that cannot be resolved."""
+        super().__init__(ErrorCode.DNS_ERROR, "The name of the site does not exist")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +87,7 @@ class Fetcher(Protocol):
         a request that is sent again on a new connection, and its errors end the fetch. Its DomainBusy leaves
         with `resume`: the redirects that are left and the URL, which may be fetched with them later.
         `on_send` is awaited before each request is sent, on a connection that is open, and its errors end the
-        fetch. Raises TransientError and PermanentError, codes as in `classify`.
+        fetch. Raises TransientError and PermanentError, codes as in ErrorCode.
         """
         ...
 

@@ -1,9 +1,10 @@
-"""A page that was fetched before: whether its site is asked again, and what is said when it is unchanged."""
+"""Recrawl: stored content of a page, and the document of a page that is unchanged."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Final
 
 from indexmill.contracts.content import Document, Unchanged
 from indexmill.contracts.messages import ScrapeTask, Stored
@@ -12,33 +13,43 @@ from indexmill.scraper.ports import NOT_MODIFIED, Fetched
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
-    """The published version of a document, as its task has it."""
+class StoredPage:
+    """Stored content of a page: of its published version, and what to read in place of its site."""
 
-    known: Stored
+    known: Stored | None = None
+    """Content of the published version."""
     current: bool = False
-    """Whether today's chunker and model made it."""
+    """Whether today's chunker and model made the published version."""
     max_age: timedelta | None = None
-    """Up to this age its site is not asked."""
+    """Up to this age of the known content the site is not asked."""
+    instead: Stored | None = None
+    """Read this in place of the site."""
 
     @classmethod
-    def of(cls, task: ScrapeTask) -> Past | None:
-        """Return that of a task; None for a page that is not known."""
-        if task.known is None:
-            return None
+    def of(cls, task: ScrapeTask) -> StoredPage:
+        """Return that of a task."""
         max_age = None if task.max_age_s is None else timedelta(seconds=task.max_age_s)
-        return cls(task.known, task.current, max_age)
+        return cls(task.known, task.current, max_age, task.stored)
 
-    def is_current(self) -> bool:
-        """Return whether the same content would be published as it is."""
-        return self.current and self.known.extractor == EXTRACTORS.get(self.known.content_type)
+    @property
+    def same(self) -> Stored | None:
+        """The known content, when its page would be published as it is; None otherwise."""
+        known = self.known
+        if known is None or not self.current or known.extractor != EXTRACTORS.get(known.content_type):
+            return None
+        return known
 
-    def is_fresh(self, now: datetime, known_for: timedelta) -> bool:
-        """Return whether the site need not be asked."""
-        if self.max_age is None or self.known.fetched_at is None:
-            return False
-        age = now - self.known.fetched_at
-        return timedelta() <= age <= self.max_age and is_recent(self.known, now, known_for)
+    def fresh(self, now: datetime, known_for: timedelta) -> Stored | None:
+        """Return the known content, when the site need not be asked; None otherwise."""
+        known = self.known
+        if known is None or self.max_age is None or known.fetched_at is None:
+            return None
+        young = timedelta() <= now - known.fetched_at <= self.max_age
+        return known if young and is_recent(known, now, known_for) else None
+
+
+NOT_STORED: Final = StoredPage()
+"""Of a page that is fetched for the first time."""
 
 
 def is_recent(known: Stored, now: datetime, known_for: timedelta) -> bool:

@@ -19,15 +19,13 @@ from indexmill.contracts.errors import (
     DomainBusy,
     ErrorCode,
     IndexmillError,
-    PermanentError,
-    TransientError,
+    failure,
 )
 from indexmill.platform.domain_rates import site_of
 from indexmill.platform.security.urls import origin
 from indexmill.platform.time import Clock
-from indexmill.scraper.classify import NameNotFound, failure
 from indexmill.scraper.pace import JobCanceled, Visit
-from indexmill.scraper.ports import Fetcher, KnownRobots, RobotsCache
+from indexmill.scraper.ports import Fetcher, KnownRobots, NameNotFound, RobotsCache
 from indexmill.scraper.robots_rules import Rules, nofollow_rule, noindex_rule, rules_for
 
 MAX_ROBOTS_BYTES: Final = 500 * 1024
@@ -85,13 +83,12 @@ class Robots:
         if known is None or known.fresh_until <= self._now():
             known = await self._load_once(site, visit)
         if known.rules is None:
-            unavailable = failure(ErrorCode.ROBOTS_UNAVAILABLE)
             left = math.ceil(known.fresh_until - self._now())
-            raise TransientError(unavailable.code, unavailable.message, retry_after=max(1, left))
+            raise failure(ErrorCode.ROBOTS_UNAVAILABLE, retry_after=max(1, left))
         line = known.rules.refusing(url[len(site) :])
         if line is not None:
-            disallowed = failure(ErrorCode.ROBOTS_DISALLOWED)
-            raise PermanentError(disallowed.code, f'{disallowed.message}: "{line}"')
+            code = ErrorCode.ROBOTS_DISALLOWED
+            raise failure(code, f'{code.message}: "{line}"')
         return min(known.rules.delay_s, self._max_delay_s)
 
     def check_page(self, rules: Sequence[str], where: str) -> None:
@@ -101,8 +98,8 @@ class Robots:
         """
         rule = noindex_rule(self._agent, rules)
         if rule is not None:
-            refused = failure(ErrorCode.ROBOTS_NOINDEX)
-            raise PermanentError(refused.code, f'{refused.message} ({where}: "{rule}")')
+            code = ErrorCode.ROBOTS_NOINDEX
+            raise failure(code, f'{code.message} ({where}: "{rule}")')
 
     def nofollow(self, rules: Sequence[str]) -> bool:
         """Return whether a page with these `rules` asks that its links be left alone."""

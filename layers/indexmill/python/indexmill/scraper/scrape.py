@@ -15,13 +15,19 @@ from urllib.parse import urljoin
 
 from indexmill.contracts.content import INLINE_LIMIT_BYTES, BlobRef, DetailedDocument, Document, PageMetadata
 from indexmill.contracts.crawl import host_of
-from indexmill.contracts.errors import DomainBusy, ErrorCode, IndexmillError, PermanentError, TransientError
+from indexmill.contracts.errors import (
+    DomainBusy,
+    ErrorCode,
+    IndexmillError,
+    PermanentError,
+    TransientError,
+    failure,
+)
 from indexmill.contracts.given import is_given
 from indexmill.contracts.messages import Stored
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.security.urls import AllowedHosts, canonical_url
 from indexmill.platform.time import Clock
-from indexmill.scraper.classify import failure
 from indexmill.scraper.extract.content import (
     EXTRACTORS,
     MAIN_PART,
@@ -45,7 +51,7 @@ from indexmill.scraper.ports import (
     Renderer,
     Validators,
 )
-from indexmill.scraper.revisit import Past, is_recent, is_same, renewed, unchanged
+from indexmill.scraper.revisit import NOT_STORED, StoredPage, is_recent, is_same, renewed, unchanged
 from indexmill.scraper.robots import Robots
 
 INLINE_TEXT_BYTES: Final = INLINE_LIMIT_BYTES - 4_000
@@ -95,40 +101,36 @@ async def execute_scrape(
     *,
     parts: ScrapeParts,
     visit: Visit,
-    stored: Stored | None = None,
-    past: Past | None = None,
+    before: StoredPage = NOT_STORED,
 ) -> Document:
     """Return the document behind `url`; its raw bytes are stored, and so is text too long for a message.
 
-    It ends by the deadline of the `visit`; `job_id` is the job it is done for, and changes nothing. With
-    `stored` the site is not asked; a document without a URL always has it. Bytes that are `stored` or of the
-    `past` are not stored again before they are old. A document that is unchanged since the `past` has no
-    text and no links, and nothing of it is stored. Another one has its links where `parts` ask for them.
+    It ends by the deadline of the `visit`; `job_id` is the job it is done for, and changes nothing. A
+    document without a URL always has content to read instead of its site. Bytes that were stored `before` are
+    not stored again before they are old. A document that is unchanged since then has no text and no links;
+    another one has its links where `parts` ask for them.
     Raises CallerError (the URL), PermanentError (Unusable with the links) and TransientError.
     """
+    stored = before.instead
     asked = (
         url if stored is not None and is_given(url) else canonical_url(url, allowed_hosts=parts.allowed_hosts)
     )
-    same = past.known if past is not None and past.is_current() else None
     if stored is None:
-        fresh = past is not None and past.is_fresh(parts.clock.now(), parts.known_for)
-        if fresh and same is not None:
-            return unchanged(asked, same, "max_age")
-        known = past.known if past is not None else None
-        page = await _page(asked, known if fresh else None, same, parts, visit)
-        found = await _same(asked, page, same, known, parts)
-        return found or await _document_or_rendered(asked, page, parts, visit, known, same)
+        if before.same is not None and before.fresh(parts.clock.now(), parts.known_for):
+            return unchanged(asked, before.same, "max_age")
+        page = await _page(asked, before, parts, visit)
+        found = await _same(asked, page, before, parts)
+        return found or await _document_or_rendered(asked, page, before, parts, visit)
     large = stored.ref.size > parts.max_content_bytes
     async with _alone(parts.risky, parts, visit.deadline) if large else nullcontext():
         page = await asyncio.to_thread(_kept, stored, parts.blobs)
-        found = await _same(asked, page, same, stored, parts)
-        return found or await _document(asked, page, parts, visit.deadline, stored, alone=large)
+        found = await _same(asked, page, before, parts)
+        return found or await _document(asked, page, before, parts, visit.deadline, alone=large)
 
 
-async def _page(
-    url: str, fresh: Stored | None, same: Stored | None, parts: ScrapeParts, visit: Visit
-) -> Fetched:
-    """Return the `fresh` content or the site's answer, which is NOT_MODIFIED of the `same` content only."""
+async def _page(url: str, before: StoredPage, parts: ScrapeParts, visit: Visit) -> Fetched:
+    """Return fresh content or the site's answer, which is NOT_MODIFIED of the same content only."""
+    fresh, same = before.fresh(parts.clock.now(), parts.known_for), before.same
     if fresh is not None:
         # Lost content is fetched again.
         with suppress(PermanentError):
@@ -193,10 +195,9 @@ def _refreshed(page: Fetched, parts: ScrapeParts) -> str | None:
     return refresh_target(page, page.body[:_HEAD_BYTES], parts.allowed_hosts)
 
 
-async def _same(
-    asked: str, page: Fetched, same: Stored | None, known: Stored | None, parts: ScrapeParts
-) -> Document | None:
-    """Return the document without text if `page` is the `same` content; None if not."""
+async def _same(asked: str, page: Fetched, before: StoredPage, parts: ScrapeParts) -> Document | None:
+    """Return the document without text if `page` has the same content as before; None if not."""
+    same = before.same
     if same is None:
         return None
     nofollow = parts.robots.nofollow(page.robots_tags)
@@ -206,22 +207,17 @@ async def _same(
     digest = hashlib.sha256(page.body).hexdigest()
     if not is_same(same, digest, kind, page.charset):
         return None
-    raw_ref, raw_stored_at = await _store_raw(page.body, digest, kind, known, parts)
+    raw_ref, raw_stored_at = await _store_raw(page.body, digest, kind, before, parts)
     again = renewed(same, page).model_copy(update={"ref": raw_ref, "stored_at": raw_stored_at})
     return unchanged(asked, again, "same_content", nofollow=nofollow)
 
 
 async def _document_or_rendered(
-    asked: str,
-    page: Fetched,
-    parts: ScrapeParts,
-    visit: Visit,
-    known: Stored | None,
-    same: Stored | None,
+    asked: str, page: Fetched, before: StoredPage, parts: ScrapeParts, visit: Visit
 ) -> Document:
     """Return the document that `page` is; when it has no text before its scripts ran, after that."""
     try:
-        return await _document(asked, page, parts, visit.deadline, known)
+        return await _document(asked, page, before, parts, visit.deadline)
     except PermanentError as error:
         if error.code != ErrorCode.NEEDS_JAVASCRIPT or parts.renderer is None:
             raise
@@ -229,9 +225,9 @@ async def _document_or_rendered(
         html = await visit.unless_canceled(partial(parts.renderer.render, page, deadline=visit.deadline))
     # The validators are those of the page without its text, so that the site is asked for all of it again.
     rendered = replace(page, body=html, content_type=Kind.HTML, charset="utf-8", validators=Validators())
-    found = await _same(asked, rendered, same, known, parts)
+    found = await _same(asked, rendered, before, parts)
     try:
-        document = found or await _document(asked, rendered, parts, visit.deadline, known)
+        document = found or await _document(asked, rendered, before, parts, visit.deadline)
     except PermanentError as error:
         if error.code == ErrorCode.NEEDS_JAVASCRIPT:
             raise failure(ErrorCode.EMPTY_CONTENT, "The page has no text after its scripts ran") from error
@@ -242,9 +238,9 @@ async def _document_or_rendered(
 async def _document(
     asked: str,
     page: Fetched,
+    before: StoredPage,
     parts: ScrapeParts,
     deadline: float,
-    known: Stored | None,
     *,
     alone: bool = False,
 ) -> Document:
@@ -262,7 +258,7 @@ async def _document(
         followed = () if parts.robots.nofollow(page.robots_tags) else error.links
         error.links = tuple(canonical_links(followed, page.final_url, parts.allowed_hosts))
         raise
-    raw_ref, raw_stored_at = await _store_raw(page.body, digest, kind, known, parts)
+    raw_ref, raw_stored_at = await _store_raw(page.body, digest, kind, before, parts)
     nofollow = parts.robots.nofollow((*page.robots_tags, *found.robots))
     links = () if nofollow else found.links
     named = found.canonical if crawled and found.canonical != asked else None
@@ -356,10 +352,10 @@ async def _alone(lock: asyncio.Lock, parts: ScrapeParts, deadline: float) -> Asy
 
 
 async def _store_raw(
-    body: bytes, digest: str, kind: str, known: Stored | None, parts: ScrapeParts
+    body: bytes, digest: str, kind: str, before: StoredPage, parts: ScrapeParts
 ) -> tuple[BlobRef, datetime]:
     """Return where the raw content is and when it was written; write it unless that is known and recent."""
-    now = parts.clock.now()
+    now, known = parts.clock.now(), before.instead or before.known
     if (
         known is not None
         and known.stored_at is not None

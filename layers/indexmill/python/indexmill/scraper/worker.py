@@ -19,10 +19,10 @@ from indexmill.platform.consumer.deliveries import Delivery, Outcome, RecordTime
 from indexmill.platform.consumer.reporter import BatchReporter, WorkerStage
 from indexmill.platform.queues import Queue, SourceQueue
 from indexmill.platform.time import Clock
-from indexmill.scraper.classify import NameNotFound
 from indexmill.scraper.extract.content import Unusable
 from indexmill.scraper.pace import Visit
-from indexmill.scraper.revisit import Past
+from indexmill.scraper.ports import NameNotFound
+from indexmill.scraper.revisit import StoredPage
 from indexmill.scraper.scrape import NotTried, ScrapeParts, execute_scrape
 from indexmill.scraper.sitemap import read_sitemap
 
@@ -170,8 +170,7 @@ class ScrapeBatch:
             task.job_id,
             parts=parts,
             visit=visit,
-            stored=task.stored,
-            past=Past.of(task),
+            before=StoredPage.of(task),
         )
         reporter.spent(position, **_bytes(task, document))
         reporter.success(position, document=document)

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_core import from_json
 
-from indexmill.contracts.errors import ErrorCode, IndexmillError, Refused
-from indexmill.embedding.classify import failure, status_failure
+from indexmill.contracts.errors import ErrorCode, IndexmillError, Refused, failure
 from indexmill.embedding.ports import Space, Vector
 from indexmill.platform.aws.secrets import Secret
 from indexmill.platform.time import Clock, SystemClock
@@ -264,6 +263,9 @@ def _unreadable() -> IndexmillError:
 
 _LONGEST_WAIT_S: Final = 43_200
 """A queue can hold a message back for 12 hours."""
+_TRANSIENT_STATUS: Final = frozenset((408, 409, 425, 429))
+_REFUSALS: Final = frozenset((401, 403, 404))
+"""Authentication, permission, no such model: of us rather than of a text. Every other 4xx is permanent."""
 _TOKEN_LIMIT_CODES: Final = frozenset(
     ("context_length_exceeded", "max_tokens_per_request", "string_above_max_length")
 )
@@ -302,6 +304,21 @@ def _of_status(
         too_long=code in _TOKEN_LIMIT_CODES or says_so,
         retry_after=wait_asked_for(headers.get("retry-after"), now),
     )
+
+
+def status_failure(status: int, *, too_long: bool, retry_after: int | None) -> IndexmillError:
+    """Return the error for an endpoint that answered `status`; `too_long`: it says that a text is."""
+    if 400 <= status < 500 and status not in _TRANSIENT_STATUS:
+        if too_long:
+            return failure(ErrorCode.TOKEN_LIMIT_EXCEEDED)
+        message = f"The embedding endpoint refused the request (HTTP {status})."
+        if status in _REFUSALS:
+            return Refused(ErrorCode.EMBEDDING_UNAVAILABLE, message)
+        return failure(ErrorCode.EMBEDDING_REJECTED, message)
+    if status == 429:
+        return failure(ErrorCode.OPENAI_RATE_LIMIT, retry_after=retry_after)
+    message = f"The embedding endpoint failed (HTTP {status})."
+    return failure(ErrorCode.EMBEDDING_UNAVAILABLE, message, retry_after=retry_after)
 
 
 def wait_asked_for(value: str | None, now: datetime) -> int | None:

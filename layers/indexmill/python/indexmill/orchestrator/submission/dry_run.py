@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from indexmill.contracts.content import ChunkSettings
 from indexmill.contracts.cost import Prices, Spent
-from indexmill.contracts.errors import CallerError, ErrorCode, IndexmillError
+from indexmill.contracts.errors import CallerError, ErrorCode, IndexmillError, Trait, codes
 from indexmill.contracts.http_dry_run import DryRun, DryRunError, DryRunPage
 from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.contracts.http_scraper import ScrapeResult
@@ -28,26 +28,7 @@ _BYTES_PER_TOKEN: Final = 4.0
 _LOOKED_AT: Final = 1_000
 """Jobs whose receipts an estimate is made of."""
 _REFUSALS: Final = frozenset({ErrorCode.ROBOTS_DISALLOWED, ErrorCode.ROBOTS_NOINDEX})
-_OF_THE_PAGE: Final = frozenset(
-    {
-        ErrorCode.READ_TIMEOUT,
-        ErrorCode.TOO_MANY_REDIRECTS,
-        ErrorCode.OTHER_HOST,
-        ErrorCode.CONTENT_TOO_LARGE,
-        ErrorCode.CONTENT_BOMB,
-        ErrorCode.UNSUPPORTED_CONTENT_TYPE,
-        ErrorCode.UNSUPPORTED_ENCODING,
-        ErrorCode.EMPTY_CONTENT,
-        ErrorCode.LOGIN_REQUIRED,
-        ErrorCode.SOFT_404,
-        ErrorCode.NEEDS_JAVASCRIPT,
-        ErrorCode.RENDERER_UNAVAILABLE,
-        ErrorCode.RENDER_LIMIT_EXCEEDED,
-        ErrorCode.PARSE_ERROR,
-        ErrorCode.RESPONSE_TOO_LARGE,
-    }
-)
-"""Errors after robots.txt had allowed the page, as are those by the site's status."""
+_AFTER_ROBOTS: Final = codes(Trait.AFTER_ROBOTS)
 _TYPICAL: Final = Spent(
     gb_s=0.1, invocations=0.6, sqs_requests=1.2, sqs_units=1.2, s3_writes=1, dynamodb_writes=0.5
 )
@@ -152,7 +133,7 @@ def _page(url: str, found: ScrapeResult, usd_per_chunk: float) -> DryRunPage:
 
 
 def _refused(url: str, error: IndexmillError) -> DryRunPage:
-    asked = error.code in _OF_THE_PAGE or error.code.startswith("http_")
+    asked = error.code in _AFTER_ROBOTS or error.code.startswith("http_")
     return DryRunPage(
         url=url,
         allowed=False if error.code in _REFUSALS else (True if asked else None),

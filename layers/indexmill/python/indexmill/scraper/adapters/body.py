@@ -5,8 +5,7 @@ from __future__ import annotations
 import zlib
 from typing import Final
 
-from indexmill.contracts.errors import ErrorCode
-from indexmill.scraper.classify import DAMAGED, failure
+from indexmill.contracts.errors import ErrorCode, TransientError, failure
 
 _BOMB_RATIO: Final = 100
 """Text compresses 3 to 20 times; 100 times is an attack."""
@@ -43,7 +42,7 @@ class Body:
         """Return the whole body. Raises TransientError(parse_error) when its end is missing."""
         inflater = self._inflater
         if inflater is not None and self._received and not inflater.eof and not self._finished:
-            raise failure(DAMAGED)
+            raise damaged()
         return b"".join(self._parts)
 
     def _inflate(self, inflater: zlib._Decompress, data: bytes) -> bool:
@@ -51,7 +50,7 @@ class Body:
             try:
                 out = inflater.decompress(data, self._limit + 1 - self._size)
             except zlib.error as error:
-                raise failure(DAMAGED) from error
+                raise damaged() from error
             if not self._keep(out):
                 return False
             if not inflater.eof:
@@ -85,3 +84,8 @@ class Body:
         if self._inflater is None:
             return False
         return self._size > _BOMB_RATIO * (self._received - len(self._inflater.unconsumed_tail))
+
+
+def damaged() -> TransientError:
+    """Return the error of a body that does not decode as it was announced: another try may help."""
+    return TransientError(ErrorCode.PARSE_ERROR, "The page arrived damaged")

@@ -10,11 +10,10 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from indexmill.contracts.errors import CallerError, ErrorCode, IndexmillError
+from indexmill.contracts.errors import CallerError, ErrorCode, IndexmillError, failure
 from indexmill.platform.security.urls import AllowedHosts
 from indexmill.scraper.adapters.cdp import BrowserGoneError, Cdp, CommandError, Event
 from indexmill.scraper.adapters.guarded_proxy import vetted_origin
-from indexmill.scraper.classify import failure
 from indexmill.scraper.extract.content import Kind, RawContent, html_of
 from indexmill.scraper.ports import Fetched
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import httpx
 
-from indexmill.contracts.errors import ErrorCode
+from indexmill.contracts.errors import ErrorCode, failure
 from indexmill.platform.aws.secrets import Secret
 from indexmill.platform.security.urls import AllowedHosts
 from indexmill.platform.time import Clock
@@ -20,7 +20,6 @@ from indexmill.scraper.adapters.chromium_page import ChromiumPage, PageLimits, S
 from indexmill.scraper.adapters.chromium_process import StartError, launched
 from indexmill.scraper.adapters.guarded_proxy import GuardedProxy, ProxyLimits
 from indexmill.scraper.adapters.http_fetcher import PinnedBackend
-from indexmill.scraper.classify import failure
 from indexmill.scraper.ports import Fetched
 
 LOCAL: Final = "chromium:"

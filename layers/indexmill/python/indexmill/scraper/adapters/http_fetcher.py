@@ -15,15 +15,29 @@ from typing import Any, Final
 import httpcore
 import httpx
 
-from indexmill.contracts.errors import ErrorCode, IndexmillError, PermanentError
+from indexmill.contracts.errors import (
+    ErrorCode,
+    IndexmillError,
+    PermanentError,
+    TransientError,
+    failure,
+    http_code,
+)
 from indexmill.platform.security.addresses import is_public
 from indexmill.platform.security.urls import AllowedHosts
 from indexmill.platform.time import Clock, SystemClock
 from indexmill.scraper.adapters.body import Body
 from indexmill.scraper.adapters.conditional import conditions_of, validators_of
-from indexmill.scraper.classify import DAMAGED, NameNotFound, failure, status_failure
 from indexmill.scraper.links import enter, redirect_target
-from indexmill.scraper.ports import MAX_REDIRECTS, NOT_MODIFIED, BeforeHop, Fetched, OnSend, Validators
+from indexmill.scraper.ports import (
+    MAX_REDIRECTS,
+    NOT_MODIFIED,
+    BeforeHop,
+    Fetched,
+    NameNotFound,
+    OnSend,
+    Validators,
+)
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _LONGEST_PAUSE_S: Final = 31 * 86_400
@@ -31,6 +45,15 @@ _ACCEPT: Final = (
     "text/html,application/xhtml+xml,text/markdown,text/plain;q=0.9,application/pdf;q=0.8,*/*;q=0.1"
 )
 _CONNECTIONS: Final = 20
+_TRANSIENT_STATUS: Final = frozenset({408, 425, 429})
+_STATUS_MESSAGE: Final = {
+    206: "Domain returned 206 — a part of the page that was not asked for",
+    401: "Domain returned 401 — the page needs a login",
+    403: "Domain returned 403 — likely blocked or robots.txt restricted",
+    404: "Domain returned 404 — the page does not exist",
+    410: "Domain returned 410 — the page is gone",
+    429: "Domain returned 429 — too many requests",
+}
 _LOCATION: Final = "location"
 """Extension of a response: its header of this name."""
 
@@ -158,7 +181,9 @@ class HttpFetcher:
             raise status_failure(response.status_code, pause)
         encoding = headers.get("content-encoding", "").strip().lower()
         if encoding not in ("", "identity", "gzip", "x-gzip"):
-            raise failure(ErrorCode.UNSUPPORTED_ENCODING)
+            raise failure(
+                ErrorCode.UNSUPPORTED_CONTENT_TYPE, "The page uses a content encoding other than gzip"
+            )
         announced = headers.get("content-length", "")
         if not truncate and announced.isascii() and announced.isdigit() and int(announced[:20]) > limit:
             raise failure(ErrorCode.CONTENT_TOO_LARGE)
@@ -230,6 +255,13 @@ def retry_after(headers: Mapping[str, str], clock: Clock) -> int | None:
     return max(0, min(round(seconds), _LONGEST_PAUSE_S))
 
 
+def status_failure(status: int, retry_after: int | None = None) -> IndexmillError:
+    """Return the error for a site that answered `status`, which is not a success."""
+    kind = TransientError if status in _TRANSIENT_STATUS or status >= 500 else PermanentError
+    message = _STATUS_MESSAGE.get(status, f"Domain returned {status}")
+    return kind(http_code(status), message, retry_after=retry_after)
+
+
 def _media_type(header: str) -> tuple[str, str | None]:
     """Return type and charset of a Content-Type header."""
     media_type, *parameters = header[:256].split(";")
@@ -255,8 +287,6 @@ def _translated(error: httpx.HTTPError) -> IndexmillError:
         cause = ErrorCode.CONNECTION_TIMEOUT
     elif isinstance(error, httpx.TimeoutException):
         cause = ErrorCode.READ_TIMEOUT
-    elif isinstance(error, httpx.DecodingError):
-        cause = DAMAGED
     return failure(cause)
 
 

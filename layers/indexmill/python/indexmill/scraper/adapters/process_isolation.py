@@ -10,8 +10,7 @@ from dataclasses import asdict
 from tempfile import TemporaryFile
 from typing import IO, Final
 
-from indexmill.contracts.errors import ErrorCode, PermanentError
-from indexmill.scraper.classify import failure
+from indexmill.contracts.errors import ErrorCode, PermanentError, failure
 from indexmill.scraper.extract.content import LONG_TEXT_BYTES, Extracted, Kind, RawContent, Unusable
 
 _CHILD: Final = "indexmill.scraper.extract.child"

@@ -10,8 +10,7 @@ import resource
 import sys
 from dataclasses import asdict, replace
 
-from indexmill.contracts.errors import ErrorCode, IndexmillError
-from indexmill.scraper.classify import failure
+from indexmill.contracts.errors import ErrorCode, IndexmillError, failure
 from indexmill.scraper.extract.content import (
     MAX_TEXT_BYTES,
     Extracted,

@@ -7,8 +7,7 @@ import zipfile
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from indexmill.contracts.errors import ErrorCode
-from indexmill.scraper.classify import failure
+from indexmill.contracts.errors import ErrorCode, failure
 
 START: Final = b"PK\x03\x04"
 _ENTRY: Final = b"PK\x01\x02"

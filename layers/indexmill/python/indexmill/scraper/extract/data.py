@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 from xml.etree.ElementTree import Element
 
-from indexmill.contracts.errors import ErrorCode
-from indexmill.scraper.classify import failure
+from indexmill.contracts.errors import ErrorCode, failure
 from indexmill.scraper.extract.container import parse_xml, table
 from indexmill.scraper.extract.text import clean_text, clean_title
 

@@ -8,8 +8,7 @@ from typing import Final, NamedTuple
 from urllib.parse import unquote
 from xml.etree.ElementTree import Element
 
-from indexmill.contracts.errors import ErrorCode
-from indexmill.scraper.classify import failure
+from indexmill.contracts.errors import ErrorCode, failure
 from indexmill.scraper.extract.container import Container
 from indexmill.scraper.extract.text import clean_title, decode
 from indexmill.scraper.extract.xhtml import as_html

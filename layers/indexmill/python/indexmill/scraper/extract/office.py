@@ -9,8 +9,7 @@ from datetime import datetime, time
 from typing import Any, Final
 from xml.etree.ElementTree import Element
 
-from indexmill.contracts.errors import ErrorCode, IndexmillError
-from indexmill.scraper.classify import failure
+from indexmill.contracts.errors import ErrorCode, IndexmillError, failure
 from indexmill.scraper.extract.container import Container, table
 from indexmill.scraper.extract.text import clean_text, clean_title
 

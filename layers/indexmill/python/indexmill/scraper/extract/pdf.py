@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from indexmill.contracts.errors import ErrorCode
-from indexmill.scraper.classify import failure
+from indexmill.contracts.errors import ErrorCode, failure
 from indexmill.scraper.extract.text import clean_text, clean_title
 
 MAX_PAGES: Final = 2_000

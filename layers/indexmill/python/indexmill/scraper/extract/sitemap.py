@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from indexmill.contracts.errors import ErrorCode
+from indexmill.contracts.errors import ErrorCode, failure
 from indexmill.contracts.texts import MAX_URL_LENGTH
-from indexmill.scraper.classify import failure
 
 MAX_URLS: Final = 50_000
 """Of one file, as the protocol has it; further ones are left out."""

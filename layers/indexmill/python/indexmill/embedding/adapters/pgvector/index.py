@@ -8,12 +8,11 @@ from typing import TypeVar
 import psycopg
 from psycopg.rows import scalar_row
 
-from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError
+from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError, failure
 from indexmill.embedding.adapters.pgvector import publish, search
 from indexmill.embedding.adapters.pgvector.names import Names
 from indexmill.embedding.adapters.pgvector.publish import RowIds
 from indexmill.embedding.adapters.pgvector.statements import SQL
-from indexmill.embedding.classify import failure
 from indexmill.embedding.documents import check, newest, outcomes
 from indexmill.embedding.ports import DocumentVersion, Found, PublishOutcome, SearchQuery, Space
 from indexmill.platform.postgres.database import Connection, Database

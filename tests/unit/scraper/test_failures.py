@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from indexmill.contracts.errors import PermanentError, TransientError
-from indexmill.scraper.classify import DAMAGED, failure, status_failure
+from indexmill.contracts.errors import PermanentError, TransientError, failure
+from indexmill.scraper.adapters.body import damaged
+from indexmill.scraper.adapters.http_fetcher import status_failure
 from tests.support.error_codes import is_known_code
 
 TRANSIENT = [
@@ -50,12 +51,8 @@ def test_what_stays_is_permanent(code: str) -> None:
 
 
 def test_a_damaged_body_is_tried_again_and_ends_as_a_parse_error() -> None:
-    assert isinstance(failure(DAMAGED), TransientError)
-    assert failure(DAMAGED).code == "parse_error"
-
-
-def test_an_encoding_we_did_not_ask_for_is_an_unsupported_type() -> None:
-    assert failure("unsupported_encoding").code == "unsupported_content_type"
+    assert isinstance(damaged(), TransientError)
+    assert damaged().code == "parse_error"
 
 
 @pytest.mark.fault("F55")
