@@ -24,10 +24,8 @@ from tests.support.ministack import ACCOUNT, REGION
 from tests.support.repository import ROOT
 from tests.support.stack import eventually
 
-PREVIOUS: Final = "41a789e"
+PREVIOUS: Final = "459c1c7"
 """Commit of the previous release; set it to the commit of each release that is made."""
-BEFORE_CHUNK_QUEUE: Final = "0ceb7dd"
-"""Commit of the last release that calls Chunking, where today a queue is between."""
 
 _DRIVER: Final = Path(__file__).with_name("release_driver.py")
 _QUOTAS: Final = {"QuotaFree": "unlimited", "QuotaPro": "max_active=1"}
@@ -63,10 +61,9 @@ class Release:
             "EmbeddingDimension": "4",
             "TokenizerFile": str(tokenizer_path()),
             "LogLevel": "WARNING",
+            "DomainRates": "*=unlimited",
             **parameters,
         }
-        if "  DomainRates:" in (tree / "template.yaml").read_text(encoding="utf-8"):
-            overrides.setdefault("DomainRates", "*=unlimited")
         self._secrets = any(each.endswith("SecretArn") for each in parameters)
         translated, parameters = translate(tree / "template.yaml", {}, overrides, REGION)
         self._template = Template(translated, parameters, folder=tree, region=REGION, account_id=ACCOUNT)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any
 
 import psycopg
@@ -19,8 +18,6 @@ INTERNAL = {"caller_id": "feedfeedfeedfeed", "internal": "true"}
 WHOLE_LIFE = ["pending", "scraping", "chunking", "embedding", "done"]
 UNAVAILABLE = "http://127.0.0.1:9/123456789012/away"
 """URL of a queue on a port that refuses connections."""
-_CHUNKING_AWAY = {"CHUNKING_FUNCTION": "away", "CHUNK_QUEUE_URL": UNAVAILABLE}
-"""Variables of a release's functions: either release has one of them."""
 KEY = {"Idempotency-Key": "key-of-the-job-that-is-done"}
 IN_TURN = ["pending", "scraping", "chunking", "failed", "pending", "chunking", "embedding", "done"]
 BEGUN = {
@@ -45,18 +42,12 @@ BEGUN = {
     "canceled in chunking": (["failed"], IN_TURN),
     "canceled in embedding": (["failed"], [*WHOLE_LIFE[:4], "failed", "pending", "embedding", "done"]),
 }
-CALLED = {
-    # The same of a release that calls Chunking: it has no messages between the two.
-    **{kind: each for kind, each in BEGUN.items() if not kind.endswith((" to chunk", " of chunking"))},
-    "unsent to chunk": (["chunking", "call"], WHOLE_LIFE),
-    "retried, waits for a place": (["pending", "call, not admitted"], IN_TURN),
-}
 LEFT = """
-SELECT jobs.id, status, kind || CASE WHEN claimed_until = 'infinity' THEN ', not admitted' ELSE '' END
+SELECT jobs.id, status, outbox.kind || CASE WHEN claimed_until = 'infinity' THEN ', not admitted' ELSE '' END
 FROM jobs LEFT JOIN outbox ON job_id = jobs.id AND sent_at IS NULL AND parked_at IS NULL
 """
 STEPS = ("ScraperWorker", "scraping", "ChunkingWorker", "chunking", "EmbeddingWorker", "embedding")
-"""The work of each stage, and its result's; a release that calls Chunking does it with that of scraping."""
+"""The work of each stage, and its result's."""
 
 Releases = tuple[Release, Release]
 """The older one and this one."""
@@ -195,13 +186,13 @@ def names(count: int = 1) -> list[str]:
 
 
 class Begun:
-    """Jobs that the older release left at every point of a job's life, by the names in BEGUN or CALLED."""
+    """Jobs that the older release left at every point of a job's life, by the names in BEGUN."""
 
-    def __init__(self, world: World, expected: Mapping[str, Any]) -> None:
+    def __init__(self, world: World) -> None:
         self.pages: dict[str, str] = {}
         self.jobs: dict[str, str] = {}
         self._steps: dict[str, int] = {}
-        self._world, self._old, self._expected = world, world.old, expected
+        self._world, self._old = world, world.old
         self._leave_in_flight()
         self._leave_unsent()
         self._leave_canceled()
@@ -210,8 +201,6 @@ class Begun:
 
     def _submit(self, kind: str, steps: int, missing: str = "", **more: Any) -> None:
         """Submit a job, to be taken this many of STEPS far."""
-        if kind not in self._expected:
-            return
         (page,) = names()
         self.pages[kind] = missing + page
         (self.jobs[kind],) = self._world.submit(self._old, self.pages[kind], **more)
@@ -245,14 +234,14 @@ class Begun:
         self._submit("unsent to chunk", 2)
         self._submit("canceled in chunking", 2)
         self._submit("retried, waits for a place", 2, caller=ONE_AT_A_TIME)
-        self._proceed(**_CHUNKING_AWAY)
+        self._proceed(CHUNK_QUEUE_URL=UNAVAILABLE)
         self._submit("unsent to embed", 4)
         self._proceed(EMBED_QUEUE_URL=UNAVAILABLE)
         self._world.deploy(self._old, SCRAPE_QUEUE_URL=UNAVAILABLE)
         self._submit("unsent to scrape", 0)
 
     def _leave_canceled(self) -> None:
-        self._world.deploy(self._old, **_CHUNKING_AWAY)
+        self._world.deploy(self._old, CHUNK_QUEUE_URL=UNAVAILABLE)
         for kind in ("canceled in scraping", "canceled in chunking", "canceled in embedding"):
             self._world.act(self._old, self.jobs[kind], "cancel", {"reason": "a test"})
 

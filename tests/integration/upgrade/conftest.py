@@ -26,18 +26,14 @@ def site() -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def releases(
-    request: pytest.FixtureRequest,
-    site: Site,
-    ministack: MiniStack,
-    tmp_path_factory: pytest.TempPathFactory,
+    site: Site, ministack: MiniStack, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Releases]:
-    """Yield the previous release, or the one whose commit a test names, and this one."""
-    commit = getattr(request, "param", PREVIOUS)
-    tree = extract(commit, tmp_path_factory.mktemp(commit))
+    """Yield the previous release and this one."""
+    tree = extract(PREVIOUS, tmp_path_factory.mktemp(PREVIOUS))
     log = tmp_path_factory.mktemp("releases") / "log"
     old, new = (
         Release(name, folder, ministack.endpoint, site.address, log)
-        for name, folder in ((commit, tree), ("this", ROOT))
+        for name, folder in ((PREVIOUS, tree), ("this", ROOT))
     )
     yield old, new
     old.close()
