@@ -78,19 +78,18 @@ def run(
 
 def _receipt(info: dict[str, Any], job: dict[str, Any]) -> Receipt:
     """Return the job's receipt, which is read from the database: its functions may be the problem."""
-    import psycopg
-
     from indexmill.contracts.cost import Prices
-    from indexmill.orchestrator.adapters.postgres.documents import DocumentRows
-    from indexmill.orchestrator.adapters.postgres.reads import PaceCache
-    from indexmill.orchestrator.admission.admit import Limits
-    from indexmill.orchestrator.queries.ports import JobFilter
     from indexmill.orchestrator.queries.receipts import read_receipt
+    from indexmill.orchestrator.store.jobs import JobStore
+    from indexmill.orchestrator.store.queries import JobFilter
+    from indexmill.platform.postgres.database import Database
 
     prices = Prices.parse(info["parameters"].get("Prices", ""))
-    with psycopg.connect(info["database_url"], autocommit=True) as connection:
-        reads = DocumentRows(connection, Limits(), PaceCache())
-        return read_receipt(reads, JobFilter(job["caller_id"], job_id=job["id"]), prices)
+    wanted, database = JobFilter(job["caller_id"], job_id=job["id"]), Database(info["database_url"])
+    try:
+        return JobStore(database).read(lambda tx: read_receipt(tx, wanted, prices))
+    finally:
+        database.close()
 
 
 def _stack_status(control: str, now: datetime) -> StackStatus:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 
 from indexmill.client import Client
-from indexmill.orchestrator.jobs.rows import CLAIM_S
+from indexmill.orchestrator.store.rows import CLAIM_S
 from local.faults.activation import control_folder
 from local.faults.control import FaultControl
 

@@ -10,12 +10,11 @@ import pytest
 
 from indexmill.contracts.errors import CallerError
 from indexmill.contracts.job import Job, Waiting
-from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.admission.admit import INTERNAL, Limits, Quota, admit_all
-from indexmill.orchestrator.jobs.rows import OutboxRow
-from indexmill.orchestrator.jobs.store import JobStore
-from indexmill.orchestrator.queries.ports import JobFilter
-from indexmill.orchestrator.submission.ports import NewJob
+from indexmill.orchestrator.admission.admit import Quota, admit_all
+from indexmill.orchestrator.store.admission import INTERNAL, Limits
+from indexmill.orchestrator.store.jobs import JobStore
+from indexmill.orchestrator.store.queries import JobFilter
+from indexmill.orchestrator.store.rows import NewJob, OutboxRow
 from indexmill.orchestrator.submission.submit import Accepted
 from indexmill.platform.postgres.database import Database
 from tests.support.jobs import (
@@ -108,7 +107,7 @@ def harness(database_url: str) -> Iterator[Harness]:
         put = "INSERT INTO pauses (stage, reason, paused_by) VALUES ('scraping', 'r', 'o')"
         database.connection().execute(put if wanted else "DELETE FROM pauses")
 
-    yield Harness(PostgresJobs(database, LIMITS), age, pause_stage)
+    yield Harness(JobStore(database, LIMITS), age, pause_stage)
     database.close()
 
 

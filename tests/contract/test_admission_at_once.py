@@ -10,8 +10,9 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.admission.admit import Limits, Quota
+from indexmill.orchestrator.admission.admit import Quota
+from indexmill.orchestrator.store.admission import Limits
+from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.platform.postgres.database import Database
 from tests.support.jobs import applied, failed, new_job, submitted
 
@@ -30,7 +31,7 @@ class Many:
     def __init__(self, url: str, limits: Limits) -> None:
         """Nothing is submitted yet."""
         self.databases = [Database(url) for _ in range(THREADS)]
-        self.stores = [PostgresJobs(database, limits) for database in self.databases]
+        self.stores = [JobStore(database, limits) for database in self.databases]
         self.outside = psycopg.connect(url, autocommit=True)
 
     def close(self) -> None:
@@ -50,7 +51,7 @@ class Many:
         rows = self.outside.execute("SELECT id FROM jobs WHERE status = 'scraping' ORDER BY id").fetchall()
         return [row[0] for row in rows]
 
-    def at_once(self, work: Callable[[PostgresJobs, int], None]) -> None:
+    def at_once(self, work: Callable[[JobStore, int], None]) -> None:
         """Run `work` on every store at the same moment."""
         barrier = threading.Barrier(THREADS)
 
@@ -76,12 +77,12 @@ def window(database_url: str) -> Iterator[Many]:
     many.close()
 
 
-def submit(store: PostgresJobs, caller: str, count: int, mark: object) -> None:
+def submit(store: JobStore, caller: str, count: int, mark: object) -> None:
     urls = [f"https://example.com/{caller}/{mark}/{at}" for at in range(count)]
     submitted(store, *(replace(new_job(url, caller_id=caller), tier="pro") for url in urls))
 
 
-def end(store: PostgresJobs, job_ids: Sequence[str]) -> None:
+def end(store: JobStore, job_ids: Sequence[str]) -> None:
     applied(store, *(failed(job_id) for job_id in job_ids))
 
 
@@ -95,7 +96,7 @@ def test_a_quota_is_never_exceeded_however_many_submit(quota: Many) -> None:
 def test_no_job_is_left_waiting_when_submits_meet_ends(quota: Many) -> None:
     """Nothing but the submits and ends themselves admits here: a free place that both missed would stay."""
 
-    def work(store: PostgresJobs, number: int) -> None:
+    def work(store: JobStore, number: int) -> None:
         for turn in range(12):
             submit(store, "ann", 2, (number, turn))
             end(store, quota.in_flight()[number::THREADS][:2])

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from indexmill.contracts.audit import EVENTS
-from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.jobs.state_machine import Verdict
+from indexmill.orchestrator.results.decide import Verdict
+from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.platform.postgres.database import Database
 from tests.support.job_stores import Jobs, postgres_jobs, retried, twin_jobs
 from tests.support.jobs import CALLER, chunked, embedded, failed, new_job, scraped
@@ -182,7 +182,7 @@ def test_operators_acts_on_callers_are_events(database_url: str) -> None:
 @pytest.mark.shows("S20")
 def test_an_event_is_not_kept_without_its_change(database_url: str) -> None:
     database = Database(database_url)
-    store, job = PostgresJobs(database), new_job()
+    store, job = JobStore(database), new_job()
 
     def work(tx: Any) -> None:
         tx.insert_jobs([job], {job.job_id: None}, {})

@@ -11,12 +11,10 @@ from indexmill.contracts.content import BlobRef
 from indexmill.contracts.cost import Budget, Prices, Spent
 from indexmill.contracts.job import Job
 from indexmill.contracts.messages import StageResult
-from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.admission.admit import Limits
-from indexmill.orchestrator.jobs.store import JobStore
 from indexmill.orchestrator.results.apply import apply_results
-from indexmill.orchestrator.results.decide import Decider
-from indexmill.orchestrator.results.ports import Change
+from indexmill.orchestrator.results.decide import Change, Decider
+from indexmill.orchestrator.store.admission import Limits
+from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.platform.postgres.database import Database
 from indexmill.platform.quotas import Quota
 from tests.support.job_stores import Jobs, canceled, postgres_jobs, retried, twin_jobs
@@ -39,7 +37,7 @@ def jobs(request: pytest.FixtureRequest) -> Iterator[Jobs]:
 @pytest.fixture
 def real(database_url: str) -> Iterator[JobStore]:
     database = Database(database_url)
-    yield PostgresJobs(database, Limits({"free": Quota(job_chunks=2, job_bytes=100)}))
+    yield JobStore(database, Limits({"free": Quota(job_chunks=2, job_bytes=100)}))
     database.close()
 
 

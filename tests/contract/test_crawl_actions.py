@@ -13,9 +13,9 @@ from indexmill.contracts.job import JobStatus
 from indexmill.orchestrator.actions.cancel import CancelBatch
 from indexmill.orchestrator.actions.replay import ReplayJobs
 from indexmill.orchestrator.actions.retry import RetryJobs
-from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.admission.admit import Limits
 from indexmill.orchestrator.queries.jobs import ReadJobs
+from indexmill.orchestrator.store.admission import Limits
+from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.platform.quotas import Quota
 from tests.support.crawler import Crawler, page, path_of, sitemap
 from tests.support.cycles import cycle_over
@@ -93,7 +93,7 @@ def test_a_published_page_is_spared_by_a_cancel(on_postgres: Crawler) -> None:
 def test_pages_of_a_crawl_count_for_their_callers_quota(on_postgres: Crawler) -> None:
     crawler = on_postgres
     store = crawler.cycle.jobs.store
-    assert isinstance(store, PostgresJobs)
+    assert isinstance(store, JobStore)
     store._limits = Limits({"free": Quota(max_active=2)})
     crawler.serve({"/": page(*(f"/{at}" for at in range(6))), **{f"/{at}": page() for at in range(6)}})
     crawler.start()
@@ -110,7 +110,7 @@ def test_pages_of_a_crawl_count_for_their_callers_quota(on_postgres: Crawler) ->
 def test_crawls_that_could_add_too_many_jobs_are_refused(on_postgres: Crawler) -> None:
     crawler = on_postgres
     store = crawler.cycle.jobs.store
-    assert isinstance(store, PostgresJobs)
+    assert isinstance(store, JobStore)
     store._limits = Limits(max_pending=150)
     crawler.serve({"/": page("/a"), "/a": page()})
     crawler.start()
@@ -129,7 +129,7 @@ def test_crawls_that_could_add_too_many_jobs_are_refused(on_postgres: Crawler) -
 def test_a_crawl_with_a_retried_job_may_add_jobs_again(on_postgres: Crawler, by: str) -> None:
     crawler = on_postgres
     store = crawler.cycle.jobs.store
-    assert isinstance(store, PostgresJobs)
+    assert isinstance(store, JobStore)
     store._limits = Limits(max_pending=150)
     crawler.serve({"/": page("/a")})
     crawler.start()

@@ -19,7 +19,7 @@ from indexmill.contracts.http_jobs import SubmitRequest, SubmitResponse
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.messages import ScrapeResult, ScrapeTask, StageResult, read
 from indexmill.orchestrator.actions.replay import ReplayJobs
-from indexmill.orchestrator.jobs.rows import OutboxRow
+from indexmill.orchestrator.store.rows import OutboxRow
 from indexmill.orchestrator.submission.submit import SubmitJobs
 from indexmill.orchestrator.submission.uploads import GrantUpload, upload_key
 from indexmill.platform.consumer.deliveries import Delivery

@@ -8,8 +8,8 @@ from typing import Any, LiteralString
 import psycopg
 import pytest
 
-from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.adapters.postgres.reads import SQL
+from indexmill.orchestrator.store.jobs import JobStore
+from indexmill.orchestrator.store.rows import SQL
 from indexmill.platform.postgres.database import Connection, Database
 from tests.support.jobs import applied, failed, new_job, scraped, submitted
 
@@ -24,7 +24,7 @@ SELECT seq FROM (
 @pytest.fixture
 def connection(database_url: str) -> Iterator[Connection]:
     database = Database(database_url)
-    store = PostgresJobs(database)
+    store = JobStore(database)
     for _ in range(2):
         job = new_job(url="https://example.com/" + "x" * 3)
         submitted(store, job)

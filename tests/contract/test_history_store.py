@@ -10,9 +10,8 @@ import pytest
 
 from indexmill.contracts.errors import CallerError
 from indexmill.contracts.http_history import JobHistory
-from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.jobs.store import JobStore
 from indexmill.orchestrator.queries.history import ReadHistory
+from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.platform.postgres.database import Database
 from tests.support.jobs import CALLER, applied, failed, new_job, scraped, submitted
 
@@ -20,7 +19,7 @@ from tests.support.jobs import CALLER, applied, failed, new_job, scraped, submit
 @pytest.fixture
 def jobs(database_url: str) -> Iterator[JobStore]:
     database = Database(database_url)
-    yield PostgresJobs(database)
+    yield JobStore(database)
     database.close()
 
 
@@ -68,13 +67,13 @@ def test_a_history_is_its_owners_only(jobs: JobStore) -> None:
 @pytest.fixture
 def real(database_url: str) -> Iterator[tuple[Database, str]]:
     database = Database(database_url)
-    yield database, a_job_that_failed(PostgresJobs(database))
+    yield database, a_job_that_failed(JobStore(database))
     database.close()
 
 
 def test_an_entry_says_who_did_what_for_how_long(real: tuple[Database, str]) -> None:
     database, job_id = real
-    found = history(PostgresJobs(database), CALLER.caller_id, job_id)
+    found = history(JobStore(database), CALLER.caller_id, job_id)
     assert found is not None
     entry = found.entries[2]
     assert (entry.cause, entry.tries, entry.worker, entry.elapsed_ms) == (
@@ -102,6 +101,6 @@ def test_a_change_behind_the_databases_back_is_detected(real: tuple[Database, st
     connection = database.connection()
     connection.execute("ALTER TABLE job_history DISABLE TRIGGER append_only")
     assert connection.execute(change.encode(), (job_id,)).rowcount == 1
-    found = history(PostgresJobs(database), CALLER.caller_id, job_id)
+    found = history(JobStore(database), CALLER.caller_id, job_id)
     assert found is not None
     assert not found.intact

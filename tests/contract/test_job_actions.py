@@ -11,7 +11,7 @@ from indexmill.contracts.errors import CallerError
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import Job
 from indexmill.contracts.messages import ChunkTask, ScrapeTask, read
-from indexmill.orchestrator.jobs.state_machine import Verdict
+from indexmill.orchestrator.results.decide import Verdict
 from tests.support.job_stores import Jobs, embed_task, postgres_jobs, twin_jobs
 from tests.support.jobs import CALLER, chunked, embedded, failed, new_job, scraped
 from tests.twins.clock import FrozenClock

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.queries.ports import JobSnapshot
+from indexmill.orchestrator.store.jobs import JobStore
+from indexmill.orchestrator.store.queries import JobSnapshot
 from indexmill.platform.postgres.database import Database
 from tests.support.jobs import CALLER, applied, failed, new_job, scraped, stored_job, submitted
 from tests.twins.clock import FrozenClock
 from tests.twins.jobs import InMemoryJobs
 
-Store = InMemoryJobs | PostgresJobs
+Store = InMemoryJobs | JobStore
 
 
 @pytest.fixture(params=["twin", "postgres"])
@@ -22,7 +22,7 @@ def store(request: pytest.FixtureRequest) -> Iterator[Store]:
         yield InMemoryJobs(FrozenClock())
         return
     database = Database(request.getfixturevalue("database_url"))
-    yield PostgresJobs(database)
+    yield JobStore(database)
     database.close()
 
 

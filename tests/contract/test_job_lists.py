@@ -13,13 +13,12 @@ import pytest
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.job import Waiting
 from indexmill.orchestrator import wiring
-from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.jobs.store import JobStore
 from indexmill.orchestrator.queries import jobs as queries
 from indexmill.orchestrator.queries.health import ReadHealth
 from indexmill.orchestrator.queries.jobs import ReadJobs
-from indexmill.orchestrator.queries.ports import JobFilter
 from indexmill.orchestrator.settings import OrchestratorApiSettings
+from indexmill.orchestrator.store.jobs import JobStore
+from indexmill.orchestrator.store.queries import JobFilter
 from indexmill.platform.http import door
 from indexmill.platform.limits.enforcer import InMaintenance
 from indexmill.platform.postgres.database import Connection, Database
@@ -49,9 +48,9 @@ class Now:
 
 
 @pytest.fixture
-def store(database_url: str) -> Iterator[PostgresJobs]:
+def store(database_url: str) -> Iterator[JobStore]:
     database = Database(database_url)
-    yield PostgresJobs(database)
+    yield JobStore(database)
     database.close()
 
 
@@ -61,7 +60,7 @@ def clock() -> Now:
 
 
 @pytest.fixture
-def read(store: PostgresJobs, clock: Now) -> ReadJobs:
+def read(store: JobStore, clock: Now) -> ReadJobs:
     return ReadJobs(store, InMemoryProgress(clock), clock=clock)
 
 
@@ -71,7 +70,7 @@ def operator(database_url: str) -> Iterator[Connection]:
         yield connection
 
 
-def several(store: PostgresJobs) -> list[str]:
+def several(store: JobStore) -> list[str]:
     """Submit four jobs: two that failed in different stages, one in chunking, one in scraping."""
     jobs = [new_job(f"https://example.com/{n}") for n in range(4)]
     submitted(store, *jobs)
@@ -81,7 +80,7 @@ def several(store: PostgresJobs) -> list[str]:
     return ids
 
 
-def test_a_callers_jobs_are_counted_by_status_and_failed_stage(store: PostgresJobs, read: ReadJobs) -> None:
+def test_a_callers_jobs_are_counted_by_status_and_failed_stage(store: JobStore, read: ReadJobs) -> None:
     several(store)
     submitted(store, new_job(caller_id=OTHER))
     counts = read.counts(CALLER)
@@ -94,7 +93,7 @@ def test_a_callers_jobs_are_counted_by_status_and_failed_stage(store: PostgresJo
 
 
 def test_counting_ends_where_it_would_cost_too_much(
-    store: PostgresJobs, read: ReadJobs, monkeypatch: pytest.MonkeyPatch
+    store: JobStore, read: ReadJobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queries, "MOST_COUNTED", 2)
     submitted(store, *(new_job(f"https://example.com/{n}") for n in range(5)))
@@ -104,7 +103,7 @@ def test_counting_ends_where_it_would_cost_too_much(
 
 @pytest.mark.parametrize("stage", ["chunking", "*"])
 def test_a_job_in_flight_says_that_its_stage_is_paused(
-    store: PostgresJobs, read: ReadJobs, clock: Now, operator: Connection, stage: str
+    store: JobStore, read: ReadJobs, clock: Now, operator: Connection, stage: str
 ) -> None:
     held = several(store)[2]
     operator.execute("INSERT INTO pauses (stage, reason, paused_by) VALUES (%s, 'a test', 'me')", (stage,))
@@ -122,7 +121,7 @@ def test_a_job_in_flight_says_that_its_stage_is_paused(
 
 
 def test_a_job_of_another_stage_is_not_held(
-    store: PostgresJobs, read: ReadJobs, clock: Now, operator: Connection
+    store: JobStore, read: ReadJobs, clock: Now, operator: Connection
 ) -> None:
     ids = several(store)
     operator.execute("INSERT INTO incidents (kind, subject) VALUES ('paused', 'chunking')")
@@ -132,7 +131,7 @@ def test_a_job_of_another_stage_is_not_held(
 
 
 def test_a_job_in_flight_says_that_a_breaker_of_its_stage_is_open(
-    store: PostgresJobs, read: ReadJobs, clock: Now, operator: Connection
+    store: JobStore, read: ReadJobs, clock: Now, operator: Connection
 ) -> None:
     (job,) = jobs = [new_job()]
     submitted(store, *jobs)
@@ -145,7 +144,7 @@ def test_a_job_in_flight_says_that_a_breaker_of_its_stage_is_open(
 
 
 def test_health_says_which_stages_work_and_is_read_again_after_a_while(
-    store: PostgresJobs, clock: Now, operator: Connection
+    store: JobStore, clock: Now, operator: Connection
 ) -> None:
     health = ReadHealth(store, process(InMemoryLimits(), clock).active, clock, release="r-7")
     assert (health().status, health().release) == ("ok", "r-7")
@@ -158,7 +157,7 @@ def test_health_says_which_stages_work_and_is_read_again_after_a_while(
 
 
 @pytest.mark.fault("F58")
-def test_health_knows_maintenance_and_whether_limits_are_shared(store: PostgresJobs, clock: Now) -> None:
+def test_health_knows_maintenance_and_whether_limits_are_shared(store: JobStore, clock: Now) -> None:
     limits = InMemoryLimits()
     health = ReadHealth(store, process(limits, clock).active, clock)
     assert (health().status, health().limits, limits.calls) == ("ok", "shared", 1)
@@ -174,7 +173,7 @@ def test_health_knows_maintenance_and_whether_limits_are_shared(store: PostgresJ
 
 @pytest.mark.fault("F58")
 def test_health_knows_the_maintenance_that_requests_of_its_process_are_refused_for(
-    store: PostgresJobs, clock: Now
+    store: JobStore, clock: Now
 ) -> None:
     limits = InMemoryLimits()
     one = process(limits, clock)
@@ -226,7 +225,7 @@ def test_health_remembers_a_failed_read_as_long_as_a_good_one(clock: Now) -> Non
 
 
 @pytest.mark.shows("R106")
-def test_job_and_history_name_the_request_behind_them(store: PostgresJobs, read: ReadJobs) -> None:
+def test_job_and_history_name_the_request_behind_them(store: JobStore, read: ReadJobs) -> None:
     job = new_job(request_id="request-1")
     submitted(store, job)
     applied(store, failed(job.job_id))

@@ -8,16 +8,16 @@ import psycopg
 import pytest
 from psycopg.errors import CheckViolation
 
-from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
+from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.platform.postgres.database import Connection, Database
 from tests.support.job_stores import retried
 from tests.support.jobs import applied, failed, new_job, submitted
 
 
 @pytest.fixture
-def store(database_url: str) -> Iterator[PostgresJobs]:
+def store(database_url: str) -> Iterator[JobStore]:
     database = Database(database_url)
-    yield PostgresJobs(database)
+    yield JobStore(database)
     database.close()
 
 
@@ -57,7 +57,7 @@ def test_the_published_indexes_are_there(rows: Connection, name: str, definition
     ],
 )
 def test_only_a_failed_job_has_a_failed_stage_and_an_error(
-    store: PostgresJobs, rows: Connection, change: str
+    store: JobStore, rows: Connection, change: str
 ) -> None:
     submitted(store, new_job())
     with pytest.raises(CheckViolation, match="jobs_failed_says_why"):
@@ -65,7 +65,7 @@ def test_only_a_failed_job_has_a_failed_stage_and_an_error(
 
 
 @pytest.mark.shows("R035")
-def test_a_retry_clears_stage_and_error(store: PostgresJobs) -> None:
+def test_a_retry_clears_stage_and_error(store: JobStore) -> None:
     job = new_job()
     submitted(store, job)
     applied(store, failed(job.job_id))

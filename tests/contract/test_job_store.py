@@ -10,11 +10,9 @@ import pytest
 
 from indexmill.contracts.identity import new_id
 from indexmill.contracts.messages import Retrying, StageFailure, StageResult, stage_result
-from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.jobs.state_machine import Verdict
-from indexmill.orchestrator.jobs.store import JobStore
-from indexmill.orchestrator.queries.ports import JobFilter
-from indexmill.orchestrator.results.ports import DeadLetter
+from indexmill.orchestrator.results.decide import Verdict
+from indexmill.orchestrator.store.jobs import DeadLetter, JobStore
+from indexmill.orchestrator.store.queries import JobFilter
 from indexmill.platform.postgres.database import Database
 from tests.support.jobs import (
     CALLER,
@@ -47,7 +45,7 @@ def store_and_age(request: pytest.FixtureRequest) -> Iterator[tuple[JobStore, Ag
         database.connection().execute(f"UPDATE jobs SET updated_at = {past}")
         database.connection().execute(f"UPDATE outbox SET claimed_until = {past}")
 
-    yield PostgresJobs(database), age
+    yield JobStore(database), age
     database.close()
 
 
@@ -60,7 +58,7 @@ def store(store_and_age: tuple[JobStore, Age]) -> JobStore:
 def real(database_url: str) -> Iterator[JobStore]:
     """Yield jobs on Postgres, for what the twin leaves out."""
     database = Database(database_url)
-    yield PostgresJobs(database)
+    yield JobStore(database)
     database.close()
 
 
@@ -141,7 +139,7 @@ def test_a_failure_is_of_the_stores_time_whatever_a_process_thinks(store: JobSto
     assert change.error is not None
     assert (found.error.at, found.error.code) == (found.updated_at, "http_403")
     assert found.error.at != change.error.at
-    assert isinstance(store, InMemoryJobs | PostgresJobs)
+    assert isinstance(store, InMemoryJobs | JobStore)
     snapshot = store.read(lambda tx: tx.job_events(CALLER.caller_id, job.job_id, 0))
     assert snapshot is not None
     assert snapshot.events[-1].error == found.error
@@ -329,6 +327,6 @@ def kept_dead_letters(store: JobStore) -> list[tuple[int, str | None]]:
     """Return receive count and job of each dead letter, oldest first; no use case reads them yet."""
     if isinstance(store, InMemoryJobs):
         return [(letter.receive_count, letter.job_id) for letter in store.letters]
-    assert isinstance(store, PostgresJobs)
+    assert isinstance(store, JobStore)
     rows = store._database.connection().execute("SELECT receive_count, job_id FROM dead_letters ORDER BY id")
     return [(int(count), job_id) for count, job_id in rows.fetchall()]

@@ -11,8 +11,8 @@ import pytest
 from indexmill.contracts.errors import CallerError
 from indexmill.contracts.identity import CallerContext, CorpusIsolation
 from indexmill.contracts.job import JobStatus
-from indexmill.orchestrator.jobs.store import JobsTx
-from indexmill.orchestrator.queries.ports import BatchLine
+from indexmill.orchestrator.store.jobs import JobsTx
+from indexmill.orchestrator.store.queries import BatchLine
 from tests.support.job_stores import Jobs, postgres_jobs
 from tests.support.jobs import CALLER, URL, chunked, embedded, failed, new_job, scraped, submitted
 

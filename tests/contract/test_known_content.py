@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from indexmill.contracts.messages import ScrapeResult, ScrapeTask, read
-from indexmill.orchestrator.jobs.rows import OutboxRow
+from indexmill.orchestrator.store.rows import OutboxRow
 from tests.support.cycles import OTHER, PAGE, Cycle, cycle_over
 from tests.support.jobs import failed, new_job
 

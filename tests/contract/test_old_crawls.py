@@ -11,9 +11,8 @@ import pytest
 
 from indexmill.contracts.errors import CallerError
 from indexmill.contracts.job import Job, JobStatus
-from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
 from indexmill.orchestrator.queries.jobs import ReadJobs
-from indexmill.orchestrator.sweeper.ports import Retention
+from indexmill.orchestrator.store.sweep import Retention, SweepStore
 from indexmill.platform.postgres.database import Connection, Database
 from tests.support.crawler import Crawler, page, sitemap
 from tests.support.cycles import cycle_over
@@ -35,7 +34,7 @@ class Old:
     """Crawls, and a way to let days pass."""
 
     crawler: Crawler
-    view: PostgresSweep
+    view: SweepStore
     truth: Connection
 
     def age(self, days: float) -> None:
@@ -57,7 +56,7 @@ def old(request: pytest.FixtureRequest) -> Iterator[Old]:
     url = request.getfixturevalue("database_url")
     database = Database(url)
     with cycle_over("postgres", request) as cycle, psycopg.connect(url, autocommit=True) as truth:
-        yield Old(Crawler(cycle), PostgresSweep(database), truth)
+        yield Old(Crawler(cycle), SweepStore(database), truth)
     database.close()
 
 

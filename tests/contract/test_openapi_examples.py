@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 from indexmill.client.stream import StreamReader
 from indexmill.contracts.errors import ErrorCode
 from indexmill.contracts.job import Job
-from indexmill.orchestrator.jobs.texts import progress, retryable, user_message
+from indexmill.orchestrator.store.texts import progress, retryable, user_message
 from tests.support.openapi import document
 
 

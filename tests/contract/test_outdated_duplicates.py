@@ -9,8 +9,9 @@ import pytest
 
 from indexmill.contracts.errors import PermanentError
 from indexmill.contracts.job import JobStatus
-from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.admission.admit import Limits, admit_all
+from indexmill.orchestrator.admission.admit import admit_all
+from indexmill.orchestrator.store.admission import Limits
+from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.orchestrator.sweeper.duplicates import read_again
 from indexmill.platform.domain_rates import DomainRates
 from tests.support.duplicates import Site, original, page, site_over
@@ -73,7 +74,7 @@ def test_pages_that_are_read_again_wait_for_their_turn_at_the_site(site: Site) -
     site.serve(a=page("Other text."))
     site.index("a")
     slow = Limits(rates=DomainRates.parse("*=0.1:2"))
-    assert read_again(PostgresJobs(site.database, slow), site.new_id) == 5
+    assert read_again(JobStore(site.database, slow), site.new_id) == 5
     assert site.execute("SELECT count(*) FROM jobs WHERE blocked_by = 'domain'") == [(3,)]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from indexmill.embedding.adapters.pgvector import statements
-from indexmill.orchestrator.adapters.postgres import reads
+from indexmill.orchestrator.store import rows
 from tests.support.pinning import pins
 from tests.support.repository import ROOT, inside, python_files
 
@@ -71,9 +71,9 @@ def test_calls_of_the_driver_that_pin_are_found() -> None:
 
 
 def test_no_named_statement_pins() -> None:
-    known = {"crawls.sql", "duplicates.sql", "index.sql", "jobs.sql", "sweep.sql"}
-    assert {path.name for path in LAYER.rglob("*.sql")} == known
-    texts = statements.SQL | reads.SQL
+    acts = ("actions", "admission", "crawls", "duplicates", "jobs", "queries", "results", "sweep")
+    assert {path.stem for path in LAYER.rglob("*.sql")} == {*acts, "index"}
+    texts = statements.SQL | rows.SQL
     assert {name: found for name, text in texts.items() if (found := pins(text))} == {}
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.admission.admit import Limits
 from indexmill.orchestrator.admission.load import JobLoad
+from indexmill.orchestrator.store.admission import Limits
+from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.platform.aws.queue_load import DynamoDbQueueAges
 from indexmill.platform.postgres.database import Database
 from indexmill.platform.pressure import QueueAges
@@ -75,14 +75,14 @@ def test_a_table_that_is_not_there_says_nothing_and_raises_nothing(clock: Frozen
 
 
 @pytest.fixture
-def store(database_url: str) -> Iterator[tuple[PostgresJobs, Database]]:
+def store(database_url: str) -> Iterator[tuple[JobStore, Database]]:
     database = Database(database_url)
     quotas = {"free": Quota(max_active=1), "pro": Quota()}
-    yield PostgresJobs(database, Limits(quotas, window=2, per_caller=2)), database
+    yield JobStore(database, Limits(quotas, window=2, per_caller=2)), database
     database.close()
 
 
-def submit(store: PostgresJobs, caller: str, tier: str, count: int = 1) -> list[str]:
+def submit(store: JobStore, caller: str, tier: str, count: int = 1) -> list[str]:
     jobs = [
         new_job(f"https://example.com/{caller}/{tier}/{at}", caller_id=caller, tier=tier)
         for at in range(count)
@@ -91,7 +91,7 @@ def submit(store: PostgresJobs, caller: str, tier: str, count: int = 1) -> list[
     return [job.job_id for job in jobs]
 
 
-def test_the_load_of_jobs_is_what_is_pending_and_in_flight(store: tuple[PostgresJobs, Database]) -> None:
+def test_the_load_of_jobs_is_what_is_pending_and_in_flight(store: tuple[JobStore, Database]) -> None:
     jobs, _ = store
     assert JobLoad(jobs, 100).load().depth == 0
     ids = submit(jobs, "ann", "pro", 5)
@@ -104,7 +104,7 @@ def test_the_load_of_jobs_is_what_is_pending_and_in_flight(store: tuple[Postgres
 
 
 def test_its_age_is_that_of_a_job_which_waits_for_capacity_alone(
-    store: tuple[PostgresJobs, Database],
+    store: tuple[JobStore, Database],
 ) -> None:
     jobs, database = store
     submit(jobs, "bob", "free", 3)

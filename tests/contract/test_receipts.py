@@ -12,8 +12,8 @@ from indexmill.contracts.cost import Prices, Receipt, Spent
 from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.messages import StageResult
 from indexmill.orchestrator.queries import receipts
-from indexmill.orchestrator.queries.ports import JobFilter
 from indexmill.orchestrator.queries.receipts import read_receipt
+from indexmill.orchestrator.store.queries import JobFilter
 from indexmill.platform.meter import METER
 from tests.support.job_stores import Jobs, postgres_jobs
 from tests.support.jobs import CALLER, chunked, embedded, failed, new_job, scraped, submitted

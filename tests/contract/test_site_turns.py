@@ -10,9 +10,9 @@ import pytest
 
 from indexmill.contracts.job import Job
 from indexmill.contracts.messages import Retrying, StageResult, stage_result
-from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.admission.admit import Limits, Quota, admit_all
-from indexmill.orchestrator.jobs.store import JobsTx
+from indexmill.orchestrator.admission.admit import Quota, admit_all
+from indexmill.orchestrator.store.admission import Limits
+from indexmill.orchestrator.store.jobs import JobStore, JobsTx
 from indexmill.platform.domain_rates import DomainRates
 from indexmill.platform.postgres.database import Database
 from indexmill.platform.time import SystemClock
@@ -38,7 +38,7 @@ AHEAD = 2
 class Sites:
     """A store, and the time in it."""
 
-    store: PostgresJobs
+    store: JobStore
     database: Database
 
     def submit(self, count: int, host: str = "slow.example.com", caller: str = CALLER.caller_id) -> list[Job]:
@@ -63,7 +63,7 @@ class Sites:
 
     def reopened(self) -> Sites:
         """Return the store of another process, which has looked for no site yet."""
-        return Sites(PostgresJobs(self.database, self.store._limits), self.database)
+        return Sites(JobStore(self.database, self.store._limits), self.database)
 
     def admit(self) -> list[str]:
         return [row.job_id for row in admit_all(self.reopened().store)]
@@ -72,7 +72,7 @@ class Sites:
 @pytest.fixture
 def sites(database_url: str) -> Iterator[Sites]:
     database = Database(database_url)
-    yield Sites(PostgresJobs(database, Limits(rates=DomainRates.parse(RATES))), database)
+    yield Sites(JobStore(database, Limits(rates=DomainRates.parse(RATES))), database)
     database.close()
 
 
@@ -131,7 +131,7 @@ def test_callers_take_turns_at_a_site_whatever_each_has_there(sites: Sites) -> N
 
 def test_a_caller_who_may_start_nothing_leaves_the_turns_to_others(sites: Sites) -> None:
     limits = Limits({"free": Quota(max_active=AHEAD)}, rates=DomainRates.parse(RATES))
-    sites = Sites(PostgresJobs(sites.database, limits), sites.database)
+    sites = Sites(JobStore(sites.database, limits), sites.database)
     full = sites.submit(AHEAD + 4, caller="full")
     waits = held(sites.submit(2, caller="other"))
     left = []
@@ -146,7 +146,7 @@ def test_a_caller_who_may_start_nothing_leaves_the_turns_to_others(sites: Sites)
 
 def test_a_job_before_those_that_cannot_start_leaves_by_its_priority(database_url: str) -> None:
     limits = Limits({"free": Quota(max_active=AHEAD)}, rates=DomainRates.parse(RATES))
-    sites = Sites(PostgresJobs(Database(database_url), limits), Database(database_url))
+    sites = Sites(JobStore(Database(database_url), limits), Database(database_url))
     started = sites.submit(AHEAD)
     submitted(sites.store, new_job("https://slow.example.com/low", priority=0))
     submitted(sites.store, new_job("https://slow.example.com/lower", priority=0))
@@ -162,7 +162,7 @@ def test_a_job_before_those_that_cannot_start_leaves_by_its_priority(database_ur
 
 def test_many_callers_who_may_start_nothing_are_passed_over(database_url: str) -> None:
     limits = Limits({"free": Quota(max_per_hour=1)}, rates=DomainRates.parse(RATES))
-    sites = Sites(PostgresJobs(Database(database_url), limits), Database(database_url))
+    sites = Sites(JobStore(Database(database_url), limits), Database(database_url))
     sites.submit(AHEAD, caller="first")
     for at in range(60):
         sites.submit(1, "fast.example.com", caller=f"a{at:02}")
@@ -178,7 +178,7 @@ def test_many_callers_who_may_start_nothing_are_passed_over(database_url: str) -
 
 def test_a_site_without_work_is_free_although_a_caller_without_quota_waits_for_it(database_url: str) -> None:
     limits = Limits({"free": Quota(max_active=AHEAD)}, rates=DomainRates.parse(RATES))
-    sites = Sites(PostgresJobs(Database(database_url), limits), Database(database_url))
+    sites = Sites(JobStore(Database(database_url), limits), Database(database_url))
     sites.submit(AHEAD + 4, caller="full")
     for _ in range(3):
         sites.age(3600)
@@ -297,7 +297,7 @@ def test_a_report_of_a_long_wait_leaves_out_a_site_that_a_submit_has_locked(
         tx.lock_sites(["slow.example.com"])
         applied(sites.store, long_wait(late, "slow"), long_wait(later, "other"))
 
-    PostgresJobs(submits, Limits()).transaction(submit)
+    JobStore(submits, Limits()).transaction(submit)
     submits.close()
     sites.age(11)
     (first,) = sites.admit()
@@ -318,14 +318,14 @@ def test_a_canceled_job_leaves_its_place_to_the_next(sites: Sites) -> None:
 
 def test_held_back_jobs_leave_when_the_limit_is_taken_away(sites: Sites) -> None:
     jobs = held(sites.submit(AHEAD + 4))
-    unlimited = Sites(PostgresJobs(sites.database, Limits()), sites.database)
+    unlimited = Sites(JobStore(sites.database, Limits()), sites.database)
     sites.age(11)
     assert sorted(row.job_id for row in admit_all(unlimited.store)) == sorted(job.job_id for job in jobs)
 
 
 def test_held_back_jobs_count_for_no_quota_of_jobs_in_flight(sites: Sites) -> None:
     limits = Limits({"free": Quota(max_active=AHEAD + 1)}, rates=DomainRates.parse(RATES))
-    sites = Sites(PostgresJobs(sites.database, limits), sites.database)
+    sites = Sites(JobStore(sites.database, limits), sites.database)
     assert len(held(sites.submit(AHEAD + 3))) == 3
     (waits,) = held(sites.submit(2, "fast.example.com"))
     assert waits.waiting is not None

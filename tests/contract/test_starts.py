@@ -8,11 +8,10 @@ import pytest
 
 from indexmill.contracts.errors import CallerError
 from indexmill.contracts.job import Job
-from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
-from indexmill.orchestrator.admission.admit import Limits, Quota, admit_all
-from indexmill.orchestrator.jobs.store import JobStore
-from indexmill.orchestrator.sweeper.ports import Retention
+from indexmill.orchestrator.admission.admit import Quota, admit_all
+from indexmill.orchestrator.store.admission import Limits
+from indexmill.orchestrator.store.jobs import JobStore
+from indexmill.orchestrator.store.sweep import Retention, SweepStore
 from indexmill.platform.postgres.database import Database
 from tests.support.job_stores import canceled, retried
 from tests.support.jobs import CALLER, new_job, stored_job, submitted
@@ -41,7 +40,7 @@ def made(request: pytest.FixtureRequest) -> Iterator[Callable[[Limits], tuple[Jo
         )
         database.connection().execute(f"UPDATE earlier_starts SET started_at = started_at - {by}")
 
-    yield lambda limits: (PostgresJobs(database, limits), age)
+    yield lambda limits: (JobStore(database, limits), age)
     database.close()
 
 
@@ -116,7 +115,7 @@ def test_a_retry_beyond_the_pending_jobs_that_a_caller_may_have_is_refused(
 
 def test_starts_of_more_than_an_hour_ago_are_deleted(database_url: str) -> None:
     database = Database(database_url)
-    store = PostgresJobs(database, HOURLY)
+    store = JobStore(database, HOURLY)
     cycle(store, submit(store))
     cycle(store, submit(store, "https://example.com/b"))
     kept = "SELECT count(*) FROM earlier_starts"
@@ -125,7 +124,7 @@ def test_starts_of_more_than_an_hour_ago_are_deleted(database_url: str) -> None:
         "UPDATE earlier_starts SET started_at = now() - interval '61 minutes'"
         " WHERE job_id = (SELECT min(job_id) FROM earlier_starts)"
     )
-    assert PostgresSweep(database).purge(Retention(), 10)["earlier_starts"] == 1
+    assert SweepStore(database).purge(Retention(), 10)["earlier_starts"] == 1
     assert database.connection().execute(kept).fetchall() == [(1,)]
     database.close()
 

@@ -12,7 +12,7 @@ import boto3
 import pytest
 
 from indexmill.orchestrator.adapters.aws.dynamodb_windows import DynamoDbWindows
-from indexmill.orchestrator.queries.ports import Windows
+from indexmill.orchestrator.queries.stream import Windows
 from indexmill.platform.aws.dynamodb_progress import DynamoDbProgress
 from indexmill.platform.progress import ProgressBoard, WorkProgress
 from local.backends.ministack import MiniStack

@@ -8,8 +8,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from indexmill.orchestrator.adapters.postgres.reads import SQL
-from indexmill.orchestrator.queries.ports import JobFilter
+from indexmill.orchestrator.store.queries import JobFilter
+from indexmill.orchestrator.store.rows import SQL
 from tests.support.job_stores import Jobs, postgres_jobs
 from tests.support.jobs import CALLER, chunked, embedded, failed, found_jobs, new_job, scraped, submitted
 

@@ -9,13 +9,10 @@ from datetime import timedelta
 import pytest
 
 from indexmill.contracts.messages import Retrying, StageResult
-from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
-from indexmill.orchestrator.jobs.rows import OutboxRow
-from indexmill.orchestrator.jobs.store import JobStore
-from indexmill.orchestrator.submission.ports import NewJob
+from indexmill.orchestrator.store.jobs import JobStore
+from indexmill.orchestrator.store.rows import NewJob, OutboxRow
+from indexmill.orchestrator.store.sweep import Count, Retention, SweepStore
 from indexmill.orchestrator.sweeper.accounting import confirm_missing
-from indexmill.orchestrator.sweeper.ports import Count, Retention, SweepStore
 from indexmill.platform.postgres.database import Database
 from tests.support.jobs import applied, failed, new_job, scraped, submitted
 from tests.twins.clock import FrozenClock
@@ -79,7 +76,7 @@ def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
             earlier = ", ".join(f"{name} = {name} - interval '{seconds} seconds'" for name in columns)
             connection.execute(f"UPDATE {table} SET {earlier}".encode())
 
-    yield Harness(PostgresJobs(database), PostgresSweep(database), age, clock)
+    yield Harness(JobStore(database), SweepStore(database), age, clock)
     database.close()
 
 

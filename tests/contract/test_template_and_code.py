@@ -24,7 +24,7 @@ from indexmill.orchestrator.settings import (
     OrchestratorStreamSettings,
     OrchestratorSweeperSettings,
 )
-from indexmill.orchestrator.sweeper.ports import Retention
+from indexmill.orchestrator.store.sweep import Retention
 from indexmill.platform.settings import FunctionSettings
 from indexmill.scraper.settings import ScraperApiSettings, ScraperSettings, ScraperWorkerSettings
 from local.template.intrinsics import Resolver

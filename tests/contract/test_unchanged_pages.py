@@ -15,7 +15,7 @@ from indexmill.contracts.job import Job, JobStatus
 from indexmill.contracts.messages import EmbedTask, ScrapeTask, read
 from indexmill.orchestrator.actions.compare import text_diff
 from indexmill.orchestrator.actions.replay import ReplayJobs
-from indexmill.orchestrator.jobs.state_machine import Verdict
+from indexmill.orchestrator.results.decide import Verdict
 from indexmill.scraper.extract.content import _DECLARED, EXTRACTORS, Kind
 from indexmill.scraper.ports import Fetched, Validators
 from tests.support.books import book, chapter

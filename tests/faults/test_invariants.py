@@ -13,7 +13,7 @@ from indexmill.contracts.messages import EmbedTask, read
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.embedding.documents import Work
 from indexmill.embedding.ports import PublishOutcome
-from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
+from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.platform.postgres.database import Database
 from local.faults.invariants import dead_letters, index, jobs, secrets, stale
 from local.faults.invariants.violation import Accepted, Violation
@@ -64,7 +64,7 @@ class Harness:
 @pytest.fixture
 def harness(database_url: str) -> Iterator[Harness]:
     database = Database(database_url)
-    pipeline = OrchestratorHarness(PostgresJobs(database))
+    pipeline = OrchestratorHarness(JobStore(database))
     ids = {name: pipeline.submit(f"https://site.example/{name}") for name in (DONE, BROKEN, IN_FLIGHT)}
     pipeline.deliver(failed(ids[BROKEN]))
     for name in (DONE, IN_FLIGHT):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
+from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.platform.postgres.database import Database
 from local.faults.cloud import Cloud
 from tests.support.jobs import new_job, submitted
@@ -22,7 +22,7 @@ AGED = "UPDATE outbox SET claimed_until = claimed_until - interval '3 seconds'"
 def rows(database_url: str) -> Iterator[psycopg.Connection[tuple[bool]]]:
     """Yield a connection to a database with a message whose lease was just taken."""
     database = Database(database_url)
-    submitted(PostgresJobs(database), new_job())
+    submitted(JobStore(database), new_job())
     with psycopg.connect(database_url, autocommit=True) as connection:
         yield connection
     database.close()

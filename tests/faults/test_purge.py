@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from indexmill.orchestrator.sweeper.ports import MOST_RESCUES
+from indexmill.orchestrator.store.rows import MOST_RESCUES
 from indexmill.platform.time import SystemClock
 from local.faults.cloud import CALLBACKS, WORK_QUEUES
 from local.faults.invariants.violation import Accepted

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from indexmill.embedding.adapters.pgvector.statements import SQL as INDEX_SQL
-from indexmill.orchestrator.adapters.postgres.reads import SQL
+from indexmill.orchestrator.store.rows import SQL
 from local.faults import call_names
 from local.faults.activation import control_of, first_rules
 from local.faults.control import FaultControl

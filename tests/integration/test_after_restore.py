@@ -10,9 +10,8 @@ import pytest
 
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.embedding.ports import PublishOutcome
-from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
-from indexmill.orchestrator.sweeper.ports import KeptEvent
+from indexmill.orchestrator.store.jobs import JobStore
+from indexmill.orchestrator.store.sweep import KeptEvent, SweepStore
 from indexmill.platform.postgres.database import Database
 from sql import migrate
 from tests.support.index_builders import target, version
@@ -86,7 +85,7 @@ def test_only_jobs_in_flight_have_their_messages_sent_again(
     database_url: str, rows: psycopg.Connection[tuple[int, ...]]
 ) -> None:
     with closing(Database(database_url)) as database:
-        pipeline = OrchestratorHarness(PostgresJobs(database))
+        pipeline = OrchestratorHarness(JobStore(database))
         ended, in_flight = pipeline.submit(), pipeline.submit()
         rows.execute("UPDATE jobs SET status = 'done', ended_at = now() WHERE id = %s", (ended,))
         rows.execute("UPDATE outbox SET sent_at = now()")
@@ -108,10 +107,10 @@ def test_events_after_a_load_from_a_dump_are_logged(
     logged: list[KeptEvent] = []
     with closing(Database(database_url)) as database:
         rows.execute(add.encode())
-        assert PostgresSweep(database).log_audit(logged.append, 10) == 0
+        assert SweepStore(database).log_audit(logged.append, 10) == 0
         migrate.after_restore(database_url)
         rows.execute(add.encode())
-        assert PostgresSweep(database).log_audit(logged.append, 10) == 1
+        assert SweepStore(database).log_audit(logged.append, 10) == 1
 
 
 def test_the_migrator_prepares_the_host_that_it_is_given(

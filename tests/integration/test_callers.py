@@ -15,12 +15,11 @@ from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.contracts.identity import CallerContext, CorpusIsolation, corpus_key, document_id
 from indexmill.embedding.adapters.pgvector.names import PostgresJobTargets
 from indexmill.orchestrator.adapters.aws.dynamodb_mirror import DynamoDbMirror, doors
-from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
-from indexmill.orchestrator.queries.ports import JobFilter
+from indexmill.orchestrator.store.jobs import JobStore
+from indexmill.orchestrator.store.queries import JobFilter
+from indexmill.orchestrator.store.sweep import SweepStore
 from indexmill.orchestrator.submission.aliases import RecordAlias
-from indexmill.orchestrator.submission.ports import CallerMoved
-from indexmill.orchestrator.submission.submit import SubmitJobs
+from indexmill.orchestrator.submission.submit import CallerMoved, SubmitJobs
 from indexmill.orchestrator.sweeper.mirror import MirrorCallers
 from indexmill.platform.postgres.database import Database
 from local.backends.ministack import MiniStack
@@ -46,7 +45,7 @@ class Place:
     database: Database
 
     def __post_init__(self) -> None:
-        self.store = PostgresJobs(self.database)
+        self.store = JobStore(self.database)
         self.submit_jobs = SubmitJobs(self.store, cast("Any", Sent()), *objects())
 
     def submit(
@@ -220,7 +219,7 @@ def copy(place: Place, ministack: MiniStack) -> Copy:
     table = new_table(client)
     mirror = DynamoDbMirror(table, FrozenClock(), client)
     return Copy(
-        client, table, MirrorCallers(PostgresSweep(place.database), mirror), DynamoDbRoots(table, client)
+        client, table, MirrorCallers(SweepStore(place.database), mirror), DynamoDbRoots(table, client)
     )
 
 

@@ -14,9 +14,8 @@ from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.embedding.adapters.pgvector.names import PostgresGenerations
 from indexmill.embedding.adapters.pgvector.vectors import EXACT_LIMIT
 from indexmill.embedding.ports import SearchQuery
-from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
-from indexmill.orchestrator.sweeper.ports import Retention
+from indexmill.orchestrator.store.jobs import JobStore
+from indexmill.orchestrator.store.sweep import Retention, SweepStore
 from indexmill.platform.postgres.database import Connection, Database
 from local.backends.postgres import create_database, drop_database
 from local.backends.postgres_logins import login_url, login_urls, secret_parameters
@@ -143,7 +142,7 @@ def test_embedding_publishes_and_searches(
     embedding.execute("UPDATE corpus_totals SET chunks = %s", (EXACT_LIMIT,))
     question = SearchQuery(published.target.corpus_key, SPACE, None, vector_of("one text"), 1)
     assert [hit.text for hit in index.search(question).hits] == ["one text"]
-    assert PostgresSweep(orchestrator).index_builds_due() == 1
+    assert SweepStore(orchestrator).index_builds_due() == 1
     assert build_due(database_url) == [1]
     assert [hit.text for hit in index.search(question).hits] == ["one text"]
     database.close()
@@ -167,7 +166,7 @@ def test_the_release_before_draws_numbers_from_the_sequences_itself(
 
 
 def test_the_orchestrator_does_its_work(orchestrator: Database) -> None:
-    store, view = PostgresJobs(orchestrator), PostgresSweep(orchestrator)
+    store, view = JobStore(orchestrator), SweepStore(orchestrator)
     job = new_job()
     submitted(store, job)
     applied(store, scraped(job.job_id))

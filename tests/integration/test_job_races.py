@@ -15,8 +15,8 @@ from indexmill.contracts.http_jobs import SubmitRequest, SubmitResponse
 from indexmill.contracts.messages import EmbedTask
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.embedding.ports import DocumentVersion, PublishOutcome, Space
-from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs, PostgresTx
-from indexmill.orchestrator.submission.ports import InFlight
+from indexmill.orchestrator.store.jobs import JobStore, JobsTx
+from indexmill.orchestrator.store.rows import InFlight
 from indexmill.orchestrator.submission.submit import SubmitJobs
 from indexmill.platform.postgres.database import Database
 from tests.support.job_stores import Jobs, Sent, canceled, postgres_jobs, retried
@@ -81,7 +81,7 @@ def test_one_key_sent_twice_at_once_is_one_job(jobs: Jobs, pair: list[Database])
         body = SubmitRequest(url=url(), corpus_name="docs")
         calls = [
             partial(
-                SubmitJobs(PostgresJobs(database), Sent(), *objects()),
+                SubmitJobs(JobStore(database), Sent(), *objects()),
                 CALLER,
                 body,
                 "req-1",
@@ -97,9 +97,7 @@ def test_one_key_sent_twice_at_once_is_one_job(jobs: Jobs, pair: list[Database])
 def test_one_url_sent_twice_at_once_is_one_job(jobs: Jobs, pair: list[Database]) -> None:
     for _ in range(ROUNDS):
         same = url()
-        calls = [
-            partial(submitted, PostgresJobs(database), new_job(same), new_job(url())) for database in pair
-        ]
+        calls = [partial(submitted, JobStore(database), new_job(same), new_job(url())) for database in pair]
         ((first, _), _), ((second, _), _) = cast("list[Any]", at_once(*calls))
         assert first.job_id == second.job_id
         assert [first.deduplicated, second.deduplicated].count(True) == 1
@@ -109,24 +107,24 @@ def test_a_duplicate_whose_job_ends_at_that_moment_is_a_job_of_its_own(
     jobs: Jobs, pair: list[Database], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = jobs.submit(new_job())
-    look = PostgresTx.jobs_in_flight
+    look = JobsTx.jobs_in_flight
 
-    def too_late(self: PostgresTx, *given: Any) -> list[InFlight]:
+    def too_late(self: JobsTx, *given: Any) -> list[InFlight]:
         """Look, just after the job in flight ended."""
         jobs.apply(failed(first))
         return look(self, *given)
 
-    inserts: list[PostgresTx] = []
-    insert = PostgresTx.insert_jobs
+    inserts: list[JobsTx] = []
+    insert = JobsTx.insert_jobs
 
-    def inserted(self: PostgresTx, *given: Any) -> set[str]:
+    def inserted(self: JobsTx, *given: Any) -> set[str]:
         inserts.append(self)
         return insert(self, *given)
 
-    monkeypatch.setattr(PostgresTx, "jobs_in_flight", too_late)
-    monkeypatch.setattr(PostgresTx, "insert_jobs", inserted)
+    monkeypatch.setattr(JobsTx, "jobs_in_flight", too_late)
+    monkeypatch.setattr(JobsTx, "insert_jobs", inserted)
     second, other = new_job(), new_job("https://example.com/other")
-    (accepted, beside), _ = submitted(PostgresJobs(pair[0]), second, other)
+    (accepted, beside), _ = submitted(JobStore(pair[0]), second, other)
     assert (accepted.job_id, beside.job_id) == (second.job_id, other.job_id)
     assert [jobs.job(each.job_id).status for each in (second, other)] == ["scraping", "scraping"]
     # A second insert in one transaction would lock documents out of order: each insert has its own.
@@ -137,10 +135,10 @@ def test_a_submit_gives_up_when_jobs_of_its_documents_come_and_go_each_time(
     jobs: Jobs, pair: list[Database], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs.submit(new_job())
-    monkeypatch.setattr(PostgresTx, "jobs_in_flight", lambda *_: [])
+    monkeypatch.setattr(JobsTx, "jobs_in_flight", lambda *_: [])
     other = new_job("https://example.com/other")
     with pytest.raises(TransientError) as unavailable:
-        submitted(PostgresJobs(pair[0]), other, new_job())
+        submitted(JobStore(pair[0]), other, new_job())
     assert unavailable.value.code == "database_unavailable"
     assert other.job_id not in {job.job_id for job in jobs.find(CALLER.caller_id)}
 
@@ -153,7 +151,7 @@ def test_two_last_dependencies_that_end_at_once_start_the_job_once(jobs: Jobs, p
         for job_id in wanted:
             jobs.apply(scraped(job_id), chunked(job_id))
         calls = [
-            partial(applied, PostgresJobs(database), embedded(job_id))
+            partial(applied, JobStore(database), embedded(job_id))
             for database, job_id in zip(pair, wanted, strict=True)
         ]
         at_once(*calls)
@@ -163,7 +161,7 @@ def test_two_last_dependencies_that_end_at_once_start_the_job_once(jobs: Jobs, p
 def test_a_dependency_that_ends_while_a_dependent_is_submitted_is_noticed(
     jobs: Jobs, pair: list[Database]
 ) -> None:
-    stores = [PostgresJobs(database) for database in pair]
+    stores = [JobStore(database) for database in pair]
     for _ in range(ROUNDS):
         first = jobs.submit(new_job(url()))
         jobs.apply(scraped(first), chunked(first))
@@ -192,7 +190,7 @@ def version(task: EmbedTask) -> DocumentVersion:
 
 @pytest.mark.fault("F15")
 def test_of_a_cancel_and_a_publish_at_once_one_wins(jobs: Jobs, pair: list[Database]) -> None:
-    index, store = PgVectorIndex(pair[0]), PostgresJobs(pair[1])
+    index, store = PgVectorIndex(pair[0]), JobStore(pair[1])
     outcomes: set[bool] = set()
     for number in range(MOST_ROUNDS):
         if number >= ROUNDS and len(outcomes) == 2:
@@ -218,14 +216,14 @@ def test_of_two_retries_at_once_one_counts(jobs: Jobs, pair: list[Database]) -> 
     for _ in range(ROUNDS):
         job_id = jobs.submit(new_job(url()))
         jobs.apply(failed(job_id))
-        calls = [partial(retried, PostgresJobs(database), job_id) for database in pair]
+        calls = [partial(retried, JobStore(database), job_id) for database in pair]
         refused = [one for one in at_once(*calls) if isinstance(one, CallerError)]
         assert [one.code for one in refused] == ["invalid_transition"]
         assert jobs.job(job_id).attempt == 2
 
 
 def test_of_a_retry_and_a_new_job_at_once_one_is_in_flight(jobs: Jobs, pair: list[Database]) -> None:
-    retrying, submitting = PostgresJobs(pair[0]), PostgresJobs(pair[1])
+    retrying, submitting = JobStore(pair[0]), JobStore(pair[1])
     for _ in range(ROUNDS):
         same = url()
         job_id = jobs.submit(new_job(same))

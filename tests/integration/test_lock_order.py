@@ -11,8 +11,9 @@ from typing import TypeVar
 import pytest
 
 from indexmill.contracts.errors import CallerError
-from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.admission.admit import Limits, Quota, admit_all
+from indexmill.orchestrator.admission.admit import Quota, admit_all
+from indexmill.orchestrator.store.admission import Limits
+from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.platform.postgres.database import Connection, Database
 from tests.support.job_stores import Jobs, canceled, postgres_jobs, retried
 from tests.support.jobs import CALLER, applied, chunked, embedded, failed, new_job, scraped, submitted
@@ -47,7 +48,7 @@ class Writer:
 
     def __init__(self, database: Database, seed: int, shared: list[str]) -> None:
         """`shared` are ids, and grows with each new job."""
-        self.store = PostgresJobs(database, LIMITS)
+        self.store = JobStore(database, LIMITS)
         self._random = random.Random(seed)
         self._shared = shared
         self.acts = (

@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
+from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.platform.postgres.database import Database
 from local.backends.postgres import create_database, drop_database
 from sql.migrate import migrate
@@ -47,7 +47,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def pipeline(database_url: str) -> Iterator[OrchestratorHarness]:
     database = Database(database_url)
-    yield OrchestratorHarness(PostgresJobs(database))
+    yield OrchestratorHarness(JobStore(database))
     database.close()
 
 

@@ -11,8 +11,8 @@ from indexmill.contracts.http_search import SearchRequest, SearchResponse
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.embedding.ports import Space
 from indexmill.embedding.search import SearchCorpus
-from indexmill.orchestrator.adapters.postgres.reads import SQL
 from indexmill.orchestrator.queries.health import CACHED_S, ReadHealth
+from indexmill.orchestrator.store.rows import SQL
 from indexmill.orchestrator.sweeper.models import LOOKED_AT_EVERY_S
 from indexmill.platform.postgres.database import Database
 from local.stack import conditions

@@ -8,8 +8,8 @@ from contextlib import ExitStack, contextmanager
 import psycopg
 import pytest
 
-from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
+from indexmill.orchestrator.store.jobs import JobStore
+from indexmill.orchestrator.store.sweep import SweepStore
 from indexmill.platform.postgres.database import Connection, Database
 from tests.support.jobs import applied, new_job, scraped, submitted
 from tests.support.pooler import Chain
@@ -100,7 +100,7 @@ def test_what_one_client_sets_others_see(postgres_chain: Chain, database_url: st
 
 def test_a_job_pins_nothing(postgres_chain: Chain, database_url: str) -> None:
     database = Database(postgres_chain.url(database_url))
-    jobs, sweep, job = PostgresJobs(database), PostgresSweep(database), new_job()
+    jobs, sweep, job = JobStore(database), SweepStore(database), new_job()
     with newly_reported(postgres_chain) as found:
         submitted(jobs, job)
         jobs.mark_sent([job.first.id])

@@ -20,8 +20,8 @@ from indexmill.contracts.cost import Amounts, total
 from indexmill.contracts.job import JobStatus
 from indexmill.contracts.messages import StageResult, read, with_spent, write
 from indexmill.orchestrator.charges import charged, first_message, submitted
-from indexmill.orchestrator.jobs.rows import OutboxRow
-from indexmill.orchestrator.results.ports import Transition
+from indexmill.orchestrator.store.results import Transition
+from indexmill.orchestrator.store.rows import OutboxRow
 from indexmill.platform.meter import Meter, sends, split
 from tests.support.jobs import chunked, embedded, scraped
 

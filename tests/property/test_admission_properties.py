@@ -10,19 +10,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from indexmill.orchestrator.admission.admit import (
-    MOST,
     MULTIPLIERS,
     NEGLECTED,
     SECONDS_PER_POINT,
-    CallerQueue,
-    Candidate,
-    GlobalUsage,
-    Limits,
     Quota,
-    Usage,
     choose,
     effective_priority,
 )
+from indexmill.orchestrator.store.admission import MOST, Limits
+from indexmill.orchestrator.store.rows import CallerQueue, Candidate, GlobalUsage, Usage
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 QUOTAS = {"free": Quota(max_active=1), "pro": Quota(max_active=3), "enterprise": Quota(max_active=20)}

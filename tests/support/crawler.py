@@ -12,7 +12,7 @@ from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.contracts.job import Job
 from indexmill.contracts.messages import ScrapeTask, StageResult, read
 from indexmill.orchestrator.actions.replay import ReplayJobs
-from indexmill.orchestrator.jobs.rows import OutboxRow
+from indexmill.orchestrator.store.rows import OutboxRow
 from indexmill.orchestrator.submission.submit import SubmitJobs
 from indexmill.scraper.ports import Fetched, Validators
 from tests.support.cycles import RECIPE, Cycle

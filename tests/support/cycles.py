@@ -15,8 +15,7 @@ from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.contracts.job import Job, JobStatus
 from indexmill.contracts.messages import ScrapeResult, ScrapeTask, StageResult, read
 from indexmill.orchestrator.actions.replay import ReplayJobs
-from indexmill.orchestrator.jobs.rows import OutboxRow
-from indexmill.orchestrator.submission.ports import NewJob
+from indexmill.orchestrator.store.rows import NewJob, OutboxRow
 from indexmill.orchestrator.submission.submit import SubmitJobs
 from indexmill.platform.consumer.deliveries import Delivery
 from indexmill.scraper.worker import ScrapeBatch

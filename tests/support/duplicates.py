@@ -14,7 +14,7 @@ from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import Job
 from indexmill.contracts.messages import EmbedTask, read
 from indexmill.orchestrator.admission.admit import admit_all
-from indexmill.orchestrator.jobs.rows import OutboxRow
+from indexmill.orchestrator.store.rows import OutboxRow
 from indexmill.orchestrator.submission.submit import SubmitJobs
 from indexmill.orchestrator.sweeper.duplicates import read_again
 from indexmill.platform.postgres.database import Database

@@ -14,13 +14,10 @@ from indexmill.contracts.job import Job
 from indexmill.contracts.messages import EmbedTask, StageResult, read
 from indexmill.orchestrator.actions.cancel import CancelJob
 from indexmill.orchestrator.actions.retry import RetryJobs
-from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.jobs.rows import OutboxRow
-from indexmill.orchestrator.jobs.state_machine import Verdict
-from indexmill.orchestrator.jobs.store import JobStore
-from indexmill.orchestrator.queries.ports import JobFilter
-from indexmill.orchestrator.results.ports import Change
-from indexmill.orchestrator.submission.ports import NewJob
+from indexmill.orchestrator.results.decide import Change, Verdict
+from indexmill.orchestrator.store.jobs import JobStore
+from indexmill.orchestrator.store.queries import JobFilter
+from indexmill.orchestrator.store.rows import NewJob, OutboxRow
 from indexmill.orchestrator.submission.submit import SubmitJobs
 from indexmill.platform.postgres.database import Database
 from tests.support.jobs import CALLER, applied, chunked, found_jobs, scraped, stored_job, submitted
@@ -243,6 +240,6 @@ def postgres_jobs(url: str) -> Iterator[Jobs]:
     def age() -> None:
         other.connection().execute("UPDATE idempotency_keys SET created_at = now() - interval '24 hours 1 s'")
 
-    yield Jobs(PostgresJobs(database), publish, history, audit, forget, age)
+    yield Jobs(JobStore(database), publish, history, audit, forget, age)
     database.close()
     other.close()

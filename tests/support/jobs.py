@@ -19,14 +19,12 @@ from indexmill.contracts.messages import (
     write,
 )
 from indexmill.orchestrator.admission.admit import admit
-from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
-from indexmill.orchestrator.jobs.store import JobStore, JobsTx
 from indexmill.orchestrator.queries.jobs import with_waiting
-from indexmill.orchestrator.queries.ports import JobFilter
 from indexmill.orchestrator.results.apply import apply_results
-from indexmill.orchestrator.results.decide import Decider
-from indexmill.orchestrator.results.ports import Change
-from indexmill.orchestrator.submission.ports import NewJob
+from indexmill.orchestrator.results.decide import Change, Decider
+from indexmill.orchestrator.store.jobs import JobStore, JobsTx
+from indexmill.orchestrator.store.queries import JobFilter
+from indexmill.orchestrator.store.rows import JobState, NewJob, OutboxRow
 from indexmill.orchestrator.submission.submit import Accepted, accept_jobs
 from indexmill.platform.time import Clock
 from tests.twins.clock import FrozenClock

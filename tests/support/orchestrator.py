@@ -17,14 +17,14 @@ from indexmill.contracts.messages import (
     read,
 )
 from indexmill.orchestrator.actions.cancel import CancelJob
-from indexmill.orchestrator.actions.ports import Original
 from indexmill.orchestrator.actions.replay import ReplayJobs
 from indexmill.orchestrator.actions.retry import RetryJobs
-from indexmill.orchestrator.jobs.store import JobStore
 from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.queries.jobs import ReadJobs
 from indexmill.orchestrator.results.apply import ApplyResults, Recorder
 from indexmill.orchestrator.results.decide import Decider
+from indexmill.orchestrator.store.actions import Original
+from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.orchestrator.submission.submit import SubmitJobs
 from indexmill.platform.consumer.deliveries import Delivery, Outcome
 from indexmill.platform.observability import Observability

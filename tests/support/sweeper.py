@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.embedding.ports import Space
-from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
-from indexmill.orchestrator.sweeper.ports import StaleJob, SweepStore
+from indexmill.orchestrator.store.jobs import JobStore
+from indexmill.orchestrator.store.sweep import StaleJob, SweepStore
 from indexmill.orchestrator.sweeper.sweep import SweepJobs
 from indexmill.orchestrator.wiring import Parts, SweepParts, assemble_sweeper
 from indexmill.platform.postgres.database import Database
@@ -135,14 +134,14 @@ class PostgresSweeperHarness(OrchestratorHarness):
 
     def __init__(self, database: Database, space: Space = SPACE) -> None:
         """Nothing paused, nothing lost."""
-        super().__init__(PostgresJobs(database))
+        super().__init__(JobStore(database))
         self.database = database
         self.switches = {stage: InMemorySwitch() for stage in self.queues}
         self.breakers = InMemoryBreakers()
         self.index_builder = CountedBuilder()
         self.mirror = InMemoryMirror()
         own = SweepParts(
-            store=PostgresSweep(database),
+            store=SweepStore(database),
             queues={stage: QueueBacklog(queue) for stage, queue in self.queues.items()},
             callbacks=QueueBacklog(InMemoryQueue()),
             switches=dict(self.switches),

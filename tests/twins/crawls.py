@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from indexmill.contracts.pipeline import FIRST
-from indexmill.orchestrator.crawling.ports import Crawl, CrawlPage, PageLinks
+from indexmill.orchestrator.store.crawls import Crawl, CrawlPage, PageLinks
 
 Row = dict[str, Any]
 CRAWL_TABLES: Final = ("crawls", "page_links")

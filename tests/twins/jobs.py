@@ -17,23 +17,24 @@ from indexmill.contracts.cost import Amounts, Spent
 from indexmill.contracts.job import Job, JobError, JobStatus
 from indexmill.contracts.messages import Retrying, StageResult
 from indexmill.contracts.pipeline import FIRST
-from indexmill.orchestrator.actions.ports import LockedJob, Original
-from indexmill.orchestrator.adapters.postgres import reads as rows
-from indexmill.orchestrator.admission.admit import (
-    SECONDS_PER_POINT,
+from indexmill.orchestrator.admission.admit import SECONDS_PER_POINT
+from indexmill.orchestrator.store.actions import LockedJob, Original, as_locked_job, as_original
+from indexmill.orchestrator.store.admission import Limits, as_in_flight
+from indexmill.orchestrator.store.jobs import DeadLetter, JobsTx, T
+from indexmill.orchestrator.store.queries import Hold, JobSnapshot, as_event, as_job
+from indexmill.orchestrator.store.results import JobUpdate, Transition, as_state
+from indexmill.orchestrator.store.rows import (
     CallerQueue,
     Candidate,
     GlobalUsage,
-    Limits,
+    InFlight,
+    JobState,
+    NewJob,
+    OutboxRow,
     Pace,
     Usage,
 )
-from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
-from indexmill.orchestrator.jobs.store import JobsTx, T
-from indexmill.orchestrator.queries.ports import Hold, JobSnapshot
-from indexmill.orchestrator.results.ports import DeadLetter, JobUpdate, Transition
-from indexmill.orchestrator.submission.ports import InFlight, NewJob
-from indexmill.orchestrator.sweeper.ports import Count
+from indexmill.orchestrator.store.sweep import Count
 from indexmill.platform.time import Clock
 from tests.twins import published
 from tests.twins.crawls import CRAWL_TABLES, CrawlTables
@@ -133,7 +134,7 @@ class InMemoryJobs(CrawlTables, OutboxTable):
 
     def jobs_in_flight(self, document_ids: Sequence[str], job_ids: Sequence[str] = ()) -> list[InFlight]:
         return [
-            rows.as_in_flight({**row, "expected_by": self._still(row["expected_by"])})
+            as_in_flight({**row, "expected_by": self._still(row["expected_by"])})
             for row in self.jobs.values()
             if row["document_id"] in document_ids
             and (row["id"] in job_ids or (row["status"] not in _ENDED and not row["forced"]))
@@ -188,16 +189,16 @@ class InMemoryJobs(CrawlTables, OutboxTable):
     # Reads
 
     def job(self, caller_id: str, job_id: str) -> Job | None:
-        return rows.as_job(self.jobs[job_id]) if self._own(caller_id, job_id) else None
+        return as_job(self.jobs[job_id]) if self._own(caller_id, job_id) else None
 
     def job_events(self, caller_id: str, job_id: str, seq: int) -> JobSnapshot | None:
         job = self.job(caller_id, job_id)
         own = [row for row in self.job_history.values() if row["job_id"] == job_id]
-        events = [rows.as_event(row) for row in own if row["seq"] > seq]
+        events = [as_event(row) for row in own if row["seq"] > seq]
         return JobSnapshot(job, own[-1]["seq"], events) if job else None
 
     def original(self, caller_id: str, job_id: str) -> Original | None:
-        return rows.as_original(self.jobs[job_id]) if self._own(caller_id, job_id) else None
+        return as_original(self.jobs[job_id]) if self._own(caller_id, job_id) else None
 
     def holds(self) -> list[Hold]:
         return [Hold("paused", stage) for stage in self.pauses]
@@ -208,12 +209,12 @@ class InMemoryJobs(CrawlTables, OutboxTable):
 
     def state(self, job_id: str) -> JobState | None:
         row = self.jobs.get(job_id)
-        return rows.as_state({**published.stated(row), "next_generation": 0}) if row else None
+        return as_state({**published.stated(row), "next_generation": 0}) if row else None
 
     # Job actions
 
     def lock_job(self, caller_id: str, job_id: str) -> LockedJob | None:
-        return rows.as_locked_job(self._locked(job_id)) if self._own(caller_id, job_id) else None
+        return as_locked_job(self._locked(job_id)) if self._own(caller_id, job_id) else None
 
     def lock_batch(self, caller_id: str, batch_id: str, most: int) -> list[LockedJob]:
         own = {each: row["status"] for each, row in self.jobs.items() if row["batch_id"] == batch_id}
@@ -252,7 +253,7 @@ class InMemoryJobs(CrawlTables, OutboxTable):
     # Results
 
     def lock_jobs(self, job_ids: Sequence[str]) -> dict[str, JobState]:
-        return {each: rows.as_state(self._locked(each)) for each in job_ids if each in self.jobs}
+        return {each: as_state(self._locked(each)) for each in job_ids if each in self.jobs}
 
     def spent(self, job_ids: Sequence[str]) -> dict[str, Spent]:
         return {}

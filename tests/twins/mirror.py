@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from indexmill.contracts.errors import ErrorCode, TransientError
-from indexmill.orchestrator.sweeper.ports import CallerRow, Maintenance
+from indexmill.orchestrator.store.sweep import CallerRow, Maintenance
 
 
 @dataclass

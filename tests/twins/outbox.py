@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from indexmill.orchestrator.jobs.rows import CLAIM_S, PARK_AFTER, OutboxRow
+from indexmill.orchestrator.store.rows import CLAIM_S, PARK_AFTER, OutboxRow
 from indexmill.platform.time import Clock
 
 Row = dict[str, Any]

@@ -8,9 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from indexmill.contracts.messages import Target
-from indexmill.orchestrator.jobs.rows import OutboxRow
-from indexmill.orchestrator.results.ports import Published
-from indexmill.orchestrator.submission.ports import NewJob
+from indexmill.orchestrator.store.results import Published
+from indexmill.orchestrator.store.rows import NewJob, OutboxRow
 
 if TYPE_CHECKING:
     from tests.twins.jobs import InMemoryJobs

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from indexmill.contracts.pipeline import BY_NAME
-from indexmill.orchestrator.sweeper.ports import (
+from indexmill.orchestrator.store.rows import MOST_RESCUES
+from indexmill.orchestrator.store.sweep import (
     INTERRUPTED_FOR,
-    MOST_RESCUES,
     OVERTAKEN_AFTER,
     CallerRow,
     KeptEvent,

@@ -6,7 +6,7 @@ import hashlib
 
 from indexmill.contracts.content import BlobRef
 from indexmill.contracts.given import UploadRequest
-from indexmill.orchestrator.submission.ports import Uploaded
+from indexmill.orchestrator.submission.uploads import Uploaded
 from tests.twins.blobs import InMemoryBlobs
 
 

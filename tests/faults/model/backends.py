@@ -9,11 +9,11 @@ from typing import Any, Final
 from indexmill.contracts.pipeline import BY_NAME
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.embedding.ports import DocumentVersion, PublishOutcome, VectorIndex
-from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
-from indexmill.orchestrator.admission.admit import INTERNAL, Limits, Quota
-from indexmill.orchestrator.jobs.rows import OutboxRow
-from indexmill.orchestrator.jobs.store import JobStore
+from indexmill.orchestrator.admission.admit import Quota
+from indexmill.orchestrator.store.admission import INTERNAL, Limits
+from indexmill.orchestrator.store.jobs import JobStore
+from indexmill.orchestrator.store.rows import OutboxRow
+from indexmill.orchestrator.store.sweep import SweepStore
 from indexmill.platform.postgres.database import Database
 from tests.faults.model.fake_sqs import FakeQueue
 from tests.faults.model.invariants import History
@@ -85,7 +85,7 @@ class QueueDepth:
         return sum(len(queue.messages) for queue in self.queues)
 
 
-class OrderedJobs(PostgresJobs):
+class OrderedJobs(JobStore):
     """Deterministic order of claimed rows: an UPDATE returns them in physical order."""
 
     def claim(self, limit: int) -> list[OutboxRow]:
@@ -167,5 +167,5 @@ def postgres(database: Database) -> Backend:
         database.connection().execute("UPDATE outbox SET sent_at = now() WHERE sent_at IS NULL")
 
     index = PgVectorIndex(database)
-    store, view, clock = OrderedJobs(database, LIMITS), PostgresSweep(database), FrozenClock()
+    store, view, clock = OrderedJobs(database, LIMITS), SweepStore(database), FrozenClock()
     return Backend(store, view, index, clock, age, jobs, history, unaccounted, close)

@@ -10,12 +10,10 @@ from typing import Any, Final
 from indexmill.contracts.job import Job, JobStatus
 from indexmill.contracts.messages import EmbedResult, StageResult
 from indexmill.embedding.ports import DocumentVersion, Hit, PublishOutcome, VectorIndex
-from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
-from indexmill.orchestrator.jobs.state_machine import Verdict
-from indexmill.orchestrator.jobs.store import JobStore
 from indexmill.orchestrator.results.apply import Recorder
-from indexmill.orchestrator.results.decide import Decider
-from indexmill.orchestrator.results.ports import Change, DeadLetter
+from indexmill.orchestrator.results.decide import Change, Decider, Verdict
+from indexmill.orchestrator.store.jobs import DeadLetter, JobStore
+from indexmill.orchestrator.store.rows import JobState, OutboxRow
 from indexmill.platform.observability import Observability
 from tests.support.jobs import state_of
 

@@ -11,8 +11,8 @@ from typing import ClassVar, Final
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from indexmill.orchestrator.admission.admit import INTERNAL
-from indexmill.orchestrator.sweeper.ports import MOST_RESCUES
+from indexmill.orchestrator.store.admission import INTERNAL
+from indexmill.orchestrator.store.rows import MOST_RESCUES
 from tests.faults.model.backends import LIMITS
 from tests.faults.model.crash_injector import Killed
 from tests.faults.model.fake_sqs import Message, dlq_name

@@ -10,15 +10,13 @@ import pytest
 
 from indexmill.contracts.messages import StageResult
 from indexmill.embedding.ports import DocumentVersion
-from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
-from indexmill.orchestrator.jobs.state_machine import Decision, advance
 from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.results import apply, dead_letters
 from indexmill.orchestrator.results.apply import ResultBatch
-from indexmill.orchestrator.results.decide import Decider
-from indexmill.orchestrator.results.ports import Change
+from indexmill.orchestrator.results.decide import Change, Decider, Decision, advance
 from indexmill.orchestrator.stages import embedding
-from indexmill.orchestrator.sweeper.ports import StaleJob
+from indexmill.orchestrator.store.rows import JobState, OutboxRow
+from indexmill.orchestrator.store.sweep import StaleJob
 from indexmill.orchestrator.sweeper.rescue import Rescue
 from indexmill.orchestrator.sweeper.sweep import SweepJobs
 from tests.twins.jobs import InMemoryJobs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from indexmill.orchestrator.adapters.postgres.reads import SQL
+from indexmill.orchestrator.store.rows import SQL
 
 pytestmark = pytest.mark.integration
 

@@ -10,11 +10,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
-from indexmill.orchestrator.results.ports import DeadLetter
+from indexmill.orchestrator.store.jobs import DeadLetter, JobStore
+from indexmill.orchestrator.store.sweep import Count, Retention, SweepStore
 from indexmill.orchestrator.sweeper.accounting import confirm_missing
-from indexmill.orchestrator.sweeper.ports import Count, Retention
 from indexmill.platform.postgres.database import Connection, Database
 from tests.support.jobs import applied, new_job, scraped, submitted
 from tests.support.lines import Line, line_to
@@ -25,8 +23,8 @@ pytestmark = pytest.mark.integration
 @dataclass
 class Harness:
     line: Line
-    jobs: PostgresJobs
-    view: PostgresSweep
+    jobs: JobStore
+    view: SweepStore
     truth: Connection
 
     def confirm_missing(self, counts: dict[str, Count]) -> dict[str, int]:
@@ -41,7 +39,7 @@ def harness(database_url: str) -> Iterator[Harness]:
     with line_to(database_url) as line, psycopg.connect(database_url, autocommit=True) as truth:
         database = Database(line.url)
         database.connection()
-        yield Harness(line, PostgresJobs(database), PostgresSweep(database), truth)
+        yield Harness(line, JobStore(database), SweepStore(database), truth)
         assert len(line.fired) == 1
         database.close()
 
@@ -60,7 +58,7 @@ def test_a_submit_is_accepted_once(harness: Harness) -> None:
 def test_a_first_submit_of_a_new_process_is_no_different(harness: Harness) -> None:
     job, database = new_job(), Database(harness.line.url)
     harness.line.lose_reply_to("COMMIT")
-    submitted(PostgresJobs(database), job)
+    submitted(JobStore(database), job)
     assert harness.rows("SELECT count(*) FROM jobs") == [(1,)]
     database.close()
 

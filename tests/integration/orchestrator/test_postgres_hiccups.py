@@ -21,10 +21,10 @@ import psycopg
 import pytest
 
 from indexmill.contracts.errors import TransientError
-from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
 from indexmill.orchestrator.http.api import routes
 from indexmill.orchestrator.settings import OrchestratorApiSettings
+from indexmill.orchestrator.store.jobs import JobStore
+from indexmill.orchestrator.store.sweep import SweepStore
 from indexmill.orchestrator.wiring import build_use_cases
 from indexmill.platform.http.app import create_app, lambda_handler
 from indexmill.platform.postgres.database import Connection, Database
@@ -80,7 +80,7 @@ def database(own_url: str) -> Iterator[Database]:
 
 @pytest.mark.fault("F29")
 def test_a_submit_that_is_cut_off_is_done_again(database_url: str, database: Database) -> None:
-    job, store = new_job(), PostgresJobs(database)
+    job, store = new_job(), JobStore(database)
     _, messages = cut_off_while_waiting(database_url, lambda: submitted(store, job))
     assert [row.id for row in messages] == [job.first.id]
     rows = database.connection().execute("SELECT count(*) FROM job_history").fetchall()
@@ -89,7 +89,7 @@ def test_a_submit_that_is_cut_off_is_done_again(database_url: str, database: Dat
 
 @pytest.mark.fault("F29")
 def test_a_result_that_is_cut_off_is_applied_once(database_url: str, database: Database) -> None:
-    job, store = new_job(), PostgresJobs(database)
+    job, store = new_job(), JobStore(database)
     submitted(store, job)
     (change,) = cut_off_while_waiting(database_url, lambda: applied(store, scraped(job.job_id)))
     assert change.status == "chunking"
@@ -98,7 +98,7 @@ def test_a_result_that_is_cut_off_is_applied_once(database_url: str, database: D
 
 @pytest.mark.fault("F29")
 def test_a_sweep_that_is_cut_off_is_done_again(database_url: str, database: Database) -> None:
-    job, store, view = new_job(), PostgresJobs(database), PostgresSweep(database)
+    job, store, view = new_job(), JobStore(database), SweepStore(database)
     submitted(store, job)
     store.mark_sent([job.first.id])
     found = view.find_stale("scraping", 10, view.now(), overtaken=False)
@@ -109,7 +109,7 @@ def test_a_sweep_that_is_cut_off_is_done_again(database_url: str, database: Data
 def test_a_session_that_ended_while_the_process_was_frozen_is_replaced(
     database_url: str, database: Database
 ) -> None:
-    store = PostgresJobs(database)
+    store = JobStore(database)
     uses: list[Callable[[], object]] = [
         lambda: submitted(store, new_job()),
         lambda: store.claim(1),
@@ -134,7 +134,7 @@ def test_a_connection_that_the_pooler_closed_while_the_process_was_frozen_is_rep
         before = database.connection()
         (closed, _, _) = select.select([before], [], [], 5)
         assert closed == [before]
-        submitted(PostgresJobs(database), new_job())
+        submitted(JobStore(database), new_job())
         assert database.connection() is not before
         database.close()
 
@@ -190,13 +190,13 @@ def test_a_statement_that_takes_too_long_is_not_tried_again(database: Database) 
 @pytest.mark.fault("F32")
 def test_batches_that_share_jobs_never_deadlock(own_url: str) -> None:
     databases = [Database(own_url) for _ in range(4)]
-    stores = [PostgresJobs(each) for each in databases]
+    stores = [JobStore(each) for each in databases]
     jobs = [new_job(f"https://example.com/{number}") for number in range(20)]
     for job in jobs:
         submitted(stores[0], job)
     problems: list[Exception] = []
 
-    def apply_all(store: PostgresJobs, turn: int) -> None:
+    def apply_all(store: JobStore, turn: int) -> None:
         try:
             for at in range(20):
                 order = jobs[at:] + jobs[:at] if turn % 2 else jobs[at::-1]
@@ -245,7 +245,7 @@ def test_a_restart_costs_a_moment_and_nothing_else(server: tuple[EmbeddedPostgre
     postgres, _ = server
     # A pooler without its server lets a client wait for it, so the limit of the statement counts.
     database = Database(way_in, answer_s=0.5)
-    store, job = PostgresJobs(database), new_job()
+    store, job = JobStore(database), new_job()
     submitted(store, job)
     postgres.stop()
     began = time.monotonic()
@@ -339,7 +339,7 @@ def test_a_pool_without_a_free_connection_is_a_503_in_time(
 def test_a_writer_that_became_a_reader_is_a_503_until_it_writes_again(
     database_url: str, database: Database
 ) -> None:
-    store, job, name = PostgresJobs(database), new_job(), urlsplit(database_url).path[1:]
+    store, job, name = JobStore(database), new_job(), urlsplit(database_url).path[1:]
 
     def make_it(setting: str) -> None:
         """Change the database, and end its sessions as a failover does."""

@@ -11,11 +11,9 @@ import psycopg
 import pytest
 
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
-from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
-from indexmill.orchestrator.results.ports import DeadLetter
-from indexmill.orchestrator.submission.ports import NewJob
-from indexmill.orchestrator.sweeper.ports import Retention
+from indexmill.orchestrator.store.jobs import DeadLetter, JobStore
+from indexmill.orchestrator.store.rows import NewJob
+from indexmill.orchestrator.store.sweep import Retention, SweepStore
 from indexmill.platform.postgres.database import Connection, Database
 from tests.support.index_builders import version
 from tests.support.jobs import applied, chunked, failed, new_job, scraped, submitted
@@ -28,8 +26,8 @@ URL = "https://example.com/failed/"
 @dataclass
 class Harness:
     database: Database
-    jobs: PostgresJobs
-    view: PostgresSweep
+    jobs: JobStore
+    view: SweepStore
     truth: Connection
 
     def rows(self, statement: str) -> list[tuple[Any, ...]]:
@@ -70,7 +68,7 @@ class Harness:
 def harness(database_url: str) -> Iterator[Harness]:
     database = Database(database_url)
     with psycopg.connect(database_url, autocommit=True) as truth:
-        yield Harness(database, PostgresJobs(database), PostgresSweep(database), truth)
+        yield Harness(database, JobStore(database), SweepStore(database), truth)
     database.close()
 
 

@@ -10,7 +10,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from indexmill.contracts.errors import TransientError
-from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
+from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.platform.postgres.database import Database
 from local.backends.postgres import create_database, drop_database
 from tests.support.job_stores import canceled, retried
@@ -21,13 +21,11 @@ pytestmark = [pytest.mark.integration, pytest.mark.direct]
 
 Guarded = Callable[[Database, str], Any]
 GUARDED: dict[str, Guarded] = {
-    "accepting a job": lambda database, _: submitted(
-        PostgresJobs(database), new_job("https://example.com/b")
-    ),
-    "applying a report": lambda database, job_id: applied(PostgresJobs(database), scraped(job_id)),
-    "taking unsent messages": lambda database, _: PostgresJobs(database).claim(1),
-    "canceling": lambda database, job_id: canceled(PostgresJobs(database), job_id),
-    "retrying": lambda database, job_id: retried(PostgresJobs(database), job_id),
+    "accepting a job": lambda database, _: submitted(JobStore(database), new_job("https://example.com/b")),
+    "applying a report": lambda database, job_id: applied(JobStore(database), scraped(job_id)),
+    "taking unsent messages": lambda database, _: JobStore(database).claim(1),
+    "canceling": lambda database, job_id: canceled(JobStore(database), job_id),
+    "retrying": lambda database, job_id: retried(JobStore(database), job_id),
 }
 
 
@@ -63,18 +61,16 @@ def test_no_change_is_decided_by_a_replica(
     writer: Database, replicate: Callable[[], Database], guarded: Guarded, missing: str
 ) -> None:
     job = new_job()
-    jobs = PostgresJobs(writer)
+    jobs = JobStore(writer)
     replica = replicate() if missing == "the job" else None
     submitted(jobs, job)
     replica = replicate() if missing == "its failure" else replica
     applied(jobs, failed(job.job_id))
     replica = replica or replicate()
-    before, stale = (
-        stored_job(PostgresJobs(each), CALLER.caller_id, job.job_id) for each in (writer, replica)
-    )
+    before, stale = (stored_job(JobStore(each), CALLER.caller_id, job.job_id) for each in (writer, replica))
     assert (stale and stale.status) == {"nothing": "failed", "its failure": "scraping"}.get(missing)
     with pytest.raises(TransientError) as refused:
         guarded(replica, job.job_id)
     assert refused.value.code == "database_unavailable"
     assert stored_job(jobs, CALLER.caller_id, job.job_id) == before
-    assert stored_job(PostgresJobs(replica), CALLER.caller_id, job.job_id) == stale, "it may be read there"
+    assert stored_job(JobStore(replica), CALLER.caller_id, job.job_id) == stale, "it may be read there"

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from indexmill.contracts.pipeline import STAGES
-from indexmill.orchestrator.adapters.postgres.reads import SQL
+from indexmill.orchestrator.store.rows import SQL
 
 pytestmark = pytest.mark.integration
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
+from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.platform.postgres.database import Database
 from tests.support.orchestrator import OrchestratorHarness
 
@@ -15,5 +15,5 @@ from tests.support.orchestrator import OrchestratorHarness
 def harness(database_url: str) -> Iterator[OrchestratorHarness]:
     """Yield it with everything reachable and nothing submitted."""
     database = Database(database_url)
-    yield OrchestratorHarness(PostgresJobs(database))
+    yield OrchestratorHarness(JobStore(database))
     database.close()

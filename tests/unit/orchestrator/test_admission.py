@@ -7,20 +7,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from indexmill.contracts.errors import CallerError
-from indexmill.orchestrator.admission.admit import (
-    CallerQueue,
-    Candidate,
-    GlobalUsage,
-    Limits,
-    Pace,
-    Quota,
-    Usage,
-    choose,
-    effective_priority,
-    free_slots,
-    wait_reason,
-)
+from indexmill.orchestrator.admission.admit import Quota, choose, effective_priority, free_slots, wait_reason
 from indexmill.orchestrator.admission.forecast import check_pending, eligible_at, expected_by
+from indexmill.orchestrator.store.admission import Limits
+from indexmill.orchestrator.store.rows import CallerQueue, Candidate, GlobalUsage, Pace, Usage
 
 NOW = datetime(2026, 3, 1, 22, 30, tzinfo=UTC)
 OVERALL = GlobalUsage(NOW)

@@ -10,7 +10,7 @@ import pytest
 from indexmill.contracts.job import JobError, JobStatus
 from indexmill.orchestrator.actions.compare import compare
 from indexmill.orchestrator.actions.retry import stage_to_resume
-from indexmill.orchestrator.jobs.texts import retryable
+from indexmill.orchestrator.store.texts import retryable
 
 FACTS: dict[str, Any] = {
     "content_sha256": "c",

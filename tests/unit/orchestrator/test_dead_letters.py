@@ -11,10 +11,9 @@ import pytest
 
 from indexmill.contracts.errors import Defect, ErrorCode, TransientError
 from indexmill.contracts.messages import write
-from indexmill.orchestrator.jobs.store import JobsTx, T
 from indexmill.orchestrator.results.dead_letters import KeepDeadLetters
-from indexmill.orchestrator.results.ports import DeadLetter
 from indexmill.orchestrator.settings import OrchestratorDeadLettersSettings
+from indexmill.orchestrator.store.jobs import DeadLetter, JobsTx, T
 from indexmill.orchestrator.wiring import build_dead_letters
 from indexmill.platform.observability import Observability
 from tests.support.function_env import environment

@@ -17,7 +17,7 @@ from indexmill.contracts.http_scraper import ScrapeResult
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.texts import Doubt
 from indexmill.orchestrator.adapters.aws.lambda_scraper import LambdaScraper
-from indexmill.orchestrator.queries.ports import JobFilter, StageTotals
+from indexmill.orchestrator.store.queries import JobFilter, StageTotals
 from indexmill.orchestrator.submission.dry_run import TryOut, estimated_chunks
 from tests.support.jobs import CALLER
 from tests.support.orchestrator import OrchestratorHarness

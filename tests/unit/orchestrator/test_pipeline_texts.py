@@ -8,7 +8,7 @@ import pytest
 
 from indexmill.contracts.job import JobError, JobStatus
 from indexmill.contracts.pipeline import STAGES
-from indexmill.orchestrator.jobs.texts import progress, user_message
+from indexmill.orchestrator.store.texts import progress, user_message
 from tests.support.error_codes import is_known_code
 
 

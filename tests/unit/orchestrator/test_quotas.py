@@ -6,8 +6,9 @@ import pytest
 from pydantic import ValidationError
 
 from indexmill.contracts.identity import CallerContext
-from indexmill.orchestrator.admission.admit import INTERNAL, Limits, Quota, admission_tier
+from indexmill.orchestrator.admission.admit import Quota, admission_tier
 from indexmill.orchestrator.settings import OrchestratorSweeperSettings
+from indexmill.orchestrator.store.admission import INTERNAL, Limits
 from tests.support.function_env import environment
 
 

@@ -9,7 +9,7 @@ import pytest
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.messages import ScrapeTask, read
-from indexmill.orchestrator.jobs.rows import OutboxRow
+from indexmill.orchestrator.store.rows import OutboxRow
 from indexmill.platform.meter import Meter
 from indexmill.platform.queues import MESSAGE_BYTES
 from tests.support.jobs import new_job, scraped, stored_job, submitted

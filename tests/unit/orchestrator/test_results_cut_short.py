@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from indexmill.orchestrator.jobs.rows import JobState
-from indexmill.orchestrator.jobs.store import JobsTx, T
+from indexmill.orchestrator.store.jobs import JobsTx, T
+from indexmill.orchestrator.store.rows import JobState
 from indexmill.platform.consumer.deliveries import Done, Retry
 from tests.support.jobs import scraped
 from tests.support.orchestrator import OrchestratorHarness

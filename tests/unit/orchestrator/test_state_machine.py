@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from indexmill.contracts.job import JobStatus
 from indexmill.contracts.pipeline import ORDER, STAGES, TRANSITIONS
-from indexmill.orchestrator.jobs.state_machine import Verdict, advance
+from indexmill.orchestrator.results.decide import Verdict, advance
 
 STAGE_NAMES = [stage.name for stage in STAGES]
 

@@ -15,9 +15,9 @@ from indexmill.client import StreamReader
 from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.messages import Retrying, stage_result
-from indexmill.orchestrator.jobs.store import JobsTx, T
 from indexmill.orchestrator.queries.jobs import ReadJobs
 from indexmill.orchestrator.queries.stream import StreamJob
+from indexmill.orchestrator.store.jobs import JobsTx, T
 from indexmill.orchestrator.wiring import window_s
 from indexmill.platform.progress import LONG_CHUNKS, WorkProgress
 from tests.support.jobs import CALLER, URL, chunked, embedded, failed, scraped, stored_job

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from indexmill.contracts.messages import EmbedTask, ScrapeTask, read
-from indexmill.orchestrator.sweeper.ports import StaleJob
+from indexmill.orchestrator.store.sweep import StaleJob
 from tests.support.jobs import embedded, failed, scraped, stored_job
 from tests.support.metrics import emitted
 from tests.support.sweeper import SweeperHarness

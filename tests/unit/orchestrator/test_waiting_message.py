@@ -11,8 +11,8 @@ from indexmill.contracts.errors import ErrorCode
 from indexmill.contracts.job import Job, JobStatus, LastError, Waiting
 from indexmill.contracts.messages import Retrying, StageFailure, stage_result
 from indexmill.contracts.pipeline import STAGES
-from indexmill.orchestrator.jobs.texts import progress, waiting_message
-from indexmill.orchestrator.queries.ports import JobFilter
+from indexmill.orchestrator.store.queries import JobFilter
+from indexmill.orchestrator.store.texts import progress, waiting_message
 from tests.support.jobs import CALLER, embedded, scraped
 from tests.support.orchestrator import OrchestratorHarness
 from tests.twins.jobs import InMemoryJobs

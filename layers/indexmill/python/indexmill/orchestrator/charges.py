@@ -11,7 +11,7 @@ from indexmill.contracts.cost import Amounts, total
 from indexmill.platform.meter import sends, split
 
 if TYPE_CHECKING:
-    from indexmill.orchestrator.results.ports import Transition
+    from indexmill.orchestrator.store.results import Transition
 
 _FIRST_BYTES = 500
 """About the size of a first message, which is a URL. What a retried job starts with may be larger: its

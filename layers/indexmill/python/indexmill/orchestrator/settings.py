@@ -8,7 +8,7 @@ from pydantic import BeforeValidator
 
 from indexmill.contracts.cost import Prices
 from indexmill.contracts.identity import CorpusIsolation
-from indexmill.orchestrator.admission.admit import Limits
+from indexmill.orchestrator.store.admission import Limits
 from indexmill.platform.domain_rates import DomainRates
 from indexmill.platform.limits.settings import LimitSettings, Share
 from indexmill.platform.limits.strategies import FairShare

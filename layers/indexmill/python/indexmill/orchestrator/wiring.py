@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 from indexmill.contracts.content import CHUNKER, ChunkSettings
 from indexmill.contracts.cost import Prices
 from indexmill.contracts.pipeline import STAGES
-from indexmill.orchestrator.adapters.postgres.jobs import PostgresJobs
-from indexmill.orchestrator.jobs.store import JobStore
 from indexmill.orchestrator.settings import (
     OrchestratorApiSettings,
     OrchestratorDeadLettersSettings,
@@ -23,6 +21,7 @@ from indexmill.orchestrator.settings import (
     OrchestratorStreamSettings,
     OrchestratorSweeperSettings,
 )
+from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.platform.aws.secrets import Secret
 from indexmill.platform.aws.sqs_queue import SqsQueue
 from indexmill.platform.observability import Observability
@@ -36,15 +35,11 @@ if TYPE_CHECKING:
     from indexmill.orchestrator.http.api import Api
     from indexmill.orchestrator.outbox.relay import Relay
     from indexmill.orchestrator.results.apply import Recorder
-    from indexmill.orchestrator.sweeper.ports import (
-        Backlog,
-        IndexBuilder,
-        Mirror,
-        Retention,
-        SweepStore,
-        Switch,
-    )
-    from indexmill.orchestrator.sweeper.sweep import SweepJobs
+    from indexmill.orchestrator.store.sweep import Retention, SweepStore
+    from indexmill.orchestrator.sweeper.accounting import Backlog
+    from indexmill.orchestrator.sweeper.mirror import Mirror
+    from indexmill.orchestrator.sweeper.sweep import IndexBuilder, SweepJobs
+    from indexmill.orchestrator.sweeper.switches import Switch
     from indexmill.platform.breakers import BreakerStates
     from indexmill.platform.consumer.sqs_batch import SqsBatch
     from indexmill.platform.http.app import Handler
@@ -111,7 +106,7 @@ def build_database(settings: OrchestratorSettings, answer_s: float = ANSWER_S) -
 def build_parts(settings: OrchestratorSettings, database: Database | None = None) -> Parts:
     """Build the real adapters; nothing is connected before its first use."""
     return Parts(
-        store=PostgresJobs(database or build_database(settings), settings.limits),
+        store=JobStore(database or build_database(settings), settings.limits),
         queues={stage.name: SqsQueue(getattr(settings, f"{stage.queue}_queue_url")) for stage in STAGES},
         observability=Observability("orchestrator", level=settings.log_level),
     )
@@ -239,7 +234,7 @@ def build_stream(settings: OrchestratorStreamSettings) -> Handler:
 
     clock = SystemClock()
     database = Database(address_of(settings), answer_s=settings.database_answer_seconds)
-    store = PostgresJobs(database, settings.limits)
+    store = JobStore(database, settings.limits)
     follow = StreamJob(
         read=ReadJobs(store, DynamoDbProgress(settings.state_table, clock)),
         windows=DynamoDbWindows(settings.state_table, settings.stream_windows, clock),
@@ -302,14 +297,13 @@ def build_sweeper(settings: OrchestratorSweeperSettings) -> Handler:
     from indexmill.orchestrator.adapters.aws.dynamodb_mirror import DynamoDbMirror
     from indexmill.orchestrator.adapters.aws.lambda_index_builder import LambdaIndexBuilder
     from indexmill.orchestrator.adapters.aws.lambda_switch import LambdaSwitch
-    from indexmill.orchestrator.adapters.postgres.sweep import PostgresSweep
-    from indexmill.orchestrator.sweeper.ports import Retention
+    from indexmill.orchestrator.store.sweep import Retention, SweepStore
     from indexmill.platform.aws.dynamodb_breakers import DynamoDbBreakers
     from indexmill.platform.aws.sqs_queue import SqsBacklog
 
     database, clock = build_database(settings), SystemClock()
     own = SweepParts(
-        store=PostgresSweep(database),
+        store=SweepStore(database),
         queues={
             stage.name: SqsBacklog(
                 [getattr(settings, f"{stage.queue}_queue_url"), getattr(settings, f"{stage.queue}_dlq_url")]
@@ -338,11 +332,11 @@ def build_sweeper(settings: OrchestratorSweeperSettings) -> Handler:
 
 def assemble_sweeper(parts: Parts, own: SweepParts, keep: Retention | None = None) -> SweepJobs:
     """Put the sweeper's parts together."""
+    from indexmill.orchestrator.store.sweep import Retention
     from indexmill.orchestrator.sweeper.accounting import CountMessages
     from indexmill.orchestrator.sweeper.housekeeping import Purge
     from indexmill.orchestrator.sweeper.mirror import MirrorCallers
     from indexmill.orchestrator.sweeper.models import FindOtherModels
-    from indexmill.orchestrator.sweeper.ports import Retention
     from indexmill.orchestrator.sweeper.rescue import Rescue
     from indexmill.orchestrator.sweeper.sweep import Stores, SweepJobs
     from indexmill.orchestrator.sweeper.switches import SetSwitches

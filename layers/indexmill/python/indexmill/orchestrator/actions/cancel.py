@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, Protocol
 
 from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import Job, JobError, JobStatus
 from indexmill.contracts.pipeline import FIRST
-from indexmill.orchestrator.actions.ports import Cancels, LockedJob
 from indexmill.orchestrator.admission.admit import admit
 from indexmill.orchestrator.admission.dependencies import settle_dependents
-from indexmill.orchestrator.jobs.rows import OutboxRow
-from indexmill.orchestrator.jobs.store import JobStore, JobsTx
 from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.queries.jobs import is_job_id, read_job, unknown_batch, unknown_job
 from indexmill.orchestrator.results.published import with_visibility
+from indexmill.orchestrator.store.actions import LockedJob
+from indexmill.orchestrator.store.jobs import JobStore, JobsTx
+from indexmill.orchestrator.store.rows import OutboxRow
 from indexmill.platform.time import Clock
 
 _AT_ONCE: Final = 100
 """Jobs that one transaction cancels."""
+
+
+class Cancels(Protocol):
+    """Marks of canceled jobs, for workers that have their messages."""
+
+    def mark(self, attempts: Mapping[str, int]) -> None:
+        """Mark jobs, by id with the attempt that was canceled; nothing is raised."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,12 @@ from indexmill.contracts.job import Job
 from indexmill.contracts.messages import ChunkTask, ScrapeTask, Stored, read_kept, write
 from indexmill.contracts.pipeline import FIRST
 from indexmill.orchestrator.actions.compare import compare, text_diff
-from indexmill.orchestrator.actions.ports import Original
 from indexmill.orchestrator.admission.admit import admission_tier, admit
-from indexmill.orchestrator.jobs.rows import OutboxRow
-from indexmill.orchestrator.jobs.store import JobStore, JobsTx
 from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.queries.jobs import is_job_id, read_job, unknown_job
-from indexmill.orchestrator.submission.ports import NewJob
+from indexmill.orchestrator.store.actions import Original
+from indexmill.orchestrator.store.jobs import JobStore, JobsTx
+from indexmill.orchestrator.store.rows import NewJob, OutboxRow
 from indexmill.orchestrator.submission.submit import accept_jobs
 
 PRIORITY = 100

@@ -15,19 +15,19 @@ from indexmill.contracts.identity import CallerContext, corpus_name, new_id
 from indexmill.contracts.job import Job, JobError, JobStatus
 from indexmill.contracts.messages import Target
 from indexmill.contracts.pipeline import BY_NAME, FIRST, ORDER, STAGES
-from indexmill.orchestrator.actions.ports import LockedJob
 from indexmill.orchestrator.admission.admit import admission_tier, admit
 from indexmill.orchestrator.admission.dependencies import is_blocked
 from indexmill.orchestrator.admission.forecast import check_pending
-from indexmill.orchestrator.admission.turns import Fetch, take_turns
+from indexmill.orchestrator.admission.turns import take_turns
 from indexmill.orchestrator.crawling.follow import page_digest
-from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
-from indexmill.orchestrator.jobs.store import JobStore, JobsTx
 from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.queries.jobs import is_job_id, read_job, unknown_job
-from indexmill.orchestrator.queries.ports import JobFilter
 from indexmill.orchestrator.stages.output import Renewal
 from indexmill.orchestrator.stages.registry import renewed
+from indexmill.orchestrator.store.actions import LockedJob
+from indexmill.orchestrator.store.jobs import JobStore, JobsTx
+from indexmill.orchestrator.store.queries import JobFilter
+from indexmill.orchestrator.store.rows import Fetch, JobState, OutboxRow
 
 _CONTENT_LOST: Final = frozenset({ErrorCode.CONTENT_MISSING, ErrorCode.CONTENT_CORRUPT})
 _LOOKED_AT: Final = 1000

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from types import MappingProxyType
@@ -19,44 +19,17 @@ from typing import TYPE_CHECKING, Final, Literal
 from indexmill.contracts.identity import FREE, CallerContext, tier_of
 from indexmill.orchestrator.admission.turns import release
 from indexmill.orchestrator.charges import first_message
-from indexmill.platform.domain_rates import DomainRates
+from indexmill.orchestrator.store.admission import INTERNAL, MOST, Limits
+from indexmill.orchestrator.store.rows import CallerQueue, Candidate, GlobalUsage, Usage
 from indexmill.platform.quotas import Quota
 
 if TYPE_CHECKING:
-    from indexmill.orchestrator.jobs.rows import OutboxRow
-    from indexmill.orchestrator.jobs.store import JobStore, JobsTx
+    from indexmill.orchestrator.store.jobs import JobStore, JobsTx
+    from indexmill.orchestrator.store.rows import OutboxRow
 
 
-INTERNAL: Final = "internal"
-"""Tier of jobs of the system's own callers, which have no quota."""
 MULTIPLIERS: Final[Mapping[str, int]] = MappingProxyType({FREE: 1, "pro": 2, "enterprise": 3, INTERNAL: 3})
 """What a tier makes of a job's priority."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Quotas by tier and the global limits; without arguments nothing is limited."""
-
-    quotas: Mapping[str, Quota] = field(default_factory=dict)
-    """By tier."""
-    window: int = 1_000_000
-    """Jobs of all callers together that are started and not ended."""
-    max_pending: int = 10_000
-    """Jobs of one caller that may wait; further ones are refused."""
-    rates: DomainRates = field(default_factory=DomainRates)
-    """Of sites."""
-    per_caller: int | None = None
-    """Jobs in flight of one caller, whatever its quota: the rest of the window is left to others."""
-
-    def of(self, tier: str) -> Quota:
-        """Return the quota of a tier, within the share of one caller."""
-        quota = self.quotas.get(tier, _NONE)
-        if self.per_caller is None or (quota.max_active is not None and quota.max_active <= self.per_caller):
-            return quota
-        return quota.model_copy(update={"max_active": self.per_caller})
-
-
-_NONE: Final = Quota()
 
 
 def admission_tier(ctx: CallerContext) -> str:
@@ -66,10 +39,6 @@ def admission_tier(ctx: CallerContext) -> str:
 
 Reason = Literal["quota_active", "quota_hourly", "quota_chunks", "dependency", "paused", "capacity"]
 
-MOST: Final = 200
-"""Jobs of one caller that start in one transaction."""
-REMEMBERED: Final = 15
-"""Started jobs of the last hour beyond which the usage penalty does not grow."""
 NEGLECTED: Final = timedelta(minutes=1)
 SECONDS_PER_POINT: Final = 30
 """Seconds of waiting that a point of priority is worth within a caller; the column `turn` uses it too."""
@@ -79,63 +48,6 @@ _MOST_PENALTY: Final = 30
 _MOST_BONUS: Final = 20
 _HOUR: Final = timedelta(hours=1)
 _MINUTE: Final = timedelta(minutes=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Usage of one caller: jobs in flight and started lately."""
-
-    caller_id: str
-    tier: str
-    active: int = 0
-    in_hour: int = 0
-    """Jobs started in the last hour, counted up to the tier's limit or `REMEMBERED`."""
-    in_minute: int = 0
-    hour_since: datetime | None = None
-    """When the first of `in_hour` started."""
-    minute_since: datetime | None = None
-    newest: datetime | None = None
-    """When a job of the caller started last, within the hour."""
-    chunks_today: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A pending job."""
-
-    job_id: str
-    priority: int
-    since: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class CallerQueue:
-    """A caller's pending jobs in the order in which they start; at least the first ones."""
-
-    usage: Usage
-    jobs: Sequence[Candidate]
-
-
-@dataclass(frozen=True, slots=True)
-class GlobalUsage:
-    """Usage of all callers together."""
-
-    now: datetime
-    active: int = 0
-    callers: int = 0
-    """Callers with jobs in flight."""
-    paused: bool = False
-    """Whether an operator paused the first stage."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """Recent durations of jobs."""
-
-    duration_s: float | None = None
-    """From start to end; three of four jobs were faster. None when no job was done yet."""
-    abreast: float = 1.0
-    """Jobs that were in flight together, on average over the time of each; `duration_s` depends on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +119,8 @@ def wait_reason(usage: Usage, limits: Limits, overall: GlobalUsage) -> tuple[Rea
         return "quota_hourly", (usage.hour_since or overall.now) + _HOUR
     if quota.burst is not None and usage.in_minute >= quota.burst:
         return "quota_hourly", (usage.minute_since or overall.now) + _MINUTE
-    own = limits.quotas.get(usage.tier, _NONE).max_active
-    if own is not None and usage.active >= own:
+    own = limits.quotas.get(usage.tier)
+    if own and own.max_active is not None and usage.active >= own.max_active:
         return "quota_active", None
     # Also when the caller has its share of the window.
     return "capacity", None

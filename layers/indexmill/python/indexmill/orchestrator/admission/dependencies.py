@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.job import JobStatus
 from indexmill.orchestrator.admission.turns import line_up
-from indexmill.orchestrator.jobs.store import JobsTx
+from indexmill.orchestrator.store.jobs import JobsTx
 
 
 def wait_for(tx: JobsTx, caller_id: str, job_ids: Sequence[str], depends_on: Sequence[str]) -> None:

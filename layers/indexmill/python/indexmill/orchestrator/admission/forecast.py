@@ -8,12 +8,11 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from indexmill.contracts.errors import CallerError, ErrorCode
-from indexmill.orchestrator.admission.admit import GlobalUsage, Limits, Pace, Usage, wait_reason
-from indexmill.orchestrator.submission.ports import NewJob
+from indexmill.orchestrator.admission.admit import wait_reason
+from indexmill.orchestrator.store.admission import Limits
+from indexmill.orchestrator.store.rows import GlobalUsage, NewJob, Pace, Usage
 from indexmill.platform.quotas import Quota
 
-LAST: Final = 40
-"""Jobs done last from which the pace is measured; more would include quieter or busier hours."""
 _ABREAST: Final = 20
 """Assumed jobs in flight of a caller without a limit of its own."""
 _GAIN: Final = 0.85

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from indexmill.orchestrator.jobs.store import JobStore
+from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.platform.pressure import Load
 
 

@@ -11,19 +11,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from indexmill.contracts.errors import ErrorCode
 from indexmill.contracts.given import is_given
+from indexmill.orchestrator.store.rows import Fetch, HeldBack
 from indexmill.platform.domain_rates import DomainRate, site_of
 
 if TYPE_CHECKING:
     from indexmill.contracts.messages import Retrying
-    from indexmill.orchestrator.jobs.rows import JobState
-    from indexmill.orchestrator.jobs.store import JobsTx
-    from indexmill.orchestrator.submission.ports import NewJob
+    from indexmill.orchestrator.store.jobs import JobsTx
+    from indexmill.orchestrator.store.rows import JobState, NewJob, SiteTurns
 
 AHEAD: Final = timedelta(seconds=5)
 """Time between the admission of a job and its turn at the site, at most."""
@@ -36,67 +36,36 @@ _AGAIN: Final = timedelta(seconds=1)
 _CAUSES: Final = frozenset({ErrorCode.DOMAIN_BUSY, ErrorCode.DOMAIN_FAILING})
 
 
-@dataclass(frozen=True, slots=True)
-class SiteTurns:
-    """State of one site, locked."""
-
-    site: str
-    now: datetime
-    full_at: datetime
-    last_at: datetime
-    """Estimate of when the last of its held-back jobs leaves."""
-    due_at: datetime | None = None
-    """Time from which the next one may leave; None when none is held back."""
-    last_caller: str = ""
-    """The caller whose held-back job left last, or who was looked at last when none could."""
-
-    def startable(self, rate: DomainRate | None) -> int:
-        """Return how many of its jobs may be admitted now."""
-        if rate is None:
-            return _MOST
-        ahead = AHEAD + timedelta(seconds=rate.burst * rate.interval_s)
-        left = (ahead - (max(self.full_at, self.now) - self.now)).total_seconds()
-        return max(0, min(_MOST, math.floor(left * rate.per_second + 1e-6)))
-
-    def free(self, rate: DomainRate | None) -> int:
-        """Return how many new jobs may be admitted: none while others are held back, which leave before them.
-
-        With a full bucket those that are held back cannot start, because of their callers' quotas.
-        """
-        full = self.full_at <= self.now
-        return self.startable(rate) if self.due_at is None or full else 0
-
-    def started(self, rate: DomainRate | None, count: int) -> SiteTurns:
-        """Return the state after `count` jobs were admitted."""
-        if rate is None:
-            return self
-        return replace(self, full_at=max(self.full_at, self.now) + timedelta(seconds=count * rate.interval_s))
-
-    def next_at(self, rate: DomainRate | None) -> datetime:
-        """Return when one more may be admitted."""
-        if rate is None:
-            return self.now
-        return self.full_at - AHEAD - timedelta(seconds=(rate.burst - 1) * rate.interval_s)
+def startable(turns: SiteTurns, rate: DomainRate | None) -> int:
+    """Return how many of the site's jobs may be admitted now."""
+    if rate is None:
+        return _MOST
+    ahead = AHEAD + timedelta(seconds=rate.burst * rate.interval_s)
+    left = (ahead - (max(turns.full_at, turns.now) - turns.now)).total_seconds()
+    return max(0, min(_MOST, math.floor(left * rate.per_second + 1e-6)))
 
 
-@dataclass(frozen=True, slots=True)
-class Fetch:
-    """A job that is about to fetch its page."""
+def free(turns: SiteTurns, rate: DomainRate | None) -> int:
+    """Return how many new jobs may be admitted: none while others are held back, which leave before them.
 
-    job_id: str
-    url: str
-    priority: int = 0
+    With a full bucket those that are held back cannot start, because of their callers' quotas.
+    """
+    full = turns.full_at <= turns.now
+    return startable(turns, rate) if turns.due_at is None or full else 0
 
 
-@dataclass(frozen=True, slots=True)
-class HeldBack:
-    """A job that its site holds back."""
+def started(turns: SiteTurns, rate: DomainRate | None, count: int) -> SiteTurns:
+    """Return the site's state after `count` jobs were admitted."""
+    if rate is None:
+        return turns
+    return replace(turns, full_at=max(turns.full_at, turns.now) + timedelta(seconds=count * rate.interval_s))
 
-    site: str
-    eligible_at: datetime
-    """Estimate of when it leaves."""
-    failing: bool = False
-    """Whether the site failed several times and is left alone."""
+
+def next_at(turns: SiteTurns, rate: DomainRate | None) -> datetime:
+    """Return when one more may be admitted."""
+    if rate is None:
+        return turns.now
+    return turns.full_at - AHEAD - timedelta(seconds=(rate.burst - 1) * rate.interval_s)
 
 
 def take_turns(tx: JobsTx, fetches: Sequence[Fetch]) -> dict[str, HeldBack]:
@@ -107,7 +76,7 @@ def take_turns(tx: JobsTx, fetches: Sequence[Fetch]) -> dict[str, HeldBack]:
     if not limited:
         return {}
     known = tx.lock_sites(limited)
-    left = {site: turns.free(rates.of(site)) for site, turns in known.items()}
+    left = {site: free(turns, rates.of(site)) for site, turns in known.items()}
     found = {}
     for fetch in sorted(fetches, key=lambda fetch: (-fetch.priority, fetch.job_id)):
         site = sites[fetch.job_id]
@@ -116,12 +85,12 @@ def take_turns(tx: JobsTx, fetches: Sequence[Fetch]) -> dict[str, HeldBack]:
         turns, rate = known[site], rates.of(site)
         if left[site] > 0:
             left[site] -= 1
-            known[site] = turns.started(rate, 1)
+            known[site] = started(turns, rate, 1)
             continue
         interval = timedelta(seconds=rate.interval_s if rate else 0.0)
         after = turns.last_at + interval if turns.due_at else turns.now
-        at = max(after, turns.next_at(rate), turns.now)
-        known[site] = replace(turns, last_at=at, due_at=turns.due_at or turns.next_at(rate))
+        at = max(after, next_at(turns, rate), turns.now)
+        known[site] = replace(turns, last_at=at, due_at=turns.due_at or next_at(turns, rate))
         found[fetch.job_id] = HeldBack(site, at)
     tx.keep_sites(list(known.values()))
     return found
@@ -157,14 +126,14 @@ def release(tx: JobsTx) -> list[str]:
     due = tx.due_sites(AT_ONCE)
     if not due:
         return []
-    left = tx.release_jobs(due, [turns.startable(tx.limits.rates.of(turns.site)) for turns in due])
+    left = tx.release_jobs(due, [startable(turns, tx.limits.rates.of(turns.site)) for turns in due])
     after = []
     for turns in due:
         rate, one = tx.limits.rates.of(turns.site), left[turns.site]
-        turns = turns.started(rate, len(one.callers))  # noqa: PLW2901 - the state that follows
-        next_at = max(turns.next_at(rate), turns.now + (timedelta() if one.callers else _AGAIN))
+        turns = started(turns, rate, len(one.callers))  # noqa: PLW2901 - the state that follows
+        due_at = max(next_at(turns, rate), turns.now + (timedelta() if one.callers else _AGAIN))
         last = one.callers[-1] if one.callers else one.seen
-        after.append(replace(turns, due_at=next_at if one.more else None, last_caller=last))
+        after.append(replace(turns, due_at=due_at if one.more else None, last_caller=last))
     tx.keep_sites(after)
     return sorted({caller for one in left.values() for caller in one.callers})
 
@@ -181,15 +150,3 @@ def defer(tx: JobsTx, states: Mapping[str, JobState], retries: Mapping[str, Retr
                 failing.add(site)
     if until:
         tx.defer_sites(until, failing)
-
-
-@dataclass(frozen=True, slots=True)
-class Released:
-    """Jobs of one site that left."""
-
-    callers: Sequence[str]
-    """Of each job, in the order in which they left."""
-    more: bool
-    """Whether others are still held back."""
-    seen: str
-    """The last caller that was looked at, and found to have nothing that may leave."""

@@ -14,12 +14,11 @@ from indexmill.contracts.identity import document_id
 from indexmill.contracts.messages import ScrapeResult, ScrapeTask, StageResult, Target, write
 from indexmill.contracts.pipeline import FIRST
 from indexmill.orchestrator.admission.turns import with_turns
-from indexmill.orchestrator.crawling.ports import Crawl, CrawlPage, PageLinks
-from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
-from indexmill.orchestrator.submission.ports import NewJob
+from indexmill.orchestrator.store.crawls import Crawl, CrawlPage, PageLinks
+from indexmill.orchestrator.store.rows import JobState, NewJob, OutboxRow
 
 if TYPE_CHECKING:
-    from indexmill.orchestrator.jobs.store import JobsTx
+    from indexmill.orchestrator.store.jobs import JobsTx
 
 _DIGEST_BYTES: Final = 16
 _SITEMAP_LEVELS: Final = 2

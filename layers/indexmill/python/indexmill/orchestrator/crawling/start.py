@@ -9,11 +9,11 @@ from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.orchestrator.budgets import effective
 from indexmill.orchestrator.crawling.follow import page_digest
-from indexmill.orchestrator.crawling.ports import Crawl, CrawlPage, CrawlPlan
-from indexmill.orchestrator.submission.ports import NewJob
+from indexmill.orchestrator.store.crawls import Crawl, CrawlPage, CrawlPlan
+from indexmill.orchestrator.store.rows import NewJob
 
 if TYPE_CHECKING:
-    from indexmill.orchestrator.jobs.store import JobsTx
+    from indexmill.orchestrator.store.jobs import JobsTx
 
 
 def check_room(tx: JobsTx, first: NewJob, request: SubmitRequest) -> None:

@@ -47,9 +47,9 @@ from indexmill.orchestrator.queries.health import ReadHealth
 from indexmill.orchestrator.queries.history import ReadHistory
 from indexmill.orchestrator.queries.jobs import ReadJobs, poll_after_s
 from indexmill.orchestrator.queries.limits import ShowLimits
-from indexmill.orchestrator.queries.ports import JobFilter
 from indexmill.orchestrator.queries.stream import GrantStream
 from indexmill.orchestrator.results.complete import CompleteStage
+from indexmill.orchestrator.store.queries import JobFilter
 from indexmill.orchestrator.submission.aliases import RecordAlias
 from indexmill.orchestrator.submission.dry_run import TryOut
 from indexmill.orchestrator.submission.submit import SubmitJobs

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.messages import StageFailure, StageResult, stage_result
-from indexmill.orchestrator.jobs.rows import OutboxRow
-from indexmill.orchestrator.jobs.store import JobStore
+from indexmill.orchestrator.store.jobs import JobStore
+from indexmill.orchestrator.store.rows import OutboxRow
 from indexmill.platform.meter import METER, sends
 from indexmill.platform.observability import Observability
 from indexmill.platform.queues import MESSAGE_BYTES, Queue

@@ -10,8 +10,8 @@ from indexmill import VERSION
 from indexmill.contracts.errors import TransientError
 from indexmill.contracts.http_jobs import Health
 from indexmill.contracts.pipeline import STAGES
-from indexmill.orchestrator.jobs.store import JobStore
 from indexmill.orchestrator.queries.jobs import reasons_by_stage
+from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.platform.limits.enforcer import ActiveCallers
 from indexmill.platform.limits.store import StoreUnavailable
 from indexmill.platform.time import Clock

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from indexmill.contracts.http_history import JobHistory
 from indexmill.contracts.identity import CallerContext
-from indexmill.orchestrator.jobs.store import JobStore
 from indexmill.orchestrator.queries.jobs import is_job_id, unknown_job
+from indexmill.orchestrator.store.jobs import JobStore
 
 
 @dataclass(frozen=True, slots=True)

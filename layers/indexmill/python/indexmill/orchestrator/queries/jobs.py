@@ -21,11 +21,11 @@ from indexmill.contracts.job import Job, JobStatus, Waiting
 from indexmill.contracts.pipeline import BY_NAME, EVERY_STAGE, STAGES, Stage
 from indexmill.orchestrator.admission.admit import wait_reason
 from indexmill.orchestrator.admission.forecast import eligible_at
-from indexmill.orchestrator.crawling.ports import Crawl
-from indexmill.orchestrator.jobs.store import JobStore, JobsTx
-from indexmill.orchestrator.jobs.texts import waiting_message
-from indexmill.orchestrator.queries.ports import Hold, JobFilter, JobSnapshot
 from indexmill.orchestrator.queries.receipts import read_receipt
+from indexmill.orchestrator.store.crawls import Crawl
+from indexmill.orchestrator.store.jobs import JobStore, JobsTx
+from indexmill.orchestrator.store.queries import Hold, JobFilter, JobSnapshot
+from indexmill.orchestrator.store.texts import waiting_message
 from indexmill.platform.progress import LONG_CHUNKS, ProgressBoard
 from indexmill.platform.time import Clock, SystemClock
 

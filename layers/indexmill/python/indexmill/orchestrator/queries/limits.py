@@ -9,8 +9,9 @@ from functools import partial
 
 from indexmill.contracts.http_limits import CallerLimits, JobQuota, RequestWindow
 from indexmill.contracts.identity import CallerContext
-from indexmill.orchestrator.admission.admit import GlobalUsage, Usage, admission_tier
-from indexmill.orchestrator.jobs.store import JobStore
+from indexmill.orchestrator.admission.admit import admission_tier
+from indexmill.orchestrator.store.jobs import JobStore
+from indexmill.orchestrator.store.rows import GlobalUsage, Usage
 from indexmill.platform.limits.clock import StoreClock
 from indexmill.platform.limits.enforcer import decide, key_of
 from indexmill.platform.limits.settings import READ, WORK, LimitSettings

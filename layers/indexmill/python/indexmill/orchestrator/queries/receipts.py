@@ -7,7 +7,8 @@ from typing import Any, Final
 from indexmill.contracts.cost import Prices, Receipt, StageReceipt
 from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.pipeline import ORDER
-from indexmill.orchestrator.queries.ports import JobFilter, QueriesTx, StageTotals
+from indexmill.orchestrator.store.jobs import JobsTx
+from indexmill.orchestrator.store.queries import JobFilter, StageTotals
 
 _COST: Final = (
     *("gb_s", "invocations", "api_requests", "sqs_requests", "s3_reads", "s3_writes", "dynamodb_requests"),
@@ -21,7 +22,7 @@ MOST_JOBS: Final = 50_000
 _DIGITS: Final = 6
 
 
-def read_receipt(tx: QueriesTx, wanted: JobFilter, prices: Prices) -> Receipt:
+def read_receipt(tx: JobsTx, wanted: JobFilter, prices: Prices) -> Receipt:
     """Return the receipt of the jobs that match; raises CallerError(validation_error) for too many."""
     found = tx.receipt(wanted, MOST_JOBS + 1)
     (whole,) = [each for each in found if each.stage is None]

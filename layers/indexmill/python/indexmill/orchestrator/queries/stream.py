@@ -10,15 +10,15 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 from indexmill.contracts.errors import TransientError
 from indexmill.contracts.http_jobs import StreamToken
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import Job, JobStatus
-from indexmill.orchestrator.jobs.texts import progress, user_message
 from indexmill.orchestrator.queries.jobs import ReadJobs
-from indexmill.orchestrator.queries.ports import JobEvent, JobSnapshot, Windows
+from indexmill.orchestrator.store.queries import JobEvent, JobSnapshot
+from indexmill.orchestrator.store.texts import progress, user_message
 from indexmill.platform.security.stream_tokens import StreamGrant, sign
 from indexmill.platform.time import Clock
 
@@ -85,6 +85,18 @@ def written(frames: Sequence[Frame], *, retry_ms: int) -> str:
 def silence(reason: str, *, retry_ms: int) -> str:
     """Return an answer without an event, which a client takes as a reason to ask again."""
     return f": {reason}\nretry: {retry_ms}\n\n"
+
+
+class Windows(Protocol):
+    """Counts the streams that wait for something to happen, in all processes together."""
+
+    def enter(self, seconds: float) -> str | None:
+        """Take a place for at most `seconds`; None when all are taken, or the count cannot be read."""
+        ...
+
+    def leave(self, place: str) -> None:
+        """Give the place back. Never raises: a place that is not given back is free after its seconds."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,16 +15,15 @@ from indexmill.orchestrator.admission.dependencies import settle_dependents
 from indexmill.orchestrator.admission.turns import defer, release
 from indexmill.orchestrator.charges import charged
 from indexmill.orchestrator.crawling.follow import ReadPage, follow, read_page
-from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
-from indexmill.orchestrator.jobs.state_machine import Decision, Verdict
-from indexmill.orchestrator.jobs.store import JobStore, JobsTx
 from indexmill.orchestrator.outbox.relay import Relay
-from indexmill.orchestrator.results.decide import Decider
+from indexmill.orchestrator.results.decide import Change, Decider, Decision, Redispatch, Verdict
 from indexmill.orchestrator.results.duplicates import save_duplicates, with_originals
-from indexmill.orchestrator.results.ports import Change, JobUpdate, Redispatch, Transition
 from indexmill.orchestrator.results.published import with_published
 from indexmill.orchestrator.stages.output import Renewal
 from indexmill.orchestrator.stages.registry import renewed
+from indexmill.orchestrator.store.jobs import JobStore, JobsTx
+from indexmill.orchestrator.store.results import JobUpdate, Transition
+from indexmill.orchestrator.store.rows import JobState, OutboxRow
 from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome, Retry
 from indexmill.platform.meter import METER, Meter
 from indexmill.platform.observability import Observability

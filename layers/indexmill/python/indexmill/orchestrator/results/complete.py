@@ -13,12 +13,12 @@ from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.http_jobs import StageCompletePayload, StageCompleteResponse
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.messages import StageFailure, StageResult, stage_result
-from indexmill.orchestrator.jobs.rows import JobState
-from indexmill.orchestrator.jobs.state_machine import Verdict
 from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.queries.jobs import is_job_id, unknown_job
 from indexmill.orchestrator.results.apply import Recorder
+from indexmill.orchestrator.results.decide import Verdict
 from indexmill.orchestrator.stages.registry import MODULES
+from indexmill.orchestrator.store.rows import JobState
 
 
 @dataclass(frozen=True, slots=True)

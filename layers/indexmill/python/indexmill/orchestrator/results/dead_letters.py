@@ -19,12 +19,11 @@ from indexmill.contracts.messages import (
     read,
     stage_result,
 )
-from indexmill.orchestrator.jobs.state_machine import Verdict
-from indexmill.orchestrator.jobs.store import JobStore
 from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.results.apply import Recorder
-from indexmill.orchestrator.results.ports import DeadLetter
+from indexmill.orchestrator.results.decide import Verdict
 from indexmill.orchestrator.stages.registry import MODULES
+from indexmill.orchestrator.store.jobs import DeadLetter, JobStore
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.consumer.sqs_batch import log_fields
 from indexmill.platform.observability import Observability

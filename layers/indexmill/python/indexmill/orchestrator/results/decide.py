@@ -1,24 +1,112 @@
-"""Decision about one result: what changes of its job, and what follows, without I/O."""
+"""State machine of a job: the decision about one result, what changes of its job, and what follows. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
 
+from indexmill.contracts.content import Unchanged
 from indexmill.contracts.cost import Prices, Spent
 from indexmill.contracts.errors import GONE, ErrorCode
 from indexmill.contracts.identity import new_id
-from indexmill.contracts.job import JobError, JobStatus, PageChange
-from indexmill.contracts.messages import Message, ScrapeResult, StageFailure, StageResult, write
-from indexmill.contracts.pipeline import BY_NAME, STAGES, Stage
+from indexmill.contracts.job import DuplicateOf, JobError, JobStatus, PageChange
+from indexmill.contracts.messages import (
+    Message,
+    Retrying,
+    ScrapeResult,
+    StageFailure,
+    StageResult,
+    Stored,
+    write,
+)
+from indexmill.contracts.pipeline import BY_NAME, ORDER, STAGES, TRANSITIONS, Stage
 from indexmill.orchestrator.budgets import excess
-from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
-from indexmill.orchestrator.jobs.state_machine import Decision, Verdict, advance
-from indexmill.orchestrator.results.ports import Change, Redispatch
 from indexmill.orchestrator.stages import embedding
 from indexmill.orchestrator.stages.output import Output
 from indexmill.orchestrator.stages.registry import MODULES
+from indexmill.orchestrator.store.rows import JobState, OutboxRow
 from indexmill.platform.time import Clock
+
+
+class Verdict(StrEnum):
+    """Position of a result relative to the job's state."""
+
+    ADVANCE = "advance"
+    FAIL = "fail"
+    LATE = "already_advanced"
+    """Behind the state, or a copy: nothing happens, and that is success."""
+    EARLY = "early"
+    """Ahead of the state: kept and looked at again, never dropped."""
+    WAIT = "waiting"
+    """The stage is current and waits for its next try: that is recorded, the state stays."""
+    REDISPATCH = "redispatch"
+    """The stage is current and was fenced out by another job's end: its message is redispatched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The verdict and, when the job moves, where to."""
+
+    verdict: Verdict
+    to: JobStatus | None = None
+
+
+_LATE = Decision(Verdict.LATE)
+_EARLY = Decision(Verdict.EARLY)
+
+
+def advance(status: JobStatus, attempt: int, *, stage: str, result_attempt: int, success: bool) -> Decision:
+    """Decide about the result of `stage`, attempt `result_attempt`, for a job in `status` and `attempt`.
+
+    Terminal states are final; an older attempt changes nothing; a newer attempt or a later stage than the
+    job's own is early.
+    """
+    if result_attempt != attempt:
+        return _LATE if result_attempt < attempt else _EARLY
+    if status.terminal:
+        return _LATE
+    position, result_position = ORDER.get(status.value, -1), ORDER[stage]
+    if result_position != position:
+        return _LATE if result_position < position else _EARLY
+    if not success:
+        return Decision(Verdict.FAIL, JobStatus.FAILED)
+    return Decision(Verdict.ADVANCE, JobStatus(TRANSITIONS[stage]))
+
+
+@dataclass(frozen=True, slots=True)
+class Redispatch:
+    """The current stage's kept message goes out under a new id and generation, same attempt."""
+
+    message_id: str
+    generation: int | None
+    """None for a stage that does not publish."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Effect of one result on its job: the verdict, and the rows of the same transaction."""
+
+    decision: Decision
+    error: JobError | None = None
+    title: str | None = None
+    chunk_count: int | None = None
+    outbox: tuple[OutboxRow, ...] = ()
+    """The next stage's message, and those of jobs that are admitted in an ended job's place."""
+    retrying: Retrying | None = None
+    generation: int | None = None
+    """Of the message that publishes, when one follows."""
+    redispatch: Redispatch | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What went into the result, for comparing."""
+    stored: Stored | None = None
+    """Where the raw content is kept."""
+    change: PageChange | None = None
+    unchanged: Unchanged | None = None
+    duplicate_of: DuplicateOf | None = None
+    status: JobStatus | None = None
+    """The job's status afterwards; None for an unknown job."""
 
 
 @dataclass(frozen=True, slots=True)

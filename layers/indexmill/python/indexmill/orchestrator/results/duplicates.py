@@ -16,11 +16,12 @@ from indexmill.contracts.identity import document_id
 from indexmill.contracts.job import DuplicateOf
 from indexmill.contracts.messages import ScrapeResult, StageResult
 from indexmill.contracts.pipeline import FIRST
-from indexmill.orchestrator.jobs.rows import JobState
-from indexmill.orchestrator.jobs.store import JobsTx
-from indexmill.orchestrator.jobs.texts import retryable
-from indexmill.orchestrator.results.ports import Duplicate, JobUpdate, PublishedText
 from indexmill.orchestrator.stages.scraping import text_digest
+from indexmill.orchestrator.store.duplicates import Duplicate, PublishedText
+from indexmill.orchestrator.store.jobs import JobsTx
+from indexmill.orchestrator.store.results import JobUpdate
+from indexmill.orchestrator.store.rows import JobState
+from indexmill.orchestrator.store.texts import retryable
 
 
 @dataclass(frozen=True, slots=True)

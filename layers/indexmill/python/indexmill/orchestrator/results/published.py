@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from indexmill.contracts.messages import ScrapeResult, StageResult
 from indexmill.contracts.pipeline import BY_NAME
-from indexmill.orchestrator.jobs.rows import JobState
-from indexmill.orchestrator.jobs.store import JobsTx
-from indexmill.orchestrator.results.ports import Published
+from indexmill.orchestrator.store.jobs import JobsTx
+from indexmill.orchestrator.store.results import Published
+from indexmill.orchestrator.store.rows import JobState
 
 
 def with_published(

@@ -9,8 +9,8 @@ from typing import Any, Final
 from indexmill.contracts.content import CHUNK_LIST, Chunk, ChunkSettings, Document
 from indexmill.contracts.http_jobs import ChunkedResult
 from indexmill.contracts.messages import Chunked, ChunkResult, ChunkTask, StageResult, read_kept
-from indexmill.orchestrator.jobs.rows import JobState
 from indexmill.orchestrator.stages.output import Output, Renewal
+from indexmill.orchestrator.store.rows import JobState
 
 TASK: Final = ChunkTask
 

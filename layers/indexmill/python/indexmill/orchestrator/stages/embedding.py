@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from indexmill.contracts.http_jobs import EmbeddedResult
 from indexmill.contracts.messages import Chunked, Embedded, EmbedResult, EmbedTask, StageResult, read_kept
-from indexmill.orchestrator.jobs.rows import JobState
 from indexmill.orchestrator.stages.output import Output, Renewal
+from indexmill.orchestrator.store.rows import JobState
 
 TASK: Final = EmbedTask
 

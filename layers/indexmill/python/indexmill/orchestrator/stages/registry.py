@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 from indexmill.contracts.messages import Message, StageResult, write
-from indexmill.orchestrator.jobs.rows import JobState, OutboxRow
 from indexmill.orchestrator.stages import chunking, embedding, scraping
 from indexmill.orchestrator.stages.output import Output, Renewal
+from indexmill.orchestrator.store.rows import JobState, OutboxRow
 
 
 class StageModule(Protocol):

@@ -11,8 +11,8 @@ from indexmill.contracts.given import is_given
 from indexmill.contracts.http_jobs import ScrapedResult
 from indexmill.contracts.job import PageChange
 from indexmill.contracts.messages import ScrapeResult, ScrapeTask, StageResult, Stored, read_kept
-from indexmill.orchestrator.jobs.rows import JobState
 from indexmill.orchestrator.stages.output import Output, Renewal
+from indexmill.orchestrator.store.rows import JobState
 
 TASK: Final = ScrapeTask
 

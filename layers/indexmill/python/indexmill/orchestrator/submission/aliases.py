@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from indexmill.contracts.identity import CallerContext
-from indexmill.orchestrator.jobs.store import JobStore
+from indexmill.orchestrator.store.jobs import JobStore
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from indexmill.contracts.http_jobs import SubmitRequest, SubmitResponse
 from indexmill.contracts.messages import Stored
 
 if TYPE_CHECKING:
-    from indexmill.orchestrator.jobs.store import JobsTx
+    from indexmill.orchestrator.store.jobs import JobsTx
 
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
 _YOUNGER: Final = (

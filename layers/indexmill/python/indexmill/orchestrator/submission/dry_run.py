@@ -20,7 +20,7 @@ from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import JobStatus
 from indexmill.contracts.texts import Doubt
 from indexmill.orchestrator.admission.admit import admission_tier
-from indexmill.orchestrator.queries.ports import JobFilter, StageTotals
+from indexmill.orchestrator.store.queries import JobFilter, StageTotals
 from indexmill.orchestrator.submission.submit import SubmitJobs, owner_of
 
 MAX_URLS: Final = 5

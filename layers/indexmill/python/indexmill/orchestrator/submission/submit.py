@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from indexmill.contracts.errors import CallerError, ErrorCode
+from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
 from indexmill.contracts.given import MAX_UPLOAD_BYTES, Content, media_type_of, uri_of
 from indexmill.contracts.http_jobs import SubmitRequest, SubmitResponse
 from indexmill.contracts.identity import CallerContext, CorpusIsolation, corpus_name, document_id, new_id
@@ -22,12 +22,11 @@ from indexmill.orchestrator.admission.turns import with_turns
 from indexmill.orchestrator.budgets import effective
 from indexmill.orchestrator.charges import submitted
 from indexmill.orchestrator.crawling.start import check_room, start_crawl
-from indexmill.orchestrator.jobs.rows import OutboxRow
-from indexmill.orchestrator.jobs.store import JobStore, JobsTx, RunAgain
 from indexmill.orchestrator.outbox.relay import Relay
+from indexmill.orchestrator.store.jobs import JobStore, JobsTx, RunAgain
+from indexmill.orchestrator.store.rows import InFlight, NewJob, OutboxRow
 from indexmill.orchestrator.submission.digests import checked_key, kept_answer, payload_digest, request_digest
-from indexmill.orchestrator.submission.ports import CallerMoved, InFlight, NewJob, Uploads
-from indexmill.orchestrator.submission.uploads import upload_key
+from indexmill.orchestrator.submission.uploads import Uploads, upload_key
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.meter import METER
 from indexmill.platform.security.urls import AllowedHosts, canonical_url
@@ -42,6 +41,17 @@ class Accepted:
     deduplicated: bool = False
     """Whether this is a job that was in flight for the document before."""
     expected_by: datetime | None = None
+
+
+class CallerMoved(TransientError):
+    """The caller became an alias of another one since its key was validated."""
+
+    def __init__(self, root: str) -> None:
+        """`root` is the other one; the gateway knows it when the validation expires."""
+        super().__init__(
+            ErrorCode.AUTH_UNAVAILABLE, "This key's caller was linked to another one.", retry_after=60
+        )
+        self.root = root
 
 
 class _Undone(Exception):

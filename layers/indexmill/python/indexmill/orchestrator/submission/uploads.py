@@ -6,14 +6,37 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from typing import Final, Protocol
 
+from indexmill.contracts.content import BlobRef
 from indexmill.contracts.given import UploadGrant, UploadRequest
 from indexmill.contracts.identity import CallerContext, new_id
-from indexmill.orchestrator.submission.ports import Uploads
 from indexmill.platform.time import Clock
 
 _VALID: Final = timedelta(minutes=15)
+
+
+@dataclass(frozen=True, slots=True)
+class Uploaded:
+    """An object that a caller uploaded."""
+
+    ref: BlobRef
+    content_type: str
+
+
+class Uploads(Protocol):
+    """Objects that callers put into the bucket by themselves, by key."""
+
+    def grant(self, key: str, request: UploadRequest, valid_s: int) -> tuple[str, dict[str, str]]:
+        """Return the URL of one PUT of that size, digest and type, and the headers that it must have."""
+        ...
+
+    def find(self, key: str) -> Uploaded | None:
+        """Return what was put there, with the digest that the store checked.
+
+        Raises TransientError(storage_unavailable).
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)

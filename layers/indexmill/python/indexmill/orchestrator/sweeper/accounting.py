@@ -21,11 +21,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Protocol
 
 from indexmill.contracts.pipeline import STAGES
-from indexmill.orchestrator.jobs.store import JobsTx
-from indexmill.orchestrator.sweeper.ports import Backlog, Count, SweepStore
+from indexmill.orchestrator.store.jobs import JobsTx
+from indexmill.orchestrator.store.sweep import Count, SweepStore
 
 SETTLE: Final = timedelta(seconds=60)
 _APART: Final = timedelta(seconds=30)
@@ -79,6 +79,17 @@ class Tally:
     def empty(self, stage: str) -> bool:
         """Return whether the stage's queue is empty."""
         return self.waiting[stage] == 0
+
+
+class Backlog(Protocol):
+    """Number of messages in a queue."""
+
+    def messages(self) -> int:
+        """Return how many there are: visible, in flight, and delayed, its dead letters included.
+
+        Raises TransientError(queue_unavailable).
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from dataclasses import replace
 from indexmill.orchestrator.actions.replay import repeated
 from indexmill.orchestrator.admission.turns import with_turns
 from indexmill.orchestrator.budgets import effective
-from indexmill.orchestrator.jobs.store import JobStore, JobsTx
-from indexmill.orchestrator.results.ports import DueDuplicate
+from indexmill.orchestrator.store.duplicates import DueDuplicate
+from indexmill.orchestrator.store.jobs import JobStore, JobsTx
 
 MOST = 100
 """Pages of one tick."""

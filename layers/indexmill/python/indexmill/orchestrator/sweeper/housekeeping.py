@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
-from indexmill.orchestrator.sweeper.ports import Retention, SweepStore
+from indexmill.orchestrator.store.sweep import Retention, SweepStore
 
 _BATCH: Final = 1_000
 _MOST_BATCHES: Final = 10

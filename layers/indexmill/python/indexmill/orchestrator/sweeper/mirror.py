@@ -3,11 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
-from indexmill.orchestrator.sweeper.ports import Mirror, SweepStore
+from indexmill.orchestrator.store.sweep import CallerRow, Maintenance, SweepStore
 
 _BATCH: Final = 1_000
+
+
+class Mirror(Protocol):
+    """Copy of callers and maintenance. All calls raise TransientError."""
+
+    def exists(self) -> bool:
+        """Return whether it was begun and not lost since."""
+        ...
+
+    def begin(self) -> None:
+        """Record that it was begun."""
+        ...
+
+    def put(self, caller: CallerRow) -> None:
+        """Copy one row; an older version than the copy's changes nothing."""
+        ...
+
+    def put_maintenance(self, maintenance: Maintenance) -> None:
+        """Copy it likewise."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from indexmill.orchestrator.sweeper.ports import SweepStore
+from indexmill.orchestrator.store.sweep import SweepStore
 from indexmill.orchestrator.sweeper.switches import record_incidents
 from indexmill.platform.observability import Observability
 from indexmill.platform.time import Clock

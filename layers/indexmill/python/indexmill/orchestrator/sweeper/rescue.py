@@ -12,8 +12,9 @@ from indexmill.contracts.messages import StageFailure, StageResult, stage_result
 from indexmill.contracts.pipeline import STAGES
 from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.results.apply import Recorder
+from indexmill.orchestrator.store.rows import MOST_RESCUES
+from indexmill.orchestrator.store.sweep import Count, StaleJob, SweepStore
 from indexmill.orchestrator.sweeper.accounting import Tally, confirm_missing
-from indexmill.orchestrator.sweeper.ports import MOST_RESCUES, Count, StaleJob, SweepStore
 from indexmill.platform.observability import Observability
 
 _LONGEST_WAIT: Final = timedelta(hours=12)

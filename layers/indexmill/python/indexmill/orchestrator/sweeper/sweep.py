@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from indexmill.contracts.errors import TransientError
 from indexmill.contracts.identity import CallerContext, new_id
 from indexmill.orchestrator.admission.admit import admit_all
-from indexmill.orchestrator.jobs.store import JobStore
 from indexmill.orchestrator.outbox.relay import Relay
+from indexmill.orchestrator.store.jobs import JobStore
+from indexmill.orchestrator.store.sweep import KeptEvent, SweepStore
 from indexmill.orchestrator.sweeper.accounting import CountMessages
 from indexmill.orchestrator.sweeper.duplicates import read_again
 from indexmill.orchestrator.sweeper.housekeeping import Purge
 from indexmill.orchestrator.sweeper.mirror import MirrorCallers
 from indexmill.orchestrator.sweeper.models import FindOtherModels
-from indexmill.orchestrator.sweeper.ports import IndexBuilder, KeptEvent, SweepStore
 from indexmill.orchestrator.sweeper.rescue import Rescue
 from indexmill.orchestrator.sweeper.switches import SetSwitches
 from indexmill.platform.observability import Observability
@@ -27,6 +27,14 @@ T = TypeVar("T")
 _BATCH: Final = 100
 _MOST_BATCHES: Final = 50
 _EVENTS: Final = 1_000
+
+
+class IndexBuilder(Protocol):
+    """Function that builds the indexes of vectors."""
+
+    def start(self) -> None:
+        """Let it build what is due; does not wait for it. Raises TransientError."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from indexmill.contracts.errors import TransientError
 from indexmill.contracts.pipeline import BY_NAME, EVERY_STAGE
-from indexmill.orchestrator.sweeper.ports import SweepStore, Switch
+from indexmill.orchestrator.store.sweep import SweepStore
 from indexmill.platform.breakers import BreakerStates, StatesUnavailable
 from indexmill.platform.observability import Observability
 from indexmill.platform.time import Clock
 
 Incident = tuple[str, str]
 """Kind and subject."""
+
+
+class Switch(Protocol):
+    """Event source mapping of a stage's worker."""
+
+    def set(self, *, on: bool) -> bool:
+        """Turn it on or off; return whether that changed anything. Raises TransientError."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,17 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final, TypeVar, overload
+from typing import Any, Final, LiteralString, TypeVar, overload
 
 import psycopg
 from psycopg import errors
 from psycopg.abc import PQGen
 from psycopg.pq import TransactionStatus
+from psycopg.rows import dict_row
+from psycopg.types.json import Jsonb
+from pydantic import BaseModel
 
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.platform.postgres.address import Address
@@ -32,6 +35,11 @@ def storable(text: None) -> None: ...
 def storable(text: str | None) -> str | None:
     """Return `text` with the characters that no store takes (NUL, lone surrogates) replaced one by one."""
     return None if text is None else text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+
+
+def json_of(model: BaseModel | None) -> Jsonb | None:
+    """Return a model as a value of a statement, without fields that are None."""
+    return Jsonb(model.model_dump(mode="json", exclude_none=True)) if model else None
 
 
 T = TypeVar("T")
@@ -266,3 +274,31 @@ def _unavailable() -> TransientError:
     return TransientError(
         ErrorCode.DATABASE_UNAVAILABLE, "The database cannot be reached right now.", retry_after=5
     )
+
+
+class Statements:
+    """Named statements on one connection, in its transaction when there is one. Rows are dicts by column."""
+
+    def __init__(self, connection: Connection, texts: Mapping[str, LiteralString]) -> None:
+        """`texts` are the statements by name, as `statements.load` returns them."""
+        self._connection, self._texts = connection, texts
+
+    def all(self, name: str, **values: Any) -> list[dict[str, Any]]:
+        """Return all rows of the statement."""
+        return self._cursor().execute(self._texts[name], values).fetchall()
+
+    def one(self, name: str, **values: Any) -> dict[str, Any] | None:
+        """Return its first row."""
+        return self._cursor().execute(self._texts[name], values).fetchone()
+
+    def found(self, name: str, **values: Any) -> bool:
+        """Return the column `found` of its first row; False without one."""
+        row = self.one(name, **values)
+        return bool(row and row["found"])
+
+    def do(self, name: str, **values: Any) -> int:
+        """Execute it and return how many rows it changed."""
+        return self._connection.execute(self._texts[name], values).rowcount
+
+    def _cursor(self) -> psycopg.Cursor[dict[str, Any]]:
+        return self._connection.cursor(row_factory=dict_row)

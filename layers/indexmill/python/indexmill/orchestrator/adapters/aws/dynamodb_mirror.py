@@ -8,7 +8,7 @@ from typing import Any, Final
 from botocore.exceptions import BotoCoreError, ClientError
 
 from indexmill.contracts.errors import ErrorCode, TransientError
-from indexmill.orchestrator.sweeper.ports import CallerRow, Maintenance
+from indexmill.orchestrator.store.sweep import CallerRow, Maintenance
 from indexmill.platform.aws.clients import LazyClient
 from indexmill.platform.limits.settings import BUCKETS
 from indexmill.platform.time import Clock

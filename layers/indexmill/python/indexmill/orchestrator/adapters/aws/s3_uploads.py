@@ -10,7 +10,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from indexmill.contracts.content import BlobRef
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.given import UploadRequest
-from indexmill.orchestrator.submission.ports import Uploaded
+from indexmill.orchestrator.submission.uploads import Uploaded
 from indexmill.platform.aws.clients import LazyClient
 
 _UNKNOWN: Final = "application/octet-stream"

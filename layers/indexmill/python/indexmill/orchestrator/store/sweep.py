@@ -1,24 +1,25 @@
-"""Ports of the sweeper: its rows of the store, backlogs of the queues, and switches."""
+"""Rows as the sweeper sees them: lost messages, audit events, expired rows, callers, incidents."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, Protocol
+from typing import Any, Final
+
+from psycopg.types.json import Jsonb
 
 from indexmill.contracts.audit import AuditEvent
-
-MOST_RESCUES: Final = 3
-"""A message that was redispatched so often without effect will not get through."""
-
+from indexmill.contracts.job import JobStatus
+from indexmill.contracts.pipeline import STAGES
+from indexmill.orchestrator.store.rows import SQL
+from indexmill.platform.postgres.database import Connection, Database, Statements
 
 OVERTAKEN_AFTER: Final = timedelta(seconds=90)
 """A job that is overtaken and has no event for so long lost its message, or a worker died with it."""
-
-
 INTERRUPTED_FOR: Final = timedelta(minutes=30)
 """Time after a pause or an outage in which a stage processes its backlog; no job counts as stale before."""
+_STUCK_AFTER: Final = timedelta(minutes=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,39 +103,48 @@ class Maintenance:
     version: int
 
 
-class Mirror(Protocol):
-    """Copy of callers and maintenance. All calls raise TransientError."""
+class Counts:
+    """Counts of missing messages, kept between ticks."""
 
-    def exists(self) -> bool:
-        """Return whether it was begun and not lost since."""
-        ...
+    _sql: Statements
 
-    def begin(self) -> None:
-        """Record that it was begun."""
-        ...
+    def last_counts(self, stages: Collection[str]) -> dict[str, Count]:
+        """Lock and return the counts of the last tick, by stage."""
+        found = self._sql.all("last_counts", stages=sorted(stages))
+        return {row["stage"]: Count(row["missing"], row["at"]) for row in found}
 
-    def put(self, caller: CallerRow) -> None:
-        """Copy one row; an older version than the copy's changes nothing."""
-        ...
+    def keep_counts(self, counts: Mapping[str, Count]) -> None:
+        """Keep counts, by stage; an older one changes nothing."""
+        stages = sorted(counts)
+        self._sql.do(
+            "keep_counts",
+            stages=stages,
+            missing=[counts[stage].missing for stage in stages],
+            at=[counts[stage].at for stage in stages],
+        )
 
-    def put_maintenance(self, maintenance: Maintenance) -> None:
-        """Copy it likewise."""
-        ...
 
+class SweepStore:
+    """The sweeper's view of jobs and messages; each statement is safe beside another sweeper's.
 
-class SweepStore(Protocol):
-    """The sweeper's view of jobs and messages. All calls raise TransientError(database_unavailable)."""
+    All calls raise TransientError(database_unavailable).
+    """
+
+    def __init__(self, database: Database) -> None:
+        """Nothing is opened yet."""
+        self._database = database
 
     def now(self) -> datetime:
         """Return the database's time: the only clock that counts here."""
-        ...
+        at: datetime = self._rows("now")[0]["at"]
+        return at
 
     def count_unaccounted(self, before: datetime) -> Mapping[str, int]:
         """Return, by stage, how many of its jobs have no message in the outbox.
 
         A message that was sent after `before` still counts as being there; one that was parked does not.
         """
-        ...
+        return self._counts("count_unaccounted", stages=[stage.name for stage in STAGES], before=before)
 
     def find_stale(self, stage: str, limit: int, before: datetime, *, overtaken: bool) -> list[StaleJob]:
         """Return jobs of `stage` whose message was sent before `before`, or is parked; the stalest first.
@@ -143,7 +153,7 @@ class SweepStore(Protocol):
         for half an hour: behind a long backlog every job is without events. Those that were redispatched
         MOST_RESCUES times come last.
         """
-        ...
+        return self._stale("find_stale", stages=[stage], limit=limit, before=before, overtaken=overtaken)
 
     def count_overtaken(self, before: datetime) -> Mapping[str, int]:
         """Return, by stage, how many of its jobs were overtaken.
@@ -152,7 +162,13 @@ class SweepStore(Protocol):
         count whose message was sent before `before`, without an event for OVERTAKEN_AFTER, and without a
         time of their next try.
         """
-        ...
+        stages = [stage.name for stage in STAGES]
+        if not self._any_stale(stages, OVERTAKEN_AFTER):
+            return {}
+        any_status = [status.value for status in JobStatus]
+        return self._counts(
+            "count_overtaken", stages=stages, any_status=any_status, before=before, silence=OVERTAKEN_AFTER
+        )
 
     def stuck(self, empty: Sequence[str], busy: Sequence[str], limit: int) -> list[StaleJob]:
         """Return jobs without an event for 30 minutes: all of stages `empty`, the overtaken ones of `busy`.
@@ -160,113 +176,142 @@ class SweepStore(Protocol):
         A job that waits for a reason that is known (its message is still to be sent, or its next try has a
         time) is not stuck.
         """
-        ...
+        stages = [*empty, *busy]
+        if not self._any_stale(stages, _STUCK_AFTER):
+            return []
+        return self._stale("stuck", stages=stages, empty=list(empty), limit=limit)
 
     def send_again(self, jobs: Sequence[StaleJob]) -> int:
         """Hand the kept messages of `jobs` to the relay, same attempt and id; return how many.
 
         A job that something happened to since it was looked at is left alone.
         """
-        ...
+        sent = self._rows(
+            "send_again",
+            job_ids=[job.job_id for job in jobs],
+            message_ids=[job.message_id for job in jobs],
+            updated_at=[job.updated_at for job in jobs],
+        )
+        return len(sent)
 
     def parked(self) -> int:
         """Return how many messages were set aside, as unsendable, that their jobs still wait for."""
-        ...
+        return int(self._rows("count_parked")[0]["count"])
 
     def log_audit(self, write: Callable[[KeptEvent], None], limit: int) -> int:
         """Pass at most `limit` audit events on that were not passed on before; return how many.
 
         An event is passed on twice when the process dies, or the database fails, before that is committed.
         """
-        ...
+
+        def work(connection: Connection) -> int:
+            sql = Statements(connection, SQL)
+            last = sql.one("last_audit_logged")
+            if last is None:
+                return 0
+            rows = sql.all("audit_to_log", **last, limit=limit)
+            ends = [row.pop("xact") for row in rows]
+            for row in rows:
+                write(KeptEvent(**row))
+            if rows:
+                sql.do("keep_audit_logged", xact=ends[-1], seq=rows[-1]["seq"])
+            return len(rows)
+
+        return self._database.run(work)
 
     def index_builds_due(self) -> int:
         """Return how many indexes of vectors are to be built, but those that were tried in the last hour."""
-        ...
+        return int(self._rows("index_builds_due")[0]["count"])
 
     def other_models(self, model: str, dimension: int) -> Mapping[str, Mapping[str, int]]:
         """Return how many documents, of how many corpora, have vectors of each other model, by its name.
 
         Reads every document once there was another model.
         """
-        ...
+        rows = self._rows("other_models", model=model, dimension=dimension)
+        return {
+            f"{row['model']} ({row['dimension']})": {"documents": row["documents"], "corpora": row["corpora"]}
+            for row in rows
+        }
 
     def purge(self, keep: Retention, limit: int) -> Mapping[str, int]:
         """Delete at most `limit` rows of each kind that are older than that; return how many, by kind.
 
         Crawls are at most a twentieth of `limit`, and at least one; what counts are their pages.
         """
-        ...
+        values = {
+            "payloads": keep.payloads,
+            "inbox": keep.inbox,
+            "keys": keep.idempotency_keys,
+            "letters": keep.dead_letters,
+            "starts": keep.earlier_starts,
+            "links": keep.links,
+            "limit": limit,
+        }
 
-    def unmirrored(self, limit: int) -> Sequence[CallerRow]:
+        def delete(connection: Connection) -> dict[str, int]:
+            sql = Statements(connection, SQL)
+            old = {row["kind"]: row["found"] for row in sql.all("has_old_rows", **values)}
+            return {kind: sql.do(f"purge_{kind}", **values) if found else 0 for kind, found in old.items()}
+
+        return self._database.read(delete)
+
+    def unmirrored(self, limit: int) -> list[CallerRow]:
         """Return callers that are not copied as they are now: blocked ones first, then aliases."""
-        ...
+        return [CallerRow(**row) for row in self._rows("unmirrored", limit=limit)]
 
     def unmirrored_maintenance(self) -> Maintenance | None:
         """Return it when it is not copied as it is now."""
-        ...
+        rows = self._rows("unmirrored_maintenance")
+        return Maintenance(**rows[0]) if rows else None
 
     def mark_mirrored(self, callers: Sequence[CallerRow]) -> None:
         """Record that these versions are copied."""
-        ...
+        ids, versions = [each.caller_id for each in callers], [each.version for each in callers]
+        self._do("mark_mirrored", ids=ids, versions=versions)
 
     def mark_maintenance_mirrored(self, version: int) -> None:
         """Record that this version is copied."""
-        ...
+        self._do("mark_maintenance_mirrored", version=version)
 
     def mirror_all(self) -> None:
         """Record that nothing is copied."""
-        ...
+        self._do("mirror_all")
 
     def pauses(self) -> Mapping[str, str]:
         """Return why an operator holds back a stage, by stage; `*` means all."""
-        ...
+        return {row["stage"]: row["reason"] for row in self._rows("pauses")}
 
     def interruptions(self) -> Sequence[tuple[str, str]]:
         """Return kind and subject of pauses and of breakers that were not closed within INTERRUPTED_FOR."""
-        ...
+        rows = self._rows("interruptions", since=INTERRUPTED_FOR)
+        return [(row["kind"], row["subject"]) for row in rows]
 
     def incidents(
         self, kind: str, current: Mapping[str, Mapping[str, object]]
     ) -> tuple[list[str], list[str]]:
         """Make `current` (detail by subject) the open incidents of `kind`; return what opened and closed."""
-        ...
+        known = {row["subject"] for row in self._rows("open_incidents", kind=kind)}
+        new = {subject: Jsonb(dict(detail)) for subject, detail in current.items() if subject not in known}
+        opened, closed = [], []
+        if new:
+            opened = self._rows("insert_incidents", kind=kind, subjects=list(new), details=list(new.values()))
+        if known - set(current):
+            closed = self._rows("close_incidents", kind=kind, subjects=list(current))
+        return [row["subject"] for row in opened], [row["subject"] for row in closed]
 
+    def _any_stale(self, stages: list[str], silence: timedelta) -> bool:
+        """Return whether any job is stale; the costlier statements run only then."""
+        return bool(self._rows("any_stale", stages=stages, silence=silence)[0]["found"])
 
-class Backlog(Protocol):
-    """Number of messages in a queue."""
+    def _counts(self, name: str, **values: Any) -> dict[str, int]:
+        return {row["stage"]: row["count"] for row in self._rows(name, **values)}
 
-    def messages(self) -> int:
-        """Return how many there are: visible, in flight, and delayed, its dead letters included.
+    def _stale(self, name: str, **values: Any) -> list[StaleJob]:
+        return [StaleJob(**row) for row in self._rows(name, **values)]
 
-        Raises TransientError(queue_unavailable).
-        """
-        ...
+    def _do(self, name: str, **values: Any) -> None:
+        self._database.read(lambda connection: Statements(connection, SQL).do(name, **values))
 
-
-class Switch(Protocol):
-    """Event source mapping of a stage's worker."""
-
-    def set(self, *, on: bool) -> bool:
-        """Turn it on or off; return whether that changed anything. Raises TransientError."""
-        ...
-
-
-class IndexBuilder(Protocol):
-    """Function that builds the indexes of vectors."""
-
-    def start(self) -> None:
-        """Let it build what is due; does not wait for it. Raises TransientError."""
-        ...
-
-
-class CountsTx(Protocol):
-    """Counts of missing messages, kept between ticks."""
-
-    def last_counts(self, stages: Collection[str]) -> dict[str, Count]:
-        """Lock and return the counts of the last tick, by stage."""
-        ...
-
-    def keep_counts(self, counts: Mapping[str, Count]) -> None:
-        """Keep counts, by stage; an older one changes nothing."""
-        ...
+    def _rows(self, name: str, **values: Any) -> list[dict[str, Any]]:
+        return self._database.read(lambda connection: Statements(connection, SQL).all(name, **values))

@@ -3,21 +3,78 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from psycopg.types.json import Jsonb
+from pydantic import BaseModel
 
+from indexmill.contracts.cost import Budget
+from indexmill.contracts.crawl import CrawlKind, CrawlRules
 from indexmill.contracts.pipeline import FIRST
-from indexmill.orchestrator.adapters.postgres.duplicates import DuplicateRows
-from indexmill.orchestrator.crawling.ports import Crawl, CrawlPage, CrawlPlan, PageLinks
+from indexmill.contracts.texts import Accept
+from indexmill.platform.postgres.database import Statements
 
 
-class CrawlRows(DuplicateRows):
-    """Row operations on crawls, in the connection's transaction."""
+class CrawlPlan(BaseModel):
+    """Fields that the jobs of a crawl share."""
+
+    rules: CrawlRules
+    tier: str
+    caller_type: str
+    job_type: str = "index"
+    priority: int
+    forced: bool
+    mark_stale: bool
+    budget: Budget | None = None
+    request_id: str | None = None
+    submitted_by: str | None = None
+    max_age_s: int | None = None
+    accept: Accept = None
+    recipe: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Crawl:
+    """A crawl; its id is that of its batch."""
+
+    crawl_id: str
+    caller_id: str
+    kind: CrawlKind
+    plan: CrawlPlan
+    hosts: tuple[str, ...]
+    pages: int = 1
+    """Jobs so far."""
+    canceled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CrawlPage:
+    """A page of a crawl."""
+
+    page: bytes
+    """Digest of its URL."""
+    job_id: str
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class PageLinks:
+    """Links of a document's raw content."""
+
+    document_id: str
+    content_sha256: str
+    links: Sequence[str]
+
+
+class Crawls:
+    """Row operations of crawls. The pages of one are written while its row is locked."""
+
+    _sql: Statements
 
     def add_crawl(self, crawl: Crawl, first: CrawlPage) -> None:
         """Insert a crawl with its first page."""
-        self._do(
+        self._sql.do(
             "add_crawl",
             id=crawl.crawl_id,
             caller_id=crawl.caller_id,
@@ -30,29 +87,29 @@ class CrawlRows(DuplicateRows):
         )
 
     def pages_to_come(self, caller_id: str) -> int:
-        """Return how many jobs the caller's crawls may still add."""
-        row = self._one("pages_to_come", caller_id=caller_id)
+        """Return how many jobs the caller's crawls may still add; those whose jobs have ended add none."""
+        row = self._sql.one("pages_to_come", caller_id=caller_id)
         return int(row["pages"]) if row else 0
 
     def lock_crawls(self, crawl_ids: Sequence[str]) -> dict[str, Crawl]:
         """Lock and return the crawls, in the order of ids."""
-        return {row["id"]: _crawl(row) for row in self._all("lock_crawls", ids=list(crawl_ids))}
+        return {row["id"]: _crawl(row) for row in self._sql.all("lock_crawls", ids=list(crawl_ids))}
 
     def depths(self, crawl_id: str, pages: Collection[bytes]) -> dict[bytes, int]:
         """Return the depth of those of `pages` that the crawl has."""
-        found = self._all("depths", id=crawl_id, pages=list(pages))
+        found = self._sql.all("depths", id=crawl_id, pages=list(pages))
         return {bytes(row["page"]): row["depth"] for row in found}
 
     def lessen_depths(self, crawl_id: str, depths: Mapping[bytes, int]) -> dict[str, int]:
         """Write lesser depths of pages; return those of documents that were read before, by id."""
-        found = self._all(
+        found = self._sql.all(
             "lessen_depths", id=crawl_id, pages=list(depths), depths=list(depths.values()), first=FIRST
         )
         return {row["document_id"]: row["depth"] for row in found}
 
     def add_pages(self, crawl_id: str, pages: Sequence[CrawlPage], hosts: Collection[str]) -> None:
-        """Insert pages, and note what are the crawl's hosts now."""
-        self._do(
+        """Insert pages whose jobs were inserted, and note what are the crawl's hosts now."""
+        self._sql.do(
             "add_pages",
             id=crawl_id,
             pages=[each.page for each in pages],
@@ -63,12 +120,12 @@ class CrawlRows(DuplicateRows):
 
     def links_of(self, document_ids: Collection[str]) -> dict[str, list[str]]:
         """Return the kept links, by document, and note that they are used."""
-        found = self._all("links_of", documents=list(document_ids))
+        found = self._sql.all("links_of", documents=list(document_ids))
         return {row["document_id"]: row["links"].splitlines() for row in found}
 
     def keep_links(self, links: Sequence[PageLinks]) -> None:
         """Keep links in place of the documents' older ones."""
-        self._do(
+        self._sql.do(
             "keep_links",
             documents=[each.document_id for each in links],
             digests=[each.content_sha256 for each in links],
@@ -77,11 +134,11 @@ class CrawlRows(DuplicateRows):
 
     def cancel_crawl(self, caller_id: str, crawl_id: str) -> bool:
         """Let a crawl add no more pages; False when there is no such crawl of the caller."""
-        return self._one("cancel_crawl", id=crawl_id, caller_id=caller_id) is not None
+        return self._sql.one("cancel_crawl", id=crawl_id, caller_id=caller_id) is not None
 
     def crawl(self, caller_id: str, crawl_id: str) -> Crawl | None:
         """Return the caller's crawl."""
-        row = self._one("crawl", id=crawl_id, caller_id=caller_id)
+        row = self._sql.one("crawl", id=crawl_id, caller_id=caller_id)
         return _crawl(row) if row else None
 
 

@@ -1,1 +1,0 @@
-"""The Orchestrator's tables in Postgres."""

@@ -1,1 +1,0 @@
-"""Jobs: their rows, states and texts, and the port of their store."""

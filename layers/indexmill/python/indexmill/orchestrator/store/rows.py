@@ -1,0 +1,260 @@
+"""Rows that several acts share, and every statement of this folder by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from indexmill.contracts.cost import Budget
+from indexmill.contracts.job import DuplicateOf, JobStatus
+from indexmill.contracts.messages import Stored, Target
+from indexmill.contracts.texts import Doubt
+from indexmill.platform.postgres.statements import load
+
+CLAIM_S: Final = 30
+"""Seconds for which a process has claimed the messages that it committed or took."""
+PARK_AFTER: Final = 10
+"""Failed sends after which a message is parked, so that it never blocks the others."""
+MOST_RESCUES: Final = 3
+"""A message that was redispatched so often without effect will not get through."""
+SQL: Final = load(
+    Path(__file__).parent, {"claim_s": CLAIM_S, "park_after": PARK_AFTER, "most_rescues": MOST_RESCUES}
+)
+Row = Mapping[str, Any]
+"""By column name."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxRow:
+    """A message that is committed with the state change that caused it, and sent afterwards."""
+
+    id: str
+    """Also the message's id, in every copy."""
+    job_id: str
+    attempt: int
+    stage: str
+    payload: str
+    """The body to send, as JSON."""
+    tries: int = 0
+    """Failed tries to send it."""
+    caller_id: str = ""
+    """Whose job it is: its group in the queue."""
+    admits: bool = False
+    """Whether its job was admitted with it: the first message of an attempt, once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Previous:
+    """The published version of a document, by the job that published it or found it unchanged last."""
+
+    job_id: str
+    title: str | None
+    chunk_count: int | None
+    facts: dict[str, Any]
+    """What went into it: digests, and the versions of the code that made it."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """A job as decisions see it; its row is locked meanwhile."""
+
+    job_id: str
+    status: JobStatus
+    attempt: int
+    target: Target
+    generation: int
+    """A fresh number for a message that publishes."""
+    title: str | None = None
+    content_sha256: str | None = None
+    """Digest of the raw content that was fetched."""
+    previous: Previous | None = None
+    """The document's published version when the job was submitted; None for a document without one."""
+    issued: int | None = None
+    """Number of the newest message that publishes."""
+    has_dependents: bool = False
+    """Whether other jobs wait for this one."""
+    budget: Budget | None = None
+    spent_usd: float = 0.0
+    """Price of what the job used before; known where its budget has a bound for it."""
+    visible: bool = False
+    """Whether search sees what that message published, or something newer; known where it matters."""
+    kind: str | None = None
+    """What it is in a crawl: `crawl` for the first page, `sitemap`, or `page`."""
+    crawl_id: str | None = None
+    """Of the crawl that it belongs to."""
+    mark_stale: bool = False
+    """Whether the document becomes stale when its page is gone."""
+    accept: Sequence[Doubt] | None = None
+    """Doubts despite which its page is read."""
+    has_duplicates: bool = False
+    """Whether its document names others or is named by them; known where results are applied."""
+    original: DuplicateOf | None = None
+    """What its page is a duplicate of; known when its text arrives."""
+    is_shown: bool = False
+    """Whether search has text of the document; known with that."""
+    still_published: bool = False
+    """Whether `previous` is published, and no older job can replace it; known where it matters."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A job about to be accepted, with its first message."""
+
+    job_id: str
+    target: Target
+    submitted_url: str
+    batch_id: str | None
+    first: OutboxRow
+    tier: str = "free"
+    job_type: str = "index"
+    priority: int = 50
+    forced: bool = False
+    """Whether the job starts although another one of the same document is in flight."""
+    payload_digest: str | None = None
+    depends_on: tuple[str, ...] = ()
+    """Jobs that must be done first; the same for all jobs of a submit."""
+    replay_of: str | None = None
+    request_id: str | None = None
+    budget: Budget | None = None
+    """As asked for; the caller's quota may have lower bounds."""
+    caller_type: str = "unknown"
+    submitted_by: str | None = None
+    """The internal caller who submitted it for the one that it belongs to."""
+    given: Stored | None = None
+    """Content that came with the submit, for a document without a URL."""
+    mark_stale: bool = False
+    """Whether a published document becomes stale when its page is gone; the same for all jobs of a submit."""
+    site: str | None = None
+    """Site of its page, when that has a limit and holds it back."""
+    eligible_at: datetime | None = None
+    """Estimate of when its site lets it start; None: it does now."""
+    kind: str | None = None
+    """What it is in a crawl; the same for all jobs of a submit, and None for one outside of crawls."""
+    linked: bool = False
+    """Whether the links of its page are wanted: without them a page that is unchanged is read again."""
+    accept: Sequence[Doubt] | None = None
+    """Doubts despite which its page is read; the same for all jobs of a submit."""
+    recipe: Mapping[str, Any] | None = None
+    """Facts of what today's chunker and model make, the same for all jobs of a submit; None for a job whose
+    document is processed even when it is unchanged."""
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """A job that has not ended, by its document."""
+
+    document_id: str
+    job_id: str
+    status: JobStatus
+    expected_by: datetime | None
+    caller_id: str
+    content_sha256: str | None = None
+    """Of its raw content, as far as that is known."""
+    accept: Sequence[Doubt] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Usage of one caller: jobs in flight and started lately."""
+
+    caller_id: str
+    tier: str
+    active: int = 0
+    in_hour: int = 0
+    """Jobs started in the last hour, counted up to the tier's limit or `REMEMBERED`."""
+    in_minute: int = 0
+    hour_since: datetime | None = None
+    """When the first of `in_hour` started."""
+    minute_since: datetime | None = None
+    newest: datetime | None = None
+    """When a job of the caller started last, within the hour."""
+    chunks_today: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A pending job."""
+
+    job_id: str
+    priority: int
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class CallerQueue:
+    """A caller's pending jobs in the order in which they start; at least the first ones."""
+
+    usage: Usage
+    jobs: Sequence[Candidate]
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalUsage:
+    """Usage of all callers together."""
+
+    now: datetime
+    active: int = 0
+    callers: int = 0
+    """Callers with jobs in flight."""
+    paused: bool = False
+    """Whether an operator paused the first stage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Recent durations of jobs."""
+
+    duration_s: float | None = None
+    """From start to end; three of four jobs were faster. None when no job was done yet."""
+    abreast: float = 1.0
+    """Jobs that were in flight together, on average over the time of each; `duration_s` depends on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SiteTurns:
+    """State of one site, locked."""
+
+    site: str
+    now: datetime
+    full_at: datetime
+    last_at: datetime
+    """Estimate of when the last of its held-back jobs leaves."""
+    due_at: datetime | None = None
+    """Time from which the next one may leave; None when none is held back."""
+    last_caller: str = ""
+    """The caller whose held-back job left last, or who was looked at last when none could."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """A job that is about to fetch its page."""
+
+    job_id: str
+    url: str
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """A job that its site holds back."""
+
+    site: str
+    eligible_at: datetime
+    """Estimate of when it leaves."""
+    failing: bool = False
+    """Whether the site failed several times and is left alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Jobs of one site that left."""
+
+    callers: Sequence[str]
+    """Of each job, in the order in which they left."""
+    more: bool
+    """Whether others are still held back."""
+    seen: str
+    """The last caller that was looked at, and found to have nothing that may leave."""
