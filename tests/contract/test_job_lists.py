@@ -19,7 +19,7 @@ from indexmill.orchestrator.queries.jobs import ReadJobs
 from indexmill.orchestrator.settings import OrchestratorApiSettings
 from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.orchestrator.store.queries import JobFilter
-from indexmill.platform.http import door
+from indexmill.platform.http import app
 from indexmill.platform.limits.enforcer import InMaintenance
 from indexmill.platform.postgres.database import Connection, Database
 from indexmill.platform.time import SystemClock
@@ -189,15 +189,15 @@ def test_health_knows_the_maintenance_that_requests_of_its_process_are_refused_f
         assert (health().status, health().limits) == (status, "local")
 
 
-def test_health_and_the_door_of_a_process_know_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_health_and_the_guard_of_a_process_know_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     found: dict[str, Any] = {}
-    of_door, of_use_cases = door.build_door, wiring.build_use_cases
+    serve, of_use_cases = app.serve, wiring.build_use_cases
 
-    def note_door(*given: Any, **named: Any) -> door.Door:
+    def noted(*given: Any, **named: Any) -> app.Handler:
         found.update(named)
-        return of_door(*given, **named)
+        return serve(*given, **named)
 
-    monkeypatch.setattr(door, "build_door", note_door)
+    monkeypatch.setattr(app, "serve", noted)
     monkeypatch.setattr(wiring, "build_use_cases", lambda given: found.setdefault("api", of_use_cases(given)))
     wiring.build_api(OrchestratorApiSettings.from_environment(environment("OrchestratorApi")))
     assert found["active"] is found["api"].health.active

@@ -12,7 +12,7 @@ import pytest
 
 from indexmill.platform.aws.direct import DirectRequests
 from indexmill.platform.aws.dynamodb_limits import DynamoDbLimits
-from indexmill.platform.http.door import Door
+from indexmill.platform.http.guard import Guard
 from indexmill.platform.limits.clock import StoreClock
 from indexmill.platform.limits.enforcer import CallerBlocked, InMaintenance
 from indexmill.platform.limits.store import LimitStore, StoreUnavailable
@@ -154,12 +154,12 @@ def test_a_closed_door_costs_one_request_of_the_table_in_five_seconds(ministack:
     client.meta.events.register("before-send.dynamodb", lambda event_name, **_: sent.append(event_name))
     own = StoreClock(clock)
     store = DynamoDbLimits(table, own, client)
-    door = Door(process(store, clock, own=own).enforcer, Observability("test", level="ERROR"), clock=own)
+    guard = Guard(process(store, clock, own=own).enforcer, Observability("test", level="ERROR"))
     for seconds, requests in ((0, 1), (1, 1), (6, 2)):
         clock.tick(seconds)
         for _ in range(20):
             with pytest.raises(InMaintenance):
-                door.enter(CALLER, "POST", "/orchestrator/jobs")
+                guard.enter(CALLER, "POST", "/orchestrator/jobs")
         assert sent == ["before-send.dynamodb.BatchGetItem"] * requests
     assert [item["pk"]["S"] for item in client.scan(TableName=table)["Items"]] == ["door#maintenance"]
 

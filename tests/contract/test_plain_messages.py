@@ -17,8 +17,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from indexmill.contracts.errors import ErrorCode
 from indexmill.orchestrator.http.api import action_routes, routes
-from indexmill.platform.http.app import create_app, lambda_handler
-from indexmill.platform.http.requests import read_json, sentence
+from indexmill.platform.http.app import create_app, lambda_handler, sentence
+from indexmill.platform.http.guard import read_json
 from indexmill.platform.observability import Observability
 from tests.support.events import FakeContext, api_event, caller_claims
 from tools.openapi import routers
@@ -113,7 +113,7 @@ def problems(model: type[BaseModel], value: Any) -> list[tuple[str, str]]:
 def handler() -> Any:
     nothing: Any = SimpleNamespace(record_alias=lambda *_: None)
     observability = Observability("test", level="CRITICAL")
-    app = create_app("Test", [routes(nothing), action_routes(nothing)], observability, None)
+    app = create_app([routes(nothing), action_routes(nothing)], observability)
     return lambda_handler(app, observability)
 
 
@@ -205,7 +205,7 @@ def test_a_replay_takes_no_body_and_other_endpoints_miss_theirs(raw: str | None)
 
     api: Any = SimpleNamespace(replays=SimpleNamespace(replay=replay), record_alias=lambda *_: None)
     observability = Observability("test", level="CRITICAL")
-    handle = lambda_handler(create_app("Test", [action_routes(api)], observability, None), observability)
+    handle = lambda_handler(create_app([action_routes(api)], observability), observability)
     event = api_event("POST", "/orchestrator/jobs/j1/replay", caller=caller_claims(), raw=raw, headers={})
     event["headers"].pop("Content-Type", None)
     handle(event, FakeContext())

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from indexmill.orchestrator.admission.load import JobLoad
 from indexmill.orchestrator.store.admission import Limits
 from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.platform.aws.queue_load import DynamoDbQueueAges
+from indexmill.platform.limits.store import Load, QueueAges
 from indexmill.platform.postgres.database import Database
-from indexmill.platform.pressure import QueueAges
 from indexmill.platform.quotas import Quota
 from local.backends.ministack import MiniStack
 from tests.contract.test_state_table import table
@@ -91,16 +90,20 @@ def submit(store: JobStore, caller: str, tier: str, count: int = 1) -> list[str]
     return [job.job_id for job in jobs]
 
 
+def load(jobs: JobStore, most: int) -> Load:
+    return jobs.read(lambda tx: tx.load(most + 1))
+
+
 def test_the_load_of_jobs_is_what_is_pending_and_in_flight(store: tuple[JobStore, Database]) -> None:
     jobs, _ = store
-    assert JobLoad(jobs, 100).load().depth == 0
+    assert load(jobs, 100).depth == 0
     ids = submit(jobs, "ann", "pro", 5)
     submit(jobs, "bob", "free", 2)
-    assert JobLoad(jobs, 100).load().depth == 7
+    assert load(jobs, 100).depth == 7
     applied(jobs, *map(failed, ids))
-    assert JobLoad(jobs, 100).load().depth == 5
+    assert load(jobs, 100).depth == 5
     # Counted no further than asked: of those that are pending, and of those in flight.
-    assert JobLoad(jobs, 1).load().depth == 2 + 2
+    assert load(jobs, 1).depth == 2 + 2
 
 
 def test_its_age_is_that_of_a_job_which_waits_for_capacity_alone(
@@ -112,10 +115,10 @@ def test_its_age_is_that_of_a_job_which_waits_for_capacity_alone(
         "UPDATE jobs SET created_at = now() - interval '1 hour', updated_at = now() - interval '1 hour'"
     )
     # They wait for their caller's own quota.
-    assert JobLoad(jobs, 100).load().age_s == 0.0
+    assert load(jobs, 100).age_s == 0.0
     submit(jobs, "ann", "pro", 3)
-    assert JobLoad(jobs, 100).load().age_s < 60
+    assert load(jobs, 100).age_s < 60
     database.connection().execute(
         "UPDATE jobs SET updated_at = now() - interval '100 seconds' WHERE caller_id = 'ann'"
     )
-    assert JobLoad(jobs, 100).load().age_s == pytest.approx(100, abs=30)
+    assert load(jobs, 100).age_s == pytest.approx(100, abs=30)

@@ -172,7 +172,7 @@ def test_without_the_store_each_process_limits_by_itself(small: RunningStack) ->
     assert {each.headers["X-RateLimit-Reason"] for each in after} == {"tier"}
 
 
-def test_every_service_is_behind_the_door(small: RunningStack) -> None:
+def test_every_service_is_behind_the_guard(small: RunningStack) -> None:
     calls = {
         "/scraper/scrape": {"url": f"{small.site}/index.html"},
         "/scraper/enqueue": {},

@@ -70,12 +70,12 @@ def _calls(endpoint: str) -> dict[str, Callable[[], Any]]:
         "AWS_ACCESS_KEY_ID": "test",
         "AWS_SECRET_ACCESS_KEY": "test",
     }
+
     from indexmill.contracts.identity import CallerContext
     from indexmill.orchestrator.http.api import routes
     from indexmill.orchestrator.settings import OrchestratorApiSettings
     from indexmill.orchestrator.wiring import Parts, build_use_cases
-    from indexmill.platform.http.app import create_app, lambda_handler
-    from indexmill.platform.http.door import build_door
+    from indexmill.platform.http.app import create_app, lambda_handler, serve
     from indexmill.platform.observability import Observability
     from tests.support.events import FakeContext, api_event, caller_claims
     from tests.support.function_env import environment
@@ -93,10 +93,10 @@ def _calls(endpoint: str) -> dict[str, Callable[[], Any]]:
     api = build_use_cases(settings, Parts(store, dict(queues), observability))
 
     def call(claims: dict[str, str] | None) -> Callable[[], Any]:
-        door = None if claims is None else build_door("orchestrator", settings, observability)
-        handler = lambda_handler(
-            create_app("Indexmill Orchestrator", [routes(api)], observability, door), observability
-        )
+        if claims is None:
+            handler = lambda_handler(create_app([routes(api)], observability), observability)
+        else:
+            handler = serve([routes(api)], settings, observability)
         caller = {**caller_claims(job.target.caller_id), **(claims or {})}
         event = api_event("GET", f"/orchestrator/jobs/{job.job_id}", caller=caller)
         return lambda: handler(event, FakeContext())

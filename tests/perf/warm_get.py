@@ -53,7 +53,7 @@ def main() -> None:
     queues = {"scraping": InMemoryQueue(), "embedding": InMemoryQueue()}
     settings = OrchestratorApiSettings.from_environment(environment("OrchestratorApi"))
     api = build_use_cases(settings, Parts(store, dict(queues), observability))
-    app = create_app("Indexmill Orchestrator", [routes(api)], observability, None)
+    app = create_app([routes(api)], observability)
     handler = lambda_handler(app, observability)
     event = api_event("GET", f"/orchestrator/jobs/{job.job_id}", caller=caller_claims())
     reply = handler(event, FakeContext())

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from indexmill.contracts.identity import CallerContext
 from indexmill.platform.limits.clock import StoreClock
 from indexmill.platform.limits.enforcer import Decision
-from indexmill.platform.limits.strategies import (
+from indexmill.platform.limits.policy import (
     CompositeStrategy,
-    FairShare,
     FairShareStrategy,
+    MembershipTierStrategy,
     RateLimit,
     UnreadableLimits,
     claimed,
@@ -236,7 +236,7 @@ def test_active_callers_are_counted_exactly_and_their_floors_may_exceed_the_capa
         here.ask(ctx)
     counters = store.active[SERVICE]["work"]
     assert sum(counters.values()) == callers
-    share = here.enforcer._strategies["work"].get_limit(NO_TIER)
+    share = here.enforcer._strategy.get_limit(NO_TIER)
     assert share is not None
     base = max(5, 100 // callers)
     assert (share.requests, share.most) == (base, int(base * 1.5))
@@ -244,7 +244,7 @@ def test_active_callers_are_counted_exactly_and_their_floors_may_exceed_the_capa
     assert (share.requests * callers <= 100) == (callers <= 20)
     clock.tick(4_200)
     assert here.ask(NO_TIER) is not None
-    again = here.enforcer._strategies["work"].get_limit(NO_TIER)
+    again = here.enforcer._strategy.get_limit(NO_TIER)
     assert again is not None
     assert again.requests == 100
 
@@ -289,19 +289,18 @@ def test_three_active_callers_have_a_third_each() -> None:
         (NO_TIER, RateLimit(500, 3600, 250, "fair_share")),
         (CallerContext("u", caller_type="user"), RateLimit(500, 3600, 250, "fair_share")),
         (CallerContext("p", tier="pro"), None),
-        (CallerContext("c", raw_claims={"rate_limits": {"requests": 1, "window_seconds": 1}}), None),
+        (
+            CallerContext("c", raw_claims={"rate_limits": {"requests": 1, "window_seconds": 1}}),
+            RateLimit(1, 1, 0, "claims"),
+        ),
     ],
 )
 def test_a_caller_has_the_limit_of_its_pool(ctx: CallerContext, limit: RateLimit | None) -> None:
-    class Tiers:
-        """In place of the tiers."""
-
-        @staticmethod
-        def get_limit(_ctx: CallerContext) -> None:
-            return None
-
-    shares = FairShareStrategy(FairShare(capacity=2_000, floor=50), lambda: 4)
-    assert CompositeStrategy(shares, Tiers()).get_limit(ctx) == limit
+    shares = FairShareStrategy(capacity=2_000, floor=50)
+    tiers = MembershipTierStrategy("scraper", {"pro": None})
+    strategy = CompositeStrategy(shares, tiers, lambda _bucket: 4, read_factor=10)
+    assert strategy.get_limit(ctx) == limit
+    assert strategy.get_limit(ctx, "read") == (limit and limit.times(10))
 
 
 LIMIT = {"requests": 3, "window_seconds": 60}

@@ -14,7 +14,7 @@ from indexmill.platform.limits.enforcer import (
     RateLimited,
     SlidingWindowEnforcer,
 )
-from indexmill.platform.limits.settings import LimitSettings
+from indexmill.platform.limits.policy import LimitSettings
 from indexmill.platform.limits.store import LimitStore
 from indexmill.platform.time import Clock
 from tests.twins.clock import FrozenClock
@@ -75,8 +75,8 @@ def process(
     own = own or StoreClock(clock)
     limits = limits or settings()
     active = ActiveCallers(SERVICE, store, own)
-    strategies = limits.strategies(SERVICE, limits.fair_share, active.count)
-    return Process(own, SlidingWindowEnforcer(SERVICE, strategies, store, own, active), active)
+    strategy = limits.strategy(SERVICE, limits.fair_share, active.count)
+    return Process(own, SlidingWindowEnforcer(SERVICE, strategy, active), active)
 
 
 def exact(times: Sequence[float], window_s: float, most: int) -> list[bool]:

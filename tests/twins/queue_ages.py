@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from indexmill.platform.pressure import NOTE_KNOWN_S
+from indexmill.platform.limits.store import NOTE_KNOWN_S
 from indexmill.platform.time import Clock
 
 

@@ -46,7 +46,7 @@ class Handler:
         self.database = Database(database_url)
         parts = replace(build_parts(settings, self.database), queues={})
         api = build_use_cases(settings, parts)
-        app = create_app("test", [routes(api), action_routes(api)], api.observability, None)
+        app = create_app([routes(api), action_routes(api)], api.observability)
         self._handle = lambda_handler(app, api.observability)
         submit = SubmitJobs(parts.store, Sent(), *objects())
         foreign = submit(

@@ -281,7 +281,7 @@ def orchestrator_api(url: str) -> Callable[[], dict[str, Any]]:
         {**environment("OrchestratorApi"), "DATABASE_URL": url}
     )
     api = build_use_cases(settings)
-    handler = lambda_handler(create_app("test", [routes(api)], api.observability, None), api.observability)
+    handler = lambda_handler(create_app([routes(api)], api.observability), api.observability)
     event = api_event("GET", "/orchestrator/jobs", caller=caller_claims())
     return lambda: handler(event, FakeContext())
 

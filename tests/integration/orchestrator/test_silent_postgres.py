@@ -56,7 +56,7 @@ def test_a_submit_is_answered_within_five_seconds(line: Line) -> None:
         {**environment("OrchestratorApi"), "DATABASE_URL": line.url}
     )
     api = build_use_cases(settings)
-    handler = lambda_handler(create_app("test", [routes(api)], api.observability, None), api.observability)
+    handler = lambda_handler(create_app([routes(api)], api.observability), api.observability)
     listing = api_event("GET", "/orchestrator/jobs", caller=caller_claims())
     assert handler(listing, FakeContext())["statusCode"] == 200
     line.toxic = SILENCE

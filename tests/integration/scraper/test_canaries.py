@@ -127,7 +127,7 @@ def door(request: pytest.FixtureRequest, network: Network) -> Iterator[Door]:
     if request.param == "api":
         api = build_use_cases(ScraperApiSettings.from_environment(ENVIRONMENT), **parts)
         observability = Observability("scraper")
-        handle = lambda_handler(create_app("test", [routes(api, 10.0)], observability, None), observability)
+        handle = lambda_handler(create_app([routes(api, 10.0)], observability), observability)
 
         def scrape(url: str) -> str | None:
             event = api_event("POST", "/scraper/scrape", {"url": url}, caller=caller_claims())

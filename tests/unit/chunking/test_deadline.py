@@ -49,7 +49,7 @@ def may_end() -> Iterator[threading.Event]:
 def test_a_pathological_document_is_our_own_504(may_end: threading.Event) -> None:
     blobs, observability = InMemoryBlobs(), Observability("test", level="CRITICAL")
     api = ChunkingApi(ChunkDocuments(SlowTokenizer(may_end), blobs), EnqueueChunk(InMemoryQueue(), blobs))
-    handler = lambda_handler(create_app("Test", [routes(api, 0.3)], observability, None), observability)
+    handler = lambda_handler(create_app([routes(api, 0.3)], observability), observability)
     event = api_event("POST", "/chunking/chunk", caller=caller_claims(), body={"text": "Some words."})
     answer = handler(event, FakeContext())
     error = json.loads(answer["body"])["error"]

@@ -68,7 +68,7 @@ async def hang(request: web.Request, body: dict[str, Any]) -> web.StreamResponse
 def asked(router: APIRouter, path: str, body: dict[str, Any]) -> dict[str, Any]:
     """Return the function's answer to a caller."""
     observability = Observability("test", level="CRITICAL")
-    handler = lambda_handler(create_app("Test", [router], observability, None), observability)
+    handler = lambda_handler(create_app([router], observability), observability)
     return handler(api_event("POST", path, caller=caller_claims(), body=body), FakeContext())
 
 

@@ -13,12 +13,13 @@ import pytest
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
-from indexmill.platform.http.app import Caller, create_app, json_route, lambda_handler
-from indexmill.platform.http.door import Door
-from indexmill.platform.limits.enforcer import key_of
+from indexmill.platform.http.app import Caller, create_app, lambda_handler
+from indexmill.platform.http.guard import Guard, json_route
+from indexmill.platform.limits.enforcer import Backpressure, key_of
+from indexmill.platform.limits.policy import PressureSettings
+from indexmill.platform.limits.store import Load
 from indexmill.platform.limits.window import Window
 from indexmill.platform.observability import Observability
-from indexmill.platform.pressure import Backpressure, Load, PressureSettings
 from local.metrics.emf import read
 from tests.support.events import FakeContext, api_event, caller_claims
 from tests.support.limits import CALLER, SERVICE, process
@@ -68,11 +69,9 @@ class Service:
         observability = Observability("test", level="CRITICAL")
         own = process(self.store, self.clock)
         bounds = PressureSettings(max_queue_depth=100, max_queue_age_seconds=100, state_table="none")
-        pressure = Backpressure(self, bounds, self.clock, observability, routes=[("POST", PATH)])
-        guard = Door(
-            own.enforcer, observability, clock=own.clock, exempt=["/things/reports"], pressure=pressure
-        )
-        handle = lambda_handler(create_app("Test", [router], observability, guard), observability)
+        pressure = Backpressure(self.load, bounds, self.clock, observability, routes=[("POST", PATH)])
+        guard = Guard(own.enforcer, observability, exempt=["/things/reports"], pressure=pressure)
+        handle = lambda_handler(create_app([router], observability, guard), observability)
         text = self.text(json.dumps(self.thing)) + self.padding
         event = api_event(
             method, path, raw=text, headers=self.headers, query=self.query or None, caller=self.claims

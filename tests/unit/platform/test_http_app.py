@@ -18,9 +18,9 @@ from indexmill.platform.http.app import (
     Caller,
     RequestId,
     create_app,
-    json_route,
     lambda_handler,
 )
+from indexmill.platform.http.guard import json_route
 from indexmill.platform.observability import Observability
 from indexmill.platform.settings import HttpSettings
 from tests.support.events import FakeContext, api_event, caller_claims
@@ -66,7 +66,7 @@ def handler() -> Any:
         return {"text": character * count}
 
     observability = Observability("test", level="CRITICAL")
-    return lambda_handler(create_app("Test", [router], observability, None), observability)
+    return lambda_handler(create_app([router], observability), observability)
 
 
 def call(method: str, path: str, **event: Any) -> tuple[int, dict[str, Any], dict[str, str]]:
@@ -236,7 +236,7 @@ def handler_for(*origins: str) -> Any:
 
     observability = Observability("test", level="CRITICAL")
     return lambda_handler(
-        create_app("test", [router], observability, None),
+        create_app([router], observability),
         observability,
         HttpSettings(allowed_origins=",".join(origins)),
     )
@@ -335,7 +335,7 @@ def refusal(capsys: pytest.CaptureFixture[str], error: Exception) -> tuple[int, 
 
     # A logger keeps the stream of its first use, so each has a name of its own.
     observability = Observability(f"refusals-{error}")
-    handle = lambda_handler(create_app("Test", [router], observability, None), observability)
+    handle = lambda_handler(create_app([router], observability), observability)
     event = api_event("GET", "/fails", headers={"X-Request-Id": "abc-1"}, caller=caller_claims())
     status = handle(event, FakeContext())["statusCode"]
     return status, [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from indexmill.contracts.errors import ErrorCode
-from indexmill.platform.http.door import Door
+from indexmill.platform.http.guard import Guard
 from indexmill.platform.limits.enforcer import KEPT_S, CallerBlocked, InMaintenance, RateLimited, key_of
 from indexmill.platform.observability import Observability
 from tests.support.limits import CALLER, SERVICE, Process, process
@@ -158,19 +158,19 @@ def test_a_request_that_maintenance_refuses_costs_no_limit_and_no_further_reques
         nonlocal loads
         loads += 1
 
-    door = Door(one.enforcer, Observability("test", level="ERROR"), clock=one.clock, pressure=pressure)
+    guard = Guard(one.enforcer, Observability("test", level="ERROR"), pressure=pressure)
     store.maintenance = "moving"
     for _ in range(50):
         with pytest.raises(InMaintenance):
-            door.enter(CALLER, "POST", "/orchestrator/jobs")
+            guard.enter(CALLER, "POST", "/orchestrator/jobs")
     assert (store.calls, store.windows, loads) == (1, {}, 0)
     clock.tick(6)
     with pytest.raises(InMaintenance):
-        door.enter(CALLER, "POST", "/orchestrator/jobs")
+        guard.enter(CALLER, "POST", "/orchestrator/jobs")
     assert (store.calls, store.windows, loads) == (2, {}, 0)
     store.maintenance = None
     clock.tick(6)
-    decision = door.enter(CALLER, "POST", "/orchestrator/jobs")
+    decision = guard.enter(CALLER, "POST", "/orchestrator/jobs")
     assert decision is not None
     assert (decision.remaining, loads) == (decision.limit - 1, 1)
 
@@ -188,37 +188,37 @@ def test_a_request_that_maintenance_refuses_costs_no_limit_and_no_further_reques
         ("GET", "/orchestrator/jobs", False),
     ],
 )
-def test_the_door_is_closed_for_work_and_nothing_else(
+def test_a_service_is_closed_for_work_and_nothing_else(
     store: InMemoryLimits, one: Process, method: str, path: str, closed: bool
 ) -> None:
     store.maintenance = "We move the database."
-    door = Door(one.enforcer, Observability("test", level="ERROR"), clock=one.clock)
+    guard = Guard(one.enforcer, Observability("test", level="ERROR"))
     if not closed:
-        door.enter(CALLER, method, path)
+        guard.enter(CALLER, method, path)
         return
     with pytest.raises(InMaintenance) as caught:
-        door.enter(CALLER, method, path)
+        guard.enter(CALLER, method, path)
     assert (caught.value.code, caught.value.http_status) == (ErrorCode.MAINTENANCE, 503)
     assert (caught.value.message, caught.value.retry_after) == ("We move the database.", 60)
 
 
-def test_refusals_at_the_door_are_counted_with_their_request(
+def test_refusals_of_the_guard_are_counted_with_their_request(
     store: InMemoryLimits, clock: FrozenClock, one: Process, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The process may get no further request, so nothing is kept for a later one."""
     observability = Observability("test", level="ERROR")
-    door = Door(one.enforcer, observability, clock=one.clock)
+    guard = Guard(one.enforcer, observability)
     while one.admits(CALLER):
         clock.tick(0.01)
     for _ in range(3):
         with pytest.raises(RateLimited):
-            door.enter(CALLER, "POST", "/embedding/search")
+            guard.enter(CALLER, "POST", "/embedding/search")
         observability.flush()
         assert emitted(capsys, "rate_limited_total") == [(1.0, {"bucket": "work", "tier": "pro"})]
     block(store)
     clock.tick(6)
     with pytest.raises(CallerBlocked):
-        door.enter(CALLER, "GET", "/orchestrator/jobs")
+        guard.enter(CALLER, "GET", "/orchestrator/jobs")
     observability.flush()
     assert emitted(capsys, "caller_blocked_total") == [(1.0, {})]
 
@@ -227,12 +227,12 @@ def test_each_call_that_the_store_did_not_answer_is_counted(
     store: InMemoryLimits, clock: FrozenClock, one: Process, capsys: pytest.CaptureFixture[str]
 ) -> None:
     observability = Observability("test", level="ERROR")
-    door = Door(one.enforcer, observability, clock=one.clock)
+    guard = Guard(one.enforcer, observability)
     store.unavailable = True
     counted = 0.0
     for _ in range(2):
         before = store.calls
-        door.enter(CALLER, "POST", "/embedding/search")
+        guard.enter(CALLER, "POST", "/embedding/search")
         observability.flush()
         (found,) = emitted(capsys, "rate_limit_store_unavailable")
         assert found[0] >= 1

@@ -8,8 +8,11 @@ import pytest
 
 from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
 from indexmill.contracts.identity import CallerContext
+from indexmill.platform.consumer.sqs_batch import AgeNotes
+from indexmill.platform.limits.enforcer import Backpressure
+from indexmill.platform.limits.policy import PressureSettings
+from indexmill.platform.limits.store import Load
 from indexmill.platform.observability import Observability
-from indexmill.platform.pressure import AgeNotes, Backpressure, Load, PressureSettings
 from tests.twins.clock import FrozenClock
 from tests.twins.queue_ages import InMemoryQueueAges
 
@@ -39,7 +42,7 @@ class Harness:
         self.source, self.clock = Source(), FrozenClock()
         settings = PressureSettings(max_queue_depth=100, max_queue_age_seconds=200, state_table="table")
         self.observability = Observability("orchestrator", level="CRITICAL")
-        self.check = Backpressure(self.source, settings, self.clock, self.observability, routes=[ROUTE])
+        self.check = Backpressure(self.source.load, settings, self.clock, self.observability, routes=[ROUTE])
 
     def refused(self, load: Load | None) -> set[str]:
         """Return the tiers that are refused at a load."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from indexmill.access.ports import InvalidKey, UnexpectedStatus, UnreadableClaims
 from indexmill.contracts.identity import FREE, CallerContext, key_hash, tier_of
-from indexmill.platform.limits.strategies import claimed, compact
+from indexmill.platform.limits.policy import claimed, compact
 from indexmill.platform.observability import Observability
 
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from indexmill.access.ports import InvalidKey, Membership, UnreadableClaims
 from indexmill.contracts.identity import CALLER_ID, CallerContext, key_hash
-from indexmill.platform.limits.strategies import UnreadableLimits, claimed
+from indexmill.platform.limits.policy import UnreadableLimits, claimed
 from indexmill.platform.time import Clock
 
 _MAX_KEY: Final = 256

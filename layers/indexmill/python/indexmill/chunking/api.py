@@ -15,7 +15,8 @@ from indexmill.contracts.http_chunking import (
     ChunkRequest,
     ChunkResponse,
 )
-from indexmill.platform.http.app import Caller, RequestId, json_route
+from indexmill.platform.http.app import Caller, RequestId
+from indexmill.platform.http.guard import json_route
 from indexmill.platform.time import within
 
 _MAX_BODY = 4 * 1024 * 1024

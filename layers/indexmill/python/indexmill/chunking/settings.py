@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from indexmill.platform.limits.settings import LimitSettings
-from indexmill.platform.pressure import PressureSettings
+from indexmill.platform.limits.policy import LimitSettings, PressureSettings
 from indexmill.platform.settings import FunctionSettings
 
 

@@ -27,17 +27,15 @@ def build_api(settings: ChunkingApiSettings) -> Handler:
     """Build chunking/api."""
     from indexmill.chunking.api import routes
     from indexmill.platform.aws.queue_load import queue_pressure
-    from indexmill.platform.http.app import create_app, lambda_handler
-    from indexmill.platform.http.door import build_door
+    from indexmill.platform.http.app import serve
 
     observability = Observability("chunking", level=settings.log_level)
     limit_s = request_limit(_LIMIT_S, settings.integration_timeout_seconds)
     pressure = queue_pressure(
         "chunking", settings.chunk_queue_url, "/chunking/enqueue", settings, observability
     )
-    door = build_door("chunking", settings, observability, pressure=pressure)
-    app = create_app("Indexmill Chunking", [routes(build_use_cases(settings), limit_s)], observability, door)
-    return lambda_handler(app, observability, settings)
+    router = routes(build_use_cases(settings), limit_s)
+    return serve([router], settings, observability, pressure=pressure)
 
 
 def build_use_cases(
@@ -62,8 +60,7 @@ def build_worker(settings: ChunkingWorkerSettings) -> SqsBatch[ChunkTask]:
     from indexmill.contracts.messages import ChunkTask
     from indexmill.platform.aws.dynamodb_delivery_log import DynamoDbDeliveryLog
     from indexmill.platform.aws.queue_load import DynamoDbQueueAges
-    from indexmill.platform.consumer.sqs_batch import SqsBatch
-    from indexmill.platform.pressure import AgeNotes
+    from indexmill.platform.consumer.sqs_batch import AgeNotes, SqsBatch
 
     clock = SystemClock()
     documents = ChunkDocuments(_tokenizer(settings), S3Blobs(settings.bucket_name))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -38,6 +40,34 @@ class CallerContext:
     """sha256(api_key)[:16], whatever else the caller is known by; for the audit."""
     alias: str = ""
     """The id that the claims or the key give, where `caller_id` is the caller that it is an alias of."""
+
+
+def caller_of_claims(claims: Mapping[str, Any]) -> CallerContext:
+    """Return the caller that the authorizer passes on: texts, which it checked.
+
+    Raises CallerError(invalid_api_key) for none.
+    """
+    caller_id = claims.get("caller_id")
+    if not caller_id:
+        raise CallerError(
+            ErrorCode.INVALID_API_KEY,
+            "A valid X-API-Key header is required; a stream takes a valid token too.",
+        )
+    raw: dict[str, Any] = {}
+    if limits := claims.get("rate_limits"):
+        raw["rate_limits"] = json.loads(limits)
+    if claims.get("token") == "true":
+        raw["token"] = True
+    return CallerContext(
+        caller_id=str(caller_id),
+        caller_type=str(claims.get("caller_type", "unknown")),
+        tier=claims.get("tier") or None,
+        scopes=tuple(str(claims.get("scopes", "")).split()),
+        internal=str(claims.get("internal", "false")) == "true",
+        raw_claims=raw,
+        key_id=str(claims.get("key_id", "")),
+        alias=str(claims.get("alias", "")),
+    )
 
 
 def new_id() -> str:

@@ -10,7 +10,8 @@ from fastapi import APIRouter
 
 from indexmill.contracts.http_embedding import EmbedRequest, EmbedResponse, EnqueueRequest, EnqueueResponse
 from indexmill.contracts.http_search import SearchRequest, SearchResponse
-from indexmill.platform.http.app import Caller, RequestId, json_route
+from indexmill.platform.http.app import Caller, RequestId
+from indexmill.platform.http.guard import json_route
 from indexmill.platform.observability import Observability
 from indexmill.platform.time import SystemClock, within
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from indexmill.contracts.identity import CorpusIsolation
-from indexmill.platform.limits.settings import LimitSettings
+from indexmill.platform.limits.policy import LimitSettings, PressureSettings
 from indexmill.platform.postgres.address import DatabaseSettings
-from indexmill.platform.pressure import PressureSettings
 from indexmill.platform.quotas import QuotaSettings
 
 

@@ -45,8 +45,7 @@ def build_write_api(settings: EmbeddingWriteApiSettings) -> Handler:
     """Build embedding/write_api."""
     from indexmill.embedding.api import write_routes
     from indexmill.platform.aws.queue_load import queue_pressure
-    from indexmill.platform.http.app import create_app, lambda_handler
-    from indexmill.platform.http.door import build_door
+    from indexmill.platform.http.app import serve
 
     observability = Observability("embedding", level=settings.log_level)
     limit_s = request_limit(_LIMIT_S, settings.integration_timeout_seconds)
@@ -54,9 +53,7 @@ def build_write_api(settings: EmbeddingWriteApiSettings) -> Handler:
     pressure = queue_pressure(
         "embedding", settings.embed_queue_url, "/embedding/enqueue", settings, observability
     )
-    door = build_door("embedding", settings, observability, pressure=pressure)
-    app = create_app("Indexmill Embedding", [router], observability, door)
-    return lambda_handler(app, observability, settings)
+    return serve([router], settings, observability, pressure=pressure)
 
 
 def build_write_use_cases(  # noqa: PLR0913 - everything around it
@@ -116,15 +113,12 @@ def build_write_use_cases(  # noqa: PLR0913 - everything around it
 def build_read_api(settings: EmbeddingReadApiSettings) -> Handler:
     """Build embedding/read_api."""
     from indexmill.embedding.api import read_routes
-    from indexmill.platform.http.app import create_app, lambda_handler
-    from indexmill.platform.http.door import build_door
+    from indexmill.platform.http.app import serve
 
     observability = Observability("embedding", level=settings.log_level)
     limit_s = request_limit(_LIMIT_S, settings.integration_timeout_seconds)
     router = read_routes(build_search(settings, observability=observability), observability, limit_s)
-    door = build_door("embedding", settings, observability)
-    app = create_app("Indexmill Search", [router], observability, door)
-    return lambda_handler(app, observability, settings)
+    return serve([router], settings, observability)
 
 
 def build_search(
@@ -152,8 +146,7 @@ def build_worker(settings: EmbeddingWorkerSettings) -> SqsBatch[EmbedTask]:
     from indexmill.contracts.messages import EmbedTask
     from indexmill.platform.aws.dynamodb_delivery_log import DynamoDbDeliveryLog
     from indexmill.platform.aws.queue_load import DynamoDbQueueAges
-    from indexmill.platform.consumer.sqs_batch import SqsBatch
-    from indexmill.platform.pressure import AgeNotes
+    from indexmill.platform.consumer.sqs_batch import AgeNotes, SqsBatch
 
     clock = SystemClock()
     return SqsBatch(

@@ -10,10 +10,8 @@ from indexmill.contracts.cost import Prices
 from indexmill.contracts.identity import CorpusIsolation
 from indexmill.orchestrator.store.admission import Limits
 from indexmill.platform.domain_rates import DomainRates
-from indexmill.platform.limits.settings import LimitSettings, Share
-from indexmill.platform.limits.strategies import FairShare
+from indexmill.platform.limits.policy import FairShareStrategy, LimitSettings, PressureSettings, Share
 from indexmill.platform.postgres.address import DatabaseSettings
-from indexmill.platform.pressure import PressureSettings
 from indexmill.platform.quotas import QuotaSettings
 
 
@@ -63,7 +61,7 @@ class OrchestratorApiSettings(OrchestratorSettings, LimitSettings, PressureSetti
     """As Chunking has it."""
 
     @property
-    def shares(self) -> dict[str, FairShare | None]:
+    def shares(self) -> dict[str, FairShareStrategy | None]:
         """Return what each service divides among its callers."""
         return {
             "orchestrator": self.fair_share,

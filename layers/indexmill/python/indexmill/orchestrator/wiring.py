@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -114,32 +116,22 @@ def build_parts(settings: OrchestratorSettings, database: Database | None = None
 
 def build_api(settings: OrchestratorApiSettings) -> Handler:
     """Build orchestrator/api."""
-    from indexmill.orchestrator.admission.load import JobLoad
     from indexmill.orchestrator.http.api import ADD_WORK, COMPLETE, HEALTH, action_routes, open_routes, routes
-    from indexmill.platform.http.app import create_app, lambda_handler
-    from indexmill.platform.http.door import build_door
-    from indexmill.platform.pressure import Backpressure
+    from indexmill.platform.http.app import serve
+    from indexmill.platform.limits.enforcer import Backpressure
 
     api = build_use_cases(settings)
-    pressure = Backpressure(
-        JobLoad(api.submit.store, settings.max_queue_depth),
-        settings,
-        SystemClock(),
-        api.observability,
-        routes=ADD_WORK,
-    )
-    # A stage's report is never refused for a limit: without it the job would wait for its rescue.
-    door = build_door(
-        "orchestrator",
+    # Of the jobs of all callers; one beyond the bound is enough to know.
+    load = partial(api.submit.store.read, methodcaller("load", settings.max_queue_depth + 1))
+    return serve(
+        [routes(api), action_routes(api), open_routes(api)],
         settings,
         api.observability,
+        # A stage's report is never refused for a limit: without it the job would wait for its rescue.
         exempt=[COMPLETE, HEALTH],
-        pressure=pressure,
+        pressure=Backpressure(load, settings, SystemClock(), api.observability, routes=ADD_WORK),
         active=api.health.active,
     )
-    routers = [routes(api), action_routes(api), open_routes(api)]
-    app = create_app("Indexmill Orchestrator", routers, api.observability, door)
-    return lambda_handler(app, api.observability, settings)
 
 
 def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = None) -> Api:
@@ -163,7 +155,7 @@ def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = Non
     from indexmill.platform.aws.dynamodb_cancels import DynamoDbCancels
     from indexmill.platform.aws.dynamodb_progress import DynamoDbProgress
     from indexmill.platform.aws.s3_blobs import S3Blobs
-    from indexmill.platform.http.door import build_active
+    from indexmill.platform.http.app import build_active
     from indexmill.platform.security.urls import parse_allowed_hosts
 
     database = build_database(settings, settings.database_answer_seconds)
@@ -229,8 +221,7 @@ def build_stream(settings: OrchestratorStreamSettings) -> Handler:
     from indexmill.orchestrator.queries.jobs import ReadJobs
     from indexmill.orchestrator.queries.stream import StreamJob
     from indexmill.platform.aws.dynamodb_progress import DynamoDbProgress
-    from indexmill.platform.http.app import create_app, lambda_handler
-    from indexmill.platform.http.door import build_door
+    from indexmill.platform.http.app import serve
 
     clock = SystemClock()
     database = Database(address_of(settings), answer_s=settings.database_answer_seconds)
@@ -243,9 +234,7 @@ def build_stream(settings: OrchestratorStreamSettings) -> Handler:
         window_s=window_s(settings.integration_timeout_seconds),
     )
     observability = Observability("orchestrator", level=settings.log_level)
-    door = build_door("orchestrator", settings, observability)
-    app = create_app("Indexmill job stream", [routes(follow)], observability, door)
-    return lambda_handler(app, observability, settings)
+    return serve([routes(follow)], settings, observability)
 
 
 def window_s(integration_timeout_s: float) -> float:

@@ -11,7 +11,8 @@ from fastapi import APIRouter
 from indexmill.contracts.content import DetailedDocument, Document, PageMetadata
 from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.http_scraper import EnqueueResponse, ScrapeNowRequest, ScrapeRequest, ScrapeResult
-from indexmill.platform.http.app import Caller, RequestId, json_route
+from indexmill.platform.http.app import Caller, RequestId
+from indexmill.platform.http.guard import json_route
 from indexmill.platform.time import within
 from indexmill.scraper.enqueue import Enqueue
 from indexmill.scraper.extract.content import Wanted

@@ -44,8 +44,7 @@ class Overrides(TypedDict, total=False):
 def build_api(settings: ScraperApiSettings) -> Handler:
     """Build scraper/api."""
     from indexmill.platform.aws.queue_load import queue_pressure
-    from indexmill.platform.http.app import create_app, lambda_handler
-    from indexmill.platform.http.door import build_door
+    from indexmill.platform.http.app import serve
     from indexmill.scraper.api import routes
 
     observability = Observability("scraper", level=settings.log_level)
@@ -53,9 +52,8 @@ def build_api(settings: ScraperApiSettings) -> Handler:
     pressure = queue_pressure(
         "scraping", settings.scrape_queue_url, "/scraper/enqueue", settings, observability
     )
-    door = build_door("scraper", settings, observability, pressure=pressure)
-    app = create_app("Indexmill Scraper", [routes(build_use_cases(settings), limit_s)], observability, door)
-    return lambda_handler(app, observability, settings)
+    router = routes(build_use_cases(settings), limit_s)
+    return serve([router], settings, observability, pressure=pressure)
 
 
 def build_use_cases(settings: ScraperApiSettings, **overrides: Unpack[Overrides]) -> ScraperApi:
@@ -73,8 +71,7 @@ def build_worker(settings: ScraperWorkerSettings) -> SqsBatch[ScrapeTask]:
     from indexmill.contracts.messages import ScrapeTask
     from indexmill.platform.aws.dynamodb_delivery_log import DynamoDbDeliveryLog
     from indexmill.platform.aws.queue_load import DynamoDbQueueAges
-    from indexmill.platform.consumer.sqs_batch import SqsBatch
-    from indexmill.platform.pressure import AgeNotes
+    from indexmill.platform.consumer.sqs_batch import AgeNotes, SqsBatch
 
     source, clock = _queue(settings.scrape_queue_url), SystemClock()
     return SqsBatch(

@@ -54,7 +54,8 @@ from indexmill.orchestrator.submission.aliases import RecordAlias
 from indexmill.orchestrator.submission.dry_run import TryOut
 from indexmill.orchestrator.submission.submit import SubmitJobs
 from indexmill.orchestrator.submission.uploads import GrantUpload
-from indexmill.platform.http.app import BaseUrl, Caller, RequestId, json_route, tagged
+from indexmill.platform.http.app import BaseUrl, Caller, RequestId, tagged
+from indexmill.platform.http.guard import json_route
 from indexmill.platform.observability import Observability
 from indexmill.platform.time import Clock
 

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Header, Query, Response
 
 from indexmill.orchestrator.queries.stream import StreamJob
-from indexmill.platform.http.app import Caller, json_route
+from indexmill.platform.http.app import Caller
+from indexmill.platform.http.guard import json_route
 
 _TYPE: Final = "text/event-stream"
 # A proxy that buffered or cached an answer would delay its events.

@@ -14,9 +14,8 @@ from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.orchestrator.store.rows import GlobalUsage, Usage
 from indexmill.platform.limits.clock import StoreClock
 from indexmill.platform.limits.enforcer import decide, key_of
-from indexmill.platform.limits.settings import READ, WORK, LimitSettings
+from indexmill.platform.limits.policy import READ, WORK, FairShareStrategy, LimitSettings, RateLimit
 from indexmill.platform.limits.store import LimitStore, Shared, StoreUnavailable
-from indexmill.platform.limits.strategies import FairShare, RateLimit
 from indexmill.platform.limits.window import Window, active_callers
 from indexmill.platform.quotas import Quota
 
@@ -31,7 +30,7 @@ class ShowLimits:
     requests: LimitStore
     clock: StoreClock
     settings: LimitSettings
-    shares: Mapping[str, FairShare | None]
+    shares: Mapping[str, FairShareStrategy | None]
     """By service."""
 
     def __call__(self, ctx: CallerContext) -> CallerLimits:
@@ -77,7 +76,7 @@ class ShowLimits:
         self, ctx: CallerContext, service: str, bucket: str, shared: Shared | None
     ) -> RateLimit | None:
         active = partial(self._active, shared)
-        return self.settings.strategies(service, self.shares[service], active)[bucket].get_limit(ctx)
+        return self.settings.strategy(service, self.shares[service], active).get_limit(ctx, bucket)
 
     def _active(self, shared: Shared | None, bucket: str) -> int | None:
         if shared is None:

@@ -31,8 +31,8 @@ from indexmill.orchestrator.store.rows import (
     Usage,
 )
 from indexmill.platform.domain_rates import DomainRates
+from indexmill.platform.limits.store import Load
 from indexmill.platform.postgres.database import Statements, json_of
-from indexmill.platform.pressure import Load
 from indexmill.platform.quotas import Quota
 
 INTERNAL: Final = "internal"

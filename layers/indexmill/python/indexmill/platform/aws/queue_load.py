@@ -9,8 +9,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from indexmill.platform.aws.clients import LazyClient
 from indexmill.platform.aws.sqs_queue import SqsBacklog
+from indexmill.platform.limits.enforcer import Backpressure
+from indexmill.platform.limits.policy import PressureSettings
+from indexmill.platform.limits.store import NOTE_KNOWN_S, Load, QueueAges
 from indexmill.platform.observability import Observability
-from indexmill.platform.pressure import NOTE_KNOWN_S, Backpressure, Load, PressureSettings, QueueAges
 from indexmill.platform.time import Clock, SystemClock
 
 _LOG: Final = logging.getLogger(__name__)
@@ -23,12 +25,12 @@ def queue_pressure(
 ) -> Backpressure:
     """Build the backpressure of the requests POST `route`, which add work to the queue of `stage`."""
     clock = SystemClock()
-    load = QueueLoad(url, stage, DynamoDbQueueAges(settings.state_table, clock))
-    return Backpressure(load, settings, clock, observability, routes=[("POST", route)])
+    queue = QueueLoad(url, stage, DynamoDbQueueAges(settings.state_table, clock))
+    return Backpressure(queue.load, settings, clock, observability, routes=[("POST", route)])
 
 
 class QueueLoad:
-    """LoadSource of one stage's queue."""
+    """Load of one stage's queue."""
 
     def __init__(self, url: str, stage: str, ages: QueueAges, sqs: Any | None = None) -> None:
         """The client is made on first use."""

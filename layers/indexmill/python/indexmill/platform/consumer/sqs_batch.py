@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
@@ -21,9 +22,9 @@ from indexmill.platform.consumer.deliveries import (
 )
 from indexmill.platform.consumer.delivery_log import DeliveryLog, DeliveryRecord, SuspectTry
 from indexmill.platform.consumer.health import Health, SystemHealth
+from indexmill.platform.limits.store import QueueAges
 from indexmill.platform.meter import METER
 from indexmill.platform.observability import Observability
-from indexmill.platform.pressure import AgeNotes
 from indexmill.platform.queues import Queue, SourceQueue
 from indexmill.platform.time import Clock, SystemClock
 
@@ -201,6 +202,9 @@ _MARGIN_S = 2.0
 """Reserved of the function's time for its answer."""
 _NEWER_SCHEMA_WAIT_S = 60.0
 _SUSPECTS_APART_S = 1.0
+_NOTED_FROM_S: Final = 10.0
+"""A queue whose messages are younger has no note of its age."""
+_NOTED_EVERY_S: Final = 5.0
 
 
 class SqsBatch(Generic[M]):
@@ -341,3 +345,26 @@ class SqsBatch(Generic[M]):
         with SuspectTry(self._settlement.record, record.message_id, entry, after_s=left):
             outcome = self._run({chosen: delivery})
         return staying | self._settlement.settle(records, outcome, logged)
+
+
+class AgeNotes:
+    """A worker's notes of how long messages waited until their first receive."""
+
+    def __init__(self, stage: str, ages: QueueAges, clock: Clock) -> None:
+        """Nothing is noted yet."""
+        self._stage = stage
+        self._ages = ages
+        self._clock = clock
+        self._noted_at = -math.inf
+
+    def see(self, sent_ms: Collection[int]) -> None:
+        """Note the age of messages that were sent then (milliseconds since 1970), when they are old.
+
+        A message that was received before is none of them: it may have waited for its next try.
+        """
+        if not sent_ms:
+            return
+        age_s = self._clock.now().timestamp() - min(sent_ms) / 1000
+        if age_s >= _NOTED_FROM_S and self._clock.monotonic() >= self._noted_at + _NOTED_EVERY_S:
+            self._noted_at = self._clock.monotonic()
+            self._ages.note(self._stage, age_s)

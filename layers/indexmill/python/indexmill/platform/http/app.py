@@ -1,37 +1,29 @@
-"""HTTP side of every service: FastAPI app factory, Lambda handler, error envelope, strict JSON bodies."""
+"""HTTP side of every service: its app behind the request guard, Lambda handler, error envelope."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, FastAPI, Request, Response, params
-from fastapi.dependencies.utils import get_flat_params
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from fastapi.routing import APIRoute
 from mangum import Mangum
 from starlette.exceptions import HTTPException
 
 from indexmill.contracts.errors import CallerError, DomainBusy, ErrorCode, IndexmillError
 from indexmill.contracts.identity import CallerContext, tier_of
-from indexmill.platform.http.door import Door
-from indexmill.platform.http.requests import (
-    StrictRequest,
-    check_parameters,
-    checked_body,
-    field_name,
-    read_json,
-    sentence,
-)
-from indexmill.platform.limits.enforcer import RateLimited
+from indexmill.platform.http.guard import Guard, caller_of, field_name, limit_headers
+from indexmill.platform.limits.clock import StoreClock
+from indexmill.platform.limits.enforcer import ActiveCallers, Backpressure, SlidingWindowEnforcer
+from indexmill.platform.limits.policy import LimitSettings
 from indexmill.platform.meter import METER
 from indexmill.platform.observability import Observability
 from indexmill.platform.settings import HttpSettings, csv
-from indexmill.platform.time import limited
+from indexmill.platform.time import SystemClock, limited
 
 _SERVER_ERROR = 500
 _TOO_MANY = 429
@@ -62,67 +54,66 @@ _PORT: Final = re.compile(r":[0-9]{1,5}$")
 """An allowed origin may end in `:*`, which is any port."""
 _SOUND_ID = re.compile(r"[A-Za-z0-9-]{1,64}")
 
+_MOMENT: Final = "Send a moment in ISO 8601, as 2026-03-01T12:00:00Z."
+_SENTENCES: Final[Mapping[str, str]] = {
+    "missing": "This is required.",
+    "extra_forbidden": "There is no such field.",
+    "string_type": "Send a string.",
+    "string_too_short": "Send at least {min_length} characters.",
+    "string_too_long": "Send at most {max_length} characters.",
+    "string_pattern_mismatch": "This must match {pattern}",
+    "too_short": "Send at least {min_length} items.",
+    "too_long": "Send at most {max_length} items.",
+    "greater_than": "Send a number above {gt}.",
+    "greater_than_equal": "Send a number of at least {ge}.",
+    "less_than_equal": "Send a number of at most {le}.",
+    **dict.fromkeys(("literal_error", "enum"), "Send {expected}."),
+    **dict.fromkeys(("int_type", "int_from_float", "int_parsing", "int_parsing_size"), "Send an integer."),
+    **dict.fromkeys(("float_type", "float_parsing", "finite_number"), "Send a number."),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "Send true or false."),
+    "list_type": "Send a list.",
+    **dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), "Send a JSON object."),
+    **dict.fromkeys(("datetime_parsing", "datetime_from_date_parsing", "datetime_type"), _MOMENT),
+    "datetime_object_invalid": _MOMENT,
+    "value_error": "{error}",
+}
+"""Sentences for callers, by the type of pydantic's error, whose own texts speak of Python."""
+
 Handler = Callable[[dict[str, Any], Any], dict[str, Any]]
 
 
-def json_route(max_body_bytes: int) -> type[APIRoute]:
-    """Return the route class of endpoints that take JSON of at most `max_body_bytes`."""
+def build_active(service: str, settings: LimitSettings) -> ActiveCallers:
+    """Build what a process knows of all callers of `service`, on the state table."""
+    from indexmill.platform.aws.dynamodb_limits import DynamoDbLimits
 
-    class JsonRoute(APIRoute):
-        """Checks parameters, headers, size and JSON before FastAPI sees the body."""
-
-        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-            original = super().get_route_handler()
-            takes_body = self.body_field is not None
-            optional = self.body_field is not None and not self.body_field.field_info.is_required()
-            declared = get_flat_params(self.dependant)
-            query = frozenset(each.alias for each in declared if isinstance(each.field_info, params.Query))
-            headers = frozenset(each.alias for each in declared if isinstance(each.field_info, params.Header))
-
-            async def handle(request: Request) -> Response:
-                _enter(request, self.path)
-                check_parameters(request, query, headers)
-                if takes_body and not (optional and not await request.body()):
-                    body = await checked_body(request, max_body_bytes)
-                    request = StrictRequest(request, body, read_json(body))
-                response = await original(request)
-                response.headers.update(_limit_headers(request))
-                return response
-
-            return handle
-
-    return JsonRoute
+    clock = StoreClock(SystemClock())
+    return ActiveCallers(service, DynamoDbLimits(settings.state_table, clock), clock)
 
 
-def _enter(request: Request, path: str) -> None:
-    """Admit the request, or raise; every answer to it tells the caller's limit."""
-    door: Door | None = request.app.state.door
-    # Of what is exempt one path has no caller.
-    if door is None or door.is_exempt(path):
-        return
-    try:
-        decision = door.enter(_caller_of(request), request.method, path)
-    except RateLimited as error:
-        request.state.limit_headers = error.decision.headers()
-        raise
-    if decision is not None:
-        request.state.limit_headers = decision.headers()
+def serve(
+    routers: list[APIRouter],
+    settings: LimitSettings,
+    observability: Observability,
+    *,
+    exempt: Collection[str] = (),
+    pressure: Backpressure | None = None,
+    active: ActiveCallers | None = None,
+) -> Handler:
+    """Build the handler of a service's function, its routers behind a guard on the state table.
 
-
-def _limit_headers(request: Request) -> dict[str, str]:
-    found: dict[str, str] = getattr(request.state, "limit_headers", {})
-    return found
-
-
-def create_app(
-    title: str, routers: list[APIRouter], observability: Observability, door: Door | None
-) -> FastAPI:
-    """Build a service's app: its routers, and our envelope for whatever goes wrong.
-
-    Every request to them passes `door` first; a test of something else has none.
+    `active` is that of the process, where something else needs it, too.
     """
-    app = FastAPI(title=title, redirect_slashes=False, docs_url=None, redoc_url=None, openapi_url=None)
-    app.state.door = door
+    active = active or build_active(observability.service, settings)
+    strategy = settings.strategy(observability.service, settings.fair_share, active.count)
+    enforcer = SlidingWindowEnforcer(observability.service, strategy, active)
+    guard = Guard(enforcer, observability, exempt=exempt, pressure=pressure)
+    return lambda_handler(create_app(routers, observability, guard), observability, settings)
+
+
+def create_app(routers: list[APIRouter], observability: Observability, guard: Guard | None = None) -> FastAPI:
+    """Build a service's app: its routers behind `guard`, and our envelope for whatever goes wrong."""
+    app = FastAPI(redirect_slashes=False, docs_url=None, redoc_url=None, openapi_url=None)
+    app.state.guard = guard
     for router in routers:
         app.include_router(router)
 
@@ -134,11 +125,11 @@ def create_app(
         if known.code == ErrorCode.FORBIDDEN:
             route, field = getattr(request.scope.get("route"), "path", None), known.field
             where = {"route": route, "field": field, **request.path_params}
-            observability.emit("internal_rejected", _caller_of(request), request_id=_own_id(request), **where)
+            observability.emit("internal_rejected", caller_of(request), request_id=_own_id(request), **where)
         if known.http_status == _TOO_MANY:
             _note_refusal(observability, known, request)
         answer = envelope(known, _own_id(request))
-        answer.headers.update(_limit_headers(request))
+        answer.headers.update(limit_headers(request))
         return answer
 
     for kind in (IndexmillError, RequestValidationError, HTTPException, Exception):
@@ -267,6 +258,18 @@ def _first_problem(error: RequestValidationError) -> IndexmillError:
     return CallerError(code, f"{location}: {text}"[:400], field=location)
 
 
+def sentence(problem: Mapping[str, Any]) -> str:
+    """Return what is wrong with a field, by one of pydantic's errors; never the value."""
+    kind, context, value = problem["type"], problem.get("ctx", {}), problem.get("input")
+    if kind in ("string_too_short", "too_short") and context["min_length"] == 1:
+        return "This must not be empty."
+    # Of a string that another check has read already, pydantic counts items.
+    if kind in ("too_long", "too_short") and isinstance(value, str):
+        kind = f"string_{kind}"
+    found = _SENTENCES.get(kind)
+    return str(problem["msg"]) if found is None else found.format_map(context)
+
+
 def _own_id(request: Request) -> str:
     return request_id(request.scope.get("aws.event", {}))
 
@@ -276,38 +279,8 @@ def _request_context(request: Request) -> dict[str, Any]:
     return context
 
 
-def _caller_of(request: Request) -> CallerContext:
-    claims = _request_context(request).get("authorizer") or {}
-    caller_id = claims.get("caller_id")
-    if not caller_id:
-        raise CallerError(
-            ErrorCode.INVALID_API_KEY,
-            "A valid X-API-Key header is required; a stream takes a valid token too.",
-        )
-    return CallerContext(
-        caller_id=str(caller_id),
-        caller_type=str(claims.get("caller_type", "unknown")),
-        tier=claims.get("tier") or None,
-        scopes=tuple(str(claims.get("scopes", "")).split()),
-        internal=str(claims.get("internal", "false")) == "true",
-        raw_claims=_raw_claims(claims),
-        key_id=str(claims.get("key_id", "")),
-        alias=str(claims.get("alias", "")),
-    )
-
-
-def _raw_claims(claims: dict[str, Any]) -> dict[str, Any]:
-    """Return what the authorizer passes on of Membership's own claims: texts, which it checked."""
-    found: dict[str, Any] = {}
-    if limits := claims.get("rate_limits"):
-        found["rate_limits"] = json.loads(limits)
-    if claims.get("token") == "true":
-        found["token"] = True
-    return found
-
-
 async def _caller(request: Request) -> CallerContext:
-    return _caller_of(request)
+    return caller_of(request)
 
 
 async def _base_url(request: Request) -> str:

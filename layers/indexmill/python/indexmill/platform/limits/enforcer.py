@@ -1,4 +1,4 @@
-"""Enforcement of the request limits: one conditional write for a request, none for a refusal that is known.
+"""Enforcement of the request limits, by one conditional write for a request, and of backpressure.
 
 The limits of all processes are one: the store decides. While it is unavailable each process admits what the
 caller may at least, by itself; for ten minutes it keeps to the blocks and the maintenance that it saw last.
@@ -7,22 +7,18 @@ caller may at least, by itself; for ten minutes it keeps to the blocks and the m
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Final
 
 from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
-from indexmill.contracts.identity import CallerContext
+from indexmill.contracts.identity import CallerContext, tier_of
 from indexmill.platform.limits.clock import StoreClock
-from indexmill.platform.limits.store import LimitStore, Shared, StoreUnavailable
-from indexmill.platform.limits.strategies import RateLimit, RateLimitStrategy, Reason
-from indexmill.platform.limits.window import (
-    SLOTS,
-    Window,
-    active_callers,
-    admission,
-    is_recent,
-)
+from indexmill.platform.limits.policy import SHARES, CompositeStrategy, PressureSettings, RateLimit, Reason
+from indexmill.platform.limits.store import LimitStore, Load, Shared, StoreUnavailable
+from indexmill.platform.limits.window import SLOTS, Window, active_callers, admission, is_recent
+from indexmill.platform.observability import Observability
+from indexmill.platform.time import Clock
 
 SHARED_S: Final = 5.0
 """Time after which a process knows that maintenance began or ended."""
@@ -36,6 +32,10 @@ _REFUSED_S: Final = 1.0
 _TRIES: Final = 3
 _MOST_REMEMBERED: Final = 10_000
 _ROUNDING_S: Final = 0.001
+_SATURATED_S: Final = 30
+"""Retry-After of what backpressure refuses."""
+_LOAD_S: Final = 5.0
+"""Time for which a load that was read is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,21 +150,19 @@ class ActiveCallers:
 
 
 class SlidingWindowEnforcer:
-    """Admits a caller's requests to one service up to the limits of a strategy for each bucket."""
+    """Admits a caller's requests to one service up to the limits of its strategy."""
 
     def __init__(
         self,
         service: str,
-        strategies: Mapping[str, RateLimitStrategy],
-        store: LimitStore,
-        clock: StoreClock,
+        strategy: CompositeStrategy,
         active: ActiveCallers,
     ) -> None:
-        """`strategies` are by bucket."""
+        """Know nothing yet; store and clock are those of `active`."""
+        self.clock = active.clock
         self._service = service
-        self._strategies = strategies
-        self._store = store
-        self._clock = clock
+        self._strategy = strategy
+        self._store = active.store
         self._active = active
         self._copies: dict[str, Window] = {}
         """Windows as they were last seen, in the order of their use."""
@@ -179,7 +177,7 @@ class SlidingWindowEnforcer:
 
     def check_open(self) -> None:
         """Raise InMaintenance while no work is accepted. Counts no request."""
-        if self._clock.monotonic() >= self._quiet_until:
+        if self.clock.monotonic() >= self._quiet_until:
             try:
                 self._active.refresh()
             except StoreUnavailable:
@@ -194,7 +192,7 @@ class SlidingWindowEnforcer:
         Raises RateLimited and CallerBlocked.
         """
         key = key_of(self._service, bucket, ctx.caller_id)
-        if self._clock.monotonic() < self._quiet_until:
+        if self.clock.monotonic() < self._quiet_until:
             return self._check_alone(ctx, key, bucket)
         try:
             decision = self._check_with_store(ctx, key, bucket)
@@ -214,7 +212,7 @@ class SlidingWindowEnforcer:
         """Leave the store alone for a moment: it did not answer."""
         self.failures += 1
         self._active.lost()
-        self._quiet_until = self._clock.monotonic() + _QUIET_S
+        self._quiet_until = self.clock.monotonic() + _QUIET_S
 
     def _note(self, caller_id: str, *, blocked: bool) -> None:
         """Remember what the store said."""
@@ -226,7 +224,7 @@ class SlidingWindowEnforcer:
 
     def _check_with_store(self, ctx: CallerContext, key: str, bucket: str) -> Decision | None:
         self._active.refresh()
-        limit = self._strategies[bucket].get_limit(ctx)
+        limit = self._strategy.get_limit(ctx, bucket)
         if limit is not None:
             return self._check_everywhere(key, bucket, limit)
         if self._store.is_blocked(key):
@@ -237,10 +235,10 @@ class SlidingWindowEnforcer:
         """Decide without the store, by the blocks that it reported in the last ten minutes."""
         if ctx.caller_id in self._blocked and self._active.is_recent():
             raise CallerBlocked
-        return self._check_locally(key, self._strategies[bucket].get_limit(ctx))
+        return self._check_locally(key, self._strategy.get_limit(ctx, bucket))
 
     def _check_everywhere(self, key: str, bucket: str, limit: RateLimit) -> Decision:
-        now, window_s = self._clock.now(), limit.window_seconds
+        now, window_s = self.clock.now(), limit.window_seconds
         copy = self._copies.get(key)
         for _ in range(_TRIES):
             if copy is not None and copy.count(now, window_s) >= limit.most:
@@ -282,7 +280,7 @@ class SlidingWindowEnforcer:
     def _remember(self, key: str, window: Window) -> None:
         self._copies.pop(key, None)
         self._copies[key] = window
-        self._seen[key] = self._clock.now()
+        self._seen[key] = self.clock.now()
         if len(self._copies) > _MOST_REMEMBERED:
             oldest = next(iter(self._copies))
             del self._copies[oldest], self._seen[oldest]
@@ -291,7 +289,7 @@ class SlidingWindowEnforcer:
         if limit is None:
             return None
         limit = replace(limit, reason="local")
-        now, window_s = self._clock.now(), limit.window_seconds
+        now, window_s = self.clock.now(), limit.window_seconds
         window = self._local.pop(key, Window())
         wish = admission(window, now, window_s, limit.most, counts_as_active=False)
         fits = window.count(now, window_s) < limit.most
@@ -312,3 +310,62 @@ def decide(window: Window, now: float, limit: RateLimit) -> Decision:
     # A millisecond more than needed: times are rounded.
     reset_s = math.ceil(wait_s + _ROUNDING_S) if count else 0
     return Decision(limit.most, limit.window_seconds, max(0, limit.most - count), reset_s, limit.reason)
+
+
+class Backpressure:
+    """Refuses new work while too much of it waits, or waits too long already.
+
+    Callers of lower tiers are refused first: the room that they leave is for the others.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[], Load],
+        settings: PressureSettings,
+        clock: Clock,
+        observability: Observability,
+        *,
+        routes: Collection[tuple[str, str]],
+    ) -> None:
+        """`load` returns the load, counted up to the bound at least; TransientError says that it is unknown.
+
+        `routes` are methods and paths, as routes have them, of the requests that add work.
+        """
+        self._read = load
+        self._settings = settings
+        self._clock = clock
+        self._observability = observability
+        self._routes = frozenset(routes)
+        self._known = Load(0)
+        self._read_at = -math.inf
+
+    def __call__(self, ctx: CallerContext, method: str, path: str) -> None:
+        """Return, or raise CallerError(queue_saturated)."""
+        if (method, path) not in self._routes:
+            return
+        load, tier = self._load(), "internal" if ctx.internal else tier_of(ctx.tier)
+        share = SHARES.get(tier, 1.0)
+        deep = load.depth > share * self._settings.max_queue_depth
+        old = load.age_s > share * self._settings.max_queue_age_seconds
+        if deep or old:
+            self._observability.count("queue_saturated_total", tier=tier)
+            raise CallerError(
+                ErrorCode.QUEUE_SATURATED,
+                f"Queue saturated ({load.depth} pending). Try again shortly.",
+                retry_after=_SATURATED_S,
+            )
+
+    def _load(self) -> Load:
+        """Return the load of at most five seconds ago; none while it is unknown: then nothing is refused."""
+        now = self._clock.monotonic()
+        if now < self._read_at + _LOAD_S:
+            return self._known
+        try:
+            self._known = self._read()
+        except TransientError as error:
+            self._known = Load(0)
+            self._observability.log.warning("queue_depth.unavailable", extra={"code": error.code})
+            self._observability.count("queue_depth_unavailable_total")
+        # After the read: one that takes long must not be followed by the next one at once.
+        self._read_at = self._clock.monotonic()
+        return self._known

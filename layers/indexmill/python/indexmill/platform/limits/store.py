@@ -1,12 +1,16 @@
-"""Port of the request limits: windows, active callers and maintenance, which all processes share."""
+"""Ports of request limits and backpressure: what all processes share of callers, maintenance and load."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from indexmill.platform.limits.window import Admission, Window
+
+NOTE_KNOWN_S: Final = 60.0
+"""An older note says nothing: workers renew what is still true. Those of a stage that is switched off receive
+nothing, so then the depth alone counts."""
 
 
 class StoreUnavailable(Exception):
@@ -63,4 +67,24 @@ class LimitStore(Protocol):
         self, keys: Sequence[str], services: Sequence[str]
     ) -> tuple[dict[str, Window], dict[str, Shared]]:
         """Return the windows that exist, and what concerns every caller of each service."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Work that waits: how much, and for how many seconds the oldest of it."""
+
+    depth: int
+    age_s: float = 0.0
+
+
+class QueueAges(Protocol):
+    """Ages of the queues' oldest messages, as those who receive messages see them. Never raises."""
+
+    def note(self, stage: str, age_s: float) -> None:
+        """Note the age of a stage's queue, unless a higher one was noted a moment ago."""
+        ...
+
+    def oldest(self, stage: str) -> float:
+        """Return the noted age; 0 for none, for one of more than NOTE_KNOWN_S ago, and when unavailable."""
         ...

@@ -10,7 +10,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.orchestrator.store.sweep import CallerRow, Maintenance
 from indexmill.platform.aws.clients import LazyClient
-from indexmill.platform.limits.settings import BUCKETS
+from indexmill.platform.limits.policy import BUCKETS
 from indexmill.platform.time import Clock
 
 _SERVICES: Final = ("scraper", "chunking", "embedding", "orchestrator")

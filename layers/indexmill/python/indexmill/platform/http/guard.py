@@ -1,4 +1,13 @@
-"""Reading of requests by our own rules: parameters and JSON bodies that break them never reach a route."""
+"""Request guard: the checks in front of every route, in one order, before FastAPI sees the body.
+
+The first check that refuses a request answers it, and nothing behind that one runs:
+
+1. caller, as the gateway's authorizer found it;
+2. maintenance: what backpressure reads may be what is being maintained;
+3. backpressure: a request that it refuses costs its caller nothing of the limit;
+4. block, which is found with the limit, and 5. limit: what is refused later is counted;
+6. parameters, 7. body, by rules of our own.
+"""
 
 from __future__ import annotations
 
@@ -6,46 +15,161 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from typing import Any, Final, NoReturn
 
-from fastapi import Request
+from fastapi import Request, Response, params
+from fastapi.dependencies.utils import get_flat_params
+from fastapi.routing import APIRoute
 
 from indexmill.contracts.errors import CallerError, ErrorCode
+from indexmill.contracts.identity import CallerContext, caller_of_claims, tier_of
 from indexmill.contracts.texts import is_plain
+from indexmill.platform.limits.enforcer import (
+    Backpressure,
+    CallerBlocked,
+    Decision,
+    RateLimited,
+    SlidingWindowEnforcer,
+)
+from indexmill.platform.limits.policy import READ, TOKEN, WORK, is_internal
+from indexmill.platform.limits.window import SLOTS
+from indexmill.platform.observability import Observability
 
+_READS: Final = ("GET", "HEAD")
+_ACCEPTING: Final = ("/enqueue", "/jobs", "/retry", "/replay", "/uploads")
+"""Ends of the paths whose requests cause work that is done later, or prepare it."""
+_MOST_AUDITED: Final = 1_000
 _SOUND_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _BOMS: Final = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 _MAX_DIGITS: Final = 400
 _TOKEN: Final = re.compile(r'("(?:[^"\\]|\\.)*+")(\s*:)?|[{}\[\]]|NaN|-?Infinity|-?[0-9][0-9.eE+-]*')
 """What tells where a JSON text that the parser could read breaks our own rules."""
-_MOMENT: Final = "Send a moment in ISO 8601, as 2026-03-01T12:00:00Z."
-_SENTENCES: Final[Mapping[str, str]] = {
-    "missing": "This is required.",
-    "extra_forbidden": "There is no such field.",
-    "string_type": "Send a string.",
-    "string_too_short": "Send at least {min_length} characters.",
-    "string_too_long": "Send at most {max_length} characters.",
-    "string_pattern_mismatch": "This must match {pattern}",
-    "too_short": "Send at least {min_length} items.",
-    "too_long": "Send at most {max_length} items.",
-    "greater_than": "Send a number above {gt}.",
-    "greater_than_equal": "Send a number of at least {ge}.",
-    "less_than_equal": "Send a number of at most {le}.",
-    **dict.fromkeys(("literal_error", "enum"), "Send {expected}."),
-    **dict.fromkeys(("int_type", "int_from_float", "int_parsing", "int_parsing_size"), "Send an integer."),
-    **dict.fromkeys(("float_type", "float_parsing", "finite_number"), "Send a number."),
-    **dict.fromkeys(("bool_type", "bool_parsing"), "Send true or false."),
-    "list_type": "Send a list.",
-    **dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), "Send a JSON object."),
-    **dict.fromkeys(("datetime_parsing", "datetime_from_date_parsing", "datetime_type"), _MOMENT),
-    "datetime_object_invalid": _MOMENT,
-    "value_error": "{error}",
-}
-"""Sentences for callers, by the type of pydantic's error, whose own texts speak of Python."""
 
 
-class StrictRequest(Request):
+def json_route(max_body_bytes: int) -> type[APIRoute]:
+    """Return the route class of endpoints that take JSON of at most `max_body_bytes`."""
+
+    class JsonRoute(APIRoute):
+        """Has each request checked before it is handled."""
+
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            original = super().get_route_handler()
+            takes_body = self.body_field is not None
+            optional = self.body_field is not None and not self.body_field.field_info.is_required()
+            declared = get_flat_params(self.dependant)
+            query = frozenset(each.alias for each in declared if isinstance(each.field_info, params.Query))
+            headers = frozenset(each.alias for each in declared if isinstance(each.field_info, params.Header))
+
+            async def handle(request: Request) -> Response:
+                guard: Guard | None = request.app.state.guard
+                if guard is not None:
+                    guard.check(request, self.path)
+                _check_parameters(request, query, headers)
+                if takes_body and not (optional and not await request.body()):
+                    body = await _checked_body(request, max_body_bytes)
+                    request = _StrictRequest(request, body, read_json(body))
+                response = await original(request)
+                response.headers.update(limit_headers(request))
+                return response
+
+            return handle
+
+    return JsonRoute
+
+
+def caller_of(request: Request) -> CallerContext:
+    """Return the validated caller. Raises CallerError(invalid_api_key) where no authorizer let one pass."""
+    event = request.scope.get("aws.event", {})
+    return caller_of_claims(event.get("requestContext", {}).get("authorizer") or {})
+
+
+def limit_headers(request: Request) -> dict[str, str]:
+    """Return the headers that tell the caller's limit; none for what no limit was asked about."""
+    found: dict[str, str] = getattr(request.state, "limit_headers", {})
+    return found
+
+
+class Guard:
+    """Checks of all requests to one service; a test of something else has none."""
+
+    def __init__(
+        self,
+        enforcer: SlidingWindowEnforcer,
+        observability: Observability,
+        *,
+        exempt: Collection[str] = (),
+        pressure: Backpressure | None = None,
+    ) -> None:
+        """`exempt` are the paths, as routes have them, of requests that are neither limited nor counted."""
+        self._enforcer = enforcer
+        self._observability = observability
+        self._exempt = frozenset(exempt)
+        self._pressure = pressure
+        self._audited: dict[tuple[str, str], float] = {}
+        self._failures_counted = 0
+
+    def check(self, request: Request, path: str) -> None:
+        """Admit the request to a route, or raise; every answer to it tells the caller's limit."""
+        # Of what is exempt one path has no caller.
+        if path in self._exempt:
+            return
+        try:
+            decision = self.enter(caller_of(request), request.method, path)
+        except RateLimited as error:
+            request.state.limit_headers = error.decision.headers()
+            raise
+        if decision is not None:
+            request.state.limit_headers = decision.headers()
+
+    def enter(self, ctx: CallerContext, method: str, path: str) -> Decision | None:
+        """Admit a caller's request; None when nothing limits it.
+
+        Raises InMaintenance, CallerError(queue_saturated), CallerBlocked or RateLimited, in this order.
+        """
+        bucket = TOKEN if "token" in ctx.raw_claims else READ if method in _READS else WORK
+        try:
+            if method == "POST" and path.endswith(_ACCEPTING):
+                self._enforcer.check_open()
+            if self._pressure is not None:
+                self._pressure(ctx, method, path)
+            return self._enforcer.check(ctx, bucket)
+        except CallerBlocked:
+            self._observability.count("caller_blocked_total")
+            raise
+        except RateLimited as error:
+            self._note(ctx, bucket, error.decision)
+            raise
+        finally:
+            self._count_failures()
+
+    def _note(self, ctx: CallerContext, bucket: str, decision: Decision) -> None:
+        """Count a refusal; the audit has one of a caller at most for each slot of its window."""
+        tier = "internal" if is_internal(ctx) else tier_of(ctx.tier)
+        self._observability.count("rate_limited_total", bucket=bucket, tier=tier)
+        now, caller = self._enforcer.clock.monotonic(), (bucket, ctx.caller_id)
+        if now < self._audited.get(caller, now):
+            return
+        self._audited.pop(caller, None)
+        self._audited[caller] = now + decision.window_seconds / SLOTS
+        if len(self._audited) > _MOST_AUDITED:
+            del self._audited[next(iter(self._audited))]
+        self._observability.emit(
+            "rate_limit_hit",
+            ctx,
+            bucket=bucket,
+            limit=decision.limit,
+            window_seconds=decision.window_seconds,
+            reason=decision.reason,
+        )
+
+    def _count_failures(self) -> None:
+        if failures := self._enforcer.failures - self._failures_counted:
+            self._failures_counted += failures
+            self._observability.count("rate_limit_store_unavailable", failures)
+
+
+class _StrictRequest(Request):
     """A request whose JSON was already parsed by our own rules."""
 
     def __init__(self, request: Request, body: bytes, value: Any) -> None:
@@ -60,19 +184,7 @@ def field_name(parts: Iterable[object]) -> str:
     return ".".join(part if _SOUND_NAME.fullmatch(part) else "?" for part in sound)[:200]
 
 
-def sentence(problem: Mapping[str, Any]) -> str:
-    """Return what is wrong with a field, by one of pydantic's errors; never the value."""
-    kind, context, value = problem["type"], problem.get("ctx", {}), problem.get("input")
-    if kind in ("string_too_short", "too_short") and context["min_length"] == 1:
-        return "This must not be empty."
-    # Of a string that another check has read already, pydantic counts items.
-    if kind in ("too_long", "too_short") and isinstance(value, str):
-        kind = f"string_{kind}"
-    found = _SENTENCES.get(kind)
-    return str(problem["msg"]) if found is None else found.format_map(context)
-
-
-def check_parameters(request: Request, query: frozenset[str], headers: frozenset[str]) -> None:
+def _check_parameters(request: Request, query: frozenset[str], headers: frozenset[str]) -> None:
     """Refuse what no route takes; `query` and `headers` are the names that the route declares.
 
     Raises CallerError: validation_error for an unknown or repeated query parameter, and for a control
@@ -117,7 +229,7 @@ def _wrong(place: str, name: str, message: str) -> CallerError:
     return CallerError(ErrorCode.VALIDATION_ERROR, f"{field}: {message}", field=field)
 
 
-async def checked_body(request: Request, limit: int) -> bytes:
+async def _checked_body(request: Request, limit: int) -> bytes:
     """Return the body; raises CallerError for a wrong type or encoding, and for more than `limit` bytes."""
     content_type = request.headers.get("content-type", "").lower()
     media_type, _, parameters = content_type.partition(";")
