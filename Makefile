@@ -125,7 +125,7 @@ generate: .venv/.ready ## Write the generated files (stack/openapi.yaml, types o
 
 clean: ## Remove builds and caches; the environments stay (rm -rf .venv* for these)
 	rm -rf .aws-sam build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage htmlcov
-	find examples functions layers local sql stack tests tools -name __pycache__ -prune -exec rm -rf {} +
+	find clients examples functions layers local sql stack tests tools -name __pycache__ -prune -exec rm -rf {} +
 
 # --- environments: a stamp each, so that a repeated make does nothing and changed requirements install again ---
 

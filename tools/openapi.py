@@ -13,7 +13,6 @@ from typing import Any
 import yaml
 from fastapi import APIRouter, FastAPI
 
-from indexmill import VERSION
 from indexmill.chunking.api import routes as chunking_routes
 from indexmill.contracts.errors import ErrorCode
 from indexmill.embedding.api import read_routes, write_routes
@@ -21,6 +20,7 @@ from indexmill.orchestrator.http.api import MAX_LIMIT, action_routes, open_route
 from indexmill.orchestrator.http.api import routes as orchestrator_routes
 from indexmill.orchestrator.http.stream import routes as stream_routes
 from indexmill.scraper.api import routes as scraper_routes
+from indexmill.version import VERSION
 
 TARGET = Path(__file__).resolve().parents[1] / "stack" / "openapi.yaml"
 _EXAMPLES = Path(__file__).with_name("openapi_examples.yaml")

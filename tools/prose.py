@@ -18,7 +18,19 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 IDIOMS = Path(__file__).with_name("idioms.txt")
-AREAS = ("layers", "functions", "sql", "local", "stack", "tools", "tests", "docs", "examples", "root")
+AREAS = (
+    "layers",
+    "clients",
+    "functions",
+    "sql",
+    "local",
+    "stack",
+    "tools",
+    "tests",
+    "docs",
+    "examples",
+    "root",
+)
 # Text of the invented web site that the local cloud serves: content of documents, not prose about code.
 _CONTENT = ("local/site/pages", "local/site/sources")
 # A migration's digest is recorded where it was applied, so its comments cannot change.

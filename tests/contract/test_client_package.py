@@ -1,4 +1,4 @@
-"""The package of the Python client holds what the client imports and nothing else."""
+"""The package of the Python client holds what the client imports and nothing else, and no function has it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from indexmill import VERSION
+from indexmill.version import VERSION
 from tests.support import client_package
+from tests.support.function_env import template
 from tests.support.repository import ROOT
 
-LIBRARY = ROOT / "layers" / "indexmill" / "python"
+PORTIONS = (ROOT / "clients" / "python", ROOT / "layers" / "indexmill" / "python")
+"""Folders of the namespace package indexmill."""
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +25,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def file_of(module: str) -> Path | None:
     """Return the file of a module or package of the library; None for a name inside a module."""
-    path = LIBRARY / module.replace(".", "/")
-    return next((each for each in (path.with_suffix(".py"), path / "__init__.py") if each.is_file()), None)
+    paths = [portion / module.replace(".", "/") for portion in PORTIONS]
+    files = [each for path in paths for each in (path.with_suffix(".py"), path / "__init__.py")]
+    return next((each for each in files if each.is_file()), None)
 
 
 def imports(path: Path) -> Iterator[str]:
@@ -48,13 +51,25 @@ def imported(start: str) -> set[str]:
             continue
         found.add(path)
         wanted += [*imports(path), module.rpartition(".")[0]]
-    return {path.relative_to(LIBRARY).as_posix() for path in found}
+    names = (path.relative_to(ROOT).as_posix() for path in found)
+    return {name.partition("/python/")[2] for name in names}
 
 
 def test_the_wheel_has_what_the_client_imports_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert held == imported("indexmill.client") | {"indexmill/py.typed"}
+
+
+def test_no_function_or_layer_has_the_client() -> None:
+    """SAM copies these folders as they are, or builds a layer of packages from their requirements."""
+    resources = template()["Resources"].values()
+    properties = [each["Properties"] for each in resources]
+    folders = {body[key] for body in properties for key in ("CodeUri", "ContentUri") if key in body}
+    held = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
+    clients = {path.name for path in (ROOT / "clients/python/indexmill").iterdir()}
+    assert "layers/indexmill/" in folders
+    assert [path for path in held if {path.name, path.parent.name} & clients - {"__pycache__"}] == []
 
 
 def test_the_wheel_has_the_version_and_the_licence_of_the_product(wheel: Path) -> None:

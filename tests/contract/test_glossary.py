@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.repository import ROOT
 
-PLACES = ("layers/indexmill/python", "functions", "sql", "local")
+PLACES = ("layers/indexmill/python", "clients/python", "functions", "sql", "local")
 
 
 def rows() -> list[tuple[str, list[str]]]:

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tomllib
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.support.repository import ROOT
 from tools.reading import importers
 
 LIBRARY = Path("layers/indexmill/python/indexmill")
+CLIENT = Path("clients/python/indexmill")
 LAYERS = "Services are independent"
 ORCHESTRATOR = "Layers of the Orchestrator"
 TECHNOLOGY = "Only adapters"
@@ -29,8 +31,11 @@ LOCAL_LAYERS = "Layers of the local cloud"
 
 def lint_imports(root: Path) -> subprocess.CompletedProcess[str]:
     """Run import-linter on the tree at `root` as `make lint` does."""
-    command = [str(Path(sys.executable).parent / "lint-imports"), "--no-cache"]
-    paths = os.pathsep.join([str(root / LIBRARY.parent), str(root)])
+    # -S: the installed project is part of the same namespace packages.
+    run = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+    command = [sys.executable, "-S", "-c", run, "--no-cache"]
+    folders = [root / LIBRARY.parent, root / CLIENT.parent, root, sysconfig.get_path("purelib")]
+    paths = os.pathsep.join(map(str, folders))
     return subprocess.run(
         command,
         cwd=root,
@@ -58,6 +63,7 @@ WRONG = [
     (LIBRARY / "orchestrator/submission/submit.py", "psycopg", TECHNOLOGY),
     (LIBRARY / "embedding/wiring.py", "tests.twins.embedder", TWINS),
     (LIBRARY / "access/authorize.py", "local.stack.state", TWINS),
+    (LIBRARY / "platform/queues.py", "indexmill.client.transport", TWINS),
     (Path("local/compute/host.py"), "indexmill.contracts.job", EMULATOR),
     (Path("local/triggers/sqs.py"), "local.stack.state", LOCAL_LAYERS),
     (LIBRARY / "scraper/api.py", "indexmill.scraper.wiring", ROUTES),
@@ -73,11 +79,10 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return what import-linter says of a tree with every wrong import: one run takes seconds."""
     tree = tmp_path_factory.mktemp("tree")
     ignored = shutil.ignore_patterns("__pycache__")
-    for folder in (LIBRARY, "local", "functions"):
+    for folder in (LIBRARY, CLIENT, "local", "functions"):
         shutil.copytree(ROOT / folder, tree / folder, ignore=ignored)
     shutil.copy(ROOT / "pyproject.toml", tree)
     for module, imported, _ in WRONG:
-        # New files in functions/: the folder of the installed project is part of the same namespace package.
         with (tree / module).open("a", encoding="utf-8") as file:
             file.write(f"\nimport {imported}\n")
     answer = lint_imports(tree)

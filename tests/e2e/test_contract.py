@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from indexmill import VERSION
 from indexmill.client import Client
+from indexmill.version import VERSION
 from tests.support import openapi
 from tests.support.stack import RunningStack, eventually, index
 

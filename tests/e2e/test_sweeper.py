@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from indexmill.client import Client
-from indexmill.platform.http.notify_orchestrator import NotifyOrchestrator
+from indexmill.notify_orchestrator import NotifyOrchestrator
 from indexmill.platform.postgres.database import Connection
 from tests.support.jobs import embedded
 from tests.support.stack import RunningStack, eventually, index

@@ -14,7 +14,7 @@ import pytest
 from indexmill.contracts.content import BlobRef
 from indexmill.contracts.errors import TransientError
 from indexmill.contracts.messages import StageResult, read
-from indexmill.platform.http.notify_orchestrator import NotifyOrchestrator
+from indexmill.notify_orchestrator import NotifyOrchestrator
 from tests.support.jobs import embedded, failed, scraped
 from tests.twins.queues import InMemoryQueue
 

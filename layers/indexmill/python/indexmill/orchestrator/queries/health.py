@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from indexmill import VERSION
 from indexmill.contracts.errors import TransientError
 from indexmill.contracts.http_jobs import Health
 from indexmill.contracts.pipeline import STAGES
@@ -15,6 +14,7 @@ from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.platform.limits.enforcer import ActiveCallers
 from indexmill.platform.limits.store import StoreUnavailable
 from indexmill.platform.time import Clock
+from indexmill.version import VERSION
 
 CACHED_S: Final = 10.0
 

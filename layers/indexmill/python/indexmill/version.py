@@ -1,0 +1,3 @@
+"""Version of the product."""
+
+VERSION = "0.1.0"
