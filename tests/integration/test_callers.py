@@ -15,10 +15,10 @@ from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.contracts.identity import CallerContext, CorpusIsolation, corpus_key, document_id
 from indexmill.embedding.adapters.pgvector.names import PostgresJobTargets
 from indexmill.orchestrator.adapters.aws.dynamodb_mirror import DynamoDbMirror, doors
+from indexmill.orchestrator.http.api import RecordAlias
 from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.orchestrator.store.queries import JobFilter
 from indexmill.orchestrator.store.sweep import SweepStore
-from indexmill.orchestrator.submission.aliases import RecordAlias
 from indexmill.orchestrator.submission.submit import CallerMoved, SubmitJobs
 from indexmill.orchestrator.sweeper.mirror import MirrorCallers
 from indexmill.platform.postgres.database import Database

@@ -19,10 +19,10 @@ from psycopg.types.json import Jsonb, JsonbDumper
 from indexmill.contracts.cost import Amounts, total
 from indexmill.contracts.job import JobStatus
 from indexmill.contracts.messages import StageResult, read, with_spent, write
-from indexmill.orchestrator.charges import charged, first_message, submitted
+from indexmill.orchestrator.results.apply import charged
 from indexmill.orchestrator.store.results import Transition
 from indexmill.orchestrator.store.rows import OutboxRow
-from indexmill.platform.meter import Meter, sends, split
+from indexmill.platform.meter import Meter, first_messages, sends, split
 from tests.support.jobs import chunked, embedded, scraped
 
 FACTS = {"chunks": 20, "chunks_embedded": 20, "chunks_removed": 1, "tokens": 4000, "tokens_embedded": 4000}
@@ -58,8 +58,8 @@ def orchestrator(meter: Meter, results: Sequence[str], transitions: Sequence[Tra
 def submit(meter: Meter, jobs: int) -> None:
     """Do what a submit of so many jobs does for their receipts."""
     meter.begin_request()
-    kept(submitted(meter.due(), jobs))
-    kept(first_message(jobs))
+    kept(split(meter.due(), [1] * jobs)[0])
+    kept(first_messages(jobs))
     meter.end()
 
 

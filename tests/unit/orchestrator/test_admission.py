@@ -7,8 +7,16 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from indexmill.contracts.errors import CallerError
-from indexmill.orchestrator.admission.admit import Quota, choose, effective_priority, free_slots, wait_reason
-from indexmill.orchestrator.admission.forecast import check_pending, eligible_at, expected_by
+from indexmill.orchestrator.admission.admit import (
+    Quota,
+    check_pending,
+    choose,
+    effective_priority,
+    eligible_at,
+    expected_by,
+    free_slots,
+    wait_reason,
+)
 from indexmill.orchestrator.store.admission import Limits
 from indexmill.orchestrator.store.rows import CallerQueue, Candidate, GlobalUsage, Pace, Usage
 

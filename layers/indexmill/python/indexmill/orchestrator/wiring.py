@@ -141,14 +141,13 @@ def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = Non
     from indexmill.orchestrator.actions.retry import RetryJobs
     from indexmill.orchestrator.adapters.aws.lambda_scraper import LambdaScraper
     from indexmill.orchestrator.adapters.aws.s3_uploads import S3Uploads
-    from indexmill.orchestrator.http.api import Api
+    from indexmill.orchestrator.http.api import Api, RecordAlias
     from indexmill.orchestrator.queries.health import ReadHealth
     from indexmill.orchestrator.queries.history import ReadHistory
     from indexmill.orchestrator.queries.jobs import ReadJobs
     from indexmill.orchestrator.queries.limits import ShowLimits
     from indexmill.orchestrator.queries.stream import GrantStream
     from indexmill.orchestrator.results.complete import CompleteStage
-    from indexmill.orchestrator.submission.aliases import RecordAlias
     from indexmill.orchestrator.submission.dry_run import TryOut
     from indexmill.orchestrator.submission.submit import SubmitJobs
     from indexmill.orchestrator.submission.uploads import GrantUpload

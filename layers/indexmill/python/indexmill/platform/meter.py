@@ -27,6 +27,9 @@ _MEMORY: Final = "AWS_LAMBDA_FUNCTION_MEMORY_SIZE"
 _S3_READS: Final = frozenset(("GetObject", "HeadObject"))
 _DYNAMODB_READS: Final = frozenset(("GetItem", "BatchGetItem", "Query", "Scan"))
 _DIGITS: Final = 6
+_FIRST_BYTES: Final = 500
+"""About the size of a first message, which is a URL. What a retried job starts with may be larger: its
+further 64 KiB are on no receipt."""
 
 
 class Meter:
@@ -125,6 +128,11 @@ def sends(sizes: Sequence[int]) -> Amounts:
     found = [sum(sizes[at] for at in batch) for batch in batches(sizes)]
     units = sum(max(1, -(-size // SQS_UNIT_BYTES)) for size in found)
     return {"sqs_requests": len(found), "sqs_units": units}
+
+
+def first_messages(jobs: int) -> Amounts:
+    """Return what each of the jobs that start together pays: a share of the send of their messages."""
+    return split(sends([_FIRST_BYTES] * jobs), [1] * jobs)[0]
 
 
 def split(amounts: Mapping[str, float], weights: Sequence[float]) -> list[Amounts]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from indexmill.contracts.crawl import CrawlKind, host_of
 from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.http_jobs import SubmitRequest
-from indexmill.orchestrator.budgets import effective
+from indexmill.orchestrator.admission.admit import budget_of
 from indexmill.orchestrator.crawling.follow import page_digest
 from indexmill.orchestrator.store.crawls import Crawl, CrawlPage, CrawlPlan
 from indexmill.orchestrator.store.rows import NewJob
@@ -43,7 +43,7 @@ def start_crawl(tx: JobsTx, first: NewJob, request: SubmitRequest) -> None:
         priority=first.priority,
         forced=first.forced,
         mark_stale=first.mark_stale,
-        budget=effective(first.budget, tx.limits.of(first.tier)),
+        budget=budget_of(first.budget, tx.limits.of(first.tier)),
         request_id=first.request_id,
         submitted_by=first.submitted_by,
         max_age_s=request.max_age or None,

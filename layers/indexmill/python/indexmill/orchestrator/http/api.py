@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
@@ -49,8 +49,8 @@ from indexmill.orchestrator.queries.jobs import ReadJobs, poll_after_s
 from indexmill.orchestrator.queries.limits import ShowLimits
 from indexmill.orchestrator.queries.stream import GrantStream
 from indexmill.orchestrator.results.complete import CompleteStage
+from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.orchestrator.store.queries import JobFilter
-from indexmill.orchestrator.submission.aliases import RecordAlias
 from indexmill.orchestrator.submission.dry_run import TryOut
 from indexmill.orchestrator.submission.submit import SubmitJobs
 from indexmill.orchestrator.submission.uploads import GrantUpload
@@ -91,6 +91,21 @@ def _dated(text: str) -> str:
 
 
 _Moment = Annotated[datetime, BeforeValidator(_dated)]
+
+
+@dataclass(slots=True)
+class RecordAlias:
+    """Makes an alias durable that an authorizer deduced; the sweeper copies it to where authorizers read."""
+
+    store: JobStore
+    _recorded: set[str] = field(default_factory=set)
+
+    def __call__(self, ctx: CallerContext) -> None:
+        """Record the caller's alias when this process has not. Raises TransientError."""
+        if not ctx.alias or ctx.alias in self._recorded:
+            return
+        self.store.transaction(lambda tx: tx.add_alias(ctx.alias, ctx.caller_id))
+        self._recorded.add(ctx.alias)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,7 @@ from indexmill.contracts.http_jobs import JobCounts, JobList
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import Job, JobStatus, Waiting
 from indexmill.contracts.pipeline import BY_NAME, EVERY_STAGE, STAGES, Stage
-from indexmill.orchestrator.admission.admit import wait_reason
-from indexmill.orchestrator.admission.forecast import eligible_at
+from indexmill.orchestrator.admission.admit import eligible_at, wait_reason
 from indexmill.orchestrator.queries.receipts import read_receipt
 from indexmill.orchestrator.store.crawls import Crawl
 from indexmill.orchestrator.store.jobs import JobStore, JobsTx

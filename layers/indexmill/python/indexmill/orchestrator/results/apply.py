@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from indexmill.contracts.cost import SHARED, Amounts, Prices, Spent
+from indexmill.contracts.cost import SHARED, Amounts, Prices, Spent, total
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.job import JobError, JobStatus
 from indexmill.contracts.messages import Retrying, StageResult
@@ -13,7 +14,6 @@ from indexmill.contracts.pipeline import BY_NAME
 from indexmill.orchestrator.admission.admit import admit
 from indexmill.orchestrator.admission.dependencies import settle_dependents
 from indexmill.orchestrator.admission.turns import defer, release
-from indexmill.orchestrator.charges import charged
 from indexmill.orchestrator.crawling.follow import ReadPage, follow, read_page
 from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.results.decide import Change, Decider, Decision, Redispatch, Verdict
@@ -25,7 +25,7 @@ from indexmill.orchestrator.store.jobs import JobStore, JobsTx
 from indexmill.orchestrator.store.results import JobUpdate, Transition
 from indexmill.orchestrator.store.rows import JobState, OutboxRow
 from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome, Retry
-from indexmill.platform.meter import METER, Meter
+from indexmill.platform.meter import METER, Meter, sends, split
 from indexmill.platform.observability import Observability
 
 _EARLY_WAIT_S = 2.0
@@ -159,6 +159,26 @@ def apply_results(
     if more:
         changes[-1] = replace(changes[-1], outbox=(*changes[-1].outbox, *more))
     return changes
+
+
+def charged(transitions: Sequence[Transition], due: Mapping[str, float]) -> list[Transition]:
+    """Return the transitions, each with its share of what is `due` and of the sends of their messages.
+
+    What was not metered stays unknown.
+    """
+    bodies: dict[str, list[int]] = defaultdict(list)
+    for transition in transitions:
+        for row in transition.outbox:
+            bodies[row.stage].append(len(row.payload.encode()))
+    messages = {stage: split(sends(sizes), sizes)[0] for stage, sizes in bodies.items()}
+    own = split(due, [1] * len(transitions))
+    found = []
+    for transition, share in zip(transitions, own, strict=True):
+        spent = transition.spent
+        if spent is not None:
+            spent = total(spent, share, *(messages[row.stage] for row in transition.outbox))
+        found.append(replace(transition, spent=spent))
+    return found
 
 
 def _priced(tx: JobsTx, states: Iterable[JobState], prices: Prices) -> dict[str, JobState]:

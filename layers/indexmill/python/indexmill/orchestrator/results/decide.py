@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from indexmill.contracts.content import Unchanged
-from indexmill.contracts.cost import Prices, Spent
+from indexmill.contracts.content import ChunkSettings, Unchanged
+from indexmill.contracts.cost import Budget, Prices, Spent
 from indexmill.contracts.errors import GONE, ErrorCode
 from indexmill.contracts.identity import new_id
 from indexmill.contracts.job import DuplicateOf, JobError, JobStatus, PageChange
@@ -22,7 +22,6 @@ from indexmill.contracts.messages import (
     write,
 )
 from indexmill.contracts.pipeline import BY_NAME, ORDER, STAGES, TRANSITIONS, Stage
-from indexmill.orchestrator.budgets import excess
 from indexmill.orchestrator.stages import embedding
 from indexmill.orchestrator.stages.output import Output
 from indexmill.orchestrator.stages.registry import MODULES
@@ -228,3 +227,25 @@ class Decider:
 
 def _is_gone(result: StageResult) -> bool:
     return result.failure is not None and result.failure.code in GONE
+
+
+def excess(budget: Budget, output: Output, spent_usd: float, prices: Prices) -> str | None:
+    """Return which bound the job exceeds after a stage, for people; None when it is within all of them.
+
+    `spent_usd` is the price of what was used so far, this stage included.
+    """
+    if budget.max_bytes is not None and (output.size or 0) > budget.max_bytes:
+        return f"The content has {output.size} bytes; the job's budget is {budget.max_bytes}."
+    if budget.max_chunks is not None and (output.chunk_count or 0) > budget.max_chunks:
+        return f"The document has {output.chunk_count} chunks; the job's budget is {budget.max_chunks}."
+    cost = spent_usd + prices.of(Spent(tokens_embedded=_tokens_to_embed(output)))
+    if budget.max_cost_usd is not None and cost > budget.max_cost_usd:
+        return f"The job would cost {cost:.6f} US dollars; its budget is {budget.max_cost_usd}."
+    return None
+
+
+def _tokens_to_embed(output: Output) -> int:
+    """Return the tokens of the chunks; of those that are stored elsewhere, the most that they can have."""
+    if output.tokens is not None:
+        return output.tokens
+    return (output.chunk_count or 0) * ChunkSettings().max_tokens

@@ -15,12 +15,9 @@ from indexmill.contracts.http_jobs import SubmitRequest, SubmitResponse
 from indexmill.contracts.identity import CallerContext, CorpusIsolation, corpus_name, document_id, new_id
 from indexmill.contracts.messages import ScrapeTask, Stored, Target, write
 from indexmill.contracts.pipeline import FIRST
-from indexmill.orchestrator.admission.admit import admission_tier, admit
+from indexmill.orchestrator.admission.admit import admission_tier, admit, budget_of, expectations, last_of
 from indexmill.orchestrator.admission.dependencies import wait_for
-from indexmill.orchestrator.admission.forecast import expectations, last_of
 from indexmill.orchestrator.admission.turns import with_turns
-from indexmill.orchestrator.budgets import effective
-from indexmill.orchestrator.charges import submitted
 from indexmill.orchestrator.crawling.start import check_room, start_crawl
 from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.store.jobs import JobStore, JobsTx, RunAgain
@@ -28,7 +25,7 @@ from indexmill.orchestrator.store.rows import InFlight, NewJob, OutboxRow
 from indexmill.orchestrator.submission.digests import checked_key, kept_answer, payload_digest, request_digest
 from indexmill.orchestrator.submission.uploads import Uploads, upload_key
 from indexmill.platform.blobs import BlobStore
-from indexmill.platform.meter import METER
+from indexmill.platform.meter import METER, split
 from indexmill.platform.security.urls import AllowedHosts, canonical_url
 from indexmill.platform.time import Clock, SystemClock
 
@@ -302,7 +299,7 @@ def accept_jobs(tx: JobsTx, jobs: Sequence[NewJob]) -> list[Accepted]:
     caller_id, depends_on = jobs[0].target.caller_id, jobs[0].depends_on
     usage, overall, pending = tx.usage(caller_id, jobs[0].tier)
     quota = tx.limits.of(jobs[0].tier)
-    jobs = with_turns(tx, [replace(job, budget=effective(job.budget, quota)) for job in jobs])
+    jobs = with_turns(tx, [replace(job, budget=budget_of(job.budget, quota)) for job in jobs])
     expected = expectations(pending, jobs, usage, tx.limits, overall, tx.pace())
     accepted, inserted = _insert(tx, jobs, expected)
     if depends_on:
@@ -314,7 +311,7 @@ def _insert(
     tx: JobsTx, jobs: Sequence[NewJob], expected: Mapping[str, datetime | None]
 ) -> tuple[list[Accepted], list[str]]:
     """Return the result for each job, and the ids of those that were inserted."""
-    inserted = sorted(tx.insert_jobs(jobs, expected, submitted(METER.due(), len(jobs))))
+    inserted = sorted(tx.insert_jobs(jobs, expected, split(METER.due(), [1] * len(jobs))[0]))
     refused = [job for job in jobs if job.job_id not in inserted]
     found, beside = _duplicates(tx, refused)
     if beside:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from indexmill.orchestrator.actions.replay import repeated
+from indexmill.orchestrator.admission.admit import budget_of
 from indexmill.orchestrator.admission.turns import with_turns
-from indexmill.orchestrator.budgets import effective
 from indexmill.orchestrator.store.duplicates import DueDuplicate
 from indexmill.orchestrator.store.jobs import JobStore, JobsTx
 
@@ -37,7 +37,7 @@ def _read(tx: JobsTx, due: DueDuplicate, job_id: str, message_id: str) -> bool:
         tier=due.tier,
         priority=original.job.priority,
         mark_stale=due.mark_stale,
-        budget=effective(original.job.budget, tx.limits.of(due.tier)),
+        budget=budget_of(original.job.budget, tx.limits.of(due.tier)),
     )
     jobs = with_turns(tx, [new], replays=True) if stored is None else [new]
     if tx.insert_jobs(jobs, {job_id: None}, {}):
