@@ -68,8 +68,8 @@ def next_message(message_id, state, before):
     )
 
 
-def renew(state, payload, renewal):
-    return read_kept(TASK, payload, message_id=renewal.message_id, attempt=renewal.attempt)
+def renew(state, payload, message_id, attempt, generation):
+    return read_kept(TASK, payload, message_id=message_id, attempt=attempt)
 
 
 def facts(state, result):

@@ -10,15 +10,16 @@ from indexmill.contracts.given import is_given
 from indexmill.contracts.http_actions import JobDiff, ReplayRequest
 from indexmill.contracts.identity import CallerContext, new_id
 from indexmill.contracts.job import Job
-from indexmill.contracts.messages import ChunkTask, ScrapeTask, Stored, read_kept, write
+from indexmill.contracts.messages import ChunkTask, ScrapeTask, Stored, read_kept
 from indexmill.contracts.pipeline import FIRST
 from indexmill.orchestrator.actions.compare import compare, text_diff
 from indexmill.orchestrator.admission.admit import admission_tier, admit
 from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.queries.jobs import is_job_id, read_job, unknown_job
+from indexmill.orchestrator.stages.scraping import first_message
 from indexmill.orchestrator.store.actions import Original
 from indexmill.orchestrator.store.jobs import JobStore, JobsTx
-from indexmill.orchestrator.store.rows import NewJob, OutboxRow
+from indexmill.orchestrator.store.rows import JobSpec, NewJob, OutboxRow
 from indexmill.orchestrator.submission.submit import accept_jobs
 
 PRIORITY = 100
@@ -115,28 +116,19 @@ def repeated(
     request_id: str | None = None,
 ) -> NewJob:
     """Return a job that repeats another one with its `kept` payloads; without `stored` content it fetches."""
-    payload = kept.get(FIRST)
-    task = ScrapeTask(
-        message_id=message_id,
-        job_id=job_id,
-        request_id=request_id,
-        url=original.target.url,
-        stored=stored,
-        hosts=read_kept(ScrapeTask, payload).hosts if payload else None,
-        accept=original.accept,
-    )
+    payload, target = kept.get(FIRST), original.target
+    hosts = read_kept(ScrapeTask, payload).hosts if payload else None
+    spec = JobSpec(job_type=original.job.job_type, request_id=request_id, accept=original.accept)
     return NewJob(
         job_id,
-        original.target,
+        target,
         original.job.url,
         None,
-        OutboxRow(message_id, job_id, 1, FIRST, write(task)),
-        job_type=original.job.job_type,
+        first_message(spec, target, job_id, message_id, stored=stored, hosts=hosts),
         payload_digest=original.payload_digest,
         replay_of=original.job.job_id,
-        request_id=request_id,
-        given=stored if is_given(original.target.url) else None,
-        accept=original.accept,
+        given=stored if is_given(target.url) else None,
+        **vars(spec),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from indexmill.contracts.crawl import confined
 from indexmill.contracts.errors import CallerError, ErrorCode
@@ -21,7 +21,6 @@ from indexmill.orchestrator.admission.turns import take_turns
 from indexmill.orchestrator.crawling.follow import page_digest
 from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.queries.jobs import is_job_id, read_job, unknown_job
-from indexmill.orchestrator.stages.output import Renewal
 from indexmill.orchestrator.stages.registry import renewed
 from indexmill.orchestrator.store.actions import LockedJob
 from indexmill.orchestrator.store.jobs import JobStore, JobsTx
@@ -143,26 +142,25 @@ def _first_message(tx: JobsTx, locked: LockedJob, message_id: str) -> OutboxRow:
     if outdated and is_given(state.target.url):
         raise _refused("A newer version of this document was published.", "Submit its content again.")
     stage = stage_to_resume(locked.failed_stage or "", kept, locked.error, outdated=outdated)
-    renewal = Renewal(message_id, state.attempt + 1, state.generation, locked.stored)
+    more: dict[str, Any] = {"stored": locked.stored} if is_given(state.target.url) else {}
     if state.kind is not None and stage not in kept:
-        renewal = _of_crawl(tx, state, renewal)
-    return renewed(state, stage, kept.get(stage), renewal)
+        more |= _of_crawl(tx, state)
+    return renewed(state, stage, kept.get(stage), (message_id, state.attempt + 1, state.generation), **more)
 
 
-def _of_crawl(tx: JobsTx, state: JobState, renewal: Renewal) -> Renewal:
-    """Return the renewal with what the message has of its crawl, as long as that is kept."""
+def _of_crawl(tx: JobsTx, state: JobState) -> dict[str, Any]:
+    """Return what a first message has of its job's crawl, as long as that is kept."""
     crawl = tx.crawl(state.target.caller_id, state.crawl_id or "")
     if crawl is None:
         if state.kind == "sitemap":
             raise _refused("The rules for this sitemap's pages are not kept any more.", "Submit it again.")
-        return renewal
+        return {}
     page = page_digest(state.target.url)
     first = tx.depths(crawl.crawl_id, [page]).get(page) == 0
-    return replace(
-        renewal,
-        sitemap=crawl.plan.rules if state.kind == "sitemap" else None,
-        hosts=None if first else confined(crawl.plan.rules, crawl.hosts),
-    )
+    return {
+        "sitemap": crawl.plan.rules if state.kind == "sitemap" else None,
+        "hosts": None if first else confined(crawl.plan.rules, crawl.hosts),
+    }
 
 
 def stage_to_resume(

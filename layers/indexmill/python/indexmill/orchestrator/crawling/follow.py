@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 from indexmill.contracts.crawl import confined, host_of
 from indexmill.contracts.identity import document_id
-from indexmill.contracts.messages import ScrapeResult, ScrapeTask, StageResult, Target, write
-from indexmill.contracts.pipeline import FIRST
+from indexmill.contracts.messages import ScrapeResult, StageResult, Target
 from indexmill.orchestrator.admission.turns import with_turns
+from indexmill.orchestrator.stages.scraping import first_message
 from indexmill.orchestrator.store.crawls import Crawl, CrawlPage, PageLinks
-from indexmill.orchestrator.store.rows import JobState, NewJob, OutboxRow
+from indexmill.orchestrator.store.rows import JobState, NewJob
 
 if TYPE_CHECKING:
     from indexmill.orchestrator.store.jobs import JobsTx
@@ -206,37 +206,18 @@ class _Growth:
             document_id=document_id(of.corpus_key, url),
             url=url,
         )
-        task = ScrapeTask(
-            message_id=message_id,
-            job_id=job_id,
-            url=url,
-            request_id=plan.request_id,
-            max_age_s=plan.max_age_s,
-            links=True if self.crawl.kind == "crawl" else None,
-            sitemap=plan.rules if url in self.sitemaps else None,
-            hosts=confined(plan.rules, self.hosts),
-            accept=plan.accept,
-        )
-        return NewJob(
-            job_id,
+        is_sitemap, linked = url in self.sitemaps, self.crawl.kind == "crawl"
+        first = first_message(
+            plan,
             target,
-            url,
-            self.crawl.crawl_id,
-            OutboxRow(message_id, job_id, 1, FIRST, write(task), caller_id=of.caller_id),
-            tier=plan.tier,
-            job_type=plan.job_type,
-            priority=plan.priority,
-            forced=plan.forced,
-            request_id=plan.request_id,
-            budget=plan.budget,
-            caller_type=plan.caller_type,
-            submitted_by=plan.submitted_by,
-            accept=plan.accept,
-            recipe=plan.recipe,
-            mark_stale=plan.mark_stale,
-            kind="sitemap" if url in self.sitemaps else "page",
-            linked=self.crawl.kind == "crawl",
+            job_id,
+            message_id,
+            links=True if linked else None,
+            sitemap=plan.rules if is_sitemap else None,
+            hosts=confined(plan.rules, self.hosts),
         )
+        kind = "sitemap" if is_sitemap else "page"
+        return NewJob(job_id, target, url, self.crawl.crawl_id, first, kind=kind, linked=linked, **vars(plan))
 
 
 def _only(links: Iterable[str], admitted: Collection[str]) -> list[str]:

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from indexmill.contracts.crawl import CrawlKind, host_of
 from indexmill.contracts.errors import CallerError, ErrorCode
-from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.orchestrator.admission.admit import budget_of
 from indexmill.orchestrator.crawling.follow import page_digest
-from indexmill.orchestrator.store.crawls import Crawl, CrawlPage, CrawlPlan
-from indexmill.orchestrator.store.rows import NewJob
+from indexmill.orchestrator.store.crawls import Crawl, CrawlPage
+from indexmill.orchestrator.store.rows import SHARED, JobSpec, NewJob
 
 if TYPE_CHECKING:
     from indexmill.orchestrator.store.jobs import JobsTx
 
 
-def check_room(tx: JobsTx, first: NewJob, request: SubmitRequest) -> None:
+def check_room(tx: JobsTx, first: NewJob) -> None:
     """Refuse a crawl whose pages, with those that the caller's other crawls may add, are too many to wait.
 
     Its jobs are added later, by results, which cannot be refused. Raises CallerError(quota_exceeded).
     """
-    most, asked = tx.limits.max_pending, request.rules.max_pages
+    most, asked = tx.limits.max_pending, first.rules.max_pages
     to_come = tx.pages_to_come(first.target.caller_id)
     if to_come + asked > most:
         raise CallerError(
@@ -32,24 +32,11 @@ def check_room(tx: JobsTx, first: NewJob, request: SubmitRequest) -> None:
         )
 
 
-def start_crawl(tx: JobsTx, first: NewJob, request: SubmitRequest) -> None:
+def start_crawl(tx: JobsTx, first: NewJob) -> None:
     """Insert the crawl of its first job, which is inserted."""
     url = first.target.url
-    plan = CrawlPlan(
-        rules=request.rules,
-        tier=first.tier,
-        caller_type=first.caller_type,
-        job_type=first.job_type,
-        priority=first.priority,
-        forced=first.forced,
-        mark_stale=first.mark_stale,
-        budget=budget_of(first.budget, tx.limits.of(first.tier)),
-        request_id=first.request_id,
-        submitted_by=first.submitted_by,
-        max_age_s=request.max_age or None,
-        accept=request.accept,
-        recipe=dict(first.recipe) if first.recipe is not None else None,
-    )
-    kind: CrawlKind = "sitemap" if request.kind == "sitemap" else "crawl"
+    plan = JobSpec(**{name: getattr(first, name) for name in SHARED})
+    plan = replace(plan, budget=budget_of(first.budget, tx.limits.of(first.tier)))
+    kind: CrawlKind = "sitemap" if first.kind == "sitemap" else "crawl"
     crawl = Crawl(first.batch_id or "", first.target.caller_id, kind, plan, (host_of(url),))
     tx.add_crawl(crawl, CrawlPage(page_digest(url), first.job_id, 0))

@@ -19,7 +19,6 @@ from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.results.decide import Change, Decider, Decision, Redispatch, Verdict
 from indexmill.orchestrator.results.duplicates import save_duplicates, with_originals
 from indexmill.orchestrator.results.published import with_published
-from indexmill.orchestrator.stages.output import Renewal
 from indexmill.orchestrator.stages.registry import renewed
 from indexmill.orchestrator.store.jobs import JobStore, JobsTx
 from indexmill.orchestrator.store.results import JobUpdate, Transition
@@ -205,8 +204,8 @@ def _save_documents(tx: JobsTx, batch: ResultBatch) -> None:
 def _redispatch(tx: JobsTx, state: JobState, redispatch: Redispatch) -> OutboxRow:
     """Commit a copy of the current stage's message, which was fenced out, with a fresh generation."""
     stage = BY_NAME[state.status.value].name
-    renewal = Renewal(redispatch.message_id, state.attempt, redispatch.generation or 0)
-    row = renewed(state, stage, tx.kept_payloads(state.job_id).get(stage), renewal)
+    ids = (redispatch.message_id, state.attempt, redispatch.generation or 0)
+    row = renewed(state, stage, tx.kept_payloads(state.job_id).get(stage), ids)
     tx.redispatch(row, redispatch.generation)
     return row
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from indexmill.contracts.content import CHUNK_LIST, Chunk, ChunkSettings, Document
 from indexmill.contracts.http_jobs import ChunkedResult
 from indexmill.contracts.messages import Chunked, ChunkResult, ChunkTask, StageResult, read_kept
-from indexmill.orchestrator.stages.output import Output, Renewal
+from indexmill.orchestrator.stages.output import Output
 from indexmill.orchestrator.store.rows import JobState
 
 TASK: Final = ChunkTask
@@ -29,10 +29,9 @@ def next_message(message_id: str, state: JobState, before: StageResult) -> Chunk
     )
 
 
-def renew(state: JobState, payload: str | None, renewal: Renewal) -> ChunkTask:
+def renew(state: JobState, payload: str, message_id: str, attempt: int, _generation: int) -> ChunkTask:
     """Return the kept message with new ids."""
-    ids = {"message_id": renewal.message_id, "attempt": renewal.attempt, "job_id": state.job_id}
-    return read_kept(ChunkTask, payload or "", **ids)
+    return read_kept(ChunkTask, payload, message_id=message_id, attempt=attempt, job_id=state.job_id)
 
 
 def facts(_state: JobState, result: StageResult) -> Output:

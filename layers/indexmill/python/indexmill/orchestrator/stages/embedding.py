@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from indexmill.contracts.http_jobs import EmbeddedResult
 from indexmill.contracts.messages import Chunked, Embedded, EmbedResult, EmbedTask, StageResult, read_kept
-from indexmill.orchestrator.stages.output import Output, Renewal
+from indexmill.orchestrator.stages.output import Output
 from indexmill.orchestrator.store.rows import JobState
 
 TASK: Final = EmbedTask
@@ -37,16 +37,10 @@ def withdrawal(message_id: str, state: JobState, before: StageResult) -> EmbedTa
     return next_message(message_id, state, before).model_copy(update=empty)
 
 
-def renew(state: JobState, payload: str | None, renewal: Renewal) -> EmbedTask:
-    """Return the kept message with new ids, the renewal's generation and the job's target of today."""
-    return read_kept(
-        EmbedTask,
-        payload or "",
-        message_id=renewal.message_id,
-        attempt=renewal.attempt,
-        generation=renewal.generation,
-        target=state.target,
-    )
+def renew(state: JobState, payload: str, message_id: str, attempt: int, generation: int) -> EmbedTask:
+    """Return the kept message with new ids, that generation and the job's target of today."""
+    ids: dict[str, Any] = {"message_id": message_id, "attempt": attempt, "generation": generation}
+    return read_kept(EmbedTask, payload, **ids, target=state.target)
 
 
 def facts(_state: JobState, result: StageResult) -> Output:

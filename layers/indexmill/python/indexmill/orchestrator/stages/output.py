@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from indexmill.contracts.content import Unchanged
-from indexmill.contracts.crawl import CrawlRules
 from indexmill.contracts.job import PageChange
 from indexmill.contracts.messages import Stored
 
@@ -33,19 +32,3 @@ class Output:
     """There is nothing to index: nothing follows."""
     fenced: bool = False
     """Nothing was published, since another job's end had fenced this generation out."""
-
-
-@dataclass(frozen=True, slots=True)
-class Renewal:
-    """Fields of the copy of a message that differ from the kept one."""
-
-    message_id: str
-    attempt: int
-    generation: int
-    """Only messages that publish have one."""
-    stored: Stored | None = None
-    """The job's raw content; read where there is no kept message and no URL."""
-    sitemap: CrawlRules | None = None
-    """Of the crawl of a sitemap; read where there is no kept message."""
-    hosts: list[str] | None = None
-    """Those of its crawl to which redirects may lead; read where there is no kept message."""

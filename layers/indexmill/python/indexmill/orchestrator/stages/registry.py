@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 from indexmill.contracts.messages import Message, StageResult, write
+from indexmill.contracts.pipeline import FIRST
 from indexmill.orchestrator.stages import chunking, embedding, scraping
-from indexmill.orchestrator.stages.output import Output, Renewal
-from indexmill.orchestrator.store.rows import JobState, OutboxRow
+from indexmill.orchestrator.stages.output import Output
+from indexmill.orchestrator.store.rows import JobSpec, JobState, OutboxRow
 
 
 class StageModule(Protocol):
@@ -23,8 +24,10 @@ class StageModule(Protocol):
         """Return this stage's message, made of the result of the stage before."""
         ...
 
-    def renew(self, state: JobState, payload: str | None, renewal: Renewal) -> Message:
-        """Return the kept message with new ids. Only the first stage can do without a kept one."""
+    def renew(
+        self, state: JobState, payload: str, message_id: str, attempt: int, generation: int, /
+    ) -> Message:
+        """Return the kept message with new ids; only messages that publish have a generation."""
         ...
 
     def facts(self, state: JobState, result: StageResult) -> Output:
@@ -46,13 +49,19 @@ MODULES: Final[Mapping[str, StageModule]] = {
 }
 
 
-def renewed(state: JobState, stage: str, payload: str | None, renewal: Renewal) -> OutboxRow:
-    """Return the message of `stage` with new ids; without a kept payload only the first stage has one."""
-    return OutboxRow(
-        renewal.message_id,
-        state.job_id,
-        renewal.attempt,
-        stage,
-        write(MODULES[stage].renew(state, payload, renewal)),
-        caller_id=state.target.caller_id,
-    )
+def renewed(
+    state: JobState, stage: str, payload: str | None, ids: tuple[str, int, int], **more: Any
+) -> OutboxRow:
+    """Return the message of `stage` with other `ids`: its own, the attempt's and the generation.
+
+    Without a kept payload only the first stage has one: it fetches the job's URL, or reads what was given
+    instead, as `more` says.
+    """
+    message_id, attempt, _ = ids
+    if payload is None and stage == FIRST:
+        links = True if state.kind in ("crawl", "page") else None
+        more |= {"attempt": attempt, "published": state.previous is not None, "links": links}
+        spec = JobSpec(accept=state.accept)
+        return scraping.first_message(spec, state.target, state.job_id, message_id, **more)
+    body = write(MODULES[stage].renew(state, payload or "", *ids))
+    return OutboxRow(message_id, state.job_id, attempt, stage, body, caller_id=state.target.caller_id)

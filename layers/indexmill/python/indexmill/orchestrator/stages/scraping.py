@@ -7,14 +7,36 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from indexmill.contracts.content import Document
-from indexmill.contracts.given import is_given
 from indexmill.contracts.http_jobs import ScrapedResult
 from indexmill.contracts.job import PageChange
-from indexmill.contracts.messages import ScrapeResult, ScrapeTask, StageResult, Stored, read_kept
-from indexmill.orchestrator.stages.output import Output, Renewal
-from indexmill.orchestrator.store.rows import JobState
+from indexmill.contracts.messages import (
+    ScrapeResult,
+    ScrapeTask,
+    StageResult,
+    Stored,
+    Target,
+    read_kept,
+    write,
+)
+from indexmill.contracts.pipeline import FIRST
+from indexmill.orchestrator.stages.output import Output
+from indexmill.orchestrator.store.rows import JobSpec, JobState, OutboxRow
 
 TASK: Final = ScrapeTask
+
+
+def first_message(spec: JobSpec, target: Target, job_id: str, message_id: str, **more: Any) -> OutboxRow:
+    """Return the message with which a job begins: it fetches its URL, or reads what is `stored`."""
+    task = ScrapeTask(
+        message_id=message_id,
+        job_id=job_id,
+        request_id=spec.request_id,
+        url=target.url,
+        max_age_s=spec.max_age_s,
+        accept=spec.accept,
+        **more,
+    )
+    return OutboxRow(message_id, job_id, task.attempt, FIRST, write(task), caller_id=target.caller_id)
 
 
 def next_message(message_id: str, state: JobState, before: StageResult) -> ScrapeTask:
@@ -28,21 +50,13 @@ def next_message(message_id: str, state: JobState, before: StageResult) -> Scrap
     )
 
 
-def renew(state: JobState, payload: str | None, renewal: Renewal) -> ScrapeTask:
-    """Return the kept message with new ids; without one, a message that fetches the job's URL or reads what
-    was given instead of one.
+def renew(state: JobState, payload: str, message_id: str, attempt: int, _generation: int) -> ScrapeTask:
+    """Return the kept message with new ids.
 
     Its job may have failed since stored content was lost, so what was known is stored again.
     """
-    ids: dict[str, Any] = {"message_id": renewal.message_id, "attempt": renewal.attempt}
+    ids: dict[str, Any] = {"message_id": message_id, "attempt": attempt}
     ids |= {"published": True} if state.previous is not None else {}
-    if payload is None:
-        url = state.target.url
-        stored = renewal.stored if is_given(url) else None
-        links = True if state.kind in ("crawl", "page") else None
-        fields = {"job_id": state.job_id, "url": url, "stored": stored, "links": links}
-        more = {"sitemap": renewal.sitemap, "hosts": renewal.hosts, "accept": state.accept}
-        return ScrapeTask.model_validate({**fields, **ids, **more})
     return read_kept(ScrapeTask, payload, **ids, known=None)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from indexmill.contracts.job import Job, JobError, JobStatus
 from indexmill.contracts.messages import Stored, Target
 from indexmill.contracts.pipeline import FIRST
-from indexmill.contracts.texts import Doubt
+from indexmill.contracts.texts import Accept
 from indexmill.orchestrator.store.queries import as_job, error_of
 from indexmill.orchestrator.store.results import as_state, as_target, columns_of
 from indexmill.orchestrator.store.rows import JobState, OutboxRow, Row
@@ -45,7 +45,7 @@ class Original:
     previous_job_id: str | None = None
     """The job of the version that was published when it was submitted."""
     payload_digest: str | None = None
-    accept: Sequence[Doubt] | None = None
+    accept: Accept = None
     """Doubts despite which its page is read."""
 
 

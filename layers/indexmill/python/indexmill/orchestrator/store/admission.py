@@ -16,6 +16,7 @@ from indexmill.contracts.job import JobStatus
 from indexmill.contracts.messages import Stored
 from indexmill.contracts.pipeline import FIRST
 from indexmill.orchestrator.store.rows import (
+    SHARED,
     CallerQueue,
     Candidate,
     Fetch,
@@ -45,10 +46,6 @@ LAST: Final = 40
 """Jobs done last from which the pace is measured; more would include quieter or busier hours."""
 _PACE_KNOWN_S: Final = 1.0
 _NONE_DUE_S: Final = 1.0
-_SHARED: Final = (
-    *("batch_id", "tier", "job_type", "replay_of", "request_id", "caller_type", "submitted_by"),
-    *("mark_stale", "kind", "linked", "accept"),
-)
 """Columns that are the same for all jobs of a submit."""
 _NONE: Final = Quota()
 
@@ -130,7 +127,7 @@ class Admission:
         unless it is forced; all are when the caller is an alias. A message gets the raw content of its
         document that is known, and a job its given content. `expected` is by job id.
         """
-        target = jobs[0].target
+        new, target = jobs[0], jobs[0].target
         found = self._sql.all(
             "insert_jobs",
             job_ids=[job.job_id for job in jobs],
@@ -140,7 +137,7 @@ class Admission:
             outbox_ids=[job.first.id for job in jobs],
             payloads=[job.first.payload for job in jobs],
             priorities=[job.priority for job in jobs],
-            forced=[job.forced for job in jobs],
+            forced_jobs=[job.forced for job in jobs],
             expected=[expected[job.job_id] for job in jobs],
             digests=[job.payload_digest for job in jobs],
             given=[json_of(job.given) for job in jobs],
@@ -149,9 +146,15 @@ class Admission:
             corpus_key=target.corpus_key,
             caller_id=target.caller_id,
             corpus_name=target.corpus_name,
-            **{name: getattr(jobs[0], name) for name in _SHARED},
-            budget=json_of(jobs[0].budget),
-            recipe=None if jobs[0].recipe is None else Jsonb(dict(jobs[0].recipe)),
+            batch_id=new.batch_id,
+            replay_of=new.replay_of,
+            kind=new.kind,
+            linked=new.linked,
+            **{
+                **{name: getattr(new, name) for name in SHARED},
+                "budget": json_of(new.budget),
+                "recipe": None if new.recipe is None else Jsonb(new.recipe),
+            },
             first=FIRST,
             spent=Jsonb(spent),
         )

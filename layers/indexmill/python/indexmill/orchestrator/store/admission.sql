@@ -27,7 +27,7 @@ UPDATE idempotency_keys SET answer = %(answer)s::jsonb WHERE caller_id = %(calle
 WITH new AS (
     SELECT * FROM unnest(%(job_ids)s::text[], %(urls)s::text[], %(canonical)s::text[],
                          %(documents)s::text[], %(outbox_ids)s::text[], %(payloads)b::text[],
-                         %(priorities)s::int[], %(forced)s::boolean[], %(digests)s::text[],
+                         %(priorities)s::int[], %(forced_jobs)s::boolean[], %(digests)s::text[],
                          %(expected)s::timestamptz[], %(given)s::jsonb[], %(sites)s::text[],
                          %(eligible)s::timestamptz[])
         AS t(job_id, url, canonical_url, document_id, outbox_id, payload, priority, forced, payload_digest,

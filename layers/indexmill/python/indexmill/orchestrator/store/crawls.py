@@ -4,34 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from psycopg.types.json import Jsonb
-from pydantic import BaseModel
+from pydantic import TypeAdapter
 
-from indexmill.contracts.cost import Budget
-from indexmill.contracts.crawl import CrawlKind, CrawlRules
+from indexmill.contracts.crawl import CrawlKind
 from indexmill.contracts.pipeline import FIRST
-from indexmill.contracts.texts import Accept
+from indexmill.orchestrator.store.rows import JobSpec
 from indexmill.platform.postgres.database import Statements
 
-
-class CrawlPlan(BaseModel):
-    """Fields that the jobs of a crawl share."""
-
-    rules: CrawlRules
-    tier: str
-    caller_type: str
-    job_type: str = "index"
-    priority: int
-    forced: bool
-    mark_stale: bool
-    budget: Budget | None = None
-    request_id: str | None = None
-    submitted_by: str | None = None
-    max_age_s: int | None = None
-    accept: Accept = None
-    recipe: dict[str, Any] | None = None
+_PLAN: Final = TypeAdapter(JobSpec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +24,8 @@ class Crawl:
     crawl_id: str
     caller_id: str
     kind: CrawlKind
-    plan: CrawlPlan
+    plan: JobSpec
+    """Of the jobs of its pages."""
     hosts: tuple[str, ...]
     pages: int = 1
     """Jobs so far."""
@@ -79,7 +63,7 @@ class Crawls:
             id=crawl.crawl_id,
             caller_id=crawl.caller_id,
             kind=crawl.kind,
-            plan=Jsonb(crawl.plan.model_dump(mode="json", exclude_none=True)),
+            plan=Jsonb(_PLAN.dump_python(crawl.plan, mode="json", exclude_none=True)),
             max_pages=crawl.plan.rules.max_pages,
             hosts=list(crawl.hosts),
             page=first.page,
@@ -147,7 +131,7 @@ def _crawl(row: Mapping[str, Any]) -> Crawl:
         row["id"],
         row["caller_id"],
         row["kind"],
-        CrawlPlan.model_validate(row["plan"]),
+        _PLAN.validate_python(row["plan"]),
         tuple(row["hosts"]),
         row["pages"],
         row["canceled_at"] is not None,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
 from indexmill.contracts.cost import Budget
+from indexmill.contracts.crawl import CrawlRules
 from indexmill.contracts.job import DuplicateOf, JobStatus
 from indexmill.contracts.messages import Stored, Target
-from indexmill.contracts.texts import Doubt
+from indexmill.contracts.texts import Accept
 from indexmill.platform.postgres.statements import load
 
 CLAIM_S: Final = 30
@@ -87,7 +88,7 @@ class JobState:
     """Of the crawl that it belongs to."""
     mark_stale: bool = False
     """Whether the document becomes stale when its page is gone."""
-    accept: Sequence[Doubt] | None = None
+    accept: Accept = None
     """Doubts despite which its page is read."""
     has_duplicates: bool = False
     """Whether its document names others or is named by them; known where results are applied."""
@@ -99,8 +100,39 @@ class JobState:
     """Whether `previous` is published, and no older job can replace it; known where it matters."""
 
 
-@dataclass(frozen=True, slots=True)
-class NewJob:
+@dataclass(frozen=True, kw_only=True)
+class JobSpec:
+    """Fields that the jobs of a request share; a crawl keeps them for the jobs of its pages."""
+
+    tier: str = "free"
+    caller_type: str = "unknown"
+    submitted_by: str | None = None
+    """The internal caller who submitted it for the one that it belongs to."""
+    request_id: str | None = None
+    job_type: str = "index"
+    priority: int = 50
+    forced: bool = False
+    """Whether a job starts although another one of the same document is in flight."""
+    mark_stale: bool = False
+    """Whether a published document becomes stale when its page is gone."""
+    budget: Budget | None = None
+    """As asked for; the caller's quota may have lower bounds."""
+    max_age_s: int | None = None
+    """Up to this age of what is known of a page its site is not asked."""
+    accept: Accept = None
+    """Doubts despite which a page is read."""
+    recipe: dict[str, Any] | None = None
+    """Facts of what today's chunker and model make; None for jobs whose document is processed even when it is
+    unchanged."""
+    rules: CrawlRules = field(default_factory=CrawlRules)
+    """Of a crawl's pages."""
+
+
+SHARED: Final = tuple(each.name for each in fields(JobSpec))
+
+
+@dataclass(frozen=True)
+class NewJob(JobSpec):
     """A job about to be accepted, with its first message."""
 
     job_id: str
@@ -108,25 +140,12 @@ class NewJob:
     submitted_url: str
     batch_id: str | None
     first: OutboxRow
-    tier: str = "free"
-    job_type: str = "index"
-    priority: int = 50
-    forced: bool = False
-    """Whether the job starts although another one of the same document is in flight."""
     payload_digest: str | None = None
     depends_on: tuple[str, ...] = ()
     """Jobs that must be done first; the same for all jobs of a submit."""
     replay_of: str | None = None
-    request_id: str | None = None
-    budget: Budget | None = None
-    """As asked for; the caller's quota may have lower bounds."""
-    caller_type: str = "unknown"
-    submitted_by: str | None = None
-    """The internal caller who submitted it for the one that it belongs to."""
     given: Stored | None = None
     """Content that came with the submit, for a document without a URL."""
-    mark_stale: bool = False
-    """Whether a published document becomes stale when its page is gone; the same for all jobs of a submit."""
     site: str | None = None
     """Site of its page, when that has a limit and holds it back."""
     eligible_at: datetime | None = None
@@ -135,11 +154,6 @@ class NewJob:
     """What it is in a crawl; the same for all jobs of a submit, and None for one outside of crawls."""
     linked: bool = False
     """Whether the links of its page are wanted: without them a page that is unchanged is read again."""
-    accept: Sequence[Doubt] | None = None
-    """Doubts despite which its page is read; the same for all jobs of a submit."""
-    recipe: Mapping[str, Any] | None = None
-    """Facts of what today's chunker and model make, the same for all jobs of a submit; None for a job whose
-    document is processed even when it is unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +167,7 @@ class InFlight:
     caller_id: str
     content_sha256: str | None = None
     """Of its raw content, as far as that is known."""
-    accept: Sequence[Doubt] | None = None
+    accept: Accept = None
 
 
 @dataclass(frozen=True, slots=True)

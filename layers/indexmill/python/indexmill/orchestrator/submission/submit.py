@@ -13,15 +13,15 @@ from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
 from indexmill.contracts.given import MAX_UPLOAD_BYTES, Content, media_type_of, uri_of
 from indexmill.contracts.http_jobs import SubmitRequest, SubmitResponse
 from indexmill.contracts.identity import CallerContext, CorpusIsolation, corpus_name, document_id, new_id
-from indexmill.contracts.messages import ScrapeTask, Stored, Target, write
-from indexmill.contracts.pipeline import FIRST
+from indexmill.contracts.messages import Stored, Target
 from indexmill.orchestrator.admission.admit import admission_tier, admit, budget_of, expectations, last_of
 from indexmill.orchestrator.admission.dependencies import wait_for
 from indexmill.orchestrator.admission.turns import with_turns
 from indexmill.orchestrator.crawling.start import check_room, start_crawl
 from indexmill.orchestrator.outbox.relay import Relay
+from indexmill.orchestrator.stages.scraping import first_message
 from indexmill.orchestrator.store.jobs import JobStore, JobsTx, RunAgain
-from indexmill.orchestrator.store.rows import InFlight, NewJob, OutboxRow
+from indexmill.orchestrator.store.rows import InFlight, JobSpec, NewJob, OutboxRow
 from indexmill.orchestrator.submission.digests import checked_key, kept_answer, payload_digest, request_digest
 from indexmill.orchestrator.submission.uploads import Uploads, upload_key
 from indexmill.platform.blobs import BlobStore
@@ -56,17 +56,14 @@ class _Undone(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Shared:
-    """Fields that the jobs of one request share."""
+class _Asked:
+    """A request, and what its jobs share."""
 
+    request: SubmitRequest
+    spec: JobSpec
     caller_id: str
     corpus: str
     batch_id: str | None
-    request_id: str | None
-    request: SubmitRequest
-    tier: str
-    caller_type: str
-    submitted_by: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +78,8 @@ class SubmitJobs:
     make_id: Callable[[], str] = new_id
     isolation: CorpusIsolation = CorpusIsolation.CALLER
     clock: Clock = field(default_factory=SystemClock)
-    recipe: Mapping[str, Any] | None = None
-    """As in NewJob."""
+    recipe: dict[str, Any] | None = None
+    """As in JobSpec."""
 
     def __call__(
         self,
@@ -146,32 +143,37 @@ class SubmitJobs:
         urls = list(request.urls or ()) if request.url is None else [request.url]
         crawls = request.kind in ("crawl", "sitemap")
         batch_id = self.make_id() if request.urls is not None or crawls else None
-        corpus, tier = corpus_name(request.corpus_name), admission_tier(owner)
-        shared = _Shared(
-            owner.caller_id,
-            corpus,
-            batch_id,
-            request_id or None,
-            request,
-            tier,
-            owner.caller_type,
-            None if request.on_behalf_of is None else ctx.caller_id,
+        spec = JobSpec(
+            tier=admission_tier(owner),
+            caller_type=owner.caller_type,
+            submitted_by=None if request.on_behalf_of is None else ctx.caller_id,
+            request_id=request_id or None,
+            job_type=request.job_type,
+            priority=request.priority,
+            forced=request.force,
+            mark_stale=request.when_gone == "mark_stale",
+            budget=request.budget,
+            max_age_s=request.max_age or None,
+            accept=request.accept,
+            recipe=self.recipe,
+            rules=request.rules,
         )
+        asked = _Asked(request, spec, owner.caller_id, corpus_name(request.corpus_name), batch_id)
         # Of jobs with equal priority the one with the lesser id starts first: the one that was named first.
         ids = sorted(self.make_id() for _ in range(len(urls) or 1))
         if request.content is not None:
-            jobs = [self._given(shared, ids[0], request.content, ctx.caller_id)]
+            jobs = [self._given(asked, ids[0], request.content, ctx.caller_id)]
         else:
-            jobs = [self._fetching(shared, ids[position], url, position) for position, url in enumerate(urls)]
+            jobs = [self._fetching(asked, ids[position], url, position) for position, url in enumerate(urls)]
 
         def work(tx: JobsTx) -> tuple[SubmitResponse, list[OutboxRow]]:
             if key is not None and not tx.take_key(ctx.caller_id, key, request_digest(request)):
                 return kept_answer(tx, ctx.caller_id, key, request_digest(request)), []
             if crawls:
-                check_room(tx, jobs[0], request)
+                check_room(tx, jobs[0])
             response = _response(accept_jobs(tx, jobs), batch_id)
             if crawls:
-                start_crawl(tx, jobs[0], request)
+                start_crawl(tx, jobs[0])
             if not keep:
                 raise _Undone
             if key is not None:
@@ -180,21 +182,21 @@ class SubmitJobs:
 
         return self.store.transaction(work)
 
-    def _fetching(self, shared: _Shared, job_id: str, url: str, position: int) -> NewJob:
-        field = "body.url" if shared.request.urls is None else f"body.urls.{position}"
+    def _fetching(self, asked: _Asked, job_id: str, url: str, position: int) -> NewJob:
+        field = "body.url" if asked.request.urls is None else f"body.urls.{position}"
         canonical = self._canonical(url, field)
         # An international name can look like another: its job shows it in A-labels.
         shown = url if urlsplit(url).netloc.isascii() else canonical
-        return self._new_job(shared, job_id, shown, canonical)
+        return self._new_job(asked, job_id, shown, canonical)
 
-    def _given(self, shared: _Shared, job_id: str, content: Content, sender: str) -> NewJob:
+    def _given(self, asked: _Asked, job_id: str, content: Content, sender: str) -> NewJob:
         """Return a job whose first message says where its content is kept."""
         uri = uri_of(content.name)
         if content.upload_id is None:
             stored = self._kept(content, uri)
         else:
             stored = self._uploaded(upload_key(sender, content.upload_id), uri)
-        return self._new_job(shared, job_id, uri, uri, stored)
+        return self._new_job(asked, job_id, uri, uri, stored)
 
     def _kept(self, content: Content, uri: str) -> Stored:
         """Keep content as if it had been fetched; should the submit fail, that object expires."""
@@ -223,51 +225,32 @@ class SubmitJobs:
         return Stored(ref=found.ref, content_type=media_type, charset=charset, final_url=uri)
 
     def _new_job(
-        self, shared: _Shared, job_id: str, url: str, canonical: str, given: Stored | None = None
+        self, asked: _Asked, job_id: str, url: str, canonical: str, given: Stored | None = None
     ) -> NewJob:
-        request = shared.request
-        key = self.isolation.key(shared.caller_id, shared.corpus)
-        message_id = self.make_id()
+        request, spec, message_id = asked.request, asked.spec, self.make_id()
+        key = self.isolation.key(asked.caller_id, asked.corpus)
         target = Target(
-            caller_id=shared.caller_id,
-            corpus_name=shared.corpus,
+            caller_id=asked.caller_id,
+            corpus_name=asked.corpus,
             corpus_key=key,
             document_id=document_id(key, canonical),
             url=canonical,
         )
-        task = ScrapeTask(
-            message_id=message_id,
-            job_id=job_id,
-            url=canonical,
-            request_id=shared.request_id,
-            stored=given,
-            max_age_s=request.max_age or None,
-            links=True if request.kind == "crawl" else None,
-            sitemap=request.rules if request.kind == "sitemap" else None,
-            accept=request.accept,
-        )
+        linked = request.kind == "crawl"
+        sitemap = spec.rules if request.kind == "sitemap" else None
+        more = {"stored": given, "links": True if linked else None, "sitemap": sitemap}
         return NewJob(
             job_id,
             target,
             url,
-            shared.batch_id,
-            OutboxRow(message_id, job_id, 1, FIRST, write(task), caller_id=shared.caller_id),
-            tier=shared.tier,
-            job_type=request.job_type,
-            priority=request.priority,
-            forced=request.force,
-            payload_digest=payload_digest(request, shared.corpus, canonical, given),
+            asked.batch_id,
+            first_message(spec, target, job_id, message_id, **more),
+            payload_digest=payload_digest(request, asked.corpus, canonical, given),
             depends_on=tuple(dict.fromkeys(request.depends_on)),
-            request_id=shared.request_id,
-            budget=request.budget,
-            caller_type=shared.caller_type,
-            submitted_by=shared.submitted_by,
             given=given,
-            accept=request.accept,
-            recipe=self.recipe,
-            mark_stale=request.when_gone == "mark_stale",
             kind=None if request.kind == "page" else request.kind,
-            linked=request.kind == "crawl",
+            linked=linked,
+            **vars(spec),
         )
 
     def _canonical(self, url: str, field: str) -> str:
