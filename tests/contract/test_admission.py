@@ -11,7 +11,7 @@ import pytest
 from indexmill.contracts.errors import CallerError
 from indexmill.contracts.job import Job, Waiting
 from indexmill.orchestrator.admission.admit import Quota, admit_all
-from indexmill.orchestrator.store.admission import INTERNAL, Limits
+from indexmill.orchestrator.store.admission import INTERNAL, JobLimits
 from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.orchestrator.store.queries import JobFilter
 from indexmill.orchestrator.store.rows import NewJob, OutboxRow
@@ -34,7 +34,7 @@ QUOTAS = {
     "pro": Quota(max_active=50, burst=3, chunks_per_day=10),
     "enterprise": Quota(max_active=3),
 }
-LIMITS = Limits(QUOTAS, window=6, max_pending=20)
+LIMITS = JobLimits(QUOTAS, window=6, max_pending=20)
 
 
 @dataclass

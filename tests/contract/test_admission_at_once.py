@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from indexmill.orchestrator.admission.admit import Quota
-from indexmill.orchestrator.store.admission import Limits
+from indexmill.orchestrator.store.admission import JobLimits
 from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.platform.postgres.database import Database
 from tests.support.jobs import applied, failed, new_job, submitted
@@ -28,7 +28,7 @@ COUNT = "SELECT count(*) FROM jobs WHERE status = %s AND caller_id LIKE %s"
 class Many:
     """Stores with connections of their own, and a look from outside."""
 
-    def __init__(self, url: str, limits: Limits) -> None:
+    def __init__(self, url: str, limits: JobLimits) -> None:
         """Nothing is submitted yet."""
         self.databases = [Database(url) for _ in range(THREADS)]
         self.stores = [JobStore(database, limits) for database in self.databases]
@@ -65,14 +65,14 @@ class Many:
 
 @pytest.fixture
 def quota(database_url: str) -> Iterator[Many]:
-    many = Many(database_url, Limits(QUOTAS))
+    many = Many(database_url, JobLimits(QUOTAS))
     yield many
     many.close()
 
 
 @pytest.fixture
 def window(database_url: str) -> Iterator[Many]:
-    many = Many(database_url, Limits(QUOTAS, window=WINDOW))
+    many = Many(database_url, JobLimits(QUOTAS, window=WINDOW))
     yield many
     many.close()
 

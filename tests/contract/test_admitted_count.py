@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from indexmill.orchestrator.store.admission import Limits
+from indexmill.orchestrator.store.admission import JobLimits
 from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.platform.postgres.database import Database
 from local.metrics import emf
@@ -48,7 +48,7 @@ def test_a_job_is_counted_when_it_is_admitted_and_not_at_its_later_stages(
 
 @pytest.fixture
 def on_postgres(p: SweeperHarness, database_url: str) -> OrchestratorHarness:
-    return OrchestratorHarness(JobStore(Database(database_url), Limits(window=2)))
+    return OrchestratorHarness(JobStore(Database(database_url), JobLimits(window=2)))
 
 
 def test_a_waiting_job_is_counted_by_what_admits_it(

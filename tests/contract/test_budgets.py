@@ -13,7 +13,7 @@ from indexmill.contracts.job import Job
 from indexmill.contracts.messages import StageResult
 from indexmill.orchestrator.results.apply import apply_results
 from indexmill.orchestrator.results.decide import Change, Decider
-from indexmill.orchestrator.store.admission import Limits
+from indexmill.orchestrator.store.admission import JobLimits
 from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.platform.postgres.database import Database
 from indexmill.platform.quotas import Quota
@@ -37,7 +37,7 @@ def jobs(request: pytest.FixtureRequest) -> Iterator[Jobs]:
 @pytest.fixture
 def real(database_url: str) -> Iterator[JobStore]:
     database = Database(database_url)
-    yield JobStore(database, Limits({"free": Quota(job_chunks=2, job_bytes=100)}))
+    yield JobStore(database, JobLimits({"free": Quota(job_chunks=2, job_bytes=100)}))
     database.close()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from indexmill.embedding.adapters.pgvector.names import PostgresChunkCounts
 from indexmill.embedding.ports import ChunkCounts
-from indexmill.orchestrator.store.admission import Limits
+from indexmill.orchestrator.store.admission import JobLimits
 from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.platform.postgres.database import Database
 from indexmill.platform.quotas import Quota
@@ -62,7 +62,7 @@ def test_requests_at_once_do_not_exceed_it_together(database_url: str) -> None:
 @pytest.mark.shows("S9")
 def test_jobs_and_standalone_requests_have_one_count(database_url: str) -> None:
     database = Database(database_url)
-    store = JobStore(database, Limits({"free": Quota(chunks_per_day=10)}))
+    store = JobStore(database, JobLimits({"free": Quota(chunks_per_day=10)}))
     counts = PostgresChunkCounts(database)
     ((job,), _) = submitted(store, new_job())
     applied(store, scraped(job.job_id), chunked(job.job_id), embedded(job.job_id, chunk_count=6))

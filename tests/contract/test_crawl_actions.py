@@ -14,7 +14,7 @@ from indexmill.orchestrator.actions.cancel import CancelBatch
 from indexmill.orchestrator.actions.replay import ReplayJobs
 from indexmill.orchestrator.actions.retry import RetryJobs
 from indexmill.orchestrator.queries.jobs import ReadJobs
-from indexmill.orchestrator.store.admission import Limits
+from indexmill.orchestrator.store.admission import JobLimits
 from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.platform.quotas import Quota
 from tests.support.crawler import Crawler, page, path_of, sitemap
@@ -94,7 +94,7 @@ def test_pages_of_a_crawl_count_for_their_callers_quota(on_postgres: Crawler) ->
     crawler = on_postgres
     store = crawler.cycle.jobs.store
     assert isinstance(store, JobStore)
-    store._limits = Limits({"free": Quota(max_active=2)})
+    store._limits = JobLimits({"free": Quota(max_active=2)})
     crawler.serve({"/": page(*(f"/{at}" for at in range(6))), **{f"/{at}": page() for at in range(6)}})
     crawler.start()
     most = 0
@@ -111,7 +111,7 @@ def test_crawls_that_could_add_too_many_jobs_are_refused(on_postgres: Crawler) -
     crawler = on_postgres
     store = crawler.cycle.jobs.store
     assert isinstance(store, JobStore)
-    store._limits = Limits(max_pending=150)
+    store._limits = JobLimits(max_pending=150)
     crawler.serve({"/": page("/a"), "/a": page()})
     crawler.start()
     with pytest.raises(CallerError) as refused:
@@ -130,7 +130,7 @@ def test_a_crawl_with_a_retried_job_may_add_jobs_again(on_postgres: Crawler, by:
     crawler = on_postgres
     store = crawler.cycle.jobs.store
     assert isinstance(store, JobStore)
-    store._limits = Limits(max_pending=150)
+    store._limits = JobLimits(max_pending=150)
     crawler.serve({"/": page("/a")})
     crawler.start()
     (missing,) = [job for job in crawler.run() if job.status is JobStatus.FAILED]

@@ -10,7 +10,7 @@ import pytest
 from indexmill.contracts.errors import PermanentError
 from indexmill.contracts.job import JobStatus
 from indexmill.orchestrator.admission.admit import admit_all
-from indexmill.orchestrator.store.admission import Limits
+from indexmill.orchestrator.store.admission import JobLimits
 from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.orchestrator.sweeper.duplicates import read_again
 from indexmill.platform.domain_rates import DomainRates
@@ -73,7 +73,7 @@ def test_pages_that_are_read_again_wait_for_their_turn_at_the_site(site: Site) -
         site.index(name)
     site.serve(a=page("Other text."))
     site.index("a")
-    slow = Limits(rates=DomainRates.parse("*=0.1:2"))
+    slow = JobLimits(rates=DomainRates.parse("*=0.1:2"))
     assert read_again(JobStore(site.database, slow), site.new_id) == 5
     assert site.execute("SELECT count(*) FROM jobs WHERE blocked_by = 'domain'") == [(3,)]
 

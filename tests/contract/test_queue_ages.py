@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from indexmill.orchestrator.store.admission import Limits
+from indexmill.orchestrator.store.admission import JobLimits
 from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.platform.aws.queue_load import DynamoDbQueueAges
 from indexmill.platform.limits.store import Load, QueueAges
@@ -77,7 +77,7 @@ def test_a_table_that_is_not_there_says_nothing_and_raises_nothing(clock: Frozen
 def store(database_url: str) -> Iterator[tuple[JobStore, Database]]:
     database = Database(database_url)
     quotas = {"free": Quota(max_active=1), "pro": Quota()}
-    yield JobStore(database, Limits(quotas, window=2, per_caller=2)), database
+    yield JobStore(database, JobLimits(quotas, window=2, per_caller=2)), database
     database.close()
 
 

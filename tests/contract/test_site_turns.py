@@ -11,7 +11,7 @@ import pytest
 from indexmill.contracts.job import Job
 from indexmill.contracts.messages import Retrying, StageResult, stage_result
 from indexmill.orchestrator.admission.admit import Quota, admit_all
-from indexmill.orchestrator.store.admission import Limits
+from indexmill.orchestrator.store.admission import JobLimits
 from indexmill.orchestrator.store.jobs import JobStore, JobsTx
 from indexmill.platform.domain_rates import DomainRates
 from indexmill.platform.postgres.database import Database
@@ -72,7 +72,7 @@ class Sites:
 @pytest.fixture
 def sites(database_url: str) -> Iterator[Sites]:
     database = Database(database_url)
-    yield Sites(JobStore(database, Limits(rates=DomainRates.parse(RATES))), database)
+    yield Sites(JobStore(database, JobLimits(rates=DomainRates.parse(RATES))), database)
     database.close()
 
 
@@ -130,7 +130,7 @@ def test_callers_take_turns_at_a_site_whatever_each_has_there(sites: Sites) -> N
 
 
 def test_a_caller_who_may_start_nothing_leaves_the_turns_to_others(sites: Sites) -> None:
-    limits = Limits({"free": Quota(max_active=AHEAD)}, rates=DomainRates.parse(RATES))
+    limits = JobLimits({"free": Quota(max_active=AHEAD)}, rates=DomainRates.parse(RATES))
     sites = Sites(JobStore(sites.database, limits), sites.database)
     full = sites.submit(AHEAD + 4, caller="full")
     waits = held(sites.submit(2, caller="other"))
@@ -145,7 +145,7 @@ def test_a_caller_who_may_start_nothing_leaves_the_turns_to_others(sites: Sites)
 
 
 def test_a_job_before_those_that_cannot_start_leaves_by_its_priority(database_url: str) -> None:
-    limits = Limits({"free": Quota(max_active=AHEAD)}, rates=DomainRates.parse(RATES))
+    limits = JobLimits({"free": Quota(max_active=AHEAD)}, rates=DomainRates.parse(RATES))
     sites = Sites(JobStore(Database(database_url), limits), Database(database_url))
     started = sites.submit(AHEAD)
     submitted(sites.store, new_job("https://slow.example.com/low", priority=0))
@@ -161,7 +161,7 @@ def test_a_job_before_those_that_cannot_start_leaves_by_its_priority(database_ur
 
 
 def test_many_callers_who_may_start_nothing_are_passed_over(database_url: str) -> None:
-    limits = Limits({"free": Quota(max_per_hour=1)}, rates=DomainRates.parse(RATES))
+    limits = JobLimits({"free": Quota(max_per_hour=1)}, rates=DomainRates.parse(RATES))
     sites = Sites(JobStore(Database(database_url), limits), Database(database_url))
     sites.submit(AHEAD, caller="first")
     for at in range(60):
@@ -177,7 +177,7 @@ def test_many_callers_who_may_start_nothing_are_passed_over(database_url: str) -
 
 
 def test_a_site_without_work_is_free_although_a_caller_without_quota_waits_for_it(database_url: str) -> None:
-    limits = Limits({"free": Quota(max_active=AHEAD)}, rates=DomainRates.parse(RATES))
+    limits = JobLimits({"free": Quota(max_active=AHEAD)}, rates=DomainRates.parse(RATES))
     sites = Sites(JobStore(Database(database_url), limits), Database(database_url))
     sites.submit(AHEAD + 4, caller="full")
     for _ in range(3):
@@ -297,7 +297,7 @@ def test_a_report_of_a_long_wait_leaves_out_a_site_that_a_submit_has_locked(
         tx.lock_sites(["slow.example.com"])
         applied(sites.store, long_wait(late, "slow"), long_wait(later, "other"))
 
-    JobStore(submits, Limits()).transaction(submit)
+    JobStore(submits, JobLimits()).transaction(submit)
     submits.close()
     sites.age(11)
     (first,) = sites.admit()
@@ -318,13 +318,13 @@ def test_a_canceled_job_leaves_its_place_to_the_next(sites: Sites) -> None:
 
 def test_held_back_jobs_leave_when_the_limit_is_taken_away(sites: Sites) -> None:
     jobs = held(sites.submit(AHEAD + 4))
-    unlimited = Sites(JobStore(sites.database, Limits()), sites.database)
+    unlimited = Sites(JobStore(sites.database, JobLimits()), sites.database)
     sites.age(11)
     assert sorted(row.job_id for row in admit_all(unlimited.store)) == sorted(job.job_id for job in jobs)
 
 
 def test_held_back_jobs_count_for_no_quota_of_jobs_in_flight(sites: Sites) -> None:
-    limits = Limits({"free": Quota(max_active=AHEAD + 1)}, rates=DomainRates.parse(RATES))
+    limits = JobLimits({"free": Quota(max_active=AHEAD + 1)}, rates=DomainRates.parse(RATES))
     sites = Sites(JobStore(sites.database, limits), sites.database)
     assert len(held(sites.submit(AHEAD + 3))) == 3
     (waits,) = held(sites.submit(2, "fast.example.com"))

@@ -9,7 +9,7 @@ import pytest
 from indexmill.contracts.errors import CallerError
 from indexmill.contracts.job import Job
 from indexmill.orchestrator.admission.admit import Quota, admit_all
-from indexmill.orchestrator.store.admission import Limits
+from indexmill.orchestrator.store.admission import JobLimits
 from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.orchestrator.store.sweep import Retention, SweepStore
 from indexmill.platform.postgres.database import Database
@@ -18,14 +18,14 @@ from tests.support.jobs import CALLER, new_job, stored_job, submitted
 from tests.twins.clock import FrozenClock
 from tests.twins.jobs import InMemoryJobs
 
-HOURLY = Limits({"free": Quota(max_per_hour=3)}, max_pending=2)
-BURST = Limits({"free": Quota(burst=2)})
+HOURLY = JobLimits({"free": Quota(max_per_hour=3)}, max_pending=2)
+BURST = JobLimits({"free": Quota(burst=2)})
 
 Age = Callable[[int], None]
 
 
 @pytest.fixture(params=["twin", "postgres"])
-def made(request: pytest.FixtureRequest) -> Iterator[Callable[[Limits], tuple[JobStore, Age]]]:
+def made(request: pytest.FixtureRequest) -> Iterator[Callable[[JobLimits], tuple[JobStore, Age]]]:
     """Yield what makes a store with limits, and a way to let seconds pass in it."""
     if request.param == "twin":
         clock = FrozenClock()
@@ -63,7 +63,7 @@ def cycle(store: JobStore, job_id: str) -> str:
 
 @pytest.mark.shows("S9")
 def test_cancel_and_retry_in_a_loop_start_no_more_than_the_quota(
-    made: Callable[[Limits], tuple[JobStore, Age]],
+    made: Callable[[JobLimits], tuple[JobStore, Age]],
 ) -> None:
     store, age = made(HOURLY)
     job_id = submit(store)
@@ -81,7 +81,7 @@ def test_cancel_and_retry_in_a_loop_start_no_more_than_the_quota(
 
 
 def test_a_start_of_an_earlier_attempt_leaves_the_window_after_an_hour(
-    made: Callable[[Limits], tuple[JobStore, Age]],
+    made: Callable[[JobLimits], tuple[JobStore, Age]],
 ) -> None:
     store, age = made(HOURLY)
     job_id = submit(store)
@@ -92,7 +92,7 @@ def test_a_start_of_an_earlier_attempt_leaves_the_window_after_an_hour(
     assert cycle(store, job_id) == "pending"
 
 
-def test_a_burst_counts_retries_too(made: Callable[[Limits], tuple[JobStore, Age]]) -> None:
+def test_a_burst_counts_retries_too(made: Callable[[JobLimits], tuple[JobStore, Age]]) -> None:
     store, age = made(BURST)
     job_id = submit(store)
     assert [cycle(store, job_id) for _ in range(2)] == ["scraping", "pending"]
@@ -101,7 +101,7 @@ def test_a_burst_counts_retries_too(made: Callable[[Limits], tuple[JobStore, Age
 
 
 def test_a_retry_beyond_the_pending_jobs_that_a_caller_may_have_is_refused(
-    made: Callable[[Limits], tuple[JobStore, Age]],
+    made: Callable[[JobLimits], tuple[JobStore, Age]],
 ) -> None:
     store, _ = made(HOURLY)
     ids = [submit(store, f"https://example.com/{at}") for at in range(5)]

@@ -12,7 +12,7 @@ import pytest
 
 from indexmill.contracts.errors import CallerError
 from indexmill.orchestrator.admission.admit import Quota, admit_all
-from indexmill.orchestrator.store.admission import Limits
+from indexmill.orchestrator.store.admission import JobLimits
 from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.platform.postgres.database import Connection, Database
 from tests.support.job_stores import Jobs, canceled, postgres_jobs, retried
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.integration
 
 T = TypeVar("T")
 WRITERS, ACTS, SHARED = 8, 40, 6
-LIMITS = Limits({"free": Quota(max_active=5)})
+LIMITS = JobLimits({"free": Quota(max_active=5)})
 
 
 class Unforgiving(Database):

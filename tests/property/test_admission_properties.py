@@ -17,7 +17,7 @@ from indexmill.orchestrator.admission.admit import (
     choose,
     effective_priority,
 )
-from indexmill.orchestrator.store.admission import MOST, Limits
+from indexmill.orchestrator.store.admission import MOST, JobLimits
 from indexmill.orchestrator.store.rows import CallerQueue, Candidate, GlobalUsage, Usage
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -51,7 +51,7 @@ class AdmissionSimulation:
         self.now += STEP
         if self.active:
             self.active.pop(0)
-        limits = Limits(QUOTAS, self.window)
+        limits = JobLimits(QUOTAS, self.window)
         chosen = choose(self._lines(), limits, GlobalUsage(self.now, len(self.active))).start
         callers = {job.job_id: caller for caller, _, job in self.pending}
         for job_id in chosen:
@@ -91,7 +91,7 @@ def test_neither_quota_nor_window_is_exceeded_and_no_place_stays_free(
         )
         for at, (tier, used, priorities) in enumerate(queues)
     ]
-    started = choose(made, Limits(QUOTAS, window), GlobalUsage(START, active)).start
+    started = choose(made, JobLimits(QUOTAS, window), GlobalUsage(START, active)).start
     by_caller = Counter(job_id.partition("-")[0] for job_id in started)
     slots = 0
     for queue in made:

@@ -19,7 +19,7 @@ from indexmill.contracts.messages import Retrying, StageResult
 from indexmill.contracts.pipeline import FIRST
 from indexmill.orchestrator.admission.admit import SECONDS_PER_POINT
 from indexmill.orchestrator.store.actions import LockedJob, Original, as_locked_job, as_original
-from indexmill.orchestrator.store.admission import Limits, as_in_flight
+from indexmill.orchestrator.store.admission import JobLimits, as_in_flight
 from indexmill.orchestrator.store.jobs import DeadLetter, JobsTx, T
 from indexmill.orchestrator.store.queries import Hold, JobSnapshot, as_event, as_job
 from indexmill.orchestrator.store.results import JobUpdate, Transition, as_state
@@ -82,7 +82,7 @@ class InMemoryJobs(CrawlTables, OutboxTable):
     aliases: dict[str, str] = field(default_factory=dict)
     """Roots of callers that are not their own."""
     letters: list[DeadLetter] = field(default_factory=list)
-    limits: Limits = field(default_factory=Limits)
+    limits: JobLimits = field(default_factory=JobLimits)
     starts: dict[tuple[str, int], Row] = field(default_factory=dict)
     """By job and attempt; all are kept."""
     _generation: int = 0

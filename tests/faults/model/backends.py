@@ -10,7 +10,7 @@ from indexmill.contracts.pipeline import BY_NAME
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.embedding.ports import DocumentVersion, PublishOutcome, VectorIndex
 from indexmill.orchestrator.admission.admit import Quota
-from indexmill.orchestrator.store.admission import INTERNAL, Limits
+from indexmill.orchestrator.store.admission import INTERNAL, JobLimits
 from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.orchestrator.store.rows import OutboxRow
 from indexmill.orchestrator.store.sweep import SweepStore
@@ -42,7 +42,7 @@ UPDATE jobs SET updated_at = updated_at - %(by)s * interval '1 second',
     admitted_at = admitted_at - %(by)s * interval '1 second'
 WHERE status NOT IN ('done', 'failed')
 """
-LIMITS: Final = Limits({INTERNAL: Quota(max_per_hour=6)})
+LIMITS: Final = JobLimits({INTERNAL: Quota(max_per_hour=6)})
 """Fewer starts an hour than an order can have jobs and retries."""
 _UNACCOUNTED = """
 SELECT id, status, attempt FROM jobs

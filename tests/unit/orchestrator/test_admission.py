@@ -17,14 +17,14 @@ from indexmill.orchestrator.admission.admit import (
     free_slots,
     wait_reason,
 )
-from indexmill.orchestrator.store.admission import Limits
+from indexmill.orchestrator.store.admission import JobLimits
 from indexmill.orchestrator.store.rows import CallerQueue, Candidate, GlobalUsage, Pace, Usage
 
 NOW = datetime(2026, 3, 1, 22, 30, tzinfo=UTC)
 OVERALL = GlobalUsage(NOW)
 PACE = Pace(duration_s=2.0, abreast=4.0)
 FULL = Quota(max_active=2, max_per_hour=60, burst=10, chunks_per_day=100)
-LIMITS = Limits({"pro": FULL})
+LIMITS = JobLimits({"pro": FULL})
 
 
 def queue(
@@ -56,7 +56,7 @@ def test_effective_priority_combines_tier_usage_and_waiting(
 
 
 def test_the_order_is_effective_priority_then_fewest_in_flight_then_longest_wait() -> None:
-    limits = Limits(window=4)
+    limits = JobLimits(window=4)
     queues = [
         queue("busy", active=1),
         queue("late", waited_s=1),
@@ -72,7 +72,7 @@ def test_a_caller_neglected_for_a_minute_goes_first() -> None:
         queue("zoe", "free", waited_s=60),
         queue("bob", "free", waited_s=90, newest_s=9),
     ]
-    choice = choose(queues, Limits(window=1), OVERALL)
+    choice = choose(queues, JobLimits(window=1), OVERALL)
     assert choice.start == ["zoe-job"]
     assert sorted(choice.waiting_for_capacity) == ["ann-job", "bob-job"]
 
@@ -101,7 +101,7 @@ def test_the_reason_is_the_one_that_lasts_longest(usage: Usage, reason: str, unt
 
 
 def test_a_caller_with_its_share_of_the_window_waits_for_capacity() -> None:
-    limits = Limits({"pro": Quota(max_active=100)}, window=40, per_caller=20)
+    limits = JobLimits({"pro": Quota(max_active=100)}, window=40, per_caller=20)
     usage = Usage("a", "pro", active=20)
     assert wait_reason(usage, limits, OVERALL) == ("capacity", None)
     assert free_slots(usage, limits.of("pro")) == 0
@@ -113,7 +113,7 @@ def seconds(at: datetime | None) -> float:
 
 
 def test_the_start_is_estimated_by_turn_quota_and_clock() -> None:
-    limits = Limits({"pro": Quota(max_active=4)}, window=40)
+    limits = JobLimits({"pro": Quota(max_active=4)}, window=40)
     busy = Usage("a", "pro", active=4)
     assert seconds(eligible_at(1, busy, limits, GlobalUsage(NOW, 4, 1), PACE)) == 0.5
     assert seconds(eligible_at(10, busy, limits, GlobalUsage(NOW, 4, 1), PACE)) == 5.0
@@ -125,12 +125,12 @@ def test_the_start_is_estimated_by_turn_quota_and_clock() -> None:
     assert eligible_at(1, busy, limits, GlobalUsage(NOW, paused=True), PACE) is None
 
 
-def promised(ahead: int, usage: Usage, limits: Limits, pace: Pace = PACE) -> float:
+def promised(ahead: int, usage: Usage, limits: JobLimits, pace: Pace = PACE) -> float:
     return seconds(expected_by(ahead, usage, limits, OVERALL, pace))
 
 
 def test_a_promise_leaves_room() -> None:
-    new, limits = Usage("a", "pro"), Limits({"pro": Quota(max_active=4)})
+    new, limits = Usage("a", "pro"), JobLimits({"pro": Quota(max_active=4)})
     lonely = Pace(2.0, 1.0)
     assert promised(0, new, limits, lonely) == pytest.approx(1.9 * 2.0 + 0.1)
     # No job was done yet.
@@ -143,7 +143,7 @@ def test_a_promise_leaves_room() -> None:
 
 
 def test_a_job_with_a_free_slot_waits_for_no_round_and_the_next_for_a_whole_one() -> None:
-    limits = Limits({"pro": Quota(max_active=4)})
+    limits = JobLimits({"pro": Quota(max_active=4)})
     for before, rounds in {3: 0, 4: 1, 7: 1, 8: 2, 20: 5}.items():
         ahead = max(0, before - 4)
         reported = promised(ahead, Usage("a", "pro", active=before - ahead), limits)
@@ -153,20 +153,20 @@ def test_a_job_with_a_free_slot_waits_for_no_round_and_the_next_for_a_whole_one(
 def test_other_callers_jobs_in_flight_make_a_job_slower() -> None:
     new = Usage("a", "pro")
     alone, among = (
-        seconds(expected_by(0, new, Limits(), GlobalUsage(NOW, active, 2), PACE)) for active in (4, 200)
+        seconds(expected_by(0, new, JobLimits(), GlobalUsage(NOW, active, 2), PACE)) for active in (4, 200)
     )
     assert alone < among < 3 * alone
 
 
 def test_the_time_of_a_single_job_promises_less_for_many() -> None:
     """More jobs together are done sooner, though not by as much as they are more."""
-    new, limits = Usage("a", "pro"), Limits()
+    new, limits = Usage("a", "pro"), JobLimits()
     lonely, many = (promised(100, new, limits, Pace(2.0, abreast)) for abreast in (1.0, 20.0))
     assert many < lonely < 2 * many
 
 
 def test_a_refusal_says_when_there_may_be_room() -> None:
-    limits = Limits({"pro": Quota(max_active=4)}, max_pending=100)
+    limits = JobLimits({"pro": Quota(max_active=4)}, max_pending=100)
     busy = Usage("a", "pro", active=4)
     check_pending(90, 10, busy, limits, OVERALL, PACE)
     with pytest.raises(CallerError) as caught:

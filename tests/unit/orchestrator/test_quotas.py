@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from indexmill.contracts.identity import CallerContext
 from indexmill.orchestrator.admission.admit import Quota, admission_tier
 from indexmill.orchestrator.settings import OrchestratorSweeperSettings
-from indexmill.orchestrator.store.admission import INTERNAL, Limits
+from indexmill.orchestrator.store.admission import INTERNAL, JobLimits
 from tests.support.function_env import environment
 
 
@@ -57,8 +57,8 @@ def test_the_template_knows_every_tiers_quota() -> None:
 
 def test_a_share_bounds_every_quota_and_changes_none_below_it() -> None:
     quotas = {"pro": Quota(max_active=5, burst=7), "enterprise": Quota(max_active=100, chunks_per_day=9)}
-    limits = Limits(quotas, window=40, per_caller=20)
+    limits = JobLimits(quotas, window=40, per_caller=20)
     assert limits.of("pro") == quotas["pro"]
     assert limits.of("enterprise") == Quota(max_active=20, chunks_per_day=9)
     assert limits.of("free") == Quota(max_active=20)
-    assert Limits(quotas).of("enterprise") == quotas["enterprise"]
+    assert JobLimits(quotas).of("enterprise") == quotas["enterprise"]

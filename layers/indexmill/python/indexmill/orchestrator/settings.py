@@ -8,7 +8,7 @@ from pydantic import BeforeValidator
 
 from indexmill.contracts.cost import Prices
 from indexmill.contracts.identity import CorpusIsolation
-from indexmill.orchestrator.store.admission import Limits
+from indexmill.orchestrator.store.admission import JobLimits
 from indexmill.platform.domain_rates import DomainRates
 from indexmill.platform.limits.policy import FairShareStrategy, LimitSettings, PressureSettings, Share
 from indexmill.platform.postgres.address import DatabaseSettings
@@ -23,10 +23,10 @@ class AdmissionSettings(QuotaSettings):
     domain_rates: Annotated[DomainRates, BeforeValidator(DomainRates.parse)]
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> JobLimits:
         """Return the quotas by tier and the global limits."""
         half = max(1, self.dispatch_window // 2)
-        return Limits(self.quotas, self.dispatch_window, self.max_pending, self.domain_rates, half)
+        return JobLimits(self.quotas, self.dispatch_window, self.max_pending, self.domain_rates, half)
 
 
 class OrchestratorSettings(AdmissionSettings, DatabaseSettings):

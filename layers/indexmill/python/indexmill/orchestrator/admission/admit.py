@@ -21,7 +21,7 @@ from indexmill.contracts.cost import Budget
 from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.identity import FREE, CallerContext, tier_of
 from indexmill.orchestrator.admission.turns import release
-from indexmill.orchestrator.store.admission import INTERNAL, MOST, Limits
+from indexmill.orchestrator.store.admission import INTERNAL, MOST, JobLimits
 from indexmill.orchestrator.store.rows import CallerQueue, Candidate, GlobalUsage, NewJob, Pace, Usage
 from indexmill.platform.meter import first_messages
 from indexmill.platform.quotas import Quota
@@ -80,7 +80,7 @@ class Choice:
     """The next job of each caller that only the capacity keeps waiting."""
 
 
-def choose(queues: Iterable[CallerQueue], limits: Limits, overall: GlobalUsage) -> Choice:
+def choose(queues: Iterable[CallerQueue], limits: JobLimits, overall: GlobalUsage) -> Choice:
     """Choose the jobs to start now."""
     if overall.paused:
         return Choice([], [])
@@ -127,7 +127,7 @@ def free_slots(usage: Usage, quota: Quota) -> int:
     return max(0, min((most - used for most, used in limited if most is not None), default=MOST))
 
 
-def wait_reason(usage: Usage, limits: Limits, overall: GlobalUsage) -> tuple[Reason, datetime | None]:
+def wait_reason(usage: Usage, limits: JobLimits, overall: GlobalUsage) -> tuple[Reason, datetime | None]:
     """Return why the caller's pending jobs wait, and until when if only time decides it."""
     quota = limits.of(usage.tier)
     if overall.paused:
@@ -186,7 +186,7 @@ def admit_all(store: JobStore) -> list[OutboxRow]:
 
 
 def check_pending(
-    pending: int, count: int, usage: Usage, limits: Limits, overall: GlobalUsage, pace: Pace
+    pending: int, count: int, usage: Usage, limits: JobLimits, overall: GlobalUsage, pace: Pace
 ) -> None:
     """Refuse `count` further jobs of a caller that has `pending` ones, when they are too many.
 
@@ -204,7 +204,7 @@ def check_pending(
 
 
 def expectations(
-    pending: int, jobs: Sequence[NewJob], usage: Usage, limits: Limits, overall: GlobalUsage, pace: Pace
+    pending: int, jobs: Sequence[NewJob], usage: Usage, limits: JobLimits, overall: GlobalUsage, pace: Pace
 ) -> dict[str, datetime | None]:
     """Return, by id, when each of `jobs`, which are submitted together, will have ended.
 
@@ -232,7 +232,7 @@ def last_of(promises: Iterable[datetime | None]) -> datetime | None:
 
 
 def eligible_at(
-    position: int, usage: Usage, limits: Limits, overall: GlobalUsage, pace: Pace
+    position: int, usage: Usage, limits: JobLimits, overall: GlobalUsage, pace: Pace
 ) -> datetime | None:
     """Estimate when the caller's pending job at `position` (1 is next) starts; None when a person decides."""
     quota = limits.of(usage.tier)
@@ -245,7 +245,7 @@ def eligible_at(
     return max(overall.now, until or overall.now) + timedelta(seconds=seconds)
 
 
-def expected_by(ahead: int, usage: Usage, limits: Limits, overall: GlobalUsage, pace: Pace) -> datetime:
+def expected_by(ahead: int, usage: Usage, limits: JobLimits, overall: GlobalUsage, pace: Pace) -> datetime:
     """Return when a job submitted now behind `ahead` pending ones of its caller will have ended.
 
     Jobs submitted together run in rounds, since they start together: a job with a free slot does not wait,
@@ -270,13 +270,13 @@ def _beyond(position: int, limit: int | None, used: int) -> float:
     return 0.0 if limit is None else max(0, position - max(1, limit - used)) / limit
 
 
-def _rate(usage: Usage, limits: Limits, overall: GlobalUsage, pace: Pace) -> float:
+def _rate(usage: Usage, limits: JobLimits, overall: GlobalUsage, pace: Pace) -> float:
     """Return the caller's jobs per second while its slots are full."""
     places = _places(usage, limits, overall)
     return places / _took_s(places + _of_others(usage, overall), pace)
 
 
-def _places(usage: Usage, limits: Limits, overall: GlobalUsage) -> int:
+def _places(usage: Usage, limits: JobLimits, overall: GlobalUsage) -> int:
     """Return how many jobs of the caller are assumed to be in flight together."""
     callers = max(1, overall.callers + (usage.active == 0))
     return min(limits.of(usage.tier).max_active or _ABREAST, max(1, limits.window // callers))

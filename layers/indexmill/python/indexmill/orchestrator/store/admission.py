@@ -51,8 +51,8 @@ _NONE: Final = Quota()
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """Quotas by tier and the global limits; without arguments nothing is limited."""
+class JobLimits:
+    """Limits of jobs: quotas by tier, and those of all callers together; without arguments there is none."""
 
     quotas: Mapping[str, Quota] = field(default_factory=dict)
     """By tier."""
@@ -86,11 +86,11 @@ class Admission:
     """Row operations from a submit to the start of its jobs, with the sites that hold some back."""
 
     _sql: Statements
-    _limits: Limits
+    _limits: JobLimits
     _paces: PaceCache
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> JobLimits:
         """The configured quotas and bounds."""
         return self._limits
 

@@ -19,7 +19,7 @@ from psycopg.types.json import Jsonb
 from indexmill.contracts.content import BlobRef
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.orchestrator.store.actions import Actions
-from indexmill.orchestrator.store.admission import Admission, Limits, PaceCache
+from indexmill.orchestrator.store.admission import Admission, JobLimits, PaceCache
 from indexmill.orchestrator.store.crawls import Crawls
 from indexmill.orchestrator.store.duplicates import Duplicates
 from indexmill.orchestrator.store.queries import Queries
@@ -66,7 +66,7 @@ class JobsTx(Admission, Results, Duplicates, Crawls, Actions, Queries, Counts):
     They decide nothing; each is one statement. Rows that are locked stay locked until the commit.
     """
 
-    def __init__(self, connection: Connection, limits: Limits, paces: PaceCache) -> None:
+    def __init__(self, connection: Connection, limits: JobLimits, paces: PaceCache) -> None:
         """`paces` outlives the transaction."""
         self._sql, self._limits, self._paces = Statements(connection, SQL), limits, paces
 
@@ -74,10 +74,10 @@ class JobsTx(Admission, Results, Duplicates, Crawls, Actions, Queries, Counts):
 class JobStore:
     """The only writer of job state. All calls raise TransientError(database_unavailable)."""
 
-    def __init__(self, database: Database, limits: Limits | None = None) -> None:
+    def __init__(self, database: Database, limits: JobLimits | None = None) -> None:
         """Nothing is opened yet."""
         self._database = database
-        self._limits = limits or Limits()
+        self._limits = limits or JobLimits()
         self._pace = PaceCache()
 
     def transaction(self, work: Callable[[JobsTx], T]) -> T:
