@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 pytest_plugins = [
+    "tests.support.collection",
     "tests.support.pooled_runs",
     "tests.support.ministack",
     "tests.support.postgres",

@@ -7,22 +7,14 @@ that happen to be imported: the examples of a test would depend on the tests tha
 from __future__ import annotations
 
 import sys
-from functools import cached_property
 
 import pytest
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Replace the provider of examples where a collected test has imported hypothesis."""
-    if "hypothesis.internal.conjecture.providers" not in sys.modules:
-        return
-    from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, HypothesisProvider
-    from hypothesis.internal.constants_ast import Constants
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems() -> None:
+    """Let hypothesis, where a collected test imported it, find no constants: its own hook looks for them."""
+    if "hypothesis" in sys.modules:
+        from hypothesis.internal.conjecture import providers
 
-    class Provider(HypothesisProvider):
-        @cached_property
-        def _local_constants(self) -> Constants:
-            return Constants()
-
-    AVAILABLE_PROVIDERS["hypothesis"] = Provider
+        providers._get_local_constants = providers.Constants  # type: ignore[attr-defined]
