@@ -162,7 +162,7 @@ def _submit(
     options: Mapping[str, Any],
 ) -> list[str]:
     """Submit all and return the job ids in order. Raises ApiError and OSError."""
-    from indexmill.contracts.given import MAX_INLINE_BYTES
+    from indexmill.contracts.content import MAX_INLINE_BYTES
 
     urls = [each for each in documents if each not in files]
     ids = dict(zip(urls, submit_all(api, urls, corpus, **options), strict=True))

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from indexmill.contracts.content import Document
+from indexmill.contracts.content import MAX_UPLOAD_BYTES, Document, UploadRequest
 from indexmill.contracts.errors import CallerError
-from indexmill.contracts.given import MAX_UPLOAD_BYTES, UploadRequest
 from indexmill.contracts.http_actions import ReplayRequest
 from indexmill.contracts.http_jobs import SubmitRequest, SubmitResponse
 from indexmill.contracts.identity import CallerContext

@@ -12,8 +12,8 @@ import httpx
 import pytest
 from botocore.config import Config
 
+from indexmill.contracts.content import UploadRequest
 from indexmill.contracts.errors import PermanentError, TransientError
-from indexmill.contracts.given import UploadRequest
 from indexmill.orchestrator.adapters.aws.s3_uploads import S3Uploads
 from indexmill.orchestrator.submission.uploads import Uploads
 from indexmill.platform.aws import clients

@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from indexmill.contracts.given import MAX_UPLOAD_BYTES
+from indexmill.contracts.content import MAX_UPLOAD_BYTES
 from local.site.catalogue import PAGES
 from tests.support.processes import family, listening, mentioning, still_running
 from tests.support.repository import ROOT

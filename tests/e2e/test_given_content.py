@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from indexmill.client import ApiError, Client
-from indexmill.contracts.given import MAX_INLINE_BYTES, MAX_UPLOAD_BYTES
+from indexmill.contracts.content import MAX_INLINE_BYTES, MAX_UPLOAD_BYTES
 from indexmill.contracts.job import Job
 from tests.support import openapi
 from tests.support.refusals import refused

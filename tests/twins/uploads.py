@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from indexmill.contracts.content import BlobRef
-from indexmill.contracts.given import UploadRequest
+from indexmill.contracts.content import BlobRef, UploadRequest
 from indexmill.orchestrator.submission.uploads import Uploaded
 from tests.twins.blobs import InMemoryBlobs
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from indexmill.contracts.given import MAX_UPLOAD_BYTES
+from indexmill.contracts.content import MAX_UPLOAD_BYTES
 from indexmill.scraper.settings import ScraperWorkerSettings
 from tests.integration.scraper.site import Site
 from tests.integration.scraper.worker_process import endless, grown, peak_of

@@ -13,8 +13,7 @@ from indexmill.contracts.cost import Prices
 from indexmill.contracts.http_dry_run import DryRunPage
 from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.contracts.http_scraper import ScrapeNowRequest, ScrapeResult
-from indexmill.contracts.identity import CallerContext
-from indexmill.contracts.texts import Doubt
+from indexmill.contracts.identity import CallerContext, Doubt
 from indexmill.orchestrator.store.queries import JobFilter, StageTotals
 from indexmill.orchestrator.submission.dry_run import TryOut
 from indexmill.platform.domain_rates import DomainRates, site_of

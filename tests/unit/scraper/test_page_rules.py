@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from indexmill.contracts.content import BlobRef
+from indexmill.contracts.content import BlobRef, uri_of
 from indexmill.contracts.errors import IndexmillError
-from indexmill.contracts.given import uri_of
 from indexmill.contracts.messages import Stored
 from indexmill.scraper.adapters.process_isolation import ProcessIsolation
 from indexmill.scraper.extract.content import Kind, RawContent

@@ -12,7 +12,7 @@ from indexmill.client.errors import WaitTimeout
 from indexmill.client.files import content_of
 from indexmill.client.stream import StreamReader
 from indexmill.client.transport import FIRST_POLL_S, LONGEST_POLL_S
-from indexmill.contracts.given import UploadGrant
+from indexmill.contracts.content import UploadGrant
 from indexmill.contracts.http_jobs import JobList, SubmitResponse
 from indexmill.contracts.job import Job
 

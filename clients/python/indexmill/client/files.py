@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 from indexmill.client.errors import ApiError, api_error
-from indexmill.contracts.given import MAX_INLINE_BYTES, UploadGrant
+from indexmill.contracts.content import MAX_INLINE_BYTES, UploadGrant
 
 _TIMEOUT_S = 60.0
 """Longest silence of the store."""

@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from indexmill.contracts.texts import PlainText
+from indexmill.contracts.identity import PlainText
 
 MAX_PAGES: Final = 1_000
 MAX_DEPTH: Final = 10

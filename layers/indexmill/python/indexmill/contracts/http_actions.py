@@ -8,9 +8,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from indexmill.contracts.cost import Budget, Receipt
 from indexmill.contracts.crawl import CrawlKind
+from indexmill.contracts.identity import CorpusName, Identifier
 from indexmill.contracts.job import ONLY_WHEN_KNOWN
 from indexmill.contracts.pipeline import StageName
-from indexmill.contracts.texts import CorpusName, Identifier
 
 MAX_RETRIED = 100
 

@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from indexmill.contracts.content import MAX_INTEGER, Chunk, ChunkSettings
-from indexmill.contracts.texts import DocumentText, Identifier, Title
+from indexmill.contracts.identity import DocumentText, Identifier, Title
 
 
 class RequestedSettings(ChunkSettings):

@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from indexmill.contracts.content import MAX_INTEGER, Chunk, Count
-from indexmill.contracts.texts import CorpusName, DocumentText, Identifier, Title, Url
+from indexmill.contracts.identity import CorpusName, DocumentText, Identifier, Title, Url
 
 MAX_TEXTS: Final = 128
 MAX_TEXT_CHARS: Final = 32_000

@@ -7,15 +7,13 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from indexmill.contracts.content import MAX_INTEGER, Chunk, Count
+from indexmill.contracts.content import MAX_INTEGER, Chunk, Content, Count
 from indexmill.contracts.cost import Budget, Receipt
 from indexmill.contracts.crawl import CrawlRequest, CrawlRules
 from indexmill.contracts.errors import is_code
-from indexmill.contracts.given import Content
-from indexmill.contracts.identity import CALLER_ID
+from indexmill.contracts.identity import CALLER_ID, Accept, CorpusName, DocumentText, Identifier, Title, Url
 from indexmill.contracts.job import ONLY_WHEN_KNOWN, Job
 from indexmill.contracts.pipeline import StageName
-from indexmill.contracts.texts import Accept, CorpusName, DocumentText, Identifier, Title, Url
 
 MAX_URLS: Final = 100
 MAX_DEPENDENCIES: Final = 20

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from indexmill.contracts.content import PageMetadata
-from indexmill.contracts.texts import Accept, Identifier, Url
+from indexmill.contracts.identity import Accept, Identifier, Url
 
 
 class ScrapeRequest(BaseModel):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from indexmill.contracts.texts import CorpusName
+from indexmill.contracts.identity import CorpusName
 
 MAX_QUERY_CHARS = 2_000
 MAX_TOP_K = 100

@@ -23,7 +23,7 @@ from pydantic import (
 from indexmill.contracts.content import MAX_INTEGER, BlobRef, Chunk, ChunkSettings, Count, Document
 from indexmill.contracts.cost import Spent
 from indexmill.contracts.crawl import CrawlRules
-from indexmill.contracts.texts import Accept
+from indexmill.contracts.identity import Accept
 
 MessageT = TypeVar("MessageT", bound="Message")
 

@@ -8,8 +8,9 @@ from typing import Final
 
 from indexmill.contracts.content import Document, Unchanged
 from indexmill.contracts.messages import ScrapeTask, Stored
+from indexmill.platform.blobs import BlobStore
 from indexmill.scraper.extract.content import EXTRACTORS
-from indexmill.scraper.ports import NOT_MODIFIED, Fetched
+from indexmill.scraper.ports import NOT_MODIFIED, Fetched, Validators
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,20 @@ class StoredPage:
 
 NOT_STORED: Final = StoredPage()
 """Of a page that is fetched for the first time."""
+
+
+def kept(stored: Stored, blobs: BlobStore) -> Fetched:
+    """Return what was fetched before; what an older release read has no validators, to be fetched whole."""
+    today = stored.extractor == EXTRACTORS.get(stored.content_type)
+    return Fetched(
+        final_url=stored.final_url,
+        status=200,
+        content_type=stored.content_type,
+        charset=stored.charset,
+        body=blobs.get(stored.ref),
+        validators=Validators(stored.etag, stored.last_modified, stored.final_url) if today else Validators(),
+        fetched_at=stored.fetched_at,
+    )
 
 
 def is_recent(known: Stored, now: datetime, known_for: timedelta) -> bool:

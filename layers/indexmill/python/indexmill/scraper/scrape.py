@@ -13,7 +13,14 @@ from functools import partial
 from typing import Final
 from urllib.parse import urljoin
 
-from indexmill.contracts.content import INLINE_LIMIT_BYTES, BlobRef, DetailedDocument, Document, PageMetadata
+from indexmill.contracts.content import (
+    INLINE_LIMIT_BYTES,
+    BlobRef,
+    DetailedDocument,
+    Document,
+    PageMetadata,
+    is_given,
+)
 from indexmill.contracts.crawl import host_of
 from indexmill.contracts.errors import (
     DomainBusy,
@@ -23,8 +30,6 @@ from indexmill.contracts.errors import (
     TransientError,
     failure,
 )
-from indexmill.contracts.given import is_given
-from indexmill.contracts.messages import Stored
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.security.urls import AllowedHosts, canonical_url
 from indexmill.platform.time import Clock
@@ -51,7 +56,7 @@ from indexmill.scraper.ports import (
     Renderer,
     Validators,
 )
-from indexmill.scraper.revisit import NOT_STORED, StoredPage, is_recent, is_same, renewed, unchanged
+from indexmill.scraper.revisit import NOT_STORED, StoredPage, is_recent, is_same, kept, renewed, unchanged
 from indexmill.scraper.robots import Robots
 
 INLINE_TEXT_BYTES: Final = INLINE_LIMIT_BYTES - 4_000
@@ -123,7 +128,7 @@ async def execute_scrape(
         return found or await _document_or_rendered(asked, page, before, parts, visit)
     large = stored.ref.size > parts.max_content_bytes
     async with _alone(parts.risky, parts, visit.deadline) if large else nullcontext():
-        page = await asyncio.to_thread(_kept, stored, parts.blobs)
+        page = await asyncio.to_thread(kept, stored, parts.blobs)
         found = await _same(asked, page, before, parts)
         return found or await _document(asked, page, before, parts, visit.deadline, alone=large)
 
@@ -134,7 +139,7 @@ async def _page(url: str, before: StoredPage, parts: ScrapeParts, visit: Visit) 
     if fresh is not None:
         # Lost content is fetched again.
         with suppress(PermanentError):
-            return await asyncio.to_thread(_kept, fresh, parts.blobs)
+            return await asyncio.to_thread(kept, fresh, parts.blobs)
     # Without its body, content that is old could not be stored again.
     asks = same is not None and is_recent(same, parts.clock.now(), parts.known_for)
     known = Validators(same.etag, same.last_modified, same.final_url) if same and asks else None
@@ -298,20 +303,6 @@ def _detailed(document: Document, found: Extracted, parts: ScrapeParts) -> Detai
         except (IndexmillError, ValueError):  # urljoin raises the latter
             says["canonical_url"] = None
     return DetailedDocument(**dict(document), html=found.html, metadata=PageMetadata(**says))
-
-
-def _kept(stored: Stored, blobs: BlobStore) -> Fetched:
-    """Return what was fetched before; what an older release read has no validators, to be fetched whole."""
-    today = stored.extractor == EXTRACTORS.get(stored.content_type)
-    return Fetched(
-        final_url=stored.final_url,
-        status=200,
-        content_type=stored.content_type,
-        charset=stored.charset,
-        body=blobs.get(stored.ref),
-        validators=Validators(stored.etag, stored.last_modified, stored.final_url) if today else Validators(),
-        fetched_at=stored.fetched_at,
-    )
 
 
 async def _read(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from indexmill.contracts.content import is_given
 from indexmill.contracts.errors import CallerError, ErrorCode
-from indexmill.contracts.given import is_given
 from indexmill.contracts.http_actions import JobDiff, ReplayRequest
 from indexmill.contracts.identity import CallerContext, new_id
 from indexmill.contracts.job import Job

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
+from indexmill.contracts.content import is_given
 from indexmill.contracts.crawl import confined
 from indexmill.contracts.errors import CallerError, ErrorCode
-from indexmill.contracts.given import is_given
 from indexmill.contracts.http_actions import RetryReport, RetryRequest, SkippedJob
 from indexmill.contracts.identity import CallerContext, corpus_name, new_id
 from indexmill.contracts.job import Job, JobError, JobStatus

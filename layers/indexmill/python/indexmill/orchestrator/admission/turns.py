@@ -15,8 +15,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from indexmill.contracts.content import is_given
 from indexmill.contracts.errors import ErrorCode
-from indexmill.contracts.given import is_given
 from indexmill.orchestrator.store.rows import Fetch, HeldBack
 from indexmill.platform.domain_rates import DomainRate, site_of
 

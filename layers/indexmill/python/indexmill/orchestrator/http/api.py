@@ -12,8 +12,8 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import APIRouter, Depends, Header, Query, Response
 from pydantic import BeforeValidator
 
+from indexmill.contracts.content import UploadGrant, UploadRequest
 from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
-from indexmill.contracts.given import UploadGrant, UploadRequest
 from indexmill.contracts.http_actions import (
     BatchSummary,
     CancelRequest,
@@ -35,11 +35,10 @@ from indexmill.contracts.http_jobs import (
     SubmitResponse,
 )
 from indexmill.contracts.http_limits import CallerLimits
-from indexmill.contracts.identity import CallerContext
+from indexmill.contracts.identity import CallerContext, CorpusName, UrlText
 from indexmill.contracts.identity import corpus_name as valid_corpus_name
 from indexmill.contracts.job import Job, JobStatus
 from indexmill.contracts.pipeline import StageName
-from indexmill.contracts.texts import CorpusName, UrlText
 from indexmill.orchestrator.actions.cancel import CancelBatch, CancelJob
 from indexmill.orchestrator.actions.replay import ReplayJobs
 from indexmill.orchestrator.actions.retry import RetryJobs

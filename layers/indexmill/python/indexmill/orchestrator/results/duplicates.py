@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from indexmill.contracts.given import is_given
+from indexmill.contracts.content import is_given
 from indexmill.contracts.identity import document_id
 from indexmill.contracts.job import DuplicateOf
 from indexmill.contracts.messages import ScrapeResult, StageResult

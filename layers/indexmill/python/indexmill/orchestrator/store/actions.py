@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from indexmill.contracts.identity import Accept
 from indexmill.contracts.job import Job, JobError, JobStatus
 from indexmill.contracts.messages import Stored, Target
 from indexmill.contracts.pipeline import FIRST
-from indexmill.contracts.texts import Accept
 from indexmill.orchestrator.store.queries import as_job, error_of
 from indexmill.orchestrator.store.results import as_state, as_target, columns_of
 from indexmill.orchestrator.store.rows import JobState, OutboxRow, Row

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from indexmill.contracts.cost import Budget
 from indexmill.contracts.crawl import CrawlRules
+from indexmill.contracts.identity import Accept
 from indexmill.contracts.job import DuplicateOf, JobStatus
 from indexmill.contracts.messages import Stored, Target
-from indexmill.contracts.texts import Accept
 from indexmill.platform.postgres.statements import load
 
 CLAIM_S: Final = 30

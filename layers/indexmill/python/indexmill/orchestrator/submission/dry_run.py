@@ -16,9 +16,8 @@ from indexmill.contracts.errors import CallerError, ErrorCode, IndexmillError, T
 from indexmill.contracts.http_dry_run import DryRun, DryRunError, DryRunPage
 from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.contracts.http_scraper import ScrapeResult
-from indexmill.contracts.identity import CallerContext
+from indexmill.contracts.identity import CallerContext, Doubt
 from indexmill.contracts.job import JobStatus
-from indexmill.contracts.texts import Doubt
 from indexmill.orchestrator.admission.admit import admission_tier
 from indexmill.orchestrator.store.queries import JobFilter, StageTotals
 from indexmill.orchestrator.submission.submit import SubmitJobs, owner_of

@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
+from indexmill.contracts.content import MAX_UPLOAD_BYTES, Content, media_type_of, uri_of
 from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
-from indexmill.contracts.given import MAX_UPLOAD_BYTES, Content, media_type_of, uri_of
 from indexmill.contracts.http_jobs import SubmitRequest, SubmitResponse
 from indexmill.contracts.identity import CallerContext, CorpusIsolation, corpus_name, document_id, new_id
 from indexmill.contracts.messages import Stored, Target

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Protocol
 
-from indexmill.contracts.content import BlobRef
-from indexmill.contracts.given import UploadGrant, UploadRequest
+from indexmill.contracts.content import BlobRef, UploadGrant, UploadRequest
 from indexmill.contracts.identity import CallerContext, new_id
 from indexmill.platform.time import Clock
 

@@ -23,8 +23,7 @@ from fastapi.dependencies.utils import get_flat_params
 from fastapi.routing import APIRoute
 
 from indexmill.contracts.errors import CallerError, ErrorCode
-from indexmill.contracts.identity import CallerContext, caller_of_claims, tier_of
-from indexmill.contracts.texts import is_plain
+from indexmill.contracts.identity import CallerContext, caller_of_claims, is_plain, tier_of
 from indexmill.platform.limits.enforcer import (
     Backpressure,
     CallerBlocked,

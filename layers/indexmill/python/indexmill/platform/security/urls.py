@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 import idna
 
 from indexmill.contracts.errors import CallerError, ErrorCode
-from indexmill.contracts.texts import MAX_URL_LENGTH
+from indexmill.contracts.identity import MAX_URL_LENGTH
 from indexmill.platform.security.addresses import is_public
 
 FIELD: Final = "body.url"

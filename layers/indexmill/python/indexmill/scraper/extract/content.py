@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, get_args
 from urllib.parse import urlsplit
 
 from indexmill.contracts.errors import ErrorCode, PermanentError, failure
-from indexmill.contracts.texts import Doubt
+from indexmill.contracts.identity import Doubt
 from indexmill.scraper.extract import container, data, epub, office
 from indexmill.scraper.extract.markdown import read_markdown, read_text
 from indexmill.scraper.extract.pdf import read_pdf

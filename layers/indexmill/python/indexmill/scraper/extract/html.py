@@ -16,7 +16,7 @@ from html_to_markdown._html_to_markdown import convert
 from html_to_markdown.api import _to_rust_conversion_options
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from indexmill.contracts.texts import MAX_URL_LENGTH
+from indexmill.contracts.identity import MAX_URL_LENGTH
 from indexmill.scraper.extract.code import bare_blocks, keep_lines
 from indexmill.scraper.extract.escapes import TICK, drop_foreign, escape_markup, set_ticks_aside
 from indexmill.scraper.extract.formulas import spell_formulas

@@ -8,7 +8,7 @@ from urllib.parse import urldefrag, urljoin
 
 from selectolax.lexbor import LexborHTMLParser
 
-from indexmill.contracts.texts import MAX_URL_LENGTH
+from indexmill.contracts.identity import MAX_URL_LENGTH
 from indexmill.scraper.extract.html import defused
 
 MOST: Final = 1_000

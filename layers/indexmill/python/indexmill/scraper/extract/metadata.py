@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from selectolax.lexbor import LexborHTMLParser
 
-from indexmill.contracts.texts import MAX_URL_LENGTH
+from indexmill.contracts.identity import MAX_URL_LENGTH
 from indexmill.scraper.extract.text import clean_title
 
 _NAMES: Final = {

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Final
 
 from indexmill.contracts.errors import ErrorCode, failure
-from indexmill.contracts.texts import MAX_URL_LENGTH
+from indexmill.contracts.identity import MAX_URL_LENGTH
 
 MAX_URLS: Final = 50_000
 """Of one file, as the protocol has it; further ones are left out."""

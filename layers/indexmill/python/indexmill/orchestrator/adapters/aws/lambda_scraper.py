@@ -10,8 +10,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError
 from indexmill.contracts.http_scraper import ScrapeResult
-from indexmill.contracts.identity import CallerContext
-from indexmill.contracts.texts import Doubt
+from indexmill.contracts.identity import CallerContext, Doubt
 from indexmill.platform.aws.clients import LazyClient
 
 _PATH: Final = "/scraper/scrape"

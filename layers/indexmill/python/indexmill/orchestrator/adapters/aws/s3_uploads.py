@@ -7,9 +7,8 @@ from typing import Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from indexmill.contracts.content import BlobRef
+from indexmill.contracts.content import BlobRef, UploadRequest
 from indexmill.contracts.errors import ErrorCode, TransientError
-from indexmill.contracts.given import UploadRequest
 from indexmill.orchestrator.submission.uploads import Uploaded
 from indexmill.platform.aws.clients import LazyClient
 
