@@ -183,12 +183,3 @@ class Budget(BaseModel):
     """Of the fetched content, unpacked."""
     max_cost_usd: float | None = Field(default=None, gt=0, le=_MOST_USD)
     """The price on the receipt until then, and the model's for the chunks that are still to be embedded."""
-
-    def within(self, other: Self) -> Self | None:
-        """Return the lower bound of both for each; None when there is no bound at all."""
-        lower = {}
-        for name in type(self).model_fields:
-            bounds = [bound for bound in (getattr(self, name), getattr(other, name)) if bound is not None]
-            if bounds:
-                lower[name] = min(bounds)
-        return type(self)(**lower) if lower else None

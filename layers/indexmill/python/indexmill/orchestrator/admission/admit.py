@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from indexmill.contracts.cost import Budget
 from indexmill.contracts.errors import CallerError, ErrorCode
@@ -65,9 +65,16 @@ _LONGEST_RETRY_S: Final = 3600.0
 
 
 def budget_of(asked: Budget | None, quota: Quota) -> Budget | None:
-    """Return a job's budget: what was asked for, and never more than its caller's quota allows."""
-    own = Budget(max_chunks=quota.job_chunks, max_bytes=quota.job_bytes, max_cost_usd=quota.job_cost)
-    return own.within(asked or Budget())
+    """Return a job's budget: the lower of what was asked for and what its caller's quota allows, each."""
+    lower: dict[str, Any] = {
+        "max_chunks": quota.job_chunks,
+        "max_bytes": quota.job_bytes,
+        "max_cost_usd": quota.job_cost,
+    }
+    for name, bound in asked or ():
+        if bound is not None and (lower[name] is None or bound < lower[name]):
+            lower[name] = bound
+    return Budget(**lower) if any(bound is not None for bound in lower.values()) else None
 
 
 @dataclass(frozen=True, slots=True)
