@@ -18,7 +18,8 @@ from indexmill.orchestrator.admission.admit import (
     effective_priority,
 )
 from indexmill.orchestrator.store.admission import MOST, JobLimits
-from indexmill.orchestrator.store.rows import CallerQueue, Candidate, GlobalUsage, Usage
+from indexmill.orchestrator.store.rows import CallerQueue, Candidate, GlobalUsage
+from indexmill.platform.quotas import Usage
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 QUOTAS = {"free": Quota(max_active=1), "pro": Quota(max_active=3), "enterprise": Quota(max_active=20)}

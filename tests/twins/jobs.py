@@ -32,9 +32,9 @@ from indexmill.orchestrator.store.rows import (
     NewJob,
     OutboxRow,
     Pace,
-    Usage,
 )
 from indexmill.orchestrator.store.sweep import Count
+from indexmill.platform.quotas import Usage
 from indexmill.platform.time import Clock
 from tests.twins import published
 from tests.twins.crawls import CRAWL_TABLES, CrawlTables

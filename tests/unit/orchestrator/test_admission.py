@@ -18,7 +18,8 @@ from indexmill.orchestrator.admission.admit import (
     wait_reason,
 )
 from indexmill.orchestrator.store.admission import JobLimits
-from indexmill.orchestrator.store.rows import CallerQueue, Candidate, GlobalUsage, Pace, Usage
+from indexmill.orchestrator.store.rows import CallerQueue, Candidate, GlobalUsage, Pace
+from indexmill.platform.quotas import Usage
 
 NOW = datetime(2026, 3, 1, 22, 30, tzinfo=UTC)
 OVERALL = GlobalUsage(NOW)

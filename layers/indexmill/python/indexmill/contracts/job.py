@@ -69,20 +69,23 @@ class Progress(BaseModel):
     """Of the text that is done."""
 
 
+WaitReason = Literal[
+    "quota_active",
+    "quota_hourly",
+    "quota_chunks",
+    "dependency",
+    "domain",
+    "domain_failing",
+    "paused",
+    "capacity",
+    "breaker_open",
+]
+
+
 class Waiting(BaseModel):
     """Reason for which a pending job waits, or for which a job in flight makes no progress."""
 
-    reason: Literal[
-        "quota_active",
-        "quota_hourly",
-        "quota_chunks",
-        "dependency",
-        "domain",
-        "domain_failing",
-        "paused",
-        "capacity",
-        "breaker_open",
-    ]
+    reason: WaitReason
     """Which quota is used up, or: other jobs, the pace of the job's site, a site that failed several times
     and is left alone for a while, an operator who holds work back, a free place, an outage."""
     position: int | None = None

@@ -1,13 +1,16 @@
-"""Quotas: limits of each caller by its tier, as the template's parameters name them."""
+"""Quotas: limits of each caller by its tier, as parameters of the template, and the use of each."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Annotated, Final, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from indexmill.contracts.identity import FREE
+from indexmill.contracts.job import WaitReason
 from indexmill.platform.settings import FunctionSettings
 
 UNLIMITED: Final = "unlimited"
@@ -41,6 +44,80 @@ class Quota(BaseModel):
         parts = [part.partition("=") for part in text.split(",") if part.strip()]
         return cls.model_validate({name.strip(): value.strip() for name, _, value in parts})
 
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Usage of one caller: jobs in flight and started lately."""
+
+    caller_id: str
+    tier: str
+    active: int = 0
+    in_hour: int = 0
+    """Jobs started in the last hour, counted up to the tier's limit or `REMEMBERED`."""
+    in_minute: int = 0
+    hour_since: datetime | None = None
+    """When the first of `in_hour` started."""
+    minute_since: datetime | None = None
+    newest: datetime | None = None
+    """When a job of the caller started last, within the hour."""
+    chunks_today: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StartQuota:
+    """One quota that decides when a caller's jobs start."""
+
+    name: str
+    """In GET /limits."""
+    reason: WaitReason
+    """For which a job waits while it is used up."""
+    most: Callable[[Quota], int | None]
+    used: Callable[[Usage], int]
+    resets_at: Callable[[Usage, datetime], datetime | None] = lambda _usage, _now: None
+    """When the use becomes less by itself; None when a job has to end."""
+    counts_jobs: bool = True
+    """Whether a job that starts uses one of it. One that does not only stops further starts."""
+
+    def is_used_up(self, usage: Usage, quota: Quota) -> bool:
+        """Return whether no further job may start."""
+        most = self.most(quota)
+        return most is not None and self.used(usage) >= most
+
+
+def _after(since: datetime | None, span: timedelta) -> datetime | None:
+    return since + span if since else None
+
+
+def _midnight(now: datetime) -> datetime:
+    return now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+
+
+START_QUOTAS: Final = (
+    StartQuota("active", "quota_active", lambda quota: quota.max_active, lambda usage: usage.active),
+    StartQuota(
+        "hour",
+        "quota_hourly",
+        lambda quota: quota.max_per_hour,
+        lambda usage: usage.in_hour,
+        lambda usage, _now: _after(usage.hour_since, timedelta(hours=1)),
+    ),
+    StartQuota(
+        "minute",
+        "quota_hourly",
+        lambda quota: quota.burst,
+        lambda usage: usage.in_minute,
+        lambda usage, _now: _after(usage.minute_since, timedelta(minutes=1)),
+    ),
+    StartQuota(
+        "chunks_today",
+        "quota_chunks",
+        lambda quota: quota.chunks_per_day,
+        lambda usage: usage.chunks_today,
+        lambda usage, now: _midnight(now) if usage.chunks_today else None,
+        counts_jobs=False,
+    ),
+)
+"""In the order of GET /limits. Of several that are used up the last one is the reason to wait."""
 
 QuotaText = Annotated[Quota, BeforeValidator(Quota.parse)]
 

@@ -15,16 +15,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from indexmill.contracts.cost import Budget
 from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.identity import FREE, CallerContext, tier_of
+from indexmill.contracts.job import WaitReason
 from indexmill.orchestrator.admission.turns import release
 from indexmill.orchestrator.store.admission import INTERNAL, MOST, JobLimits
-from indexmill.orchestrator.store.rows import CallerQueue, Candidate, GlobalUsage, NewJob, Pace, Usage
+from indexmill.orchestrator.store.rows import CallerQueue, Candidate, GlobalUsage, NewJob, Pace
 from indexmill.platform.meter import first_messages
-from indexmill.platform.quotas import Quota
+from indexmill.platform.quotas import START_QUOTAS, Quota, Usage
 
 if TYPE_CHECKING:
     from indexmill.orchestrator.store.jobs import JobStore, JobsTx
@@ -39,8 +40,6 @@ def admission_tier(ctx: CallerContext) -> str:
     return INTERNAL if ctx.internal else tier_of(ctx.tier)
 
 
-Reason = Literal["quota_active", "quota_hourly", "quota_chunks", "dependency", "paused", "capacity"]
-
 NEGLECTED: Final = timedelta(minutes=1)
 SECONDS_PER_POINT: Final = 30
 """Seconds of waiting that a point of priority is worth within a caller; the column `turn` uses it too."""
@@ -48,7 +47,6 @@ _STEP: Final = 20
 _TOP: Final = 100
 _MOST_PENALTY: Final = 30
 _MOST_BONUS: Final = 20
-_HOUR: Final = timedelta(hours=1)
 _MINUTE: Final = timedelta(minutes=1)
 _CALLERS_AT_ONCE: Final = 50
 """Their locks are kept for one transaction."""
@@ -124,33 +122,24 @@ def effective_priority(priority: int, tier: str, in_hour: int, waited: timedelta
 
 def free_slots(usage: Usage, quota: Quota) -> int:
     """Return how many further jobs the caller's own quota lets start."""
-    if quota.chunks_per_day is not None and usage.chunks_today >= quota.chunks_per_day:
+    if any(each.is_used_up(usage, quota) for each in START_QUOTAS):
         return 0
-    limited = (
-        (quota.max_active, usage.active),
-        (quota.max_per_hour, usage.in_hour),
-        (quota.burst, usage.in_minute),
-    )
-    return max(0, min((most - used for most, used in limited if most is not None), default=MOST))
+    limits = ((each.most(quota), each.used(usage)) for each in START_QUOTAS if each.counts_jobs)
+    return min((most - used for most, used in limits if most is not None), default=MOST)
 
 
-def wait_reason(usage: Usage, limits: JobLimits, overall: GlobalUsage) -> tuple[Reason, datetime | None]:
+def wait_reason(usage: Usage, limits: JobLimits, overall: GlobalUsage) -> tuple[WaitReason, datetime | None]:
     """Return why the caller's pending jobs wait, and until when if only time decides it."""
-    quota = limits.of(usage.tier)
     if overall.paused:
         return "paused", None
-    if quota.chunks_per_day is not None and usage.chunks_today >= quota.chunks_per_day:
-        midnight = overall.now.replace(hour=0, minute=0, second=0, microsecond=0)
-        return "quota_chunks", midnight + timedelta(days=1)
-    if quota.max_per_hour is not None and usage.in_hour >= quota.max_per_hour:
-        return "quota_hourly", (usage.hour_since or overall.now) + _HOUR
-    if quota.burst is not None and usage.in_minute >= quota.burst:
-        return "quota_hourly", (usage.minute_since or overall.now) + _MINUTE
-    own = limits.quotas.get(usage.tier)
-    if own and own.max_active is not None and usage.active >= own.max_active:
-        return "quota_active", None
-    # Also when the caller has its share of the window.
-    return "capacity", None
+    # Not within the share of one caller: who has that waits for capacity.
+    quota = limits.quotas.get(usage.tier, Quota())
+    full = [each for each in START_QUOTAS if each.is_used_up(usage, quota)]
+    if not full:
+        return "capacity", None
+    reason = full[-1].reason
+    ends = [each.resets_at(usage, overall.now) for each in full if each.reason == reason]
+    return reason, max((end for end in ends if end), default=None)
 
 
 def _place(usage: Usage, job: Candidate, ahead: int, now: datetime) -> tuple[bool, int, int, datetime, str]:

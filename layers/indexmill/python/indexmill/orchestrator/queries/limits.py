@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
 
 from indexmill.contracts.http_limits import CallerLimits, JobQuota, RequestWindow
 from indexmill.contracts.identity import CallerContext
 from indexmill.orchestrator.admission.admit import admission_tier
 from indexmill.orchestrator.store.jobs import JobStore
-from indexmill.orchestrator.store.rows import GlobalUsage, Usage
+from indexmill.orchestrator.store.rows import GlobalUsage
 from indexmill.platform.limits.clock import StoreClock
 from indexmill.platform.limits.enforcer import decide, key_of
 from indexmill.platform.limits.policy import READ, WORK, FairShareStrategy, LimitSettings, RateLimit
 from indexmill.platform.limits.store import LimitStore, Shared, StoreUnavailable
 from indexmill.platform.limits.window import Window, active_callers
-from indexmill.platform.quotas import Quota
+from indexmill.platform.quotas import START_QUOTAS, Quota, Usage
 
 _BUCKETS = (WORK, READ)
 
@@ -102,17 +101,12 @@ def _shown(
 
 
 def _quotas(quota: Quota, usage: Usage, overall: GlobalUsage) -> list[JobQuota]:
-    midnight = overall.now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
-    hour = usage.hour_since + timedelta(hours=1) if usage.hour_since else None
-    minute = usage.minute_since + timedelta(minutes=1) if usage.minute_since else None
     return [
-        JobQuota(name="active", limit=quota.max_active, used=usage.active, reset_at=None),
-        JobQuota(name="hour", limit=quota.max_per_hour, used=usage.in_hour, reset_at=hour),
-        JobQuota(name="minute", limit=quota.burst, used=usage.in_minute, reset_at=minute),
         JobQuota(
-            name="chunks_today",
-            limit=quota.chunks_per_day,
-            used=usage.chunks_today,
-            reset_at=midnight if usage.chunks_today else None,
-        ),
+            name=each.name,
+            limit=each.most(quota),
+            used=each.used(usage),
+            reset_at=each.resets_at(usage, overall.now),
+        )
+        for each in START_QUOTAS
     ]

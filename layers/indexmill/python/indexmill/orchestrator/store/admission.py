@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -29,12 +29,11 @@ from indexmill.orchestrator.store.rows import (
     Released,
     Row,
     SiteTurns,
-    Usage,
 )
 from indexmill.platform.domain_rates import DomainRates
 from indexmill.platform.limits.store import Load
 from indexmill.platform.postgres.database import Statements, json_of
-from indexmill.platform.quotas import Quota
+from indexmill.platform.quotas import Quota, Usage
 
 INTERNAL: Final = "internal"
 """Tier of jobs of the system's own callers, which have no quota."""
@@ -371,9 +370,8 @@ def _remembered(quota: Quota) -> int:
 
 def _usage(row: Row) -> tuple[Usage, GlobalUsage]:
     """Return the caller's usage and that of all callers."""
-    columns = ("caller_id", "tier", "active", "in_hour", "in_minute", "hour_since", "minute_since", "newest")
     return (
-        Usage(**{name: row[name] for name in columns}, chunks_today=row["chunks_today"]),
+        Usage(**{each.name: row[each.name] for each in fields(Usage)}),
         GlobalUsage(row["now"].astimezone(UTC), row["all_active"], row["all_callers"], row["paused"]),
     )
 

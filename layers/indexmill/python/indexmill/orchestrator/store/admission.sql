@@ -197,8 +197,7 @@ FROM job_dependencies JOIN jobs ON jobs.id = depends_on AND jobs.status <> 'done
 WHERE job_id = ANY(%(job_ids)s) GROUP BY job_dependencies.job_id
 
 -- fragment: usage_columns
-(own).caller_id, (own).tier, (own).active, (own).in_hour, (own).in_minute, (own).hour_since, (own).minute_since,
-    (own).newest, (own).chunks_today, (everybody).at AS now, (everybody).active AS all_active,
+(own).*, (everybody).at AS now, (everybody).active AS all_active,
     (everybody).callers AS all_callers, (everybody).paused AS paused
 
 -- Functions of the database (sql/0005_admission.sql), so that they are planned once per connection.

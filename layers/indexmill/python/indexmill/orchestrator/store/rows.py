@@ -14,6 +14,7 @@ from indexmill.contracts.identity import Accept
 from indexmill.contracts.job import DuplicateOf, JobStatus
 from indexmill.contracts.messages import Stored, Target
 from indexmill.platform.postgres.statements import load
+from indexmill.platform.quotas import Usage
 
 CLAIM_S: Final = 30
 """Seconds for which a process has claimed the messages that it committed or took."""
@@ -168,24 +169,6 @@ class InFlight:
     content_sha256: str | None = None
     """Of its raw content, as far as that is known."""
     accept: Accept = None
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Usage of one caller: jobs in flight and started lately."""
-
-    caller_id: str
-    tier: str
-    active: int = 0
-    in_hour: int = 0
-    """Jobs started in the last hour, counted up to the tier's limit or `REMEMBERED`."""
-    in_minute: int = 0
-    hour_since: datetime | None = None
-    """When the first of `in_hour` started."""
-    minute_since: datetime | None = None
-    newest: datetime | None = None
-    """When a job of the caller started last, within the hour."""
-    chunks_today: int = 0
 
 
 @dataclass(frozen=True, slots=True)
