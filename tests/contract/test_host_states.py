@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import pytest
 
 from indexmill.contracts.errors import DomainBusy, ErrorCode, failure
-from indexmill.platform.domain_rates import DomainRates
 from indexmill.platform.limits.clock import StoreClock
 from indexmill.platform.limits.store import StoreUnavailable
+from indexmill.platform.quotas import DomainRates
 from indexmill.platform.time import SystemClock
 from indexmill.scraper.adapters.dynamodb_hosts import DynamoDbHosts
 from indexmill.scraper.hosts import HostState

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from indexmill.platform.domain_rates import DomainRate
+from indexmill.platform.quotas import DomainRate
 from indexmill.scraper.hosts import Ended, HostState, Request, finish, take
 
 RATES = st.builds(DomainRate, st.sampled_from([0.5, 1.0, 3.0]), st.integers(1, 4))

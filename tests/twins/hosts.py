@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 
-from indexmill.platform.domain_rates import DomainRates
 from indexmill.platform.limits.clock import StoreClock
 from indexmill.platform.limits.store import StoreUnavailable
+from indexmill.platform.quotas import DomainRates
 from indexmill.platform.time import Clock
 from indexmill.scraper.hosts import HostState
 from indexmill.scraper.pace import Pace

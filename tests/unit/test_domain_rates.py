@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from indexmill.platform.domain_rates import DEFAULT, DomainRate, DomainRates, site_of
+from indexmill.platform.quotas import DEFAULT_RATE, DomainRate, DomainRates, site_of
 
 RATES = DomainRates.parse("*=2:5, example.com=0.5,*.example.com=4,docs.example.com:8443=unlimited,[::1]=9:9")
 
@@ -26,7 +26,7 @@ def test_the_nearest_entry_counts(site: str, rate: DomainRate | None) -> None:
 
 
 def test_without_an_entry_for_all_others_the_default_counts() -> None:
-    assert DomainRates.parse("").of("example.com") == DEFAULT == DomainRate(1.0, 3)
+    assert DomainRates.parse("").of("example.com") == DEFAULT_RATE == DomainRate(1.0, 3)
     assert DomainRates.parse("*=unlimited").of("example.com") is None
 
 

@@ -16,8 +16,8 @@ from indexmill.contracts.http_scraper import ScrapeNowRequest, ScrapeResult
 from indexmill.contracts.identity import CallerContext, Doubt
 from indexmill.orchestrator.store.queries import JobFilter, StageTotals
 from indexmill.orchestrator.submission.dry_run import TryOut
-from indexmill.platform.domain_rates import DomainRates, site_of
 from indexmill.platform.limits.clock import StoreClock
+from indexmill.platform.quotas import DomainRates, site_of
 from indexmill.scraper.api import scrape_result
 from indexmill.scraper.pace import Pace
 from indexmill.scraper.ports import Fetched

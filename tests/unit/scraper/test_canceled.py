@@ -10,8 +10,8 @@ import pytest
 
 from indexmill.contracts.messages import ScrapeResult, StageResult, read
 from indexmill.platform.consumer.deliveries import Done, Wait
-from indexmill.platform.domain_rates import DomainRates
 from indexmill.platform.limits.clock import StoreClock
+from indexmill.platform.quotas import DomainRates
 from indexmill.scraper.hosts import HostState
 from indexmill.scraper.pace import Pace
 from indexmill.scraper.ports import Fetched

@@ -12,8 +12,8 @@ import pytest
 from indexmill.contracts.errors import DomainBusy, ErrorCode
 from indexmill.contracts.messages import StageResult, read
 from indexmill.platform.consumer.deliveries import Done, Outcome, Retry, Wait
-from indexmill.platform.domain_rates import DomainRates
 from indexmill.platform.limits.clock import StoreClock
+from indexmill.platform.quotas import DomainRates
 from indexmill.scraper.adapters.http_fetcher import status_failure
 from indexmill.scraper.pace import Pace
 from indexmill.scraper.ports import NameNotFound

@@ -11,8 +11,8 @@ import pytest
 from indexmill.contracts.errors import IndexmillError
 from indexmill.contracts.messages import ScrapeResult, Stored, read
 from indexmill.platform.consumer.deliveries import Wait
-from indexmill.platform.domain_rates import DomainRates
 from indexmill.platform.limits.clock import StoreClock
+from indexmill.platform.quotas import DomainRates
 from indexmill.scraper.pace import Pace
 from indexmill.scraper.ports import Fetched
 from indexmill.scraper.revisit import StoredPage

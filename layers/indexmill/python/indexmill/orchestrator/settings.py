@@ -9,10 +9,9 @@ from pydantic import BeforeValidator
 from indexmill.contracts.cost import Prices
 from indexmill.contracts.identity import CorpusIsolation
 from indexmill.orchestrator.store.admission import JobLimits
-from indexmill.platform.domain_rates import DomainRates
 from indexmill.platform.limits.policy import FairShareStrategy, LimitSettings, PressureSettings, Share
 from indexmill.platform.postgres.address import DatabaseSettings
-from indexmill.platform.quotas import QuotaSettings
+from indexmill.platform.quotas import DomainRates, QuotaSettings
 
 
 class AdmissionSettings(QuotaSettings):

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from indexmill.platform.domain_rates import DomainRate
+from indexmill.platform.quotas import DomainRate
 
 FAILURES: Final = 3
 """Failures in a row after which a site is left alone."""

@@ -20,9 +20,9 @@ from typing import Any, Final, Protocol, TypeVar
 
 from indexmill.contracts.errors import UNREACHABLE, DomainBusy, ErrorCode, IndexmillError, PermanentError
 from indexmill.contracts.identity import new_id
-from indexmill.platform.domain_rates import DomainRate, DomainRates, site_of
 from indexmill.platform.limits.clock import StoreClock
 from indexmill.platform.limits.store import StoreUnavailable
+from indexmill.platform.quotas import DomainRate, DomainRates, site_of
 from indexmill.scraper.hosts import Ended, HostState, Refusal, Request, finish, spacing, take
 from indexmill.scraper.ports import NameNotFound
 

@@ -21,7 +21,7 @@ from indexmill.contracts.errors import (
     IndexmillError,
     failure,
 )
-from indexmill.platform.domain_rates import site_of
+from indexmill.platform.quotas import site_of
 from indexmill.platform.security.urls import origin
 from indexmill.platform.time import Clock
 from indexmill.scraper.pace import JobCanceled, Visit

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from indexmill.contracts.content import is_given
 from indexmill.contracts.errors import ErrorCode
 from indexmill.orchestrator.store.rows import Fetch, HeldBack
-from indexmill.platform.domain_rates import DomainRate, site_of
+from indexmill.platform.quotas import DomainRate, site_of
 
 if TYPE_CHECKING:
     from indexmill.contracts.messages import Retrying

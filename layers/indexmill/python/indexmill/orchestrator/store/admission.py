@@ -30,10 +30,9 @@ from indexmill.orchestrator.store.rows import (
     Row,
     SiteTurns,
 )
-from indexmill.platform.domain_rates import DomainRates
 from indexmill.platform.limits.store import Load
 from indexmill.platform.postgres.database import Statements, json_of
-from indexmill.platform.quotas import Quota, Usage
+from indexmill.platform.quotas import DomainRates, Quota, Usage
 
 INTERNAL: Final = "internal"
 """Tier of jobs of the system's own callers, which have no quota."""
