@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Literal
 
-from indexmill.contracts.cost import Budget, Spent
+from indexmill.contracts.cost import Spent
 from indexmill.contracts.errors import ErrorCode
 from indexmill.contracts.http_history import HistoryEntry, JobHistory
 from indexmill.contracts.job import Job, JobError, JobStatus, LastError, Waiting
@@ -171,41 +171,31 @@ def _wanted(wanted: JobFilter) -> dict[str, Any]:
 
 
 def as_job(row: Row) -> Job:
-    """Return the job as its caller sees it, without what it waits for."""
+    """Return the job as its caller sees it, without what it waits for.
+
+    A column that is named as its field is that field.
+    """
     status, error = JobStatus(row["status"]), error_of(row)
-    return Job(
-        job_id=row["id"],
-        status=status,
-        url=row["url"],
-        corpus_name=row["corpus_name"],
-        failed_stage=row["failed_stage"],
-        error=error,
-        created_at=row["created_at"],
-        updated_at=row["updated_at"],
-        user_message=user_message(status, error, row["kind"], duplicate=row["duplicate_of"] is not None),
-        progress=progress(status, row["failed_stage"]),
-        attempt=row["attempt"],
-        batch_id=row["batch_id"],
-        document_id=row["document_id"],
-        chunk_count=row["chunk_count"],
-        title=row["title"],
-        attempts=row["tries"] or (error.attempts if error else None),
-        next_retry_at=row["next_retry_at"],
-        priority=row["priority"],
-        job_type=row["job_type"],
-        kind=row["kind"],
-        replay_of=row["replay_of"],
-        expected_by=row["expected_by"],
-        last_error=_last_error(row),
-        waiting=_site_wait(row),
-        request_id=row["request_id"],
-        retryable=retryable(status, error),
-        budget=Budget.model_validate(row["budget"]) if row["budget"] else None,
-        change=row["page_change"],
-        unchanged=True if row["unchanged"] else None,
-        unchanged_because=row["unchanged"],
-        notes=row["notes"],
-        duplicate_of=row["duplicate_of"] if status is JobStatus.DONE else None,
+    stored = {name: row[name] for name in Job.model_fields.keys() & row.keys()}
+    return Job.model_validate(
+        stored
+        | {
+            "job_id": row["id"],
+            "status": status,
+            "error": error,
+            "user_message": user_message(
+                status, error, row["kind"], duplicate=row["duplicate_of"] is not None
+            ),
+            "progress": progress(status, row["failed_stage"]),
+            "attempts": row["tries"] or (error.attempts if error else None),
+            "last_error": _last_error(row),
+            "waiting": _site_wait(row),
+            "retryable": retryable(status, error),
+            "change": row["page_change"],
+            "unchanged": True if row["unchanged"] else None,
+            "unchanged_because": row["unchanged"],
+            "duplicate_of": row["duplicate_of"] if status is JobStatus.DONE else None,
+        }
     )
 
 

@@ -21,7 +21,7 @@ from indexmill.orchestrator.crawling.start import check_room, start_crawl
 from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.stages.scraping import first_message
 from indexmill.orchestrator.store.jobs import JobStore, JobsTx, RunAgain
-from indexmill.orchestrator.store.rows import InFlight, JobSpec, NewJob, OutboxRow
+from indexmill.orchestrator.store.rows import SHARED, InFlight, JobSpec, NewJob, OutboxRow
 from indexmill.orchestrator.submission.digests import checked_key, kept_answer, payload_digest, request_digest
 from indexmill.orchestrator.submission.uploads import Uploads, upload_key
 from indexmill.platform.blobs import BlobStore
@@ -148,15 +148,12 @@ class SubmitJobs:
             caller_type=owner.caller_type,
             submitted_by=None if request.on_behalf_of is None else ctx.caller_id,
             request_id=request_id or None,
-            job_type=request.job_type,
-            priority=request.priority,
             forced=request.force,
             mark_stale=request.when_gone == "mark_stale",
-            budget=request.budget,
             max_age_s=request.max_age or None,
-            accept=request.accept,
             recipe=self.recipe,
             rules=request.rules,
+            **{name: getattr(request, name) for name in SHARED if name in SubmitRequest.model_fields},
         )
         asked = _Asked(request, spec, owner.caller_id, corpus_name(request.corpus_name), batch_id)
         # Of jobs with equal priority the one with the lesser id starts first: the one that was named first.
