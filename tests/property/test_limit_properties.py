@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from indexmill.contracts.identity import CallerContext
 from indexmill.platform.limits.clock import StoreClock
-from indexmill.platform.limits.enforcer import Decision
+from indexmill.platform.limits.enforcer import LimitUse
 from indexmill.platform.limits.policy import (
     CompositeStrategy,
     FairShareStrategy,
@@ -55,9 +55,9 @@ class Run:
         self.processes = [process(self.store, self.clock, limits(**given)) for _ in range(3)]
         self.time = 0.0
         self.times: list[float] = []
-        self.decisions: list[Decision | int | None] = []
+        self.decisions: list[LimitUse | int | None] = []
 
-    def ask(self, pause: float, at: int, ctx: CallerContext = CALLER) -> Decision | int | None:
+    def ask(self, pause: float, at: int, ctx: CallerContext = CALLER) -> LimitUse | int | None:
         self.clock.tick(pause)
         # As the clock counts: in microseconds.
         self.time = self.clock.now().timestamp()
@@ -69,7 +69,7 @@ class Run:
     @property
     def admitted(self) -> list[float]:
         return [
-            time for time, each in zip(self.times, self.decisions, strict=True) if isinstance(each, Decision)
+            time for time, each in zip(self.times, self.decisions, strict=True) if isinstance(each, LimitUse)
         ]
 
 
@@ -101,7 +101,7 @@ def test_requests_at_the_beginnings_of_slots_are_decided_as_by_a_window_of_sixty
     for pause, at in schedule:
         run.ask(float(pause), at)
     expected = exact([round(time) for time in run.times], WINDOW_S + 1, MOST)
-    assert [isinstance(each, Decision) for each in run.decisions] == expected
+    assert [isinstance(each, LimitUse) for each in run.decisions] == expected
 
 
 @pytest.mark.shows("L2")
@@ -115,8 +115,8 @@ def test_refused_requests_never_change_a_later_decision(
     for pause, at in schedule + after:
         found = with_refusals.ask(pause, at)
         passed += pause
-        if isinstance(found, Decision):
-            assert isinstance(without.ask(passed, at), Decision)
+        if isinstance(found, LimitUse):
+            assert isinstance(without.ask(passed, at), LimitUse)
             passed = 0.0
 
 
@@ -131,11 +131,11 @@ def test_silence_restores_the_limit_and_retry_after_is_truthful(schedule: list[t
             assert found >= 1
             # A process that knows nothing is asked at exactly that time.
             run.clock.tick(found)
-            assert isinstance(process(run.store, run.clock).ask(), Decision)
+            assert isinstance(process(run.store, run.clock).ask(), LimitUse)
             break
     run.clock.tick(WINDOW_S + 2 * SLOT_S)
     again = [run.ask(0.0, at % 3) for at in range(MOST + 1)]
-    left = [each.remaining for each in again if isinstance(each, Decision)]
+    left = [each.remaining for each in again if isinstance(each, LimitUse)]
     assert left == list(range(MOST - 1, -1, -1))
     assert isinstance(again[-1], int)
 
@@ -145,7 +145,7 @@ def test_silence_restores_the_limit_and_retry_after_is_truthful(schedule: list[t
 def test_remaining_falls_while_nothing_leaves_the_window(schedule: list[tuple[float, int]]) -> None:
     run = Run()
     found = [run.ask(pause, at) for pause, at in schedule]
-    left = [each.remaining for each in found if isinstance(each, Decision)]
+    left = [each.remaining for each in found if isinstance(each, LimitUse)]
     assert all(low <= high for high, low in pairwise(left))
     assert all(each >= 0 for each in left)
 

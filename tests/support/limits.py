@@ -10,7 +10,7 @@ from indexmill.contracts.identity import CallerContext
 from indexmill.platform.limits.clock import StoreClock
 from indexmill.platform.limits.enforcer import (
     ActiveCallers,
-    Decision,
+    LimitUse,
     RateLimited,
     SlidingWindowEnforcer,
 )
@@ -56,12 +56,12 @@ class Process:
     enforcer: SlidingWindowEnforcer
     active: ActiveCallers
 
-    def ask(self, ctx: CallerContext = CALLER, bucket: str = "work") -> Decision | int | None:
-        """Return the decision; the seconds of Retry-After for a refusal."""
+    def ask(self, ctx: CallerContext = CALLER, bucket: str = "work") -> LimitUse | int | None:
+        """Return the use of the limit; the seconds of Retry-After for a refusal."""
         try:
             return self.enforcer.check(ctx, bucket)
         except RateLimited as error:
-            return error.decision.reset_s
+            return error.use.reset_s
 
     def admits(self, ctx: CallerContext = CALLER, bucket: str = "work") -> bool:
         """Return whether a request is admitted."""

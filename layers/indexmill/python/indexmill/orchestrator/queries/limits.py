@@ -12,7 +12,7 @@ from indexmill.orchestrator.admission.admit import admission_tier
 from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.orchestrator.store.rows import GlobalUsage
 from indexmill.platform.limits.clock import StoreClock
-from indexmill.platform.limits.enforcer import decide, key_of
+from indexmill.platform.limits.enforcer import key_of, use_of
 from indexmill.platform.limits.policy import READ, WORK, FairShareStrategy, LimitSettings, RateLimit
 from indexmill.platform.limits.store import LimitStore, Shared, StoreUnavailable
 from indexmill.platform.limits.window import Window, active_callers
@@ -86,8 +86,8 @@ class ShowLimits:
 def _shown(
     service: str, bucket: str, limit: RateLimit | None, window: Window | None, now: float
 ) -> RequestWindow:
-    decision = decide(window or Window(), now, limit) if limit else None
-    known = decision if window is not None else None
+    use = use_of(window or Window(), now, limit) if limit else None
+    known = use if window is not None else None
     return RequestWindow(
         service=service,
         bucket=bucket,

@@ -27,7 +27,7 @@ from indexmill.contracts.identity import CallerContext, caller_of_claims, is_pla
 from indexmill.platform.limits.enforcer import (
     Backpressure,
     CallerBlocked,
-    Decision,
+    LimitUse,
     RateLimited,
     SlidingWindowEnforcer,
 )
@@ -114,14 +114,14 @@ class Guard:
         if path in self._exempt:
             return
         try:
-            decision = self.enter(caller_of(request), request.method, path)
+            use = self.enter(caller_of(request), request.method, path)
         except RateLimited as error:
-            request.state.limit_headers = error.decision.headers()
+            request.state.limit_headers = error.use.headers()
             raise
-        if decision is not None:
-            request.state.limit_headers = decision.headers()
+        if use is not None:
+            request.state.limit_headers = use.headers()
 
-    def enter(self, ctx: CallerContext, method: str, path: str) -> Decision | None:
+    def enter(self, ctx: CallerContext, method: str, path: str) -> LimitUse | None:
         """Admit a caller's request; None when nothing limits it.
 
         Raises InMaintenance, CallerError(queue_saturated), CallerBlocked or RateLimited, in this order.
@@ -137,12 +137,12 @@ class Guard:
             self._observability.count("caller_blocked_total")
             raise
         except RateLimited as error:
-            self._note(ctx, bucket, error.decision)
+            self._note(ctx, bucket, error.use)
             raise
         finally:
             self._count_failures()
 
-    def _note(self, ctx: CallerContext, bucket: str, decision: Decision) -> None:
+    def _note(self, ctx: CallerContext, bucket: str, use: LimitUse) -> None:
         """Count a refusal; the audit has one of a caller at most for each slot of its window."""
         tier = "internal" if is_internal(ctx) else tier_of(ctx.tier)
         self._observability.count("rate_limited_total", bucket=bucket, tier=tier)
@@ -150,16 +150,16 @@ class Guard:
         if now < self._audited.get(caller, now):
             return
         self._audited.pop(caller, None)
-        self._audited[caller] = now + decision.window_seconds / SLOTS
+        self._audited[caller] = now + use.window_seconds / SLOTS
         if len(self._audited) > _MOST_AUDITED:
             del self._audited[next(iter(self._audited))]
         self._observability.emit(
             "rate_limit_hit",
             ctx,
             bucket=bucket,
-            limit=decision.limit,
-            window_seconds=decision.window_seconds,
-            reason=decision.reason,
+            limit=use.limit,
+            window_seconds=use.window_seconds,
+            reason=use.reason,
         )
 
     def _count_failures(self) -> None:

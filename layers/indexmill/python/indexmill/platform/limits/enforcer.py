@@ -39,8 +39,8 @@ _LOAD_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
-    """Admission or refusal of one request, as the caller's headers show it."""
+class LimitUse:
+    """Use of a limit after one request, as the headers of its answer show it."""
 
     limit: int
     window_seconds: int
@@ -62,15 +62,15 @@ class Decision:
 class RateLimited(CallerError):
     """429: the caller has used its limit."""
 
-    def __init__(self, decision: Decision) -> None:
+    def __init__(self, use: LimitUse) -> None:
         """The caller may come back after `reset_s`."""
         super().__init__(
             ErrorCode.RATE_LIMITED,
-            f"You may make {decision.limit} of these requests in {decision.window_seconds} s.",
-            retry_after=decision.reset_s,
+            f"You may make {use.limit} of these requests in {use.window_seconds} s.",
+            retry_after=use.reset_s,
             hint="GET /orchestrator/limits tells your limits and their use.",
         )
-        self.decision = decision
+        self.use = use
 
 
 class InMaintenance(TransientError):
@@ -186,7 +186,7 @@ class SlidingWindowEnforcer:
         if message is not None:
             raise InMaintenance(message)
 
-    def check(self, ctx: CallerContext, bucket: str) -> Decision | None:
+    def check(self, ctx: CallerContext, bucket: str) -> LimitUse | None:
         """Admit a request and count it; None when the caller has no limit.
 
         Raises RateLimited and CallerBlocked.
@@ -195,7 +195,7 @@ class SlidingWindowEnforcer:
         if self.clock.monotonic() < self._quiet_until:
             return self._check_alone(ctx, key, bucket)
         try:
-            decision = self._check_with_store(ctx, key, bucket)
+            use = self._check_with_store(ctx, key, bucket)
         except StoreUnavailable:
             self._lost()
             return self._check_alone(ctx, key, bucket)
@@ -206,7 +206,7 @@ class SlidingWindowEnforcer:
             self._note(ctx.caller_id, blocked=False)
             raise
         self._note(ctx.caller_id, blocked=False)
-        return decision
+        return use
 
     def _lost(self) -> None:
         """Leave the store alone for a moment: it did not answer."""
@@ -222,7 +222,7 @@ class SlidingWindowEnforcer:
             if len(self._blocked) > _MOST_REMEMBERED:
                 del self._blocked[next(iter(self._blocked))]
 
-    def _check_with_store(self, ctx: CallerContext, key: str, bucket: str) -> Decision | None:
+    def _check_with_store(self, ctx: CallerContext, key: str, bucket: str) -> LimitUse | None:
         self._active.refresh()
         limit = self._strategy.get_limit(ctx, bucket)
         if limit is not None:
@@ -231,33 +231,33 @@ class SlidingWindowEnforcer:
             raise CallerBlocked
         return None
 
-    def _check_alone(self, ctx: CallerContext, key: str, bucket: str) -> Decision | None:
+    def _check_alone(self, ctx: CallerContext, key: str, bucket: str) -> LimitUse | None:
         """Decide without the store, by the blocks that it reported in the last ten minutes."""
         if ctx.caller_id in self._blocked and self._active.is_recent():
             raise CallerBlocked
         return self._check_locally(key, self._strategy.get_limit(ctx, bucket))
 
-    def _check_everywhere(self, key: str, bucket: str, limit: RateLimit) -> Decision:
+    def _check_everywhere(self, key: str, bucket: str, limit: RateLimit) -> LimitUse:
         now, window_s = self.clock.now(), limit.window_seconds
         copy = self._copies.get(key)
         for _ in range(_TRIES):
             if copy is not None and copy.count(now, window_s) >= limit.most:
                 # Others can only have added to it; but the caller may have been blocked since.
                 self._check_blocked(key, now)
-                raise RateLimited(decide(copy, now, limit))
-            wish = admission(copy, now, window_s, limit.most, counts_as_active=limit.reason == "fair_share")
-            outcome = self._store.admit(key, wish)
+                raise RateLimited(use_of(copy, now, limit))
+            write = admission(copy, now, window_s, limit.most, counts_as_active=limit.reason == "fair_share")
+            outcome = self._store.admit(key, write)
             before = outcome.before or Window()
             if before.blocked:
                 raise CallerBlocked
             if outcome.admitted:
-                after = before.with_request(wish)
+                after = before.with_request(write)
                 self._remember(key, after)
                 self._follow_up(key, bucket, before, after, now, window_s)
-                return decide(after, now, limit)
+                return use_of(after, now, limit)
             copy = before
             self._remember(key, copy)
-        raise RateLimited(decide(copy or Window(), now, limit))
+        raise RateLimited(use_of(copy or Window(), now, limit))
 
     def _check_blocked(self, key: str, now: float) -> None:
         """Raise CallerBlocked; what was seen a second ago is not asked again."""
@@ -285,31 +285,31 @@ class SlidingWindowEnforcer:
             oldest = next(iter(self._copies))
             del self._copies[oldest], self._seen[oldest]
 
-    def _check_locally(self, key: str, limit: RateLimit | None) -> Decision | None:
+    def _check_locally(self, key: str, limit: RateLimit | None) -> LimitUse | None:
         if limit is None:
             return None
         limit = replace(limit, reason="local")
         now, window_s = self.clock.now(), limit.window_seconds
         window = self._local.pop(key, Window())
-        wish = admission(window, now, window_s, limit.most, counts_as_active=False)
+        write = admission(window, now, window_s, limit.most, counts_as_active=False)
         fits = window.count(now, window_s) < limit.most
-        self._local[key] = window.with_request(wish) if fits else window
+        self._local[key] = window.with_request(write) if fits else window
         if len(self._local) > _MOST_REMEMBERED:
             del self._local[next(iter(self._local))]
-        decision = decide(self._local[key], now, limit)
+        use = use_of(self._local[key], now, limit)
         if not fits:
-            raise RateLimited(decision)
-        return decision
+            raise RateLimited(use)
+        return use
 
 
-def decide(window: Window, now: float, limit: RateLimit) -> Decision:
-    """Return how much of the limit is left in the window."""
+def use_of(window: Window, now: float, limit: RateLimit) -> LimitUse:
+    """Return how much of the limit is used and left in the window."""
     count = window.count(now, limit.window_seconds)
     # One more than now is possible when the oldest leaves; when the limit has shrunk, when enough of them do.
     wait_s = window.wait_s(now, limit.window_seconds, min(limit.most, count) if count else 1)
     # A millisecond more than needed: times are rounded.
     reset_s = math.ceil(wait_s + _ROUNDING_S) if count else 0
-    return Decision(limit.most, limit.window_seconds, max(0, limit.most - count), reset_s, limit.reason)
+    return LimitUse(limit.most, limit.window_seconds, max(0, limit.most - count), reset_s, limit.reason)
 
 
 class Backpressure:
