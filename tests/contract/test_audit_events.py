@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from indexmill.contracts.audit import EVENTS
-from indexmill.orchestrator.results.decide import Verdict
 from indexmill.orchestrator.store.jobs import JobStore
+from indexmill.orchestrator.store.results import Verdict
 from indexmill.platform.postgres.database import Database
 from tests.support.job_stores import Jobs, postgres_jobs, retried, twin_jobs
 from tests.support.jobs import CALLER, chunked, embedded, failed, new_job, scraped

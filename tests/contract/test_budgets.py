@@ -12,9 +12,10 @@ from indexmill.contracts.cost import Budget, Prices, Spent
 from indexmill.contracts.job import Job
 from indexmill.contracts.messages import StageResult
 from indexmill.orchestrator.results.apply import apply_results
-from indexmill.orchestrator.results.decide import Change, Decider
+from indexmill.orchestrator.results.decide import Decider
 from indexmill.orchestrator.store.admission import JobLimits
 from indexmill.orchestrator.store.jobs import JobStore
+from indexmill.orchestrator.store.results import Change
 from indexmill.platform.postgres.database import Database
 from indexmill.platform.quotas import Quota
 from tests.support.job_stores import Jobs, canceled, postgres_jobs, retried, twin_jobs

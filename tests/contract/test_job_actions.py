@@ -11,7 +11,7 @@ from indexmill.contracts.errors import CallerError
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import Job
 from indexmill.contracts.messages import ChunkTask, ScrapeTask, read
-from indexmill.orchestrator.results.decide import Verdict
+from indexmill.orchestrator.store.results import Verdict
 from tests.support.job_stores import Jobs, embed_task, postgres_jobs, twin_jobs
 from tests.support.jobs import CALLER, chunked, embedded, failed, new_job, scraped
 from tests.twins.clock import FrozenClock
@@ -132,7 +132,7 @@ def test_a_job_that_another_ones_end_fenced_out_publishes_again(jobs: Jobs) -> N
     document = first.target.document_id
     assert not jobs.publish(document, first.generation)
     (change,) = jobs.changes(embedded(mine, published=False))
-    assert (change.decision.verdict, jobs.job(mine).status) == (Verdict.REDISPATCH, "embedding")
+    assert (change.verdict, jobs.job(mine).status) == (Verdict.REDISPATCH, "embedding")
     again = embed_task(change.outbox)
     assert (again.job_id, again.attempt, again.chunks) == (mine, 1, first.chunks)
     assert again.message_id != first.message_id

@@ -10,9 +10,9 @@ import pytest
 
 from indexmill.contracts.identity import new_id
 from indexmill.contracts.messages import Retrying, StageFailure, StageResult, stage_result
-from indexmill.orchestrator.results.decide import Verdict
 from indexmill.orchestrator.store.jobs import DeadLetter, JobStore
 from indexmill.orchestrator.store.queries import JobFilter
+from indexmill.orchestrator.store.results import Verdict
 from indexmill.platform.postgres.database import Database
 from tests.support.jobs import (
     CALLER,
@@ -64,7 +64,7 @@ def real(database_url: str) -> Iterator[JobStore]:
 
 def apply(store: JobStore, *results: StageResult) -> list[Verdict]:
     changes = applied(store, *results)
-    return [change.decision.verdict for change in changes]
+    return [change.verdict for change in changes]
 
 
 @pytest.mark.shows("S1")

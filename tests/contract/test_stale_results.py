@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from indexmill.orchestrator.results.decide import Verdict
+from indexmill.orchestrator.store.results import Verdict
 from tests.support.job_stores import Jobs, postgres_jobs, twin_jobs
 from tests.support.jobs import chunked, embedded, failed, new_job, scraped
 

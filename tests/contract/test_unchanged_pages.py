@@ -15,7 +15,7 @@ from indexmill.contracts.job import Job, JobStatus
 from indexmill.contracts.messages import EmbedTask, ScrapeTask, read
 from indexmill.orchestrator.actions.compare import text_diff
 from indexmill.orchestrator.actions.replay import ReplayJobs
-from indexmill.orchestrator.results.decide import Verdict
+from indexmill.orchestrator.store.results import Verdict
 from indexmill.scraper.extract.content import _DECLARED, EXTRACTORS, Kind
 from indexmill.scraper.ports import Fetched, Validators
 from tests.support.books import book, chapter
@@ -225,7 +225,7 @@ def test_a_version_published_meanwhile_is_not_left_in_place(cycle: Cycle) -> Non
     serve(cycle, "<main><p>Other words.</p></main>")
     assert how(cycle.visit(force=True)) == ("changed", None)
     (change,) = cycle.jobs.changes(found)
-    assert change.decision.verdict is Verdict.REDISPATCH
+    assert change.verdict is Verdict.REDISPATCH
     (again,) = change.outbox
     assert read(ScrapeTask, again.payload).known is None
     serve(cycle, TEXT)
@@ -242,7 +242,7 @@ def test_older_content_that_is_still_to_be_published_is_waited_for_by_no_short_c
     serve(cycle, "<main><p>Some words.</p></main>")
     row = cycle.submit()
     (change,) = cycle.jobs.changes(cycle.scrape(row))
-    assert change.decision.verdict is Verdict.REDISPATCH
+    assert change.verdict is Verdict.REDISPATCH
     cycle.publish(change.outbox[0])
     target = older.target.document_id
     assert not cycle.jobs.publish(target, older.generation, forced.job_id, older.content_sha256)

@@ -57,7 +57,7 @@ class TranslateResult(StageResult):
 MODULE = """
 from indexmill.contracts.content import Document
 from indexmill.contracts.messages import TranslateTask, read_kept
-from indexmill.orchestrator.stages.output import Output
+from indexmill.orchestrator.store.results import Change
 
 TASK = TranslateTask
 
@@ -73,7 +73,7 @@ def renew(state, payload, message_id, attempt, generation):
 
 
 def facts(state, result):
-    return Output(title=result.document.title)
+    return Change(title=result.document.title)
 
 
 def from_http(state, result):

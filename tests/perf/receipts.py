@@ -18,12 +18,12 @@ from psycopg.types.json import Jsonb, JsonbDumper
 
 from indexmill.contracts.cost import Amounts, total
 from indexmill.contracts.job import JobStatus
-from indexmill.contracts.messages import StageResult, read, with_spent, write
+from indexmill.contracts.messages import StageResult, Target, read, with_spent, write
 from indexmill.orchestrator.results.apply import charged
-from indexmill.orchestrator.store.results import Transition
-from indexmill.orchestrator.store.rows import OutboxRow
+from indexmill.orchestrator.store.results import Change, Transition
+from indexmill.orchestrator.store.rows import JobState, OutboxRow
 from indexmill.platform.meter import Meter, first_messages, sends, split
-from tests.support.jobs import chunked, embedded, scraped
+from tests.support.jobs import URL, chunked, embedded, scraped
 
 FACTS = {"chunks": 20, "chunks_embedded": 20, "chunks_removed": 1, "tokens": 4000, "tokens_embedded": 4000}
 DUMPER = JsonbDumper(Jsonb)
@@ -50,7 +50,7 @@ def orchestrator(meter: Meter, results: Sequence[str], transitions: Sequence[Tra
     for transition in charged(transitions, due):
         kept(transition.spent)
     meter.paid(due)
-    meter.paid(sends([len(row.payload) for transition in transitions for row in transition.outbox]))
+    meter.paid(sends([len(row.payload) for transition in transitions for row in transition.change.outbox]))
     meter.request("sqs", "SendMessageBatch")
     meter.end()
 
@@ -71,9 +71,10 @@ def kept(spent: Amounts | None) -> None:
 def transition(result: StageResult) -> Transition:
     """Return what the Orchestrator makes of a result."""
     row = OutboxRow("m", "j", 1, "chunking", "x" * 3000)
-    states = (JobStatus.SCRAPING, JobStatus.CHUNKING)
+    target = Target(caller_id="c", corpus_name="n", corpus_key="k", document_id="d", url=URL)
+    state = JobState("j", JobStatus.SCRAPING, 1, target, 1)
     spent = result.spent.amounts() if result.spent else None
-    return Transition("j", 1, *states, "cause", None, 1, "w", 20, (row,), spent)
+    return Transition(state, result, Change(status=JobStatus.CHUNKING, outbox=(row,)), "cause", spent)
 
 
 def cpu_us(act: Callable[[], object], rounds: int) -> float:

@@ -14,9 +14,9 @@ from indexmill.contracts.job import Job
 from indexmill.contracts.messages import EmbedTask, StageResult, read
 from indexmill.orchestrator.actions.cancel import CancelJob
 from indexmill.orchestrator.actions.retry import RetryJobs
-from indexmill.orchestrator.results.decide import Change, Verdict
 from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.orchestrator.store.queries import JobFilter
+from indexmill.orchestrator.store.results import Change, Verdict
 from indexmill.orchestrator.store.rows import NewJob, OutboxRow
 from indexmill.orchestrator.submission.submit import SubmitJobs
 from indexmill.platform.postgres.database import Database
@@ -120,7 +120,7 @@ class Jobs:
 
     def apply(self, *results: StageResult) -> list[Verdict]:
         """Apply results and return their verdicts."""
-        return [change.decision.verdict for change in self.changes(*results)]
+        return [change.verdict for change in self.changes(*results)]
 
     def changes(self, *results: StageResult) -> list[Change]:
         """Apply results and return what they changed."""

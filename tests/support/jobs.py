@@ -21,9 +21,10 @@ from indexmill.contracts.messages import (
 from indexmill.orchestrator.admission.admit import admit
 from indexmill.orchestrator.queries.jobs import with_waiting
 from indexmill.orchestrator.results.apply import apply_results
-from indexmill.orchestrator.results.decide import Change, Decider
+from indexmill.orchestrator.results.decide import Decider
 from indexmill.orchestrator.store.jobs import JobStore, JobsTx
 from indexmill.orchestrator.store.queries import JobFilter
+from indexmill.orchestrator.store.results import Change
 from indexmill.orchestrator.store.rows import JobState, NewJob, OutboxRow
 from indexmill.orchestrator.submission.submit import Accepted, accept_jobs
 from indexmill.platform.time import Clock

@@ -22,7 +22,7 @@ from indexmill.orchestrator.store.actions import LockedJob, Original, as_locked_
 from indexmill.orchestrator.store.admission import JobLimits, as_in_flight
 from indexmill.orchestrator.store.jobs import DeadLetter, JobsTx, T
 from indexmill.orchestrator.store.queries import Hold, JobSnapshot, as_event, as_job
-from indexmill.orchestrator.store.results import JobUpdate, Transition, as_state
+from indexmill.orchestrator.store.results import Change, Transition, as_state
 from indexmill.orchestrator.store.rows import (
     CallerQueue,
     Candidate,
@@ -267,21 +267,21 @@ class InMemoryJobs(CrawlTables, OutboxTable):
         for each in message_ids:
             self.inbox.pop(each, None)
 
-    def save_results(self, updates: Sequence[JobUpdate], transitions: Sequence[Transition]) -> None:
+    def save_results(self, changes: Mapping[str, Change], transitions: Sequence[Transition]) -> None:
         for each in transitions:
-            row = self.jobs[each.job_id]
-            columns = {"status": each.to_status.value, "error": self._timed(each.error)}
-            self._note({**row, **columns}, each.from_status.value)
-            for message in each.outbox:
+            row, to = self.jobs[each.state.job_id], each.change.status or each.state.status
+            columns = {"status": to.value, "error": self._timed(each.change.error)}
+            self._note({**row, **columns}, each.state.status.value)
+            for message in each.change.outbox:
                 self._keep(message, claimed_until=self.clock.now() + CLAIM)
-        for update in updates:
-            row, now, error = self.jobs[update.job_id], self.clock.now(), self._timed(update.error)
+        for job_id, update in changes.items():
+            row, now, error = self.jobs[job_id], self.clock.now(), self._timed(update.error)
             stage = update.error.stage if update.error else None
             kept: Row = {name: getattr(update, name) for name in ("title", "chunk_count", "generation")}
             kept["raw_ref"] = update.stored.model_dump(mode="json") if update.stored else None
             row.update({name: value for name, value in kept.items() if value is not None}, **_NO_RETRY)
-            row.update(status=update.status.value, error=error, failed_stage=stage)
-            row.update(updated_at=now, ended_at=now if update.status.terminal else None)
+            row.update(status=update.status and update.status.value, error=error, failed_stage=stage)
+            row.update(updated_at=now, ended_at=now if update.ended else None)
             row["determinism"] = {**(row["determinism"] or {}), **update.facts}
             row["notes"] = row["determinism"].get("notes")
             row.update(page_change=update.change or row["page_change"], unchanged=update.unchanged)

@@ -11,8 +11,9 @@ from indexmill.contracts.job import Job, JobStatus
 from indexmill.contracts.messages import EmbedResult, StageResult
 from indexmill.embedding.ports import DocumentVersion, Hit, PublishOutcome, VectorIndex
 from indexmill.orchestrator.results.apply import Recorder
-from indexmill.orchestrator.results.decide import Change, Decider, Verdict
+from indexmill.orchestrator.results.decide import Decider
 from indexmill.orchestrator.store.jobs import DeadLetter, JobStore
+from indexmill.orchestrator.store.results import Change, Verdict
 from indexmill.orchestrator.store.rows import JobState, OutboxRow
 from indexmill.platform.observability import Observability
 from tests.support.jobs import state_of
@@ -193,7 +194,7 @@ class ObservedRecorder:
         return changes
 
     def _count(self, state: JobState | None, result: StageResult, change: Change) -> None:
-        observations, verdict = self._observations, change.decision.verdict
+        observations, verdict = self._observations, change.verdict
         if verdict is Verdict.EARLY:
             observations.violations.append(
                 f"{result.message_id} was applied before its job's state: {change}"
@@ -216,7 +217,7 @@ class ObservedRecorder:
 
 
 def _outcome(state: JobState | None, result: StageResult, change: Change) -> str:
-    verdict = change.decision.verdict
+    verdict = change.verdict
     if state is None:
         return "unknown job"
     if verdict is Verdict.LATE:

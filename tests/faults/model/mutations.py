@@ -13,8 +13,9 @@ from indexmill.embedding.ports import DocumentVersion
 from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.results import apply, dead_letters
 from indexmill.orchestrator.results.apply import ResultBatch
-from indexmill.orchestrator.results.decide import Change, Decider, Decision, advance
+from indexmill.orchestrator.results.decide import Decider, advance
 from indexmill.orchestrator.stages import embedding
+from indexmill.orchestrator.store.results import Change
 from indexmill.orchestrator.store.rows import JobState, OutboxRow
 from indexmill.orchestrator.store.sweep import StaleJob
 from indexmill.orchestrator.sweeper.rescue import Rescue
@@ -29,7 +30,7 @@ Mutate = Callable[[pytest.MonkeyPatch], None]
 def accept_results_of_any_attempt(patch: pytest.MonkeyPatch) -> None:
     """Compare a result's stage with the job's, but not its attempt."""
 
-    def blind(status: Any, attempt: int, *, stage: str, result_attempt: int, success: bool) -> Decision:
+    def blind(status: Any, attempt: int, *, stage: str, result_attempt: int, success: bool) -> Change:
         return advance(status, attempt, stage=stage, result_attempt=attempt, success=success)
 
     patch.setattr(apply, "advance", blind)
@@ -137,8 +138,8 @@ def fail_although_published(patch: pytest.MonkeyPatch) -> None:
     """Fail a job although its worker had published before it crashed."""
     failure = Decider._failure
 
-    def strict(self: Decider, decision: Decision, state: JobState, result: StageResult) -> Change:
-        return failure(self, decision, replace(state, visible=False), result)
+    def strict(self: Decider, state: JobState, result: StageResult) -> Change:
+        return failure(self, replace(state, visible=False), result)
 
     patch.setattr(Decider, "_failure", strict)
 

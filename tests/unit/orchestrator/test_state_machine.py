@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from indexmill.contracts.job import JobStatus
 from indexmill.contracts.pipeline import ORDER, STAGES, TRANSITIONS
-from indexmill.orchestrator.results.decide import Verdict, advance
+from indexmill.orchestrator.results.decide import advance
+from indexmill.orchestrator.store.results import Verdict
 
 STAGE_NAMES = [stage.name for stage in STAGES]
 
@@ -39,7 +40,7 @@ def test_each_result_of_the_current_attempt(
 ) -> None:
     decision = advance(JobStatus(status), 2, stage=stage, result_attempt=2, success=success)
     assert decision.verdict is verdict
-    assert decision.to == (JobStatus(to) if to else None)
+    assert decision.status == (JobStatus(to) if to else None)
 
 
 @given(
@@ -54,7 +55,7 @@ def test_the_fence_holds_everywhere(
 ) -> None:
     decision = advance(status, attempt, stage=stage, result_attempt=result_attempt, success=success)
     moves = decision.verdict in (Verdict.ADVANCE, Verdict.FAIL)
-    assert (decision.to is not None) == moves
+    assert (decision.status is not None) == moves
     if result_attempt < attempt:
         assert decision.verdict is Verdict.LATE
     if result_attempt > attempt:
@@ -63,5 +64,5 @@ def test_the_fence_holds_everywhere(
         assert status.value == stage
         assert result_attempt == attempt
         assert not status.terminal
-    if decision.verdict is Verdict.ADVANCE and decision.to is not JobStatus.DONE and decision.to:
-        assert ORDER[decision.to.value] == ORDER[stage] + 1
+    if decision.verdict is Verdict.ADVANCE and decision.status is not JobStatus.DONE and decision.status:
+        assert ORDER[decision.status.value] == ORDER[stage] + 1

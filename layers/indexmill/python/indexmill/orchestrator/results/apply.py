@@ -16,12 +16,12 @@ from indexmill.orchestrator.admission.dependencies import settle_dependents
 from indexmill.orchestrator.admission.turns import defer, release
 from indexmill.orchestrator.crawling.follow import ReadPage, follow, read_page
 from indexmill.orchestrator.outbox.relay import Relay
-from indexmill.orchestrator.results.decide import Change, Decider, Decision, Redispatch, Verdict
+from indexmill.orchestrator.results.decide import Decider
 from indexmill.orchestrator.results.duplicates import save_duplicates, with_originals
 from indexmill.orchestrator.results.published import with_published
 from indexmill.orchestrator.stages.registry import renewed
 from indexmill.orchestrator.store.jobs import JobStore, JobsTx
-from indexmill.orchestrator.store.results import JobUpdate, Transition
+from indexmill.orchestrator.store.results import Change, Transition, Verdict
 from indexmill.orchestrator.store.rows import JobState, OutboxRow
 from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome, Retry
 from indexmill.platform.meter import METER, Meter, sends, split
@@ -57,8 +57,7 @@ class ApplyResults:
             return [Retry(_DATABASE_WAIT_S, ErrorCode.INTERNAL_ERROR)]
         self.relay.send([row for change in changes for row in change.outbox])
         return [
-            Retry(_EARLY_WAIT_S, "early") if change.decision.verdict is Verdict.EARLY else Done()
-            for change in changes
+            Retry(_EARLY_WAIT_S, "early") if change.verdict is Verdict.EARLY else Done() for change in changes
         ]
 
 
@@ -79,11 +78,11 @@ class Recorder:
         """Apply and return the change of each result, in order."""
         due = self.meter.due()
         changes = self.store.transaction(lambda tx: apply_results(tx, results, self.decide, due))
-        if any(change.decision.to is not None for change in changes):
+        if any(change.moves for change in changes):
             self.meter.paid(due)
         for result, change in zip(results, changes, strict=True):
             self._report(result, change)
-            if result.spent is not None and change.decision.verdict is Verdict.REDISPATCH:
+            if result.spent is not None and change.verdict is Verdict.REDISPATCH:
                 # Work that was fenced out is on no receipt by itself. A late result may be a copy of one that
                 # counts already, so nothing of it is added.
                 self.meter.add({name: getattr(result.spent, name) for name in SHARED})
@@ -95,7 +94,7 @@ class Recorder:
         if change.error is not None:
             log.warning("stage.failed", extra={**fields, **_why(change.error), "elapsed_ms": elapsed_ms})
         else:
-            verdict = change.decision.verdict.name.lower()
+            verdict = change.verdict.name.lower()
             log.info("result.applied", extra={**fields, "verdict": verdict, "elapsed_ms": elapsed_ms})
         if change.error is not None:
             self.observability.count("jobs_failed_total", stage=result.stage)
@@ -139,12 +138,12 @@ def apply_results(
     if batch.stale:
         tx.note_stale(batch.stale)
     if batch.transitions:
-        tx.save_results(list(batch.updates.values()), charged(batch.transitions, due or {}))
+        tx.save_results(batch.changes, charged(batch.transitions, due or {}))
     if batch.retries:
         tx.save_retries(batch.retries)
         defer(tx, batch.states, batch.retries)
     _save_documents(tx, batch)
-    save_duplicates(tx, batch.states, batch.updates, named)
+    save_duplicates(tx, batch.states, batch.changes, named)
     grown = follow(tx, batch.pages, decide.make_id)
     ended = batch.ended()
     if awaited := [job_id for job_id in ended if batch.states[job_id].has_dependents]:
@@ -167,7 +166,7 @@ def charged(transitions: Sequence[Transition], due: Mapping[str, float]) -> list
     """
     bodies: dict[str, list[int]] = defaultdict(list)
     for transition in transitions:
-        for row in transition.outbox:
+        for row in transition.change.outbox:
             bodies[row.stage].append(len(row.payload.encode()))
     messages = {stage: split(sends(sizes), sizes)[0] for stage, sizes in bodies.items()}
     own = split(due, [1] * len(transitions))
@@ -175,7 +174,7 @@ def charged(transitions: Sequence[Transition], due: Mapping[str, float]) -> list
     for transition, share in zip(transitions, own, strict=True):
         spent = transition.spent
         if spent is not None:
-            spent = total(spent, share, *(messages[row.stage] for row in transition.outbox))
+            spent = total(spent, share, *(messages[row.stage] for row in transition.change.outbox))
         found.append(replace(transition, spent=spent))
     return found
 
@@ -201,12 +200,12 @@ def _save_documents(tx: JobsTx, batch: ResultBatch) -> None:
         tx.mark_stale(gone)
 
 
-def _redispatch(tx: JobsTx, state: JobState, redispatch: Redispatch) -> OutboxRow:
+def _redispatch(tx: JobsTx, state: JobState, change: Change) -> OutboxRow:
     """Commit a copy of the current stage's message, which was fenced out, with a fresh generation."""
     stage = BY_NAME[state.status.value].name
-    ids = (redispatch.message_id, state.attempt, redispatch.generation or 0)
+    ids = (change.redispatch or "", state.attempt, change.generation or 0)
     row = renewed(state, stage, tx.kept_payloads(state.job_id).get(stage), ids)
-    tx.redispatch(row, redispatch.generation)
+    tx.redispatch(row, change.generation)
     return row
 
 
@@ -220,11 +219,11 @@ class ResultBatch:
     """Message ids that were not received before."""
     decide: Decider
     transitions: list[Transition] = field(default_factory=list)
-    updates: dict[str, JobUpdate] = field(default_factory=dict)
-    """By job id."""
+    changes: dict[str, Change] = field(default_factory=dict)
+    """Of the jobs that move, all of the batch together, by id."""
     retries: dict[str, Retrying] = field(default_factory=dict)
     """Until when a job's stage waits, by job id."""
-    redispatch: dict[str, Redispatch] = field(default_factory=dict)
+    redispatch: dict[str, Change] = field(default_factory=dict)
     """Stages whose message is redispatched, by job id."""
     stale: list[StageResult] = field(default_factory=list)
     """Of earlier attempts."""
@@ -237,21 +236,21 @@ class ResultBatch:
         """Decide about one result and note what follows."""
         state = self.states.get(result.job_id or "")
         if result.message_id not in self.received:
-            return Change(Decision(Verdict.LATE), status=state.status if state else None)
+            return Change(Verdict.LATE, state.status if state else None)
         self.received.discard(result.message_id)
         change = self.decide(state, result)
-        if change.decision.verdict is Verdict.EARLY:
+        if change.verdict is Verdict.EARLY:
             self.early.append(result.message_id)
         elif state is not None and result.attempt < state.attempt:
             self.stale.append(result)
         elif state is not None and change.redispatch is not None:
-            self.redispatch[state.job_id] = change.redispatch
+            self.redispatch[state.job_id] = change
         elif state is not None and change.retrying is not None:
             self.retries[state.job_id] = change.retrying
-        elif state is not None and change.decision.to is not None:
+        elif state is not None and change.moves:
             self.retries.pop(state.job_id, None)
             self.redispatch.pop(state.job_id, None)
-            self._move(state, change.decision.to, result, change)
+            self._move(state, result, change)
             if (page := read_page(state, result)) is not None:
                 self.pages.append(page)
         return change
@@ -259,22 +258,22 @@ class ResultBatch:
     def done(self) -> list[str]:
         """Return the jobs whose chunks were processed and are published now."""
         return [
-            update.job_id
-            for update in self.updates.values()
-            if update.status is JobStatus.DONE and update.unchanged is None
+            job_id
+            for job_id, change in self.changes.items()
+            if change.status is JobStatus.DONE and change.unchanged is None
         ]
 
     def kept(self) -> dict[str, str]:
         """Return the jobs that found their document unchanged, by document id."""
         return {
-            self.states[update.job_id].target.document_id: update.job_id
-            for update in self.updates.values()
-            if update.unchanged is not None
+            self.states[job_id].target.document_id: job_id
+            for job_id, change in self.changes.items()
+            if change.unchanged is not None
         }
 
     def gone(self) -> dict[str, str]:
         """Return the jobs of the published versions whose page is gone, by document id, to be marked."""
-        states = [self.states[each.job_id] for each in self.updates.values() if each.change == "removed"]
+        states = [self.states[job_id] for job_id, each in self.changes.items() if each.change == "removed"]
         return {
             state.target.document_id: state.previous.job_id
             for state in states
@@ -283,67 +282,42 @@ class ResultBatch:
 
     def ended(self) -> list[str]:
         """Return the jobs that are done or failed now."""
-        return [update.job_id for update in self.updates.values() if update.status.terminal]
+        return [job_id for job_id, change in self.changes.items() if change.ended]
 
     def fences(self) -> dict[str, int]:
         """Return, by document id, the generation up to which nothing may be published any more."""
         found: dict[str, int] = {}
-        for update in self.updates.values():
-            state = self.states[update.job_id]
-            ends = update.status is JobStatus.FAILED or (
-                update.status.terminal and state.original is not None
-            )
+        for job_id, change in self.changes.items():
+            state = self.states[job_id]
+            ends = change.status is JobStatus.FAILED or (change.ended and state.original is not None)
             if ends and state.issued is not None:
                 document = state.target.document_id
                 found[document] = max(state.issued, found.get(document, 0))
         return found
 
-    def _move(self, state: JobState, to: JobStatus, result: StageResult, change: Change) -> None:
-        cause = f"{result.stage} {result.status}"
-        if change.unchanged is not None:
-            cause = f"{result.stage} unchanged: {change.unchanged}"
-        if change.duplicate_of is not None:
-            cause = f"{result.stage} found a duplicate"
-        if to is JobStatus.DONE and result.status == "failed":
-            cause = f"{result.stage} published, then {result.status}"
-        if change.error is not None and change.error.code == ErrorCode.BUDGET_EXCEEDED:
-            cause = f"{result.stage} exceeded the budget"
-        self.transitions.append(
-            Transition(
-                state.job_id,
-                state.attempt,
-                state.status,
-                to,
-                cause,
-                change.error,
-                result.tries,
-                result.worker,
-                result.elapsed_ms,
-                change.outbox,
-                # A stage that runs elsewhere spends nothing; a worker of the release before does not say.
-                result.spent.amounts() if result.spent else None if result.worker else {},
-            )
-        )
-        known = self.updates.get(state.job_id, JobUpdate(state.job_id, to))
-        update = self.updates[state.job_id] = JobUpdate(
-            state.job_id,
-            to,
-            change.error,
-            change.title or known.title,
-            known.chunk_count if change.chunk_count is None else change.chunk_count,
-            known.generation if change.generation is None else change.generation,
-            change.stored or known.stored,
-            change.change or known.change,
-            change.unchanged,
-            {**known.facts, **change.facts},
-            change.duplicate_of or known.duplicate_of,
-        )
-        issued = change.generation if change.generation is not None else state.issued
+    def _move(self, state: JobState, result: StageResult, change: Change) -> None:
+        # A stage that runs elsewhere spends nothing; a worker of the release before does not say.
+        spent = result.spent.amounts() if result.spent else None if result.worker else {}
+        self.transitions.append(Transition(state, result, change, _cause(result, change), spent))
+        whole = self.changes[state.job_id] = change.after(self.changes.get(state.job_id))
         self.states[state.job_id] = replace(
             state,
-            status=to,
-            title=update.title or state.title,
-            content_sha256=update.facts.get("content_sha256") or state.content_sha256,
-            issued=issued,
+            status=change.status or state.status,
+            title=whole.title or state.title,
+            content_sha256=whole.facts.get("content_sha256") or state.content_sha256,
+            issued=change.generation if change.generation is not None else state.issued,
             spent_usd=self.decide.cost_after(state, result),
         )
+
+
+def _cause(result: StageResult, change: Change) -> str:
+    """Return why a job moves, for its history."""
+    if change.error is not None and change.error.code == ErrorCode.BUDGET_EXCEEDED:
+        return f"{result.stage} exceeded the budget"
+    if change.status is JobStatus.DONE and result.status == "failed":
+        return f"{result.stage} published, then {result.status}"
+    if change.duplicate_of is not None:
+        return f"{result.stage} found a duplicate"
+    if change.unchanged is not None:
+        return f"{result.stage} unchanged: {change.unchanged}"
+    return f"{result.stage} {result.status}"

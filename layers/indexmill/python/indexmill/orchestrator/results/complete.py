@@ -16,8 +16,8 @@ from indexmill.contracts.messages import StageFailure, StageResult, stage_result
 from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.queries.jobs import is_job_id, unknown_job
 from indexmill.orchestrator.results.apply import Recorder
-from indexmill.orchestrator.results.decide import Verdict
 from indexmill.orchestrator.stages.registry import MODULES
+from indexmill.orchestrator.store.results import Verdict
 from indexmill.orchestrator.store.rows import JobState
 
 
@@ -43,7 +43,7 @@ class CompleteStage:
             raise unknown_job()
         (change,) = self.record.changes([_as_result(current, payload)])
         self.relay.send(list(change.outbox))
-        verdict = change.decision.verdict
+        verdict = change.verdict
         if verdict is Verdict.EARLY:
             raise CallerError(
                 ErrorCode.INVALID_TRANSITION, "The job has not reached this stage yet.", retry_after=1

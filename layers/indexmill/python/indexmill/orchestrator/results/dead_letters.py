@@ -21,9 +21,9 @@ from indexmill.contracts.messages import (
 )
 from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.results.apply import Recorder
-from indexmill.orchestrator.results.decide import Verdict
 from indexmill.orchestrator.stages.registry import MODULES
 from indexmill.orchestrator.store.jobs import DeadLetter, JobStore
+from indexmill.orchestrator.store.results import Verdict
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.consumer.sqs_batch import log_fields
 from indexmill.platform.observability import Observability
@@ -91,7 +91,7 @@ class KeepDeadLetters:
             return True
         (change,) = self.record.changes([finding.result])
         self.relay.send(list(change.outbox))
-        ahead = change.decision.verdict is Verdict.EARLY and finding.cause == "dead_callback"
+        ahead = change.verdict is Verdict.EARLY and finding.cause == "dead_callback"
         return not ahead or letter.receive_count >= _LAST_RECEIVE
 
     def _letter(self, record: dict[str, Any], finding: _Finding) -> DeadLetter:

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 
 from indexmill.contracts.content import is_given
 from indexmill.contracts.identity import document_id
-from indexmill.contracts.job import DuplicateOf
+from indexmill.contracts.job import DuplicateOf, JobStatus
 from indexmill.contracts.messages import ScrapeResult, StageResult
 from indexmill.contracts.pipeline import FIRST
 from indexmill.orchestrator.stages.scraping import text_digest
 from indexmill.orchestrator.store.duplicates import Duplicate, PublishedText
 from indexmill.orchestrator.store.jobs import JobsTx
-from indexmill.orchestrator.store.results import JobUpdate
+from indexmill.orchestrator.store.results import Change
 from indexmill.orchestrator.store.rows import JobState
 from indexmill.orchestrator.store.texts import retryable
 
@@ -98,17 +98,17 @@ def _original(
 
 
 def save_duplicates(
-    tx: JobsTx, states: Mapping[str, JobState], updates: Mapping[str, JobUpdate], found: Mapping[str, Named]
+    tx: JobsTx, states: Mapping[str, JobState], changes: Mapping[str, Change], found: Mapping[str, Named]
 ) -> None:
     """Keep what the pages name whose results were applied, and mark what is outdated now that jobs ended.
 
     A page that could not be read is marked only when another try can help.
     """
-    applied = {job_id: named for job_id, named in found.items() if job_id in updates}
+    applied = {job_id: named for job_id, named in found.items() if job_id in changes}
     if applied:
         rows = []
         for job_id, named in applied.items():
-            original = updates[job_id].duplicate_of
+            original = changes[job_id].duplicate_of
             holds = {original.document_id} if original is not None else set()
             own = states[job_id].target.document_id
             rows += [
@@ -118,11 +118,11 @@ def save_duplicates(
         read = [states[job_id].target.document_id for job_id, named in applied.items() if named.read]
         tx.keep_duplicates(read, rows)
     ended = {
-        states[each.job_id].target.document_id: each
-        for each in updates.values()
-        if each.status.terminal and (states[each.job_id].has_duplicates or each.job_id in applied)
+        states[job_id].target.document_id: each
+        for job_id, each in changes.items()
+        if each.ended and (states[job_id].has_duplicates or job_id in applied)
     }
     if ended:
         unread = {own for own, each in ended.items() if each.error is not None and each.error.stage == FIRST}
-        later = {own for own in unread if retryable(ended[own].status, ended[own].error)}
+        later = {own for own in unread if retryable(JobStatus.FAILED, ended[own].error)}
         tx.mark_outdated(sorted(ended), sorted((ended.keys() - unread) | later), sorted(later))

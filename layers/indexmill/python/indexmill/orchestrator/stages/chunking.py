@@ -9,7 +9,7 @@ from typing import Any, Final
 from indexmill.contracts.content import CHUNK_LIST, Chunk, ChunkSettings, Document
 from indexmill.contracts.http_jobs import ChunkedResult
 from indexmill.contracts.messages import Chunked, ChunkResult, ChunkTask, StageResult, read_kept
-from indexmill.orchestrator.stages.output import Output
+from indexmill.orchestrator.store.results import Change
 from indexmill.orchestrator.store.rows import JobState
 
 TASK: Final = ChunkTask
@@ -34,11 +34,11 @@ def renew(state: JobState, payload: str, message_id: str, attempt: int, _generat
     return read_kept(ChunkTask, payload, message_id=message_id, attempt=attempt, job_id=state.job_id)
 
 
-def facts(_state: JobState, result: StageResult) -> Output:
+def facts(_state: JobState, result: StageResult) -> Change:
     """Return number and digest of the chunks: the same whether they came inline or by reference."""
     chunked = result.chunked if isinstance(result, ChunkResult) else None
     if chunked is None:
-        return Output()
+        return Change()
     digests = {
         "chunks_sha256": _digest(chunked),
         "chunk_count": chunked.chunk_count,
@@ -47,7 +47,7 @@ def facts(_state: JobState, result: StageResult) -> Output:
     if chunked.chunker is not None:
         digests |= {"chunker": chunked.chunker, "tokenizer": chunked.tokenizer}
     tokens = None if chunked.chunks is None else sum(chunk.tokens for chunk in chunked.chunks)
-    return Output(chunk_count=chunked.chunk_count, tokens=tokens, digests=digests)
+    return Change(chunk_count=chunked.chunk_count, tokens=tokens, facts=digests)
 
 
 def _digest(chunked: Chunked) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from indexmill.contracts.http_jobs import EmbeddedResult
 from indexmill.contracts.messages import Chunked, Embedded, EmbedResult, EmbedTask, StageResult, read_kept
-from indexmill.orchestrator.stages.output import Output
+from indexmill.orchestrator.store.results import Change
 from indexmill.orchestrator.store.rows import JobState
 
 TASK: Final = EmbedTask
@@ -43,14 +43,14 @@ def renew(state: JobState, payload: str, message_id: str, attempt: int, generati
     return read_kept(EmbedTask, payload, **ids, target=state.target)
 
 
-def facts(_state: JobState, result: StageResult) -> Output:
+def facts(_state: JobState, result: StageResult) -> Change:
     """Return the number of chunks, the model, and whether this generation was fenced out."""
     embedded = result.embedded if isinstance(result, EmbedResult) else None
     if embedded is None:
-        return Output()
-    return Output(
+        return Change()
+    return Change(
         chunk_count=embedded.chunk_count,
-        digests={"model": embedded.model, "dimension": embedded.dimension},
+        facts={"model": embedded.model, "dimension": embedded.dimension},
         fenced=not embedded.published and not embedded.superseded,
     )
 

@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 from indexmill.contracts.messages import Message, StageResult, write
 from indexmill.contracts.pipeline import FIRST
 from indexmill.orchestrator.stages import chunking, embedding, scraping
-from indexmill.orchestrator.stages.output import Output
+from indexmill.orchestrator.store.results import Change
 from indexmill.orchestrator.store.rows import JobSpec, JobState, OutboxRow
 
 
@@ -30,7 +30,7 @@ class StageModule(Protocol):
         """Return the kept message with new ids; only messages that publish have a generation."""
         ...
 
-    def facts(self, state: JobState, result: StageResult) -> Output:
+    def facts(self, state: JobState, result: StageResult) -> Change:
         """Return what a success of this stage writes into its job."""
         ...
 

@@ -19,7 +19,7 @@ from indexmill.contracts.messages import (
     write,
 )
 from indexmill.contracts.pipeline import FIRST
-from indexmill.orchestrator.stages.output import Output
+from indexmill.orchestrator.store.results import Change
 from indexmill.orchestrator.store.rows import JobSpec, JobState, OutboxRow
 
 TASK: Final = ScrapeTask
@@ -60,20 +60,20 @@ def renew(state: JobState, payload: str, message_id: str, attempt: int, _generat
     return read_kept(ScrapeTask, payload, **ids, known=None)
 
 
-def facts(state: JobState, result: StageResult) -> Output:
+def facts(state: JobState, result: StageResult) -> Change:
     """Return title, digests and raw content of the document; unchanged, those of the version before."""
     document = result.document if isinstance(result, ScrapeResult) else None
     if isinstance(result, ScrapeResult) and result.sitemap is not None:
-        return Output(chunk_count=0, ends=True)
+        return Change(chunk_count=0, ends=True)
     if document is None:
-        return Output()
+        return Change()
     previous = state.previous
     if document.unchanged is not None:
-        return Output(
-            title=previous.title if previous else None,
+        return Change(
+            title=(previous.title or None) if previous else None,
             chunk_count=previous.chunk_count if previous else None,
             stored=_stored(document),
-            digests=previous.facts if previous else {},
+            facts=previous.facts if previous else {},
             change="same",
             unchanged=document.unchanged,
         )
@@ -93,7 +93,9 @@ def facts(state: JobState, result: StageResult) -> Output:
         digests["notes"] = document.notes
     size = document.raw_ref.size if document.raw_ref else len((document.text or "").encode())
     change = _change(previous.facts, digests) if previous is not None else "new"
-    return Output(title=document.title, size=size, stored=_stored(document), digests=digests, change=change)
+    return Change(
+        title=document.title or None, size=size, stored=_stored(document), facts=digests, change=change
+    )
 
 
 def _change(before: Mapping[str, Any], after: Mapping[str, Any]) -> PageChange:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any, Final
 
 from psycopg.types.json import Jsonb
@@ -18,40 +19,91 @@ from indexmill.platform.postgres.database import Statements, json_of
 _MESSAGE: Final = ("id", "job_id", "caller_id", "attempt", "stage", "payload")
 
 
-@dataclass(frozen=True, slots=True)
-class Transition:
-    """One transition of a job that a stage's result caused, for the history."""
+class Verdict(StrEnum):
+    """Position of a result relative to the job's state."""
 
-    job_id: str
-    attempt: int
-    from_status: JobStatus
-    to_status: JobStatus
-    cause: str
-    error: JobError | None
-    tries: int | None
-    worker: str | None
-    elapsed_ms: int | None
-    outbox: tuple[OutboxRow, ...]
-    """Messages that follow from it."""
-    spent: Amounts | None
-    """What the stage spent for its result; None for unknown."""
+    ADVANCE = "advance"
+    FAIL = "fail"
+    LATE = "already_advanced"
+    """Behind the state, or a copy: nothing happens, and that is success."""
+    EARLY = "early"
+    """Ahead of the state: kept and looked at again, never dropped."""
+    WAIT = "waiting"
+    """The stage is current and waits for its next try: that is recorded, the state stays."""
+    REDISPATCH = "redispatch"
+    """The stage is current and was fenced out by another job's end: its message is redispatched."""
 
 
 @dataclass(frozen=True, slots=True)
-class JobUpdate:
-    """A job's columns after a batch of results; None and {} keep what is there."""
+class Change:
+    """What one result changes of its job, from its stage's module to the statement.
 
-    job_id: str
-    status: JobStatus
+    None and {} leave a column unchanged.
+    """
+
+    verdict: Verdict = Verdict.ADVANCE
+    status: JobStatus | None = None
+    """The job's status afterwards; None for an unknown job."""
     error: JobError | None = None
     title: str | None = None
     chunk_count: int | None = None
     generation: int | None = None
+    """Of the message that publishes, when one follows or is redispatched."""
     stored: Stored | None = None
-    change: PageChange | None = None
-    unchanged: Unchanged | None = None
+    """Where the raw content is kept."""
     facts: dict[str, Any] = field(default_factory=dict)
+    """Digests of what went into the result: enough to say later whether a replay made the same."""
+    change: PageChange | None = None
+    """What the fetch found, compared with the version that was published when the job was submitted."""
+    unchanged: Unchanged | None = None
+    """How the page was found unchanged: nothing follows."""
     duplicate_of: DuplicateOf | None = None
+    outbox: tuple[OutboxRow, ...] = ()
+    """The next stage's message, and those of jobs that are admitted in an ended job's place."""
+    retrying: Retrying | None = None
+    redispatch: str | None = None
+    """Id of the copy of the current stage's message that goes out, same attempt."""
+    tokens: int | None = None
+    """Of the chunks; None when they are not here."""
+    size: int | None = None
+    """Bytes of the content that was fetched."""
+    ends: bool = False
+    """There is nothing to index: nothing follows."""
+    fenced: bool = False
+    """Nothing was published, since another job's end had fenced this generation out."""
+
+    @property
+    def moves(self) -> bool:
+        """Return whether the job has another status afterwards."""
+        return self.verdict in (Verdict.ADVANCE, Verdict.FAIL)
+
+    @property
+    def ended(self) -> bool:
+        """Return whether the job is done or failed afterwards."""
+        return self.status is not None and self.status.terminal
+
+    def after(self, before: Change | None) -> Change:
+        """Return this change together with the one `before` of the same job, whose columns it may leave."""
+        if before is None:
+            return self
+        kept = {name: getattr(before, name) for name in _KEPT if getattr(self, name) is None}
+        return replace(self, facts={**before.facts, **self.facts}, **kept)
+
+
+_KEPT: Final = ("title", "chunk_count", "generation", "stored", "change", "duplicate_of")
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One transition of a job that a stage's result caused, for the history."""
+
+    state: JobState
+    """Before it."""
+    result: StageResult
+    change: Change
+    cause: str
+    spent: Amounts | None
+    """What the stage spent for its result; None for unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +144,14 @@ class Results:
         """Let the messages count as not received."""
         self._sql.do("forget", message_ids=list(message_ids))
 
-    def save_results(self, updates: Sequence[JobUpdate], transitions: Sequence[Transition]) -> None:
-        """Write the jobs' new columns, their transitions, and the messages that follow, claimed."""
-        messages = [row for each in transitions for row in each.outbox]
+    def save_results(self, changes: Mapping[str, Change], transitions: Sequence[Transition]) -> None:
+        """Write the jobs' new columns, by id, their transitions, and the messages that follow, claimed."""
+        messages = [row for each in transitions for row in each.change.outbox]
+        updates = changes.values()
         self._sql.do(
             "save_results",
-            job_ids=[each.job_id for each in updates],
-            statuses=[each.status.value for each in updates],
+            job_ids=list(changes),
+            statuses=[each.status and each.status.value for each in updates],
             stages=[each.error.stage if each.error else None for each in updates],
             errors=[json_of(each.error) for each in updates],
             titles=[each.title for each in updates],
@@ -109,15 +162,15 @@ class Results:
             changes=[each.change for each in updates],
             unchanged=[each.unchanged for each in updates],
             duplicates=[json_of(each.duplicate_of) for each in updates],
-            h_jobs=[each.job_id for each in transitions],
-            h_attempts=[each.attempt for each in transitions],
-            h_from=[each.from_status.value for each in transitions],
-            h_to=[each.to_status.value for each in transitions],
+            h_jobs=[each.state.job_id for each in transitions],
+            h_attempts=[each.state.attempt for each in transitions],
+            h_from=[each.state.status.value for each in transitions],
+            h_to=[each.change.status and each.change.status.value for each in transitions],
             h_causes=[each.cause for each in transitions],
-            h_details=[json_of(each.error) for each in transitions],
-            h_tries=[each.tries for each in transitions],
-            h_workers=[each.worker for each in transitions],
-            h_elapsed=[each.elapsed_ms for each in transitions],
+            h_details=[json_of(each.change.error) for each in transitions],
+            h_tries=[each.result.tries for each in transitions],
+            h_workers=[each.result.worker for each in transitions],
+            h_elapsed=[each.result.elapsed_ms for each in transitions],
             h_spent=[None if each.spent is None else Jsonb(each.spent) for each in transitions],
             o_ids=[row.id for row in messages],
             o_jobs=[row.job_id for row in messages],
