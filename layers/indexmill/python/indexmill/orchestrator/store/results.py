@@ -36,7 +36,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What one result changes of its job, from its stage's module to the statement.
+    """Effect of one result on its job, from its stage's module to the statement.
 
     None and {} leave a column unchanged.
     """
