@@ -59,7 +59,7 @@ WRONG = [
     (LIBRARY / "orchestrator/store/crawls.py", "indexmill.orchestrator.crawling.follow", ORCHESTRATOR),
     (LIBRARY / "orchestrator/admission/turns.py", "indexmill.orchestrator.queries.jobs", ORCHESTRATOR),
     (LIBRARY / "orchestrator/results/apply.py", "indexmill.orchestrator.submission.submit", ORCHESTRATOR),
-    (LIBRARY / "chunking/chunk.py", "boto3", TECHNOLOGY),
+    (LIBRARY / "chunking/worker.py", "boto3", TECHNOLOGY),
     (LIBRARY / "orchestrator/submission/submit.py", "psycopg", TECHNOLOGY),
     (LIBRARY / "embedding/wiring.py", "tests.twins.embedder", TWINS),
     (LIBRARY / "access/authorize.py", "local.stack.state", TWINS),

@@ -12,7 +12,7 @@ from psycopg.errors import InsufficientPrivilege
 
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.embedding.adapters.pgvector.names import PostgresGenerations
-from indexmill.embedding.adapters.pgvector.vectors import EXACT_LIMIT
+from indexmill.embedding.adapters.pgvector.search import EXACT_LIMIT
 from indexmill.embedding.ports import SearchQuery
 from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.orchestrator.store.sweep import Retention, SweepStore

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from indexmill.embedding.adapters.pgvector import vectors
+from indexmill.embedding.adapters.pgvector import search
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.embedding.ports import SearchQuery, Space
 from indexmill.platform.postgres.database import Database
@@ -47,7 +47,7 @@ def rows(database_url: str) -> Iterator[Rows]:
     ):
         index = PgVectorIndex(database)
         index.publish([version([f"text {number}" for number in range(CHUNKS)])])
-        grow(connection, vectors.EXACT_LIMIT)
+        grow(connection, search.EXACT_LIMIT)
         yield connection
 
 
@@ -96,15 +96,15 @@ def held(connection: Rows) -> int:
 
 
 def test_an_index_is_due_by_size_and_by_growth(rows: Rows) -> None:
-    grow(rows, vectors.EXACT_LIMIT - 1)
+    grow(rows, search.EXACT_LIMIT - 1)
     assert due(rows) == []
-    grow(rows, vectors.EXACT_LIMIT)
-    assert due(rows) == [(vectors.EXACT_LIMIT, vectors.lists(vectors.EXACT_LIMIT))]
+    grow(rows, search.EXACT_LIMIT)
+    assert due(rows) == [(search.EXACT_LIMIT, search.lists(search.EXACT_LIMIT))]
     rows.execute("UPDATE spaces SET indexed_rows = 10000")
     grow(rows, 39_999)
     assert due(rows) == []
     grow(rows, 40_000)
-    assert due(rows) == [(40_000, vectors.lists(40_000))]
+    assert due(rows) == [(40_000, search.lists(40_000))]
     rows.execute("UPDATE spaces SET index_tried_at = now() - interval '59 minutes'")
     assert due(rows) == []
     rows.execute("UPDATE spaces SET index_tried_at = now() - interval '61 minutes'")
@@ -115,7 +115,7 @@ def test_an_index_is_due_by_size_and_by_growth(rows: Rows) -> None:
 
 @pytest.mark.parametrize("count", [1, 255, 256, 257, 10_000, 999_999, 1_000_001, 30_000_000])
 def test_search_and_build_agree_on_the_lists(rows: Rows, count: int) -> None:
-    assert rows.execute("SELECT ivfflat_lists(%s)", (count,)).fetchone() == (vectors.lists(count),)
+    assert rows.execute("SELECT ivfflat_lists(%s)", (count,)).fetchone() == (search.lists(count),)
 
 
 def test_an_index_replaces_the_one_before(rows: Rows, database_url: str, index: PgVectorIndex) -> None:

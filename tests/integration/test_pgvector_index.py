@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError
-from indexmill.embedding.adapters.pgvector import publish, vectors
+from indexmill.embedding.adapters.pgvector import publish, search
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.embedding.analyzer import count_terms
 from indexmill.embedding.ports import PublishOutcome, SearchQuery, Space
@@ -222,7 +222,7 @@ def test_a_deleted_corpus_is_created_again(database: Database, rows: Rows) -> No
 def test_a_large_corpus_is_searched_through_an_index(
     database: Database, database_url: str, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vectors, "EXACT_LIMIT", 1_500)
+    monkeypatch.setattr(search, "EXACT_LIMIT", 1_500)
     index = PgVectorIndex(database)
     for at in range(25):
         texts = [f"text {at} {number}" for number in range(100)]

@@ -10,7 +10,7 @@ from contextlib import closing
 import psycopg
 import pytest
 
-from indexmill.embedding.adapters.pgvector import search, vectors
+from indexmill.embedding.adapters.pgvector import search
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.embedding.ports import DocumentVersion, Hit, SearchQuery
 from indexmill.platform.postgres.database import Database
@@ -89,7 +89,7 @@ def test_a_long_question_reads_no_other_words(measure: Measure) -> None:
 def test_the_approximate_index_spares_most_vectors(
     session: psycopg.Connection, measure: Measure, database_url: str
 ) -> None:
-    session.execute("UPDATE corpus_totals SET chunks = %s", (vectors.EXACT_LIMIT,))
+    session.execute("UPDATE corpus_totals SET chunks = %s", (search.EXACT_LIMIT,))
     session.commit()
     assert build_due(database_url) == [1]
     hits, read = measure(None, vector_of("anything"))

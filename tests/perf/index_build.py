@@ -24,8 +24,8 @@ from statistics import quantiles
 import numpy
 import psycopg
 
-from indexmill.embedding.adapters.pgvector import vectors
-from indexmill.embedding.adapters.pgvector.binary_copy import copy
+from indexmill.embedding.adapters.pgvector import search
+from indexmill.embedding.adapters.pgvector.publish import copy
 from indexmill.platform.postgres.database import Connection, Database
 from local.backends.postgres import EmbeddedPostgres, create_database
 from sql.build_index import build_due
@@ -79,7 +79,7 @@ def searches(connection: Connection, questions: Sequence[list[float]], indexed: 
     while True:
         question = draw.choice(questions)
         began = time.perf_counter()
-        vectors.nearest(connection, (1, 1), question, DEPTH, indexed_rows=indexed)
+        search.nearest(connection, (1, 1), question, DEPTH, indexed_rows=indexed)
         yield 1000 * (time.perf_counter() - began)
 
 
@@ -109,7 +109,7 @@ def recall(connection: Connection, questions: Sequence[list[float]], indexed: in
     found = 0
     for question in questions:
         exact, approximate = (
-            {row for row, _ in vectors.nearest(connection, (1, 1), question, 10, indexed_rows=rows)}
+            {row for row, _ in search.nearest(connection, (1, 1), question, 10, indexed_rows=rows)}
             for rows in (0, indexed)
         )
         found += len(exact & approximate)

@@ -34,14 +34,14 @@ import bm25s  # noqa: E402
 import psycopg  # noqa: E402
 
 from indexmill.chunking.adapters.model_tokenizer import ModelTokenizer  # noqa: E402
-from indexmill.chunking.chunk import ChunkDocuments  # noqa: E402
+from indexmill.chunking.worker import ChunkDocuments  # noqa: E402
 from indexmill.contracts.content import Chunk, ChunkSettings, chunk_ids  # noqa: E402
 from indexmill.contracts.identity import corpus_key, document_id  # noqa: E402
 from indexmill.contracts.messages import Target  # noqa: E402
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex  # noqa: E402
+from indexmill.embedding.adapters.pgvector.search import K1, B  # noqa: E402
 from indexmill.embedding.analyzer import analyze  # noqa: E402
 from indexmill.embedding.ports import DocumentVersion, SearchQuery, Space  # noqa: E402
-from indexmill.embedding.ranking import K1, B  # noqa: E402
 from indexmill.platform.aws.s3_blobs import S3Blobs  # noqa: E402
 from indexmill.platform.postgres.database import Database  # noqa: E402
 from local.backends.model_files import DIMENSIONS, MODEL_ID, tokenizer_path  # noqa: E402

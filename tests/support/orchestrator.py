@@ -5,8 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from indexmill.chunking.chunk import ChunkDocuments
-from indexmill.chunking.worker import ChunkBatch
+from indexmill.chunking.worker import ChunkBatch, ChunkDocuments
 from indexmill.contracts.http_actions import ReplayRequest, RetryReport, RetryRequest
 from indexmill.contracts.http_jobs import MAX_URLS, SubmitRequest, SubmitResponse
 from indexmill.contracts.identity import CallerContext

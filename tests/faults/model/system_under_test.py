@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
-from indexmill.chunking.chunk import ChunkDocuments
-from indexmill.chunking.worker import ChunkBatch
+from indexmill.chunking.worker import ChunkBatch, ChunkDocuments
 from indexmill.contracts.errors import CallerError
 from indexmill.contracts.http_actions import ReplayRequest
 from indexmill.contracts.http_jobs import SubmitRequest

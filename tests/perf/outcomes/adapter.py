@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, Literal
 
-from indexmill.chunking.chunk import ChunkDocuments
+from indexmill.chunking.worker import ChunkDocuments
 from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
 from local.backends.postgres import EmbeddedPostgres
 from sql.migrate import migrate

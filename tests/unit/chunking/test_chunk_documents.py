@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from indexmill.chunking.chunk import ChunkDocuments
+from indexmill.chunking.worker import ChunkDocuments
 from indexmill.contracts.content import CHUNK_LIST, CHUNKER, BlobRef, ChunkSettings
 from indexmill.contracts.errors import IndexmillError, PermanentError
 from indexmill.contracts.http_chunking import ChunkRequest

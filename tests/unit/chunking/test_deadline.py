@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import pytest
 
 from indexmill.chunking.api import ChunkingApi, routes
-from indexmill.chunking.chunk import ChunkDocuments
 from indexmill.chunking.enqueue import EnqueueChunk
 from indexmill.chunking.ports import Marks
 from indexmill.chunking.wiring import _LIMIT_S
+from indexmill.chunking.worker import ChunkDocuments
 from indexmill.platform.http.app import create_app, lambda_handler
 from indexmill.platform.observability import Observability
 from indexmill.platform.time import request_limit

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from indexmill.chunking.outline import outline
+from indexmill.chunking.split import outline
 
 
 def titles(text: str) -> list[tuple[int, str, tuple[str, ...]]]:

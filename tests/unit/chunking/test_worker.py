@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from indexmill.chunking.chunk import ChunkDocuments
 from indexmill.chunking.ports import Marks
-from indexmill.chunking.worker import ChunkBatch
+from indexmill.chunking.worker import ChunkBatch, ChunkDocuments
 from indexmill.contracts.content import BlobRef
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.messages import Chunked, ChunkTask, StageResult, read, stage_result, write

@@ -8,7 +8,7 @@ from indexmill.contracts.content import Chunk
 from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError
 from indexmill.contracts.messages import EmbedTask, Target
 from indexmill.embedding.documents import Work
-from indexmill.embedding.slices import Slices, progress_callback
+from indexmill.embedding.worker import Slices, progress_callback
 from indexmill.platform.consumer.deliveries import Done
 from indexmill.platform.progress import LONG_CHUNKS, WorkProgress
 from tests.support.embed_tasks import embed_task

@@ -7,7 +7,7 @@ import pytest
 
 from indexmill.contracts.errors import PermanentError
 from indexmill.scraper.extract.content import Kind, RawContent, extract
-from indexmill.scraper.extract.markdown import read_markdown, read_text
+from indexmill.scraper.extract.text import read_markdown, read_text
 from tests.unit.scraper.pdf_file import pdf
 
 

@@ -11,7 +11,7 @@ from indexmill.scraper.adapters.process_isolation import ProcessIsolation
 from indexmill.scraper.extract.content import Kind, RawContent
 from indexmill.scraper.ports import Fetched
 from indexmill.scraper.revisit import StoredPage
-from indexmill.scraper.robots_rules import nofollow_rule, noindex_rule
+from indexmill.scraper.robots import nofollow_rule, noindex_rule
 from indexmill.scraper.scrape import execute_scrape
 from tests.support.scraper import SITE, ScraperHarness
 from tests.twins.clock import FrozenClock

@@ -11,8 +11,7 @@ import pytest
 from indexmill.contracts.errors import ErrorCode, IndexmillError, PermanentError, TransientError, failure
 from indexmill.scraper.adapters.body import damaged
 from indexmill.scraper.adapters.http_fetcher import status_failure
-from indexmill.scraper.robots import Robots
-from indexmill.scraper.robots_rules import Rules, rules_for
+from indexmill.scraper.robots import Robots, Rules, rules_for
 from tests.twins.clock import FrozenClock
 from tests.twins.fetcher import InMemoryFetcher, InMemoryRobotsCache
 from tests.twins.hosts import unlimited_pace

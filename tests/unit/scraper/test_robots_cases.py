@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from indexmill.platform.security.urls import escaped
-from indexmill.scraper.robots_rules import Rules, rules_for
+from indexmill.scraper.robots import Rules, rules_for
 
 
 @dataclass(frozen=True)

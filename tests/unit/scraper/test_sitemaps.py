@@ -10,9 +10,8 @@ import pytest
 from indexmill.contracts.crawl import CrawlRules
 from indexmill.contracts.errors import ErrorCode, IndexmillError, PermanentError
 from indexmill.contracts.messages import Sitemap
-from indexmill.scraper.extract.sitemap import MAX_URLS, read_sitemap_file, unpacked
 from indexmill.scraper.ports import Fetched
-from indexmill.scraper.sitemap import read_sitemap
+from indexmill.scraper.sitemap import MAX_URLS, read_sitemap, read_sitemap_file, unpacked
 from tests.support.scraper import SITE, ScraperHarness
 from tests.twins.fetcher import Redirect
 

@@ -12,7 +12,7 @@ import pytest
 from indexmill.contracts.errors import PermanentError
 from indexmill.scraper.adapters.process_isolation import ProcessIsolation
 from indexmill.scraper.extract.content import Kind, RawContent, detect, extract
-from indexmill.scraper.extract.sitemap import read_sitemap_file
+from indexmill.scraper.sitemap import read_sitemap_file
 from tests.unit.scraper.pdf_file import pdf
 from tests.unit.scraper.test_formats import repacked
 

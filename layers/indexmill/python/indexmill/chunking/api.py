@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from fastapi import APIRouter
 
-from indexmill.chunking.chunk import ChunkDocuments
 from indexmill.chunking.enqueue import EnqueueChunk
+from indexmill.chunking.worker import ChunkDocuments
 from indexmill.contracts.http_chunking import (
     ChunkEnqueueRequest,
     ChunkEnqueueResponse,

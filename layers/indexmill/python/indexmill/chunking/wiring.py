@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from indexmill.chunking.chunk import ChunkDocuments
 from indexmill.chunking.ports import Tokenizer
 from indexmill.chunking.settings import ChunkingApiSettings, ChunkingSettings, ChunkingWorkerSettings
+from indexmill.chunking.worker import ChunkDocuments
 from indexmill.platform.aws.s3_blobs import S3Blobs
 from indexmill.platform.aws.sqs_queue import SqsQueue
 from indexmill.platform.blobs import BlobStore

@@ -1,20 +1,76 @@
-"""Consumer of the chunk queue: split documents and report to the Orchestrator."""
+"""Chunk one text or stored document, for callers, and those of the chunk queue, with a result for each."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from indexmill.chunking.chunk import ChunkDocuments
-from indexmill.contracts.content import INLINE_LIMIT_BYTES
+from indexmill.chunking.ports import Tokenizer
+from indexmill.chunking.split import split
+from indexmill.contracts.content import CHUNK_LIST, CHUNKER, INLINE_LIMIT_BYTES, BlobRef, Chunk, ChunkSettings
 from indexmill.contracts.errors import ErrorCode, IndexmillError, PermanentError, TransientError
 from indexmill.contracts.messages import Chunked, ChunkTask, StageFailure, write
 from indexmill.contracts.pipeline import BY_NAME
+from indexmill.platform.blobs import BlobStore
 from indexmill.platform.consumer.deliveries import Delivery, Outcome, Poison, RecordTimes, Wait
 from indexmill.platform.consumer.reporter import BatchReporter, WorkerStage
 from indexmill.platform.queues import Queue
 from indexmill.platform.time import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkDocuments:
+    """The chunking use case. Keeps nothing between calls."""
+
+    tokenizer: Tokenizer
+    blobs: BlobStore
+
+    def one(self, text: str, title: str | None, settings: ChunkSettings) -> list[Chunk]:
+        """Return the ordered chunks of one text.
+
+        Raises PermanentError: empty_content, too_many_chunks, parse_error for text that is not valid Unicode.
+        """
+        try:
+            return split(text, title, settings, self.tokenizer)
+        except UnicodeEncodeError as error:
+            raise PermanentError(ErrorCode.PARSE_ERROR, "The text is not valid Unicode.") from error
+
+    def task(self, task: ChunkTask, inline_limit: int) -> Chunked:
+        """Return the chunks of `task`; those of more than `inline_limit` bytes of JSON by reference.
+
+        A task with a `result_key` has its chunks inline: they are stored there as a whole.
+        Raises the errors of `one`, PermanentError(content_missing, content_corrupt) and
+        TransientError(storage_unavailable).
+        """
+        chunks = self.one(self._text(task), task.title, task.settings)
+        if task.result_key is None:
+            data = CHUNK_LIST.dump_json(chunks)
+            if len(data) > inline_limit:
+                ref = self.blobs.put(data, kind="chunks", content_type="application/json")
+                return self._chunked(len(chunks), chunks_ref=ref)
+        return self._chunked(len(chunks), chunks=chunks)
+
+    def _chunked(
+        self, count: int, *, chunks: list[Chunk] | None = None, chunks_ref: BlobRef | None = None
+    ) -> Chunked:
+        return Chunked(
+            chunks=chunks,
+            chunks_ref=chunks_ref,
+            chunk_count=count,
+            chunker=CHUNKER,
+            tokenizer=self.tokenizer.version,
+        )
+
+    def _text(self, task: ChunkTask) -> str:
+        if task.text_ref is None:
+            return task.text or ""
+        try:
+            return self.blobs.get(task.text_ref).decode()
+        except UnicodeDecodeError as error:
+            raise PermanentError(ErrorCode.CONTENT_CORRUPT, "The stored text is not UTF-8.") from error
+
 
 _LOG: Final = logging.getLogger(__name__)
 _STAGE: Final = WorkerStage(

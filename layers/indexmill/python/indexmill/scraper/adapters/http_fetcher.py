@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -27,7 +28,6 @@ from indexmill.platform.security.addresses import is_public
 from indexmill.platform.security.urls import AllowedHosts
 from indexmill.platform.time import Clock, SystemClock
 from indexmill.scraper.adapters.body import Body
-from indexmill.scraper.adapters.conditional import conditions_of, validators_of
 from indexmill.scraper.links import enter, redirect_target
 from indexmill.scraper.ports import (
     MAX_REDIRECTS,
@@ -377,3 +377,19 @@ class PinnedTransport(httpx.AsyncHTTPTransport):
             keepalive_expiry=15.0,
             network_backend=backend,
         )
+
+
+_ETAG: Final = re.compile(r'(W/)?"[\x21\x23-\x7e]{0,250}"')
+_DATE: Final = re.compile(r"[A-Za-z0-9,: +-]{1,64}")
+
+
+def validators_of(url: str, headers: Mapping[str, str]) -> Validators:
+    """Return an answer's validators; a malformed one counts as none, since it is sent back to the site."""
+    etag, date = headers.get("etag", "").strip(), headers.get("last-modified", "").strip()
+    return Validators(etag if _ETAG.fullmatch(etag) else None, date if _DATE.fullmatch(date) else None, url)
+
+
+def conditions_of(known: Validators) -> dict[str, str]:
+    """Return the headers of a conditional request; a site that reads both goes by the ETag (RFC 9110)."""
+    given = {"If-None-Match": known.etag, "If-Modified-Since": known.last_modified}
+    return {name: value for name, value in given.items() if value}

@@ -12,9 +12,8 @@ from urllib.parse import urlsplit
 from indexmill.contracts.errors import ErrorCode, PermanentError, failure
 from indexmill.contracts.identity import Doubt
 from indexmill.scraper.extract import container, data, epub, office
-from indexmill.scraper.extract.markdown import read_markdown, read_text
 from indexmill.scraper.extract.pdf import read_pdf
-from indexmill.scraper.extract.text import WIDE_STARTS, decode, misread
+from indexmill.scraper.extract.text import WIDE_STARTS, decode, misread, read_markdown, read_text
 from indexmill.scraper.extract.xhtml import as_html
 
 if TYPE_CHECKING:
@@ -304,7 +303,7 @@ def _check_charset(content: RawContent, markdown: str) -> None:
 def _links(content: RawContent, *, cautious: bool = False) -> tuple[str, ...]:
     if not content.wanted.links or content.kind not in WEB:
         return ()
-    from indexmill.scraper.extract.links import links_of
+    from indexmill.scraper.extract.html import links_of
 
     return links_of(shown(content), cautious=cautious)
 
@@ -317,7 +316,7 @@ def html_of(content: RawContent) -> str:
 
 def shown(content: RawContent) -> str:
     """Return the HTML of a web page with its shadow trees, which XHTML has none of."""
-    from indexmill.scraper.extract.hidden import with_shadows
+    from indexmill.scraper.extract.html import with_shadows
 
     html = html_of(content)
     return with_shadows(html) if content.kind is Kind.HTML else html
@@ -325,7 +324,7 @@ def shown(content: RawContent) -> str:
 
 def _read_html(content: RawContent) -> Extracted:
     # 50 ms of import that a process without HTML spares.
-    from indexmill.scraper.extract.hidden import without_scripts
+    from indexmill.scraper.extract.html import without_scripts
 
     html, wanted = shown(content), content.wanted
     page, code = _page(html, wanted)

@@ -1,4 +1,4 @@
-"""Bytes to clean text: charset, with detection of wrong declarations, and removal of invisible characters."""
+"""Bytes to clean text: charset, with detection of wrong declarations, no invisible characters; titles."""
 
 from __future__ import annotations
 
@@ -185,3 +185,29 @@ def clean_title(text: str | None) -> str | None:
         return None
     line = " ".join(_UNSEEN_IN_TITLE.sub(" ", text[: 4 * MAX_TITLE]).split())
     return line[:MAX_TITLE].rstrip() or None
+
+
+_HEADING: Final = re.compile(r"#{1,6}[ \t]+(.*)")
+_FENCES: Final = ("```", "~~~")
+
+
+def read_markdown(text: str) -> tuple[str, str | None]:
+    """Return the text and its first heading, or its first line when it has none."""
+    clean = clean_text(text)
+    fenced = False
+    for line in clean.split("\n"):
+        if line.lstrip().startswith(_FENCES):
+            fenced = not fenced
+        elif not fenced and (found := _HEADING.match(line)):
+            return clean, clean_title(found.group(1).rstrip("# \t"))
+    return clean, _first_line(clean)
+
+
+def read_text(text: str) -> tuple[str, str | None]:
+    """Return the text and its first line."""
+    clean = clean_text(text)
+    return clean, _first_line(clean)
+
+
+def _first_line(clean: str) -> str | None:
+    return clean_title(clean.split("\n", 1)[0])

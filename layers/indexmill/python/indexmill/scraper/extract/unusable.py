@@ -16,9 +16,9 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from indexmill.contracts.errors import ErrorCode
 from indexmill.scraper.extract import notices
-from indexmill.scraper.extract.blocked import blocked
 from indexmill.scraper.extract.html import defused
 from indexmill.scraper.extract.main_part import drop, drop_boilerplate, drop_forms, main_part
+from indexmill.scraper.extract.notices import blocked
 
 SHORT: Final = 1_200
 """Characters of Markdown; longer pages are what they are."""
