@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,13 +19,12 @@ import pytest
 from local.backends.ministack import MiniStack
 from tests.support.aiohttp_server import served
 from tests.support.releases import Release
-from tests.support.repository import ROOT
+from tests.support.tree_copy import LIBRARY, Tree
 from tests.support.upgrade import CALLER, INTERNAL, Site, World, by, names
 
 pytestmark = pytest.mark.integration
 
 LIFE = ["pending", "scraping", "translating", "chunking", "embedding", "done"]
-_LIBRARY = "layers/indexmill/python/indexmill"
 
 ROW = """
     Stage(
@@ -126,67 +124,44 @@ handler = entry_point(build_worker())
 """
 
 
-class Tree:
-    """A copy of this tree that can be edited."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        for name in ("layers/indexmill", "functions", "sql", "tools"):
-            ignored = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(ROOT / name, folder / name, ignore=ignored)
-        shutil.copy(ROOT / "template.yaml", folder)
-
-    def add(self, path: str, text: str) -> None:
-        """Add a file."""
-        file = self.folder / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
-
-    def edit(self, path: str, *changes: tuple[str, str]) -> None:
-        """Replace texts of a file, each of which it has."""
-        text = (self.folder / path).read_text(encoding="utf-8")
-        for before, after in changes:
-            assert before in text, f"{path} has no {before!r}"
-            text = text.replace(before, after)
-        (self.folder / path).write_text(text, encoding="utf-8")
-
-    def add_template_entry(self) -> None:
-        """Add queue, dead letters and worker, and name them where chunking's are named."""
-        lines: list[str] = []
-        added: list[str] = []
-        top = block = ""
-        for line in (self.folder / "template.yaml").read_text(encoding="utf-8").splitlines():
-            if line and not line.startswith((" ", "#")):
-                top = line
-            if line.startswith("  ") and not line.startswith(("   ", "  #")):
-                block = line.strip(" :")
-                lines += added
-                added = []
-            of_stage = block.startswith(("ChunkQueue", "ChunkDlq", "ChunkingWorker")) or (
-                top == "Parameters:" and block.startswith("Chunk")
-            )
-            lines.append(line)
-            if of_stage:
-                added.append(_renamed(line))
-            # A limit is the service's, not the stage's.
-            elif block.startswith("Orchestrator") and re.search("^(?!.*FairShare).*(CHUNK|Chunk(?!:))", line):
-                lines.append(_renamed(line))
-        text = "\n".join(lines) + "\n"
-        start, end = (text.index(f"        {name}:\n          Type: SQS") for name in ("Chunk", "Embed"))
-        event = text[start:end]
-        text = text.replace(event, _event(event))
-        (self.folder / "template.yaml").write_text(text, encoding="utf-8")
-
-    def generate_migration(self) -> str:
-        """Return what the tool prints for the copy's table."""
-        done = subprocess.run(
-            [sys.executable, "-P", self.folder / "tools" / "stage_migration.py"],
-            env={**os.environ, "PYTHONPATH": str(self.folder / "layers" / "indexmill" / "python")},
-            capture_output=True,
-            text=True,
-            check=True,
+def add_template_entry(folder: Path) -> None:
+    """Add queue, dead letters and worker, and name them where chunking's are named."""
+    lines: list[str] = []
+    added: list[str] = []
+    top = block = ""
+    for line in (folder / "template.yaml").read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith((" ", "#")):
+            top = line
+        if line.startswith("  ") and not line.startswith(("   ", "  #")):
+            block = line.strip(" :")
+            lines += added
+            added = []
+        of_stage = block.startswith(("ChunkQueue", "ChunkDlq", "ChunkingWorker")) or (
+            top == "Parameters:" and block.startswith("Chunk")
         )
-        return done.stdout
+        lines.append(line)
+        if of_stage:
+            added.append(_renamed(line))
+        # A limit is the service's, not the stage's.
+        elif block.startswith("Orchestrator") and re.search("^(?!.*FairShare).*(CHUNK|Chunk(?!:))", line):
+            lines.append(_renamed(line))
+    text = "\n".join(lines) + "\n"
+    start, end = (text.index(f"        {name}:\n          Type: SQS") for name in ("Chunk", "Embed"))
+    event = text[start:end]
+    text = text.replace(event, _event(event))
+    (folder / "template.yaml").write_text(text, encoding="utf-8")
+
+
+def generate_migration(folder: Path) -> str:
+    """Return what the tool prints for the copy's table."""
+    done = subprocess.run(
+        [sys.executable, "-P", folder / "tools" / "stage_migration.py"],
+        env={**os.environ, "PYTHONPATH": str(folder / "layers" / "indexmill" / "python")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
 
 
 def _renamed(line: str) -> str:
@@ -205,32 +180,32 @@ def with_new_stage(folder: Path) -> Tree:
     """Return a copy of this tree with a stage between scraping and chunking."""
     tree = Tree(folder)
     tree.edit(
-        f"{_LIBRARY}/contracts/pipeline.py",
+        f"{LIBRARY}/contracts/pipeline.py",
         ('        next="chunking",\n', '        next="translating",\n'),
         ('    Stage(\n        name="chunking"', f'    {ROW.strip()}\n    Stage(\n        name="chunking"'),
     )
     tree.edit(
-        f"{_LIBRARY}/contracts/messages.py",
+        f"{LIBRARY}/contracts/messages.py",
         ("_ANY_RESULT: Final", MESSAGES + "_ANY_RESULT: Final"),
         ("ScrapeResult | ChunkResult", "ScrapeResult | TranslateResult | ChunkResult"),
     )
-    tree.add(f"{_LIBRARY}/orchestrator/stages/translating.py", MODULE)
+    tree.add(f"{LIBRARY}/orchestrator/stages/translating.py", MODULE)
     tree.edit(
-        f"{_LIBRARY}/orchestrator/stages/registry.py",
+        f"{LIBRARY}/orchestrator/stages/registry.py",
         ("import chunking, embedding, scraping", "import chunking, embedding, scraping, translating"),
         ('    "chunking": chunking,\n', '    "translating": translating,\n    "chunking": chunking,\n'),
     )
     tree.edit(
-        f"{_LIBRARY}/orchestrator/settings.py",
+        f"{LIBRARY}/orchestrator/settings.py",
         ("    chunk_queue_url: str\n", "    chunk_queue_url: str\n    translate_queue_url: str\n"),
         ("    chunk_dlq_url: str\n", "    chunk_dlq_url: str\n    translate_dlq_url: str\n"),
         ("    chunk_mapping_id: str\n", "    chunk_mapping_id: str\n    translate_mapping_id: str\n"),
     )
-    tree.add(f"{_LIBRARY}/translating/__init__.py", "")
-    tree.add(f"{_LIBRARY}/translating/worker.py", WORKER)
+    tree.add(f"{LIBRARY}/translating/__init__.py", "")
+    tree.add(f"{LIBRARY}/translating/worker.py", WORKER)
     tree.add("functions/translating/worker.py", FUNCTION)
-    tree.add_template_entry()
-    tree.add("sql/9999_translating.sql", tree.generate_migration())
+    add_template_entry(tree.folder)
+    tree.add("sql/9999_translating.sql", generate_migration(tree.folder))
     return tree
 
 
