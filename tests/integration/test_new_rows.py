@@ -1,4 +1,4 @@
-"""What a new field, error code, quota and route take: each is added to one copy of the tree, and used there.
+"""A new field, error code, quota and route: each is added to one copy of the tree, and used there.
 
 The files that are edited by hand are counted, without tests, docs and generated ones. The copy passes the
 checks of types and style, its API's description is generated, and its own functions run on Postgres and SQS.
