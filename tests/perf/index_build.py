@@ -25,7 +25,7 @@ import numpy
 import psycopg
 
 from indexmill.embedding.adapters.pgvector import search
-from indexmill.embedding.adapters.pgvector.publish import copy
+from indexmill.embedding.adapters.pgvector.publish import copy_rows
 from indexmill.platform.postgres.database import Connection, Database
 from local.backends.postgres import EmbeddedPostgres, create_database
 from sql.build_index import build_due
@@ -62,7 +62,7 @@ def fill(connection: Connection, world: World, count: int) -> None:
     head = struct.Struct(">hiiiiiiihH")
     for at in range(0, count, PART):
         part = world.vectors(min(PART, count - at)).astype(">f2")
-        copy(
+        copy_rows(
             connection,
             "vectors",
             (
