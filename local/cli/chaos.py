@@ -51,7 +51,7 @@ def _outcome(screen: Console, plan: Plan) -> Outcome:
     from local.faults.cloud import Cloud
     from local.faults.soak import Soak
     from local.stack.detached import StartFailed, start_detached
-    from local.stack.stack import StackOptions
+    from local.stack.options import StackOptions
 
     folder = Path(tempfile.mkdtemp(prefix="indexmill-chaos-"))
     # The account that the database server runs as, when we are root, must be able to enter the folder.

@@ -66,7 +66,7 @@ def run(
 def _stack(screen: Console, state: Path | None) -> Iterator[dict[str, Any]]:
     """Yield the stack that runs on `state`, or else a new one that ends with the block."""
     from local.stack.detached import StartFailed, find, start_detached
-    from local.stack.stack import StackOptions
+    from local.stack.options import StackOptions
 
     began = time.monotonic()
     found = find(state) if state is not None else None

@@ -22,7 +22,7 @@ from local.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from local.stack.stack import StackOptions
+    from local.stack.options import StackOptions
 
 EagerPollingOption = Annotated[
     bool,
@@ -95,7 +95,7 @@ def run(
     began = time.monotonic()
     if database_proxy and not re.fullmatch(r"[\w.-]+:\d{1,5}", database_proxy):
         raise Failure(f"--database-proxy {database_proxy} is no HOST:PORT", EXIT_USAGE)
-    from local.stack.stack import StackOptions
+    from local.stack.options import StackOptions
 
     options = StackOptions(
         state.resolve(),

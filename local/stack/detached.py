@@ -11,14 +11,12 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from local.stack.options import StackOptions, encode
 from local.stack.preparation import REPOSITORY
 from local.stack.process_identity import identity, is_running
 from local.stack.state import StateFolder
-
-if TYPE_CHECKING:
-    from local.stack.stack import StackOptions
 
 _STOP_S: Final = 12.0
 _POLL_S: Final = 0.02
@@ -49,8 +47,6 @@ def start_detached(options: StackOptions, *, bound: bool = False) -> DetachedSta
 
     Raises StartFailed. An interrupt while waiting stops it again.
     """
-    from local.stack.process import encode
-
     state = StateFolder(options.state)
     state.logs.mkdir(parents=True, exist_ok=True)
     paths = (str(REPOSITORY), os.environ.get("PYTHONPATH", ""))

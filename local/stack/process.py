@@ -14,12 +14,11 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
+from local.stack.options import StackOptions, decode
 from local.stack.preparation import WrongUsage
-from local.stack.stack import Stack, StackOptions
+from local.stack.stack import Stack
 from local.template.intrinsics import TemplateError
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -67,20 +66,6 @@ async def _unless(asked: asyncio.Event, work: Any) -> Any:
         waiter.cancel()
         task.cancel()
         await asyncio.wait({task})
-
-
-def encode(options: StackOptions, *, bound: bool) -> str:
-    """Return the options as the line that `main` reads."""
-    return json.dumps({"bound": bound, "options": asdict(options)}, default=str)
-
-
-def decode(line: str) -> tuple[StackOptions, bool]:
-    """Return the options of a line."""
-    message = json.loads(line)
-    given = message["options"]
-    for name in ("state", "template", "ministack_python", "site_root"):
-        given[name] = None if given[name] is None else Path(given[name])
-    return StackOptions(**given), message["bound"]
 
 
 def main() -> int:

@@ -6,9 +6,8 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from secrets import token_hex
 from typing import Any, Final
 
@@ -20,7 +19,8 @@ from local.metrics.telemetry import Telemetry
 from local.stack.control import ControlApi
 from local.stack.function_errors import FunctionErrors
 from local.stack.kept_port import KeptPort
-from local.stack.preparation import REPOSITORY, Preparation
+from local.stack.options import StackOptions
+from local.stack.preparation import Preparation
 from local.stack.release import Releases, Target
 from local.stack.runtime import Runtime, RuntimeConfig, make_host
 from local.stack.services import Aws, Postgres, RestartLimitReached, Service, ServiceMonitor
@@ -36,39 +36,6 @@ _STOP_S: Final = 8.0
 
 class StackFailed(RuntimeError):
     """Raised when the stack could not start or continue; the text is a sentence with the next step."""
-
-
-@dataclass(frozen=True, slots=True)
-class StackOptions:
-    """Options of a stack."""
-
-    state: Path
-    port: int = 0
-    """Port of the gateway; 0 takes that of the last start, or a free one."""
-    overrides: Mapping[str, str] = field(default_factory=dict)
-    """Values of template parameters."""
-    site_root: Path | None = None
-    """Serve this folder in place of the built-in web site."""
-    eager_polling: bool = False
-    """Whether event sources take what is there at once, and let no batch fill."""
-    pollers: int = 1
-    """Receives of each event source that wait beside each other; Lambda has five."""
-    cpu_share: bool = False
-    """Whether each function gets Lambda's share of CPU for its memory."""
-    postgres_port: int = 0
-    """Port of Postgres; 0 takes a free one."""
-    database_proxy: str = ""
-    """Host and port of a pooler before Postgres, for the functions whose login is not the owner's."""
-    secrets_manager: bool = False
-    """Whether functions read their secrets from Secrets Manager, as on AWS, and get no literals."""
-    renderer: str = ""
-    """Browser of the Scraper's functions: chromium: and a program's path; "" for none."""
-    template: Path = REPOSITORY / "template.yaml"
-    ministack_python: Path = REPOSITORY / ".venv-ministack" / "bin" / "python"
-    keep_data: bool = True
-    """False deletes the state folder at the end."""
-    began: float | None = None
-    """`time.monotonic()` when the user started to wait for the stack; None means now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,7 @@ import pytest
 from local.backends.postgres_home import Account, can_enter, default_cache, private_folder
 from local.backends.process import free_port
 from local.stack.detached import find, stop
-from local.stack.process import decode, encode
-from local.stack.stack import StackOptions
+from local.stack.options import StackOptions, decode, encode
 from local.stack.state import AlreadyRunning, StateFolder
 
 
