@@ -11,6 +11,7 @@ from pathlib import Path
 from local.compute.launcher import LaunchRequest
 from local.template.spec import FunctionSpec
 
+_ZONE = ":UTC"
 _PASSED_ON = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
@@ -24,6 +25,8 @@ class EnvironmentFactory:
     """Settings of the host for every function; they override the template's."""
     path_prefix: tuple[Path, ...] = ()
     """Folders before the function's own on the module path."""
+    packages: tuple[str, ...] = ()
+    """Packages of the project below a layer's `python/`."""
 
     def arn(self, function: FunctionSpec) -> str:
         """Return the function's ARN."""
@@ -47,7 +50,12 @@ class EnvironmentFactory:
             "HOME": str(scratch),
             "TMPDIR": str(scratch),
         }
-        return LaunchRequest(function.handler, env, str(function.code_dir), path)
+        return LaunchRequest(function.handler, env, str(function.code_dir), path, self.packages_of(function))
+
+    def packages_of(self, function: FunctionSpec) -> tuple[Path, ...]:
+        """Return the folders of the project's packages in the function's layers."""
+        found = (layer / "python" / name for layer in function.layer_dirs for name in self.packages)
+        return tuple(folder for folder in found if folder.is_dir())
 
     def _path(self, function: FunctionSpec) -> Iterable[Path]:
         yield from self.path_prefix
@@ -71,7 +79,7 @@ class EnvironmentFactory:
             "AWS_REGION": self.region,
             "AWS_DEFAULT_REGION": self.region,
             "LAMBDA_TASK_ROOT": str(function.code_dir),
-            "TZ": ":UTC",
+            "TZ": _ZONE,
             "_HANDLER": function.handler,
         }
 
@@ -81,6 +89,11 @@ def base_environment() -> dict[str, str]:
     interpreter = str(Path(sys.executable).parent)
     env = {"PATH": os.pathsep.join((interpreter, os.environ.get("PATH", os.defpath))), "LANG": "C.UTF-8"}
     return env | {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+
+
+def supervisor_environment() -> dict[str, str]:
+    """Return the variables of the processes that environments are forked from; none is a credential."""
+    return base_environment() | {"TZ": _ZONE, "HOME": "/nonexistent"}
 
 
 def _logging(level: str | None) -> dict[str, str]:

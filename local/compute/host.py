@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from local.compute.cpu_share import CpuWatch
-from local.compute.environment_variables import EnvironmentFactory, base_environment
+from local.compute.environment_variables import EnvironmentFactory, supervisor_environment
 from local.compute.error_documents import MAX_REQUEST_BYTES, HostStopped, PayloadTooLarge
 from local.compute.invocation import Invocation, LogTail
 from local.compute.launcher import DEFAULT_PRELOAD, Launcher, LaunchMode
@@ -43,7 +43,7 @@ class HostOptions:
     launcher: LaunchMode = "fork"
     """fork: environments share memory and import time of `preload`. exec: each starts a new interpreter."""
     preload: Sequence[str] = DEFAULT_PRELOAD
-    """Third-party modules; never the project's own, or changes would not be picked up."""
+    """Third-party modules; the project's own are imported before the fork too, in each of their versions."""
     path_prefix: Sequence[Path] = ()
     """Folders before the function's own on the module path; a `sitecustomize` there is run."""
     limits: PoolLimits = field(default_factory=PoolLimits)
@@ -55,7 +55,7 @@ class HostOptions:
     """The machine's share of idle CPU lately, None when it was asked a moment ago."""
     hot_reload: bool = True
     watched_packages: Sequence[str] = ("indexmill",)
-    """Packages below a layer's `python/` that are watched for changes; the rest of a layer is third-party."""
+    """Packages of the project below a layer's `python/`, watched for changes; the rest is third-party."""
     on_log: Callable[[LogRecord], None] | None = None
     """Called with each log record as it comes; it must be quick and must not raise."""
 
@@ -84,8 +84,11 @@ class LambdaHost:
             account_id,
             dict(extra_environment or {}),
             tuple(Path(folder) for folder in options.path_prefix),
+            tuple(options.watched_packages),
         )
-        self._launcher = Launcher(options.launcher, options.preload, base_environment())
+        self._launcher = Launcher(
+            options.launcher, options.preload, supervisor_environment(), hot_reload=options.hot_reload
+        )
         self._logs = LogFiles(log_dir, options.on_log)
         self._memory = MemoryWatch(enforced=options.enforce_memory)
         self._cpu = CpuWatch(enforced=options.cpu_share)
@@ -116,6 +119,7 @@ class LambdaHost:
         `environments` are limits by function name, in place of the host's.
         """
         for spec in functions:
+            self._launcher.prepare(self._factory.packages_of(spec))
             most = (environments or {}).get(spec.name, self._options.limits.environments)
             self._use(self._pool(spec, most))
 
@@ -237,6 +241,11 @@ class LambdaHost:
     def supervisor_pid(self) -> int:
         """The process that starts the environments; 0 when none runs."""
         return self._launcher.pid
+
+    @property
+    def warm_pids(self) -> list[int]:
+        """The processes with the project's packages that environments are forked from."""
+        return self._launcher.warm_pids
 
     @property
     def supervisor_starts(self) -> int:

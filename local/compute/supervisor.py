@@ -1,12 +1,13 @@
-"""Supervisor: starts and reaps the processes of execution environments; run as a script, by file name.
+"""Supervisor: starts and reaps the processes of execution environments; its script is `preloaded`.
 
 It imports third-party modules once and then forks a child per environment ("fork": the imports are shared),
-or lets the child execute a fresh interpreter ("exec"). It stays single-threaded, because a forked copy of a
-process with threads may inherit a locked lock without its owner. Nothing of this project is imported here:
-the next environment must see a change.
+or lets the child execute a fresh interpreter ("exec"). A child may be another supervisor, which imports the
+project's packages too and serves a socket of its own: one for each version of the code. A supervisor stays
+single-threaded, because a forked copy of a process with threads may inherit a locked lock without its owner.
 
 The control socket carries one JSON document per packet:
-    in   {"id", "mode", "handler", "env", "cwd", "path"} and two file descriptors, stdout and stderr
+    in   {"id", "mode", "handler", "env", "cwd", "path"} and two file descriptors, stdout and stderr;
+         {"id", "mode": "supervisor", "path", "packages"} and one, the other supervisor's control socket
     out  {"ready": true, "failed": {module: reason}, "threads": n} once
          {"id", "pid"} or {"id", "error"}
          {"pid", "status", "cpu_s"} when a child ended; `status` as from `os.wait`
@@ -21,20 +22,24 @@ import importlib
 import json
 import os
 import resource
-import runpy
 import select
 import signal
 import socket
 import sys
 import time
 import traceback
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from local.compute.preloaded import ImportRecord, Preloaded
+
 PACKET_BYTES = 1 << 18
+_PATH = tuple(sys.path)
 
 # Dependencies of the runtime client. Not the client itself: it reads the environment while it is loaded.
+_END_S = 2.0
+_END_POLL_S = 0.005
 _CLIENT_NEEDS = ("simplejson", "http.client", "logging", "uuid", "awslambdaric.lambda_context")
 
 
@@ -43,20 +48,22 @@ class Child:
     """Parameters of a forked child."""
 
     mode: str
-    handler: str
-    env: dict[str, str]
-    cwd: str
     path: list[str]
-    stdout: int
-    stderr: int
+    fds: Sequence[int]
+    handler: str = ""
+    env: dict[str, str] = field(default_factory=dict)
+    cwd: str = ""
+    packages: Sequence[str] = ()
+    """Folders of packages."""
 
 
 class Supervisor:
     """Serves the control socket until it closes."""
 
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, record: ImportRecord) -> None:
         self._control = control
-        self._children: set[int] = set()
+        self._record = record
+        self._children: dict[int, str] = {}
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -64,7 +71,7 @@ class Supervisor:
     def serve(self, preload: Sequence[str]) -> Child | None:
         """Import, fork on request, reap. Returns a `Child` in each child, None in the parent at the end."""
         failed = import_all(preload)
-        gc.collect()
+        self._record.complete()
         gc.freeze()  # later collections then leave the shared pages unchanged
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
@@ -77,13 +84,19 @@ class Supervisor:
                 if fd == self._wake_read:
                     self._reap()
                     continue
-                data, fds, _, _ = socket.recv_fds(self._control, PACKET_BYTES, 2, socket.MSG_CMSG_CLOEXEC)
+                data, fds = self._receive()
                 if not data:
                     self._kill_all()
                     return None
                 child = self._spawn(json.loads(data), fds)
                 if child is not None:
                     return child
+
+    def _receive(self) -> tuple[bytes, Sequence[int]]:
+        try:
+            return socket.recv_fds(self._control, PACKET_BYTES, 2, socket.MSG_CMSG_CLOEXEC)[:2]
+        except ConnectionResetError:  # the host ended before it read everything
+            return b"", ()
 
     def _spawn(self, request: dict[str, Any], fds: Sequence[int]) -> Child | None:
         number = request.pop("id")
@@ -94,12 +107,12 @@ class Supervisor:
             pid = -1
         if pid == 0:
             self._detach_child()
-            return Child(stdout=fds[0], stderr=fds[1], **request)
+            return Child(fds=fds, **request)
         for fd in fds:
             os.close(fd)
         if pid > 0:
             _own_group(pid)
-            self._children.add(pid)
+            self._children[pid] = request["mode"]
             self._send({"id": number, "pid": pid})
         return None
 
@@ -125,14 +138,20 @@ class Supervisor:
             # Before the pid is reaped: processes that the child left behind are still in its group.
             _kill_group(found.si_pid)
             pid, status, usage = os.wait4(found.si_pid, 0)
-            self._children.discard(pid)
+            self._children.pop(pid, None)
             self._send({"pid": pid, "status": status, "cpu_s": usage.ru_utime + usage.ru_stime})
 
     def _kill_all(self) -> None:
-        for pid in self._children:
+        # Another supervisor ends by itself, after its children.
+        deadline = time.monotonic() + _END_S
+        supervisors = {pid for pid, mode in self._children.items() if mode == "supervisor"}
+        for pid in self._children.keys() - supervisors:
             _kill_group(pid)
-        for pid in self._children:
-            os.waitpid(pid, 0)
+        while supervisors and time.monotonic() < deadline:
+            supervisors -= {pid for pid in supervisors if os.waitpid(pid, os.WNOHANG)[0]}
+            time.sleep(_END_POLL_S)
+        for pid in supervisors:
+            _kill_group(pid)
 
     def _send(self, message: dict[str, object]) -> None:
         # When the host is gone, the next poll reports it.
@@ -143,7 +162,7 @@ class Supervisor:
 def import_all(names: Sequence[str]) -> dict[str, str]:
     """Import each module; return the reasons of those that failed."""
     failed = {}
-    for name in (*_CLIENT_NEEDS, *names) if names else ():
+    for name in names:
         try:
             importlib.import_module(name)
         except Exception as error:  # noqa: BLE001 - a broken third-party module must not keep the others from loading
@@ -151,12 +170,23 @@ def import_all(names: Sequence[str]) -> dict[str, str]:
     return failed
 
 
-def run_child(child: Child) -> None:
+def modules_in(packages: Sequence[str]) -> Iterator[str]:
+    """Yield the names of all modules in these folders of packages, but of those that are programs."""
+    for package in packages:
+        above = os.path.dirname(package)  # noqa: PTH120
+        for folder, _, files in os.walk(package):
+            name = os.path.relpath(folder, above).replace(os.sep, ".")
+            if "__init__.py" in files:
+                yield name
+                modules = (file.removesuffix(".py") for file in sorted(files) if file.endswith(".py"))
+                yield from (f"{name}.{module}" for module in modules if not module.startswith("__"))
+
+
+def run_child(child: Child, record: ImportRecord) -> None:
     """Turn this forked process into an execution environment; exits as the runtime client does."""
-    os.dup2(child.stdout, 1)
-    os.dup2(child.stderr, 2)
-    os.close(child.stdout)
-    os.close(child.stderr)
+    for number, fd in enumerate(child.fds, start=1):
+        os.dup2(fd, number)
+        os.close(fd)
     os.chdir(child.cwd)
     if child.mode == "exec":
         # -P, because the path already lists the code's folders in their order.
@@ -166,23 +196,28 @@ def run_child(child: Child) -> None:
     os.environ.update(child.env)
     time.tzset()
     sys.dont_write_bytecode = True
-    sys.path[:0] = child.path
+    sys.path[:] = dict.fromkeys((*child.path, *_PATH))
     sys.path_importer_cache.clear()
+    sys.argv = ["awslambdaric", child.handler]
     _unload_shadowed(child.path)
+    record.end()
+    Preloaded(record)
     _import_sitecustomize()
     gc.enable()
-    sys.argv = ["awslambdaric", child.handler]
+    import runpy
+
     runpy.run_module("awslambdaric", run_name="__main__", alter_sys=True)
 
 
 def _unload_shadowed(path: Sequence[str]) -> None:
     """Unload preloaded modules of which the function or a layer has its own, as in a new interpreter."""
+    seen = {"__main__", *sys.stdlib_module_names}
     for folder in path:
-        if not os.path.isdir(folder):  # noqa: PTH112
-            continue
-        for entry in os.listdir(folder):  # noqa: PTH208
-            name = entry.partition(".")[0]
-            if name in sys.modules and name not in sys.stdlib_module_names and name != "__main__":
+        entries = os.listdir(folder) if os.path.isdir(folder) else ()  # noqa: PTH112, PTH208
+        for name in {entry.partition(".")[0] for entry in entries} - seen:
+            seen.add(name)
+            file = getattr(sys.modules.get(name), "__file__", None) or ""
+            if name in sys.modules and not file.startswith(folder + os.sep):
                 for module in [key for key in sys.modules if key == name or key.startswith(f"{name}.")]:
                     del sys.modules[module]
 
@@ -217,16 +252,17 @@ def _thread_count() -> int:
         return 1
 
 
-def main(arguments: Sequence[str]) -> None:
+def main(arguments: Sequence[str], record: ImportRecord) -> None:
     """`arguments`: the control socket's descriptor, and the modules to import."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     gc.disable()
-    supervisor = Supervisor(socket.socket(fileno=int(arguments[0])))
-    child = supervisor.serve(arguments[1:])
-    del supervisor
+    control, names = socket.socket(fileno=int(arguments[0])), arguments[1:]
+    child = Supervisor(control, record).serve((*_CLIENT_NEEDS, *names) if names else ())
+    while child is not None and child.mode == "supervisor":
+        sys.dont_write_bytecode = True
+        sys.path[:] = dict.fromkeys((*child.path, *_PATH))
+        sys.path_importer_cache.clear()
+        control = socket.socket(fileno=child.fds[0])
+        child = Supervisor(control, record).serve(list(modules_in(child.packages)))
     if child is not None:
-        run_child(child)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+        run_child(child, record)

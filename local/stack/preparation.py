@@ -112,9 +112,10 @@ class Preparation:
 
 
 def _translate(path: str, **arguments: Any) -> Any:
+    from local.backends.postgres_home import default_cache, server_account
     from local.template.translation import translate
 
-    return translate(Path(path), **arguments)
+    return translate(Path(path), cache=default_cache(server_account()), **arguments)
 
 
 def _create(endpoint: str, template: dict[str, Any], region: str) -> Any:

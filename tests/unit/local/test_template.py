@@ -48,6 +48,27 @@ def whole() -> CloudSpec:
     return cloud(read())
 
 
+def test_a_translation_is_kept_until_the_template_or_an_override_changes(tmp_path: Path) -> None:
+    kept, template = tmp_path / "kept", tmp_path / "template.yaml"
+    kept.mkdir()
+    template.write_text((ROOT / "template.yaml").read_text())
+
+    def translated(site: str = SITE, **overrides: str) -> tuple[dict[str, Any], dict[str, str], int]:
+        automatic = {**GIVEN, "AllowedPrivateHosts": site}
+        found = translate(template, automatic, overrides, REGION, cache=kept)
+        assert found == translate(template, automatic, overrides, REGION)
+        return *found, len(list(kept.iterdir()))
+
+    first, _, count = translated()
+    again, parameters, same = translated("127.0.0.1:8082")
+    assert (again, parameters["AllowedPrivateHosts"]) == (first, "127.0.0.1:8082")
+    assert (count, same, translated(Edge="waf")[2]) == (1, 1, 2)
+    template.write_text(template.read_text().replace("Description: ", "Description: The ", 1))
+    assert translated()[2] == 3
+    with pytest.raises(ParameterError, match="has no parameter Nothing"):
+        translated(Nothing="x")
+
+
 def test_stateful_resources_have_fixed_names_and_no_functions_left() -> None:
     part = read(ScrapeVisibility="400").stateful()
     resources = part["Resources"]

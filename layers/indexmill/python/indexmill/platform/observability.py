@@ -62,7 +62,7 @@ def _is_unhandled(record: logging.LogRecord) -> bool:
     return record.name not in _HANDLED
 
 
-def _set_up_root(*handled: str) -> None:
+def set_up_root(*handled: str) -> None:
     """Let libraries log warnings only, without the queries of URLs.
 
     The runtime sets the root logger's level, and at DEBUG botocore logs secrets. Powertools' filter against
@@ -80,10 +80,6 @@ def _set_up_root(*handled: str) -> None:
             handler.setFormatter(_WithoutQueries(handler.formatter or logging.Formatter()))
 
 
-# Also here: secrets are read before the first Observability is made.
-_set_up_root()
-
-
 class Observability:
     """Logs, metrics and audit events of a function."""
 
@@ -96,7 +92,7 @@ class Observability:
         self.log = Logger(service=service, level=level, json_serializer=_line, use_rfc3339=True, utc=True)
         audit = self._kept or "INFO"
         self._audit = Logger(service="audit", level=audit, json_serializer=_line, use_rfc3339=True, utc=True)
-        _set_up_root(service, "audit")
+        set_up_root(service, "audit")
         self.metrics = Metrics(namespace=NAMESPACE, service=service)
 
     def emit(self, event: AuditEvent, ctx: CallerContext, **fields: Any) -> None:

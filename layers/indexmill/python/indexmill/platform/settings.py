@@ -8,6 +8,8 @@ from typing import ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict
 
+from indexmill.platform.observability import set_up_root
+
 
 class FunctionSettings(BaseModel):
     """Base of every function's settings: field `scrape_queue_url` is the variable `SCRAPE_QUEUE_URL`.
@@ -27,7 +29,10 @@ class FunctionSettings(BaseModel):
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Self:
         """Read and validate; raises pydantic's ValidationError naming what is missing or wrong."""
-        environ = os.environ if environ is None else environ
+        if environ is None:
+            # A function starts here, and reads secrets before it makes its Observability.
+            set_up_root()
+            environ = os.environ
         found = {name: environ[name.upper()] for name in cls.model_fields if environ.get(name.upper())}
         return cls.model_validate(found)
 
