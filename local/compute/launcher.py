@@ -124,7 +124,7 @@ class SupervisorLink:
         self.close()
         if not self.ready.done():
             self.ready.set_exception(SupervisorLost(f"{reason} while it started"))
-            self.ready.exception()  # somebody may wait for it or not
+            self.ready.exception()  # seen: nothing may wait for it
         listeners, self._listeners = self._listeners, {}
         for child, listener in listeners.items():
             signal_group(child, signal.SIGKILL)

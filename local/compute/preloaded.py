@@ -20,13 +20,16 @@ if TYPE_CHECKING:
 _BOOTSTRAP: Any = sys.modules["_frozen_importlib"]
 _BEGUN_WITH = frozenset(sys.modules) - {"__future__"}
 """What each interpreter begins with."""
+_BY_CACHED_FUNCTIONS = {"pydantic._internal._import_utils": {"pydantic.main"}}
+"""Imports by functions that cache their result: only the first call is recorded."""
+_KEPT = _BEGUN_WITH | {"__main__"}
 
 
 class ImportRecord:
     """Names of the modules that each module imports while it is loaded."""
 
     def __init__(self) -> None:
-        self._needs: dict[str, set[str]] = {}
+        self._needs = {name: set(needs) for name, needs in _BY_CACHED_FUNCTIONS.items()}
         self._import: Any = builtins.__import__
         self._import_module: Any = _BOOTSTRAP._gcd_import
 
@@ -40,24 +43,18 @@ class ImportRecord:
         builtins.__import__ = self._import
         _BOOTSTRAP._gcd_import = self._import_module
 
-    def complete(self) -> None:
-        """Add the names that packages put into `sys.modules` themselves: they come with their package."""
-        imported = {name for names in self._needs.values() for name in names}
-        packages = {name.rpartition(".")[0] for name in sys.modules}
-        for name in sys.modules.keys() - imported - packages - _BEGUN_WITH:
-            owner = name.rpartition(".")[0] or getattr(sys.modules[name], "__name__", name)
-            self._needs.setdefault(owner, set()).add(name)
+    def needs(self, modules: Mapping[str, ModuleType]) -> dict[str, tuple[str, ...]]:
+        """Return what an import of each of these modules imports directly, the package around it included.
 
-    def with_needs(self, name: str) -> set[str]:
-        """Return the names that are in `sys.modules` after a new interpreter imported one."""
-        found: set[str] = set()
-        waiting = [name]
-        while waiting:
-            each = waiting.pop()
-            if each and each not in found:
-                found.add(each)
-                waiting += (each.rpartition(".")[0], *self._needs.get(each, ()))
-        return found
+        A name that a package put into `sys.modules` itself comes with its package.
+        """
+        imported = {name for each in self._needs.values() for name in each}
+        found = {name: {name.rpartition(".")[0], *self._needs.get(name, ())} for name in modules}
+        packages = {name.rpartition(".")[0] for name in found}
+        for name in found.keys() - imported - packages:
+            owner = name.rpartition(".")[0] or getattr(modules[name], "__name__", name)
+            found.setdefault(owner, set()).add(name)
+        return {name: tuple(each & found.keys()) for name, each in found.items()}
 
     def _on_import(
         self,
@@ -89,29 +86,46 @@ class ImportRecord:
 
 
 def _named(module: str, names: Sequence[str]) -> Iterator[str]:
-    """Yield the modules among names imported from one, and those that it imports when asked for a name."""
+    """Yield names that may be modules: those imported from one, and those of what a lazy package returns."""
     package = sys.modules.get(module)
     lazy = hasattr(package, "__getattr__")
     for name in names:
-        if (inner := f"{module}.{name}") in sys.modules:
-            yield inner
-        elif lazy and (origin := getattr(getattr(package, name, None), "__module__", None)) in sys.modules:
-            yield str(origin)
+        yield f"{module}.{name}"
+        if lazy:
+            yield str(getattr(getattr(package, name, None), "__module__", ""))
 
 
 class Preloaded:
-    """Finder and loader of the modules that were imported before the fork."""
+    """Finder and loader of modules that are hidden: imported already, and not in `sys.modules`.
 
-    def __init__(self, record: ImportRecord) -> None:
-        """Hide them all."""
-        self._record = record
-        kept = _BEGUN_WITH | {"__main__"}
-        self._hidden = {name: sys.modules.pop(name) for name in list(sys.modules) if name not in kept}
+    They are hidden before the fork, since what an environment writes to it no longer shares, also a count of
+    references.
+    """
+
+    def __init__(self) -> None:
+        self._hidden: dict[str, ModuleType] = {}
+        self._needs: dict[str, tuple[str, ...]] = {}
         self._specs: dict[str, ModuleSpec | None] = {}
         sys.meta_path.insert(0, self)
 
+    def hide(self, record: ImportRecord) -> None:
+        """Hide every module but those that each interpreter begins with."""
+        self._hidden |= {name: each for name, each in sys.modules.items() if name not in _KEPT}
+        self._needs = record.needs(sys.modules | self._hidden)
+        for name in self._hidden.keys() & sys.modules.keys():
+            del sys.modules[name]
+
+    def drop(self, package: str, folder: str) -> None:
+        """Forget a package, unless it is in this folder."""
+        module = self._hidden.get(package)
+        # A namespace package has no file.
+        places = [getattr(module, "__file__", None) or "", *getattr(module, "__path__", ())]
+        if module is not None and not any(place.startswith(folder) for place in places):
+            for name in [each for each in self._hidden if each.partition(".")[0] == package]:
+                del self._hidden[name]
+
     def find_spec(self, name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
-        """Return a specification by which the module is given back; None for one that was not imported."""
+        """Return a specification by which the module is given back; None for one that is not hidden."""
         module = self._hidden.get(name)
         if module is None:
             return None
@@ -127,12 +141,15 @@ class Preloaded:
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Give it back, with its needs."""
+        """Give it back, with all that its load would have imported."""
         name = getattr(module.__spec__, "name", module.__name__)
         module.__spec__ = self._specs.pop(name)
-        for each in self._record.with_needs(name):
+        waiting = [name]
+        while waiting:
+            each = waiting.pop()
             if (given := self._hidden.pop(each, None)) is not None:
                 sys.modules.setdefault(each, given)
+                waiting += self._needs[each]
 
 
 if __name__ == "__main__":

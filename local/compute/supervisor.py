@@ -28,7 +28,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,18 +60,18 @@ class Child:
 class Supervisor:
     """Serves the control socket until it closes."""
 
-    def __init__(self, control: socket.socket, record: ImportRecord) -> None:
+    def __init__(self, control: socket.socket) -> None:
         self._control = control
-        self._record = record
         self._children: dict[int, str] = {}
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
 
-    def serve(self, preload: Sequence[str]) -> Child | None:
-        """Import, fork on request, reap. Returns a `Child` in each child, None in the parent at the end."""
-        failed = import_all(preload)
-        self._record.complete()
+    def serve(self, failed: Mapping[str, str]) -> Child | None:
+        """Fork on request, reap. Returns a `Child` in each child, None in the parent at the end.
+
+        `failed` are the modules that could not be imported, with the reasons.
+        """
         gc.freeze()  # later collections then leave the shared pages unchanged
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
@@ -182,7 +182,7 @@ def modules_in(packages: Sequence[str]) -> Iterator[str]:
                 yield from (f"{name}.{module}" for module in modules if not module.startswith("__"))
 
 
-def run_child(child: Child, record: ImportRecord) -> None:
+def run_child(child: Child, preloaded: Preloaded) -> None:
     """Turn this forked process into an execution environment; exits as the runtime client does."""
     for number, fd in enumerate(child.fds, start=1):
         os.dup2(fd, number)
@@ -199,9 +199,7 @@ def run_child(child: Child, record: ImportRecord) -> None:
     sys.path[:] = dict.fromkeys((*child.path, *_PATH))
     sys.path_importer_cache.clear()
     sys.argv = ["awslambdaric", child.handler]
-    _unload_shadowed(child.path)
-    record.end()
-    Preloaded(record)
+    _unload_shadowed(child.path, preloaded)
     _import_sitecustomize()
     gc.enable()
     import runpy
@@ -209,17 +207,14 @@ def run_child(child: Child, record: ImportRecord) -> None:
     runpy.run_module("awslambdaric", run_name="__main__", alter_sys=True)
 
 
-def _unload_shadowed(path: Sequence[str]) -> None:
+def _unload_shadowed(path: Sequence[str], preloaded: Preloaded) -> None:
     """Unload preloaded modules of which the function or a layer has its own, as in a new interpreter."""
     seen = {"__main__", *sys.stdlib_module_names}
     for folder in path:
         entries = os.listdir(folder) if os.path.isdir(folder) else ()  # noqa: PTH112, PTH208
         for name in {entry.partition(".")[0] for entry in entries} - seen:
             seen.add(name)
-            file = getattr(sys.modules.get(name), "__file__", None) or ""
-            if name in sys.modules and not file.startswith(folder + os.sep):
-                for module in [key for key in sys.modules if key == name or key.startswith(f"{name}.")]:
-                    del sys.modules[module]
+            preloaded.drop(name, folder + os.sep)
 
 
 def _import_sitecustomize() -> None:
@@ -257,12 +252,18 @@ def main(arguments: Sequence[str], record: ImportRecord) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     gc.disable()
     control, names = socket.socket(fileno=int(arguments[0])), arguments[1:]
-    child = Supervisor(control, record).serve((*_CLIENT_NEEDS, *names) if names else ())
+    failed = import_all((*_CLIENT_NEEDS, *names) if names else ())
+    preloaded = Preloaded()
+    preloaded.hide(record)
+    child = Supervisor(control).serve(failed)
     while child is not None and child.mode == "supervisor":
         sys.dont_write_bytecode = True
         sys.path[:] = dict.fromkeys((*child.path, *_PATH))
         sys.path_importer_cache.clear()
         control = socket.socket(fileno=child.fds[0])
-        child = Supervisor(control, record).serve(list(modules_in(child.packages)))
+        failed = import_all(list(modules_in(child.packages)))
+        preloaded.hide(record)
+        child = Supervisor(control).serve(failed)
     if child is not None:
-        run_child(child, record)
+        record.end()
+        run_child(child, preloaded)

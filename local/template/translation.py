@@ -56,7 +56,9 @@ def translate(
         defaults = {name: str(rules["Default"]) for name, rules in declared.items() if "Default" in rules}
         translated = _transformed(path.name, source, {**defaults, **overrides}, region)
         if kept is not None:
-            _keep(kept, translated)
+            text = json.dumps(translated)
+            _keep(kept, text)
+            translated = json.loads(text)
     return translated, parameters
 
 
@@ -77,11 +79,11 @@ def _kept(file: Path) -> dict[str, Any] | None:
     return found
 
 
-def _keep(file: Path, translated: Mapping[str, Any]) -> None:
+def _keep(file: Path, text: str) -> None:
     """Write the file, and delete the oldest of its kind; without effect where that is not possible."""
     with contextlib.suppress(OSError):
         draft = file.with_suffix(f".{os.getpid()}")
-        draft.write_text(json.dumps(translated), encoding="utf-8")
+        draft.write_text(text, encoding="utf-8")
         draft.replace(file)
         files = sorted(file.parent.glob("template-*"), key=lambda each: each.stat().st_mtime)
         for old in files[:-_MOST_KEPT]:

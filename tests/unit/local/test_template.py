@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from tests.support.repository import ROOT
 
 REGION, ACCOUNT = "eu-west-1", "000000000000"
 SITE = "127.0.0.1:8081"
+DEPLOYMENT = re.compile(r"(?<=ApiDeployment)\w+|(?<=deployment id: )\w+")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -56,7 +59,10 @@ def test_a_translation_is_kept_until_the_template_or_an_override_changes(tmp_pat
     def translated(site: str = SITE, **overrides: str) -> tuple[dict[str, Any], dict[str, str], int]:
         automatic = {**GIVEN, "AllowedPrivateHosts": site}
         found = translate(template, automatic, overrides, REGION, cache=kept)
-        assert found == translate(template, automatic, overrides, REGION)
+        new = translate(template, automatic, overrides, REGION)
+        # The transform numbers an API's deployments, by what it did before in this process too.
+        texts = {DEPLOYMENT.sub("", json.dumps(each)) for each in (found, new)}
+        assert len(texts) == 1
         return *found, len(list(kept.iterdir()))
 
     first, _, count = translated()
