@@ -72,6 +72,11 @@ class ExecutionEnvironment:
         """Return whether an invocation is assigned."""
         return self._current is not None
 
+    @property
+    def pid(self) -> int:
+        """Return the id of its process; 0 when none runs."""
+        return self._process.pid
+
     def cpu_seconds(self) -> float:
         """Return the CPU time so far, of the process and the children it waited for."""
         return self._process.cpu_seconds()
