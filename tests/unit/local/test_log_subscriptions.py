@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from indexmill.audit.lines import audit_lines
+from indexmill.audit.wiring import audit_lines
 from local.compute.log_files import LogRecord
 from local.template.event_sources import read_subscription
 from local.template.intrinsics import TemplateError
