@@ -10,7 +10,7 @@ import pytest
 
 from indexmill.contracts.errors import CallerError
 from indexmill.contracts.http_history import JobHistory
-from indexmill.orchestrator.queries.history import ReadHistory
+from indexmill.orchestrator.queries.jobs import ReadHistory
 from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.platform.postgres.database import Database
 from tests.support.jobs import CALLER, applied, failed, new_job, scraped, submitted

@@ -20,7 +20,7 @@ from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.orchestrator.store.queries import JobFilter
 from indexmill.orchestrator.store.sweep import SweepStore
 from indexmill.orchestrator.submission.submit import CallerMoved, SubmitJobs
-from indexmill.orchestrator.sweeper.mirror import MirrorCallers
+from indexmill.orchestrator.sweeper.sweep import MirrorCallers
 from indexmill.platform.postgres.database import Database
 from local.backends.ministack import MiniStack
 from sql.callers import ActError, act

@@ -13,7 +13,7 @@ from indexmill.embedding.ports import Space
 from indexmill.embedding.search import SearchCorpus
 from indexmill.orchestrator.queries.health import CACHED_S, ReadHealth
 from indexmill.orchestrator.store.rows import SQL
-from indexmill.orchestrator.sweeper.models import LOOKED_AT_EVERY_S
+from indexmill.orchestrator.sweeper.sweep import LOOKED_AT_EVERY_S
 from indexmill.platform.postgres.database import Database
 from local.stack import conditions
 from tests.support.index_builders import CALLER, SPACE, target, vector_of, version

@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from indexmill.orchestrator.results.apply import Recorder
     from indexmill.orchestrator.store.sweep import Retention, SweepStore
     from indexmill.orchestrator.sweeper.accounting import Backlog
-    from indexmill.orchestrator.sweeper.mirror import Mirror
-    from indexmill.orchestrator.sweeper.sweep import IndexBuilder, SweepJobs
+    from indexmill.orchestrator.sweeper.sweep import IndexBuilder, Mirror, SweepJobs
     from indexmill.orchestrator.sweeper.switches import Switch
     from indexmill.platform.breakers import BreakerStates
     from indexmill.platform.consumer.sqs_batch import SqsBatch
@@ -143,8 +142,7 @@ def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = Non
     from indexmill.orchestrator.adapters.aws.s3_uploads import S3Uploads
     from indexmill.orchestrator.http.api import Api, RecordAlias
     from indexmill.orchestrator.queries.health import ReadHealth
-    from indexmill.orchestrator.queries.history import ReadHistory
-    from indexmill.orchestrator.queries.jobs import ReadJobs
+    from indexmill.orchestrator.queries.jobs import ReadHistory, ReadJobs
     from indexmill.orchestrator.queries.limits import ShowLimits
     from indexmill.orchestrator.queries.stream import GrantStream
     from indexmill.orchestrator.results.complete import CompleteStage
@@ -322,11 +320,8 @@ def assemble_sweeper(parts: Parts, own: SweepParts, keep: Retention | None = Non
     """Put the sweeper's parts together."""
     from indexmill.orchestrator.store.sweep import Retention
     from indexmill.orchestrator.sweeper.accounting import CountMessages
-    from indexmill.orchestrator.sweeper.housekeeping import Purge
-    from indexmill.orchestrator.sweeper.mirror import MirrorCallers
-    from indexmill.orchestrator.sweeper.models import FindOtherModels
     from indexmill.orchestrator.sweeper.rescue import Rescue
-    from indexmill.orchestrator.sweeper.sweep import Stores, SweepJobs
+    from indexmill.orchestrator.sweeper.sweep import FindOtherModels, MirrorCallers, Purge, Stores, SweepJobs
     from indexmill.orchestrator.sweeper.switches import SetSwitches
 
     shared, observability = assemble(parts), parts.observability

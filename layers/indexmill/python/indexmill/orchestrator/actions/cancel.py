@@ -15,7 +15,7 @@ from indexmill.orchestrator.admission.admit import admit
 from indexmill.orchestrator.admission.dependencies import settle_dependents
 from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.queries.jobs import is_job_id, read_job, unknown_batch, unknown_job
-from indexmill.orchestrator.results.published import with_visibility
+from indexmill.orchestrator.results.apply import with_visibility
 from indexmill.orchestrator.store.actions import LockedJob
 from indexmill.orchestrator.store.jobs import JobStore, JobsTx
 from indexmill.orchestrator.store.rows import OutboxRow

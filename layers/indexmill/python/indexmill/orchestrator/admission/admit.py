@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from indexmill.contracts.cost import Budget
 from indexmill.contracts.errors import CallerError, ErrorCode
@@ -23,13 +23,10 @@ from indexmill.contracts.identity import FREE, CallerContext, tier_of
 from indexmill.contracts.job import WaitReason
 from indexmill.orchestrator.admission.turns import release
 from indexmill.orchestrator.store.admission import INTERNAL, MOST, JobLimits
-from indexmill.orchestrator.store.rows import CallerQueue, Candidate, GlobalUsage, NewJob, Pace
+from indexmill.orchestrator.store.jobs import JobStore, JobsTx
+from indexmill.orchestrator.store.rows import CallerQueue, Candidate, GlobalUsage, NewJob, OutboxRow, Pace
 from indexmill.platform.meter import first_messages
 from indexmill.platform.quotas import START_QUOTAS, Quota, Usage
-
-if TYPE_CHECKING:
-    from indexmill.orchestrator.store.jobs import JobStore, JobsTx
-    from indexmill.orchestrator.store.rows import OutboxRow
 
 MULTIPLIERS: Final[Mapping[str, int]] = MappingProxyType({FREE: 1, "pro": 2, "enterprise": 3, INTERNAL: 3})
 """What a tier makes of a job's priority."""

@@ -13,17 +13,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from indexmill.contracts.content import is_given
 from indexmill.contracts.errors import ErrorCode
-from indexmill.orchestrator.store.rows import Fetch, HeldBack
+from indexmill.contracts.messages import Retrying
+from indexmill.orchestrator.store.jobs import JobsTx
+from indexmill.orchestrator.store.rows import Fetch, HeldBack, JobState, NewJob, SiteTurns
 from indexmill.platform.quotas import DomainRate, site_of
-
-if TYPE_CHECKING:
-    from indexmill.contracts.messages import Retrying
-    from indexmill.orchestrator.store.jobs import JobsTx
-    from indexmill.orchestrator.store.rows import JobState, NewJob, SiteTurns
 
 AHEAD: Final = timedelta(seconds=5)
 """Time between the admission of a job and its turn at the site, at most."""

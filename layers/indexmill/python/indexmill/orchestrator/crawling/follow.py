@@ -1,4 +1,4 @@
-"""Following of links: a page's result adds jobs for the pages that it leads to, in its own transaction."""
+"""Crawls: their start, and the following of links: a page's result adds jobs in its own transaction."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from indexmill.contracts.crawl import confined, host_of
+from indexmill.contracts.crawl import CrawlKind, confined, host_of
+from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.identity import document_id
 from indexmill.contracts.messages import ScrapeResult, StageResult, Target
+from indexmill.orchestrator.admission.admit import budget_of
 from indexmill.orchestrator.admission.turns import with_turns
 from indexmill.orchestrator.stages.scraping import first_message
 from indexmill.orchestrator.store.crawls import Crawl, CrawlPage, PageLinks
-from indexmill.orchestrator.store.rows import JobState, NewJob
-
-if TYPE_CHECKING:
-    from indexmill.orchestrator.store.jobs import JobsTx
+from indexmill.orchestrator.store.jobs import JobsTx
+from indexmill.orchestrator.store.rows import SHARED, JobSpec, JobState, NewJob
 
 _DIGEST_BYTES: Final = 16
 _SITEMAP_LEVELS: Final = 2
@@ -222,3 +222,29 @@ class _Growth:
 
 def _only(links: Iterable[str], admitted: Collection[str]) -> list[str]:
     return [link for link in links if link in admitted]
+
+
+def check_room(tx: JobsTx, first: NewJob) -> None:
+    """Refuse a crawl whose pages, with those that the caller's other crawls may add, are too many to wait.
+
+    Its jobs are added later, by results, which cannot be refused. Raises CallerError(quota_exceeded).
+    """
+    most, asked = tx.limits.max_pending, first.rules.max_pages
+    to_come = tx.pages_to_come(first.target.caller_id)
+    if to_come + asked > most:
+        raise CallerError(
+            ErrorCode.QUOTA_EXCEEDED,
+            f"Your crawls may still add {to_come} jobs, this one {asked}; at most {most} may be pending.",
+            retry_after=60,
+            hint="Send a lesser max_pages, or wait until a crawl has finished.",
+        )
+
+
+def start_crawl(tx: JobsTx, first: NewJob) -> None:
+    """Insert the crawl of its first job, which is inserted."""
+    url = first.target.url
+    plan = JobSpec(**{name: getattr(first, name) for name in SHARED})
+    plan = replace(plan, budget=budget_of(first.budget, tx.limits.of(first.tier)))
+    kind: CrawlKind = "sitemap" if first.kind == "sitemap" else "crawl"
+    crawl = Crawl(first.batch_id or "", first.target.caller_id, kind, plan, (host_of(url),))
+    tx.add_crawl(crawl, CrawlPage(page_digest(url), first.job_id, 0))

@@ -43,8 +43,7 @@ from indexmill.orchestrator.actions.cancel import CancelBatch, CancelJob
 from indexmill.orchestrator.actions.replay import ReplayJobs
 from indexmill.orchestrator.actions.retry import RetryJobs
 from indexmill.orchestrator.queries.health import ReadHealth
-from indexmill.orchestrator.queries.history import ReadHistory
-from indexmill.orchestrator.queries.jobs import ReadJobs, poll_after_s
+from indexmill.orchestrator.queries.jobs import ReadHistory, ReadJobs, poll_after_s
 from indexmill.orchestrator.queries.limits import ShowLimits
 from indexmill.orchestrator.queries.stream import GrantStream
 from indexmill.orchestrator.results.complete import CompleteStage

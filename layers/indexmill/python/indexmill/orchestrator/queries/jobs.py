@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 from indexmill.contracts.cost import Prices, Receipt
 from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.http_actions import BatchSummary, CrawlState
+from indexmill.contracts.http_history import JobHistory
 from indexmill.contracts.http_jobs import JobCounts, JobList
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import Job, JobStatus, Waiting
@@ -137,6 +138,20 @@ class ReadJobs:
 
     def _receipt(self, wanted: JobFilter) -> Receipt:
         return self.store.read(lambda tx: read_receipt(tx, wanted, self.prices))
+
+
+@dataclass(frozen=True, slots=True)
+class ReadHistory:
+    """GET /orchestrator/jobs/{id}/history."""
+
+    store: JobStore
+
+    def __call__(self, ctx: CallerContext, job_id: str) -> JobHistory:
+        """Return the history; raises CallerError(not_found)."""
+        found = self.store.read(lambda tx: tx.history(ctx.caller_id, job_id)) if is_job_id(job_id) else None
+        if found is None:
+            raise unknown_job()
+        return found
 
 
 def read_job(tx: JobsTx, caller_id: str, job_id: str) -> Job:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from indexmill.contracts.cost import SHARED, Amounts, Prices, Spent, total
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.job import JobError, JobStatus
-from indexmill.contracts.messages import Retrying, StageResult
+from indexmill.contracts.messages import Retrying, ScrapeResult, StageResult
 from indexmill.contracts.pipeline import BY_NAME
 from indexmill.orchestrator.admission.admit import admit
 from indexmill.orchestrator.admission.dependencies import settle_dependents
@@ -18,10 +18,9 @@ from indexmill.orchestrator.crawling.follow import ReadPage, follow, read_page
 from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.results.decide import Decider
 from indexmill.orchestrator.results.duplicates import save_duplicates, with_originals
-from indexmill.orchestrator.results.published import with_published
 from indexmill.orchestrator.stages.registry import renewed
 from indexmill.orchestrator.store.jobs import JobStore, JobsTx
-from indexmill.orchestrator.store.results import Change, Transition, Verdict
+from indexmill.orchestrator.store.results import Change, Published, Transition, Verdict
 from indexmill.orchestrator.store.rows import JobState, OutboxRow
 from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome, Retry
 from indexmill.platform.meter import METER, Meter, sends, split
@@ -321,3 +320,46 @@ def _cause(result: StageResult, change: Change) -> str:
     if change.unchanged is not None:
         return f"{result.stage} unchanged: {change.unchanged}"
     return f"{result.stage} {result.status}"
+
+
+def with_published(
+    tx: JobsTx, states: dict[str, JobState], results: Sequence[StageResult]
+) -> dict[str, JobState]:
+    """Return the states, with what is published for those whose result depends on it.
+
+    A job whose embedding failed may have been published before its worker crashed. A document that was found
+    unchanged may have been published again since its job was submitted.
+    """
+    asking = {result.job_id for result in results if _depends(result, states.get(result.job_id or ""))}
+    chosen = [state for job_id, state in states.items() if job_id in asking]
+    return states | {state.job_id: state for state in with_visibility(tx, chosen)}
+
+
+def with_visibility(tx: JobsTx, states: Sequence[JobState]) -> list[JobState]:
+    """Return the states, with what search sees of their documents, which are locked in one statement."""
+    wanted = [state.target for state in states if state.issued is not None or state.previous is not None]
+    if not wanted:
+        return list(states)
+    published = tx.lock_documents(wanted)
+    return [_seen(state, published.get(state.target.document_id)) for state in states]
+
+
+def _depends(result: StageResult, state: JobState | None) -> bool:
+    if state is None:
+        return False
+    if isinstance(result, ScrapeResult):
+        return result.document is not None and result.document.unchanged is not None
+    return BY_NAME[result.stage].publishes and result.status == "failed" and state.issued is not None
+
+
+def _seen(state: JobState, published: Published | None) -> JobState:
+    if published is None:
+        return state
+    previous, issued = state.previous, state.issued
+    return replace(
+        state,
+        visible=issued is not None and (published.generation or 0) >= issued,
+        still_published=previous is not None
+        and previous.job_id == published.job_id
+        and not published.contested,
+    )

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
-from indexmill.contracts.content import MAX_UPLOAD_BYTES, Content, media_type_of, uri_of
+from pydantic import BaseModel
+
+from indexmill.contracts.content import Content, uri_of
 from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
 from indexmill.contracts.http_jobs import SubmitRequest, SubmitResponse
 from indexmill.contracts.identity import CallerContext, CorpusIsolation, corpus_name, document_id, new_id
@@ -17,17 +22,23 @@ from indexmill.contracts.messages import Stored, Target
 from indexmill.orchestrator.admission.admit import admission_tier, admit, budget_of, expectations, last_of
 from indexmill.orchestrator.admission.dependencies import wait_for
 from indexmill.orchestrator.admission.turns import with_turns
-from indexmill.orchestrator.crawling.start import check_room, start_crawl
+from indexmill.orchestrator.crawling.follow import check_room, start_crawl
 from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.stages.scraping import first_message
 from indexmill.orchestrator.store.jobs import JobStore, JobsTx, RunAgain
 from indexmill.orchestrator.store.rows import SHARED, InFlight, JobSpec, NewJob, OutboxRow
-from indexmill.orchestrator.submission.digests import checked_key, kept_answer, payload_digest, request_digest
-from indexmill.orchestrator.submission.uploads import Uploads, upload_key
+from indexmill.orchestrator.submission.uploads import Uploads, kept, uploaded
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.meter import METER, split
 from indexmill.platform.security.urls import AllowedHosts, canonical_url
 from indexmill.platform.time import Clock, SystemClock
+
+_KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
+_YOUNGER: Final = (
+    *("on_behalf_of", "budget", "content", "max_age", "when_gone", "kind", "crawl", "dry_run"),
+    "accept",
+)
+"""Fields that are younger than kept digests: part of a digest only where they are given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +93,7 @@ class SubmitJobs:
     """As in JobSpec."""
 
     def __call__(
-        self,
-        ctx: CallerContext,
-        request: SubmitRequest,
-        request_id: str,
-        idempotency_key: str | None = None,
+        self, ctx: CallerContext, request: SubmitRequest, request_id: str, idempotency_key: str | None = None
     ) -> SubmitResponse:
         """Accept the request's URLs, or its content.
 
@@ -180,8 +187,11 @@ class SubmitJobs:
         return self.store.transaction(work)
 
     def _fetching(self, asked: _Asked, job_id: str, url: str, position: int) -> NewJob:
-        field = "body.url" if asked.request.urls is None else f"body.urls.{position}"
-        canonical = self._canonical(url, field)
+        try:
+            canonical = canonical_url(url, allowed_hosts=self.allowed_private_hosts)
+        except CallerError as error:
+            error.field = "body.url" if asked.request.urls is None else f"body.urls.{position}"
+            raise
         # An international name can look like another: its job shows it in A-labels.
         shown = url if urlsplit(url).netloc.isascii() else canonical
         return self._new_job(asked, job_id, shown, canonical)
@@ -190,36 +200,10 @@ class SubmitJobs:
         """Return a job whose first message says where its content is kept."""
         uri = uri_of(content.name)
         if content.upload_id is None:
-            stored = self._kept(content, uri)
+            stored = kept(self.blobs, content, self.clock)
         else:
-            stored = self._uploaded(upload_key(sender, content.upload_id), uri)
+            stored = uploaded(self.uploads, content, sender)
         return self._new_job(asked, job_id, uri, uri, stored)
-
-    def _kept(self, content: Content, uri: str) -> Stored:
-        """Keep content as if it had been fetched; should the submit fail, that object expires."""
-        media_type, charset = content.declared
-        ref = self.blobs.put(content.data, kind="raw", content_type=media_type or "application/octet-stream")
-        return Stored(
-            ref=ref, content_type=media_type, charset=charset, final_url=uri, stored_at=self.clock.now()
-        )
-
-    def _uploaded(self, key: str, uri: str) -> Stored:
-        """Return where an upload is. It expires, so the scrape stores it as raw content."""
-        found = self.uploads.find(key)
-        if found is None:
-            raise CallerError(
-                ErrorCode.NOT_FOUND,
-                "There is no such upload, or nothing was sent to it.",
-                field="body.content.upload_id",
-            )
-        if found.ref.size > MAX_UPLOAD_BYTES:
-            raise CallerError(
-                ErrorCode.CONTENT_TOO_LARGE,
-                f"An upload has at most {MAX_UPLOAD_BYTES} bytes.",
-                field="body.content.upload_id",
-            )
-        media_type, charset = media_type_of(found.content_type)
-        return Stored(ref=found.ref, content_type=media_type, charset=charset, final_url=uri)
 
     def _new_job(
         self, asked: _Asked, job_id: str, url: str, canonical: str, given: Stored | None = None
@@ -249,13 +233,6 @@ class SubmitJobs:
             linked=linked,
             **vars(spec),
         )
-
-    def _canonical(self, url: str, field: str) -> str:
-        try:
-            return canonical_url(url, allowed_hosts=self.allowed_private_hosts)
-        except CallerError as error:
-            error.field = field
-            raise
 
 
 def owner_of(ctx: CallerContext, request: SubmitRequest) -> CallerContext:
@@ -370,3 +347,54 @@ def _response(accepted: Sequence[Accepted], batch_id: str | None) -> SubmitRespo
         deduplicated_job_ids=known if batch_id else None,
         expected_by=last_of(one.expected_by for one in accepted),
     )
+
+
+def request_digest(request: BaseModel) -> str:
+    """Return the digest of the request's content, independent of its formatting."""
+    unset = {name for name in _YOUNGER if getattr(request, name, None) is None}
+    return hashlib.sha256(request.model_dump_json(exclude=unset).encode()).hexdigest()
+
+
+def payload_digest(request: SubmitRequest, corpus: str, canonical: str, given: Stored | None) -> str:
+    """Return the digest of one job's request, as canonical JSON."""
+    payload = {
+        "job_type": request.job_type,
+        "url": canonical,
+        "corpus_name": corpus,
+        "priority": request.priority,
+        "depends_on": sorted(set(request.depends_on)),
+    }
+    if given is not None:
+        payload["content"] = given.model_dump(mode="json", exclude={"stored_at"})
+    if request.budget is not None:
+        payload["budget"] = request.budget.model_dump(exclude_none=True)
+    given_fields = {name: getattr(request, name) for name in ("max_age", "when_gone", "accept")}
+    payload |= {name: value for name, value in given_fields.items() if value is not None}
+    if request.kind in ("crawl", "sitemap"):
+        payload["kind"] = request.kind
+        payload["crawl"] = request.rules.model_dump()
+    text = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def checked_key(key: str) -> str:
+    """Return `key`; raises CallerError(validation_error) unless it is 1 to 255 visible ASCII characters."""
+    if _KEY.fullmatch(key) is None:
+        raise CallerError(
+            ErrorCode.VALIDATION_ERROR,
+            "Idempotency-Key has 1 to 255 visible ASCII characters.",
+            field="header.Idempotency-Key",
+        )
+    return key
+
+
+def kept_answer(tx: JobsTx, caller_id: str, key: str, digest: str) -> SubmitResponse:
+    """Return the first answer under the key; raises CallerError(idempotency_conflict) for another request."""
+    kept = tx.kept_answer(caller_id, key)
+    if kept is None or kept[0] != digest:
+        raise CallerError(
+            ErrorCode.IDEMPOTENCY_CONFLICT,
+            "This Idempotency-Key was used for another request within the last 24 hours.",
+            hint="Send the same body, or another key.",
+        )
+    return SubmitResponse.model_validate_json(kept[1])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
@@ -12,21 +14,112 @@ from indexmill.contracts.identity import CallerContext, new_id
 from indexmill.orchestrator.admission.admit import admit_all
 from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.store.jobs import JobStore
-from indexmill.orchestrator.store.sweep import KeptEvent, SweepStore
+from indexmill.orchestrator.store.sweep import CallerRow, KeptEvent, Maintenance, Retention, SweepStore
 from indexmill.orchestrator.sweeper.accounting import CountMessages
 from indexmill.orchestrator.sweeper.duplicates import read_again
-from indexmill.orchestrator.sweeper.housekeeping import Purge
-from indexmill.orchestrator.sweeper.mirror import MirrorCallers
-from indexmill.orchestrator.sweeper.models import FindOtherModels
 from indexmill.orchestrator.sweeper.rescue import Rescue
-from indexmill.orchestrator.sweeper.switches import SetSwitches
+from indexmill.orchestrator.sweeper.switches import SetSwitches, record_incidents
 from indexmill.platform.observability import Observability
+from indexmill.platform.time import Clock
 
 T = TypeVar("T")
 
 _BATCH: Final = 100
 _MOST_BATCHES: Final = 50
 _EVENTS: Final = 1_000
+_ROWS: Final = 1_000
+"""Expired rows of a kind, or callers, in one statement."""
+_MOST_PURGES: Final = 10
+LOOKED_AT_EVERY_S: Final = 600.0
+"""A look at models reads every document. Each environment begins with one, so that a changed model is seen at
+once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Purge:
+    """Deletes expired rows; the next tick continues."""
+
+    store: SweepStore
+    keep: Retention = field(default_factory=Retention)
+
+    def __call__(self) -> dict[str, int]:
+        """Delete and return how many rows, by kind. Raises TransientError."""
+        done: Counter[str] = Counter()
+        for _ in range(_MOST_PURGES):
+            batch = self.store.purge(self.keep, _ROWS)
+            done.update(batch)
+            if max(batch.values(), default=0) < _ROWS:
+                break
+        return dict(done)
+
+
+class Mirror(Protocol):
+    """Copy of callers and maintenance. All calls raise TransientError."""
+
+    def exists(self) -> bool:
+        """Return whether it was begun and not lost since."""
+        ...
+
+    def begin(self) -> None:
+        """Record that it was begun."""
+        ...
+
+    def put(self, caller: CallerRow) -> None:
+        """Copy one row; an older version than the copy's changes nothing."""
+        ...
+
+    def put_maintenance(self, maintenance: Maintenance) -> None:
+        """Copy it likewise."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorCallers:
+    """Copies what changed since the last tick, and everything when the copy is lost.
+
+    Two may run at once: of two versions of a row the copy keeps the later one.
+    """
+
+    store: SweepStore
+    mirror: Mirror
+
+    def __call__(self) -> int:
+        """Copy and return how many rows. Raises TransientError: the next tick copies what was not."""
+        if not self.mirror.exists():
+            self.store.mirror_all()
+            self.mirror.begin()
+        callers = self.store.unmirrored(_ROWS)
+        for caller in callers:
+            self.mirror.put(caller)
+        if callers:
+            self.store.mark_mirrored(callers)
+        maintenance = self.store.unmirrored_maintenance()
+        if maintenance is not None:
+            self.mirror.put_maintenance(maintenance)
+            self.store.mark_maintenance_mirrored(maintenance.version)
+        return len(callers) + (maintenance is not None)
+
+
+@dataclass(slots=True)
+class FindOtherModels:
+    """Records an incident for each other model that documents have vectors of, until none has."""
+
+    store: SweepStore
+    model: str
+    dimension: int
+    observability: Observability
+    clock: Clock
+    _found: int = 0
+    _until_s: float = -math.inf
+
+    def __call__(self) -> int:
+        """Return how many documents there were at the last look. Raises TransientError."""
+        if self.clock.monotonic() >= self._until_s:
+            found = self.store.other_models(self.model, self.dimension)
+            record_incidents(self.store, self.observability, "other_model", found)
+            self._found = sum(detail["documents"] for detail in found.values())
+            self._until_s = self.clock.monotonic() + LOOKED_AT_EVERY_S
+        return self._found
 
 
 class IndexBuilder(Protocol):
