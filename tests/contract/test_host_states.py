@@ -17,8 +17,8 @@ from indexmill.platform.limits.store import StoreUnavailable
 from indexmill.platform.quotas import DomainRates
 from indexmill.platform.time import SystemClock
 from indexmill.scraper.adapters.dynamodb_hosts import DynamoDbHosts
-from indexmill.scraper.hosts import HostState
-from indexmill.scraper.pace import HostStates, Pace
+from indexmill.scraper.rate_limit import HostStates, RateLimiter
+from indexmill.scraper.token_bucket import HostState
 from local.backends.ministack import MiniStack
 from tests.support.state_table import dynamodb, new_table, unavailable
 from tests.twins.hosts import InMemoryHosts
@@ -32,9 +32,9 @@ class Harness:
     states: HostStates
     unavailable: HostStates
 
-    def pace(self, rates: str = "*=4:3", states: HostStates | None = None) -> Pace:
+    def limiter(self, rates: str = "*=4:3", states: HostStates | None = None) -> RateLimiter:
         """A worker's pace."""
-        return Pace(DomainRates.parse(rates), states or self.states, StoreClock(SystemClock()))
+        return RateLimiter(DomainRates.parse(rates), states or self.states, StoreClock(SystemClock()))
 
 
 @pytest.fixture(params=["twin", "dynamodb"])
@@ -51,11 +51,11 @@ def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
     )
 
 
-def turn(pace: Pace, url: str = URL, key: str | None = None) -> None:
+def turn(pace: RateLimiter, url: str = URL, key: str | None = None) -> None:
     """Take a turn and end the request at once."""
-    visit = pace.visit(time.monotonic() + 30, key)
-    asyncio.run(visit.turn(url))
-    visit.end(None)
+    fetch = pace.page(time.monotonic() + 30, key)
+    asyncio.run(fetch.acquire(url))
+    fetch.end(None)
 
 
 def test_a_state_is_read_as_it_was_written(harness: Harness) -> None:
@@ -71,22 +71,22 @@ def test_without_the_store_no_request_is_sent(harness: Harness) -> None:
     with pytest.raises(StoreUnavailable):
         harness.unavailable.replace("example.com", 0, STATE)
     with pytest.raises(DomainBusy) as caught:
-        turn(harness.pace(states=harness.unavailable))
+        turn(harness.limiter(states=harness.unavailable))
     assert caught.value.code == ErrorCode.DOMAIN_BUSY
     assert caught.value.retry_after is not None
     # A site without a limit needs no store.
-    turn(harness.pace("*=unlimited", states=harness.unavailable))
+    turn(harness.limiter("*=unlimited", states=harness.unavailable))
 
 
 def test_a_site_without_a_limit_costs_nothing() -> None:
     states = InMemoryHosts()
-    turn(Pace(DomainRates.parse("*=1,example.com=unlimited"), states, StoreClock(SystemClock())))
+    turn(RateLimiter(DomainRates.parse("*=1,example.com=unlimited"), states, StoreClock(SystemClock())))
     assert states.writes == 0
 
 
 def test_a_request_costs_one_write() -> None:
     states = InMemoryHosts()
-    pace = Pace(DomainRates.parse("*=1000:1000"), states, StoreClock(SystemClock()))
+    pace = RateLimiter(DomainRates.parse("*=1000:1000"), states, StoreClock(SystemClock()))
     for _ in range(20):
         turn(pace)
     pace.flush()
@@ -99,7 +99,7 @@ def test_eight_workers_keep_to_the_rate_together(harness: Harness) -> None:
     pause = threading.Event()
 
     def work(number: int) -> None:
-        pace, until = harness.pace(f"*={rate}:3"), time.monotonic() + seconds
+        pace, until = harness.limiter(f"*={rate}:3"), time.monotonic() + seconds
         for at in range(10_000):
             now = time.monotonic()
             if now > until:
@@ -122,11 +122,11 @@ def test_eight_workers_keep_to_the_rate_together(harness: Harness) -> None:
 
 
 def test_a_site_that_failed_in_one_worker_is_left_alone_by_the_others(harness: Harness) -> None:
-    here, there = harness.pace(), harness.pace()
+    here, there = harness.limiter(), harness.limiter()
     for _ in range(3):
-        visit = here.visit(time.monotonic() + 30)
-        asyncio.run(visit.turn(URL))
-        visit.end(failure(ErrorCode.CONNECTION_REFUSED))
+        fetch = here.page(time.monotonic() + 30)
+        asyncio.run(fetch.acquire(URL))
+        fetch.end(failure(ErrorCode.CONNECTION_REFUSED))
     here.flush()
     with pytest.raises(DomainBusy) as caught:
         turn(there)
@@ -137,10 +137,10 @@ def test_a_site_that_failed_in_one_worker_is_left_alone_by_the_others(harness: H
 
 
 def test_an_answer_that_says_no_is_no_failure_of_the_site(harness: Harness) -> None:
-    pace = harness.pace("*=100:100")
+    pace = harness.limiter("*=100:100")
     for _ in range(5):
-        visit = pace.visit(time.monotonic() + 30)
-        asyncio.run(visit.turn(URL))
-        visit.end(failure(ErrorCode.ROBOTS_DISALLOWED))
+        fetch = pace.page(time.monotonic() + 30)
+        asyncio.run(fetch.acquire(URL))
+        fetch.end(failure(ErrorCode.ROBOTS_DISALLOWED))
     pace.flush()
     turn(pace)

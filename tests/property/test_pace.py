@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexmill.platform.quotas import DomainRate
-from indexmill.scraper.hosts import Ended, HostState, Request, finish, take
+from indexmill.scraper.token_bucket import Ended, HostState, TokenRequest, finish, take
 
 RATES = st.builds(DomainRate, st.sampled_from([0.5, 1.0, 3.0]), st.integers(1, 4))
 
@@ -35,8 +35,8 @@ class Site:
             if what == "ends":
                 self.state = finish(self.state, now, [Ended(str(number), failed=False)])
                 continue
-            wish = Request(str(number), now + 30.0, key=f"m{number}")
-            self.state, refusal = take(self.state, now, self.rate, wish)
+            attempt = TokenRequest(str(number), now + 30.0, key=f"m{number}")
+            self.state, refusal = take(self.state, now, self.rate, attempt)
             if refusal is None:
                 self.sent.append(now)
                 heappush(events, (now + took_s[number % len(took_s)], number, "ends"))
@@ -85,25 +85,25 @@ def test_a_message_waits_once_when_it_comes_back_in_time(rate: DomainRate, count
 
 def test_a_promised_request_is_not_overtaken() -> None:
     rate, state = DomainRate(1.0, 1), HostState()
-    state, _ = take(state, 0.0, rate, Request("a", 1.0))
-    state, refusal = take(state, 0.0, rate, Request("b", 1.0, key="b"))
+    state, _ = take(state, 0.0, rate, TokenRequest("a", 1.0))
+    state, refusal = take(state, 0.0, rate, TokenRequest("b", 1.0, key="b"))
     assert refusal is not None
     due = refusal.wait_s
     state = finish(state, due, [Ended("a", failed=False)])
-    state, other = take(state, due, rate, Request("c", 9.0, key="c"))
+    state, other = take(state, due, rate, TokenRequest("c", 9.0, key="c"))
     assert other is not None
     assert other.reason == "domain_busy"
-    _, refusal = take(state, due + 0.5, rate, Request("b", 9.0, key="b"))
+    _, refusal = take(state, due + 0.5, rate, TokenRequest("b", 9.0, key="b"))
     assert refusal is None
 
 
 def test_a_promise_that_is_not_taken_up_is_void_after_a_minute() -> None:
     rate, state = DomainRate(1.0, 1), HostState()
-    state, _ = take(state, 0.0, rate, Request("a", 0.5))
-    state, _ = take(state, 0.0, rate, Request("lost", 1.0, key="lost"))
-    _, refusal = take(state, 30.0, rate, Request("b", 40.0))
+    state, _ = take(state, 0.0, rate, TokenRequest("a", 0.5))
+    state, _ = take(state, 0.0, rate, TokenRequest("lost", 1.0, key="lost"))
+    _, refusal = take(state, 30.0, rate, TokenRequest("b", 40.0))
     assert refusal is not None
-    _, refusal = take(state, 62.0, rate, Request("b", 70.0))
+    _, refusal = take(state, 62.0, rate, TokenRequest("b", 70.0))
     assert refusal is None
 
 
@@ -112,7 +112,7 @@ def test_a_crawl_delay_is_a_slower_rate_without_a_burst() -> None:
     sent = []
     generator = random.Random(1)
     while len(sent) < 5:
-        state, refusal = take(state, now, rate, Request(str(len(sent)), now + 1, delay_s=10.0))
+        state, refusal = take(state, now, rate, TokenRequest(str(len(sent)), now + 1, delay_s=10.0))
         if refusal is None:
             sent.append(now)
         now += generator.uniform(0.1, 1.0)
@@ -124,7 +124,7 @@ def failing(state: HostState, now: float, count: int, pause_s: int | None = None
 
 
 def wait_s(state: HostState, now: float) -> float | None:
-    _, refusal = take(state, now, DomainRate(1.0, 3), Request("x", now + 5, key="x"))
+    _, refusal = take(state, now, DomainRate(1.0, 3), TokenRequest("x", now + 5, key="x"))
     return None if refusal is None else refusal.wait_s
 
 
@@ -133,7 +133,7 @@ def test_a_site_that_fails_three_times_is_left_alone_and_then_probed() -> None:
     assert wait_s(failing(HostState(), 0.0, 2), 1.0) is None
     state = failing(HostState(), 0.0, 3)
     assert wait_s(state, 1.0) == pytest.approx(59.0)
-    state, refusal = take(state, 61.0, DomainRate(1.0, 3), Request("probe", 70.0))
+    state, refusal = take(state, 61.0, DomainRate(1.0, 3), TokenRequest("probe", 70.0))
     assert refusal is None
     assert wait_s(state, 62.0) is not None, "one request at a time"
     again = finish(state, 63.0, [Ended("probe", failed=True)])
@@ -145,7 +145,7 @@ def test_a_site_that_fails_three_times_is_left_alone_and_then_probed() -> None:
 
 def test_a_site_that_is_left_alone_says_why() -> None:
     state = finish(HostState(), 0.0, [Ended(str(at), failed=True, code=f"http_50{at}") for at in range(3)])
-    _, refusal = take(state, 1.0, DomainRate(1.0, 3), Request("x", 5.0))
+    _, refusal = take(state, 1.0, DomainRate(1.0, 3), TokenRequest("x", 5.0))
     assert refusal is not None
     assert (refusal.reason, refusal.cause) == ("domain_failing", "http_502")
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from indexmill.contracts.messages import ScrapeTask
 from indexmill.platform.consumer.deliveries import Delivery
-from indexmill.scraper.pace import Pace
+from indexmill.scraper.rate_limit import RateLimiter
 from indexmill.scraper.robots import Robots
 from indexmill.scraper.scrape import INLINE_TEXT_BYTES, ScrapeParts
 from tests.twins.blobs import InMemoryBlobs
@@ -27,13 +27,13 @@ class ScraperHarness:
     clock: FrozenClock = field(default_factory=FrozenClock)
     inline_text_bytes: int = INLINE_TEXT_BYTES
     known_for: timedelta = timedelta(days=15)
-    pace: Pace | None = None
+    rates: RateLimiter | None = None
 
     def parts(self) -> ScrapeParts:
         return ScrapeParts(
             fetcher=self.fetcher,
             robots=Robots(self.fetcher, InMemoryRobotsCache(), self.clock, user_agent="IndexmillBot/1.0"),
-            pace=self.pace or unlimited_pace(self.clock),
+            rates=self.rates or unlimited_pace(self.clock),
             blobs=self.blobs,
             isolation=InlineIsolation(),
             clock=self.clock,

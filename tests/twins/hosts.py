@@ -8,8 +8,8 @@ from indexmill.platform.limits.clock import StoreClock
 from indexmill.platform.limits.store import StoreUnavailable
 from indexmill.platform.quotas import DomainRates
 from indexmill.platform.time import Clock
-from indexmill.scraper.hosts import HostState
-from indexmill.scraper.pace import Pace
+from indexmill.scraper.rate_limit import RateLimiter
+from indexmill.scraper.token_bucket import HostState
 
 
 class InMemoryHosts:
@@ -33,6 +33,6 @@ class InMemoryHosts:
             return None
 
 
-def unlimited_pace(clock: Clock) -> Pace:
+def unlimited_pace(clock: Clock) -> RateLimiter:
     """Return a pace that holds back nothing."""
-    return Pace(DomainRates(), InMemoryHosts(), StoreClock(clock))
+    return RateLimiter(DomainRates(), InMemoryHosts(), StoreClock(clock))

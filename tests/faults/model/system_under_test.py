@@ -157,7 +157,7 @@ class SystemUnderTest:
         return ScrapeParts(
             fetcher=self._site,
             robots=Robots(self._site, InMemoryRobotsCache(), clock, user_agent="IndexmillBot/1.0"),
-            pace=unlimited_pace(clock),
+            rates=unlimited_pace(clock),
             blobs=InMemoryBlobs(),
             isolation=InlineIsolation(),
             clock=clock,

@@ -12,8 +12,8 @@ import pytest
 
 from indexmill.contracts.errors import IndexmillError, PermanentError, TransientError
 from indexmill.scraper.adapters.http_fetcher import FetchLimits, HttpFetcher
-from indexmill.scraper.pace import JobCanceled
 from indexmill.scraper.ports import MAX_REDIRECTS, NOT_MODIFIED, Fetched, Validators
+from indexmill.scraper.rate_limit import JobCanceled
 from tests.integration.scraper.site import Site, answer, redirect, running_site
 
 HTML = "<!doctype html><p>Words.</p>"

@@ -19,8 +19,8 @@ from indexmill.orchestrator.submission.dry_run import TryOut
 from indexmill.platform.limits.clock import StoreClock
 from indexmill.platform.quotas import DomainRates, site_of
 from indexmill.scraper.api import scrape_result
-from indexmill.scraper.pace import Pace
 from indexmill.scraper.ports import Fetched
+from indexmill.scraper.rate_limit import RateLimiter
 from indexmill.scraper.robots import Robots
 from indexmill.scraper.scrape import ScrapeParts, execute_scrape
 from tests.support.jobs import CALLER
@@ -68,18 +68,18 @@ class Environments:
             self._running[site] += 1
             self.most[site] = max(self.most[site], self._running[site])
         try:
-            visit = parts.pace.visit(self.clock.monotonic() + 30.0)
-            document = asyncio.run(execute_scrape(url, None, parts=parts, visit=visit))
+            fetch = parts.rates.page(self.clock.monotonic() + 30.0)
+            document = asyncio.run(execute_scrape(url, None, parts=parts, fetch=fetch))
             return scrape_result(document, ScrapeNowRequest(url=url), elapsed_ms=1)
         finally:
-            parts.pace.flush()
+            parts.rates.flush()
             with self._lock:
                 self._running[site] -= 1
                 self._idle.append(parts)
 
     def _started(self) -> ScrapeParts:
-        pace = Pace(DomainRates.parse(self.rates), self._states, StoreClock(self.clock))
-        parts = ScraperHarness(self.fetcher, clock=self.clock, pace=pace).parts()
+        pace = RateLimiter(DomainRates.parse(self.rates), self._states, StoreClock(self.clock))
+        parts = ScraperHarness(self.fetcher, clock=self.clock, rates=pace).parts()
         robots = Robots(self.fetcher, self._robots, self.clock, user_agent="IndexmillBot/1.0")
         return replace(parts, robots=robots)
 

@@ -12,9 +12,9 @@ from indexmill.contracts.messages import ScrapeResult, StageResult, read
 from indexmill.platform.consumer.deliveries import Done, Wait
 from indexmill.platform.limits.clock import StoreClock
 from indexmill.platform.quotas import DomainRates
-from indexmill.scraper.hosts import HostState
-from indexmill.scraper.pace import Pace
 from indexmill.scraper.ports import Fetched
+from indexmill.scraper.rate_limit import RateLimiter
+from indexmill.scraper.token_bucket import HostState
 from indexmill.scraper.worker import ScrapeBatch
 from tests.support.scraper import SITE, ScraperHarness, delivery
 from tests.twins.fetcher import InMemoryFetcher, Redirect
@@ -132,7 +132,7 @@ def test_a_job_that_is_canceled_already_asks_for_nothing() -> None:
 def test_a_canceled_job_leaves_the_turn_that_it_was_promised_to_others() -> None:
     pages = {f"{SITE}/{name}": f"<p>Page {name} with some words.</p>" for name in "abcd"}
     harness, marks, states = ScraperHarness(InMemoryFetcher(pages)), Marks(), InMemoryHosts()
-    harness.pace = Pace(DomainRates.parse("*=1:2"), states, StoreClock(harness.clock))
+    harness.rates = RateLimiter(DomainRates.parse("*=1:2"), states, StoreClock(harness.clock))
     worker = ScrapeBatch(harness.parts(), InMemoryQueue(), InMemoryQueue(), cancels=marks)
     first = worker([delivery("/a"), delivery("/b", job_id="b"), delivery("/c", job_id="c")])
     assert [type(each) for each in first] == [Done, Wait, Wait]
@@ -146,7 +146,7 @@ def test_a_canceled_job_leaves_the_turn_that_it_was_promised_to_others() -> None
 
 def test_a_canceled_request_says_nothing_of_its_site() -> None:
     harness, marks, states = ScraperHarness(InMemoryFetcher(PAGES)), Marks(), InMemoryHosts()
-    harness.pace = Pace(DomainRates.parse("*=1:3"), states, StoreClock(harness.clock))
+    harness.rates = RateLimiter(DomainRates.parse("*=1:3"), states, StoreClock(harness.clock))
     failing = HostState(failures=3, open_until=0.0, cause="connection_refused")
     states.replace("example.com", 0, failing)
 

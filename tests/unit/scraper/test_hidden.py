@@ -90,9 +90,9 @@ def read(page: str, renderer: InMemoryRenderer | None = None) -> str | None:
     harness = ScraperHarness()
     harness.fetcher.pages[f"{SITE}/a"] = page
     parts = replace(harness.parts(), renderer=renderer)
-    visit = parts.pace.visit(2000.0)
+    fetch = parts.rates.page(2000.0)
     try:
-        return asyncio.run(execute_scrape(f"{SITE}/a", None, parts=parts, visit=visit)).text
+        return asyncio.run(execute_scrape(f"{SITE}/a", None, parts=parts, fetch=fetch)).text
     except IndexmillError as error:
         return error.code
 

@@ -56,7 +56,7 @@ async def scraped(html: str | Fetched, wanted: Wanted = OF_ALL) -> DetailedDocum
     harness = ScraperHarness()
     harness.fetcher.pages[f"{SITE}/a/b"] = html
     parts = replace(harness.parts(), wanted=wanted, inline_text_bytes=MAX_ANSWER_TEXT_BYTES)
-    document = await execute_scrape(f"{SITE}/a/b", None, parts=parts, visit=parts.pace.visit(2000.0))
+    document = await execute_scrape(f"{SITE}/a/b", None, parts=parts, fetch=parts.rates.page(2000.0))
     assert isinstance(document, DetailedDocument)
     return document
 

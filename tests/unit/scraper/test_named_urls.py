@@ -16,7 +16,7 @@ async def named(head: str, body: str = BODY, final: str = "/a") -> str | None:
     if final != "/a":
         pages[f"{SITE}/a"] = Redirect(f"{SITE}{final}")
     parts = ScraperHarness(InMemoryFetcher(pages)).parts()
-    document = await execute_scrape(f"{SITE}/a", None, parts=parts, visit=parts.pace.visit(2000.0))
+    document = await execute_scrape(f"{SITE}/a", None, parts=parts, fetch=parts.rates.page(2000.0))
     return document.canonical_url and document.canonical_url.removeprefix(SITE)
 
 

@@ -15,8 +15,8 @@ from indexmill.platform.consumer.deliveries import Done, Outcome, Retry, Wait
 from indexmill.platform.limits.clock import StoreClock
 from indexmill.platform.quotas import DomainRates
 from indexmill.scraper.adapters.http_fetcher import status_failure
-from indexmill.scraper.pace import Pace
 from indexmill.scraper.ports import NameNotFound
+from indexmill.scraper.rate_limit import RateLimiter
 from indexmill.scraper.scrape import execute_scrape
 from indexmill.scraper.worker import ScrapeBatch
 from tests.support.scraper import SITE, ScraperHarness, delivery
@@ -50,8 +50,8 @@ class Worker:
 
     def __post_init__(self) -> None:
         self.fetcher = InMemoryFetcher(self.pages)  # type: ignore[arg-type]
-        pace = Pace(DomainRates.parse(self.rates), self.states, StoreClock(self.clock))
-        self.parts = ScraperHarness(self.fetcher, clock=self.clock, pace=pace).parts()
+        pace = RateLimiter(DomainRates.parse(self.rates), self.states, StoreClock(self.clock))
+        self.parts = ScraperHarness(self.fetcher, clock=self.clock, rates=pace).parts()
         self.results = InMemoryQueue()
         self.batch = ScrapeBatch(self.parts, self.results, InMemoryQueue())
         OPEN.append(self.batch)
@@ -100,7 +100,7 @@ def test_a_crawl_delay_begins_when_the_request_before_is_really_sent(
     async def sleep(seconds: float) -> None:
         here.clock.tick(seconds)
 
-    monkeypatch.setattr("indexmill.scraper.pace.asyncio.sleep", sleep)
+    monkeypatch.setattr("indexmill.scraper.rate_limit.asyncio.sleep", sleep)
     here.fetcher.connecting = connecting
     for path in ("/a", "/b", "/c"):
         (outcome,) = here.handle(path)
@@ -125,10 +125,10 @@ def test_the_pages_of_a_batch_cost_one_write_together() -> None:
 
 def test_a_page_that_is_given_up_leaves_the_turns_of_the_others() -> None:
     here = Worker("*=100:100")
-    pace = here.parts.pace
+    pace = here.parts.rates
 
     async def pages() -> list[object]:
-        turns = [asyncio.create_task(pace.visit(2000.0).turn(f"{SITE}/{name}")) for name in "abc"]
+        turns = [asyncio.create_task(pace.page(2000.0).acquire(f"{SITE}/{name}")) for name in "abc"]
         await asyncio.sleep(0)
         turns[0].cancel()
         return await asyncio.gather(*turns, return_exceptions=True)
@@ -137,7 +137,7 @@ def test_a_page_that_is_given_up_leaves_the_turns_of_the_others() -> None:
     assert isinstance(given_up, asyncio.CancelledError)
     assert others == [None, None]
     # Another event loop has rounds of its own.
-    asyncio.run(pace.visit(2000.0).turn(f"{SITE}/d"))
+    asyncio.run(pace.page(2000.0).acquire(f"{SITE}/d"))
 
 
 def test_a_long_wait_is_reported_to_the_job() -> None:
@@ -224,9 +224,9 @@ def test_redirects_are_counted_across_waits() -> None:
 
 async def test_a_caller_who_has_to_wait_learns_how_long() -> None:
     here = Worker("*=0.1:2")
-    await execute_scrape(f"{SITE}/a", None, parts=here.parts, visit=here.parts.pace.visit(2000.0))
+    await execute_scrape(f"{SITE}/a", None, parts=here.parts, fetch=here.parts.rates.page(2000.0))
     with pytest.raises(DomainBusy) as caught:
-        await execute_scrape(f"{SITE}/b", None, parts=here.parts, visit=here.parts.pace.visit(2000.0))
+        await execute_scrape(f"{SITE}/b", None, parts=here.parts, fetch=here.parts.rates.page(2000.0))
     assert (caught.value.code, caught.value.http_status, caught.value.retry_after) == ("domain_busy", 503, 10)
 
 

@@ -19,7 +19,7 @@ from tests.twins.hosts import unlimited_pace
 
 AGENT = "IndexmillBot"
 
-VISIT = unlimited_pace(FrozenClock()).visit(2000.0)
+FETCH = unlimited_pace(FrozenClock()).page(2000.0)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ async def test_a_page_that_asks_not_to_be_indexed_is_refused_and_not_stored(name
     harness = ScraperHarness()
     harness.fetcher.pages[f"{SITE}/a"] = REFUSED[name]
     with pytest.raises(IndexmillError) as caught:
-        await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), visit=VISIT)
+        await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), fetch=FETCH)
     assert (caught.value.code, caught.value.retryable) == ("robots_noindex", False)
     assert "robots meta element" in caught.value.message
     assert harness.blobs.objects == {}
@@ -95,7 +95,7 @@ async def test_a_page_that_asks_not_to_be_indexed_is_refused_and_not_stored(name
 async def test_a_page_that_may_be_indexed_says_whether_its_links_may_be_followed(name: str) -> None:
     harness = ScraperHarness()
     harness.fetcher.pages[f"{SITE}/a"], nofollow = ACCEPTED[name]
-    document = await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), visit=VISIT)
+    document = await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), fetch=FETCH)
     assert document.nofollow is nofollow
 
 
@@ -105,7 +105,7 @@ async def test_given_content_is_indexed_whatever_it_says_to_crawlers() -> None:
     url = uri_of("a.html")
     stored = Stored(ref=ref, content_type="text/html", final_url=url)
     document = await execute_scrape(
-        url, None, parts=harness.parts(), visit=VISIT, before=StoredPage(instead=stored)
+        url, None, parts=harness.parts(), fetch=FETCH, before=StoredPage(instead=stored)
     )
     assert (document.text, document.nofollow) == ("Words.", True)
 
@@ -113,7 +113,7 @@ async def test_given_content_is_indexed_whatever_it_says_to_crawlers() -> None:
 async def test_a_new_header_counts_for_a_page_that_did_not_change() -> None:
     harness = ScraperHarness()
     harness.fetcher.pages[f"{SITE}/a"] = page()
-    first = await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), visit=VISIT)
+    first = await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), fetch=FETCH)
     known = Stored(
         ref=first.raw_ref or BlobRef.of(b"", "raw"),
         content_type=first.content_type,
@@ -126,7 +126,7 @@ async def test_a_new_header_counts_for_a_page_that_did_not_change() -> None:
     refused = Fetched(f"{SITE}/a", 200, "text/html", "utf-8", page().encode(), robots_tags=("noindex",))
     harness.fetcher.pages[f"{SITE}/a"] = refused
     with pytest.raises(IndexmillError) as caught:
-        await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), visit=VISIT, before=before)
+        await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), fetch=FETCH, before=before)
     assert caught.value.code == "robots_noindex"
 
 
@@ -135,7 +135,7 @@ async def test_a_header_counts_for_every_kind_of_content() -> None:
     fetched = Fetched(f"{SITE}/a", 200, "text/plain", None, b"Words.", robots_tags=("nofollow", "noindex"))
     harness.fetcher.pages[f"{SITE}/a"] = fetched
     with pytest.raises(IndexmillError) as caught:
-        await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), visit=VISIT)
+        await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), fetch=FETCH)
     assert caught.value.message == 'The page asks not to be indexed (X-Robots-Tag: "noindex")'
 
 

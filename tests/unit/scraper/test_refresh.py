@@ -13,8 +13,8 @@ from indexmill.contracts.messages import ScrapeResult, Stored, read
 from indexmill.platform.consumer.deliveries import Wait
 from indexmill.platform.limits.clock import StoreClock
 from indexmill.platform.quotas import DomainRates
-from indexmill.scraper.pace import Pace
 from indexmill.scraper.ports import Fetched
+from indexmill.scraper.rate_limit import RateLimiter
 from indexmill.scraper.revisit import StoredPage
 from indexmill.scraper.scrape import execute_scrape
 from indexmill.scraper.worker import ScrapeBatch
@@ -37,9 +37,9 @@ def scraped(pages: dict[str, object], url: str = f"{SITE}/old", **fields: object
     """Return the URL of what was read, or the code, and the URLs that were asked."""
     fetcher = InMemoryFetcher({f"{SITE}/new": TARGET, f"{SITE}/in/new": TARGET, **pages})  # type: ignore[arg-type]
     parts = ScraperHarness(fetcher).parts()
-    visit = parts.pace.visit(1060.0, **fields)  # type: ignore[arg-type]
+    fetch = parts.rates.page(1060.0, **fields)  # type: ignore[arg-type]
     try:
-        document = asyncio.run(execute_scrape(url, None, parts=parts, visit=visit))
+        document = asyncio.run(execute_scrape(url, None, parts=parts, fetch=fetch))
     except IndexmillError as error:
         return error.code, fetcher.requested
     assert document.url == url
@@ -163,7 +163,7 @@ def test_a_refresh_waits_for_its_sites_turn_and_continues_there() -> None:
     fetcher = InMemoryFetcher({f"{SITE}/old": page(f"0;url={OTHER}/"), f"{OTHER}/": TARGET})
     harness = ScraperHarness(fetcher)
     rates = DomainRates.parse("other.example=1:1,*=100:100")
-    harness.pace = Pace(rates, InMemoryHosts(), StoreClock(harness.clock))
+    harness.rates = RateLimiter(rates, InMemoryHosts(), StoreClock(harness.clock))
     results = InMemoryQueue()
     batch = ScrapeBatch(harness.parts(), results, InMemoryQueue())
     # robots.txt of the other site takes its first turn.
@@ -193,7 +193,7 @@ def test_stored_and_known_content_is_read_as_it_is() -> None:
     )
     recent = StoredPage(stored, max_age=timedelta(hours=1))
     for before in (StoredPage(instead=stored), recent):
-        visit = parts.pace.visit(1060.0)
-        found = asyncio.run(execute_scrape(f"{SITE}/old", None, parts=parts, visit=visit, before=before))
+        fetch = parts.rates.page(1060.0)
+        found = asyncio.run(execute_scrape(f"{SITE}/old", None, parts=parts, fetch=fetch, before=before))
         assert (found.final_url, found.text) == (f"{SITE}/old", "Moved.")
     assert harness.fetcher.requested == []

@@ -11,8 +11,8 @@ import pytest
 from indexmill.contracts.errors import IndexmillError, PermanentError, failure
 from indexmill.contracts.messages import Stored
 from indexmill.scraper.extract.content import EXTRACTORS, Kind
-from indexmill.scraper.pace import JobCanceled
 from indexmill.scraper.ports import Fetched, Validators
+from indexmill.scraper.rate_limit import JobCanceled
 from indexmill.scraper.revisit import StoredPage
 from indexmill.scraper.scrape import NotTried, ScrapeParts, execute_scrape
 from tests.support.scraper import SITE, ScraperHarness
@@ -23,7 +23,7 @@ from tests.twins.hosts import unlimited_pace
 SHELL = "<!doctype html><title>App</title><div id=root></div><script src=app.js></script>"
 FULL = "<html lang=en><head><title>App</title></head><body><main><h1>H</h1><p>Words.</p></main></body></html>"
 
-VISIT = unlimited_pace(FrozenClock()).visit(2000.0)
+FETCH = unlimited_pace(FrozenClock()).page(2000.0)
 
 
 def shop(
@@ -51,7 +51,7 @@ class Endless:
 
 async def code(parts: ScrapeParts) -> str:
     with pytest.raises(IndexmillError) as caught:
-        await execute_scrape(f"{SITE}/a", None, parts=parts, visit=parts.pace.visit(2000.0))
+        await execute_scrape(f"{SITE}/a", None, parts=parts, fetch=parts.rates.page(2000.0))
     return caught.value.code
 
 
@@ -61,7 +61,7 @@ async def test_a_shell_is_read_after_its_scripts_ran() -> None:
         f"{SITE}/b", 200, "text/html", "latin-1", SHELL.encode(), validators=Validators('"1"', None, SITE)
     )
     harness, parts = shop(renderer, page)
-    document = await execute_scrape(f"{SITE}/a", None, parts=parts, visit=parts.pace.visit(2000.0))
+    document = await execute_scrape(f"{SITE}/a", None, parts=parts, fetch=parts.rates.page(2000.0))
     assert (document.text, document.title, document.rendered) == ("# H\n\nWords.", "App", True)
     # What is kept, and read again by a retry or a replay, is what the scripts made.
     assert document.raw_ref is not None
@@ -77,14 +77,14 @@ async def test_a_shell_is_read_after_its_scripts_ran() -> None:
 async def test_a_page_of_a_canceled_job_is_rendered_no_further(during: bool) -> None:
     """The requests of its scripts are the job's too."""
     _, parts = shop(InMemoryRenderer(lambda _: FULL))
-    renderer, visit = Endless(), parts.pace.visit(2000.0)
+    renderer, fetch = Endless(), parts.rates.page(2000.0)
 
     async def canceled() -> bool:
         return parts.rendering.locked() if not during else renderer.begun.is_set()
 
-    visit.canceled = canceled
+    fetch.canceled = canceled
     with pytest.raises(JobCanceled):
-        await execute_scrape(f"{SITE}/a", "job", parts=replace(parts, renderer=renderer), visit=visit)
+        await execute_scrape(f"{SITE}/a", "job", parts=replace(parts, renderer=renderer), fetch=fetch)
     assert (renderer.begun.is_set(), renderer.stopped) == (during, during)
 
 
@@ -100,7 +100,7 @@ async def test_no_other_page_is_rendered(body: str) -> None:
     renderer = InMemoryRenderer(lambda _: FULL)
     _, parts = shop(renderer, body)
     if body == FULL:
-        document = await execute_scrape(f"{SITE}/a", None, parts=parts, visit=parts.pace.visit(2000.0))
+        document = await execute_scrape(f"{SITE}/a", None, parts=parts, fetch=parts.rates.page(2000.0))
         assert not document.rendered
     else:
         assert await code(parts) in ("login_required", "empty_content")
@@ -140,14 +140,14 @@ async def test_one_is_rendered_at_a_time_and_who_waits_too_long_is_not_tried() -
     started = asyncio.Event()
     harness, parts = shop(Slow(lambda _: FULL))
     first = [
-        asyncio.create_task(execute_scrape(f"{SITE}/a", None, parts=parts, visit=parts.pace.visit(2000.0)))
+        asyncio.create_task(execute_scrape(f"{SITE}/a", None, parts=parts, fetch=parts.rates.page(2000.0)))
         for _ in "ab"
     ]
     while not now:
         await asyncio.sleep(0)
     with pytest.raises(NotTried):
         await execute_scrape(
-            f"{SITE}/a", None, parts=parts, visit=parts.pace.visit(harness.clock.monotonic() + 0.05)
+            f"{SITE}/a", None, parts=parts, fetch=parts.rates.page(harness.clock.monotonic() + 0.05)
         )
     started.set()
     assert [each.text for each in await asyncio.gather(*first)] == ["# H\n\nWords."] * 2
@@ -156,7 +156,7 @@ async def test_one_is_rendered_at_a_time_and_who_waits_too_long_is_not_tried() -
 
 async def test_an_unchanged_shell_says_nothing_of_what_its_scripts_make() -> None:
     _, parts = shop(InMemoryRenderer(lambda _: FULL))
-    first = await execute_scrape(f"{SITE}/a", None, parts=parts, visit=parts.pace.visit(2000.0))
+    first = await execute_scrape(f"{SITE}/a", None, parts=parts, fetch=parts.rates.page(2000.0))
     assert first.raw_ref is not None
     known = Stored(
         ref=first.raw_ref,
@@ -168,12 +168,12 @@ async def test_an_unchanged_shell_says_nothing_of_what_its_scripts_make() -> Non
     )
     before = StoredPage(known, current=True)
     again = await execute_scrape(
-        f"{SITE}/a", None, parts=parts, visit=parts.pace.visit(2000.0), before=before
+        f"{SITE}/a", None, parts=parts, fetch=parts.rates.page(2000.0), before=before
     )
     assert (again.unchanged, again.text) == ("same_content", None)
     parts = replace(parts, renderer=InMemoryRenderer(lambda _: FULL.replace("Words", "Others")))
     changed = await execute_scrape(
-        f"{SITE}/a", None, parts=parts, visit=parts.pace.visit(2000.0), before=before
+        f"{SITE}/a", None, parts=parts, fetch=parts.rates.page(2000.0), before=before
     )
     assert (changed.unchanged, changed.text) == (None, "# H\n\nOthers.")
     # Kept content needs no browser.
@@ -181,7 +181,7 @@ async def test_an_unchanged_shell_says_nothing_of_what_its_scripts_make() -> Non
         f"{SITE}/a",
         None,
         parts=replace(parts, renderer=None),
-        visit=parts.pace.visit(2000.0),
+        fetch=parts.rates.page(2000.0),
         before=StoredPage(instead=known),
     )
     assert stored.text == "# H\n\nWords."

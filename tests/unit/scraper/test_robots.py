@@ -18,7 +18,7 @@ from tests.twins.hosts import unlimited_pace
 
 AGENT = "IndexmillBot/1.0 (test)"
 SITE = "https://example.com"
-VISIT = unlimited_pace(FrozenClock()).visit(2000.0)
+FETCH = unlimited_pace(FrozenClock()).page(2000.0)
 ROBOTS = f"{SITE}/robots.txt"
 RULES = "User-agent: *\nDisallow: /a"
 
@@ -41,7 +41,7 @@ def harness_with(answer: str | Exception) -> Harness:
 
 async def allowed(robots: Robots, path: str) -> bool:
     try:
-        await robots.check(f"{SITE}{path}", VISIT)
+        await robots.check(f"{SITE}{path}", FETCH)
     except PermanentError as error:
         if error.code != ErrorCode.ROBOTS_DISALLOWED:
             raise
@@ -168,13 +168,13 @@ async def test_new_rules_replace_an_old_copy() -> None:
 )
 async def test_the_answer_names_the_line_that_refuses(text: str, path: str, line: str) -> None:
     with pytest.raises(PermanentError) as caught:
-        await harness_with(text).robots.check(f"{SITE}{path}", VISIT)
+        await harness_with(text).robots.check(f"{SITE}{path}", FETCH)
     assert caught.value.message.endswith(f': "{line}"')
 
 
 async def test_a_line_is_shown_up_to_a_limit() -> None:
     with pytest.raises(PermanentError) as caught:
-        await harness_with(f"User-agent: *\nDisallow: /{'*' * 10_000}").robots.check(f"{SITE}/", VISIT)
+        await harness_with(f"User-agent: *\nDisallow: /{'*' * 10_000}").robots.check(f"{SITE}/", FETCH)
     assert len(caught.value.message) < 300
 
 
@@ -195,9 +195,9 @@ async def test_a_line_is_shown_up_to_a_limit() -> None:
 )
 async def test_the_wanted_delay_is_returned_and_capped(text: str, delay_s: float) -> None:
     here = harness_with(text)
-    assert await here.robots.check(f"{SITE}/x", VISIT) == delay_s
+    assert await here.robots.check(f"{SITE}/x", FETCH) == delay_s
     other = Robots(here.fetcher, here.cache, here.clock, user_agent=AGENT, max_delay_s=0.25)
-    assert await other.check(f"{SITE}/x", VISIT) == min(delay_s, 0.25)
+    assert await other.check(f"{SITE}/x", FETCH) == min(delay_s, 0.25)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ async def test_the_wanted_delay_is_returned_and_capped(text: str, delay_s: float
 )
 async def test_an_unreachable_site_is_its_own_error(code: str) -> None:
     with pytest.raises(IndexmillError) as caught:
-        await harness_with(failure(code)).robots.check(f"{SITE}/x", VISIT)
+        await harness_with(failure(code)).robots.check(f"{SITE}/x", FETCH)
     assert caught.value.code == code
 
 

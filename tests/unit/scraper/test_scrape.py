@@ -24,13 +24,13 @@ from tests.twins.hosts import unlimited_pace
 
 PAGE = "<html lang=en><title>T</title><main><h1>H</h1><p>Words.</p></main>"
 
-VISIT = unlimited_pace(FrozenClock()).visit(2000.0)
+FETCH = unlimited_pace(FrozenClock()).page(2000.0)
 
 
 async def test_a_page_becomes_a_document() -> None:
     harness = ScraperHarness()
     harness.fetcher.pages[f"{SITE}/a"] = PAGE
-    document = await execute_scrape("HTTPS://Example.com:443/a#x", "job", parts=harness.parts(), visit=VISIT)
+    document = await execute_scrape("HTTPS://Example.com:443/a#x", "job", parts=harness.parts(), fetch=FETCH)
     digest = hashlib.sha256(PAGE.encode()).hexdigest()
     assert (document.url, document.final_url) == (f"{SITE}/a", f"{SITE}/a")
     assert (document.title, document.language, document.text) == ("T", "en", "# H\n\nWords.")
@@ -45,7 +45,7 @@ async def test_robots_are_asked_before_the_page() -> None:
     harness = ScraperHarness()
     harness.fetcher.pages = {f"{SITE}/robots.txt": "User-agent: *\nDisallow: /a", f"{SITE}/a": PAGE}
     with pytest.raises(PermanentError) as caught:
-        await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), visit=VISIT)
+        await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), fetch=FETCH)
     assert caught.value.code == "robots_disallowed"
     assert harness.fetcher.requested == [f"{SITE}/robots.txt"]
 
@@ -59,7 +59,7 @@ async def test_robots_are_asked_before_each_hop() -> None:
         f"{other}/robots.txt": "User-agent: *\nDisallow: /private",
     }
     with pytest.raises(PermanentError) as caught:
-        await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), visit=VISIT)
+        await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), fetch=FETCH)
     assert caught.value.code == "robots_disallowed"
     assert '"Disallow: /private"' in caught.value.message
     asked = [f"{SITE}/robots.txt", f"{SITE}/a", f"{other}/robots.txt", f"{other}/b"]
@@ -73,7 +73,7 @@ async def test_robots_are_asked_before_each_hop() -> None:
 async def test_stored_content_gives_the_same_document_without_the_site(body: bytes, charset: str) -> None:
     harness = ScraperHarness()
     harness.fetcher.pages[f"{SITE}/a"] = Fetched(f"{SITE}/b", 200, "text/html", charset, body)
-    first = await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), visit=VISIT)
+    first = await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), fetch=FETCH)
     assert first.raw_ref is not None
     stored = Stored(
         ref=first.raw_ref,
@@ -84,14 +84,14 @@ async def test_stored_content_gives_the_same_document_without_the_site(body: byt
     )
     asked = list(harness.fetcher.requested)
     again = await execute_scrape(
-        f"{SITE}/a", None, parts=harness.parts(), visit=VISIT, before=StoredPage(instead=stored)
+        f"{SITE}/a", None, parts=harness.parts(), fetch=FETCH, before=StoredPage(instead=stored)
     )
     assert again == first
     assert harness.fetcher.requested == asked
     harness.blobs.objects.clear()
     with pytest.raises(PermanentError) as caught:
         await execute_scrape(
-            f"{SITE}/a", None, parts=harness.parts(), visit=VISIT, before=StoredPage(instead=stored)
+            f"{SITE}/a", None, parts=harness.parts(), fetch=FETCH, before=StoredPage(instead=stored)
         )
     assert caught.value.code == "content_missing"
 
@@ -122,7 +122,7 @@ async def test_known_content_is_written_again_when_it_changed_or_may_be_old(
         stored_at=now - age if age is not None else None,
     )
     document = await execute_scrape(
-        f"{SITE}/a", None, parts=harness.parts(), visit=VISIT, before=StoredPage(known)
+        f"{SITE}/a", None, parts=harness.parts(), fetch=FETCH, before=StoredPage(known)
     )
     assert document.raw_ref is not None
     assert harness.blobs.puts == ([document.raw_ref.key] if written else [])
@@ -133,7 +133,7 @@ async def test_known_content_is_written_again_when_it_changed_or_may_be_old(
 async def test_a_private_url_sends_no_request() -> None:
     harness = ScraperHarness()
     with pytest.raises(CallerError):
-        await execute_scrape("http://127.0.0.1/", None, parts=harness.parts(), visit=VISIT)
+        await execute_scrape("http://127.0.0.1/", None, parts=harness.parts(), fetch=FETCH)
     assert harness.fetcher.requested == []
 
 
@@ -142,7 +142,7 @@ async def test_a_private_url_sends_no_request() -> None:
 async def test_long_text_goes_by_reference(text: str) -> None:
     harness = ScraperHarness()
     harness.fetcher.pages[f"{SITE}/a"] = Fetched(f"{SITE}/a", 200, "text/plain", "utf-8", text.encode())
-    document = await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), visit=VISIT)
+    document = await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), fetch=FETCH)
     assert document.text is None
     assert document.text_ref is not None
     assert document.text_ref.key.startswith("text/")
@@ -153,7 +153,7 @@ async def test_long_text_goes_by_reference(text: str) -> None:
 async def test_text_that_just_fits_makes_a_message_that_fits(text: str) -> None:
     harness = ScraperHarness()
     harness.fetcher.pages[f"{SITE}/a"] = Fetched(f"{SITE}/a", 200, "text/plain", "utf-8", text.encode())
-    document = await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), visit=VISIT)
+    document = await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), fetch=FETCH)
     assert document.text is not None
     result = stage_result(message_id="m", stage="scraping", status="success", document=document)
     assert 50_000 < len(result.model_dump_json(by_alias=True).encode()) <= INLINE_LIMIT_BYTES
@@ -164,14 +164,14 @@ async def test_a_page_that_cannot_be_read_leaves_nothing_behind() -> None:
     harness = ScraperHarness()
     harness.fetcher.pages[f"{SITE}/a"] = "<nav>only</nav>"
     with pytest.raises(PermanentError):
-        await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), visit=VISIT)
+        await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), fetch=FETCH)
     assert harness.blobs.objects == {}
 
 
 async def test_the_http_answer_shows_the_document() -> None:
     harness = ScraperHarness()
     harness.fetcher.pages[f"{SITE}/a"] = PAGE
-    document = await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), visit=VISIT)
+    document = await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), fetch=FETCH)
     answer = scrape_result(document, ScrapeNowRequest(url=SITE, job_id="j"), elapsed_ms=12)
     assert (answer.markdown, answer.size) == ("# H\n\nWords.", len(PAGE))
     assert (answer.elapsed_ms, answer.job_id) == (12, "j")
@@ -180,7 +180,7 @@ async def test_the_http_answer_shows_the_document() -> None:
 async def test_an_answer_that_is_too_long_is_refused() -> None:
     harness = ScraperHarness(inline_text_bytes=5)
     harness.fetcher.pages[f"{SITE}/a"] = PAGE
-    document = await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), visit=VISIT)
+    document = await execute_scrape(f"{SITE}/a", None, parts=harness.parts(), fetch=FETCH)
     with pytest.raises(CallerError) as caught:
         scrape_result(document, ScrapeNowRequest(url=SITE), elapsed_ms=1)
     assert (caught.value.code, caught.value.http_status) == ("response_too_large", 413)

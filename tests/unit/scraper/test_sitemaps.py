@@ -102,7 +102,7 @@ def test_a_file_has_at_most_so_many_urls() -> None:
 def found(harness: ScraperHarness, path: str = "/sitemap.xml", **rules: object) -> Sitemap:
     """Return what the sitemap lists."""
     wanted, parts = CrawlRules.model_validate(rules), harness.parts()
-    sitemap, _ = asyncio.run(read_sitemap(SITE + path, wanted, parts=parts, visit=parts.pace.visit(2_000.0)))
+    sitemap, _ = asyncio.run(read_sitemap(SITE + path, wanted, parts=parts, fetch=parts.rates.page(2_000.0)))
     return sitemap
 
 

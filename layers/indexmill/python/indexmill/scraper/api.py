@@ -44,12 +44,12 @@ def routes(api: ScraperApi, limit_s: float) -> APIRouter:
         try:
             document = await within(
                 limit_s,
-                execute_scrape(body.url, body.job_id, parts=parts, visit=parts.pace.visit(started + limit_s)),
+                execute_scrape(body.url, body.job_id, parts=parts, fetch=parts.rates.page(started + limit_s)),
                 message="URL fetch too slow",
                 hint="Use POST /orchestrator/jobs, which has no such limit.",
             )
         finally:
-            await asyncio.to_thread(parts.pace.flush)
+            await asyncio.to_thread(parts.rates.flush)
         elapsed_ms = round((api.parts.clock.monotonic() - started) * 1000)
         return scrape_result(document, body, elapsed_ms=elapsed_ms)
 

@@ -24,8 +24,8 @@ from indexmill.contracts.errors import (
 from indexmill.platform.quotas import site_of
 from indexmill.platform.security.urls import escaped, origin
 from indexmill.platform.time import Clock
-from indexmill.scraper.pace import JobCanceled, Visit
 from indexmill.scraper.ports import Fetcher, KnownRobots, NameNotFound, RobotsCache
+from indexmill.scraper.rate_limit import JobCanceled, PageFetch
 
 _MAX_LINE: Final = 16_663
 _SHOWN: Final = 200
@@ -233,17 +233,17 @@ class Robots:
         self._memory: OrderedDict[str, _Parsed] = OrderedDict()
         self._loading: dict[str, asyncio.Task[_Parsed]] = {}
 
-    async def check(self, url: str, visit: Visit) -> float:
+    async def check(self, url: str, fetch: PageFetch) -> float:
         """Return the seconds that the site wants between two requests, when it allows `url`.
 
         `url` is canonical. The seconds are capped; 0.0 when the site names none. A request for the rules is
-        one of the `visit`. Raises PermanentError(robots_disallowed) with the line,
+        one of the `fetch`. Raises PermanentError(robots_disallowed) with the line,
         TransientError(robots_unavailable), DomainBusy and the error of a site that cannot be reached.
         """
         site = origin(url)
         known = self._memory.get(site)
         if known is None or known.fresh_until <= self._now():
-            known = await self._load_once(site, visit)
+            known = await self._load_once(site, fetch)
         if known.rules is None:
             left = math.ceil(known.fresh_until - self._now())
             raise failure(ErrorCode.ROBOTS_UNAVAILABLE, retry_after=max(1, left))
@@ -267,12 +267,12 @@ class Robots:
         """Return whether a page with these `rules` asks that its links be left alone."""
         return nofollow_rule(self._agent, rules) is not None
 
-    async def _load_once(self, site: str, visit: Visit) -> _Parsed:
+    async def _load_once(self, site: str, fetch: PageFetch) -> _Parsed:
         """Load the rules of `site`; pages of one batch wait for the same request."""
         loading = self._loading.get(site)
         own = loading is None or loading.get_loop() is not asyncio.get_running_loop()
         if loading is None or own:
-            loading = asyncio.create_task(self._load(site, visit))
+            loading = asyncio.create_task(self._load(site, fetch))
             self._loading[site] = loading
             loading.add_done_callback(lambda task: self._loaded(site, task))
         try:
@@ -281,7 +281,7 @@ class Robots:
             if own:
                 raise
             # It was another page's job.
-            return await self._load_once(site, visit)
+            return await self._load_once(site, fetch)
         except DomainBusy as busy:
             # Each page has an error of its own; where the rules were redirected to is no page.
             raise busy.copy() from None
@@ -296,33 +296,33 @@ class Robots:
         while len(self._memory) > _ORIGINS_IN_MEMORY:
             self._memory.popitem(last=False)
 
-    async def _load(self, site: str, visit: Visit) -> _Parsed:
+    async def _load(self, site: str, fetch: PageFetch) -> _Parsed:
         known = await asyncio.to_thread(self._cache.get, site)
         if known is None or known.fresh_until <= self._now():
-            known = await self._ask(site, known, visit)
+            known = await self._ask(site, known, fetch)
             await asyncio.to_thread(self._cache.put, site, known)
         return _Parsed(None if known.rules is None else Rules(known.rules), known.fresh_until)
 
-    async def _ask(self, site: str, old: KnownRobots | None, visit: Visit) -> KnownRobots:
+    async def _ask(self, site: str, old: KnownRobots | None, fetch: PageFetch) -> KnownRobots:
         """Return what the site answers now, or `old` for a while longer when it does not."""
         url = f"{site}/robots.txt"
 
-        async def turn(hop: str) -> None:
+        async def before(hop: str) -> None:
             # Within its site a redirect takes no turn: with a burst of one it could never be followed.
             if site_of(hop) != site_of(url):
-                await visit.turn(hop)
+                await fetch.acquire(hop)
             else:
-                await visit.check()
+                await fetch.check()
 
         try:
-            await visit.turn(url)
+            await fetch.acquire(url)
             answer = await self._fetcher.fetch(
-                url, deadline=visit.deadline, cut_at=MAX_ROBOTS_BYTES, before_hop=turn, on_send=visit.sends
+                url, deadline=fetch.deadline, cut_at=MAX_ROBOTS_BYTES, before_hop=before, on_send=fetch.sends
             )
         except (DomainBusy, JobCanceled):
             raise
         except IndexmillError as error:
-            visit.end(error)
+            fetch.end(error)
             if _states_no_rules(error):
                 return self._read("")
             return self._unread(error, old)

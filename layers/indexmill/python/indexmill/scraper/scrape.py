@@ -46,7 +46,6 @@ from indexmill.scraper.extract.content import (
     is_risky,
 )
 from indexmill.scraper.links import canonical_links, enter, other_name
-from indexmill.scraper.pace import Pace, Visit
 from indexmill.scraper.ports import (
     MAX_REDIRECTS,
     NOT_MODIFIED,
@@ -56,6 +55,7 @@ from indexmill.scraper.ports import (
     Renderer,
     Validators,
 )
+from indexmill.scraper.rate_limit import PageFetch, RateLimiter
 from indexmill.scraper.revisit import NOT_STORED, StoredPage, is_recent, is_same, kept, renewed, unchanged
 from indexmill.scraper.robots import Robots
 
@@ -72,7 +72,7 @@ class ScrapeParts:
 
     fetcher: Fetcher
     robots: Robots
-    pace: Pace
+    rates: RateLimiter
     blobs: BlobStore
     isolation: Isolation
     clock: Clock
@@ -105,12 +105,12 @@ async def execute_scrape(
     job_id: str | None,  # noqa: ARG001 - both callers have one
     *,
     parts: ScrapeParts,
-    visit: Visit,
+    fetch: PageFetch,
     before: StoredPage = NOT_STORED,
 ) -> Document:
     """Return the document behind `url`; its raw bytes are stored, and so is text too long for a message.
 
-    It ends by the deadline of the `visit`; `job_id` is the job it is done for, and changes nothing. A
+    It ends by the deadline of the `fetch`; `job_id` is the job it is done for, and changes nothing. A
     document without a URL always has content to read instead of its site. Bytes that were stored `before` are
     not stored again before they are old. A document that is unchanged since then has no text and no links;
     another one has its links where `parts` ask for them.
@@ -123,17 +123,17 @@ async def execute_scrape(
     if stored is None:
         if before.same is not None and before.fresh(parts.clock.now(), parts.known_for):
             return unchanged(asked, before.same, "max_age")
-        page = await _page(asked, before, parts, visit)
+        page = await _page(asked, before, parts, fetch)
         found = await _same(asked, page, before, parts)
-        return found or await _document_or_rendered(asked, page, before, parts, visit)
+        return found or await _document_or_rendered(asked, page, before, parts, fetch)
     large = stored.ref.size > parts.max_content_bytes
-    async with _alone(parts.risky, parts, visit.deadline) if large else nullcontext():
+    async with _alone(parts.risky, parts, fetch.deadline) if large else nullcontext():
         page = await asyncio.to_thread(kept, stored, parts.blobs)
         found = await _same(asked, page, before, parts)
-        return found or await _document(asked, page, before, parts, visit.deadline, alone=large)
+        return found or await _document(asked, page, before, parts, fetch.deadline, alone=large)
 
 
-async def _page(url: str, before: StoredPage, parts: ScrapeParts, visit: Visit) -> Fetched:
+async def _page(url: str, before: StoredPage, parts: ScrapeParts, fetch: PageFetch) -> Fetched:
     """Return fresh content or the site's answer, which is NOT_MODIFIED of the same content only."""
     fresh, same = before.fresh(parts.clock.now(), parts.known_for), before.same
     if fresh is not None:
@@ -143,34 +143,34 @@ async def _page(url: str, before: StoredPage, parts: ScrapeParts, visit: Visit) 
     # Without its body, content that is old could not be stored again.
     asks = same is not None and is_recent(same, parts.clock.now(), parts.known_for)
     known = Validators(same.etag, same.last_modified, same.final_url) if same and asks else None
-    page = await visited(url, known, parts, visit)
+    page = await fetched(url, known, parts, fetch)
     parts.robots.check_page(page.robots_tags, "X-Robots-Tag")
     return replace(page, fetched_at=parts.clock.now())
 
 
-async def visited(url: str, known: Validators | None, parts: ScrapeParts, visit: Visit) -> Fetched:
+async def fetched(url: str, known: Validators | None, parts: ScrapeParts, fetch: PageFetch) -> Fetched:
     """Return the answer of the site, or of where it redirects; each request at the pace of its site."""
 
     async def allowed(hop: str) -> None:
-        if visit.hosts is not None and host_of(hop) not in visit.hosts:
+        if fetch.hosts is not None and host_of(hop) not in fetch.hosts:
             # Before anything of that host is asked, its robots.txt too.
             raise failure(ErrorCode.OTHER_HOST)
-        await visit.turn(hop, await parts.robots.check(hop, visit))
+        await fetch.acquire(hop, await parts.robots.check(hop, fetch))
 
     redirects = MAX_REDIRECTS
-    if visit.resume is not None:
-        left, _, reached = visit.resume.partition(" ")
+    if fetch.resume is not None:
+        left, _, reached = fetch.resume.partition(" ")
         url, redirects = canonical_url(reached, allowed_hosts=parts.allowed_hosts), int(left)
     try:
         await allowed(url)
         while True:
             page = await parts.fetcher.fetch(
                 url,
-                deadline=visit.deadline,
+                deadline=fetch.deadline,
                 before_hop=allowed,
                 known=known,
                 redirects=redirects,
-                on_send=visit.sends,
+                on_send=fetch.sends,
             )
             target = _refreshed(page, parts)
             if target is None:
@@ -180,13 +180,13 @@ async def visited(url: str, known: Validators | None, parts: ScrapeParts, visit:
             url, redirects = target, page.redirects - 1
             await enter(allowed, url, redirects)
     except DomainBusy as busy:
-        busy.resume = busy.resume or visit.resume
-        visit.end(None)
+        busy.resume = busy.resume or fetch.resume
+        fetch.end(None)
         raise
     except IndexmillError as error:
-        visit.end(error)
+        fetch.end(error)
         raise
-    visit.end(None)
+    fetch.end(None)
     return page
 
 
@@ -218,21 +218,21 @@ async def _same(asked: str, page: Fetched, before: StoredPage, parts: ScrapePart
 
 
 async def _document_or_rendered(
-    asked: str, page: Fetched, before: StoredPage, parts: ScrapeParts, visit: Visit
+    asked: str, page: Fetched, before: StoredPage, parts: ScrapeParts, fetch: PageFetch
 ) -> Document:
     """Return the document that `page` is; when it has no text before its scripts ran, after that."""
     try:
-        return await _document(asked, page, before, parts, visit.deadline)
+        return await _document(asked, page, before, parts, fetch.deadline)
     except PermanentError as error:
         if error.code != ErrorCode.NEEDS_JAVASCRIPT or parts.renderer is None:
             raise
-    async with _alone(parts.rendering, parts, visit.deadline):
-        html = await visit.unless_canceled(partial(parts.renderer.render, page, deadline=visit.deadline))
+    async with _alone(parts.rendering, parts, fetch.deadline):
+        html = await fetch.unless_canceled(partial(parts.renderer.render, page, deadline=fetch.deadline))
     # The validators are those of the page without its text, so that the site is asked for all of it again.
     rendered = replace(page, body=html, content_type=Kind.HTML, charset="utf-8", validators=Validators())
     found = await _same(asked, rendered, before, parts)
     try:
-        document = found or await _document(asked, rendered, before, parts, visit.deadline)
+        document = found or await _document(asked, rendered, before, parts, fetch.deadline)
     except PermanentError as error:
         if error.code == ErrorCode.NEEDS_JAVASCRIPT:
             raise failure(ErrorCode.EMPTY_CONTENT, "The page has no text after its scripts ran") from error

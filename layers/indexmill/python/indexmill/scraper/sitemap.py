@@ -16,8 +16,8 @@ from indexmill.contracts.identity import MAX_URL_LENGTH
 from indexmill.contracts.messages import Sitemap
 from indexmill.platform.security.urls import canonical_url
 from indexmill.scraper.links import canonical_links
-from indexmill.scraper.pace import Visit
-from indexmill.scraper.scrape import ScrapeParts, visited
+from indexmill.scraper.rate_limit import PageFetch
+from indexmill.scraper.scrape import ScrapeParts, fetched
 
 MAX_URLS: Final = 50_000
 """Of one file, as the protocol has it; further ones are left out."""
@@ -127,7 +127,7 @@ _MAX_REPORTED_BYTES: Final = 180_000
 
 
 async def read_sitemap(
-    url: str, rules: CrawlRules, *, parts: ScrapeParts, visit: Visit
+    url: str, rules: CrawlRules, *, parts: ScrapeParts, fetch: PageFetch
 ) -> tuple[Sitemap, int]:
     """Return the pages that the sitemap at `url` lists and `rules` admit, and the bytes that were fetched.
 
@@ -135,7 +135,7 @@ async def read_sitemap(
     PermanentError and TransientError.
     """
     first = canonical_url(url, allowed_hosts=parts.allowed_hosts)
-    file = await visited(first, None, parts, visit)
+    file = await fetched(first, None, parts, fetch)
     own = rules.model_copy(update={"same_host": True})
     hosts = {host_of(first), host_of(file.final_url)}
 

@@ -12,8 +12,8 @@ from indexmill.platform.observability import Observability
 from indexmill.platform.queues import Queue, SourceQueue
 from indexmill.platform.security.urls import parse_allowed_hosts
 from indexmill.platform.time import Clock, SystemClock, request_limit
-from indexmill.scraper.pace import HostStates, Pace
 from indexmill.scraper.ports import Fetcher, Isolation, Renderer, RobotsCache
+from indexmill.scraper.rate_limit import HostStates, RateLimiter
 from indexmill.scraper.robots import Robots
 from indexmill.scraper.scrape import INLINE_TEXT_BYTES, ScrapeParts
 from indexmill.scraper.settings import ScraperApiSettings, ScraperSettings, ScraperWorkerSettings
@@ -114,7 +114,7 @@ def _parts(settings: ScraperSettings, overrides: Overrides, inline_text_bytes: i
         isolation=overrides.get("isolation") or _isolation(),
         renderer=overrides.get("renderer") or _renderer(settings, clock),
         clock=clock,
-        pace=_pace(settings, clock, overrides.get("host_states")),
+        rates=_rate_limiter(settings, clock, overrides.get("host_states")),
         allowed_hosts=parse_allowed_hosts(settings.allowed_private_hosts),
         inline_text_bytes=inline_text_bytes,
         max_content_bytes=settings.max_content_bytes,
@@ -151,13 +151,13 @@ def _renderer(settings: ScraperSettings, clock: Clock) -> Renderer | None:
     )
 
 
-def _pace(settings: ScraperSettings, clock: Clock, states: HostStates | None) -> Pace:
+def _rate_limiter(settings: ScraperSettings, clock: Clock, states: HostStates | None) -> RateLimiter:
     from indexmill.platform.limits.clock import StoreClock
     from indexmill.scraper.adapters.dynamodb_hosts import DynamoDbHosts
 
     corrected = StoreClock(clock)
     states = states or DynamoDbHosts(settings.state_table, corrected)
-    return Pace(settings.domain_rates, states, corrected)
+    return RateLimiter(settings.domain_rates, states, corrected)
 
 
 def _robots_cache(settings: ScraperSettings, clock: Clock) -> RobotsCache:

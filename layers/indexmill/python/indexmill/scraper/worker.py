@@ -20,8 +20,8 @@ from indexmill.platform.consumer.reporter import BatchReporter, WorkerStage
 from indexmill.platform.queues import Queue, SourceQueue
 from indexmill.platform.time import Clock
 from indexmill.scraper.extract.content import Unusable
-from indexmill.scraper.pace import Visit
 from indexmill.scraper.ports import NameNotFound
+from indexmill.scraper.rate_limit import PageFetch
 from indexmill.scraper.revisit import StoredPage
 from indexmill.scraper.scrape import NotTried, ScrapeParts, execute_scrape
 from indexmill.scraper.sitemap import read_sitemap
@@ -101,7 +101,7 @@ class ScrapeBatch:
             self._marks = _Marks(self._cancels, self._parts.clock, deliveries)
         reporter = BatchReporter(_STAGE, deliveries, self._callbacks, self._parts.clock, self._source)
         self._loop.run_until_complete(self._work(reporter))
-        self._parts.pace.flush()
+        self._parts.rates.flush()
         return reporter.finish()
 
     def close(self) -> None:
@@ -139,13 +139,13 @@ class ScrapeBatch:
             return
         deadline = min(delivery.deadline, started + self._timeout_s)
         try:
-            visit = self._parts.pace.visit(deadline, task.message_id, delivery.resume, task.hosts)
+            fetch = self._parts.rates.page(deadline, task.message_id, delivery.resume, task.hosts)
             if self._marks is not None and task.job_id is not None:
-                visit.canceled = partial(self._marks.has, task)
+                fetch.canceled = partial(self._marks.has, task)
             if task.sitemap is None:
-                await self._page(position, task, visit, reporter)
+                await self._page(position, task, fetch, reporter)
             else:
-                await self._sitemap(position, task.url, task.sitemap, visit, reporter)
+                await self._sitemap(position, task.url, task.sitemap, fetch, reporter)
         except NotTried:
             reporter.out_of_time(position)
         except Unusable as error:
@@ -160,7 +160,7 @@ class ScrapeBatch:
             self._times.add(clock.monotonic() - started)
 
     async def _page(
-        self, position: int, task: ScrapeTask, visit: Visit, reporter: BatchReporter[ScrapeTask]
+        self, position: int, task: ScrapeTask, fetch: PageFetch, reporter: BatchReporter[ScrapeTask]
     ) -> None:
         parts = self._following if task.links else self._parts
         if task.accept:
@@ -169,7 +169,7 @@ class ScrapeBatch:
             task.url,
             task.job_id,
             parts=parts,
-            visit=visit,
+            fetch=fetch,
             before=StoredPage.of(task),
         )
         reporter.spent(position, **_bytes(task, document))
@@ -180,10 +180,10 @@ class ScrapeBatch:
         position: int,
         url: str,
         rules: CrawlRules,
-        visit: Visit,
+        fetch: PageFetch,
         reporter: BatchReporter[ScrapeTask],
     ) -> None:
-        sitemap, size = await read_sitemap(url, rules, parts=self._parts, visit=visit)
+        sitemap, size = await read_sitemap(url, rules, parts=self._parts, fetch=fetch)
         reporter.spent(position, bytes_fetched=size, bytes_stored=0)
         reporter.success(position, sitemap=sitemap)
 

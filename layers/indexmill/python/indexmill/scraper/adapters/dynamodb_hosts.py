@@ -11,7 +11,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from indexmill.platform.aws.clients import DirectTimes, LazyClient
 from indexmill.platform.limits.clock import StoreClock
 from indexmill.platform.limits.store import StoreUnavailable
-from indexmill.scraper.hosts import HostState
+from indexmill.scraper.token_bucket import HostState
 
 _TIMES: Final = DirectTimes(connect_s=0.5, answer_s=1.0)
 _REFUSED: Final = "ConditionalCheckFailedException"

@@ -1,8 +1,8 @@
-"""Pace of sites: each request waits for its site's turn, by going back to the queue.
+"""Rate limit of sites: each request takes a token of its site, or waits for one in the queue.
 
 Only the rest of a crawl delay, which begins when the request before is really sent, is waited for in place.
 
-The state of a site (`scraper/hosts.py`) is shared by all workers. It costs one conditional write for the
+The state of a site (`token_bucket.py`) is shared by all workers. It costs one conditional write for the
 requests that pages of a batch want to send at the same moment, and nothing for a site without a limit.
 Without the store no request is sent.
 """
@@ -23,8 +23,8 @@ from indexmill.contracts.identity import new_id
 from indexmill.platform.limits.clock import StoreClock
 from indexmill.platform.limits.store import StoreUnavailable
 from indexmill.platform.quotas import DomainRate, DomainRates, site_of
-from indexmill.scraper.hosts import Ended, HostState, Refusal, Request, finish, spacing, take
 from indexmill.scraper.ports import NameNotFound
+from indexmill.scraper.token_bucket import Ended, HostState, Refusal, TokenRequest, finish, spacing, take
 
 T = TypeVar("T")
 _LOG: Final = logging.getLogger(__name__)
@@ -62,17 +62,17 @@ class HostStates(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
+class _Attempt:
     request_id: str
-    visit: Visit
+    fetch: PageFetch
     delay_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class _Round:
+class _Batch:
     """Wishes of one event loop that are written together; the task returns their refusals, in order."""
 
-    wishes: list[_Wish]
+    attempts: list[_Attempt]
     task: asyncio.Task[list[Refusal | None]]
 
 
@@ -84,11 +84,11 @@ class _Known:
     state: HostState = field(default_factory=HostState)
     ended: deque[Ended] = field(default_factory=deque)
     lock: threading.Lock = field(default_factory=threading.Lock)
-    gathering: _Round | None = None
-    """The round that takes further wishes."""
+    gathering: _Batch | None = None
+    """The batch that takes further attempts."""
 
 
-class Pace:
+class RateLimiter:
     """Sends requests at the rates of their sites."""
 
     def __init__(self, rates: DomainRates, states: HostStates, clock: StoreClock) -> None:
@@ -99,47 +99,49 @@ class Pace:
         self._sites: OrderedDict[str, _Known] = OrderedDict()
         self._lock = threading.Lock()
 
-    def visit(
+    def page(
         self,
         deadline: float,
         key: str | None = None,
         resume: str | None = None,
         hosts: Collection[str] | None = None,
-    ) -> Visit:
+    ) -> PageFetch:
         """Begin the requests of one page, which end by the monotonic second `deadline`.
 
         `key` is who comes back after a wait, with the same key; None for a caller who may not. `resume` is
         that of the DomainBusy before. `hosts` are those to which redirects may lead; None is any.
         """
-        return Visit(self, deadline, key, resume, hosts)
+        return PageFetch(self, deadline, key, resume, hosts)
 
     def rate(self, site: str) -> DomainRate | None:
         """Return the rate of a site; None is no limit."""
         return self._rates.of(site)
 
-    async def take(self, site: str, rate: DomainRate, request_id: str, visit: Visit, delay_s: float) -> None:
+    async def take(
+        self, site: str, rate: DomainRate, request_id: str, fetch: PageFetch, delay_s: float
+    ) -> None:
         """Allow one request. Raises DomainBusy."""
         known, loop = self._known(site), asyncio.get_running_loop()
         joined = known.gathering
         if joined is None or joined.task.done() or joined.task.get_loop() is not loop:
-            wishes: list[_Wish] = []
-            joined = _Round(wishes, loop.create_task(self._together(site, rate, known, wishes)))
+            attempts: list[_Attempt] = []
+            joined = _Batch(attempts, loop.create_task(self._together(site, rate, known, attempts)))
             known.gathering = joined
-        place = len(joined.wishes)
-        joined.wishes.append(_Wish(request_id, visit, delay_s))
+        place = len(joined.attempts)
+        joined.attempts.append(_Attempt(request_id, fetch, delay_s))
         refusals = await asyncio.shield(joined.task)
         if (refusal := refusals[place]) is not None:
             raise DomainBusy(refusal.reason, _MESSAGES[refusal.reason], site, refusal.wait_s, refusal.cause)
 
     async def _together(
-        self, site: str, rate: DomainRate, known: _Known, wishes: list[_Wish]
+        self, site: str, rate: DomainRate, known: _Known, attempts: list[_Attempt]
     ) -> list[Refusal | None]:
-        """Decide the wishes of all pages that came to theirs before this began."""
+        """Decide the attempts of all pages that were ready before this began."""
         known.gathering = None
-        return await asyncio.to_thread(self._decide, site, rate, known, wishes)
+        return await asyncio.to_thread(self._decide, site, rate, known, attempts)
 
     def _decide(
-        self, site: str, rate: DomainRate, known: _Known, wishes: Sequence[_Wish]
+        self, site: str, rate: DomainRate, known: _Known, attempts: Sequence[_Attempt]
     ) -> list[Refusal | None]:
         """Return the refusals, in order; None for a request that is allowed. Blocks for the store."""
         with known.lock:
@@ -147,17 +149,19 @@ class Pace:
                 for _ in range(_RACES):
                     now, ended = self._clock.now(), list(known.ended)
                     state, refusals = finish(known.state, now, ended), list[Refusal | None]()
-                    for wish in wishes:
-                        left_s = max(0.0, wish.visit.deadline - self._clock.monotonic())
-                        request = Request(wish.request_id, now + left_s, wish.visit.key, wish.delay_s)
+                    for attempt in attempts:
+                        left_s = max(0.0, attempt.fetch.deadline - self._clock.monotonic())
+                        request = TokenRequest(
+                            attempt.request_id, now + left_s, attempt.fetch.key, attempt.delay_s
+                        )
                         state, refusal = take(state, now, rate, request)
                         refusals.append(refusal)
                     if self._write(site, known, state, len(ended)):
                         return refusals
             except StoreUnavailable:
                 _LOG.warning("the pace of sites is unavailable", exc_info=True)
-                return [Refusal(_UNKNOWN_S, "domain_busy") for _ in wishes]
-        return [Refusal(random.uniform(1.0, 3.0), "domain_busy") for _ in wishes]  # noqa: S311 - jitter
+                return [Refusal(_UNKNOWN_S, "domain_busy") for _ in attempts]
+        return [Refusal(random.uniform(1.0, 3.0), "domain_busy") for _ in attempts]  # noqa: S311 - jitter
 
     def now(self) -> float:
         """Return the second since the epoch."""
@@ -229,19 +233,19 @@ class JobCanceled(PermanentError):
         super().__init__(ErrorCode.CANCELED, "The job was canceled")
 
 
-class Visit:
+class PageFetch:
     """Requests of one page, one after the other."""
 
     def __init__(
         self,
-        pace: Pace,
+        limiter: RateLimiter,
         deadline: float,
         key: str | None,
         resume: str | None,
         hosts: Collection[str] | None,
     ) -> None:
-        """As `Pace.visit` says it."""
-        self._pace = pace
+        """As `RateLimiter.page` says it."""
+        self._limiter = limiter
         self._open: tuple[str, str] | None = None
         self._apart_s = 0.0
         self._sent_at: float | None = None
@@ -271,47 +275,47 @@ class Visit:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    async def turn(self, url: str, delay_s: float = 0.0) -> None:
+    async def acquire(self, url: str, delay_s: float = 0.0) -> None:
         """Return when a request to `url` may be sent; the one before has ended.
 
-        Raises DomainBusy, and JobCanceled before the site's turn is taken. `delay_s` is the pause that the
+        Raises DomainBusy, and JobCanceled before a token is taken. `delay_s` is the pause that the
         site asks for between two requests.
         """
         self.end(None)
         site = site_of(url)
-        rate = self._pace.rate(site)
+        rate = self._limiter.rate(site)
         try:
             await self.check()
         except JobCanceled:
             if rate is not None and self.key is not None:
-                self._pace.give_up(site, self.key)
+                self._limiter.give_up(site, self.key)
             raise
         if rate is None:
             return
         request_id = new_id()[-12:]
         try:
-            await self._pace.take(site, rate, request_id, self, delay_s)
+            await self._limiter.take(site, rate, request_id, self, delay_s)
         except DomainBusy as busy:
             if not delay_s or busy.wait_s > _REST_S:
                 raise
             await asyncio.sleep(busy.wait_s)
-            await self._pace.take(site, rate, request_id, self, delay_s)
+            await self._limiter.take(site, rate, request_id, self, delay_s)
         interval_s, burst = spacing(rate, delay_s)
         self._apart_s, self._sent_at = interval_s if burst == 1 else 0.0, None
         self._open = (site, request_id)
 
     async def sends(self) -> None:
-        """Note that the request is sent now: connecting may have taken a while since its turn. Raises
+        """Note that the request is sent now: connecting may have taken a while since it was allowed. Raises
         JobCanceled.
         """
         await self.check()
-        self._sent_at = self._pace.now()
+        self._sent_at = self._limiter.now()
 
     def end(self, error: IndexmillError | None) -> None:
         """Note the end of the last request, by an answer or by `error`."""
         if self._open is not None:
             begins = self._sent_at if self._apart_s else None
-            self._pace.ended(*self._open, error, 0.0 if begins is None else begins + self._apart_s)
+            self._limiter.ended(*self._open, error, 0.0 if begins is None else begins + self._apart_s)
             self._open = None
 
 

@@ -1,4 +1,4 @@
-"""Pace of one site: when a request may be sent to it, by a state that all workers share. Pure.
+"""Token bucket of one site: when a request may be sent to it, by a state that all workers share. Pure.
 
 A site has a bucket of `burst` tokens, which refills by one every `interval_s`; a request takes one. A message
 that finds none is promised the next token that is not promised yet, and comes back when it is due: others
@@ -22,7 +22,7 @@ FAILURES: Final = 3
 """Failures in a row after which a site is left alone."""
 _PAUSE_S: Final = 60.0
 _LONGEST_PAUSE_S: Final = 300.0
-_LONGEST_WISH_S: Final = 3_600.0
+_LONGEST_ASKED_S: Final = 3_600.0
 """The longest Retry-After of a site that counts for its other pages too."""
 _PROMISES: Final = 100
 """More would make the state large; who comes later gets no promise."""
@@ -52,8 +52,8 @@ class HostState:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """A wish to send a request."""
+class TokenRequest:
+    """A request that needs a token."""
 
     id: str
     until: float
@@ -96,7 +96,7 @@ def spacing(rate: DomainRate, delay_s: float) -> tuple[float, int]:
 
 
 def take(
-    state: HostState, now: float, rate: DomainRate, request: Request
+    state: HostState, now: float, rate: DomainRate, request: TokenRequest
 ) -> tuple[HostState, Refusal | None]:
     """Return the state after the request was allowed, or after its wait was promised."""
     interval_s, burst = spacing(rate, request.delay_s)
@@ -143,7 +143,7 @@ def finish(state: HostState, now: float, ended: Sequence[Ended]) -> HostState:
             pause_s = min(_PAUSE_S * 2 ** min(failures - FAILURES, 10), _LONGEST_PAUSE_S)
             open_until = max(open_until, now + pause_s)
         if each.failed and each.pause_s:
-            open_until = max(open_until, now + min(each.pause_s, _LONGEST_WISH_S))
+            open_until = max(open_until, now + min(each.pause_s, _LONGEST_ASKED_S))
     over = {each.id for each in ended}
     full_at = max([state.full_at, *(each.next_at for each in ended)])
     running = {each: until for each, until in state.running.items() if each not in over}
