@@ -11,15 +11,15 @@ from typing import Any
 import boto3
 import pytest
 
-from indexmill.orchestrator.adapters.aws.dynamodb_windows import DynamoDbWindows
-from indexmill.orchestrator.queries.stream import Windows
+from indexmill.orchestrator.adapters.aws.dynamodb_windows import DynamoDbPlaces
+from indexmill.orchestrator.queries.stream import StreamPlaces
 from indexmill.platform.aws.dynamodb_progress import DynamoDbProgress
 from indexmill.platform.progress import ProgressBoard, WorkProgress
 from local.backends.ministack import MiniStack
 from tests.support.ministack import REGION
 from tests.twins.clock import FrozenClock
 from tests.twins.progress import InMemoryProgress
-from tests.twins.windows import InMemoryWindows
+from tests.twins.stream_places import InMemoryPlaces
 
 WORK = WorkProgress(attempt=1, chunks_total=1_000, chunks_done=256, bytes=2_000)
 LATER = WorkProgress(attempt=2, chunks_total=1_000, chunks_done=512, bytes=4_000)
@@ -31,7 +31,7 @@ class Parts:
 
     clock: FrozenClock
     board: ProgressBoard
-    windows: Callable[[int], Windows]
+    windows: Callable[[int], StreamPlaces]
     """With a limit; all count in the same place."""
 
 
@@ -60,15 +60,13 @@ def parts(request: pytest.FixtureRequest) -> Parts:
     clock = FrozenClock()
     if request.param == "twin":
         shared: dict[str, float] = {}
-        return Parts(
-            clock, InMemoryProgress(clock), lambda limit: InMemoryWindows(limit, clock, taken=shared)
-        )
+        return Parts(clock, InMemoryProgress(clock), lambda limit: InMemoryPlaces(limit, clock, taken=shared))
     server: MiniStack = request.getfixturevalue("ministack")
     client, name = table(server.endpoint)
     return Parts(
         clock,
         DynamoDbProgress(name, clock, client),
-        lambda limit: DynamoDbWindows(name, limit, clock, client),
+        lambda limit: DynamoDbPlaces(name, limit, clock, client),
     )
 
 
@@ -130,7 +128,7 @@ def test_many_at_once_never_take_more_than_there_is(ministack: MiniStack) -> Non
     client, name = table(ministack.endpoint)
     clock = FrozenClock()
     with ThreadPoolExecutor(8) as pool:
-        windows = [DynamoDbWindows(name, 5, clock, client) for _ in range(24)]
+        windows = [DynamoDbPlaces(name, 5, clock, client) for _ in range(24)]
         places = list(pool.map(lambda each: each.enter(30), windows))
     assert sum(place is not None for place in places) == 5
 
@@ -148,7 +146,7 @@ def test_an_unavailable_table_shows_nothing_and_admits_none(
     clock.tick(30)
     assert board.get("a") is None
     assert len(caplog.records) == 2
-    windows = DynamoDbWindows("no-such-table", 5, clock, client)
+    windows = DynamoDbPlaces("no-such-table", 5, clock, client)
     assert windows.enter(30) is None
     windows.leave("1#a")
 

@@ -24,7 +24,7 @@ from tests.support.jobs import CALLER, URL, chunked, embedded, failed, scraped, 
 from tests.support.orchestrator import OrchestratorHarness
 from tests.twins.jobs import InMemoryJobs
 from tests.twins.progress import InMemoryProgress
-from tests.twins.windows import InMemoryWindows
+from tests.twins.stream_places import InMemoryPlaces
 
 
 @dataclass
@@ -54,8 +54,8 @@ class Following:
         assert isinstance(store, InMemoryJobs)
         self.store = store
         self.board = InMemoryProgress(clock)
-        self.windows = InMemoryWindows(self.limit, clock)
-        self.stream = StreamJob(ReadJobs(store, self.board, clock=clock), self.windows, clock, self._pause)
+        self.places = InMemoryPlaces(self.limit, clock)
+        self.stream = StreamJob(ReadJobs(store, self.board, clock=clock), self.places, clock, self._pause)
 
     async def _pause(self, seconds: float) -> None:
         self.waited.append(seconds)
@@ -86,7 +86,7 @@ def test_a_client_without_a_position_gets_the_current_state_at_once() -> None:
     assert job is not None
     assert answer.events == [job.model_dump(mode="json")]
     assert (following.waited, answer.retry_s) == ([], 0.2)
-    assert following.windows.entered == 0
+    assert following.places.entered == 0
 
 
 def test_a_window_ends_at_the_first_thing_that_happens() -> None:
@@ -98,7 +98,7 @@ def test_a_window_ends_at_the_first_thing_that_happens() -> None:
     # Chunking is called at once, so two things happened.
     assert answer.statuses == ["chunking", "embedding"]
     assert 2.0 <= sum(following.waited) < 3.1
-    assert following.windows.taken == {}
+    assert following.places.taken == {}
 
 
 def test_missed_events_show_the_job_as_it_was_then() -> None:
@@ -177,21 +177,21 @@ def test_with_all_windows_taken_a_request_is_answered_at_once() -> None:
     following = Following(limit=1)
     job_id = following.pipeline.submit()
     first = following.answer(job_id)
-    place = following.windows.enter(30)
+    place = following.places.enter(30)
     assert place is not None
     answer = following.answer(job_id, first.last_id)
     assert (answer.statuses, answer.last_id, answer.retry_s) == (["scraping"], first.last_id, 2.0)
     assert following.waited == []
-    following.windows.leave(place)
+    following.places.leave(place)
     assert following.answer(job_id, first.last_id).events == []
-    assert following.windows.taken == {}
+    assert following.places.taken == {}
 
 
 def test_windows_that_cannot_be_counted_are_not_opened() -> None:
     following = Following()
     job_id = following.pipeline.submit()
     first = following.answer(job_id)
-    following.windows.unavailable = True
+    following.places.unavailable = True
     assert following.answer(job_id, first.last_id).retry_s == 2.0
     assert following.waited == []
 
@@ -232,7 +232,7 @@ def test_an_outage_of_the_database_lets_the_client_come_back() -> None:
 
     clock = following.pipeline.clock
     read = ReadJobs(Unavailable(clock), following.board)
-    following.stream = StreamJob(read, following.windows, clock, following._pause)
+    following.stream = StreamJob(read, following.places, clock, following._pause)
     answer = following.answer(job_id, first.last_id)
     assert (answer.events, answer.last_id, answer.retry_s) == ([], first.last_id, 5.0)
 

@@ -213,7 +213,7 @@ def build_stream(settings: OrchestratorStreamSettings) -> Handler:
     """Build orchestrator/stream: it reads, changes no job and sends no message."""
     import asyncio
 
-    from indexmill.orchestrator.adapters.aws.dynamodb_windows import DynamoDbWindows
+    from indexmill.orchestrator.adapters.aws.dynamodb_windows import DynamoDbPlaces
     from indexmill.orchestrator.http.stream import routes
     from indexmill.orchestrator.queries.jobs import ReadJobs
     from indexmill.orchestrator.queries.stream import StreamJob
@@ -225,7 +225,7 @@ def build_stream(settings: OrchestratorStreamSettings) -> Handler:
     store = JobStore(database, settings.limits)
     follow = StreamJob(
         read=ReadJobs(store, DynamoDbProgress(settings.state_table, clock)),
-        windows=DynamoDbWindows(settings.state_table, settings.stream_windows, clock),
+        places=DynamoDbPlaces(settings.state_table, settings.stream_windows, clock),
         clock=clock,
         pause=asyncio.sleep,
         window_s=window_s(settings.integration_timeout_seconds),

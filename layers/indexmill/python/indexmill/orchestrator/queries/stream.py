@@ -87,7 +87,7 @@ def silence(reason: str, *, retry_ms: int) -> str:
     return f": {reason}\nretry: {retry_ms}\n\n"
 
 
-class Windows(Protocol):
+class StreamPlaces(Protocol):
     """Counts the streams that wait for something to happen, in all processes together."""
 
     def enter(self, seconds: float) -> str | None:
@@ -104,7 +104,7 @@ class StreamJob:
     """One window of one job's stream."""
 
     read: ReadJobs
-    windows: Windows
+    places: StreamPlaces
     clock: Clock
     pause: Callable[[float], Awaitable[None]]
     window_s: float = LONGEST_WINDOW_S
@@ -128,13 +128,13 @@ class StreamJob:
             return written(frames, retry_ms=_SOON_MS)
         if seen is None or snapshot.job.status.terminal:
             return None
-        place = self.windows.enter(self.window_s + _SLACK_S)
+        place = self.places.enter(self.window_s + _SLACK_S)
         if place is None:
             return written(_frames(snapshot, None), retry_ms=_FULL_MS)
         try:
             return await self._wait(ctx, job_id, seen)
         finally:
-            self.windows.leave(place)
+            self.places.leave(place)
 
     async def _wait(self, ctx: CallerContext, job_id: str, seen: Position) -> str:
         """Poll with growing pauses; no database connection stays open between two reads."""

@@ -17,7 +17,7 @@ _ITEM_KEPT_S: Final = 24 * 3600
 _REFUSED: Final = "ConditionalCheckFailedException"
 
 
-class DynamoDbWindows:
+class DynamoDbPlaces:
     """A place is "<epoch second of its end>#<id>"; one whose process died is removed when room is needed."""
 
     def __init__(self, table: str, limit: int, clock: Clock, dynamodb: Any | None = None) -> None:

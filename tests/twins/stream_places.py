@@ -1,4 +1,4 @@
-"""Stream windows counted in memory."""
+"""Places of streams counted in memory."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from indexmill.platform.time import Clock
 
 
 @dataclass
-class InMemoryWindows:
-    """Windows without a table; `unavailable` is a count that cannot be read."""
+class InMemoryPlaces:
+    """Places without a table; `unavailable` is a count that cannot be read."""
 
     limit: int
     clock: Clock
