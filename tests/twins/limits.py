@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 
-from indexmill.platform.limits.store import Outcome, Shared, StoreUnavailable
+from indexmill.platform.limits.store import Shared, StoreUnavailable
 from indexmill.platform.limits.window import Admission, Window
 
 
@@ -21,14 +21,14 @@ class InMemoryLimits:
         self.calls = 0
         self._lock = threading.Lock()
 
-    def admit(self, key: str, admission: Admission) -> Outcome:
+    def admit(self, key: str, admission: Admission) -> tuple[bool, Window | None]:
         """Compare and set."""
         with self._asked():
             before = self.windows.get(key)
             fits = admission.fits(before)
             if fits:
                 self.windows[key] = (before or Window()).with_request(admission)
-            return Outcome(fits, before)
+            return fits, before
 
     def forget(self, key: str, slots: Sequence[int]) -> None:
         """Remove the slots."""

@@ -13,7 +13,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from indexmill.platform.aws.clients import DirectTimes, LazyClient
 from indexmill.platform.limits.clock import StoreClock
-from indexmill.platform.limits.store import Outcome, Shared, StoreUnavailable
+from indexmill.platform.limits.store import Shared, StoreUnavailable
 from indexmill.platform.limits.window import ACTIVE_S, Admission, Window
 
 _TIMES: Final = DirectTimes(connect_s=0.3, answer_s=0.5)
@@ -37,7 +37,7 @@ class DynamoDbLimits:
         self._clock = clock
         self._dynamodb = dynamodb or LazyClient("dynamodb", direct=_TIMES)
 
-    def admit(self, key: str, admission: Admission) -> Outcome:
+    def admit(self, key: str, admission: Admission) -> tuple[bool, Window | None]:
         """Count the request by one UpdateItem."""
         slot = f"s{admission.slot:x}"
         values = {
@@ -74,8 +74,8 @@ class DynamoDbLimits:
             ).get("Attributes")
         except ClientError as error:
             refused: Any = error.response
-            return Outcome(admitted=False, before=_window(refused.get("Item")))
-        return Outcome(admitted=True, before=_window(before))
+            return False, _window(refused.get("Item"))
+        return True, _window(before)
 
     def forget(self, key: str, slots: Sequence[int]) -> None:
         """Remove counters."""

@@ -246,11 +246,11 @@ class SlidingWindowEnforcer:
                 self._check_blocked(key, now)
                 raise RateLimited(use_of(copy, now, limit))
             write = admission(copy, now, window_s, limit.most, counts_as_active=limit.reason == "fair_share")
-            outcome = self._store.admit(key, write)
-            before = outcome.before or Window()
+            admitted, found = self._store.admit(key, write)
+            before = found or Window()
             if before.blocked:
                 raise CallerBlocked
-            if outcome.admitted:
+            if admitted:
                 after = before.with_request(write)
                 self._remember(key, after)
                 self._follow_up(key, bucket, before, after, now, window_s)

@@ -18,14 +18,6 @@ class StoreUnavailable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """Of an admission: whether it happened, and the window before it, None for none."""
-
-    admitted: bool
-    before: Window | None
-
-
-@dataclass(frozen=True, slots=True)
 class Shared:
     """State that concerns every caller of a service."""
 
@@ -38,8 +30,11 @@ class Shared:
 class LimitStore(Protocol):
     """Every method raises StoreUnavailable."""
 
-    def admit(self, key: str, admission: Admission) -> Outcome:
-        """Count a request if the admission's condition holds; one atomic step."""
+    def admit(self, key: str, admission: Admission) -> tuple[bool, Window | None]:
+        """Count a request if the admission's condition holds; one atomic step.
+
+        Returns whether it was counted, and the window before it, None for none.
+        """
         ...
 
     def forget(self, key: str, slots: Sequence[int]) -> None:
