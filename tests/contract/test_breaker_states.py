@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from indexmill.platform.aws.dynamodb_breakers import DynamoDbBreakers
-from indexmill.platform.breakers import NAMES, BreakerState, BreakerStates, StatesUnavailable
+from indexmill.platform.aws.state_table import StoreUnavailable
+from indexmill.platform.breakers import NAMES, BreakerState, BreakerStates
 from local.backends.ministack import MiniStack
 from tests.support.state_table import dynamodb, new_table, unavailable
-from tests.twins.breakers import InMemoryBreakers
 from tests.twins.clock import FrozenClock
+from tests.twins.state_table import InMemoryBreakers
 
 OPEN = BreakerState(
     *(3, 1_700_000_000.25, 1_700_000_000.5, 1_700_000_030.5, 1_700_000_090.75),
@@ -39,7 +39,7 @@ def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
     server: MiniStack = request.getfixturevalue("ministack")
     client, clock = dynamodb(server), FrozenClock()
     yield Harness(
-        DynamoDbBreakers(new_table(client), clock, client), DynamoDbBreakers("none", clock, unavailable())
+        BreakerStates(new_table(client), clock, client), BreakerStates("none", clock, unavailable())
     )
 
 
@@ -70,19 +70,19 @@ def test_one_of_many_wins(harness: Harness) -> None:
 
 
 def test_out_of_reach_both_calls_say_so(harness: Harness) -> None:
-    with pytest.raises(StatesUnavailable):
+    with pytest.raises(StoreUnavailable):
         harness.unavailable.read()
-    with pytest.raises(StatesUnavailable):
+    with pytest.raises(StoreUnavailable):
         harness.unavailable.replace("index", BreakerState(), OPEN)
 
 
 @pytest.mark.parametrize("harness", ["dynamodb"], indirect=True)
 def test_a_record_of_yesterday_is_ignored(harness: Harness) -> None:
     states = harness.states
-    assert isinstance(states, DynamoDbBreakers)
+    assert isinstance(states, BreakerStates)
     assert states.replace("index", BreakerState(), OPEN)
-    assert isinstance(states._clock, FrozenClock)
-    states._clock.tick(86_401)
+    assert isinstance(states._table._clock, FrozenClock)
+    states._table._clock.tick(86_401)
     assert states.read()["index"] == BreakerState()
     assert states.replace("index", BreakerState(), OPEN)
     assert states.read()["index"] == OPEN
@@ -91,10 +91,10 @@ def test_a_record_of_yesterday_is_ignored(harness: Harness) -> None:
 @pytest.mark.parametrize("harness", ["dynamodb"], indirect=True)
 def test_a_record_of_the_release_before_is_read(harness: Harness) -> None:
     states = harness.states
-    assert isinstance(states, DynamoDbBreakers)
+    assert isinstance(states, BreakerStates)
     assert states.replace("embedding", BreakerState(), OPEN)
-    states._dynamodb.update_item(
-        TableName=states._table,
+    states._table._dynamodb.update_item(
+        TableName=states._table._name,
         Key={"pk": {"S": "breaker#embedding"}},
         UpdateExpression="REMOVE closed_at, refusal",
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from indexmill.orchestrator.actions.cancel import CancelBatch, CancelJob
-from indexmill.platform.aws.dynamodb_cancels import DynamoDbCancels
+from indexmill.platform.cancels import Cancels
 from indexmill.platform.consumer.delivery_log import KEPT_S
 from local.backends.ministack import MiniStack
 from tests.support.job_stores import Sent, postgres_jobs
@@ -21,7 +21,7 @@ from tests.twins.clock import FrozenClock
 def test_marks_are_read_as_they_were_written_and_expire(ministack: MiniStack) -> None:
     client, clock = dynamodb(ministack), FrozenClock()
     table = new_table(client)
-    cancels = DynamoDbCancels(table, clock, client)
+    cancels = Cancels(table, clock, client)
     assert cancels.canceled(["a", "b"]) == {}
     cancels.mark({f"job-{at}": at for at in range(1, 61)})
     assert cancels.canceled(["job-1", "job-60", "job-1", "other"]) == {"job-1": 1, "job-60": 60}
@@ -30,7 +30,7 @@ def test_marks_are_read_as_they_were_written_and_expire(ministack: MiniStack) ->
 
 
 def test_without_the_table_nothing_counts_as_canceled() -> None:
-    cancels = DynamoDbCancels("none", FrozenClock(), unavailable())
+    cancels = Cancels("none", FrozenClock(), unavailable())
     cancels.mark({"a": 1})
     assert cancels.canceled(["a"]) == {}
 

@@ -12,8 +12,7 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from indexmill.platform.aws.dynamodb_breakers import DynamoDbBreakers
-from indexmill.platform.breakers import NAMES, BreakerState
+from indexmill.platform.breakers import NAMES, BreakerState, BreakerStates
 from indexmill.platform.time import SystemClock
 from local.backends.ministack import MiniStack
 from local.cli import callers
@@ -69,7 +68,7 @@ def lines(info: dict[str, Any]) -> list[str]:
 
 
 def broken(info: dict[str, Any], ministack: MiniStack, name: str, state: BreakerState) -> None:
-    states = DynamoDbBreakers(info["resources"]["StateTable"], SystemClock(), dynamodb(ministack))
+    states = BreakerStates(info["resources"]["StateTable"], SystemClock(), dynamodb(ministack))
     assert states.replace(name, BreakerState(), state)
 
 

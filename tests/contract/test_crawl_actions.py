@@ -23,7 +23,7 @@ from tests.support.job_stores import Sent, embed_task
 from tests.support.jobs import CALLER, embedded
 from tests.support.scraper import SITE
 from tests.twins.clock import FrozenClock
-from tests.twins.progress import InMemoryProgress
+from tests.twins.state_table import InMemoryProgress
 
 
 @pytest.fixture

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from indexmill.platform.aws.dynamodb_delivery_log import DynamoDbDeliveryLog
 from indexmill.platform.consumer.delivery_log import KEPT_S, DeliveryLog, DeliveryRecord
 from local.backends.ministack import MiniStack
 from tests.support.state_table import dynamodb, new_table, unavailable
 from tests.twins.clock import FrozenClock
-from tests.twins.delivery_log import InMemoryDeliveryLog
+from tests.twins.state_table import InMemoryDeliveryLog
 
 RECORD = DeliveryRecord(receives=3, tries=2, crashes=1, tried_alone=True, last_error="http_503")
 
@@ -36,8 +35,8 @@ def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
         return
     server: MiniStack = request.getfixturevalue("ministack")
     client = dynamodb(server)
-    made = DynamoDbDeliveryLog(new_table(client), clock, client)
-    yield Harness(made, clock, DynamoDbDeliveryLog("none", clock, unavailable()))
+    made = DeliveryLog(new_table(client), clock, client)
+    yield Harness(made, clock, DeliveryLog("none", clock, unavailable()))
 
 
 def test_a_note_is_read_as_it_was_written(harness: Harness) -> None:

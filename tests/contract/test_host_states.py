@@ -12,16 +12,14 @@ from dataclasses import dataclass
 import pytest
 
 from indexmill.contracts.errors import DomainBusy, ErrorCode, failure
-from indexmill.platform.limits.clock import StoreClock
-from indexmill.platform.limits.store import StoreUnavailable
+from indexmill.platform.aws.state_table import StoreClock, StoreUnavailable
 from indexmill.platform.quotas import DomainRates
 from indexmill.platform.time import SystemClock
-from indexmill.scraper.adapters.dynamodb_hosts import DynamoDbHosts
-from indexmill.scraper.rate_limit import HostStates, RateLimiter
-from indexmill.scraper.token_bucket import HostState
+from indexmill.scraper.rate_limit import RateLimiter
+from indexmill.scraper.token_bucket import HostState, HostStates
 from local.backends.ministack import MiniStack
 from tests.support.state_table import dynamodb, new_table, unavailable
-from tests.twins.hosts import InMemoryHosts
+from tests.twins.state_table import InMemoryHosts
 
 STATE = HostState(12.5, {"m": 14.25}, {"r": 40.125}, 2, 99.0, "http_503")
 URL = "https://example.com/page"
@@ -46,9 +44,7 @@ def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
         return
     server: MiniStack = request.getfixturevalue("ministack")
     client, clock = dynamodb(server), StoreClock(SystemClock())
-    yield Harness(
-        DynamoDbHosts(new_table(client), clock, client), DynamoDbHosts("none", clock, unavailable())
-    )
+    yield Harness(HostStates(new_table(client), clock, client), HostStates("none", clock, unavailable()))
 
 
 def turn(pace: RateLimiter, url: str = URL, key: str | None = None) -> None:

@@ -27,8 +27,7 @@ from tests.support.function_env import environment
 from tests.support.job_stores import canceled, retried
 from tests.support.jobs import CALLER, applied, failed, new_job, scraped, submitted
 from tests.support.limits import process
-from tests.twins.limits import InMemoryLimits
-from tests.twins.progress import InMemoryProgress
+from tests.twins.state_table import InMemoryLimits, InMemoryProgress
 
 OTHER = "somebody-else-00"
 
@@ -161,7 +160,7 @@ def test_health_knows_maintenance_and_whether_limits_are_shared(store: JobStore,
     limits = InMemoryLimits()
     health = ReadHealth(store, process(limits, clock).active, clock)
     assert (health().status, health().limits, limits.calls) == ("ok", "shared", 1)
-    limits.maintenance = "moving"
+    limits.announce("moving")
     clock.ahead = timedelta(seconds=10)
     assert (health().status, health().limits) == ("maintenance", "shared")
     limits.unavailable = True
@@ -179,7 +178,7 @@ def test_health_knows_the_maintenance_that_requests_of_its_process_are_refused_f
     one = process(limits, clock)
     health = ReadHealth(store, one.active, clock)
     assert health().status == "ok"
-    limits.maintenance = "moving"
+    limits.announce("moving")
     clock.ahead = timedelta(seconds=6)
     with pytest.raises(InMaintenance):
         one.enforcer.check_open()

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from indexmill.platform.aws.direct import DirectRequests
-from indexmill.platform.aws.dynamodb_limits import DynamoDbLimits
+from indexmill.platform.aws.clients import DirectRequests
+from indexmill.platform.aws.state_table import StoreClock, StoreUnavailable
 from indexmill.platform.http.guard import Guard
-from indexmill.platform.limits.clock import StoreClock
 from indexmill.platform.limits.enforcer import CallerBlocked, InMaintenance
-from indexmill.platform.limits.store import LimitStore, StoreUnavailable
+from indexmill.platform.limits.store import LimitStore
 from indexmill.platform.limits.window import Admission, Window
 from indexmill.platform.observability import Observability
 from indexmill.platform.time import SystemClock
@@ -23,7 +22,7 @@ from local.backends.ministack import MiniStack
 from tests.support.limits import CALLER, NO_TIER, OTHER, SERVICE, JumpingClock, process, settings
 from tests.support.state_table import dynamodb, new_table, unavailable
 from tests.twins.clock import FrozenClock
-from tests.twins.limits import InMemoryLimits
+from tests.twins.state_table import InMemoryLimits
 
 KEY = f"{SERVICE}#work#{CALLER.caller_id}"
 BLIND = Admission(slot=1_000, most=2, ceiling=2, expires_at=9_999_999_999)
@@ -45,9 +44,7 @@ def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
     if request.param == "twin":
         twin, unreachable = InMemoryLimits(), InMemoryLimits()
         unreachable.unavailable = True
-        yield Harness(
-            twin, unreachable, twin.block, lambda text: setattr(twin, "maintenance", text), twin.windows.clear
-        )
+        yield Harness(twin, unreachable, twin.block, twin.announce, twin.client.items.clear)
         return
     server: MiniStack = request.getfixturevalue("ministack")
     client = dynamodb(server)
@@ -66,8 +63,8 @@ def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
         for each in (asked, away):
             each.meta.events.register("before-call.dynamodb", direct.send)
     yield Harness(
-        DynamoDbLimits(table, StoreClock(SystemClock()), asked),
-        DynamoDbLimits("none", StoreClock(SystemClock()), away),
+        LimitStore(table, StoreClock(SystemClock()), asked),
+        LimitStore("none", StoreClock(SystemClock()), away),
         lambda key: put(f"door#{key}", blocked={"S": "abuse"}),
         lambda text: put("door#maintenance", message={"S": text}),
         lose,
@@ -153,7 +150,7 @@ def test_a_closed_door_costs_one_request_of_the_table_in_five_seconds(ministack:
     # After the signature, so for each request that is really sent.
     client.meta.events.register("before-send.dynamodb", lambda event_name, **_: sent.append(event_name))
     own = StoreClock(clock)
-    store = DynamoDbLimits(table, own, client)
+    store = LimitStore(table, own, client)
     guard = Guard(process(store, clock, own=own).enforcer, Observability("test", level="ERROR"))
     for seconds, requests in ((0, 1), (1, 1), (6, 2)):
         clock.tick(seconds)
@@ -251,12 +248,12 @@ def test_a_lost_table_forgets_and_is_exact_again(harness: Harness) -> None:
 @pytest.mark.shows("L5")
 @pytest.mark.fault("F65")
 def test_the_clock_is_the_stores(harness: Harness) -> None:
-    assert isinstance(harness.store, DynamoDbLimits)
+    assert isinstance(harness.store, LimitStore)
     for wrong_by in (-300, 300):
         clock = JumpingClock()
         clock.jump((SystemClock().now() - clock.now()) / timedelta(seconds=1) + wrong_by)
         own = StoreClock(clock)
-        store = DynamoDbLimits(harness.store._table, own, harness.store._dynamodb)
+        store = LimitStore(harness.store._table._name, own, harness.store._table._dynamodb)
         store.shared(SERVICE)
         assert abs(own.now() - SystemClock().now().timestamp()) < 3
 

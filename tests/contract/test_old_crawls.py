@@ -19,7 +19,7 @@ from tests.support.cycles import cycle_over
 from tests.support.jobs import CALLER
 from tests.support.scraper import SITE
 from tests.twins.clock import FrozenClock
-from tests.twins.progress import InMemoryProgress
+from tests.twins.state_table import InMemoryProgress
 
 AGED = {
     "jobs": ("created_at", "updated_at", "ended_at"),

@@ -8,7 +8,6 @@ import pytest
 
 from indexmill.orchestrator.store.admission import JobLimits
 from indexmill.orchestrator.store.jobs import JobStore
-from indexmill.platform.aws.queue_load import DynamoDbQueueAges
 from indexmill.platform.limits.store import Load, QueueAges
 from indexmill.platform.postgres.database import Database
 from indexmill.platform.quotas import Quota
@@ -16,7 +15,7 @@ from local.backends.ministack import MiniStack
 from tests.contract.test_state_table import table
 from tests.support.jobs import applied, failed, new_job, submitted
 from tests.twins.clock import FrozenClock
-from tests.twins.queue_ages import InMemoryQueueAges
+from tests.twins.state_table import InMemoryQueueAges
 
 
 @pytest.fixture
@@ -30,7 +29,7 @@ def ages(request: pytest.FixtureRequest, clock: FrozenClock) -> QueueAges:
         return InMemoryQueueAges(clock)
     emulator: MiniStack = request.getfixturevalue("ministack")
     client, name = table(emulator.endpoint)
-    return DynamoDbQueueAges(name, clock, client)
+    return QueueAges(name, clock, client)
 
 
 def test_each_stage_has_its_own_note(ages: QueueAges) -> None:
@@ -68,7 +67,7 @@ def test_a_table_that_is_not_there_says_nothing_and_raises_nothing(clock: Frozen
         def get_item(self, **_: object) -> None:
             raise ClientError({"Error": {"Code": "ResourceNotFoundException"}}, "GetItem")
 
-    gone = DynamoDbQueueAges("gone", clock, Gone())
+    gone = QueueAges("gone", clock, Gone())
     gone.note("scraping", 300.0)
     assert gone.oldest("scraping") == 0.0
 

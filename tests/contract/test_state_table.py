@@ -11,15 +11,13 @@ from typing import Any
 import boto3
 import pytest
 
-from indexmill.orchestrator.adapters.aws.dynamodb_windows import DynamoDbPlaces
 from indexmill.orchestrator.queries.stream import StreamPlaces
-from indexmill.platform.aws.dynamodb_progress import DynamoDbProgress
 from indexmill.platform.progress import ProgressBoard, WorkProgress
 from local.backends.ministack import MiniStack
 from tests.support.ministack import REGION
 from tests.twins.clock import FrozenClock
-from tests.twins.progress import InMemoryProgress
-from tests.twins.stream_places import InMemoryPlaces
+from tests.twins.dynamodb import MemoryDynamoDb
+from tests.twins.state_table import InMemoryPlaces, InMemoryProgress
 
 WORK = WorkProgress(attempt=1, chunks_total=1_000, chunks_done=256, bytes=2_000)
 LATER = WorkProgress(attempt=2, chunks_total=1_000, chunks_done=512, bytes=4_000)
@@ -59,14 +57,14 @@ def table(endpoint: str) -> tuple[Any, str]:
 def parts(request: pytest.FixtureRequest) -> Parts:
     clock = FrozenClock()
     if request.param == "twin":
-        shared: dict[str, float] = {}
-        return Parts(clock, InMemoryProgress(clock), lambda limit: InMemoryPlaces(limit, clock, taken=shared))
+        shared = MemoryDynamoDb()
+        return Parts(clock, InMemoryProgress(clock), lambda limit: InMemoryPlaces(limit, clock, shared))
     server: MiniStack = request.getfixturevalue("ministack")
     client, name = table(server.endpoint)
     return Parts(
         clock,
-        DynamoDbProgress(name, clock, client),
-        lambda limit: DynamoDbPlaces(name, limit, clock, client),
+        ProgressBoard(name, clock, client),
+        lambda limit: StreamPlaces(name, limit, clock, client),
     )
 
 
@@ -128,7 +126,7 @@ def test_many_at_once_never_take_more_than_there_is(ministack: MiniStack) -> Non
     client, name = table(ministack.endpoint)
     clock = FrozenClock()
     with ThreadPoolExecutor(8) as pool:
-        windows = [DynamoDbPlaces(name, 5, clock, client) for _ in range(24)]
+        windows = [StreamPlaces(name, 5, clock, client) for _ in range(24)]
         places = list(pool.map(lambda each: each.enter(30), windows))
     assert sum(place is not None for place in places) == 5
 
@@ -138,7 +136,7 @@ def test_an_unavailable_table_shows_nothing_and_admits_none(
 ) -> None:
     client, _ = table(ministack.endpoint)
     clock = FrozenClock()
-    board = DynamoDbProgress("no-such-table", clock, client)
+    board = ProgressBoard("no-such-table", clock, client)
     board.put("a", WORK)
     assert board.get("a") is None
     # After the first failure it is left alone for a while: a time-out each time would cost too much.
@@ -146,7 +144,7 @@ def test_an_unavailable_table_shows_nothing_and_admits_none(
     clock.tick(30)
     assert board.get("a") is None
     assert len(caplog.records) == 2
-    windows = DynamoDbPlaces("no-such-table", 5, clock, client)
+    windows = StreamPlaces("no-such-table", 5, clock, client)
     assert windows.enter(30) is None
     windows.leave("1#a")
 
@@ -158,4 +156,4 @@ def test_an_item_that_was_tampered_with_is_no_progress(ministack: MiniStack) -> 
     bad: list[dict[str, Any]] = [{}, {"attempt": {"N": "1"}}, {"expires_at": {"S": "soon"}}]
     for item in bad:
         client.put_item(TableName=name, Item={"pk": {"S": "progress#a"}, **end, **item})
-        assert DynamoDbProgress(name, clock, client).get("a") is None
+        assert ProgressBoard(name, clock, client).get("a") is None

@@ -21,7 +21,7 @@ PROGRAM = """
 import sys
 
 from indexmill.contracts.errors import ErrorCode, TransientError
-from indexmill.platform.aws.dynamodb_breakers import DynamoDbBreakers
+from indexmill.platform.breakers import BreakerStates
 from indexmill.contracts.errors import BreakerOpen
 from indexmill.platform.breakers import EMBEDDING
 from indexmill.platform.breakers import Breaker
@@ -31,7 +31,7 @@ from tests.support.state_table import client_at
 CODE = ErrorCode.EMBEDDING_UNAVAILABLE
 endpoint, table = sys.argv[1:]
 clock = FrozenClock()
-breaker = Breaker(EMBEDDING, CODE, [CODE], DynamoDbBreakers(table, clock, client_at(endpoint)), clock)
+breaker = Breaker(EMBEDDING, CODE, [CODE], BreakerStates(table, clock, client_at(endpoint)), clock)
 
 
 def say(what):

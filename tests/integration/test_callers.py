@@ -8,19 +8,18 @@ from typing import Any, cast
 
 import pytest
 
-from indexmill.access.adapters.dynamodb_roots import DynamoDbRoots
-from indexmill.access.ports import RootsUnavailable
+from indexmill.access.identify import Roots
 from indexmill.contracts.errors import CallerError, TransientError
 from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.contracts.identity import CallerContext, CorpusIsolation, corpus_key, document_id
 from indexmill.embedding.adapters.pgvector.names import PostgresJobTargets
-from indexmill.orchestrator.adapters.aws.dynamodb_mirror import DynamoDbMirror, doors
 from indexmill.orchestrator.http.api import RecordAlias
 from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.orchestrator.store.queries import JobFilter
 from indexmill.orchestrator.store.sweep import SweepStore
 from indexmill.orchestrator.submission.submit import CallerMoved, SubmitJobs
-from indexmill.orchestrator.sweeper.sweep import MirrorCallers
+from indexmill.orchestrator.sweeper.sweep import Mirror, MirrorCallers, doors
+from indexmill.platform.aws.state_table import StoreUnavailable
 from indexmill.platform.postgres.database import Database
 from local.backends.ministack import MiniStack
 from sql.callers import ActError, act
@@ -198,14 +197,14 @@ class Copy:
     client: Any
     table: str
     sweep: MirrorCallers
-    roots: DynamoDbRoots
+    roots: Roots
 
     def item(self, pk: str) -> dict[str, Any] | None:
         found = self.client.get_item(TableName=self.table, Key={"pk": {"S": pk}}, ConsistentRead=True)
         return found.get("Item")  # type: ignore[no-any-return]
 
     def blocked(self, caller: str) -> list[str | None]:
-        items = [self.item(key["pk"]["S"]) or {} for key in doors(caller)]
+        items = [self.item(key) or {} for key in doors(caller)]
         return [item.get("blocked", {}).get("S") for item in items]
 
     def clear(self) -> None:
@@ -217,10 +216,8 @@ class Copy:
 def copy(place: Place, ministack: MiniStack) -> Copy:
     client = dynamodb(ministack)
     table = new_table(client)
-    mirror = DynamoDbMirror(table, FrozenClock(), client)
-    return Copy(
-        client, table, MirrorCallers(SweepStore(place.database), mirror), DynamoDbRoots(table, client)
-    )
+    mirror = Mirror(table, FrozenClock(), client)
+    return Copy(client, table, MirrorCallers(SweepStore(place.database), mirror), Roots(table, client))
 
 
 def test_one_sweep_restores_what_the_table_lost(place: Place, copy: Copy) -> None:
@@ -283,11 +280,11 @@ def test_after_a_restore_the_copies_of_later_versions_are_replaced(place: Place,
 
 
 def test_a_table_that_is_unavailable_is_no_answer(copy: Copy) -> None:
-    missing = DynamoDbRoots("no-such-table", copy.client)
-    with pytest.raises(RootsUnavailable):
+    missing = Roots("no-such-table", copy.client)
+    with pytest.raises(StoreUnavailable):
         missing.find([OLD])
     with pytest.raises(TransientError):
-        DynamoDbMirror("no-such-table", FrozenClock(), copy.client).exists()
+        Mirror("no-such-table", FrozenClock(), copy.client).exists()
 
 
 @pytest.mark.shows("R172")

@@ -22,15 +22,15 @@ RACERS = 8
 PROGRAM = """
 import json, sys, time
 
-from indexmill.platform.aws.dynamodb_limits import DynamoDbLimits
-from indexmill.platform.limits.clock import StoreClock
+from indexmill.platform.limits.store import LimitStore
+from indexmill.platform.aws.state_table import StoreClock
 from indexmill.platform.time import SystemClock
 from tests.support.limits import process, settings
 from tests.support.state_table import client_at
 
 endpoint, table, rate, seconds = sys.argv[1:]
 own = StoreClock(SystemClock())
-store = DynamoDbLimits(table, own, client_at(endpoint))
+store = LimitStore(table, own, client_at(endpoint))
 from indexmill.contracts.identity import CallerContext
 window_s = 2 if seconds != "0" else 60
 claim = {"requests": int(rate), "window_seconds": window_s}

@@ -83,7 +83,7 @@ import os
 from indexmill.contracts.errors import ErrorCode, PermanentError
 from indexmill.contracts.messages import TranslateTask
 from indexmill.contracts.pipeline import BY_NAME
-from indexmill.platform.aws.dynamodb_delivery_log import DynamoDbDeliveryLog
+from indexmill.platform.consumer.delivery_log import DeliveryLog
 from indexmill.platform.aws.sqs_queue import SqsQueue
 from indexmill.platform.consumer.reporter import BatchReporter, WorkerStage
 from indexmill.platform.consumer.sqs_batch import SqsBatch
@@ -112,7 +112,7 @@ def build_worker():
         translate,
         source=SqsQueue(os.environ["TRANSLATE_QUEUE_URL"]),
         dead=SqsQueue(os.environ["TRANSLATE_DLQ_URL"]),
-        delivery_log=DynamoDbDeliveryLog(os.environ["STATE_TABLE"], clock),
+        delivery_log=DeliveryLog(os.environ["STATE_TABLE"], clock),
         observability=Observability("translating"),
     )
 """

@@ -21,7 +21,7 @@ from tests.support.limits import process
 from tests.support.sweeper import TICK_S, PostgresSweeperHarness
 from tests.twins.clock import FrozenClock
 from tests.twins.embedder import HashEmbedder
-from tests.twins.limits import InMemoryLimits
+from tests.twins.state_table import InMemoryLimits
 
 pytestmark = [pytest.mark.integration, pytest.mark.shows("R170")]
 

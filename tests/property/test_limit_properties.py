@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from indexmill.contracts.identity import CallerContext
-from indexmill.platform.limits.clock import StoreClock
+from indexmill.platform.aws.state_table import StoreClock
 from indexmill.platform.limits.enforcer import LimitUse
 from indexmill.platform.limits.policy import (
     CompositeStrategy,
@@ -35,7 +35,7 @@ from tests.support.limits import (
 )
 from tests.support.limits import settings as limits
 from tests.twins.clock import FrozenClock
-from tests.twins.limits import InMemoryLimits
+from tests.twins.state_table import InMemoryLimits
 
 MOST, WINDOW_S = 6, 60
 SLOT_S = WINDOW_S / SLOTS
@@ -159,15 +159,8 @@ def test_clocks_that_jump_neither_admit_more_nor_lock_out(schedule: list[tuple[f
     true = FrozenClock()
     clocks = [JumpingClock() for _ in range(3)]
 
-    class Telling(InMemoryLimits):
-        """A store whose answers carry the time, to the second."""
-
-        def _asked(self) -> object:  # type: ignore[override]
-            for own in owns:
-                own.heard(float(int(true.now().timestamp())))
-            return super()._asked()
-
-    store = Telling()
+    # Its answers tell the time, to the second.
+    store = InMemoryLimits(true)
     owns = [StoreClock(clock) for clock in clocks]
     running = [process(store, clock, own=own) for clock, own in zip(clocks, owns, strict=True)]
     admitted: list[float] = []
@@ -234,7 +227,7 @@ def test_active_callers_are_counted_exactly_and_their_floors_may_exceed_the_capa
     # A tenth request of one key, and callers with a tier or of the internal pool, do not count.
     for ctx in (CallerContext("caller-0"), CALLER, INTERNAL):
         here.ask(ctx)
-    counters = store.active[SERVICE]["work"]
+    counters = store.shared(SERVICE).active["work"]
     assert sum(counters.values()) == callers
     share = here.enforcer._strategy.get_limit(NO_TIER)
     assert share is not None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from indexmill.contracts.identity import CallerContext
-from indexmill.platform.limits.clock import StoreClock
+from indexmill.platform.aws.state_table import StoreClock
 from indexmill.platform.limits.enforcer import (
     ActiveCallers,
     LimitUse,
@@ -18,6 +18,7 @@ from indexmill.platform.limits.policy import LimitSettings
 from indexmill.platform.limits.store import LimitStore
 from indexmill.platform.time import Clock
 from tests.twins.clock import FrozenClock
+from tests.twins.state_table import InMemoryLimits
 
 SERVICE = "scraper"
 CALLER = CallerContext("0123456789abcdef", tier="pro")
@@ -73,6 +74,9 @@ def process(
 ) -> Process:
     """Start one."""
     own = own or StoreClock(clock)
+    if isinstance(store, InMemoryLimits):
+        # Each has a client of its own, which is quiet alone.
+        store = LimitStore("state", own, store.client)
     limits = limits or settings()
     active = ActiveCallers(SERVICE, store, own)
     strategy = limits.strategy(SERVICE, limits.fair_share, active.count)

@@ -31,8 +31,8 @@ from tests.support.jobs import CALLER, URL, stored_job
 from tests.twins.blobs import InMemoryBlobs
 from tests.twins.clock import FrozenClock
 from tests.twins.jobs import InMemoryJobs
-from tests.twins.progress import InMemoryProgress
 from tests.twins.queues import InMemoryQueue
+from tests.twins.state_table import InMemoryProgress
 from tests.twins.tokenizer import WordTokenizer
 from tests.twins.uploads import InMemoryUploads
 

@@ -13,7 +13,7 @@ from indexmill.scraper.scrape import INLINE_TEXT_BYTES, ScrapeParts
 from tests.twins.blobs import InMemoryBlobs
 from tests.twins.clock import FrozenClock
 from tests.twins.fetcher import InlineIsolation, InMemoryFetcher, InMemoryRobotsCache
-from tests.twins.hosts import unlimited_pace
+from tests.twins.state_table import unlimited_pace
 
 SITE = "https://example.com"
 

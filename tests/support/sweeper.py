@@ -16,11 +16,10 @@ from indexmill.platform.postgres.database import Database
 from tests.support.index_builders import SPACE
 from tests.support.jobs import embedded, scraped
 from tests.support.orchestrator import OrchestratorHarness
-from tests.twins.breakers import InMemoryBreakers
 from tests.twins.clock import FrozenClock
 from tests.twins.jobs import InMemoryJobs
-from tests.twins.mirror import InMemoryMirror
 from tests.twins.queues import InMemoryQueue
+from tests.twins.state_table import InMemoryBreakers, in_memory_mirror
 from tests.twins.sweep_store import InMemorySweep
 
 TICK_S = 60.0
@@ -90,7 +89,7 @@ class SweeperHarness(OrchestratorHarness):
         self.switches = {stage: InMemorySwitch() for stage in self.queues}
         self.breakers = InMemoryBreakers()
         self.index_builder = CountedBuilder()
-        self.mirror = InMemoryMirror()
+        self.mirror = in_memory_mirror()
         self.sweep = self.sweeper(self.view)
 
     def sweeper(self, store: SweepStore) -> SweepJobs:
@@ -139,7 +138,7 @@ class PostgresSweeperHarness(OrchestratorHarness):
         self.switches = {stage: InMemorySwitch() for stage in self.queues}
         self.breakers = InMemoryBreakers()
         self.index_builder = CountedBuilder()
-        self.mirror = InMemoryMirror()
+        self.mirror = in_memory_mirror()
         own = SweepParts(
             store=SweepStore(database),
             queues={stage: QueueBacklog(queue) for stage, queue in self.queues.items()},

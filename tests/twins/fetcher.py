@@ -14,10 +14,10 @@ from indexmill.scraper.ports import (
     NOT_MODIFIED,
     BeforeHop,
     Fetched,
-    KnownRobots,
     OnSend,
     Validators,
 )
+from indexmill.scraper.token_bucket import KnownRobots, RobotsCache
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class InMemoryFetcher:
         """Close nothing."""
 
 
-class InMemoryRobotsCache:
+class InMemoryRobotsCache(RobotsCache):
     """A dictionary that never expires by itself: the reader compares the time."""
 
     def __init__(self) -> None:

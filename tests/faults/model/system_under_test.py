@@ -51,12 +51,9 @@ from tests.support.events import FakeContext
 from tests.support.jobs import state_of, stored_job
 from tests.support.sweeper import CountedBuilder
 from tests.twins.blobs import InMemoryBlobs
-from tests.twins.breakers import InMemoryBreakers
-from tests.twins.delivery_log import InMemoryDeliveryLog
 from tests.twins.embedder import HashEmbedder
 from tests.twins.fetcher import InlineIsolation, InMemoryRobotsCache
-from tests.twins.hosts import unlimited_pace
-from tests.twins.mirror import InMemoryMirror
+from tests.twins.state_table import InMemoryBreakers, InMemoryDeliveryLog, in_memory_mirror, unlimited_pace
 from tests.twins.tokenizer import WordTokenizer
 from tests.twins.uploads import objects
 from tests.twins.vector_cache import InMemoryVectorCache
@@ -133,7 +130,7 @@ class SystemUnderTest:
             switches=SetSwitches(view, InMemoryBreakers(), {}, _QUIET, self.backend.clock),
             purge=Purge(view),
             index_builder=CountedBuilder(),
-            mirror=MirrorCallers(view, InMemoryMirror()),
+            mirror=MirrorCallers(view, in_memory_mirror()),
             other_models=FindOtherModels(view, space.model, space.dimension, _QUIET, self.backend.clock),
             observability=_QUIET,
         )

@@ -9,8 +9,7 @@ from typing import Any
 import boto3
 import pytest
 
-from indexmill.scraper.adapters.dynamodb_robots import DynamoDbRobots
-from indexmill.scraper.ports import KnownRobots
+from indexmill.scraper.token_bucket import KnownRobots, RobotsCache
 from tests.twins.clock import FrozenClock
 
 SITE = "https://example.com"
@@ -35,7 +34,7 @@ def dynamodb(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def test_rules_are_remembered_until_they_expire(dynamodb: Any) -> None:
     clock = FrozenClock()
-    cache = DynamoDbRobots("state", clock, dynamodb)
+    cache = RobotsCache("state", clock, dynamodb)
     assert cache.get(SITE) is None
     now = clock.now().timestamp()
     known = KnownRobots("Disallow: /ä\nAllow: /b", now + 30, now + 60)
@@ -48,7 +47,7 @@ def test_rules_are_remembered_until_they_expire(dynamodb: Any) -> None:
 
 def test_an_item_names_its_origin_and_its_end(dynamodb: Any) -> None:
     clock = FrozenClock()
-    DynamoDbRobots("state", clock, dynamodb).put(
+    RobotsCache("state", clock, dynamodb).put(
         SITE, KnownRobots("", clock.now().timestamp() + 30, clock.now().timestamp() + 60)
     )
     (item,) = dynamodb.scan(TableName="state")["Items"]
@@ -58,7 +57,7 @@ def test_an_item_names_its_origin_and_its_end(dynamodb: Any) -> None:
 
 def test_that_rules_could_not_be_read_is_remembered(dynamodb: Any) -> None:
     clock = FrozenClock()
-    cache = DynamoDbRobots("state", clock, dynamodb)
+    cache = RobotsCache("state", clock, dynamodb)
     known = KnownRobots(None, clock.now().timestamp() + 60, clock.now().timestamp() + 60)
     cache.put(SITE, known)
     assert cache.get(SITE) == known
@@ -71,13 +70,13 @@ def test_an_item_of_the_release_before_is_fresh_until_it_expires(dynamodb: Any) 
         "expires_at": {"N": "99999999999"},
     }
     dynamodb.put_item(TableName="state", Item=item)
-    known = DynamoDbRobots("state", FrozenClock(), dynamodb).get(SITE)
+    known = RobotsCache("state", FrozenClock(), dynamodb).get(SITE)
     assert known == KnownRobots("Disallow: /a", 99999999999.0, 99999999999.0)
 
 
 def test_no_rules_are_worth_remembering_too(dynamodb: Any) -> None:
     clock = FrozenClock()
-    cache = DynamoDbRobots("state", clock, dynamodb)
+    cache = RobotsCache("state", clock, dynamodb)
     cache.put(SITE, KnownRobots("", clock.now().timestamp() + 60, clock.now().timestamp() + 60))
     found = cache.get(SITE)
     assert found is not None
@@ -85,7 +84,7 @@ def test_no_rules_are_worth_remembering_too(dynamodb: Any) -> None:
 
 
 def test_an_unavailable_cache_is_treated_as_empty(dynamodb: Any, caplog: pytest.LogCaptureFixture) -> None:
-    cache = DynamoDbRobots("no-such-table", FrozenClock(), dynamodb)
+    cache = RobotsCache("no-such-table", FrozenClock(), dynamodb)
     cache.put(SITE, KnownRobots("", 9e9, 9e9))
     assert cache.get(SITE) is None
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
@@ -97,12 +96,12 @@ def test_an_item_that_was_tampered_with_is_forgotten(dynamodb: Any) -> None:
         {"expires_at": {"N": "99999999999"}, "rules": {"B": b"x"}},
     ):
         dynamodb.put_item(TableName="state", Item={"pk": {"S": f"robots#{SITE}"}, **item})
-        assert DynamoDbRobots("state", FrozenClock(), dynamodb).get(SITE) is None
+        assert RobotsCache("state", FrozenClock(), dynamodb).get(SITE) is None
 
 
 def test_rules_too_large_for_an_item_are_not_kept(dynamodb: Any) -> None:
     import random
 
-    cache = DynamoDbRobots("state", FrozenClock(), dynamodb)
+    cache = RobotsCache("state", FrozenClock(), dynamodb)
     cache.put(SITE, KnownRobots(random.Random(1).randbytes(300_000).hex(), 9e9, 9e9))
     assert cache.get(SITE) is None

@@ -32,7 +32,7 @@ import resource
 import time
 
 from indexmill.contracts.messages import ScrapeTask
-from indexmill.platform.aws.dynamodb_delivery_log import DynamoDbDeliveryLog
+from indexmill.platform.consumer.delivery_log import DeliveryLog
 from indexmill.platform.aws.sqs_queue import SqsQueue
 from indexmill.platform.time import SystemClock
 from indexmill.platform.observability import Observability
@@ -98,7 +98,7 @@ batch = SqsBatch(
                  robots_cache=InMemoryRobotsCache()),
     source=source,
     dead=SqsQueue(settings.scrape_dlq_url),
-    delivery_log=DynamoDbDeliveryLog(settings.state_table, SystemClock()),
+    delivery_log=DeliveryLog(settings.state_table, SystemClock()),
     observability=Observability("scraper", level="WARNING"),
 )
 

@@ -15,7 +15,7 @@ from indexmill.access.settings import AuthorizerSettings
 from indexmill.access.wiring import build_authorizer
 from indexmill.contracts.errors import TransientError
 from indexmill.contracts.identity import key_hash
-from tests.twins.roots import InMemoryRoots
+from tests.twins.state_table import InMemoryRoots
 
 ARN = "arn:aws:execute-api:eu-west-1:000000000000:api/dev/GET/orchestrator/jobs"
 

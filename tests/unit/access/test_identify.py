@@ -7,7 +7,7 @@ import pytest
 from indexmill.access.identify import Identify
 from indexmill.contracts.identity import CallerContext
 from indexmill.platform.observability import Observability
-from tests.twins.roots import InMemoryRoots
+from tests.twins.state_table import InMemoryRoots
 
 HASH, CLAIM = "0" * 16, "user_abc"
 
@@ -35,18 +35,23 @@ def test_the_claimed_id_comes_first_then_the_hash(caller_id: str, known: dict[st
     ctx = identify(source, caller_id)("key")
     assert (ctx.caller_id, ctx.alias) == (root, "" if root == caller_id else caller_id)
     assert ctx.key_id == HASH
-    assert source.asked == [list(dict.fromkeys([caller_id, HASH]))], "one look"
+    keys = [{"pk": {"S": f"caller#{each}"}} for each in dict.fromkeys([caller_id, HASH])]
+    assert source.client.requests == [("BatchGetItem", {"RequestItems": {"state": {"Keys": keys}}})], (
+        "one look"
+    )
 
 
 def test_without_the_table_the_last_root_counts_and_no_key_is_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    known = InMemoryRoots(broken=True)
+    known = InMemoryRoots()
+    known.unavailable = True
     who = identify(known)
     assert who("key").caller_id == CLAIM
-    known.broken, known.known = False, {CLAIM: "first"}
+    known.unavailable = False
+    known.know({CLAIM: "first"})
     assert who("key").caller_id == "first"
-    known.broken = True
+    known.unavailable = True
     assert who("key").caller_id == "first"
     who.observability.flush()
     assert "caller_roots_unavailable_total" in capsys.readouterr().out

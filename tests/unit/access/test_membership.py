@@ -22,7 +22,7 @@ from indexmill.contracts.errors import TransientError
 from indexmill.contracts.identity import key_hash
 from local.backends.membership import Keys, Membership
 from tests.support.aiohttp_server import served
-from tests.twins.roots import InMemoryRoots
+from tests.twins.state_table import InMemoryRoots
 
 ARN = "arn:aws:execute-api:eu-west-1:000000000000:api/dev/GET/orchestrator/jobs"
 KEY = "key-of-ann"

@@ -18,8 +18,8 @@ from indexmill.platform.observability import Observability
 from tests.support.events import FakeContext, sqs_event
 from tests.twins.blobs import InMemoryBlobs
 from tests.twins.clock import FrozenClock
-from tests.twins.delivery_log import InMemoryDeliveryLog
 from tests.twins.queues import InMemoryQueue
+from tests.twins.state_table import InMemoryDeliveryLog
 from tests.twins.tokenizer import WordTokenizer
 
 REF = BlobRef(key="text/00/00", size=1, sha256="0" * 64)

@@ -31,8 +31,8 @@ from tests.support.events import FakeContext, api_event, caller_claims
 from tests.support.function_env import environment
 from tests.support.jobs import CALLER
 from tests.support.stack import eventually
-from tests.twins.breakers import InMemoryBreakers
 from tests.twins.chunk_counts import InMemoryChunkCounts
+from tests.twins.state_table import InMemoryBreakers
 from tests.twins.vector_index import InMemoryVectorIndex
 
 

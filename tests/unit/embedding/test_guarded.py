@@ -11,10 +11,10 @@ from indexmill.embedding.wiring import build_batch
 from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome, Retry, Wait
 from tests.support.embed_tasks import RecordingIndex, embed_task
 from tests.twins.blobs import InMemoryBlobs
-from tests.twins.breakers import InMemoryBreakers
 from tests.twins.clock import FrozenClock
 from tests.twins.embedder import HashEmbedder
 from tests.twins.queues import InMemoryQueue
+from tests.twins.state_table import InMemoryBreakers
 from tests.twins.vector_cache import InMemoryVectorCache
 
 UNAVAILABLE = TransientError(ErrorCode.EMBEDDING_UNAVAILABLE, "away")

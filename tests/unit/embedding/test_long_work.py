@@ -15,7 +15,7 @@ from tests.support.embed_tasks import embed_task
 from tests.support.embed_worker import EmbedHarness
 from tests.twins.clock import FrozenClock
 from tests.twins.embedder import HashEmbedder
-from tests.twins.progress import InMemoryProgress
+from tests.twins.state_table import InMemoryProgress
 
 TARGET = Target(
     caller_id="c", corpus_name="docs", corpus_key="k", document_id="d", url="https://example.com/a"
@@ -51,14 +51,14 @@ class Worker:
         return stopped
 
     def reported(self) -> list[tuple[str, int, int]]:
-        return [(job, each.chunks_done, each.bytes) for job, each in self.board.writes]
+        return [(job, each.chunks_done, each.bytes) for job, each in self.board.put_items]
 
 
 def test_a_long_document_reports_after_each_step_but_the_last() -> None:
     worker = Worker()
     worker.embed(work("long", 2 * LONG_CHUNKS + 1, attempt=3))
     assert worker.reported() == [("long", 256, 256 * 9), ("long", 512, 512 * 9)]
-    assert worker.board.writes[0][1] == WorkProgress(3, 513, 256, 256 * 9)
+    assert worker.board.put_items[0][1] == WorkProgress(3, 513, 256, 256 * 9)
     assert [len(call) for call in worker.embedder.calls] == [256, 256, 1]
 
 
@@ -86,7 +86,7 @@ def test_what_is_there_already_counts_as_done() -> None:
     long = work("long", 600)
     worker.embed(long, done=frozenset(long.ids[:300]))
     assert worker.reported() == [("long", 556, 556 * 9)]
-    worker.board.writes.clear()
+    worker.board.put_items.clear()
     worker.embed(long, done=frozenset(long.ids[:500]))
     assert worker.reported() == []
 
@@ -111,6 +111,6 @@ def test_the_worker_tells_its_board() -> None:
     board = harness.embed.board = InMemoryProgress(FrozenClock())
     texts = [f"text {at}" for at in range(300)]
     assert harness.run(embed_task("short", "one"), embed_task("long", *texts)) == [Done()] * 2
-    assert [(job, each.chunks_total, each.chunks_done) for job, each in board.writes] == [
+    assert [(job, each.chunks_total, each.chunks_done) for job, each in board.put_items] == [
         ("j-long", 300, 255)
     ]

@@ -25,9 +25,9 @@ from local.backends.process import free_port
 from local.backends.wordllama_model import WordLlamaModel
 from tests.support.aiohttp_server import served
 from tests.support.function_env import environment
-from tests.twins.breakers import InMemoryBreakers
 from tests.twins.clock import FrozenClock
 from tests.twins.embedder import HashEmbedder
+from tests.twins.state_table import InMemoryBreakers
 
 LIMIT_S = 0.4
 

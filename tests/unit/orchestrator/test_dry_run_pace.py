@@ -16,7 +16,7 @@ from indexmill.contracts.http_scraper import ScrapeNowRequest, ScrapeResult
 from indexmill.contracts.identity import CallerContext, Doubt
 from indexmill.orchestrator.store.queries import JobFilter, StageTotals
 from indexmill.orchestrator.submission.dry_run import TryOut
-from indexmill.platform.limits.clock import StoreClock
+from indexmill.platform.aws.state_table import StoreClock
 from indexmill.platform.quotas import DomainRates, site_of
 from indexmill.scraper.api import scrape_result
 from indexmill.scraper.ports import Fetched
@@ -28,8 +28,8 @@ from tests.support.orchestrator import OrchestratorHarness
 from tests.support.scraper import ScraperHarness
 from tests.twins.clock import FrozenClock
 from tests.twins.fetcher import InMemoryFetcher, InMemoryRobotsCache
-from tests.twins.hosts import InMemoryHosts
 from tests.twins.jobs import InMemoryJobs
+from tests.twins.state_table import InMemoryHosts
 
 SLOW, OTHER = "https://slow.example.com", "https://other.example.com"
 PAGES = {f"{site}/{name}": f"<p>Page {name} with words.</p>" for site in (SLOW, OTHER) for name in "abcd"}

@@ -12,7 +12,7 @@ from indexmill.platform.http.app import tagged
 from indexmill.platform.progress import LONG_CHUNKS, WorkProgress
 from tests.support.jobs import CALLER, chunked, embedded, failed, scraped, stored_job
 from tests.support.orchestrator import OrchestratorHarness
-from tests.twins.progress import InMemoryProgress
+from tests.twins.state_table import InMemoryProgress
 
 WORK = WorkProgress(attempt=1, chunks_total=257, chunks_done=256, bytes=2_000)
 

@@ -23,8 +23,7 @@ from indexmill.platform.progress import LONG_CHUNKS, WorkProgress
 from tests.support.jobs import CALLER, URL, chunked, embedded, failed, scraped, stored_job
 from tests.support.orchestrator import OrchestratorHarness
 from tests.twins.jobs import InMemoryJobs
-from tests.twins.progress import InMemoryProgress
-from tests.twins.stream_places import InMemoryPlaces
+from tests.twins.state_table import InMemoryPlaces, InMemoryProgress
 
 
 @dataclass
@@ -86,7 +85,7 @@ def test_a_client_without_a_position_gets_the_current_state_at_once() -> None:
     assert job is not None
     assert answer.events == [job.model_dump(mode="json")]
     assert (following.waited, answer.retry_s) == ([], 0.2)
-    assert following.places.entered == 0
+    assert following.places.writes == 0
 
 
 def test_a_window_ends_at_the_first_thing_that_happens() -> None:
@@ -98,7 +97,7 @@ def test_a_window_ends_at_the_first_thing_that_happens() -> None:
     # Chunking is called at once, so two things happened.
     assert answer.statuses == ["chunking", "embedding"]
     assert 2.0 <= sum(following.waited) < 3.1
-    assert following.places.taken == {}
+    assert following.places.taken == []
 
 
 def test_missed_events_show_the_job_as_it_was_then() -> None:
@@ -184,7 +183,7 @@ def test_with_all_windows_taken_a_request_is_answered_at_once() -> None:
     assert following.waited == []
     following.places.leave(place)
     assert following.answer(job_id, first.last_id).events == []
-    assert following.places.taken == {}
+    assert following.places.taken == []
 
 
 def test_windows_that_cannot_be_counted_are_not_opened() -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from indexmill.contracts.errors import BreakerOpen, ErrorCode, PermanentError, Refused, TransientError
 from indexmill.platform.breakers import EMBEDDING, EMBEDDING_QUERY, NAMES, Breaker, BreakerState
-from tests.twins.breakers import InMemoryBreakers
 from tests.twins.clock import FrozenClock
+from tests.twins.state_table import InMemoryBreakers
 
 UNAVAILABLE = TransientError(ErrorCode.EMBEDDING_UNAVAILABLE, "away")
 

@@ -8,10 +8,9 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from indexmill.platform.aws.dynamodb_breakers import DynamoDbBreakers
-from indexmill.platform.aws.dynamodb_delivery_log import DynamoDbDeliveryLog
-from indexmill.platform.breakers import StatesUnavailable
-from indexmill.platform.consumer.delivery_log import DeliveryRecord
+from indexmill.platform.aws.state_table import StoreUnavailable
+from indexmill.platform.breakers import BreakerStates
+from indexmill.platform.consumer.delivery_log import DeliveryLog, DeliveryRecord
 from tests.twins.clock import FrozenClock
 
 TABLE = "state"
@@ -41,13 +40,22 @@ def test_a_note_that_was_left_out_is_asked_for_again(client: Any) -> None:
     with Stubber(client) as stub:
         stub.add_response("batch_get_item", answer([note("a")], "release#b"))
         stub.add_response("batch_get_item", answer([note("b")]))
-        found = DynamoDbDeliveryLog(TABLE, FrozenClock(), client).read(["a", "b"])
+        found = DeliveryLog(TABLE, FrozenClock(), client).read(["a", "b"])
     assert found == dict.fromkeys("ab", DeliveryRecord(receives=4, tries=2))
 
 
-def test_a_breaker_that_was_left_out_is_not_taken_for_a_closed_one(client: Any) -> None:
-    states = DynamoDbBreakers(TABLE, FrozenClock(), client)
+def test_what_is_left_out_twice_is_not_known(client: Any) -> None:
     with Stubber(client) as stub:
-        stub.add_response("batch_get_item", answer([], "breaker#index"))
-        with pytest.raises(StatesUnavailable):
+        stub.add_response("batch_get_item", answer([note("a")], "release#b"))
+        stub.add_response("batch_get_item", answer([], "release#b"))
+        found = DeliveryLog(TABLE, FrozenClock(), client).read(["a", "b"])
+    assert found == {"a": DeliveryRecord(receives=4, tries=2)}
+
+
+def test_a_breaker_that_was_left_out_is_not_taken_for_a_closed_one(client: Any) -> None:
+    states = BreakerStates(TABLE, FrozenClock(), client)
+    with Stubber(client) as stub:
+        for _ in range(2):
+            stub.add_response("batch_get_item", answer([], "breaker#index"))
+        with pytest.raises(StoreUnavailable):
             states.read()

@@ -17,7 +17,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from botocore.exceptions import BotoCoreError, ClientError
 
-from indexmill.platform.aws.direct import DirectRequests, sign
+from indexmill.platform.aws.clients import DirectRequests, sign
 
 AT = datetime(2026, 3, 14, 10, 22, 5, tzinfo=UTC)
 TARGET = "DynamoDB_20120810.GetItem"

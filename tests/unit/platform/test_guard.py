@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from local.metrics.emf import read
 from tests.support.events import FakeContext, api_event, caller_claims
 from tests.support.limits import CALLER, SERVICE, process
 from tests.twins.clock import FrozenClock
-from tests.twins.limits import InMemoryLimits
+from tests.twins.state_table import InMemoryLimits
 
 MOST_BYTES = 2_000
 PATH = "/things/jobs"
@@ -91,13 +91,13 @@ class Service:
         self.claims = None
 
     def maintenance(self) -> None:
-        self.store.maintenance = "We move."
+        self.store.announce("We move.")
 
     def full_queue(self) -> None:
         self.waiting = 1_000
 
     def block(self) -> None:
-        self.store.windows[KEY] = replace(self.store.windows.get(KEY, Window()), blocked=True)
+        self.store.block(KEY)
 
     def used_limit(self) -> None:
         other = process(self.store, self.clock)
@@ -160,7 +160,7 @@ def _event_loop() -> Iterator[None]:
 
 
 def admitted(service: Service) -> int:
-    return service.store.windows.get(KEY, Window()).admitted
+    return (service.store.windows.get(KEY) or Window()).admitted
 
 
 def refused(service: Service, capsys: pytest.CaptureFixture[str], path: str = PATH) -> Refusal:

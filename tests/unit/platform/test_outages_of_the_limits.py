@@ -13,7 +13,7 @@ from indexmill.platform.observability import Observability
 from tests.support.limits import CALLER, SERVICE, Process, process
 from tests.support.metrics import emitted
 from tests.twins.clock import FrozenClock
-from tests.twins.limits import InMemoryLimits
+from tests.twins.state_table import InMemoryLimits
 
 OTHER = replace(CALLER, caller_id="f" * 16)
 
@@ -73,7 +73,7 @@ def test_a_blocked_caller_stays_blocked_without_the_store(
 @pytest.mark.fault("F58")
 def test_an_environment_that_saw_nothing_knows_nothing(store: InMemoryLimits, clock: FrozenClock) -> None:
     block(store)
-    store.maintenance = "moving"
+    store.announce("moving")
     store.unavailable = True
     new = process(store, clock)
     assert not is_blocked(new)
@@ -85,7 +85,7 @@ def test_a_caller_who_is_served_again_is_remembered_as_such(
 ) -> None:
     block(store)
     assert is_blocked(one)
-    store.windows.clear()
+    store.client.items.clear()
     clock.tick(2)
     assert not is_blocked(one)
     store.unavailable = True
@@ -124,7 +124,7 @@ def test_at_most_ten_thousand_are_remembered_and_the_oldest_is_forgotten(
 def test_maintenance_that_was_seen_stays_on_without_the_store(
     store: InMemoryLimits, clock: FrozenClock, one: Process
 ) -> None:
-    store.maintenance = "moving"
+    store.announce("moving")
     assert is_closed(one)
     store.unavailable = True
     clock.tick(60)
@@ -138,12 +138,13 @@ def test_maintenance_that_was_seen_stays_on_without_the_store(
 def test_maintenance_ends_with_the_first_answer_without_it(
     store: InMemoryLimits, clock: FrozenClock, one: Process
 ) -> None:
-    store.maintenance = "moving"
+    store.announce("moving")
     assert is_closed(one)
     store.unavailable = True
     clock.tick(6)
     assert is_closed(one)
-    store.unavailable, store.maintenance = False, None
+    store.unavailable = False
+    store.announce(None)
     clock.tick(6)
     assert not is_closed(one)
 
@@ -159,7 +160,7 @@ def test_a_request_that_maintenance_refuses_costs_no_limit_and_no_further_reques
         loads += 1
 
     guard = Guard(one.enforcer, Observability("test", level="ERROR"), pressure=pressure)
-    store.maintenance = "moving"
+    store.announce("moving")
     for _ in range(50):
         with pytest.raises(InMaintenance):
             guard.enter(CALLER, "POST", "/orchestrator/jobs")
@@ -168,7 +169,7 @@ def test_a_request_that_maintenance_refuses_costs_no_limit_and_no_further_reques
     with pytest.raises(InMaintenance):
         guard.enter(CALLER, "POST", "/orchestrator/jobs")
     assert (store.calls, store.windows, loads) == (2, {}, 0)
-    store.maintenance = None
+    store.announce(None)
     clock.tick(6)
     decision = guard.enter(CALLER, "POST", "/orchestrator/jobs")
     assert decision is not None
@@ -191,7 +192,7 @@ def test_a_request_that_maintenance_refuses_costs_no_limit_and_no_further_reques
 def test_a_service_is_closed_for_work_and_nothing_else(
     store: InMemoryLimits, one: Process, method: str, path: str, closed: bool
 ) -> None:
-    store.maintenance = "We move the database."
+    store.announce("We move the database.")
     guard = Guard(one.enforcer, Observability("test", level="ERROR"))
     if not closed:
         guard.enter(CALLER, method, path)

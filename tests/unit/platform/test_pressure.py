@@ -14,7 +14,7 @@ from indexmill.platform.limits.policy import PressureSettings
 from indexmill.platform.limits.store import Load
 from indexmill.platform.observability import Observability
 from tests.twins.clock import FrozenClock
-from tests.twins.queue_ages import InMemoryQueueAges
+from tests.twins.state_table import InMemoryQueueAges
 
 ROUTE = ("POST", "/orchestrator/jobs")
 CALLERS = {
@@ -156,7 +156,7 @@ def test_young_messages_are_not_noted() -> None:
     worker = Worker()
     assert worker.see() == 0.0
     assert worker.see(0.1, 9.9, -5.0) == 0.0
-    assert worker.ages.notes == {}
+    assert worker.ages.client.items == {}
 
 
 def test_the_oldest_of_a_batch_is_noted_every_five_seconds() -> None:

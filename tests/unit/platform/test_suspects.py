@@ -15,8 +15,8 @@ from indexmill.platform.consumer.sqs_batch import Received, SqsBatch
 from indexmill.platform.observability import Observability
 from tests.support.events import FakeContext, sqs_event
 from tests.twins.clock import FrozenClock
-from tests.twins.delivery_log import InMemoryDeliveryLog
 from tests.twins.queues import InMemoryQueue
+from tests.twins.state_table import InMemoryDeliveryLog
 
 DAY_S = 86_400
 GOOD = write(ScrapeTask(message_id="1", url="/a"))
@@ -152,7 +152,7 @@ def test_a_throttled_message_that_crashes_once_is_not_given_up(worker: Worker) -
 def test_losing_the_log_gives_more_tries_and_no_poison(worker: Worker) -> None:
     worker.outcomes = {"/a": Retry(1, "x")}
     worker.deliver({"/a": 1})
-    worker.log.purge()
+    worker.log.client.items.clear()
     worker.deliver({"/a": 40})
     worker.log.unavailable = True
     worker.deliver({"/a": 95})

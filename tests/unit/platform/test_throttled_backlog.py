@@ -14,8 +14,8 @@ from indexmill.platform.consumer.sqs_batch import SqsBatch
 from indexmill.platform.observability import Observability
 from tests.support.events import FakeContext, sqs_event
 from tests.twins.clock import FrozenClock
-from tests.twins.delivery_log import InMemoryDeliveryLog
 from tests.twins.queues import InMemoryQueue
+from tests.twins.state_table import InMemoryDeliveryLog
 
 VISIBILITY_S, BATCH_S, MAX_RECEIVES = 360.0, 0.5, 100
 

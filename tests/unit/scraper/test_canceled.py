@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from indexmill.contracts.messages import ScrapeResult, StageResult, read
+from indexmill.platform.aws.state_table import StoreClock
 from indexmill.platform.consumer.deliveries import Done, Wait
-from indexmill.platform.limits.clock import StoreClock
 from indexmill.platform.quotas import DomainRates
 from indexmill.scraper.ports import Fetched
 from indexmill.scraper.rate_limit import RateLimiter
@@ -18,8 +18,8 @@ from indexmill.scraper.token_bucket import HostState
 from indexmill.scraper.worker import ScrapeBatch
 from tests.support.scraper import SITE, ScraperHarness, delivery
 from tests.twins.fetcher import InMemoryFetcher, Redirect
-from tests.twins.hosts import InMemoryHosts
 from tests.twins.queues import InMemoryQueue
+from tests.twins.state_table import InMemoryHosts
 
 ROBOTS = f"{SITE}/robots.txt"
 
@@ -158,7 +158,7 @@ def test_a_canceled_request_says_nothing_of_its_site() -> None:
     worker = ScrapeBatch(harness.parts(), InMemoryQueue(), InMemoryQueue(), cancels=marks)
     worker([delivery("/a")])
     worker.close()
-    _, state = states.items["example.com"]
+    state = states.state("example.com")
     assert (harness.fetcher.requested, state.failures, state.running) == ([], 3, {})
 
 

@@ -17,8 +17,8 @@ from tests.support.function_env import environment
 from tests.support.scraper import SITE, delivery
 from tests.twins.blobs import InMemoryBlobs
 from tests.twins.fetcher import InMemoryFetcher, InMemoryRobotsCache
-from tests.twins.hosts import InMemoryHosts
 from tests.twins.queues import InMemoryQueue
+from tests.twins.state_table import InMemoryHosts
 
 ENVIRONMENT = {
     **environment("ScraperApi"),

@@ -11,8 +11,8 @@ import pytest
 
 from indexmill.contracts.errors import DomainBusy, ErrorCode
 from indexmill.contracts.messages import StageResult, read
+from indexmill.platform.aws.state_table import StoreClock
 from indexmill.platform.consumer.deliveries import Done, Outcome, Retry, Wait
-from indexmill.platform.limits.clock import StoreClock
 from indexmill.platform.quotas import DomainRates
 from indexmill.scraper.adapters.http_fetcher import status_failure
 from indexmill.scraper.ports import NameNotFound
@@ -22,8 +22,8 @@ from indexmill.scraper.worker import ScrapeBatch
 from tests.support.scraper import SITE, ScraperHarness, delivery
 from tests.twins.clock import FrozenClock
 from tests.twins.fetcher import InMemoryFetcher, Redirect
-from tests.twins.hosts import InMemoryHosts
 from tests.twins.queues import InMemoryQueue
+from tests.twins.state_table import InMemoryHosts
 
 PAGES = {f"{SITE}/{name}": f"<p>Page {name} with some words.</p>" for name in "abcdefgh"}
 
@@ -175,7 +175,7 @@ def test_names_that_do_not_exist_say_nothing_of_their_site() -> None:
     # Nor do they make up for a failure of it.
     for path in ("/g", "/a", "/g", "/b"):
         here.handle(path)
-    ((_, state),) = here.states.items.values()
+    state = here.states.state("example.com")
     assert (state.failures, state.cause) == (2, "http_503")
 
 

@@ -15,7 +15,7 @@ from indexmill.scraper.robots import nofollow_rule, noindex_rule
 from indexmill.scraper.scrape import execute_scrape
 from tests.support.scraper import SITE, ScraperHarness
 from tests.twins.clock import FrozenClock
-from tests.twins.hosts import unlimited_pace
+from tests.twins.state_table import unlimited_pace
 
 AGENT = "IndexmillBot"
 

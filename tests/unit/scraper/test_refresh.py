@@ -10,8 +10,8 @@ import pytest
 
 from indexmill.contracts.errors import IndexmillError
 from indexmill.contracts.messages import ScrapeResult, Stored, read
+from indexmill.platform.aws.state_table import StoreClock
 from indexmill.platform.consumer.deliveries import Wait
-from indexmill.platform.limits.clock import StoreClock
 from indexmill.platform.quotas import DomainRates
 from indexmill.scraper.ports import Fetched
 from indexmill.scraper.rate_limit import RateLimiter
@@ -20,8 +20,8 @@ from indexmill.scraper.scrape import execute_scrape
 from indexmill.scraper.worker import ScrapeBatch
 from tests.support.scraper import SITE, ScraperHarness, delivery
 from tests.twins.fetcher import InMemoryFetcher
-from tests.twins.hosts import InMemoryHosts
 from tests.twins.queues import InMemoryQueue
+from tests.twins.state_table import InMemoryHosts
 
 OTHER = "https://other.example"
 TARGET = "<main><p>What the page moved to.</p></main>"

@@ -18,7 +18,7 @@ from indexmill.scraper.scrape import NotTried, ScrapeParts, execute_scrape
 from tests.support.scraper import SITE, ScraperHarness
 from tests.twins.clock import FrozenClock
 from tests.twins.fetcher import InMemoryRenderer
-from tests.twins.hosts import unlimited_pace
+from tests.twins.state_table import unlimited_pace
 
 SHELL = "<!doctype html><title>App</title><div id=root></div><script src=app.js></script>"
 FULL = "<html lang=en><head><title>App</title></head><body><main><h1>H</h1><p>Words.</p></main></body></html>"

@@ -14,7 +14,7 @@ from indexmill.scraper.adapters.http_fetcher import status_failure
 from indexmill.scraper.robots import Robots, Rules, rules_for
 from tests.twins.clock import FrozenClock
 from tests.twins.fetcher import InMemoryFetcher, InMemoryRobotsCache
-from tests.twins.hosts import unlimited_pace
+from tests.twins.state_table import unlimited_pace
 
 AGENT = "IndexmillBot/1.0 (test)"
 SITE = "https://example.com"

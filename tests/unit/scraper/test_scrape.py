@@ -20,7 +20,7 @@ from tests.support.scraper import SITE, ScraperHarness
 from tests.twins.blobs import InMemoryBlobs
 from tests.twins.clock import FrozenClock
 from tests.twins.fetcher import Redirect
-from tests.twins.hosts import unlimited_pace
+from tests.twins.state_table import unlimited_pace
 
 PAGE = "<html lang=en><title>T</title><main><h1>H</h1><p>Words.</p></main>"
 

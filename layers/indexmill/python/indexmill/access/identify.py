@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
-from indexmill.access.ports import Roots, RootsUnavailable
 from indexmill.contracts.identity import CallerContext
+from indexmill.platform.aws.state_table import StateTable, StoreUnavailable
 from indexmill.platform.observability import Observability
+from indexmill.platform.time import SystemClock
 
 _MOST_REMEMBERED: Final = 10_000
+
+
+class Roots:
+    """Items "caller#<id>" {root} of the state table: the sweeper's copy of the table `callers`."""
+
+    def __init__(self, table: str, dynamodb: Any | None = None) -> None:
+        """`dynamodb` is a low-level client; one is made on first use when it is missing."""
+        self._table = StateTable(table, SystemClock(), dynamodb, quick=True)
+
+    def find(self, ids: Collection[str]) -> Mapping[str, str]:
+        """Return the root of each id that is known, by one request. Raises StoreUnavailable."""
+        found = self._table.read([f"caller#{each}" for each in ids], consistent=False)
+        return {key.removeprefix("caller#"): str(item["root"]) for key, item in found.items()}
 
 
 @dataclass(slots=True)
@@ -37,7 +51,7 @@ class Identify:
         ids = list(dict.fromkeys((ctx.caller_id, ctx.key_id)))
         try:
             known = self.roots.find(ids)
-        except RootsUnavailable:
+        except StoreUnavailable:
             # No caller is refused for that: most callers have one id only.
             self.observability.count("caller_roots_unavailable_total")
             return self._last.get(ctx.caller_id, ctx.caller_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any, Literal, Protocol
 
 from indexmill.contracts.errors import ErrorCode, TransientError
@@ -42,16 +42,4 @@ class Membership(Protocol):
         Raises InvalidKey, or TransientError(auth_unavailable) when Membership cannot be asked:
         UnexpectedStatus when that is so for this key only.
         """
-        ...
-
-
-class RootsUnavailable(Exception):
-    """The roots cannot be read right now."""
-
-
-class Roots(Protocol):
-    """Knows which caller an id belongs to."""
-
-    def find(self, ids: Collection[str]) -> Mapping[str, str]:
-        """Return the root of each id that is known. Raises RootsUnavailable."""
         ...

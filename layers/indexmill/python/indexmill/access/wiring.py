@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from indexmill.access.adapters.dynamodb_roots import DynamoDbRoots
 from indexmill.access.adapters.http_membership import HttpMembership
 from indexmill.access.authorize import Authorize
 from indexmill.access.authorize_stream import AuthorizeStream
-from indexmill.access.identify import Identify
-from indexmill.access.ports import Membership, Roots
+from indexmill.access.identify import Identify, Roots
+from indexmill.access.ports import Membership
 from indexmill.access.settings import AuthorizerSettings, StreamAuthorizerSettings
 from indexmill.access.validate import ValidateApiKey
 from indexmill.contracts.errors import ErrorCode
@@ -22,7 +21,7 @@ def build_authorizer(
 ) -> Authorize:
     """Build authorizer/app."""
     observability = Observability("authorizer", level=settings.log_level)
-    roots = roots or DynamoDbRoots(settings.state_table)
+    roots = roots or Roots(settings.state_table)
     return Authorize(Identify(_validate(settings, membership), roots, observability), observability)
 
 

@@ -58,9 +58,9 @@ def build_worker(settings: ChunkingWorkerSettings) -> SqsBatch[ChunkTask]:
     """Build chunking/worker."""
     from indexmill.chunking.worker import ChunkBatch
     from indexmill.contracts.messages import ChunkTask
-    from indexmill.platform.aws.dynamodb_delivery_log import DynamoDbDeliveryLog
-    from indexmill.platform.aws.queue_load import DynamoDbQueueAges
+    from indexmill.platform.consumer.delivery_log import DeliveryLog
     from indexmill.platform.consumer.sqs_batch import AgeNotes, SqsBatch
+    from indexmill.platform.limits.store import QueueAges
 
     clock = SystemClock()
     documents = ChunkDocuments(_tokenizer(settings), S3Blobs(settings.bucket_name))
@@ -69,8 +69,8 @@ def build_worker(settings: ChunkingWorkerSettings) -> SqsBatch[ChunkTask]:
         ChunkBatch(documents, SqsQueue(settings.callbacks_queue_url), clock),
         source=SqsQueue(settings.chunk_queue_url),
         dead=SqsQueue(settings.chunk_dlq_url),
-        delivery_log=DynamoDbDeliveryLog(settings.state_table, clock),
-        ages=AgeNotes("chunking", DynamoDbQueueAges(settings.state_table, clock), clock),
+        delivery_log=DeliveryLog(settings.state_table, clock),
+        ages=AgeNotes("chunking", QueueAges(settings.state_table, clock), clock),
         observability=Observability("chunking", level=settings.log_level),
     )
 

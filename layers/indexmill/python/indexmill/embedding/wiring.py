@@ -144,9 +144,9 @@ def build_search(
 def build_worker(settings: EmbeddingWorkerSettings) -> SqsBatch[EmbedTask]:
     """Build embedding/worker."""
     from indexmill.contracts.messages import EmbedTask
-    from indexmill.platform.aws.dynamodb_delivery_log import DynamoDbDeliveryLog
-    from indexmill.platform.aws.queue_load import DynamoDbQueueAges
+    from indexmill.platform.consumer.delivery_log import DeliveryLog
     from indexmill.platform.consumer.sqs_batch import AgeNotes, SqsBatch
+    from indexmill.platform.limits.store import QueueAges
 
     clock = SystemClock()
     return SqsBatch(
@@ -154,8 +154,8 @@ def build_worker(settings: EmbeddingWorkerSettings) -> SqsBatch[EmbedTask]:
         build_batch(settings),
         source=_queue(settings.embed_queue_url),
         dead=_queue(settings.embed_dlq_url),
-        delivery_log=DynamoDbDeliveryLog(settings.state_table, clock),
-        ages=AgeNotes("embedding", DynamoDbQueueAges(settings.state_table, clock), clock),
+        delivery_log=DeliveryLog(settings.state_table, clock),
+        ages=AgeNotes("embedding", QueueAges(settings.state_table, clock), clock),
         observability=Observability("embedding", level=settings.log_level),
     )
 
@@ -188,7 +188,7 @@ def build_batch(  # noqa: PLR0913 - everything around it
         callbacks=callbacks or _queue(settings.callbacks_queue_url),
         vector_cache=vector_cache or _vector_cache(settings.bucket_name),
         clock=clock,
-        board=_board(settings.state_table, clock),
+        board=ProgressBoard(settings.state_table, clock),
     )
 
 
@@ -257,15 +257,9 @@ def _vector_cache(bucket: str) -> VectorCache:
 
 
 def _breakers(table: str, clock: Clock, *, caller_waits: bool = False) -> BreakerStates:
-    from indexmill.platform.aws.dynamodb_breakers import WHILE_A_CALLER_WAITS, DynamoDbBreakers
+    from indexmill.platform.breakers import WHILE_A_CALLER_WAITS, BreakerStates
 
-    return DynamoDbBreakers(table, clock, direct=WHILE_A_CALLER_WAITS if caller_waits else None)
-
-
-def _board(table: str, clock: Clock) -> ProgressBoard:
-    from indexmill.platform.aws.dynamodb_progress import DynamoDbProgress
-
-    return DynamoDbProgress(table, clock)
+    return BreakerStates(table, clock, direct=WHILE_A_CALLER_WAITS if caller_waits else None)
 
 
 def _queue(url: str) -> SqsQueue:

@@ -149,18 +149,18 @@ def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = Non
     from indexmill.orchestrator.submission.dry_run import TryOut
     from indexmill.orchestrator.submission.submit import SubmitJobs
     from indexmill.orchestrator.submission.uploads import GrantUpload
-    from indexmill.platform.aws.dynamodb_cancels import DynamoDbCancels
-    from indexmill.platform.aws.dynamodb_progress import DynamoDbProgress
     from indexmill.platform.aws.s3_blobs import S3Blobs
+    from indexmill.platform.cancels import Cancels
     from indexmill.platform.http.app import build_active
+    from indexmill.platform.progress import ProgressBoard
     from indexmill.platform.security.urls import parse_allowed_hosts
 
     database = build_database(settings, settings.database_answer_seconds)
     shared = assemble(parts or build_parts(settings, database), settings.prices)
     clock, store, relay = SystemClock(), shared.parts.store, shared.relay
-    read = ReadJobs(store, DynamoDbProgress(settings.state_table, clock), settings.prices)
+    read = ReadJobs(store, ProgressBoard(settings.state_table, clock), settings.prices)
     key = Secret(settings.stream_token_key, settings.stream_token_key_secret_arn)
-    uploads, cancels = S3Uploads(settings.bucket_name), DynamoDbCancels(settings.state_table, clock)
+    uploads, cancels = S3Uploads(settings.bucket_name), Cancels(settings.state_table, clock)
     active = build_active("orchestrator", settings)
     limits = ShowLimits(store, active.store, active.clock, settings, settings.shares)
     submit = SubmitJobs(
@@ -213,19 +213,18 @@ def build_stream(settings: OrchestratorStreamSettings) -> Handler:
     """Build orchestrator/stream: it reads, changes no job and sends no message."""
     import asyncio
 
-    from indexmill.orchestrator.adapters.aws.dynamodb_windows import DynamoDbPlaces
     from indexmill.orchestrator.http.stream import routes
     from indexmill.orchestrator.queries.jobs import ReadJobs
-    from indexmill.orchestrator.queries.stream import StreamJob
-    from indexmill.platform.aws.dynamodb_progress import DynamoDbProgress
+    from indexmill.orchestrator.queries.stream import StreamJob, StreamPlaces
     from indexmill.platform.http.app import serve
+    from indexmill.platform.progress import ProgressBoard
 
     clock = SystemClock()
     database = Database(address_of(settings), answer_s=settings.database_answer_seconds)
     store = JobStore(database, settings.limits)
     follow = StreamJob(
-        read=ReadJobs(store, DynamoDbProgress(settings.state_table, clock)),
-        places=DynamoDbPlaces(settings.state_table, settings.stream_windows, clock),
+        read=ReadJobs(store, ProgressBoard(settings.state_table, clock)),
+        places=StreamPlaces(settings.state_table, settings.stream_windows, clock),
         clock=clock,
         pause=asyncio.sleep,
         window_s=window_s(settings.integration_timeout_seconds),
@@ -280,12 +279,12 @@ def build_sweeper(settings: OrchestratorSweeperSettings) -> Handler:
     """Build orchestrator/sweeper."""
     from datetime import timedelta
 
-    from indexmill.orchestrator.adapters.aws.dynamodb_mirror import DynamoDbMirror
     from indexmill.orchestrator.adapters.aws.lambda_index_builder import LambdaIndexBuilder
     from indexmill.orchestrator.adapters.aws.lambda_switch import LambdaSwitch
     from indexmill.orchestrator.store.sweep import Retention, SweepStore
-    from indexmill.platform.aws.dynamodb_breakers import DynamoDbBreakers
+    from indexmill.orchestrator.sweeper.sweep import Mirror
     from indexmill.platform.aws.sqs_queue import SqsBacklog
+    from indexmill.platform.breakers import BreakerStates
 
     database, clock = build_database(settings), SystemClock()
     own = SweepParts(
@@ -300,9 +299,9 @@ def build_sweeper(settings: OrchestratorSweeperSettings) -> Handler:
         switches={
             stage.name: LambdaSwitch(getattr(settings, f"{stage.queue}_mapping_id")) for stage in STAGES
         },
-        breakers=DynamoDbBreakers(settings.state_table, clock),
+        breakers=BreakerStates(settings.state_table, clock),
         index_builder=LambdaIndexBuilder(settings.index_builder_function),
-        mirror=DynamoDbMirror(settings.state_table, clock),
+        mirror=Mirror(settings.state_table, clock),
         clock=clock,
         model=settings.embedding_model,
         dimension=settings.embedding_dimension,

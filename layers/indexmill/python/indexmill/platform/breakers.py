@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
-from typing import Final, Literal, Protocol, TypeVar
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Final, Literal, TypeVar
 
 import pybreaker
 
 from indexmill.contracts.errors import BreakerOpen, IndexmillError, Refused
+from indexmill.platform.aws.clients import DirectTimes
+from indexmill.platform.aws.state_table import ConditionFailed, StateTable, StoreUnavailable
 from indexmill.platform.time import Clock
 
 EMBEDDING: Final = "embedding"
@@ -32,6 +34,11 @@ _PROBE_S: Final = 60.0
 """A probe without an outcome by then expires: another process may probe."""
 _STREAK_S: Final = 60.0
 """Failures further apart are not consecutive."""
+
+_KEPT_S: Final = 86_400
+_READ_TIMEOUT_S: Final = 2.0
+WHILE_A_CALLER_WAITS: Final = DirectTimes(connect_s=0.3, answer_s=0.5)
+_NEW: Final = "attribute_not_exists(pk) OR expires_at <= :now OR version = :version"
 
 Phase = Literal["closed", "open", "half_open"]
 
@@ -103,20 +110,40 @@ class BreakerState:
         return BreakerState(version=self.version + 1, closed_at=now)
 
 
-class BreakerStates(Protocol):
-    """Store of the states. Both calls raise StatesUnavailable."""
+_FIELDS: Final = frozenset(each.name for each in fields(BreakerState))
+
+
+class BreakerStates:
+    """Items "breaker#<name>" of the state table; one that was not changed for a day expires."""
+
+    def __init__(
+        self, table: str, clock: Clock, dynamodb: Any | None = None, *, direct: DirectTimes | None = None
+    ) -> None:
+        """`direct` are the limits of requests that an answer waits for. Calls raise StoreUnavailable."""
+        self._table = StateTable(table, clock, dynamodb, read_timeout_s=_READ_TIMEOUT_S, direct=direct)
 
     def read(self) -> Mapping[str, BreakerState]:
-        """Return every breaker of NAMES; one that never failed is closed."""
-        ...
+        """Return every breaker of NAMES, by one request; one that never failed is closed."""
+        items = self._table.read([f"breaker#{name}" for name in NAMES])
+        return {
+            name: BreakerState(**{key: value for key, value in item.items() if key in _FIELDS})
+            for name in NAMES
+            for item in [items.get(f"breaker#{name}", {})]
+        }
 
     def replace(self, name: str, old: BreakerState, new: BreakerState) -> bool:
-        """Write `new` if the state still is `old`, and return whether it was."""
-        ...
-
-
-class StatesUnavailable(Exception):
-    """The shared states cannot be reached."""
+        """Write `new` if the version still is that of `old`, and return whether it was."""
+        now = int(self._table.now())
+        try:
+            self._table.put(
+                f"breaker#{name}",
+                {**asdict(new), "expires_at": now + _KEPT_S},
+                only_if="version = :version" if old.version else _NEW,
+                values={":version": old.version} | ({} if old.version else {":now": now}),
+            )
+        except ConditionFailed:
+            return False
+        return True
 
 
 T = TypeVar("T")
@@ -267,7 +294,7 @@ class SharedStorage(pybreaker.CircuitMemoryStorage, pybreaker.CircuitBreakerList
                     self._log_change(old, new)
                     self._remember(new)
                     return True
-        except StatesUnavailable:
+        except StoreUnavailable:
             new = step(self._known, self._now())
             self._remember(new or self._known)
             return new is not None

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, Protocol
+import logging
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final
+
+from indexmill.platform.aws.state_table import StateTable, StoreUnavailable
+from indexmill.platform.time import Clock
 
 LONG_CHUNKS: Final = 256
 """A document with more chunks is long work; the progress of a shorter one is neither written nor read."""
+_KEPT_S: Final = 24 * 3600
+_QUIET_S: Final = 30.0
+"""A table that failed is left alone for so long: its time-outs would cost more than progress is worth."""
+_LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +28,35 @@ class WorkProgress:
     """Of the text that is done."""
 
 
-class ProgressBoard(Protocol):
-    """Keeps each job's progress for a day. Neither call raises: an unavailable board shows nothing."""
+_FIELDS: Final = tuple(each.name for each in fields(WorkProgress))
+
+
+class ProgressBoard:
+    """Items "progress#<job id>" of the state table, for a day. A table that is unavailable shows nothing."""
+
+    def __init__(self, table: str, clock: Clock, dynamodb: Any | None = None) -> None:
+        """`dynamodb` is a low-level client; one is made on first use when it is missing."""
+        self._table = StateTable(table, clock, dynamodb, quiet_s=_QUIET_S, quick=True)
 
     def put(self, job_id: str, progress: WorkProgress) -> None:
         """Show `progress` in place of what was there."""
-        ...
+        if self._table.is_quiet:
+            return
+        try:
+            end = int(self._table.now()) + _KEPT_S
+            self._table.put(f"progress#{job_id}", {**asdict(progress), "expires_at": end})
+        except StoreUnavailable:
+            _LOG.warning("progress cannot be written", exc_info=True)
 
     def get(self, job_id: str) -> WorkProgress | None:
-        """Return what was shown last, None when there is nothing or the board is unavailable."""
-        ...
+        """Return what was shown last; None for nothing."""
+        if self._table.is_quiet:
+            return None
+        try:
+            item = self._table.get(f"progress#{job_id}")
+            return WorkProgress(**{name: int(item[name]) for name in _FIELDS}) if item else None
+        except StoreUnavailable:
+            _LOG.warning("progress cannot be read", exc_info=True)
+        except (KeyError, ValueError):
+            _LOG.warning("progress of job %s is unreadable", job_id)
+        return None

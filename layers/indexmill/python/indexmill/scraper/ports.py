@@ -96,30 +96,6 @@ class Fetcher(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class KnownRobots:
-    """State of one origin's robots.txt; times are Unix times."""
-
-    rules: str | None
-    """Lines as of `rules_for`; None: it could not be read."""
-    fresh_until: float
-    """When to ask the site again."""
-    kept_until: float
-    """Until then the rules serve while the site's robots.txt cannot be read."""
-
-
-class RobotsCache(Protocol):
-    """Remembers robots rules across processes. It may forget, and never raises."""
-
-    def get(self, origin: str) -> KnownRobots | None:
-        """Return what is known; it may be no longer fresh."""
-        ...
-
-    def put(self, origin: str, known: KnownRobots) -> None:
-        """Remember until `known.kept_until`."""
-        ...
-
-
 class Isolation(Protocol):
     """Parses content that could take the process down, out of its reach."""
 

@@ -16,15 +16,23 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from indexmill.contracts.errors import UNREACHABLE, DomainBusy, ErrorCode, IndexmillError, PermanentError
 from indexmill.contracts.identity import new_id
-from indexmill.platform.limits.clock import StoreClock
-from indexmill.platform.limits.store import StoreUnavailable
+from indexmill.platform.aws.state_table import StoreClock, StoreUnavailable
 from indexmill.platform.quotas import DomainRate, DomainRates, site_of
 from indexmill.scraper.ports import NameNotFound
-from indexmill.scraper.token_bucket import Ended, HostState, Refusal, TokenRequest, finish, spacing, take
+from indexmill.scraper.token_bucket import (
+    Ended,
+    HostState,
+    HostStates,
+    Refusal,
+    TokenRequest,
+    finish,
+    spacing,
+    take,
+)
 
 T = TypeVar("T")
 _LOG: Final = logging.getLogger(__name__)
@@ -48,17 +56,6 @@ _FAILED: Final = UNREACHABLE | {
     ErrorCode.DEADLINE_EXCEEDED,
     ErrorCode.ROBOTS_UNAVAILABLE,
 }
-
-
-class HostStates(Protocol):
-    """States of sites, which all workers share. Raises StoreUnavailable."""
-
-    def replace(self, site: str, version: int, new: HostState) -> tuple[int, HostState] | None:
-        """Write `new` if the state has this version, 0 for none yet; else return the state and its version.
-
-        A state that was written has the next version.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,9 @@ from indexmill.contracts.errors import (
 from indexmill.platform.quotas import site_of
 from indexmill.platform.security.urls import escaped, origin
 from indexmill.platform.time import Clock
-from indexmill.scraper.ports import Fetcher, KnownRobots, NameNotFound, RobotsCache
+from indexmill.scraper.ports import Fetcher, NameNotFound
 from indexmill.scraper.rate_limit import JobCanceled, PageFetch
+from indexmill.scraper.token_bucket import KnownRobots, RobotsCache
 
 _MAX_LINE: Final = 16_663
 _SHOWN: Final = 200

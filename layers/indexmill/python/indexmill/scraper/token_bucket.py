@@ -1,4 +1,4 @@
-"""Token bucket of one site: when a request may be sent to it, by a state that all workers share. Pure.
+"""Sites as all workers know them: the token bucket of one, by which requests are sent, and its robots.txt.
 
 A site has a bucket of `burst` tokens, which refills by one every `interval_s`; a request takes one. A message
 that finds none is promised the next token that is not promised yet, and comes back when it is due: others
@@ -11,12 +11,18 @@ answers.
 
 from __future__ import annotations
 
+import json
+import logging
 import math
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
+from indexmill.platform.aws.clients import DirectTimes
+from indexmill.platform.aws.state_table import ConditionFailed, Item, StateTable, StoreClock, StoreUnavailable
 from indexmill.platform.quotas import DomainRate
+from indexmill.platform.time import Clock
 
 FAILURES: Final = 3
 """Failures in a row after which a site is left alone."""
@@ -30,6 +36,13 @@ _KEPT_S: Final = 60.0
 """After this time a promise that was not taken up is void: its message died, or waits for a free worker."""
 _IN_FLIGHT_S: Final = 2.0
 """Wait when all requests that may be in flight are."""
+
+_TIMES: Final = DirectTimes(connect_s=0.5, answer_s=1.0)
+_STORED_S: Final = 86_400
+"""After a day without a request nothing of a state matters."""
+_MAX_ITEM_BYTES: Final = 300_000
+_MAX_RULES_BYTES: Final = 2_000_000
+_LOG: Final = logging.getLogger(__name__)
 
 Held = Literal["domain_busy", "domain_failing"]
 
@@ -150,3 +163,121 @@ def finish(state: HostState, now: float, ended: Sequence[Ended]) -> HostState:
     promised = {key: at for key, at in state.promised.items() if key not in over}
     state = replace(state, running=running, promised=promised, full_at=full_at)
     return replace(state, failures=failures, open_until=open_until, cause=cause)
+
+
+class HostStates:
+    """Items "host#<site>" of the state table: a version, and the state as JSON."""
+
+    def __init__(self, table: str, clock: StoreClock, dynamodb: Any | None = None) -> None:
+        """`clock` is corrected by the answers; `dynamodb` is a low-level client, made when it is missing."""
+        self._table = StateTable(table, clock, dynamodb, direct=_TIMES)
+
+    def replace(self, site: str, version: int, new: HostState) -> tuple[int, HostState] | None:
+        """Write `new` if the state has this version, 0 for none yet; else return the state and its version.
+
+        A state that was written has the next version. Raises StoreUnavailable.
+        """
+        item: Item = {
+            "version": version + 1,
+            "state": _text(new),
+            "expires_at": int(self._table.now()) + _STORED_S,
+        }
+        if new.cause:
+            # Not in the state, of which the release before knows every field.
+            item["cause"] = new.cause
+        try:
+            self._table.put(
+                f"host#{site}",
+                item,
+                only_if="version = :known" if version else "attribute_not_exists(pk)",
+                values={":known": version} if version else None,
+                tells_old=True,
+            )
+        except ConditionFailed as refused:
+            return _known(refused.old)
+        return None
+
+
+def _text(state: HostState) -> str:
+    """Return the state as JSON, with times in whole milliseconds."""
+    return json.dumps(
+        {
+            "full_at": round(state.full_at, 3),
+            "promised": {key: round(at, 3) for key, at in state.promised.items()},
+            "running": {key: round(at, 3) for key, at in state.running.items()},
+            "failures": state.failures,
+            "open_until": round(state.open_until, 3),
+        },
+        separators=(",", ":"),
+    )
+
+
+def _known(item: Item | None) -> tuple[int, HostState]:
+    """Return version and state; an item that the table has deleted has none."""
+    if item is None:
+        return 0, HostState()
+    try:
+        return int(item["version"]), HostState(**json.loads(item["state"]), cause=item.get("cause", ""))
+    except (KeyError, TypeError, ValueError) as error:
+        # Not written by us.
+        raise StoreUnavailable from error
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRobots:
+    """State of one origin's robots.txt; times are Unix times."""
+
+    rules: str | None
+    """Lines as of `rules_for`; None: it could not be read."""
+    fresh_until: float
+    """When to ask the site again."""
+    kept_until: float
+    """Until then the rules serve while the site's robots.txt cannot be read."""
+
+
+class RobotsCache:
+    """Items "robots#<origin>" of the state table with the packed rules, or `unread` where there are none.
+
+    One without `fresh_until`, of a release before, is fresh until it expires. A cache that fails is one that
+    forgot: errors are logged and the site is asked again.
+    """
+
+    def __init__(self, table: str, clock: Clock, dynamodb: Any | None = None) -> None:
+        """`dynamodb` is a low-level client; one is made on first use when it is missing."""
+        self._table = StateTable(table, clock, dynamodb)
+
+    def get(self, origin: str) -> KnownRobots | None:
+        """Return what is known; it may be no longer fresh."""
+        try:
+            item = self._table.get(f"robots#{origin}")
+            if item is None:
+                return None
+            end = float(item["expires_at"])
+            rules = None if item.get("unread") else _unpacked(item["rules"])
+            return KnownRobots(rules, float(item.get("fresh_until", end)), end)
+        except (StoreUnavailable, KeyError, ValueError, zlib.error):
+            _LOG.warning("robots cache cannot be read", exc_info=True)
+            return None
+
+    def put(self, origin: str, known: KnownRobots) -> None:
+        """Remember until `known.kept_until`, unless it is too large for an item."""
+        item: Item = {"fresh_until": int(known.fresh_until), "expires_at": int(known.kept_until)}
+        if known.rules is None:
+            item["unread"] = True
+        else:
+            item["rules"] = zlib.compress(known.rules.encode())
+            if len(item["rules"]) > _MAX_ITEM_BYTES:
+                return
+        try:
+            self._table.put(f"robots#{origin}", item)
+        except StoreUnavailable:
+            _LOG.warning("robots cache cannot be written", exc_info=True)
+
+
+def _unpacked(data: bytes) -> str:
+    """Return packed rules. Raises ValueError for a part of them, which would allow too much."""
+    unpacker = zlib.decompressobj()
+    rules = unpacker.decompress(data, _MAX_RULES_BYTES)
+    if not unpacker.eof:
+        raise ValueError("cut off")
+    return rules.decode()

@@ -12,11 +12,12 @@ from indexmill.platform.observability import Observability
 from indexmill.platform.queues import Queue, SourceQueue
 from indexmill.platform.security.urls import parse_allowed_hosts
 from indexmill.platform.time import Clock, SystemClock, request_limit
-from indexmill.scraper.ports import Fetcher, Isolation, Renderer, RobotsCache
-from indexmill.scraper.rate_limit import HostStates, RateLimiter
+from indexmill.scraper.ports import Fetcher, Isolation, Renderer
+from indexmill.scraper.rate_limit import RateLimiter
 from indexmill.scraper.robots import Robots
 from indexmill.scraper.scrape import INLINE_TEXT_BYTES, ScrapeParts
 from indexmill.scraper.settings import ScraperApiSettings, ScraperSettings, ScraperWorkerSettings
+from indexmill.scraper.token_bucket import HostStates, RobotsCache
 
 if TYPE_CHECKING:
     from indexmill.contracts.messages import ScrapeTask
@@ -69,9 +70,9 @@ def build_use_cases(settings: ScraperApiSettings, **overrides: Unpack[Overrides]
 def build_worker(settings: ScraperWorkerSettings) -> SqsBatch[ScrapeTask]:
     """Build scraper/worker."""
     from indexmill.contracts.messages import ScrapeTask
-    from indexmill.platform.aws.dynamodb_delivery_log import DynamoDbDeliveryLog
-    from indexmill.platform.aws.queue_load import DynamoDbQueueAges
+    from indexmill.platform.consumer.delivery_log import DeliveryLog
     from indexmill.platform.consumer.sqs_batch import AgeNotes, SqsBatch
+    from indexmill.platform.limits.store import QueueAges
 
     source, clock = _queue(settings.scrape_queue_url), SystemClock()
     return SqsBatch(
@@ -79,28 +80,28 @@ def build_worker(settings: ScraperWorkerSettings) -> SqsBatch[ScrapeTask]:
         build_batch(settings, source=source),
         source=source,
         dead=_queue(settings.scrape_dlq_url),
-        delivery_log=DynamoDbDeliveryLog(settings.state_table, clock),
-        ages=AgeNotes("scraping", DynamoDbQueueAges(settings.state_table, clock), clock),
+        delivery_log=DeliveryLog(settings.state_table, clock),
+        ages=AgeNotes("scraping", QueueAges(settings.state_table, clock), clock),
         observability=Observability("scraper", level=settings.log_level),
     )
 
 
 def build_batch(settings: ScraperWorkerSettings, **overrides: Unpack[Overrides]) -> ScrapeBatch:
     """Build the worker's batch use case."""
-    from indexmill.platform.aws.dynamodb_cancels import DynamoDbCancels
+    from indexmill.platform.cancels import Cancels
     from indexmill.scraper.worker import ScrapeBatch
 
     parts = replace(_parts(settings, overrides, INLINE_TEXT_BYTES), known_for=settings.known_for)
     queue = overrides.get("queue") or _queue(settings.callbacks_queue_url)
     source = overrides.get("source") or _queue(settings.scrape_queue_url)
-    cancels = DynamoDbCancels(settings.state_table, parts.clock)
+    cancels = Cancels(settings.state_table, parts.clock)
     return ScrapeBatch(parts, queue, source, timeout_s=settings.scrape_timeout_s, cancels=cancels)
 
 
 def _parts(settings: ScraperSettings, overrides: Overrides, inline_text_bytes: int) -> ScrapeParts:
     clock = overrides.get("clock") or SystemClock()
     fetcher = overrides.get("fetcher") or _fetcher(settings, clock)
-    cache = overrides.get("robots_cache") or _robots_cache(settings, clock)
+    cache = overrides.get("robots_cache") or RobotsCache(settings.state_table, clock)
     return ScrapeParts(
         fetcher=fetcher,
         robots=Robots(
@@ -152,18 +153,11 @@ def _renderer(settings: ScraperSettings, clock: Clock) -> Renderer | None:
 
 
 def _rate_limiter(settings: ScraperSettings, clock: Clock, states: HostStates | None) -> RateLimiter:
-    from indexmill.platform.limits.clock import StoreClock
-    from indexmill.scraper.adapters.dynamodb_hosts import DynamoDbHosts
+    from indexmill.platform.aws.state_table import StoreClock
 
     corrected = StoreClock(clock)
-    states = states or DynamoDbHosts(settings.state_table, corrected)
+    states = states or HostStates(settings.state_table, corrected)
     return RateLimiter(settings.domain_rates, states, corrected)
-
-
-def _robots_cache(settings: ScraperSettings, clock: Clock) -> RobotsCache:
-    from indexmill.scraper.adapters.dynamodb_robots import DynamoDbRobots
-
-    return DynamoDbRobots(settings.state_table, clock)
 
 
 def _isolation() -> Isolation:

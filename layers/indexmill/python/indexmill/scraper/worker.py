@@ -8,13 +8,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from indexmill.contracts.content import Document
 from indexmill.contracts.crawl import CrawlRules
 from indexmill.contracts.errors import ErrorCode, IndexmillError, PermanentError, TransientError
 from indexmill.contracts.messages import ScrapeTask, StageFailure
 from indexmill.contracts.pipeline import BY_NAME
+from indexmill.platform.cancels import Cancels
 from indexmill.platform.consumer.deliveries import Delivery, Outcome, RecordTimes
 from indexmill.platform.consumer.reporter import BatchReporter, WorkerStage
 from indexmill.platform.queues import Queue, SourceQueue
@@ -37,14 +38,6 @@ _FLUSH_EVERY_S: Final = 0.3
 _PAGE_GUESS_S: Final = 2.0
 _FRESH_S: Final = 0.8
 """How old marks of canceled jobs may be at a request: it begins within a second of the cancel's answer."""
-
-
-class Cancels(Protocol):
-    """Marks of canceled jobs, which all workers share."""
-
-    def canceled(self, job_ids: Sequence[str]) -> Mapping[str, int]:
-        """Return the canceled attempts of those of the jobs that are marked; none when it cannot be read."""
-        ...
 
 
 class _Marks:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 
 from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.identity import CallerContext
@@ -19,18 +19,11 @@ from indexmill.orchestrator.results.apply import with_visibility
 from indexmill.orchestrator.store.actions import LockedJob
 from indexmill.orchestrator.store.jobs import JobStore, JobsTx
 from indexmill.orchestrator.store.rows import OutboxRow
+from indexmill.platform.cancels import Cancels
 from indexmill.platform.time import Clock
 
 _AT_ONCE: Final = 100
 """Jobs that one transaction cancels."""
-
-
-class Cancels(Protocol):
-    """Marks of canceled jobs, for workers that have their messages."""
-
-    def mark(self, attempts: Mapping[str, int]) -> None:
-        """Mark jobs, by id with the attempt that was canceled; nothing is raised."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from indexmill.contracts.http_jobs import Health
 from indexmill.contracts.pipeline import STAGES
 from indexmill.orchestrator.queries.jobs import reasons_by_stage
 from indexmill.orchestrator.store.jobs import JobStore
+from indexmill.platform.aws.state_table import StoreUnavailable
 from indexmill.platform.limits.enforcer import ActiveCallers
-from indexmill.platform.limits.store import StoreUnavailable
 from indexmill.platform.time import Clock
 from indexmill.version import VERSION
 

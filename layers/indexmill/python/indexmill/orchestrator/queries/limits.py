@@ -11,10 +11,10 @@ from indexmill.contracts.identity import CallerContext
 from indexmill.orchestrator.admission.admit import admission_tier
 from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.orchestrator.store.rows import GlobalUsage
-from indexmill.platform.limits.clock import StoreClock
+from indexmill.platform.aws.state_table import StoreClock, StoreUnavailable
 from indexmill.platform.limits.enforcer import key_of, use_of
 from indexmill.platform.limits.policy import READ, WORK, FairShareStrategy, LimitSettings, RateLimit
-from indexmill.platform.limits.store import LimitStore, Shared, StoreUnavailable
+from indexmill.platform.limits.store import LimitStore, Shared
 from indexmill.platform.limits.window import Window, active_callers
 from indexmill.platform.quotas import START_QUOTAS, Quota, Usage
 

@@ -6,19 +6,21 @@ reconnects with the id of the last event that it has seen; without that id it ge
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final, Protocol, Self
+from typing import Any, Final, Self
 
 from indexmill.contracts.errors import TransientError
 from indexmill.contracts.http_jobs import StreamToken
-from indexmill.contracts.identity import CallerContext
+from indexmill.contracts.identity import CallerContext, new_id
 from indexmill.contracts.job import Job, JobStatus
 from indexmill.orchestrator.queries.jobs import ReadJobs
 from indexmill.orchestrator.store.queries import JobEvent, JobSnapshot
 from indexmill.orchestrator.store.texts import progress, user_message
+from indexmill.platform.aws.state_table import ConditionFailed, StateTable, StoreUnavailable
 from indexmill.platform.security.stream_tokens import StreamGrant, sign
 from indexmill.platform.time import Clock
 
@@ -37,6 +39,68 @@ _VALID_FOR: Final = timedelta(hours=1)
 _SOON_MS: Final = 200
 _FULL_MS: Final = 2_000
 _UNAVAILABLE_MS: Final = 5_000
+
+_PLACES: Final = "stream-windows"
+_PLACES_KEPT_S: Final = 24 * 3600
+_LOG: Final = logging.getLogger(__name__)
+
+
+class StreamPlaces:
+    """Places of the streams that wait for an event, in all processes together: a set in the state table.
+
+    A place is "<epoch second of its end>#<id>"; one whose process died is removed when room is needed.
+    """
+
+    def __init__(self, table: str, limit: int, clock: Clock, dynamodb: Any | None = None) -> None:
+        """At most `limit` places; `dynamodb` is a low-level client, made on first use when it is missing."""
+        self._table = StateTable(table, clock, dynamodb, quick=True)
+        self._limit = limit
+
+    def enter(self, seconds: float) -> str | None:
+        """Take a place for at most `seconds`; None when all are taken, or the count cannot be read.
+
+        It costs one conditional write; when all are taken, two more requests if some expired.
+        """
+        if self._limit < 1:
+            return None
+        try:
+            return self._take(seconds) or (self._take(seconds) if self._clear() else None)
+        except StoreUnavailable:
+            _LOG.warning("stream windows cannot be counted", exc_info=True)
+            return None
+
+    def leave(self, place: str) -> None:
+        """Give the place back. Never raises: a place that is not given back is free after its seconds."""
+        try:
+            self._remove({place})
+        except StoreUnavailable:
+            _LOG.warning("a stream window's place is kept until its end", exc_info=True)
+
+    def _take(self, seconds: float) -> str | None:
+        now = self._table.now()
+        place = f"{int(now + seconds) + 1}#{new_id()}"
+        try:
+            self._table.update(
+                _PLACES,
+                "ADD places :place SET expires_at = :end",
+                {":place": {place}, ":limit": self._limit, ":end": int(now) + _PLACES_KEPT_S},
+                only_if="attribute_not_exists(places) OR size(places) < :limit",
+            )
+        except ConditionFailed:
+            return None
+        return place
+
+    def _clear(self) -> bool:
+        """Remove the expired places and return whether there were any."""
+        item = self._table.get(_PLACES, consistent=True, expired=True) or {}
+        now = self._table.now()
+        over = {place for place in item.get("places", ()) if int(place.partition("#")[0]) < now}
+        if over:
+            self._remove(over)
+        return bool(over)
+
+    def _remove(self, places: set[str]) -> None:
+        self._table.update(_PLACES, "DELETE places :places", {":places": places})
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,18 +149,6 @@ def written(frames: Sequence[Frame], *, retry_ms: int) -> str:
 def silence(reason: str, *, retry_ms: int) -> str:
     """Return an answer without an event, which a client takes as a reason to ask again."""
     return f": {reason}\nretry: {retry_ms}\n\n"
-
-
-class StreamPlaces(Protocol):
-    """Counts the streams that wait for something to happen, in all processes together."""
-
-    def enter(self, seconds: float) -> str | None:
-        """Take a place for at most `seconds`; None when all are taken, or the count cannot be read."""
-        ...
-
-    def leave(self, place: str) -> None:
-        """Give the place back. Never raises: a place that is not given back is free after its seconds."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
-from indexmill.contracts.errors import TransientError
+from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.identity import CallerContext, new_id
 from indexmill.orchestrator.admission.admit import admit_all
 from indexmill.orchestrator.outbox.relay import Relay
@@ -19,6 +19,8 @@ from indexmill.orchestrator.sweeper.accounting import CountMessages
 from indexmill.orchestrator.sweeper.duplicates import read_again
 from indexmill.orchestrator.sweeper.rescue import Rescue
 from indexmill.orchestrator.sweeper.switches import SetSwitches, record_incidents
+from indexmill.platform.aws.state_table import ConditionFailed, Item, StateTable, StoreUnavailable
+from indexmill.platform.limits.policy import BUCKETS
 from indexmill.platform.observability import Observability
 from indexmill.platform.time import Clock
 
@@ -30,6 +32,10 @@ _EVENTS: Final = 1_000
 _ROWS: Final = 1_000
 """Expired rows of a kind, or callers, in one statement."""
 _MOST_PURGES: Final = 10
+_SERVICES: Final = ("scraper", "chunking", "embedding", "orchestrator")
+_SENTINEL: Final = "mirror#callers"
+_COUNTED_S: Final = 86_400
+_NEWER: Final = "attribute_not_exists(version) OR version <= :version"
 LOOKED_AT_EVERY_S: Final = 600.0
 """A look at models reads every document. Each environment begins with one, so that a changed model is seen at
 once."""
@@ -53,24 +59,70 @@ class Purge:
         return dict(done)
 
 
-class Mirror(Protocol):
-    """Copy of callers and maintenance. All calls raise TransientError."""
+class Mirror:
+    """Items "caller#<id>" {root}, "door#maintenance" {message}, and "mirror#callers" while they are not lost.
+
+    A blocked caller has {blocked} in each of its items "door#<service>#<bucket>#<id>", which count its
+    requests too: one read or write of such an item is all that a request costs.
+    """
+
+    def __init__(self, table: str, clock: Clock, dynamodb: Any | None = None) -> None:
+        """`dynamodb` is a low-level client, made when it is missing. Calls raise TransientError."""
+        self._table = StateTable(table, clock, dynamodb)
 
     def exists(self) -> bool:
         """Return whether it was begun and not lost since."""
-        ...
+        try:
+            return self._table.get(_SENTINEL) is not None
+        except StoreUnavailable as error:
+            raise _unavailable() from error
 
     def begin(self) -> None:
         """Record that it was begun."""
-        ...
+        self._update(_SENTINEL, {"begun": self._now()})
 
     def put(self, caller: CallerRow) -> None:
-        """Copy one row; an older version than the copy's changes nothing."""
-        ...
+        """Copy the root; a block and its end reach every item. An older version changes nothing."""
+        self._update(f"caller#{caller.caller_id}", {"root": caller.root}, caller.version)
+        for key in doors(caller.caller_id):
+            if caller.blocked_reason is not None:
+                blocked = {"blocked": caller.blocked_reason}
+                self._update(key, blocked, caller.version, remove="expires_at")
+            elif caller.unblocked:
+                self._update(key, {"expires_at": self._now() + _COUNTED_S}, caller.version, remove="blocked")
 
     def put_maintenance(self, maintenance: Maintenance) -> None:
-        """Copy it likewise."""
-        ...
+        """Write the message, or take it away."""
+        if maintenance.message is None:
+            self._update("door#maintenance", {}, maintenance.version, remove="message")
+        else:
+            self._update("door#maintenance", {"message": maintenance.message}, maintenance.version)
+
+    def _update(self, key: str, values: Item, version: int | None = None, *, remove: str = "") -> None:
+        """Write attributes and remove one, unless the item has a later version."""
+        if version is not None:
+            values = {**values, "version": version}
+        removal = f"REMOVE {remove} " if remove else ""
+        change = f"{removal}SET {', '.join(f'{name} = :{name}' for name in values)}"
+        given = {f":{name}": value for name, value in values.items()}
+        try:
+            self._table.update(key, change, given, only_if="" if version is None else _NEWER)
+        except ConditionFailed:
+            return
+        except StoreUnavailable as error:
+            raise _unavailable() from error
+
+    def _now(self) -> int:
+        return int(self._table.now())
+
+
+def doors(caller_id: str) -> Iterator[str]:
+    """Yield the keys of the items in which a caller's requests are counted."""
+    return (f"door#{service}#{bucket}#{caller_id}" for service in _SERVICES for bucket in BUCKETS)
+
+
+def _unavailable() -> TransientError:
+    return TransientError(ErrorCode.DATABASE_UNAVAILABLE, "The state table cannot be written.")
 
 
 @dataclass(frozen=True, slots=True)

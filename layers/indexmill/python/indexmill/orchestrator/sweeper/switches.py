@@ -9,7 +9,8 @@ from typing import Protocol
 from indexmill.contracts.errors import TransientError
 from indexmill.contracts.pipeline import BY_NAME, EVERY_STAGE
 from indexmill.orchestrator.store.sweep import SweepStore
-from indexmill.platform.breakers import BreakerStates, StatesUnavailable
+from indexmill.platform.aws.state_table import StoreUnavailable
+from indexmill.platform.breakers import BreakerStates
 from indexmill.platform.observability import Observability
 from indexmill.platform.time import Clock
 
@@ -62,7 +63,7 @@ class SetSwitches:
         """
         try:
             states = self.breakers.read()
-        except StatesUnavailable:
+        except StoreUnavailable:
             # Without them no stage is switched off: a worker asks its breaker itself.
             self.observability.log.warning("breakers.unknown")
             return None, {}

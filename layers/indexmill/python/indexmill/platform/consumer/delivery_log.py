@@ -14,16 +14,21 @@ tried more often then, and one that still crashes its process becomes a dead let
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Any, Final, Self
 
 from indexmill.contracts.errors import ErrorCode
+from indexmill.platform.aws.state_table import Item, StateTable, StoreUnavailable
+from indexmill.platform.time import Clock
 
 KEPT_S: Final = 15 * 86_400
 """Longer than a queue keeps a message."""
+_READ_TIMEOUT_S: Final = 2.0
+_LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +73,55 @@ class DeliveryRecord:
         return replace(self, tried_alone=True, last_error=ErrorCode.TIMED_OUT)
 
 
-class DeliveryLog(Protocol):
-    """Delivery records by SQS message id, kept for 15 days. May lose records; never raises."""
+class DeliveryLog:
+    """Items "release#<SQS message id>" of the state table, kept for 15 days.
+
+    Records that cannot be read or written are lost, which costs messages more tries and no job: so errors are
+    logged and ignored.
+    """
+
+    def __init__(self, table: str, clock: Clock, dynamodb: Any | None = None) -> None:
+        """`dynamodb` is a low-level client; one is made on first use when it is missing."""
+        self._table = StateTable(table, clock, dynamodb, read_timeout_s=_READ_TIMEOUT_S)
 
     def read(self, message_ids: Sequence[str]) -> Mapping[str, DeliveryRecord]:
         """Return the known records of messages that were received before."""
-        ...
+        try:
+            found = self._table.read([f"release#{each}" for each in message_ids], partial=True)
+            return {key.partition("#")[2]: _record(item) for key, item in found.items()}
+        except (StoreUnavailable, KeyError, ValueError):
+            _LOG.warning("delivery records cannot be read", exc_info=True)
+            return {}
 
     def write(self, entries: Mapping[str, DeliveryRecord]) -> None:
         """Replace the records of these messages, in one call."""
-        ...
+        end = {"expires_at": int(self._table.now()) + KEPT_S}
+        try:
+            self._table.write({f"release#{each}": {**_item(entry), **end} for each, entry in entries.items()})
+        except StoreUnavailable:
+            _LOG.warning("delivery records cannot be written", exc_info=True)
+
+
+def _item(entry: DeliveryRecord) -> Item:
+    texts = {"last_error": entry.last_error, "resume": entry.resume}
+    return {
+        "released": entry.receives,
+        "tries": entry.tries,
+        "crashes": entry.crashes,
+        "begun": entry.tried_alone,
+        **{name: text for name, text in texts.items() if text is not None},
+    }
+
+
+def _record(item: Item) -> DeliveryRecord:
+    return DeliveryRecord(
+        receives=int(item["released"]),
+        tries=int(item["tries"]),
+        crashes=int(item["crashes"]),
+        tried_alone=bool(item["begun"]),
+        last_error=item.get("last_error"),
+        resume=item.get("resume"),
+    )
 
 
 class SuspectTry:

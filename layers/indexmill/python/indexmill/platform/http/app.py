@@ -16,10 +16,11 @@ from starlette.exceptions import HTTPException
 
 from indexmill.contracts.errors import CallerError, DomainBusy, ErrorCode, IndexmillError
 from indexmill.contracts.identity import CallerContext, tier_of
+from indexmill.platform.aws.state_table import StoreClock
 from indexmill.platform.http.guard import Guard, caller_of, field_name, limit_headers
-from indexmill.platform.limits.clock import StoreClock
 from indexmill.platform.limits.enforcer import ActiveCallers, Backpressure, SlidingWindowEnforcer
 from indexmill.platform.limits.policy import LimitSettings
+from indexmill.platform.limits.store import LimitStore
 from indexmill.platform.meter import METER
 from indexmill.platform.observability import Observability
 from indexmill.platform.settings import HttpSettings, csv
@@ -84,10 +85,8 @@ Handler = Callable[[dict[str, Any], Any], dict[str, Any]]
 
 def build_active(service: str, settings: LimitSettings) -> ActiveCallers:
     """Build what a process knows of all callers of `service`, on the state table."""
-    from indexmill.platform.aws.dynamodb_limits import DynamoDbLimits
-
     clock = StoreClock(SystemClock())
-    return ActiveCallers(service, DynamoDbLimits(settings.state_table, clock), clock)
+    return ActiveCallers(service, LimitStore(settings.state_table, clock), clock)
 
 
 def serve(

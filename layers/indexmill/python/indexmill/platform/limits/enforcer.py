@@ -13,9 +13,9 @@ from typing import Final
 
 from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
 from indexmill.contracts.identity import CallerContext, tier_of
-from indexmill.platform.limits.clock import StoreClock
+from indexmill.platform.aws.state_table import StoreClock, StoreUnavailable
 from indexmill.platform.limits.policy import SHARES, CompositeStrategy, PressureSettings, RateLimit, Reason
-from indexmill.platform.limits.store import LimitStore, Load, Shared, StoreUnavailable
+from indexmill.platform.limits.store import LimitStore, Load, Shared
 from indexmill.platform.limits.window import SLOTS, Window, active_callers, admission, is_recent
 from indexmill.platform.observability import Observability
 from indexmill.platform.time import Clock
@@ -25,8 +25,6 @@ SHARED_S: Final = 5.0
 KEPT_S: Final = 600.0
 """Time after the last answer of the store for which blocks and maintenance hold without it."""
 _MAINTENANCE_S: Final = 60
-_QUIET_S: Final = 1.5
-"""A store that failed is left alone for so long: its time-outs would be added to every request."""
 _REFUSED_S: Final = 1.0
 """Time for which a refusal is repeated without the store."""
 _TRIES: Final = 3
@@ -169,7 +167,6 @@ class SlidingWindowEnforcer:
         self._seen: dict[str, float] = {}
         """Times at which the store said last that those callers are not blocked."""
         self._local: dict[str, Window] = {}
-        self._quiet_until = -math.inf
         self._blocked: dict[str, None] = {}
         """Callers that the store said last are blocked, in the order in which they were seen."""
         self.failures = 0
@@ -177,7 +174,7 @@ class SlidingWindowEnforcer:
 
     def check_open(self) -> None:
         """Raise InMaintenance while no work is accepted. Counts no request."""
-        if self.clock.monotonic() >= self._quiet_until:
+        if not self._store.is_quiet:
             try:
                 self._active.refresh()
             except StoreUnavailable:
@@ -192,7 +189,7 @@ class SlidingWindowEnforcer:
         Raises RateLimited and CallerBlocked.
         """
         key = key_of(self._service, bucket, ctx.caller_id)
-        if self.clock.monotonic() < self._quiet_until:
+        if self._store.is_quiet:
             return self._check_alone(ctx, key, bucket)
         try:
             use = self._check_with_store(ctx, key, bucket)
@@ -209,10 +206,9 @@ class SlidingWindowEnforcer:
         return use
 
     def _lost(self) -> None:
-        """Leave the store alone for a moment: it did not answer."""
+        """Count the failure and forget who is active."""
         self.failures += 1
         self._active.lost()
-        self._quiet_until = self.clock.monotonic() + _QUIET_S
 
     def _note(self, caller_id: str, *, blocked: bool) -> None:
         """Remember what the store said."""
