@@ -19,7 +19,7 @@ ARGS ?=
 URL ?=
 PAGES ?=
 COLLECTIONS ?=
-# auto: one worker more than there are cores, none for a file or two; 0 runs all in one process.
+# auto: two workers more than there are cores, none for a file or two; 0 runs all in one process.
 WORKERS ?= auto
 
 # What the functions of the tests' clouds called on AWS, for the comparison with their roles.
@@ -60,7 +60,9 @@ test-failed: setup-all ## Run again what failed in the last run, one test at a t
 used-permissions: .venv/.ready ## Compare the roles with the AWS calls of the last make test
 	$(BIN)/python -m tests.support.used_permissions $(CALLS)
 
-POOLED := tests/e2e tests/faults tests/integration/orchestrator
+# Without the files that tests/support/pooled_runs.py leaves out.
+POOLED := tests/e2e tests/faults tests/integration/orchestrator $(wildcard $(addprefix tests/contract/test_,\
+	admission*.py budgets.py crawl*.py job_*.py receipts.py site_turns.py sweep_store.py vector_index.py))
 test-pooler: setup-all ## Run what uses Postgres again, through PgBouncer in transaction mode (docs/local-cloud.md)
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --pooler -n $(WORKERS) $(POOLED) $(ARGS)
 
@@ -72,9 +74,11 @@ test-pg16: setup .venv-pg16/.ready ## Run the suites of the database on Postgres
 		tests/integration/orchestrator tests/integration/test_pgvector_index.py tests/contract/test_*store*.py \
 		tests/contract/test_job_*.py tests/contract/test_admission*.py tests/contract/test_vector_index*.py $(ARGS)
 
+# The contract suites that run the product: the others read files, on any Python alike.
+RUNNING = tests/contract/test_layers.py $(shell grep -lE '^(from|import) indexmill' tests/contract/test_*.py)
 test-313: .venv/.ready ## Run the unit and contract suites on Lambda's Python 3.13, in a Debian trixie (root only)
 	$(BIN)/python -m tools.trixie sh -c 'make -s PYTHON=python3.13 setup && .venv/bin/python -m pytest -n $(WORKERS) \
-		-p no:cacheprovider tests/unit tests/contract $(ARGS)'
+		-p no:cacheprovider tests/unit $(RUNNING) $(ARGS)'
 
 test-long: setup-all ## Run what takes minutes: the large soaks and models, with their figures (ARGS="tests/faults")
 	$(BIN)/python -m pytest -m long -o log_cli=true -o log_cli_level=INFO $(ARGS)
@@ -95,13 +99,14 @@ lint: setup-all ## Check style, types, imports, template and generated files
 	$(BIN)/lint-imports
 	$(BIN)/cfn-lint -a cfn_lint_serverless.rules stack/rules -- template.yaml $(NESTED)
 	$(SAM) validate --lint
-	$(BIN)/python tools/openapi.py --check
+	PYTHONDONTWRITEBYTECODE=1 $(BIN)/python tools/openapi.py --check
 
 fmt: .venv/.ready ## Format the code and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# sam takes the code layer and the functions as they lie there: this machine's bytecode must not go along.
+# sam takes the code layer and the functions as they lie there: this machine's bytecode must not go along. So what
+# may run beside it (lint) writes none.
 build: setup-all ## Build what is deployed, for Lambda on arm64, and its bills of materials (.aws-sam)
 	@find functions layers sql -name __pycache__ -prune -exec rm -rf {} +
 	$(SAM) build

@@ -49,21 +49,25 @@ SHARED: Final = ("tests/faults/", "tests/e2e/")
 
 FIRST: Final = (
     *SHARED,
+    "tests/integration/triggers/test_worker_crashes.py",
+    "tests/integration/upgrade/test_upgrade.py",
+    "tests/integration/scraper/test_isolation.py",
+    "tests/e2e/test_second_emulator.py",
+    "tests/integration/test_counted_calls.py",
+    "tests/integration/test_migration_resource.py",
+    "tests/e2e/test_backpressure.py",
+    "tests/integration/scraper/test_memory.py",
+    "tests/e2e/test_receipts.py",
     "tests/e2e/test_hostile_values.py",
     "tests/e2e/test_schemathesis.py",
+    "tests/integration/orchestrator/test_postgres_hiccups.py",
+    "tests/faults/test_restore.py",
     "tests/integration/upgrade/test_taken_over.py",
-    "tests/integration/upgrade/test_upgrade.py",
-    "tests/e2e/test_second_emulator.py",
+    "tests/e2e/test_request_limits.py",
     "tests/e2e/test_releases.py",
-    "tests/faults/test_model.py",
-    "tests/integration/triggers/test_worker_crashes.py",
     "tests/contract/test_layers.py",
-    "tests/faults/test_invariants.py",
-    "tests/contract/test_imports.py",
+    "tests/faults/test_model.py",
     "tests/integration/orchestrator/test_waiting_jobs.py",
-    "tests/integration/test_new_stage.py",
-    "tests/integration/test_walk.py",
-    "tests/property/test_admission_properties.py",
 )
 """The slowest groups, slowest first: started last, one of them would run alone at the end."""
 
@@ -89,7 +93,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupSchedul
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Return the workers for `-n auto`: one more than there are cores, since most tests mostly wait.
+    """Return the workers for `-n auto`: two more than there are cores, since most tests mostly wait.
 
     None for a few files, for `-k` and for `-s`, since each worker imports all tests and shows no output; and
     none for a path that does not exist, which only pytest itself reports.
@@ -99,7 +103,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     paths = [config.invocation_params.dir / str(each).partition("::")[0] for each in config.args]
     if not all(path.exists() for path in paths) or (len(paths) <= 2 and all(map(Path.is_file, paths))):
         return 0
-    return min(_cores() + 1, _MOST_WORKERS)
+    return min(_cores() + 2, _MOST_WORKERS)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

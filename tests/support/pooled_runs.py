@@ -1,12 +1,14 @@
 """Runs with `--pooler`: the product's connections to Postgres lead through a chain, and none pins a session.
 
-The tests' own connections, and those of the owner's functions, stay direct.
+The tests' own connections, and those of the owner's functions, stay direct. What a run shows is that each
+statement goes through the chain, and what becomes of connections that are lost, silent or shared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -22,6 +24,42 @@ _read: Final[dict[int, int]] = {}
 """Lines of their reports that were read."""
 _wanted = False
 """Whether this is such a run."""
+LEFT_OUT: Final = frozenset(
+    (
+        "tests/e2e/test_api_page.py",
+        "tests/e2e/test_audit.py",
+        "tests/e2e/test_backpressure.py",
+        "tests/e2e/test_bad_input.py",
+        "tests/e2e/test_bad_values.py",
+        "tests/e2e/test_browser.py",
+        "tests/e2e/test_caller_limits.py",
+        "tests/e2e/test_client_package.py",
+        "tests/e2e/test_foreign_objects.py",
+        "tests/e2e/test_hostile_values.py",
+        "tests/e2e/test_kinds_of_429.py",
+        "tests/e2e/test_other_origins.py",
+        "tests/e2e/test_politeness.py",
+        "tests/e2e/test_receipts.py",
+        "tests/e2e/test_releases.py",
+        "tests/e2e/test_rendered_pages.py",
+        "tests/e2e/test_request_limits.py",
+        "tests/e2e/test_schemathesis.py",
+        "tests/e2e/test_second_emulator.py",
+        "tests/e2e/test_shared_corpora.py",
+        "tests/e2e/test_typescript.py",
+        "tests/faults/test_enumeration.py",
+        "tests/faults/test_insisting.py",
+        "tests/faults/test_invariants.py",
+        "tests/faults/test_leaked_secrets.py",
+        "tests/faults/test_odd_messages.py",
+        "tests/faults/test_passing_time.py",
+        "tests/faults/test_production_is_innocent.py",
+        "tests/faults/test_proxy.py",
+        "tests/faults/test_rules.py",
+        "tests/faults/test_skew.py",
+    )
+)
+"""Files whose subject is before or beside Postgres: the statements of their jobs are those of others."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,6 +75,12 @@ def pytest_configure(config: pytest.Config) -> None:
             program()
         except NoPgBouncer as error:
             pytest.exit(f"skipped, nothing was run through a pooler: {error}", returncode=0)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out what says nothing new through a pooler."""
+    left_out = _wanted and collection_path.is_relative_to(config.rootpath)
+    return (left_out and str(collection_path.relative_to(config.rootpath)) in LEFT_OUT) or None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
