@@ -44,7 +44,7 @@ def sample(name: str, context: SampleContext) -> Mapping[str, Any]:
 
 
 def _api(context: SampleContext) -> Mapping[str, Any]:
-    from indexmill.contracts.http_jobs import SubmitRequest
+    from indexmill.contracts.job import SubmitRequest
 
     builder, exchange, match, headers = _request(context)
     claims = {

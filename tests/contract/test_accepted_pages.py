@@ -9,8 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from indexmill.contracts.http_actions import ReplayRequest
-from indexmill.contracts.http_jobs import SubmitRequest
-from indexmill.contracts.job import Job
+from indexmill.contracts.job import Job, SubmitRequest
 from indexmill.contracts.messages import ScrapeTask, read
 from indexmill.orchestrator.actions.replay import ReplayJobs
 from indexmill.orchestrator.store.rows import OutboxRow

@@ -9,9 +9,9 @@ import pytest
 
 from indexmill.contracts.cost import Prices
 from indexmill.contracts.errors import CallerError
-from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.contracts.http_scraper import ScrapeResult
 from indexmill.contracts.identity import CallerContext
+from indexmill.contracts.job import SubmitRequest
 from indexmill.orchestrator.submission.dry_run import TryOut
 from indexmill.orchestrator.submission.submit import SubmitJobs
 from tests.support.job_stores import Jobs, Sent, postgres_jobs

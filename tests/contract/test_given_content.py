@@ -14,8 +14,8 @@ import pytest
 from indexmill.contracts.content import MAX_UPLOAD_BYTES, Document, UploadRequest
 from indexmill.contracts.errors import CallerError
 from indexmill.contracts.http_actions import ReplayRequest
-from indexmill.contracts.http_jobs import SubmitRequest, SubmitResponse
 from indexmill.contracts.identity import CallerContext
+from indexmill.contracts.job import SubmitRequest, SubmitResponse
 from indexmill.contracts.messages import ScrapeResult, ScrapeTask, StageResult, read
 from indexmill.orchestrator.actions.replay import ReplayJobs
 from indexmill.orchestrator.store.rows import OutboxRow

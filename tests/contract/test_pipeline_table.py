@@ -11,8 +11,7 @@ import yaml
 
 from indexmill.contracts import messages
 from indexmill.contracts.http_actions import RetryRequest
-from indexmill.contracts.http_jobs import StageCompletePayload
-from indexmill.contracts.job import JobStatus
+from indexmill.contracts.job import JobStatus, StageCompletePayload
 from indexmill.contracts.messages import StageResult, family
 from indexmill.contracts.pipeline import BY_NAME, FIRST, STAGES, TRANSITIONS
 from indexmill.orchestrator.stages.registry import MODULES

@@ -10,8 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from indexmill.contracts.errors import CallerError
-from indexmill.contracts.http_jobs import SubmitRequest
-from indexmill.contracts.job import Job, JobStatus
+from indexmill.contracts.job import Job, JobStatus, SubmitRequest
 from indexmill.contracts.messages import EmbedTask, ScrapeTask, read
 from indexmill.orchestrator.actions.compare import text_diff
 from indexmill.orchestrator.actions.replay import ReplayJobs

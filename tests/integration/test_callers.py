@@ -10,8 +10,8 @@ import pytest
 
 from indexmill.access.identify import Roots
 from indexmill.contracts.errors import CallerError, TransientError
-from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.contracts.identity import CallerContext, CorpusIsolation, corpus_key, document_id
+from indexmill.contracts.job import SubmitRequest
 from indexmill.embedding.adapters.pgvector.names import PostgresJobTargets
 from indexmill.orchestrator.http.api import RecordAlias
 from indexmill.orchestrator.store.jobs import JobStore

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 import pytest
 
 from indexmill.contracts.errors import CallerError, TransientError
-from indexmill.contracts.http_jobs import SubmitRequest, SubmitResponse
+from indexmill.contracts.job import SubmitRequest, SubmitResponse
 from indexmill.contracts.messages import EmbedTask
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.embedding.ports import DocumentVersion, PublishOutcome, Space

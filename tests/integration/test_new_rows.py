@@ -28,14 +28,11 @@ pytestmark = pytest.mark.integration
 def add_field_of_a_submit(tree: Tree) -> None:
     """Add `label`, which a caller gives and a job shows."""
     tree.edit(
-        f"{LIBRARY}/contracts/http_jobs.py",
+        f"{LIBRARY}/contracts/job.py",
         (
             "    budget: Budget | None = None\n",
             "    label: str | None = Field(default=None, max_length=20)\n    budget: Budget | None = None\n",
         ),
-    )
-    tree.edit(
-        f"{LIBRARY}/contracts/job.py",
         ("    title: str | None = None\n", "    title: str | None = None\n    label: str | None = None\n"),
     )
     tree.edit(
@@ -170,7 +167,7 @@ $$;
 def add_route(tree: Tree) -> None:
     """Add GET /orchestrator/jobs/{job_id}/title."""
     tree.edit(
-        f"{LIBRARY}/contracts/http_jobs.py",
+        f"{LIBRARY}/contracts/job.py",
         (
             "class SubmitResponse(BaseModel):",
             'class DocumentTitle(BaseModel):\n    """Title of a document."""\n\n    title: str | None\n\n\n'
@@ -179,7 +176,7 @@ def add_route(tree: Tree) -> None:
     )
     tree.edit(
         f"{LIBRARY}/orchestrator/http/api.py",
-        ("    Health,\n    JobCounts,", "    DocumentTitle,\n    Health,\n    JobCounts,"),
+        ("    Health,\n    Job,", "    DocumentTitle,\n    Health,\n    Job,"),
         (
             '    @router.get("/limits"',
             '    @router.get("/jobs/{job_id}/title", summary="Title of a document")\n'

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from indexmill.contracts.http_actions import ReplayRequest
-from indexmill.contracts.http_jobs import SubmitRequest
-from indexmill.contracts.job import Job
+from indexmill.contracts.job import Job, SubmitRequest
 from indexmill.contracts.messages import ScrapeTask, StageResult, read
 from indexmill.orchestrator.actions.replay import ReplayJobs
 from indexmill.orchestrator.store.rows import OutboxRow

@@ -11,8 +11,7 @@ import pytest
 
 from indexmill.contracts.content import CHUNKER, ChunkSettings
 from indexmill.contracts.http_actions import ReplayRequest
-from indexmill.contracts.http_jobs import SubmitRequest
-from indexmill.contracts.job import Job, JobStatus
+from indexmill.contracts.job import Job, JobStatus, SubmitRequest
 from indexmill.contracts.messages import ScrapeResult, ScrapeTask, StageResult, read
 from indexmill.orchestrator.actions.replay import ReplayJobs
 from indexmill.orchestrator.store.rows import NewJob, OutboxRow

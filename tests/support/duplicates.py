@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.contracts.identity import CallerContext
-from indexmill.contracts.job import Job
+from indexmill.contracts.job import Job, SubmitRequest
 from indexmill.contracts.messages import EmbedTask, read
 from indexmill.orchestrator.admission.admit import admit_all
 from indexmill.orchestrator.store.rows import OutboxRow

@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from indexmill.contracts.http_jobs import SubmitRequest, SubmitResponse
 from indexmill.contracts.identity import CallerContext, CorpusIsolation
-from indexmill.contracts.job import Job
+from indexmill.contracts.job import Job, SubmitRequest, SubmitResponse
 from indexmill.contracts.messages import EmbedTask, StageResult, read
 from indexmill.orchestrator.actions.cancel import CancelJob
 from indexmill.orchestrator.actions.retry import RetryJobs

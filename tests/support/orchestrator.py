@@ -7,9 +7,8 @@ from typing import Any
 
 from indexmill.chunking.worker import ChunkBatch, ChunkDocuments
 from indexmill.contracts.http_actions import ReplayRequest, RetryReport, RetryRequest
-from indexmill.contracts.http_jobs import MAX_URLS, SubmitRequest, SubmitResponse
 from indexmill.contracts.identity import CallerContext
-from indexmill.contracts.job import Job
+from indexmill.contracts.job import MAX_URLS, Job, SubmitRequest, SubmitResponse
 from indexmill.contracts.messages import (
     ChunkTask,
     StageResult,

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from indexmill.contracts.crawl import CrawlRequest, CrawlRules, host_of
-from indexmill.contracts.http_jobs import SubmitRequest
+from indexmill.contracts.job import SubmitRequest
 
 HOSTS = {"example.com"}
 SITE = "https://example.com"

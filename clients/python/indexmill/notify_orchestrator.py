@@ -15,7 +15,7 @@ import httpx
 
 from indexmill.contracts.content import Document
 from indexmill.contracts.errors import ErrorCode, TransientError
-from indexmill.contracts.http_jobs import StageCompletePayload
+from indexmill.contracts.job import StageCompletePayload
 from indexmill.contracts.messages import Chunked, Embedded, StageResult, write
 from indexmill.platform.queues import Queue
 from indexmill.platform.time import RetryPolicy

@@ -12,8 +12,8 @@ from typing import Any, Final
 from indexmill.chunking.worker import ChunkBatch, ChunkDocuments
 from indexmill.contracts.errors import CallerError
 from indexmill.contracts.http_actions import ReplayRequest
-from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.contracts.identity import CallerContext, corpus_key
+from indexmill.contracts.job import SubmitRequest
 from indexmill.contracts.messages import ChunkTask, EmbedTask, ScrapeTask, StageResult
 from indexmill.embedding.ports import Hit, SearchQuery
 from indexmill.embedding.worker import EmbedBatch

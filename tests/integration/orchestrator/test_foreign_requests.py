@@ -13,8 +13,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.contracts.identity import CallerContext
+from indexmill.contracts.job import SubmitRequest
 from indexmill.orchestrator.http.api import action_routes, routes
 from indexmill.orchestrator.settings import OrchestratorApiSettings
 from indexmill.orchestrator.submission.submit import SubmitJobs

@@ -10,9 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from indexmill.client import Client
-from indexmill.contracts.http_jobs import SubmitResponse
 from indexmill.contracts.http_search import SearchResponse
-from indexmill.contracts.job import Job, JobError, JobStatus, Progress
+from indexmill.contracts.job import Job, JobError, JobStatus, Progress, SubmitResponse
 from local.cli.app import app
 from local.cli.results import print_results
 from local.cli.submit import submit_all

@@ -9,8 +9,7 @@ from typing import Any, get_args
 from rich.console import Console
 
 from indexmill.client import Client
-from indexmill.contracts.http_jobs import JobList
-from indexmill.contracts.job import Job, JobError, JobStatus, LastError, Progress, Waiting
+from indexmill.contracts.job import Job, JobError, JobList, JobStatus, LastError, Progress, Waiting
 from indexmill.contracts.pipeline import STAGES
 from local.cli import jobs
 from local.cli.invoke import _unhandled

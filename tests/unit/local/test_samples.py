@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.contracts.identity import key_hash
+from indexmill.contracts.job import SubmitRequest
 from indexmill.contracts.messages import ChunkTask, EmbedTask, ScrapeTask, StageResult, read
 from local.cli.choices import function_names
 from local.cli.samples import NAMES, SAMPLES, SampleContext, sample

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from indexmill.contracts.errors import CallerError
-from indexmill.contracts.http_jobs import StageCompletePayload
 from indexmill.contracts.identity import CallerContext
+from indexmill.contracts.job import StageCompletePayload
 from indexmill.contracts.messages import ChunkTask, read
 from indexmill.orchestrator.results.complete import CompleteStage
 from tests.support.jobs import CALLER, INTERNAL

@@ -12,9 +12,9 @@ import pytest
 
 from indexmill.contracts.cost import Prices, Spent
 from indexmill.contracts.errors import CallerError, IndexmillError
-from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.contracts.http_scraper import ScrapeResult
 from indexmill.contracts.identity import CallerContext, Doubt
+from indexmill.contracts.job import SubmitRequest
 from indexmill.orchestrator.adapters.aws.lambda_scraper import LambdaScraper
 from indexmill.orchestrator.store.queries import JobFilter, StageTotals
 from indexmill.orchestrator.submission.dry_run import TryOut, estimated_chunks

@@ -11,9 +11,9 @@ from typing import Any
 
 from indexmill.contracts.cost import Prices
 from indexmill.contracts.http_dry_run import DryRunPage
-from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.contracts.http_scraper import ScrapeNowRequest, ScrapeResult
 from indexmill.contracts.identity import CallerContext, Doubt
+from indexmill.contracts.job import SubmitRequest
 from indexmill.orchestrator.store.queries import JobFilter, StageTotals
 from indexmill.orchestrator.submission.dry_run import TryOut
 from indexmill.platform.aws.state_table import StoreClock

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from indexmill.contracts.errors import CallerError
-from indexmill.contracts.http_jobs import SubmitRequest
+from indexmill.contracts.job import SubmitRequest
 from indexmill.contracts.messages import ScrapeTask, read
 from tests.support.orchestrator import OrchestratorHarness
 

@@ -13,8 +13,7 @@ from indexmill.client.files import content_of
 from indexmill.client.stream import StreamReader
 from indexmill.client.transport import FIRST_POLL_S, LONGEST_POLL_S
 from indexmill.contracts.content import UploadGrant
-from indexmill.contracts.http_jobs import JobList, SubmitResponse
-from indexmill.contracts.job import Job
+from indexmill.contracts.job import Job, JobList, SubmitResponse
 
 if TYPE_CHECKING:
     from indexmill.contracts.cost import Budget, Receipt
@@ -22,10 +21,10 @@ if TYPE_CHECKING:
     from indexmill.contracts.http_chunking import ChunkResponse
     from indexmill.contracts.http_embedding import EmbedResponse
     from indexmill.contracts.http_history import JobHistory
-    from indexmill.contracts.http_jobs import JobCounts
     from indexmill.contracts.http_limits import CallerLimits
     from indexmill.contracts.http_scraper import ScrapeResult
     from indexmill.contracts.http_search import SearchResponse
+    from indexmill.contracts.job import JobCounts
 
 Jobs = list[Job]
 
@@ -123,7 +122,7 @@ class Client(Crawls):
 
     def counts(self) -> JobCounts:
         """Return how many jobs the caller has, by status and failed stage."""
-        from indexmill.contracts.http_jobs import JobCounts
+        from indexmill.contracts.job import JobCounts
 
         return JobCounts.model_validate(self._request("GET", "/orchestrator/jobs/summary"))
 

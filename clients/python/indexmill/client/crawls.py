@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from indexmill.contracts.crawl import CrawlRules
     from indexmill.contracts.http_actions import BatchSummary
     from indexmill.contracts.http_dry_run import DryRun
-    from indexmill.contracts.http_jobs import SubmitResponse
+    from indexmill.contracts.job import SubmitResponse
 
 _RECEIPT: Final = {"receipt": "true"}
 

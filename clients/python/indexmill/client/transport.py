@@ -11,7 +11,7 @@ import httpx
 from pydantic import BaseModel
 
 from indexmill.client.errors import ApiError, api_error
-from indexmill.contracts.http_jobs import SubmitResponse
+from indexmill.contracts.job import SubmitResponse
 from indexmill.platform.time import Clock, SystemClock
 
 _Answer = TypeVar("_Answer")

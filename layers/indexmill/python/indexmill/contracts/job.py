@@ -1,16 +1,19 @@
-"""The job as callers see it: one object for GET, list and events."""
+"""The job as callers see it, one object for GET, list and events; requests and answers about jobs."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from indexmill.contracts.content import Unchanged
+from indexmill.contracts.content import MAX_INTEGER, Chunk, Content, Count, Unchanged
 from indexmill.contracts.cost import Budget, Receipt
-from indexmill.contracts.pipeline import STAGES
+from indexmill.contracts.crawl import CrawlRequest, CrawlRules
+from indexmill.contracts.errors import is_code
+from indexmill.contracts.identity import CALLER_ID, Accept, CorpusName, DocumentText, Identifier, Title, Url
+from indexmill.contracts.pipeline import STAGES, StageName
 
 
 class JobStatus(StrEnum):
@@ -163,3 +166,211 @@ class Job(BaseModel):
     """Nothing of it is published: the page names this document, which is published with the same text."""
     receipt: Receipt | None = Field(**ONLY_WHEN_KNOWN)
     """What it used so far, when that was asked for."""
+
+
+MAX_URLS: Final = 100
+MAX_DEPENDENCIES: Final = 20
+MAX_AGE_S: Final = 366 * 86_400
+
+
+def _known(code: str) -> str:
+    if not is_code(code):
+        raise ValueError("Send a code of the list in docs/api.md, or http_ and a status.")
+    return code
+
+
+Code = Annotated[Identifier, AfterValidator(_known)]
+"""Of the bounded set: codes are counted by name."""
+
+
+class SubmitRequest(BaseModel):
+    """Exactly one of `url`, `urls` and `content`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    url: Url | None = None
+    urls: list[Url] | None = Field(default=None, min_length=1, max_length=MAX_URLS)
+    # In the order of Job: Python keeps one of equal unions, and the contract its order.
+    kind: Literal["crawl", "sitemap", "page"] | None = None
+    """`crawl`: also the pages that `url` leads to; `sitemap`: the pages that the sitemap at `url` lists;
+    `page`, as by default: one job."""
+    dry_run: bool | None = None
+    """Make no job: fetch up to five URLs and tell what their jobs would find and cost."""
+    crawl: CrawlRequest | None = None
+    """Rules for the pages that a crawl or a sitemap adds; without it the defaults."""
+    content: Content | None = None
+    """A document without a URL."""
+    corpus_name: CorpusName | None = None
+    """None means the corpus "default"."""
+    job_type: Literal["index"] = "index"
+    priority: int = Field(default=50, ge=0, le=100)
+    """Higher starts earlier among the caller's own jobs."""
+    depends_on: list[str] = Field(default_factory=list, max_length=MAX_DEPENDENCIES)
+    """The caller's own jobs that must be done before these start; they fail when one of them fails."""
+    force: bool = False
+    """Start new jobs beside those in flight for the same documents, and process pages that did not change."""
+    on_behalf_of: str | None = Field(default=None, pattern=CALLER_ID)
+    """Caller whose jobs these become; internal callers only."""
+    budget: Budget | None = None
+    """Bounds of each of the jobs; the caller's tier may have lower ones."""
+    max_age: int | None = Field(default=None, ge=0, le=MAX_AGE_S)
+    """Seconds: a page that its site sent at most so long ago is not fetched again. 0 is always too old."""
+
+    when_gone: Literal["keep", "mark_stale"] | None = None
+    """What becomes of a published document whose page is gone (404 or 410): nothing, as by default, or search
+    shows it as stale. It is never deleted."""
+
+    accept: Accept = None
+    """Read a page that looks like a log-in or like a "not found" page all the same."""
+
+    @model_validator(mode="after")
+    def _one_of(self) -> Self:
+        if [self.url, self.urls, self.content].count(None) != 2:
+            raise ValueError("Send exactly one of url, urls and content.")
+        if self.kind in ("crawl", "sitemap") and self.url is None:
+            raise ValueError("A crawl and a sitemap have one url.")
+        if self.crawl is not None and self.kind not in ("crawl", "sitemap"):
+            raise ValueError('crawl is for "kind": "crawl" and "kind": "sitemap".')
+        if self.dry_run and self.content is not None:
+            raise ValueError("A dry run is for URLs.")
+        if self.max_age and (self.force or self.content is not None):
+            raise ValueError("max_age is for pages: send it without force and content.")
+        return self
+
+    @property
+    def rules(self) -> CrawlRules:
+        """Return the rules of a crawl, or of a sitemap, whose pages are always of its host."""
+        rules = CrawlRules() if self.crawl is None else CrawlRules.model_validate(self.crawl.model_dump())
+        return rules.model_copy(update={"same_host": True}) if self.kind == "sitemap" else rules
+
+
+class SubmitResponse(BaseModel):
+    """What was accepted."""
+
+    job_id: str
+    """The only job, or the first of `job_ids`."""
+    status: Literal["pending"] = "pending"
+    url_count: int
+    job_ids: list[str] | None = None
+    """Beside `urls`, in order; null for a single `url`."""
+    batch_id: str | None = None
+    """Of `urls`, and of a crawl or a sitemap, whose further jobs belong to it too."""
+    deduplicated: bool = False
+    """Whether a job in flight was returned for one of the URLs instead of a new one."""
+    deduplicated_job_ids: list[str] | None = None
+    """Which of `job_ids` those are; they keep the batch, the priority and the dependencies they had."""
+    expected_by: datetime | None = None
+    """By when all will most likely have ended; a poller that gives up earlier has seen no failure."""
+
+
+class JobList(BaseModel):
+    """One page of the caller's jobs, newest first."""
+
+    jobs: list[Job]
+    count: int
+    """Jobs on this page."""
+    next_cursor: str | None
+    """Send it as `cursor` for the next page; null on the last."""
+    receipt: Receipt | None = Field(**ONLY_WHEN_KNOWN)
+    """Of all jobs that match, on whichever page, when it was asked for."""
+
+
+class JobCounts(BaseModel):
+    """Numbers of the caller's jobs, by status."""
+
+    total: int
+    by_status: dict[str, int]
+    """All six statuses."""
+    failed_stages: dict[str, int]
+    """The failed ones, by the stage that failed."""
+    capped: list[str]
+    """Statuses with more jobs than were counted; their numbers are lower bounds."""
+
+
+class Health(BaseModel):
+    """State of the service: acceptance of jobs, and its stages."""
+
+    status: Literal["ok", "degraded", "maintenance"]
+    """`degraded`: jobs are accepted, and wait for a stage or their sites; `maintenance`: none is accepted."""
+    version: str
+    """Of the code."""
+    release: str
+    """`ReleaseId` of the deployment, if it has one."""
+    stages: dict[str, Literal["up", "paused", "breaker_open"]]
+    limits: Literal["shared", "local"] = "shared"
+    """`local`: the state table does not answer, and each environment counts requests by itself."""
+    other_model: bool = False
+    """Whether documents have vectors of another model than today's, and have to be indexed again."""
+    checked_at: datetime
+    """Seconds ago at most: ten."""
+
+
+class StreamToken(BaseModel):
+    """Reads one job's stream without a key; for browsers."""
+
+    token: str
+    expires_at: datetime
+    url: str
+    """For `new EventSource(url)`; the token is in it."""
+
+
+class StageCompletePayload(BaseModel):
+    """A stage's report over HTTP, from an internal caller."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    stage: StageName
+    status: Literal["success", "failed"]
+    result: dict[str, Any] | None = None
+    """Scraping: {text, title?, content_type?, final_url?}; chunking: {chunks}; embedding: {chunk_count,
+    model?}."""
+    error_code: Code | None = None
+    error_message: DocumentText | None = Field(default=None, max_length=2000)
+    attempt: int | None = Field(default=None, ge=1, le=MAX_INTEGER)
+    """None means the job's current attempt."""
+    message_id: Identifier | None = None
+    """Id of the result: the same id is applied once."""
+
+
+class ScrapedResult(BaseModel):
+    """`result` of scraping."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    text: DocumentText
+    title: Title | None = None
+    content_type: Identifier = "text/markdown"
+    final_url: Url | None = None
+    """None means the job's own URL."""
+
+
+class ReportedChunk(Chunk):
+    """A chunk of `result` of chunking."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    text: DocumentText
+    context: DocumentText = ""
+
+
+class ChunkedResult(BaseModel):
+    """`result` of chunking."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    chunks: list[ReportedChunk]
+
+
+class EmbeddedResult(BaseModel):
+    """`result` of embedding."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    chunk_count: Count
+    model: Identifier = "external"
+
+
+class StageCompleteResponse(BaseModel):
+    """`already_advanced`, `job_failed`, or the job's new status."""
+
+    status: str

@@ -24,20 +24,21 @@ from indexmill.contracts.http_actions import (
 )
 from indexmill.contracts.http_dry_run import DryRun
 from indexmill.contracts.http_history import JobHistory
-from indexmill.contracts.http_jobs import (
+from indexmill.contracts.http_limits import CallerLimits
+from indexmill.contracts.identity import CallerContext, CorpusName, UrlText
+from indexmill.contracts.identity import corpus_name as valid_corpus_name
+from indexmill.contracts.job import (
     Health,
+    Job,
     JobCounts,
     JobList,
+    JobStatus,
     StageCompletePayload,
     StageCompleteResponse,
     StreamToken,
     SubmitRequest,
     SubmitResponse,
 )
-from indexmill.contracts.http_limits import CallerLimits
-from indexmill.contracts.identity import CallerContext, CorpusName, UrlText
-from indexmill.contracts.identity import corpus_name as valid_corpus_name
-from indexmill.contracts.job import Job, JobStatus
 from indexmill.contracts.pipeline import StageName
 from indexmill.orchestrator.actions.cancel import CancelBatch, CancelJob
 from indexmill.orchestrator.actions.replay import ReplayJobs

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from indexmill.contracts.errors import TransientError
-from indexmill.contracts.http_jobs import Health
+from indexmill.contracts.job import Health
 from indexmill.contracts.pipeline import STAGES
 from indexmill.orchestrator.queries.jobs import reasons_by_stage
 from indexmill.orchestrator.store.jobs import JobStore

@@ -16,9 +16,8 @@ from indexmill.contracts.cost import Prices, Receipt
 from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.http_actions import BatchSummary, CrawlState
 from indexmill.contracts.http_history import JobHistory
-from indexmill.contracts.http_jobs import JobCounts, JobList
 from indexmill.contracts.identity import CallerContext
-from indexmill.contracts.job import Job, JobStatus, Waiting
+from indexmill.contracts.job import Job, JobCounts, JobList, JobStatus, Waiting
 from indexmill.contracts.pipeline import BY_NAME, EVERY_STAGE, STAGES, Stage
 from indexmill.orchestrator.admission.admit import eligible_at, wait_reason
 from indexmill.orchestrator.queries.receipts import read_receipt

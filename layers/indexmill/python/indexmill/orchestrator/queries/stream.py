@@ -14,9 +14,8 @@ from datetime import timedelta
 from typing import Any, Final, Self
 
 from indexmill.contracts.errors import TransientError
-from indexmill.contracts.http_jobs import StreamToken
 from indexmill.contracts.identity import CallerContext, new_id
-from indexmill.contracts.job import Job, JobStatus
+from indexmill.contracts.job import Job, JobStatus, StreamToken
 from indexmill.orchestrator.queries.jobs import ReadJobs
 from indexmill.orchestrator.store.queries import JobEvent, JobSnapshot
 from indexmill.orchestrator.store.texts import progress, user_message

@@ -10,8 +10,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from indexmill.contracts.errors import CallerError, ErrorCode
-from indexmill.contracts.http_jobs import StageCompletePayload, StageCompleteResponse
 from indexmill.contracts.identity import CallerContext
+from indexmill.contracts.job import StageCompletePayload, StageCompleteResponse
 from indexmill.contracts.messages import StageFailure, StageResult, stage_result
 from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.queries.jobs import is_job_id, unknown_job

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from indexmill.contracts.content import CHUNK_LIST, Chunk, ChunkSettings, Document
-from indexmill.contracts.http_jobs import ChunkedResult
+from indexmill.contracts.job import ChunkedResult
 from indexmill.contracts.messages import Chunked, ChunkResult, ChunkTask, StageResult, read_kept
 from indexmill.orchestrator.store.results import Change
 from indexmill.orchestrator.store.rows import JobState

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from indexmill.contracts.http_jobs import EmbeddedResult
+from indexmill.contracts.job import EmbeddedResult
 from indexmill.contracts.messages import Chunked, Embedded, EmbedResult, EmbedTask, StageResult, read_kept
 from indexmill.orchestrator.store.results import Change
 from indexmill.orchestrator.store.rows import JobState

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from indexmill.contracts.content import Document
-from indexmill.contracts.http_jobs import ScrapedResult
-from indexmill.contracts.job import PageChange
+from indexmill.contracts.job import PageChange, ScrapedResult
 from indexmill.contracts.messages import (
     ScrapeResult,
     ScrapeTask,

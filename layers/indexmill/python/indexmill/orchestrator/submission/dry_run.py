@@ -14,10 +14,9 @@ from indexmill.contracts.content import ChunkSettings
 from indexmill.contracts.cost import Prices, Spent
 from indexmill.contracts.errors import CallerError, ErrorCode, IndexmillError, Trait, codes
 from indexmill.contracts.http_dry_run import DryRun, DryRunError, DryRunPage
-from indexmill.contracts.http_jobs import SubmitRequest
 from indexmill.contracts.http_scraper import ScrapeResult
 from indexmill.contracts.identity import CallerContext, Doubt
-from indexmill.contracts.job import JobStatus
+from indexmill.contracts.job import JobStatus, SubmitRequest
 from indexmill.orchestrator.admission.admit import admission_tier
 from indexmill.orchestrator.store.queries import JobFilter, StageTotals
 from indexmill.orchestrator.submission.submit import SubmitJobs, owner_of

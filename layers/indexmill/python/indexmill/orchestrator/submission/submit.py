@@ -16,8 +16,8 @@ from pydantic import BaseModel
 
 from indexmill.contracts.content import Content, uri_of
 from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
-from indexmill.contracts.http_jobs import SubmitRequest, SubmitResponse
 from indexmill.contracts.identity import CallerContext, CorpusIsolation, corpus_name, document_id, new_id
+from indexmill.contracts.job import SubmitRequest, SubmitResponse
 from indexmill.contracts.messages import Stored, Target
 from indexmill.orchestrator.admission.admit import admission_tier, admit, budget_of, expectations, last_of
 from indexmill.orchestrator.admission.dependencies import wait_for
