@@ -1,9 +1,10 @@
 """CPU of this checkout and of another one, by a benchmark run in turns, so that other load hits both alike.
 
-    python -m tests.perf.pairs OTHER_CHECKOUT [--pairs 5] [--jobs 1000] [--low 40]
+    python -m tests.perf.pairs OTHER_CHECKOUT [--pairs 5] [--jobs 1000] [--low 40] [--pages DIR]
 
 The other checkout has its own environment (`make setup`). Printed are CPU-ms a job of each run, at saturation
-and one job at a time, the median of the ratios, and the interval that holds it with 90 % or more.
+and one job at a time, the memory (PSS) in MB after the jobs, the median of the ratios, and the interval that
+holds it with 90 % or more.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Final
 from tests.perf.stack_under_test import REPOSITORY
 
 _RUN_S: Final = 1200
-_LOADS: Final = ("saturation", "low")
+_FIGURES: Final = ("saturation", "low", "memory")
 
 
 def main() -> None:
@@ -31,23 +32,27 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=1000, help="jobs at saturation")
     parser.add_argument("--low", type=int, default=40, help="jobs one at a time")
+    parser.add_argument("--pages", type=Path, metavar="DIR", help="HTML pages; default: the built-in site's")
     chosen = parser.parse_args()
-    ratios: dict[str, list[float]] = {load: [] for load in _LOADS}
+    options = ["--jobs", str(chosen.jobs), "--low", str(chosen.low)]
+    if chosen.pages:
+        options += ["--pages", str(chosen.pages.resolve())]
+    ratios: dict[str, list[float]] = {name: [] for name in _FIGURES}
     for number in range(chosen.pairs):
         turns = [REPOSITORY, chosen.other.resolve()]
-        found = {root: measured(root, chosen.jobs, chosen.low) for root in turns[:: -1 if number % 2 else 1]}
+        found = {root: measured(root, options) for root in turns[:: -1 if number % 2 else 1]}
         new, old = found[turns[0]], found[turns[1]]
-        for load in _LOADS:
-            ratios[load].append(new[load] / old[load])
-        each = ", ".join(f"{load} {new[load]:.2f} / {old[load]:.2f}" for load in _LOADS)
-        print(f"pair {number + 1}: CPU-ms a job here / there: {each}", flush=True)
-    for load, values in ratios.items():
+        for name in _FIGURES:
+            ratios[name].append(new[name] / old[name])
+        each = ", ".join(f"{name} {new[name]:.2f} / {old[name]:.2f}" for name in _FIGURES)
+        print(f"pair {number + 1}: here / there: {each}", flush=True)
+    for name, values in ratios.items():
         low, high, sure = interval(values)
-        print(f"{load}: median {statistics.median(values):.3f}, {low:.3f} to {high:.3f} ({sure:.0%})")
+        print(f"{name}: median {statistics.median(values):.3f}, {low:.3f} to {high:.3f} ({sure:.0%})")
 
 
-def measured(root: Path, jobs: int, low: int) -> dict[str, float]:
-    """Return CPU-ms a job by load, of one run of the checkout's own pipeline benchmark."""
+def measured(root: Path, options: Sequence[str]) -> dict[str, float]:
+    """Return CPU-ms a job by load, and the memory, of one run of the checkout's own pipeline benchmark."""
     with tempfile.TemporaryDirectory(prefix="indexmill-pairs-") as folder:
         output = Path(folder) / "figures.json"
         command = [
@@ -58,10 +63,11 @@ def measured(root: Path, jobs: int, low: int) -> dict[str, float]:
             "--unchanged",
             "0",
         ]
-        command += ["--jobs", str(jobs), "--low", str(low), "--output", str(output)]
+        command += [*options, "--output", str(output)]
         subprocess.run(command, cwd=root, stdout=subprocess.DEVNULL, timeout=_RUN_S, check=True)
         figures = json.loads(output.read_text())
-    return {load: float(figures[load]["cpu_ms_per_job"]) for load in _LOADS}
+    cpu = {load: float(figures[load]["cpu_ms_per_job"]) for load in ("saturation", "low")}
+    return {**cpu, "memory": float(figures["memory_pss_mb"]["own"])}
 
 
 def interval(values: Sequence[float], least: float = 0.9) -> tuple[float, float, float]:
