@@ -57,7 +57,7 @@ WRONG = [
     (LIBRARY / "platform/progress.py", "indexmill.chunking.split", LAYERS),
     (LIBRARY / "contracts/job.py", "indexmill.platform.progress", LAYERS),
     (LIBRARY / "orchestrator/store/crawls.py", "indexmill.orchestrator.crawling.follow", ORCHESTRATOR),
-    (LIBRARY / "orchestrator/admission/turns.py", "indexmill.orchestrator.queries.jobs", ORCHESTRATOR),
+    (LIBRARY / "orchestrator/admission/dependencies.py", "indexmill.orchestrator.queries.jobs", ORCHESTRATOR),
     (LIBRARY / "orchestrator/results/apply.py", "indexmill.orchestrator.submission.submit", ORCHESTRATOR),
     (LIBRARY / "chunking/worker.py", "boto3", TECHNOLOGY),
     (LIBRARY / "orchestrator/submission/submit.py", "psycopg", TECHNOLOGY),

@@ -1,4 +1,4 @@
-"""Meter: what this execution environment used and no job's receipt has yet.
+"""Meter: usage counters of this process, as far as they are not charged to a job yet.
 
 Everything is counted when it happens. When results are sent, or jobs are written, what is due is shared out
 among them, so all shares of an environment sum up to what it used. What comes after (the rest of the send,
@@ -12,11 +12,10 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from indexmill.contracts.cost import SHARED, Amounts
-from indexmill.platform.queues import batches
 from indexmill.platform.time import Clock, SystemClock
 
 SQS_UNIT_BYTES: Final = 64 * 1024
@@ -27,6 +26,9 @@ _MEMORY: Final = "AWS_LAMBDA_FUNCTION_MEMORY_SIZE"
 _S3_READS: Final = frozenset(("GetObject", "HeadObject"))
 _DYNAMODB_READS: Final = frozenset(("GetItem", "BatchGetItem", "Query", "Scan"))
 _DIGITS: Final = 6
+_BATCH: Final = 10
+_BATCH_BYTES: Final = 1_000_000
+"""SQS refuses a batch of more than 1 MiB in sum; some room is left for its envelope."""
 _FIRST_BYTES: Final = 500
 """About the size of a first message, which is a URL. What a retried job starts with may be larger: its
 further 64 KiB are on no receipt."""
@@ -121,6 +123,20 @@ class Meter:
 
 METER: Final = Meter()
 """Of this process, as the AWS clients are: an execution environment handles one event at a time."""
+
+
+def batches(sizes: Sequence[int]) -> Iterator[list[int]]:
+    """Yield the positions of messages of so many bytes, by the request that sends them."""
+    batch: list[int] = []
+    whole = 0
+    for position, size in enumerate(sizes):
+        if batch and (len(batch) == _BATCH or whole + size > _BATCH_BYTES):
+            yield batch
+            batch, whole = [], 0
+        batch.append(position)
+        whole += size
+    if batch:
+        yield batch
 
 
 def sends(sizes: Sequence[int]) -> Amounts:

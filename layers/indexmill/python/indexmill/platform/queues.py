@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 MESSAGE_BYTES: Final = 1_048_576
 """The largest message that a queue takes."""
 REASON: Final = "reason"
 """Message attribute of a dead letter: why a consumer set it aside."""
-_BATCH: Final = 10
-_BATCH_BYTES: Final = 1_000_000
-"""SQS refuses a batch of more than 1 MiB in sum; some room is left for its envelope."""
-
-
-def batches(sizes: Sequence[int]) -> Iterator[list[int]]:
-    """Yield the positions of messages of so many bytes, by the request that sends them."""
-    batch: list[int] = []
-    whole = 0
-    for position, size in enumerate(sizes):
-        if batch and (len(batch) == _BATCH or whole + size > _BATCH_BYTES):
-            yield batch
-            batch, whole = [], 0
-        batch.append(position)
-        whole += size
-    if batch:
-        yield batch
 
 
 class Queue(Protocol):

@@ -15,9 +15,8 @@ from indexmill.contracts.identity import CallerContext, corpus_name, new_id
 from indexmill.contracts.job import Job, JobError, JobStatus
 from indexmill.contracts.messages import Target
 from indexmill.contracts.pipeline import BY_NAME, FIRST, ORDER, STAGES
-from indexmill.orchestrator.admission.admit import admission_tier, admit, check_pending
+from indexmill.orchestrator.admission.admit import admission_tier, admit, check_pending, take_turns
 from indexmill.orchestrator.admission.dependencies import is_blocked
-from indexmill.orchestrator.admission.turns import take_turns
 from indexmill.orchestrator.crawling.follow import page_digest
 from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.queries.jobs import is_job_id, read_job, unknown_job

@@ -1,9 +1,15 @@
-"""Admission: quotas of the tiers, which pending jobs start now, their start, and forecasts of start and end.
+"""Admission: quotas and turns of sites, which pending jobs start now, and forecasts of their start and end.
 
 Within a caller jobs start in the order of submission, corrected by priority: a point is worth half a minute
 of waiting. Among callers the first job with the highest effective priority starts first, in steps of 20;
 within a step that of the caller with the fewest jobs in flight. A caller of whom nothing started for a minute
 comes before all others, so no caller starves. `choose` is pure: the store counts, it decides.
+
+Each site has a bucket of starts with its rate (`DomainRates`), like that of its requests in the Scraper, but
+five seconds ahead of it. So a slow site has few jobs in flight however many wait, and those count neither
+for a quota nor for the dispatch window. Held-back jobs of a site leave by priority and age within a caller;
+callers take turns, and one who may start nothing now lets the others go first. When a worker reports that a
+site keeps its message waiting for longer, its next jobs wait as long.
 """
 
 from __future__ import annotations
@@ -17,16 +23,27 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
+from indexmill.contracts.content import is_given
 from indexmill.contracts.cost import Budget
 from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.identity import FREE, CallerContext, tier_of
 from indexmill.contracts.job import WaitReason
-from indexmill.orchestrator.admission.turns import release
+from indexmill.contracts.messages import Retrying
 from indexmill.orchestrator.store.admission import INTERNAL, MOST, JobLimits
 from indexmill.orchestrator.store.jobs import JobStore, JobsTx
-from indexmill.orchestrator.store.rows import CallerQueue, Candidate, GlobalUsage, NewJob, OutboxRow, Pace
+from indexmill.orchestrator.store.rows import (
+    CallerQueue,
+    Candidate,
+    Fetch,
+    GlobalUsage,
+    HeldBack,
+    JobState,
+    NewJob,
+    OutboxRow,
+    Pace,
+)
 from indexmill.platform.meter import first_messages
-from indexmill.platform.quotas import START_QUOTAS, Quota, Usage
+from indexmill.platform.quotas import START_QUOTAS, Quota, Usage, site_of
 
 MULTIPLIERS: Final[Mapping[str, int]] = MappingProxyType({FREE: 1, "pro": 2, "enterprise": 3, INTERNAL: 3})
 """What a tier makes of a job's priority."""
@@ -47,6 +64,11 @@ _MOST_BONUS: Final = 20
 _MINUTE: Final = timedelta(minutes=1)
 _CALLERS_AT_ONCE: Final = 50
 """Their locks are kept for one transaction."""
+AT_ONCE: Final = 20
+"""Sites whose held-back jobs leave in one transaction."""
+_AGAIN: Final = timedelta(seconds=1)
+"""Pause before the next look at a site whose held-back jobs cannot start."""
+_CAUSES: Final = frozenset({ErrorCode.DOMAIN_BUSY, ErrorCode.DOMAIN_FAILING})
 _ABREAST: Final = 20
 """Assumed jobs in flight of a caller without a limit of its own."""
 _GAIN: Final = 0.85
@@ -219,11 +241,6 @@ def _later(at: datetime, job: NewJob, now: datetime) -> datetime:
     return at if job.eligible_at is None else at + _SAFETY * (job.eligible_at - now)
 
 
-def last_of(promises: Iterable[datetime | None]) -> datetime | None:
-    """Return by when all will have ended; None when there is no promise."""
-    return max((at for at in promises if at is not None), default=None)
-
-
 def eligible_at(
     position: int, usage: Usage, limits: JobLimits, overall: GlobalUsage, pace: Pace
 ) -> datetime | None:
@@ -284,3 +301,87 @@ def _took_s(abreast: int, pace: Pace) -> float:
     if pace.duration_s is None:
         return _UNKNOWN_S
     return max(pace.duration_s, 0.01) * math.pow(abreast / max(pace.abreast, 1.0), 1 - _GAIN)
+
+
+def take_turns(tx: JobsTx, fetches: Sequence[Fetch]) -> dict[str, HeldBack]:
+    """Return those of the jobs that are held back, by id; the others have a turn, and lose it if unused."""
+    rates = tx.limits.rates
+    sites = {fetch.job_id: site_of(fetch.url) for fetch in fetches}
+    limited = sorted({site for site in sites.values() if rates.of(site) is not None})
+    if not limited:
+        return {}
+    known = tx.lock_sites(limited)
+    left = {site: turns.free(rates.of(site)) for site, turns in known.items()}
+    found = {}
+    for fetch in sorted(fetches, key=lambda fetch: (-fetch.priority, fetch.job_id)):
+        site = sites[fetch.job_id]
+        if site not in known:
+            continue
+        turns, rate = known[site], rates.of(site)
+        if left[site] > 0:
+            left[site] -= 1
+            known[site] = turns.started(rate, 1)
+            continue
+        interval = timedelta(seconds=rate.interval_s if rate else 0.0)
+        after = turns.last_at + interval if turns.due_at else turns.now
+        at = max(after, turns.next_at(rate), turns.now)
+        known[site] = replace(turns, last_at=at, due_at=turns.due_at or turns.next_at(rate))
+        found[fetch.job_id] = HeldBack(site, at)
+    tx.keep_sites(list(known.values()))
+    return found
+
+
+def with_turns(tx: JobsTx, jobs: Sequence[NewJob], *, replays: bool = False) -> list[NewJob]:
+    """Return the new jobs, in order, with what their sites say.
+
+    Jobs that fetch nothing take no turn, and those with dependencies take it when they wait for none. Replays
+    take none unless `replays` is set.
+    """
+    fetching = [
+        job for job in jobs if job.given is None and (replays or job.replay_of is None) and not job.depends_on
+    ]
+    held = take_turns(tx, [Fetch(job.job_id, job.target.url, job.priority) for job in fetching])
+    return [
+        replace(job, site=one.site, eligible_at=one.eligible_at) if (one := held.get(job.job_id)) else job
+        for job in jobs
+    ]
+
+
+def line_up(tx: JobsTx, job_ids: Sequence[str]) -> None:
+    """Hold back those of the pending jobs, which wait for nothing else any more, that have no turn yet."""
+    if not job_ids or not tx.limits.rates.is_limited:
+        return
+    fetches = [each for each in tx.fetches(job_ids) if not is_given(each.url)]
+    if held := take_turns(tx, fetches):
+        tx.hold_back(held)
+
+
+def release(tx: JobsTx) -> list[str]:
+    """Let held-back jobs into the queues of their callers whose turn has come; return those callers."""
+    due = tx.due_sites(AT_ONCE)
+    if not due:
+        return []
+    left = tx.release_jobs(due, [turns.startable(tx.limits.rates.of(turns.site)) for turns in due])
+    after = []
+    for turns in due:
+        rate, one = tx.limits.rates.of(turns.site), left[turns.site]
+        turns = turns.started(rate, len(one.callers))  # noqa: PLW2901 - the state that follows
+        due_at = max(turns.next_at(rate), turns.now + (timedelta() if one.callers else _AGAIN))
+        last = one.callers[-1] if one.callers else one.seen
+        after.append(replace(turns, due_at=due_at if one.more else None, last_caller=last))
+    tx.keep_sites(after)
+    return sorted({caller for one in left.values() for caller in one.callers})
+
+
+def defer(tx: JobsTx, states: Mapping[str, JobState], retries: Mapping[str, Retrying]) -> None:
+    """Hold back further jobs of sites that keep messages waiting; `retries` are by job id."""
+    until: dict[str, float] = {}
+    failing = set[str]()
+    for job_id, note in retries.items():
+        site = note.site or site_of(states[job_id].target.url)
+        if note.cause in _CAUSES and tx.limits.rates.of(site) is not None:
+            until[site] = max(until.get(site, 0.0), note.retry_in_s or 0.0)
+            if note.cause == ErrorCode.DOMAIN_FAILING:
+                failing.add(site)
+    if until:
+        tx.defer_sites(until, failing)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.job import JobStatus
-from indexmill.orchestrator.admission.turns import line_up
+from indexmill.orchestrator.admission.admit import line_up
 from indexmill.orchestrator.store.jobs import JobsTx
 
 

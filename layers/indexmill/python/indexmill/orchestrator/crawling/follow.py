@@ -13,8 +13,7 @@ from indexmill.contracts.crawl import CrawlKind, confined, host_of
 from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.identity import document_id
 from indexmill.contracts.messages import ScrapeResult, StageResult, Target
-from indexmill.orchestrator.admission.admit import budget_of
-from indexmill.orchestrator.admission.turns import with_turns
+from indexmill.orchestrator.admission.admit import budget_of, with_turns
 from indexmill.orchestrator.stages.scraping import first_message
 from indexmill.orchestrator.store.crawls import Crawl, CrawlPage, PageLinks
 from indexmill.orchestrator.store.jobs import JobsTx

@@ -11,9 +11,8 @@ from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.job import JobError, JobStatus
 from indexmill.contracts.messages import Retrying, ScrapeResult, StageResult
 from indexmill.contracts.pipeline import BY_NAME
-from indexmill.orchestrator.admission.admit import admit
+from indexmill.orchestrator.admission.admit import admit, defer, release
 from indexmill.orchestrator.admission.dependencies import settle_dependents
-from indexmill.orchestrator.admission.turns import defer, release
 from indexmill.orchestrator.crawling.follow import ReadPage, follow, read_page
 from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.results.decide import Decider

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from datetime import datetime
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from indexmill.contracts.identity import Accept
 from indexmill.contracts.job import DuplicateOf, JobStatus
 from indexmill.contracts.messages import Stored, Target
 from indexmill.platform.postgres.statements import load
-from indexmill.platform.quotas import Usage
+from indexmill.platform.quotas import DomainRate, Usage
 
 CLAIM_S: Final = 30
 """Seconds for which a process has claimed the messages that it committed or took."""
@@ -22,6 +23,10 @@ PARK_AFTER: Final = 10
 """Failed sends after which a message is parked, so that it never blocks the others."""
 MOST_RESCUES: Final = 3
 """A message that was redispatched so often without effect will not get through."""
+AHEAD: Final = timedelta(seconds=5)
+"""Time between the admission of a job and its turn at the site, at most."""
+_MOST_OF_SITE: Final = 100
+"""Jobs of one site that leave in one transaction."""
 SQL: Final = load(
     Path(__file__).parent, {"claim_s": CLAIM_S, "park_after": PARK_AFTER, "most_rescues": MOST_RESCUES}
 )
@@ -212,7 +217,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class SiteTurns:
-    """State of one site, locked."""
+    """Starts of one site's jobs: a bucket with its rate, and those that are held back. The row is locked."""
 
     site: str
     now: datetime
@@ -223,6 +228,35 @@ class SiteTurns:
     """Time from which the next one may leave; None when none is held back."""
     last_caller: str = ""
     """The caller whose held-back job left last, or who was looked at last when none could."""
+
+    def startable(self, rate: DomainRate | None) -> int:
+        """Return how many of the site's jobs may be admitted now."""
+        if rate is None:
+            return _MOST_OF_SITE
+        ahead = AHEAD + timedelta(seconds=rate.burst * rate.interval_s)
+        left = (ahead - (max(self.full_at, self.now) - self.now)).total_seconds()
+        return max(0, min(_MOST_OF_SITE, math.floor(left * rate.per_second + 1e-6)))
+
+    def free(self, rate: DomainRate | None) -> int:
+        """Return how many new jobs may be admitted: none while others are held back, which leave before them.
+
+        With a full bucket those that are held back cannot start, because of their callers' quotas.
+        """
+        full = self.full_at <= self.now
+        return self.startable(rate) if self.due_at is None or full else 0
+
+    def started(self, rate: DomainRate | None, count: int) -> SiteTurns:
+        """Return the site's state after `count` jobs were admitted."""
+        if rate is None:
+            return self
+        taken = timedelta(seconds=count * rate.interval_s)
+        return replace(self, full_at=max(self.full_at, self.now) + taken)
+
+    def next_at(self, rate: DomainRate | None) -> datetime:
+        """Return when one more may be admitted."""
+        if rate is None:
+            return self.now
+        return self.full_at - AHEAD - timedelta(seconds=(rate.burst - 1) * rate.interval_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,8 @@ from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
 from indexmill.contracts.identity import CallerContext, CorpusIsolation, corpus_name, document_id, new_id
 from indexmill.contracts.job import SubmitRequest, SubmitResponse
 from indexmill.contracts.messages import Stored, Target
-from indexmill.orchestrator.admission.admit import admission_tier, admit, budget_of, expectations, last_of
+from indexmill.orchestrator.admission.admit import admission_tier, admit, budget_of, expectations, with_turns
 from indexmill.orchestrator.admission.dependencies import wait_for
-from indexmill.orchestrator.admission.turns import with_turns
 from indexmill.orchestrator.crawling.follow import check_room, start_crawl
 from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.stages.scraping import first_message
@@ -345,7 +344,7 @@ def _response(accepted: Sequence[Accepted], batch_id: str | None) -> SubmitRespo
         batch_id=batch_id,
         deduplicated=bool(known),
         deduplicated_job_ids=known if batch_id else None,
-        expected_by=last_of(one.expected_by for one in accepted),
+        expected_by=max((one.expected_by for one in accepted if one.expected_by), default=None),
     )
 
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from indexmill.orchestrator.actions.replay import repeated
-from indexmill.orchestrator.admission.admit import budget_of
-from indexmill.orchestrator.admission.turns import with_turns
+from indexmill.orchestrator.admission.admit import budget_of, with_turns
 from indexmill.orchestrator.store.duplicates import DueDuplicate
 from indexmill.orchestrator.store.jobs import JobStore, JobsTx
 

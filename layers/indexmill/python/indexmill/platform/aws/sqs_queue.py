@@ -12,8 +12,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.platform.aws.clients import LazyClient
 from indexmill.platform.consumer.deliveries import LONGEST_WAIT_S
-from indexmill.platform.meter import METER, SQS_UNIT_BYTES
-from indexmill.platform.queues import REASON, batches
+from indexmill.platform.meter import METER, SQS_UNIT_BYTES, batches
+from indexmill.platform.queues import REASON
 
 _BATCH = 10
 _GROUP = re.compile(r"[!-~]{1,128}")
