@@ -32,9 +32,9 @@ MISSING = document("<title>Page not found</title><h1>Page not found</h1><p>There
 BOTH = ["login_required", "soft_404"]
 
 
-@pytest.fixture(params=["twin", "postgres"])
-def cycle(request: pytest.FixtureRequest) -> Iterator[Cycle]:
-    with cycle_over(request.param, request) as made:
+@pytest.fixture
+def cycle(database_url: str) -> Iterator[Cycle]:
+    with cycle_over(database_url) as made:
         yield made
 
 

@@ -13,7 +13,7 @@ from indexmill.contracts.audit import EVENTS
 from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.orchestrator.store.results import Verdict
 from indexmill.platform.postgres.database import Database
-from tests.support.job_stores import Jobs, postgres_jobs, retried, twin_jobs
+from tests.support.job_stores import Jobs, postgres_jobs, retried
 from tests.support.jobs import CALLER, chunked, embedded, failed, new_job, scraped
 from tests.support.repository import ROOT
 
@@ -21,12 +21,9 @@ LIBRARY = ROOT / "layers/indexmill/python/indexmill"
 FIELDS = "SELECT caller_id, caller_type, tier, fields FROM audit_events WHERE event = %s ORDER BY seq"
 
 
-@pytest.fixture(params=["twin", "postgres"])
-def jobs(request: pytest.FixtureRequest) -> Iterator[Jobs]:
-    if request.param == "twin":
-        yield twin_jobs()
-        return
-    with postgres_jobs(request.getfixturevalue("database_url")) as found:
+@pytest.fixture
+def jobs(database_url: str) -> Iterator[Jobs]:
+    with postgres_jobs(database_url) as found:
         yield found
 
 
@@ -36,8 +33,8 @@ def stored(database_url: str) -> Iterator[Jobs]:
         yield found
 
 
-def rows(database_url: str, event: str) -> list[tuple[Any, ...]]:
-    with psycopg.connect(database_url) as connection:
+def rows(url: str, event: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(url) as connection:
         return connection.execute(FIELDS, (event,)).fetchall()
 
 

@@ -18,7 +18,7 @@ from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.orchestrator.store.results import Change
 from indexmill.platform.postgres.database import Database
 from indexmill.platform.quotas import Quota
-from tests.support.job_stores import Jobs, canceled, postgres_jobs, retried, twin_jobs
+from tests.support.job_stores import Jobs, canceled, postgres_jobs, retried
 from tests.support.jobs import CALLER, chunked, embedded, new_job, scraped, stored_job, submitted
 from tests.twins.clock import FrozenClock
 
@@ -26,12 +26,9 @@ A_DOLLAR_A_TOKEN = Prices(embedding_token=1_000_000)
 WORDS = "# Title\n\nSome words."
 
 
-@pytest.fixture(params=["twin", "postgres"])
-def jobs(request: pytest.FixtureRequest) -> Iterator[Jobs]:
-    if request.param == "twin":
-        yield twin_jobs()
-        return
-    with postgres_jobs(request.getfixturevalue("database_url")) as found:
+@pytest.fixture
+def jobs(database_url: str) -> Iterator[Jobs]:
+    with postgres_jobs(database_url) as found:
         yield found
 
 

@@ -27,8 +27,8 @@ from tests.twins.state_table import InMemoryProgress
 
 
 @pytest.fixture
-def on_postgres(request: pytest.FixtureRequest) -> Iterator[Crawler]:
-    with cycle_over("postgres", request) as cycle:
+def on_postgres(database_url: str) -> Iterator[Crawler]:
+    with cycle_over(database_url) as cycle:
         yield Crawler(cycle)
 
 

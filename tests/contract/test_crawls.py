@@ -17,9 +17,9 @@ from tests.support.scraper import SITE
 from tests.twins.fetcher import Redirect
 
 
-@pytest.fixture(params=["twin", "postgres"])
-def crawler(request: pytest.FixtureRequest) -> Iterator[Crawler]:
-    with cycle_over(request.param, request) as cycle:
+@pytest.fixture
+def crawler(database_url: str) -> Iterator[Crawler]:
+    with cycle_over(database_url) as cycle:
         yield Crawler(cycle)
 
 

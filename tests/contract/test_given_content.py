@@ -23,7 +23,7 @@ from indexmill.orchestrator.submission.submit import SubmitJobs
 from indexmill.orchestrator.submission.uploads import GrantUpload, upload_key
 from indexmill.platform.consumer.deliveries import Delivery
 from indexmill.scraper.worker import ScrapeBatch
-from tests.support.job_stores import Jobs, Sent, embed_task, postgres_jobs, twin_jobs
+from tests.support.job_stores import Jobs, Sent, embed_task, postgres_jobs
 from tests.support.jobs import CALLER, chunked, embedded
 from tests.support.scraper import ScraperHarness
 from tests.twins.queues import InMemoryQueue
@@ -92,14 +92,9 @@ class Pipeline:
         return row
 
 
-@pytest.fixture(params=["twin", "postgres"])
-def pipeline(request: pytest.FixtureRequest) -> Iterator[Pipeline]:
-    if request.param == "twin":
-        made = Pipeline(twin_jobs())
-        yield made
-        made.worker.close()
-        return
-    with postgres_jobs(request.getfixturevalue("database_url")) as jobs:
+@pytest.fixture
+def pipeline(database_url: str) -> Iterator[Pipeline]:
+    with postgres_jobs(database_url) as jobs:
         made = Pipeline(jobs)
         yield made
         made.worker.close()

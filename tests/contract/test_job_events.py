@@ -10,29 +10,22 @@ from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.orchestrator.store.queries import JobSnapshot
 from indexmill.platform.postgres.database import Database
 from tests.support.jobs import CALLER, applied, failed, new_job, scraped, stored_job, submitted
-from tests.twins.clock import FrozenClock
-from tests.twins.jobs import InMemoryJobs
-
-Store = InMemoryJobs | JobStore
 
 
-@pytest.fixture(params=["twin", "postgres"])
-def store(request: pytest.FixtureRequest) -> Iterator[Store]:
-    if request.param == "twin":
-        yield InMemoryJobs(FrozenClock())
-        return
-    database = Database(request.getfixturevalue("database_url"))
+@pytest.fixture
+def store(database_url: str) -> Iterator[JobStore]:
+    database = Database(database_url)
     yield JobStore(database)
     database.close()
 
 
-def submit(store: Store, page: str = "a") -> str:
+def submit(store: JobStore, page: str = "a") -> str:
     job = new_job(f"https://example.com/{page}")
     submitted(store, job)
     return job.job_id
 
 
-def snapshot(store: Store, job_id: str, seq: int = 0) -> JobSnapshot:
+def snapshot(store: JobStore, job_id: str, seq: int = 0) -> JobSnapshot:
     found = store.read(lambda tx: tx.job_events(CALLER.caller_id, job_id, seq))
     assert found is not None
     return found
@@ -42,7 +35,7 @@ def statuses(found: JobSnapshot) -> list[tuple[int, str]]:
     return [(event.attempt, event.to_status) for event in found.events]
 
 
-def test_events_are_returned_oldest_first_with_the_jobs_current_state(store: Store) -> None:
+def test_events_are_returned_oldest_first_with_the_jobs_current_state(store: JobStore) -> None:
     other, job_id = submit(store, "b"), submit(store)
     found = snapshot(store, job_id)
     assert statuses(found) == [(1, "pending"), (1, "scraping")]
@@ -56,7 +49,7 @@ def test_events_are_returned_oldest_first_with_the_jobs_current_state(store: Sto
     assert all(event.at.tzinfo is not None and event.error is None for event in found.events)
 
 
-def test_only_later_events_are_returned(store: Store) -> None:
+def test_only_later_events_are_returned(store: JobStore) -> None:
     job_id = submit(store)
     seen = snapshot(store, job_id).newest
     assert (snapshot(store, job_id, seen).newest, snapshot(store, job_id, seen).events) == (seen, [])
@@ -68,7 +61,7 @@ def test_only_later_events_are_returned(store: Store) -> None:
     assert snapshot(store, job_id, found.newest + 10**9).events == []
 
 
-def test_a_failure_comes_with_its_error(store: Store) -> None:
+def test_a_failure_comes_with_its_error(store: JobStore) -> None:
     job_id = submit(store)
     applied(store, failed(job_id, code="http_404"))
     found = snapshot(store, job_id)
@@ -78,7 +71,7 @@ def test_a_failure_comes_with_its_error(store: Store) -> None:
     assert found.job.error.code == "http_404"
 
 
-def test_foreign_and_unknown_jobs_have_no_events(store: Store) -> None:
+def test_foreign_and_unknown_jobs_have_no_events(store: JobStore) -> None:
     job_id = submit(store)
     assert store.read(lambda tx: tx.job_events("somebody-else", job_id, 0)) is None
     assert store.read(lambda tx: tx.job_events(CALLER.caller_id, "nobody", 0)) is None

@@ -12,9 +12,9 @@ from tests.support.cycles import OTHER, PAGE, Cycle, cycle_over
 from tests.support.jobs import failed, new_job
 
 
-@pytest.fixture(params=["twin", "postgres"])
-def cycle(request: pytest.FixtureRequest) -> Iterator[Cycle]:
-    with cycle_over(request.param, request) as made:
+@pytest.fixture
+def cycle(database_url: str) -> Iterator[Cycle]:
+    with cycle_over(database_url) as made:
         yield made
 
 

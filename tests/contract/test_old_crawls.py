@@ -52,10 +52,9 @@ class Old:
 
 
 @pytest.fixture
-def old(request: pytest.FixtureRequest) -> Iterator[Old]:
-    url = request.getfixturevalue("database_url")
-    database = Database(url)
-    with cycle_over("postgres", request) as cycle, psycopg.connect(url, autocommit=True) as truth:
+def old(database_url: str) -> Iterator[Old]:
+    database = Database(database_url)
+    with cycle_over(database_url) as cycle, psycopg.connect(database_url, autocommit=True) as truth:
         yield Old(Crawler(cycle), SweepStore(database), truth)
     database.close()
 

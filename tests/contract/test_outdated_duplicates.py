@@ -20,8 +20,8 @@ from tests.twins.fetcher import Redirect
 
 
 @pytest.fixture
-def site(request: pytest.FixtureRequest, database_url: str) -> Iterator[Site]:
-    with site_over(request, database_url) as opened:
+def site(database_url: str) -> Iterator[Site]:
+    with site_over(database_url) as opened:
         yield opened
 
 

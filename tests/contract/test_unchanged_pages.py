@@ -21,15 +21,14 @@ from tests.support.books import book, chapter
 from tests.support.cycles import PAGE, RECIPE, Cycle, cycle_over
 from tests.support.job_stores import Sent, embed_task
 from tests.support.jobs import CALLER, chunked, failed
-from tests.twins.jobs import InMemoryJobs
 
 TEXT = "<title>T</title><main><p>Some words.</p></main>"
 DAY_S = 86_400
 
 
-@pytest.fixture(params=["twin", "postgres"])
-def cycle(request: pytest.FixtureRequest) -> Iterator[Cycle]:
-    with cycle_over(request.param, request) as made:
+@pytest.fixture
+def cycle(database_url: str) -> Iterator[Cycle]:
+    with cycle_over(database_url) as made:
         yield made
 
 
@@ -354,8 +353,6 @@ def test_a_page_that_is_gone_was_there_before(cycle: Cycle, code: str) -> None:
 
 def stale(cycle: Cycle, request: pytest.FixtureRequest, job: Job) -> bool:
     """Return whether search shows the job's document as stale."""
-    if isinstance(cycle.jobs.store, InMemoryJobs):
-        return cycle.jobs.store.documents[job.document_id or ""]["stale_since"] is not None
     with psycopg.connect(request.getfixturevalue("database_url")) as rows:
         statement = "SELECT stale_since IS NOT NULL FROM documents WHERE document_id = %s"
         (found,) = rows.execute(statement, (job.document_id,)).fetchall()

@@ -18,7 +18,6 @@ from tests.support.cycles import RECIPE, Cycle
 from tests.support.job_stores import Sent, embed_task
 from tests.support.jobs import CALLER, chunked, embedded
 from tests.support.scraper import SITE
-from tests.twins.jobs import InMemoryJobs
 from tests.twins.uploads import InMemoryUploads
 
 HOME = f"{SITE}/"
@@ -101,10 +100,6 @@ class Crawler:
 
     def jobs(self) -> list[Job]:
         """Return the crawl's jobs, the first one first."""
-        store = self.cycle.jobs.store
-        if isinstance(store, InMemoryJobs):
-            ids = [row["id"] for row in store.jobs.values() if row["batch_id"] == self.crawl_id]
-            return [self.cycle.jobs.job(each) for each in ids]
         return self.cycle.jobs.find(batch_id=self.crawl_id)[::-1]
 
     def visited(self) -> list[str]:

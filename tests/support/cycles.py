@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import pytest
-
 from indexmill.contracts.content import CHUNKER, ChunkSettings
 from indexmill.contracts.http_actions import ReplayRequest
 from indexmill.contracts.job import Job, JobStatus, SubmitRequest
@@ -18,7 +16,7 @@ from indexmill.orchestrator.store.rows import NewJob, OutboxRow
 from indexmill.orchestrator.submission.submit import SubmitJobs
 from indexmill.platform.consumer.deliveries import Delivery
 from indexmill.scraper.worker import ScrapeBatch
-from tests.support.job_stores import Jobs, Sent, embed_task, postgres_jobs, twin_jobs
+from tests.support.job_stores import Jobs, Sent, embed_task, postgres_jobs
 from tests.support.jobs import CALLER, chunked, embedded, new_job, submitted
 from tests.support.scraper import SITE, ScraperHarness
 from tests.twins.queues import InMemoryQueue
@@ -118,14 +116,9 @@ class Cycle:
 
 
 @contextmanager
-def cycle_over(store: str, request: pytest.FixtureRequest) -> Iterator[Cycle]:
-    """Yield a cycle over the `twin` of the job store, or over `postgres`."""
-    if store == "twin":
-        made = Cycle(twin_jobs())
-        yield made
-        made.worker.close()
-        return
-    with postgres_jobs(request.getfixturevalue("database_url")) as jobs:
+def cycle_over(url: str) -> Iterator[Cycle]:
+    """Yield a cycle over the database at `url`."""
+    with postgres_jobs(url) as jobs:
         made = Cycle(jobs)
         yield made
         made.worker.close()

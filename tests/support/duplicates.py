@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import pytest
-
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import Job, SubmitRequest
 from indexmill.contracts.messages import EmbedTask, read
@@ -118,10 +116,10 @@ class Site:
 
 
 @contextmanager
-def site_over(request: pytest.FixtureRequest, database_url: str) -> Iterator[Site]:
+def site_over(url: str) -> Iterator[Site]:
     """Yield a site whose jobs are on Postgres."""
-    with cycle_over("postgres", request) as cycle:
-        database = Database(database_url)
+    with cycle_over(url) as cycle:
+        database = Database(url)
         yield Site(cycle, database)
         database.close()
 

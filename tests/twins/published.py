@@ -38,8 +38,8 @@ def with_known(new: NewJob, before: Row | None, store: InMemoryJobs) -> OutboxRo
     made_alike = new.recipe is not None and facts.items() >= new.recipe.items()
     made_alike = made_alike and facts.get("accept") == new.accept
     current = made_alike and digest is not None and digest == facts.get("content_sha256") and not new.forced
-    links = store.page_links.get(new.target.document_id)
-    current = current and (not new.linked or (links is not None and links["content_sha256"] == digest))
+    # No page's links are kept here.
+    current = current and not new.linked
     payload = {**json.loads(new.first.payload), "published": True, "known": known}
     payload["current"] = current
     return replace(new.first, payload=json.dumps(payload))

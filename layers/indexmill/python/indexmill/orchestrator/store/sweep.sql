@@ -167,33 +167,38 @@ UNION ALL SELECT 'page_links', EXISTS (
     SELECT FROM page_links WHERE used_at {{since_ever}} AND used_at < now() - %(links)s::interval
 )
 
+-- Of each kind at most a batch, which is chosen once: a subquery of the condition may be run again for every row.
 -- name: purge_outbox
-DELETE FROM outbox WHERE id IN (
+WITH old AS (
     SELECT o.id FROM {{old_messages}}
         AND (o.sent_at IS NOT NULL OR o.parked_at IS NOT NULL)
     LIMIT %(limit)s FOR UPDATE OF o SKIP LOCKED
 )
+DELETE FROM outbox USING old WHERE outbox.id = old.id
 
 -- name: purge_inbox
-DELETE FROM inbox WHERE message_id IN (
+WITH old AS (
     SELECT message_id FROM inbox WHERE received_at < now() - %(inbox)s::interval
     LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 )
+DELETE FROM inbox USING old WHERE inbox.message_id = old.message_id
 
 -- name: purge_idempotency_keys
-DELETE FROM idempotency_keys WHERE (caller_id, key) IN (
+WITH old AS (
     SELECT caller_id, key FROM idempotency_keys WHERE created_at < now() - %(keys)s::interval
     LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 )
+DELETE FROM idempotency_keys USING old WHERE idempotency_keys.caller_id = old.caller_id AND idempotency_keys.key = old.key
 
 -- name: purge_earlier_starts
-DELETE FROM earlier_starts WHERE (job_id, attempt) IN (
+WITH old AS (
     SELECT job_id, attempt FROM earlier_starts WHERE started_at < now() - %(starts)s::interval
     LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 )
+DELETE FROM earlier_starts USING old WHERE earlier_starts.job_id = old.job_id AND earlier_starts.attempt = old.attempt
 
 -- name: purge_dead_letters
-DELETE FROM dead_letters WHERE id IN (
+WITH old AS (
     SELECT l.id FROM dead_letters AS l
     WHERE l.received_at < now() - %(letters)s::interval AND NOT EXISTS (
         SELECT FROM jobs WHERE jobs.id = l.job_id
@@ -201,6 +206,7 @@ DELETE FROM dead_letters WHERE id IN (
     )
     LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 )
+DELETE FROM dead_letters USING old WHERE dead_letters.id = old.id
 
 -- A document that was fenced and published after all stays, and is not looked at again.
 -- name: purge_fences
@@ -222,10 +228,11 @@ WITH old AS (
 DELETE FROM crawl_pages USING old WHERE crawl_pages.crawl_id = old.id
 
 -- name: purge_page_links
-DELETE FROM page_links WHERE document_id IN (
+WITH old AS (
     SELECT document_id FROM page_links WHERE used_at < now() - %(links)s::interval
     LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 )
+DELETE FROM page_links USING old WHERE page_links.document_id = old.document_id
 
 -- Locked by the one sweeper that writes into the log now.
 -- name: last_audit_logged
