@@ -16,6 +16,7 @@ from indexmill.contracts.http_scraper import ScrapeResult
 from indexmill.contracts.identity import CallerContext, Doubt
 from indexmill.contracts.job import SubmitRequest
 from indexmill.orchestrator.adapters.aws.lambda_scraper import LambdaScraper
+from indexmill.orchestrator.store.crawls import Crawl, CrawlPage
 from indexmill.orchestrator.store.queries import JobFilter, StageTotals
 from indexmill.orchestrator.submission.dry_run import TryOut, estimated_chunks
 from tests.support.jobs import CALLER
@@ -64,6 +65,12 @@ class Receipts(InMemoryJobs):
 
     def receipt(self, wanted: JobFilter, most: int) -> list[StageTotals]:
         return [StageTotals(None, 1, 0, 1, 1, self.spent)]
+
+    def pages_to_come(self, caller_id: str) -> int:
+        return 0
+
+    def add_crawl(self, crawl: Crawl, first: CrawlPage) -> None:
+        """Keep nothing: a dry run undoes it."""
 
 
 def run(scraper: FakeScraper, store: Receipts | None = None, **request: Any) -> Any:
