@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from indexmill.embedding.adapters.pgvector.names import PostgresChunkCounts
+from indexmill.embedding.adapters.pgvector.index import PostgresChunkCounts
 from indexmill.embedding.ports import ChunkCounts
 from indexmill.orchestrator.store.admission import JobLimits
 from indexmill.orchestrator.store.jobs import JobStore

@@ -12,7 +12,7 @@ from indexmill.access.identify import Roots
 from indexmill.contracts.errors import CallerError, TransientError
 from indexmill.contracts.identity import CallerContext, CorpusIsolation, corpus_key, document_id
 from indexmill.contracts.job import SubmitRequest
-from indexmill.embedding.adapters.pgvector.names import PostgresJobTargets
+from indexmill.embedding.adapters.pgvector.index import PostgresJobTargets
 from indexmill.orchestrator.http.api import RecordAlias
 from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.orchestrator.store.queries import JobFilter

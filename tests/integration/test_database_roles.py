@@ -10,8 +10,7 @@ import psycopg
 import pytest
 from psycopg.errors import InsufficientPrivilege
 
-from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
-from indexmill.embedding.adapters.pgvector.names import PostgresGenerations
+from indexmill.embedding.adapters.pgvector.index import PgVectorIndex, PostgresGenerations
 from indexmill.embedding.adapters.pgvector.search import EXACT_LIMIT
 from indexmill.embedding.ports import SearchQuery
 from indexmill.orchestrator.store.jobs import JobStore

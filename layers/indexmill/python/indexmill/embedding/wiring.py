@@ -69,7 +69,7 @@ def build_write_use_cases(  # noqa: PLR0913 - everything around it
     breakers: BreakerStates | None = None,
 ) -> WriteApi:
     """Build what the write routes call."""
-    from indexmill.embedding.adapters.pgvector.names import (
+    from indexmill.embedding.adapters.pgvector.index import (
         PostgresChunkCounts,
         PostgresGenerations,
         PostgresJobTargets,

@@ -16,11 +16,10 @@ from dataclasses import dataclass, field
 from psycopg.rows import class_row, dict_row, scalar_row
 
 from indexmill.contracts.content import Chunk
-from indexmill.embedding.adapters.pgvector.names import Names
 from indexmill.embedding.adapters.pgvector.statements import SQL
 from indexmill.embedding.analyzer import ANALYZER_VERSION, DEFAULT_LANGUAGE, count_terms
 from indexmill.embedding.documents import missing_vectors, unit
-from indexmill.embedding.ports import DocumentVersion, Vector
+from indexmill.embedding.ports import DocumentVersion, Space, Vector
 from indexmill.platform.postgres.database import Connection, storable
 
 _HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
@@ -104,6 +103,14 @@ def copy_rows(connection: Connection, table: str, rows: Iterable[bytes]) -> None
 def _text(value: str) -> bytes:
     encoded = value.encode()
     return struct.pack(">i", len(encoded)) + encoded
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Numbers of corpora, by key, and of spaces."""
+
+    corpora: dict[str, int] = field(default_factory=dict)
+    spaces: dict[Space, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,14 +243,14 @@ class _Claimed:
 
 
 def publish(
-    connection: Connection, versions: Sequence[DocumentVersion], names: Names, row_ids: RowIds
+    connection: Connection, versions: Sequence[DocumentVersion], numbers: Numbers, row_ids: RowIds
 ) -> dict[str, int]:
     """Publish `versions` (one per document, by document id) inside the open transaction.
 
-    Returns the generation that is published afterwards, by document id.
+    `numbers` has every corpus and space of them. Returns the generation published afterwards, by document id.
     Raises TransientError(embedding_incomplete) when a chunk has no vector.
     """
-    published, plans = _claim(connection, versions, names)
+    published, plans = _claim(connection, versions, numbers)
     if not plans:
         return published
     fresh = iter(row_ids.take(connection, sum(plan.lacking for plan in plans)))
@@ -260,11 +267,11 @@ def publish(
 
 
 def _claim(
-    connection: Connection, versions: Sequence[DocumentVersion], names: Names
+    connection: Connection, versions: Sequence[DocumentVersion], numbers: Numbers
 ) -> tuple[dict[str, int], list[Plan]]:
     """Lock the documents; return what is published so far, and a plan for each version that may go ahead."""
     ids = [version.target.document_id for version in versions]
-    corpora = [names.corpora[version.target.corpus_key] for version in versions]
+    corpora = [numbers.corpora[version.target.corpus_key] for version in versions]
     urls = [storable(version.target.url) for version in versions]
     generations = [version.generation for version in versions]
     values = {"ids": ids, "corpora": corpora, "urls": urls, "generations": generations}
@@ -278,7 +285,7 @@ def _claim(
     plans = []
     for version in going:
         row = state[version.target.document_id].id
-        corpus, space = names.corpora[version.target.corpus_key], names.spaces[version.space]
+        corpus, space = numbers.corpora[version.target.corpus_key], numbers.spaces[version.space]
         plans.append(Plan(version, row, corpus, space, kept.get(row, {})))
     return published, plans
 
