@@ -7,7 +7,8 @@ import time
 import pytest
 
 from indexmill.scraper.extract.content import Kind, RawContent, is_risky
-from indexmill.scraper.extract.html import defused, read_html
+from indexmill.scraper.extract.html import read_html
+from indexmill.scraper.extract.markup import defused
 
 N = 2_600
 

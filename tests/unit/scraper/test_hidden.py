@@ -11,7 +11,7 @@ import pytest
 from indexmill.contracts.errors import IndexmillError, PermanentError
 from indexmill.scraper.adapters.process_isolation import ProcessIsolation
 from indexmill.scraper.extract.content import Kind, RawContent, Wanted, extract
-from indexmill.scraper.extract.html import with_shadows
+from indexmill.scraper.extract.markup import with_shadows
 from indexmill.scraper.scrape import execute_scrape
 from tests.support.scraper import SITE, ScraperHarness
 from tests.twins.fetcher import InMemoryRenderer

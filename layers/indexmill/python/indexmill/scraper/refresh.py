@@ -11,7 +11,8 @@ from selectolax.lexbor import LexborHTMLParser
 from indexmill.contracts.errors import PermanentError
 from indexmill.platform.security.urls import AllowedHosts
 from indexmill.scraper.extract.content import WEB, Kind, RawContent, detect, html_of, is_risky, shown
-from indexmill.scraper.extract.html import defused, read_html
+from indexmill.scraper.extract.html import read_html
+from indexmill.scraper.extract.markup import defused
 from indexmill.scraper.links import redirect_target
 from indexmill.scraper.ports import Fetched
 

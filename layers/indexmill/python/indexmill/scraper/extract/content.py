@@ -303,7 +303,7 @@ def _check_charset(content: RawContent, markdown: str) -> None:
 def _links(content: RawContent, *, cautious: bool = False) -> tuple[str, ...]:
     if not content.wanted.links or content.kind not in WEB:
         return ()
-    from indexmill.scraper.extract.html import links_of
+    from indexmill.scraper.extract.markup import links_of
 
     return links_of(shown(content), cautious=cautious)
 
@@ -316,7 +316,7 @@ def html_of(content: RawContent) -> str:
 
 def shown(content: RawContent) -> str:
     """Return the HTML of a web page with its shadow trees, which XHTML has none of."""
-    from indexmill.scraper.extract.html import with_shadows
+    from indexmill.scraper.extract.markup import with_shadows
 
     html = html_of(content)
     return with_shadows(html) if content.kind is Kind.HTML else html
@@ -324,7 +324,7 @@ def shown(content: RawContent) -> str:
 
 def _read_html(content: RawContent) -> Extracted:
     # 50 ms of import that a process without HTML spares.
-    from indexmill.scraper.extract.html import without_scripts
+    from indexmill.scraper.extract.markup import without_scripts
 
     html, wanted = shown(content), content.wanted
     page, code = _page(html, wanted)

@@ -96,8 +96,8 @@ def read_xml(text: str) -> tuple[str, str | None]:
 
 
 def _entry(entry: Element) -> str:
-    from indexmill.scraper.extract.escapes import escape_text
     from indexmill.scraper.extract.html import read_html
+    from indexmill.scraper.extract.markup import escape_text
 
     title, date = _text_of(entry, _TITLED[:1]), _text_of(entry, _DATES)
     html = next((found for name in _TEXTS if (found := _content(entry, name))), "")

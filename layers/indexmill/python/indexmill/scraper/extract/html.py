@@ -1,16 +1,10 @@
-"""HTML to Markdown: refuse what costs a parser too much, find the main part, convert. Links, shadow trees.
-
-An HTML5 parser is quadratic twice over. Each start tag may look through all open elements: 200,000 nested
-divs took 182 s. And each block reopens all formatting elements that were left open, unless they are alike:
-25 kB of `<b c=1><p><b c=2><p>…` became 30 MB of tree. Cheap counts before parsing are upper bounds of both.
-"""
+"""HTML to Markdown: find the main part, without navigation, notices and comments, and convert it."""
 
 from __future__ import annotations
 
 import re
-import secrets
 from typing import Final, NamedTuple
-from urllib.parse import urldefrag, urljoin
+from urllib.parse import urljoin
 
 from html_to_markdown import ConversionError, ConversionOptions, PreprocessingOptions
 from html_to_markdown._html_to_markdown import convert
@@ -18,34 +12,211 @@ from html_to_markdown.api import _to_rust_conversion_options
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from indexmill.contracts.identity import MAX_URL_LENGTH
-from indexmill.scraper.extract.escapes import TICK, drop_foreign, escape_markup, set_ticks_aside
-from indexmill.scraper.extract.main_part import UNSEEN, drop, drop_boilerplate, flatten, main_part
+from indexmill.scraper.extract.markup import TICK, defused, drop_foreign, escape_markup, set_ticks_aside
 from indexmill.scraper.extract.metadata import read_metadata
 from indexmill.scraper.extract.tables import PIPE, fill_spans, set_pipes_aside
 from indexmill.scraper.extract.text import UNSEEN_AFTER_TICK, clean_text, clean_title
 from indexmill.scraper.extract.verbatim import bare_blocks, keep_lines, spell_formulas
 
-_FEW_TAGS: Final = 1_000
-_MAX_REOPENED: Final = 500_000
-
-# The letters that the names begin with are compared first: most tags have others.
-_FORMATTING: Final = r"<(?=[bcefistuBCEFISTU])((?i:b|big|code|em|font|i|s|small|strike|strong|tt|u))"
-_WITH_ATTRIBUTES: Final = re.compile(rf"{_FORMATTING}[\s/]")
-_DECORATED: Final = re.compile(
-    rf"{_FORMATTING}(?=[\s/])((?:\s+[\w:-]+(?:=(?:\"[^\"<>]*\"|'[^'<>]*'|[\w:.#-]+))?)*\s*>)?"
+UNSEEN: Final = (
+    "script, style, noscript, template, iframe, object, embed, svg, canvas, audio, video, [hidden], "
+    '[style]:is([style*="display:none" i], [style*="display: none" i], [style*="visibility:hidden" i])'
 )
+"""Parts of the markup that a browser does not show."""
+_ELEMENTS: Final = (
+    "nav, footer, dialog, input, select, button, textarea, "
+    "[aria-hidden=true], [role=navigation], [role=banner], [role=contentinfo], [role=dialog], "
+    "[role=alertdialog], [role=search], .headerlink, .sr-only, .visually-hidden, .screen-reader-text, "
+    ".mw-editsection, "
+    "a.mark[href^='#'], a:is(.previous_page, .next_page, .toc_page), "
+    "aside:not([class*=callout i], [class*=admonition i], [class*=note i], "
+    "[class*=warning i], [class~=tip i])"
+)
+_PASSWORDS: Final = "form:has(input[type=password i])"
+_AROUND: Final = "header:not(:has(h1)), [role=complementary]"
+"""Boilerplate of a page, and not of its main part."""
+_WITHIN: Final = (
+    *("cookie-", "cookie_", "-cookie", "cookieb", "cookieconsent", "consent", "gdpr", "onetrust"),
+    *("breadcrumb", "navigation", "navbar", "navbox", "navheader", "navfooter", "nav-links", "navlinks"),
+    *("pagination", "pager", "skip-link", "skiplink", "skip-nav", "jump-to", "jump-link", "on-this-page"),
+    *("table-of-contents", "toctitle", "sidebar", "widget-area", "top-bar", "topbar", "masthead", "footer"),
+    *("site-header", "announcement-bar", "noprint", "no-print", "d-print-none", "hidden-print"),
+    *("comments", "comment-", "comment_", "disqus", "sharing", "sharedaddy", "share-", "-share", "social-"),
+    *("-social", "related", "recommended", "more-stories", "newsletter", "subscribe", "signup", "sign-up"),
+    *("advert", "ad-slot", "adsbygoogle", "sponsored", "promo-", "-promo", "popup", "modal-", "-modal"),
+    *("entry-meta", "post-meta", "post_meta", "byline", "author-b", "post-author", "post_author", "catlinks"),
+    *("edit-link", "editlink", "feedback", "add-to-cart", "jumpbox", "action-bar", "fancy_toc", "nav-panel"),
+)
+"""Parts of the classes that boilerplate usually has."""
+_WHOLE: Final = ("comment", "toc", "share", "social", "promo", "ads", "ad", "signature", "modal")
+"""Such classes that other words contain."""
+_MENUS: Final = frozenset(("menu", "nav", "mainmenu", "submenu", "column2"))
+"""Such classes, and an id, that count where an element is links: the menu of a restaurant has dishes."""
+_IDS: Final = (
+    *("header", "footer", "sidebar", "nav", "navigation", "breadcrumbs", "comments", "respond", "related"),
+    *("disqus_thread", "toc", "catlinks", "siteNotice", "page-footer", "site-footer"),
+    *("column2", "gtoc", "titlearea", "nav-path"),
+)
+_NAMED: Final = (
+    ":is(div, section, ul, ol, p, form, table, aside):is("
+    + ", ".join(
+        (
+            *(f'[class*="{part}" i]' for part in _WITHIN),
+            *(f'[class~="{name}" i]' for name in (*_WHOLE, *_MENUS)),
+        )
+    )
+    + "), :is(div, ul, form, table, details):not([class*=sect i]):is("
+    + ", ".join((*(f"#{name}" for name in _IDS), "[id*=cookie- i]", "[id*=cookiebot i]", "[id*=onetrust i]"))
+    + "), div:is(.header, .node):has(a:is([rel=next], [rel=prev], [rel=up], [rel=contents])), "
+    "div.header > div.summary:has(> a[href^='#'])"
+)
+_MAX_NAMED: Final = 400
+_MAX_TABLES: Final = 400
+"""Each of these may be looked through to its end; a page with more tables keeps them."""
+_SHORT: Final = 200
+"""Characters; a shorter text is no page, even if a page has no other."""
+_KEPT_WITH: Final = "h1, main, article"
+_SKIP_LINKS: Final = 'a[class*=skip i][href^="#"], [class*=skip i] a[href^="#"]'
+_MAX_SKIP_LINKS: Final = 5
+_USUAL: Final = (
+    "#content, #main, #main-content, #maincontent, #page-content, #doc-content, [itemprop=articleBody]"
+)
+_ID: Final = re.compile(r"[A-Za-z][\w-]{0,100}")
+_LAYOUT: Final = "table:is([role=presentation], :has(h1, h2, table))"
+_FEW_LINKS: Final = 3
+_LINKED: Final = 0.8
+"""Share of a menu's characters that are those of links."""
+_PROSE: Final = 500
+"""Characters beside links of a page that is more than a list of links."""
+_CELLS: Final = frozenset(("td", "th"))
+_PARTS: Final = frozenset(("tbody", "thead", "tfoot", "tr", "caption", *_CELLS))
 
 
-def defused(html: str) -> str:
-    """Return `html` with formatting elements that cannot multiply: those with attributes lose them.
+def main_part(tree: LexborHTMLParser) -> LexborNode | None:
+    """Return the element that holds the main part, None when the page does not say or says it twice."""
+    body = tree.body
+    if body is None:
+        return None
+    found = tree.css("main, [role=main]") or tree.css("article")
+    if found:
+        return _article(found[0]) if len(found) == 1 else None
+    for link in tree.css(_SKIP_LINKS)[:_MAX_SKIP_LINKS]:
+        name = (link.attributes.get("href") or "")[1:]
+        target = body.css_first(f"#{name}") if _ID.fullmatch(name) else None
+        if target is not None and _is_most(target, body):
+            return target
+    usual = body.css(_USUAL)
+    return usual[0] if len(usual) == 1 and _is_most(usual[0], body) else None
 
-    Parsers reopen at most three equal elements, and elements without attributes are equal. A formatting tag
-    with unreadable attributes becomes a span. Ordinary pages come back as they are.
-    """
-    tags = html.count("<")
-    if tags <= _FEW_TAGS or tags * len(_WITH_ATTRIBUTES.findall(html)) <= _MAX_REOPENED:
-        return html
-    return _DECORATED.sub(lambda tag: f"<{tag[1]}>" if tag[2] else "<span", html)
+
+def drop_boilerplate(part: LexborNode, *, around: bool) -> None:
+    """Remove all that is not content; `around` when `part` is the page and not its main part."""
+    drop_forms(part, _PASSWORDS)
+    drop(part, f"{UNSEEN}, {_ELEMENTS}, {_AROUND}" if around else f"{UNSEEN}, {_ELEMENTS}")
+    named = [each for each in part.css(_NAMED)[:_MAX_NAMED] if _is_named(each)]
+    if named:
+        most = max(_SHORT, len(part.text()) / 2)
+        for node in reversed(named):
+            own = node.mem_id == part.mem_id
+            if not (own or node.css_first(_KEPT_WITH) is not None or len(node.text()) > most):
+                node.decompose()
+
+
+def drop_forms(part: LexborNode, selector: str) -> None:
+    """Remove the forms that a selector matches, except one around the whole page."""
+    forms = part.css(selector)[:_MAX_NAMED]
+    half = len(part.text()) / 2 if forms else 0
+    for form in reversed(forms):
+        if form.css_first(_KEPT_WITH) is None or len(form.text()) <= half:
+            form.decompose()
+
+
+def drop(part: LexborNode, selector: str) -> None:
+    """Remove the elements within `part` that a selector matches."""
+    # Backwards: what is within another one goes before it. A part is among its own matches.
+    for node in reversed(part.css(selector)):
+        if node.mem_id != part.mem_id:
+            node.decompose()
+
+
+def flatten(part: LexborNode) -> None:
+    """Take the tables away that are layout."""
+    few = 0 < len(part.css("table")) <= _MAX_TABLES
+    layout = part.css(_LAYOUT) if few else []
+    if layout and _has_prose(part):
+        _drop_menus(layout, len(part.text()) // 2)
+        layout = part.css(_LAYOUT)
+    for table in reversed(layout):
+        for row in _below(table):
+            row.unwrap()
+        table.unwrap()
+
+
+def _drop_menus(layout: list[LexborNode], most: int) -> None:
+    """Remove the cells of layout tables that are menus, and at most so many characters."""
+    seen: set[int] = set()
+    for table in layout:
+        if table.mem_id in seen:
+            continue
+        seen.update(each.mem_id for each in table.css("table"))
+        for cell in table.css("td"):
+            if cell.mem_id not in seen and len(cell.text()) <= most and _is_menu(cell):
+                seen.update(each.mem_id for each in cell.css("td"))
+                cell.decompose()
+
+
+def _has_prose(part: LexborNode) -> bool:
+    """Return whether there is more text beside links than in them."""
+    linked = _linked(part)
+    return len(part.text()) - linked > max(_PROSE, linked)
+
+
+def _is_named(node: LexborNode) -> bool:
+    """Return whether the name of an element says enough: that of a menu does not."""
+    has = node.attributes
+    name = (has.get("class") or "").lower()
+    if _MENUS.isdisjoint((*name.split(), has.get("id"))) or any(part in name for part in _WITHIN):
+        return True
+    return _is_menu(node)
+
+
+def _is_menu(node: LexborNode) -> bool:
+    """Return whether an element has links and little else."""
+    if len(node.css("a[href]")) < _FEW_LINKS:
+        return False
+    return _linked(node) >= _LINKED * len("".join(node.text().split()))
+
+
+def _linked(node: LexborNode) -> int:
+    return sum(len("".join(link.text().split())) for link in node.css("a[href]"))
+
+
+def _article(main: LexborNode) -> LexborNode:
+    """Return the only article in `main` if it is its content, else `main`."""
+    articles = main.css("article")
+    return articles[0] if len(articles) == 1 and _is_most(articles[0], main) else main
+
+
+def _is_most(part: LexborNode, of: LexborNode) -> bool:
+    """Return whether `part` has the first heading, or most of the text where there is none."""
+    if part.css_first("h1") is not None:
+        return True
+    return of.css_first("h1") is None and len(part.text()) * 2 >= len(of.text())
+
+
+def _below(table: LexborNode) -> list[LexborNode]:
+    """Return the rows and cells of a table itself, the inner ones first; a line break follows each cell."""
+    found: list[LexborNode] = []
+    waiting = [table]
+    while waiting:
+        for child in waiting.pop().iter():
+            if child.tag in _PARTS:
+                found.append(child)
+                if child.tag in _CELLS:
+                    child.insert_after("\n")
+                else:
+                    waiting.append(child)
+    return found[::-1]
 
 
 # The one-pass tier gives the same Markdown as the default on 150 documentation pages in half the time, as
@@ -202,132 +373,3 @@ def _robots(tree: LexborHTMLParser) -> tuple[str, ...]:
         elif all(value.strip() in _ROBOTS_VALUES for value in content.split(",")):
             rules.append(f"{name}: {content}")
     return tuple(rules[:_MAX_ROBOTS])
-
-
-_SHADOW: Final = "template:is([shadowrootmode=open i], [shadowrootmode=closed i])"
-_TEMPLATE: Final = re.compile(r"<template(?:\"[^\"]*\"|[^\">])*+>(.*)</template>", re.DOTALL)
-_DEEPEST: Final = 8
-"""Shadow trees within shadow trees; deeper ones are left out."""
-_MOST: Final = 2_000
-"""Pieces of a page, and children of a host."""
-_SCRIPTS: Final = re.compile(r"java ?script|\bscripts?\b", re.IGNORECASE)
-_ENOUGH: Final = 200
-"""Characters of noscript elements, but for lines about scripts, that are a page's text."""
-
-
-def with_shadows(html: str) -> str:
-    """Return a page with its declarative shadow trees in the place of their hosts' content.
-
-    Children of the host are in the slots of its tree; those that have none are not shown.
-    """
-    if "shadowrootmode" not in html and "SHADOWROOTMODE" not in html:
-        return html
-    tree = LexborHTMLParser(defused(html))
-    shadows = _Shadows()
-    shadows.compose(tree, _DEEPEST)
-    return shadows.written(tree.html or "")
-
-
-class _Shadows:
-    """Pieces of HTML, each in the place of a mark in the page."""
-
-    def __init__(self) -> None:
-        # A page must not be able to name a piece, or it would have its text many times.
-        self._mark = f"\ufdd2{secrets.token_hex(8)}-"
-        self._pieces: list[str] = []
-
-    def compose(self, tree: LexborHTMLParser, depth: int) -> None:
-        """Put a mark in the place of the content of each host in a tree."""
-        hosts: dict[int, tuple[LexborNode, LexborNode]] = {}
-        for template in tree.css(_SHADOW)[:_MOST]:
-            if (host := template.parent) is not None:
-                # The first one of a host is its tree.
-                hosts.setdefault(host.mem_id, (template, host))
-        # Backwards, since a host may be a child of another one.
-        for template, host in reversed(hosts.values()):
-            if len(self._pieces) >= _MOST:
-                return
-            inside = _TEMPLATE.fullmatch(template.html or "")
-            inner = LexborHTMLParser(inside[1] if inside is not None else "")
-            template.decompose()
-            if depth > 0 and inner.body is not None:
-                self.compose(inner, depth - 1)
-                self._fill(inner, host)
-                for child in list(host.iter(include_text=True)):
-                    child.decompose()
-                host.insert_child(self._keep(inner.body.inner_html or ""))
-
-    def written(self, html: str) -> str:
-        """Return HTML with the pieces in place of their marks."""
-        # Each mark is in the page, or in the piece of a tree that was composed later.
-        for at in range(len(self._pieces) - 1, -1, -1):
-            html = html.replace(f"{self._mark}{at};", self._pieces[at], 1)
-        return html
-
-    def _fill(self, shadow: LexborHTMLParser, host: LexborNode) -> None:
-        """Move the children of a host to the slots of their names; a slot without any keeps its own."""
-        children: dict[str, list[str]] = {}
-        for child in list(host.iter(include_text=True))[:_MOST]:
-            name = child.attributes.get("slot") or "" if child.tag != "-text" else ""
-            children.setdefault(name, []).append(child.html or "")
-        for slot in shadow.css("slot"):
-            given = "".join(children.pop(slot.attributes.get("name") or "", ()))
-            if given.strip():
-                slot.replace_with(self._keep(given))
-
-    def _keep(self, piece: str) -> str:
-        self._pieces.append(piece)
-        return f"{self._mark}{len(self._pieces) - 1};"
-
-
-def without_scripts(html: str) -> str | None:
-    """Return a page with the content of its noscript elements; None where that is no text of a page."""
-    tree = LexborHTMLParser(defused(html))
-    nodes = tree.css("body noscript")
-    lines = [line.strip() for node in nodes for line in node.text(separator="\n").split("\n")]
-    if sum(len(line) for line in lines if not _SCRIPTS.search(line)) < _ENOUGH:
-        return None
-    for node in reversed(nodes):
-        node.unwrap()
-    return tree.html
-
-
-MOST: Final = 1_000
-"""Links of one page that are looked at: its first ones."""
-_LOOKED_AT: Final = 5 * MOST
-_NOFOLLOW: Final = 'meta[content*="nofollow" i], meta[name="robots" i][content*="none" i]'
-_LEFT_ALONE: Final = frozenset({"nofollow", "ugc", "sponsored"})
-_OTHER_SCHEME: Final = re.compile(r"(?!https?:)[a-z][a-z0-9+.-]*:", re.IGNORECASE)
-
-
-def links_of(html: str, *, cautious: bool = False) -> tuple[str, ...]:
-    """Return the URLs, without fragments, that a page links to and lets be followed.
-
-    They are relative to its URL, or to its base element where it has one. The rules of its robots meta
-    elements are the caller's; `cautious`: a nofollow for any agent counts.
-    """
-    tree = LexborHTMLParser(defused(html))
-    if cautious and tree.css_first(_NOFOLLOW) is not None:
-        return ()
-    base_node = tree.css_first("base[href]")
-    base = (base_node.attributes.get("href") or "").strip() if base_node is not None else ""
-    found: dict[str, None] = {}
-    for node in tree.css("a[href], area[href]")[:_LOOKED_AT]:
-        if not _LEFT_ALONE.isdisjoint((node.attributes.get("rel") or "").lower().split()):
-            continue
-        link = _link(base, (node.attributes.get("href") or "").strip())
-        if link:
-            found[link] = None
-            if len(found) == MOST:
-                break
-    return tuple(found)
-
-
-def _link(base: str, href: str) -> str:
-    """Return a link without its fragment; "" for one that leads to no other page."""
-    if not href or href.startswith("#") or len(href) > MAX_URL_LENGTH or _OTHER_SCHEME.match(href):
-        return ""
-    try:
-        return urldefrag(urljoin(base, href)).url
-    except ValueError:
-        return ""

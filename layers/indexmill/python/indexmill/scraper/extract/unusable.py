@@ -16,8 +16,8 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from indexmill.contracts.errors import ErrorCode
 from indexmill.scraper.extract import notices
-from indexmill.scraper.extract.html import defused
-from indexmill.scraper.extract.main_part import drop, drop_boilerplate, drop_forms, main_part
+from indexmill.scraper.extract.html import drop, drop_boilerplate, drop_forms, main_part
+from indexmill.scraper.extract.markup import defused
 from indexmill.scraper.extract.notices import blocked
 
 SHORT: Final = 1_200

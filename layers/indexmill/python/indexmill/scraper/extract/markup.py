@@ -1,4 +1,8 @@
-"""Escapes in the Markdown of a web page: what is text in the page is no markup in its Markdown.
+"""Markup of a web page: what would cost a parser too much, shadow trees, links; escapes in its Markdown.
+
+An HTML5 parser is quadratic twice over. Each start tag may look through all open elements: 200,000 nested
+divs took 182 s. And each block reopens all formatting elements that were left open, unless they are alike:
+25 kB of `<b c=1><p><b c=2><p>…` became 30 MB of tree. Cheap counts before parsing are upper bounds of both.
 
 A page may show `<img onerror=…>` or `[click](javascript:…)` as text. In Markdown both would be live, so their
 first characters are escaped where the Markdown is no code. So are backticks of the text in such a page: they
@@ -9,12 +13,38 @@ line: the converter divides code of several lines, so that a backtick without an
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Iterator
 from typing import Final, NamedTuple
+from urllib.parse import urldefrag, urljoin
 
-from selectolax.lexbor import LexborNode
+from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+from indexmill.contracts.identity import MAX_URL_LENGTH
 from indexmill.scraper.extract.tables import PIPE
+
+_FEW_TAGS: Final = 1_000
+_MAX_REOPENED: Final = 500_000
+
+# The letters that the names begin with are compared first: most tags have others.
+_FORMATTING: Final = r"<(?=[bcefistuBCEFISTU])((?i:b|big|code|em|font|i|s|small|strike|strong|tt|u))"
+_WITH_ATTRIBUTES: Final = re.compile(rf"{_FORMATTING}[\s/]")
+_DECORATED: Final = re.compile(
+    rf"{_FORMATTING}(?=[\s/])((?:\s+[\w:-]+(?:=(?:\"[^\"<>]*\"|'[^'<>]*'|[\w:.#-]+))?)*\s*>)?"
+)
+
+
+def defused(html: str) -> str:
+    """Return `html` with formatting elements that cannot multiply: those with attributes lose them.
+
+    Parsers reopen at most three equal elements, and elements without attributes are equal. A formatting tag
+    with unreadable attributes becomes a span. Ordinary pages come back as they are.
+    """
+    tags = html.count("<")
+    if tags <= _FEW_TAGS or tags * len(_WITH_ATTRIBUTES.findall(html)) <= _MAX_REOPENED:
+        return html
+    return _DECORATED.sub(lambda tag: f"<{tag[1]}>" if tag[2] else "<span", html)
+
 
 TICK: Final = "\ufdd1"
 """In place of a backtick of the text until it is escaped; no character."""
@@ -198,3 +228,132 @@ def _places(text: str) -> dict[int, int]:
 
 def _may_live(text: str) -> bool:
     return "<" in text or "](" in text or "]:" in text or TICK in text
+
+
+_SHADOW: Final = "template:is([shadowrootmode=open i], [shadowrootmode=closed i])"
+_TEMPLATE: Final = re.compile(r"<template(?:\"[^\"]*\"|[^\">])*+>(.*)</template>", re.DOTALL)
+_DEEPEST: Final = 8
+"""Shadow trees within shadow trees; deeper ones are left out."""
+_MOST: Final = 2_000
+"""Pieces of a page, and children of a host."""
+_SCRIPTS: Final = re.compile(r"java ?script|\bscripts?\b", re.IGNORECASE)
+_ENOUGH: Final = 200
+"""Characters of noscript elements, but for lines about scripts, that are a page's text."""
+
+
+def with_shadows(html: str) -> str:
+    """Return a page with its declarative shadow trees in the place of their hosts' content.
+
+    Children of the host are in the slots of its tree; those that have none are not shown.
+    """
+    if "shadowrootmode" not in html and "SHADOWROOTMODE" not in html:
+        return html
+    tree = LexborHTMLParser(defused(html))
+    shadows = _Shadows()
+    shadows.compose(tree, _DEEPEST)
+    return shadows.written(tree.html or "")
+
+
+class _Shadows:
+    """Pieces of HTML, each in the place of a mark in the page."""
+
+    def __init__(self) -> None:
+        # A page must not be able to name a piece, or it would have its text many times.
+        self._mark = f"\ufdd2{secrets.token_hex(8)}-"
+        self._pieces: list[str] = []
+
+    def compose(self, tree: LexborHTMLParser, depth: int) -> None:
+        """Put a mark in the place of the content of each host in a tree."""
+        hosts: dict[int, tuple[LexborNode, LexborNode]] = {}
+        for template in tree.css(_SHADOW)[:_MOST]:
+            if (host := template.parent) is not None:
+                # The first one of a host is its tree.
+                hosts.setdefault(host.mem_id, (template, host))
+        # Backwards, since a host may be a child of another one.
+        for template, host in reversed(hosts.values()):
+            if len(self._pieces) >= _MOST:
+                return
+            inside = _TEMPLATE.fullmatch(template.html or "")
+            inner = LexborHTMLParser(inside[1] if inside is not None else "")
+            template.decompose()
+            if depth > 0 and inner.body is not None:
+                self.compose(inner, depth - 1)
+                self._fill(inner, host)
+                for child in list(host.iter(include_text=True)):
+                    child.decompose()
+                host.insert_child(self._keep(inner.body.inner_html or ""))
+
+    def written(self, html: str) -> str:
+        """Return HTML with the pieces in place of their marks."""
+        # Each mark is in the page, or in the piece of a tree that was composed later.
+        for at in range(len(self._pieces) - 1, -1, -1):
+            html = html.replace(f"{self._mark}{at};", self._pieces[at], 1)
+        return html
+
+    def _fill(self, shadow: LexborHTMLParser, host: LexborNode) -> None:
+        """Move the children of a host to the slots of their names; a slot without any keeps its own."""
+        children: dict[str, list[str]] = {}
+        for child in list(host.iter(include_text=True))[:_MOST]:
+            name = child.attributes.get("slot") or "" if child.tag != "-text" else ""
+            children.setdefault(name, []).append(child.html or "")
+        for slot in shadow.css("slot"):
+            given = "".join(children.pop(slot.attributes.get("name") or "", ()))
+            if given.strip():
+                slot.replace_with(self._keep(given))
+
+    def _keep(self, piece: str) -> str:
+        self._pieces.append(piece)
+        return f"{self._mark}{len(self._pieces) - 1};"
+
+
+def without_scripts(html: str) -> str | None:
+    """Return a page with the content of its noscript elements; None where that is no text of a page."""
+    tree = LexborHTMLParser(defused(html))
+    nodes = tree.css("body noscript")
+    lines = [line.strip() for node in nodes for line in node.text(separator="\n").split("\n")]
+    if sum(len(line) for line in lines if not _SCRIPTS.search(line)) < _ENOUGH:
+        return None
+    for node in reversed(nodes):
+        node.unwrap()
+    return tree.html
+
+
+MOST: Final = 1_000
+"""Links of one page that are looked at: its first ones."""
+_LOOKED_AT: Final = 5 * MOST
+_NOFOLLOW: Final = 'meta[content*="nofollow" i], meta[name="robots" i][content*="none" i]'
+_LEFT_ALONE: Final = frozenset({"nofollow", "ugc", "sponsored"})
+_OTHER_SCHEME: Final = re.compile(r"(?!https?:)[a-z][a-z0-9+.-]*:", re.IGNORECASE)
+
+
+def links_of(html: str, *, cautious: bool = False) -> tuple[str, ...]:
+    """Return the URLs, without fragments, that a page links to and lets be followed.
+
+    They are relative to its URL, or to its base element where it has one. The rules of its robots meta
+    elements are the caller's; `cautious`: a nofollow for any agent counts.
+    """
+    tree = LexborHTMLParser(defused(html))
+    if cautious and tree.css_first(_NOFOLLOW) is not None:
+        return ()
+    base_node = tree.css_first("base[href]")
+    base = (base_node.attributes.get("href") or "").strip() if base_node is not None else ""
+    found: dict[str, None] = {}
+    for node in tree.css("a[href], area[href]")[:_LOOKED_AT]:
+        if not _LEFT_ALONE.isdisjoint((node.attributes.get("rel") or "").lower().split()):
+            continue
+        link = _link(base, (node.attributes.get("href") or "").strip())
+        if link:
+            found[link] = None
+            if len(found) == MOST:
+                break
+    return tuple(found)
+
+
+def _link(base: str, href: str) -> str:
+    """Return a link without its fragment; "" for one that leads to no other page."""
+    if not href or href.startswith("#") or len(href) > MAX_URL_LENGTH or _OTHER_SCHEME.match(href):
+        return ""
+    try:
+        return urldefrag(urljoin(base, href)).url
+    except ValueError:
+        return ""
