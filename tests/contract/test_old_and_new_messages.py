@@ -17,16 +17,12 @@ from pydantic import BaseModel
 
 from indexmill.contracts import messages
 from indexmill.contracts.messages import (
-    UPCASTERS,
-    ChunkTask,
     Message,
     NewerSchema,
-    ScrapeTask,
     StageResult,
     UnreadableMessage,
     family,
     read,
-    read_kept,
     write,
 )
 from tests.support.messages import samples
@@ -34,10 +30,6 @@ from tests.support.repository import ROOT
 
 BEFORE = ROOT / "tests" / "contract" / "messages" / "before.json"
 SAMPLES = samples()
-RESULTS = {"ScrapeResult": "scraping", "ChunkResult": "chunking", "EmbedResult": "embedding"}
-"""Stages of the classes that were one."""
-RENAMED = {"ChunkTask": "ChunkItem", **dict.fromkeys(RESULTS, "StageResult")}
-"""Names in old code: a text to split was no message of its own, and all results were of one class."""
 MODELS = sorted({type(each) for each in SAMPLES.values()}, key=lambda model: model.__name__)
 
 
@@ -67,41 +59,12 @@ def rewritten(model: type[BaseModel], body: str) -> dict[str, Any]:
 @pytest.mark.fault("F69")
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
 def test_new_code_understands_all_that_old_code_wrote(model: type[BaseModel]) -> None:
-    for body in _elements(model) if model.__name__ in _WHOLE else _bodies(model):
-        kept = {**body, "message_id": "m-1"} if model is ChunkTask else body
-        assert _within(body, rewritten(model, json.dumps(kept)))
+    bodies = [each["body"] for each in before()["messages"] if each["model"] == model.__name__]
+    assert bodies
+    for body in bodies:
+        assert _within(body, rewritten(model, json.dumps(body)))
         if issubclass(model, StageResult):
             assert isinstance(read(StageResult, json.dumps(body)), model)
-
-
-def _bodies(model: type[BaseModel]) -> list[dict[str, Any]]:
-    name = RENAMED.get(model.__name__, model.__name__)
-    bodies = [each["body"] for each in before()["messages"] if each["model"] == name]
-    found = [each for each in bodies if each.get("stage") == RESULTS.get(model.__name__)]
-    assert found
-    return found
-
-
-_WHOLE = {"ChunkTask": "ChunkCall", "Chunked": "ChunkReply"}
-"""Messages of old code with a list of what is one of its own now."""
-
-
-def _elements(model: type[BaseModel]) -> list[dict[str, Any]]:
-    """Return what old code wrote as an element of a list: texts to split, and what was made of them."""
-    whole = _WHOLE[model.__name__]
-    lists = [each["body"]["items"] for each in before()["messages"] if each["model"] == whole]
-    assert lists
-    return [item for items in lists for item in items]
-
-
-@pytest.mark.fault("F69")
-def test_a_kept_text_to_split_becomes_a_message() -> None:
-    for body in _elements(ChunkTask):
-        task = read_kept(ChunkTask, json.dumps(body), message_id="m-7", job_id="j-7", attempt=3)
-        expected = {**body, "message_id": "m-7", "job_id": "j-7", "attempt": 3}
-        assert _within(expected, json.loads(write(task)))
-        again = read_kept(ChunkTask, write(task), message_id="m-8", job_id="j-7", attempt=4)
-        assert again == task.model_copy(update={"message_id": "m-8", "attempt": 4})
 
 
 @pytest.mark.fault("F69")
@@ -111,17 +74,12 @@ def test_old_code_takes_all_that_new_code_writes(sample: BaseModel) -> None:
     problems = [
         error.message for error in Draft202012Validator(schema).iter_errors(json.loads(write(sample)))
     ]
-    if isinstance(sample, StageResult | ScrapeTask) and sample.msg_version > 1:
-        # It refuses a later version, and leaves it to later code.
-        assert problems
-    else:
-        assert problems == []
+    assert problems == []
 
 
 def _schema_of_before(name: str) -> dict[str, Any]:
     """Return how old code reads a message, or what is part of one."""
     schemas: dict[str, Any] = before()["schemas"]
-    name = RENAMED.get(name, name)
     if name in schemas:
         found: dict[str, Any] = schemas[name]
         return found
@@ -147,21 +105,6 @@ def test_only_a_later_version_is_kept_for_later_code(model: type[Message]) -> No
     for other in (f"{name}.v0", f"{name}.vnext", name, "of.somebody-else.v2"):
         with pytest.raises(UnreadableMessage):
             read(model, json.dumps({"schema": other}))
-
-
-@pytest.mark.fault("F69")
-@pytest.mark.parametrize("model", UPCASTERS, ids=lambda model: model.__name__)
-def test_the_version_before_is_read_and_none_before_that(model: type[Message]) -> None:
-    (own,) = {each.msg_version for each in SAMPLES.values() if isinstance(each, model)}
-    sample = next(each for each in SAMPLES.values() if isinstance(each, model))
-    fields = json.loads(write(sample))
-    for version in (own - 1, own - 2):
-        older = {**fields, "schema": f"{family(model)}.v{version}", "msg_version": version}
-        if version == own - 1:
-            assert read(model, json.dumps(older)) == sample
-        else:
-            with pytest.raises(UnreadableMessage):
-                read(model, json.dumps(older))
 
 
 def test_every_message_says_its_version_twice_alike() -> None:

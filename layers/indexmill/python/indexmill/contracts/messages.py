@@ -6,7 +6,7 @@ A reader accepts its own version and the one before; a newer version stays in th
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal, Self, TypeVar, cast, get_args
 
@@ -314,44 +314,24 @@ class UnreadableMessage(Exception):
 
 
 def read(model: type[MessageT], body: str) -> MessageT:
-    """Parse a queue's message body; one of the version before is read as one of today's.
+    """Parse a queue's message body.
 
     Raises NewerSchema for a later version of the same schema, UnreadableMessage for anything else.
     """
     try:
         return _parse(model, body)
     except ValidationError as error:
-        fields = _fields(body)
-        version, own = _version(fields, model), _own_version(model)
-        if version > own:
+        if _version(_fields(body), model) > max(get_args(model.model_fields["msg_version"].annotation)):
             raise NewerSchema(str(model.__name__)) from error
-        if version == own - 1 and model in UPCASTERS:
-            return read_kept(model, body)
         raise UnreadableMessage(f"{error.error_count()} fields of {model.__name__} are wrong") from error
 
 
 def read_kept(model: type[MessageT], payload: str, **changes: Any) -> MessageT:
-    """Parse a payload that the outbox kept, of this version or the one before, with `changes`.
-
-    Raises UnreadableMessage.
-    """
-    fields = _fields(payload)
-    if model in UPCASTERS and _version(fields, model) < _own_version(model):
-        fields = UPCASTERS[model](fields)
+    """Parse a payload that the outbox kept, with `changes`. Raises UnreadableMessage."""
     try:
-        return model.model_validate({**fields, **changes})
+        return model.model_validate({**_fields(payload), **changes})
     except ValidationError as error:
         raise UnreadableMessage(f"{error.error_count()} fields of {model.__name__} are wrong") from error
-
-
-def _chunk_task_from_item(fields: dict[str, Any]) -> dict[str, Any]:
-    """Upcast the fields of a text that the previous release split by a synchronous call, not from a queue."""
-    return {**fields, "schema": "indexmill.chunk.v2", "msg_version": 2}
-
-
-Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
-UPCASTERS: Final[Mapping[type[Message], Upcaster]] = {ChunkTask: _chunk_task_from_item}
-"""By model: converts the fields of the previous version; other models have one version."""
 
 
 def family(model: type[Message]) -> str:
@@ -385,10 +365,6 @@ def _fields(body: str) -> dict[str, Any]:
 
 _MOST_DIGITS: Final = 9
 """Of a version: int() refuses thousands of them."""
-
-
-def _own_version(model: type[Message]) -> int:
-    return int(max(get_args(model.model_fields["msg_version"].annotation)))
 
 
 def _version(fields: Mapping[str, Any], model: type[Message]) -> int:
