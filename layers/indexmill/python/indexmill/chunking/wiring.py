@@ -26,14 +26,11 @@ _LIMIT_S = 10.0
 def build_api(settings: ChunkingApiSettings) -> Handler:
     """Build chunking/api."""
     from indexmill.chunking.api import routes
-    from indexmill.platform.aws.queue_load import queue_pressure
-    from indexmill.platform.http.app import serve
+    from indexmill.platform.http.app import queue_pressure, serve
 
     observability = Observability("chunking", level=settings.log_level)
     limit_s = request_limit(_LIMIT_S, settings.integration_timeout_seconds)
-    pressure = queue_pressure(
-        "chunking", settings.chunk_queue_url, "/chunking/enqueue", settings, observability
-    )
+    pressure = queue_pressure("chunking", settings.chunk_queue_url, settings, observability)
     router = routes(build_use_cases(settings), limit_s)
     return serve([router], settings, observability, pressure=pressure)
 

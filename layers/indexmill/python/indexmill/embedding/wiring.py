@@ -44,15 +44,12 @@ _TASK_S: Final = 30.0
 def build_write_api(settings: EmbeddingWriteApiSettings) -> Handler:
     """Build embedding/write_api."""
     from indexmill.embedding.api import write_routes
-    from indexmill.platform.aws.queue_load import queue_pressure
-    from indexmill.platform.http.app import serve
+    from indexmill.platform.http.app import queue_pressure, serve
 
     observability = Observability("embedding", level=settings.log_level)
     limit_s = request_limit(_LIMIT_S, settings.integration_timeout_seconds)
     router = write_routes(build_write_use_cases(settings), limit_s)
-    pressure = queue_pressure(
-        "embedding", settings.embed_queue_url, "/embedding/enqueue", settings, observability
-    )
+    pressure = queue_pressure("embedding", settings.embed_queue_url, settings, observability)
     return serve([router], settings, observability, pressure=pressure)
 
 

@@ -44,15 +44,12 @@ class Overrides(TypedDict, total=False):
 
 def build_api(settings: ScraperApiSettings) -> Handler:
     """Build scraper/api."""
-    from indexmill.platform.aws.queue_load import queue_pressure
-    from indexmill.platform.http.app import serve
+    from indexmill.platform.http.app import queue_pressure, serve
     from indexmill.scraper.api import routes
 
     observability = Observability("scraper", level=settings.log_level)
     limit_s = request_limit(settings.scrape_timeout_s, settings.integration_timeout_seconds)
-    pressure = queue_pressure(
-        "scraping", settings.scrape_queue_url, "/scraper/enqueue", settings, observability
-    )
+    pressure = queue_pressure("scraping", settings.scrape_queue_url, settings, observability)
     router = routes(build_use_cases(settings), limit_s)
     return serve([router], settings, observability, pressure=pressure)
 

@@ -19,8 +19,8 @@ from indexmill.contracts.identity import CallerContext, tier_of
 from indexmill.platform.aws.state_table import StoreClock
 from indexmill.platform.http.guard import Guard, caller_of, field_name, limit_headers
 from indexmill.platform.limits.enforcer import ActiveCallers, Backpressure, SlidingWindowEnforcer
-from indexmill.platform.limits.policy import LimitSettings
-from indexmill.platform.limits.store import LimitStore
+from indexmill.platform.limits.policy import LimitSettings, PressureSettings
+from indexmill.platform.limits.store import LimitStore, Load, QueueAges
 from indexmill.platform.meter import METER
 from indexmill.platform.observability import Observability
 from indexmill.platform.settings import HttpSettings, csv
@@ -87,6 +87,25 @@ def build_active(service: str, settings: LimitSettings) -> ActiveCallers:
     """Build what a process knows of all callers of `service`, on the state table."""
     clock = StoreClock(SystemClock())
     return ActiveCallers(service, LimitStore(settings.state_table, clock), clock)
+
+
+def queue_pressure(
+    stage: str, url: str, settings: PressureSettings, observability: Observability
+) -> Backpressure:
+    """Build the backpressure of a service's `enqueue` endpoint, which adds work to the queue of `stage`."""
+    from indexmill.platform.aws.clients import LazyClient
+    from indexmill.platform.aws.sqs_queue import SqsBacklog
+
+    clock = SystemClock()
+    backlog, ages = SqsBacklog([url], LazyClient("sqs", quick=True)), QueueAges(settings.state_table, clock)
+
+    def load() -> Load:
+        depth = backlog.messages()
+        # A worker's note may outlive the messages that it is about.
+        return Load(depth, ages.oldest(stage) if depth else 0.0)
+
+    routes = [("POST", f"/{observability.service}/enqueue")]
+    return Backpressure(load, settings, clock, observability, routes=routes)
 
 
 def serve(
