@@ -330,7 +330,7 @@ def test_a_pool_without_a_free_connection_is_a_503_in_time(
         with psycopg.connect(url) as one, psycopg.connect(url) as other:
             for busy in (one, other):
                 busy.execute("SELECT 1")
-            unavailable_within(5, answering)
+            unavailable_within(10, answering)  # a statement's limit is four, and the machine may be busy
         assert answering()["statusCode"] == 200
         assert small.reported() == []
 
