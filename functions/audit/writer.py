@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from indexmill.audit.wiring import build_writer
-from indexmill.platform.log_texts import entry_point
+from indexmill.platform.observability import entry_point
 
 handler = entry_point(build_writer())

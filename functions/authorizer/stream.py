@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from indexmill.access.settings import StreamAuthorizerSettings
 from indexmill.access.wiring import build_stream_authorizer
-from indexmill.platform.log_texts import entry_point
+from indexmill.platform.observability import entry_point
 
 handler = entry_point(build_stream_authorizer(StreamAuthorizerSettings.from_environment()))

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from indexmill.embedding.settings import EmbeddingWriteApiSettings
 from indexmill.embedding.wiring import build_write_api
-from indexmill.platform.log_texts import entry_point
+from indexmill.platform.observability import entry_point
 
 handler = entry_point(build_write_api(EmbeddingWriteApiSettings.from_environment()))

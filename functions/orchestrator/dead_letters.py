@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from indexmill.orchestrator.settings import OrchestratorDeadLettersSettings
 from indexmill.orchestrator.wiring import build_dead_letters
-from indexmill.platform.log_texts import entry_point
+from indexmill.platform.observability import entry_point
 
 handler = entry_point(build_dead_letters(OrchestratorDeadLettersSettings.from_environment()))

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from indexmill.orchestrator.settings import OrchestratorResultsSettings
 from indexmill.orchestrator.wiring import build_results
-from indexmill.platform.log_texts import entry_point
+from indexmill.platform.observability import entry_point
 
 handler = entry_point(build_results(OrchestratorResultsSettings.from_environment()))

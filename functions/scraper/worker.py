@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from indexmill.platform.log_texts import entry_point
+from indexmill.platform.observability import entry_point
 from indexmill.scraper.settings import ScraperWorkerSettings
 from indexmill.scraper.wiring import build_worker
 

@@ -17,9 +17,8 @@ from botocore.config import Config
 from indexmill.contracts.content import BlobRef
 from indexmill.contracts.errors import PermanentError, TransientError
 from indexmill.platform.aws.s3_blobs import S3Blobs
-from indexmill.platform.aws.sqs_queue import SqsQueue
+from indexmill.platform.aws.sqs_queue import Queue
 from indexmill.platform.blobs import BlobStore
-from indexmill.platform.queues import Queue
 from local.backends.ministack import MiniStack
 from local.triggers.sqs_events import record as sqs_record
 from tests.support.ministack import REGION
@@ -61,7 +60,7 @@ def queue_and_drain(request: pytest.FixtureRequest) -> tuple[Queue, Drain]:
             found.extend(message["Body"] for message in messages)
         return found
 
-    return SqsQueue(url, sqs), drain
+    return Queue(url, sqs), drain
 
 
 @pytest.mark.shows("B86")
@@ -169,7 +168,7 @@ def test_a_standard_queue_takes_the_callers_as_groups(
     """So SQS gives out one caller's messages while another one's backlog waits; odd names are hashed."""
     sqs = aws("sqs", ministack.endpoint)
     url = sqs.create_queue(QueueName=f"queue-{uuid.uuid4().hex[:8]}")["QueueUrl"]
-    assert SqsQueue(url, sqs).send(["one", "two"], [group, ""]) == []
+    assert Queue(url, sqs).send(["one", "two"], [group, ""]) == []
     found = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, AttributeNames=["All"])["Messages"]
     groups = {message["Body"]: message["Attributes"].get("MessageGroupId") for message in found}
     assert groups == {"one": reported or hashlib.sha256(group.encode()).hexdigest(), "two": None}
@@ -178,7 +177,7 @@ def test_a_standard_queue_takes_the_callers_as_groups(
 def test_an_unavailable_store_or_queue_raises_its_code() -> None:
     unavailable = "http://127.0.0.1:1"
     with pytest.raises(TransientError) as caught:
-        SqsQueue(f"{unavailable}/0/q", aws("sqs", unavailable)).send(["x"])
+        Queue(f"{unavailable}/0/q", aws("sqs", unavailable)).send(["x"])
     assert caught.value.code == "queue_unavailable"
     with pytest.raises(TransientError) as caught:
         S3Blobs("bucket", aws("s3", unavailable)).put(b"x", kind="raw", content_type="text/plain")
@@ -188,7 +187,7 @@ def test_an_unavailable_store_or_queue_raises_its_code() -> None:
 def test_the_reason_of_a_dead_letter_arrives_as_its_attribute(ministack: MiniStack) -> None:
     sqs = aws("sqs", ministack.endpoint)
     url = sqs.create_queue(QueueName=f"dead-{uuid.uuid4().hex[:8]}")["QueueUrl"]
-    assert SqsQueue(url, sqs).send(["{}"], reason="token_limit_exceeded") == []
+    assert Queue(url, sqs).send(["{}"], reason="token_limit_exceeded") == []
     (message,) = sqs.receive_message(QueueUrl=url, MessageAttributeNames=["All"])["Messages"]
     record = sqs_record(message, QUEUE_ARN, REGION)
     assert record["messageAttributes"]["reason"]["stringValue"] == "token_limit_exceeded"

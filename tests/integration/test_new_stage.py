@@ -84,8 +84,8 @@ from indexmill.contracts.errors import ErrorCode, PermanentError
 from indexmill.contracts.messages import TranslateTask
 from indexmill.contracts.pipeline import BY_NAME
 from indexmill.platform.consumer.delivery_log import DeliveryLog
-from indexmill.platform.aws.sqs_queue import SqsQueue
-from indexmill.platform.consumer.reporter import BatchReporter, WorkerStage
+from indexmill.platform.aws.sqs_queue import Queue
+from indexmill.platform.consumer.deliveries import BatchReporter, WorkerStage
 from indexmill.platform.consumer.sqs_batch import SqsBatch
 from indexmill.platform.observability import Observability
 from indexmill.platform.time import SystemClock
@@ -94,7 +94,7 @@ _STAGE = WorkerStage(BY_NAME["translating"], "The document stopped the worker ea
 
 
 def build_worker():
-    clock, callbacks = SystemClock(), SqsQueue(os.environ["CALLBACKS_QUEUE_URL"])
+    clock, callbacks = SystemClock(), Queue(os.environ["CALLBACKS_QUEUE_URL"])
 
     def translate(deliveries):
         reporter = BatchReporter(_STAGE, deliveries, callbacks, clock)
@@ -110,14 +110,14 @@ def build_worker():
     return SqsBatch(
         TranslateTask,
         translate,
-        source=SqsQueue(os.environ["TRANSLATE_QUEUE_URL"]),
-        dead=SqsQueue(os.environ["TRANSLATE_DLQ_URL"]),
+        source=Queue(os.environ["TRANSLATE_QUEUE_URL"]),
+        dead=Queue(os.environ["TRANSLATE_DLQ_URL"]),
         delivery_log=DeliveryLog(os.environ["STATE_TABLE"], clock),
         observability=Observability("translating"),
     )
 """
 FUNCTION = """
-from indexmill.platform.log_texts import entry_point
+from indexmill.platform.observability import entry_point
 from indexmill.translating.worker import build_worker
 
 handler = entry_point(build_worker())

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from indexmill.contracts.errors import ErrorCode, TransientError
+from indexmill.platform.aws.sqs_queue import Queue
 
 QUEUE_ARN = "arn:aws:sqs:eu-west-1:000000000000:queue"
 
 
-class InMemoryQueue:
+class InMemoryQueue(Queue):
     """Keeps sent messages. `unavailable` fails every call; `refuse`: positions that the next send loses."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from indexmill.contracts.content import Document
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.job import StageCompletePayload
 from indexmill.contracts.messages import Chunked, Embedded, StageResult, write
-from indexmill.platform.queues import Queue
+from indexmill.platform.aws.sqs_queue import Queue
 from indexmill.platform.time import RetryPolicy
 
 POLICY: Final = RetryPolicy(max_retries=4, base_s=0.5, max_backoff_s=8.0)

@@ -135,7 +135,7 @@ async def test_no_line_has_the_query_of_a_url(lab: Lab, planted: bool, level: st
 
 
 RAISES = """
-from indexmill.platform.log_texts import entry_point
+from indexmill.platform.observability import entry_point
 
 TEXT = 'no "https://site.example/a"b/c?token="canary-of-a-query"#canary-of-a-query" there'
 

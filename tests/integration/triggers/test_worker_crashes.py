@@ -33,7 +33,7 @@ import time
 
 from indexmill.contracts.messages import ScrapeTask
 from indexmill.platform.consumer.delivery_log import DeliveryLog
-from indexmill.platform.aws.sqs_queue import SqsQueue
+from indexmill.platform.aws.sqs_queue import Queue
 from indexmill.platform.time import SystemClock
 from indexmill.platform.observability import Observability
 from indexmill.platform.consumer.sqs_batch import SqsBatch
@@ -45,7 +45,7 @@ from tests.twins.fetcher import InMemoryRobotsCache
 from indexmill.scraper.adapters.http_fetcher import status_failure
 
 
-class Source(SqsQueue):
+class Source(Queue):
     # How many pages of a batch were begun, how many of them stall, and how many are out of the queue.
     begun = stalling = gone = 0
 
@@ -97,7 +97,7 @@ batch = SqsBatch(
     build_batch(settings, source=source, fetcher=Pages(), blobs=InMemoryBlobs(),
                  robots_cache=InMemoryRobotsCache()),
     source=source,
-    dead=SqsQueue(settings.scrape_dlq_url),
+    dead=Queue(settings.scrape_dlq_url),
     delivery_log=DeliveryLog(settings.state_table, SystemClock()),
     observability=Observability("scraper", level="WARNING"),
 )

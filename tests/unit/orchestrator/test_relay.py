@@ -10,8 +10,8 @@ from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.messages import ScrapeTask, read
 from indexmill.orchestrator.store.rows import OutboxRow
+from indexmill.platform.aws.sqs_queue import MESSAGE_BYTES
 from indexmill.platform.meter import Meter
-from indexmill.platform.queues import MESSAGE_BYTES
 from tests.support.jobs import new_job, scraped, stored_job, submitted
 from tests.support.metrics import emitted
 from tests.support.sweeper import SweeperHarness

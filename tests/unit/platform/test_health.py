@@ -10,8 +10,7 @@ import pytest
 
 from indexmill.contracts.messages import ScrapeTask, write
 from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome, Retry
-from indexmill.platform.consumer.health import SystemHealth
-from indexmill.platform.consumer.sqs_batch import SqsBatch
+from indexmill.platform.consumer.sqs_batch import Health, SqsBatch
 from indexmill.platform.observability import Observability
 from tests.support.events import FakeContext, sqs_event
 from tests.twins.queues import InMemoryQueue
@@ -72,8 +71,8 @@ def test_a_healthy_environment_lives_on_and_success_asks_for_nothing() -> None:
 
 LIMITED = """
 import resource
-from indexmill.platform.consumer.health import SystemHealth
-health = SystemHealth()
+from indexmill.platform.consumer.sqs_batch import Health
+health = Health()
 resource.setrlimit(resource.{limit}, ({value}, {value}))
 print(health.failing())
 health.end()
@@ -92,4 +91,4 @@ def test_a_process_without_descriptors_or_disk_sees_it_and_ends(limit: str, valu
 
 
 def test_this_process_is_well() -> None:
-    assert SystemHealth().failing() is None
+    assert Health().failing() is None

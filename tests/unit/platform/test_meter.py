@@ -10,8 +10,7 @@ from indexmill.contracts.cost import Amounts, total
 from indexmill.contracts.messages import ScrapeTask, StageResult, read
 from indexmill.contracts.pipeline import BY_NAME
 from indexmill.platform.aws.clients import client
-from indexmill.platform.consumer.deliveries import Delivery, Wait
-from indexmill.platform.consumer.reporter import BatchReporter, WorkerStage
+from indexmill.platform.consumer.deliveries import BatchReporter, Delivery, Wait, WorkerStage
 from indexmill.platform.meter import METER, Meter, sends, split
 from tests.support.jobs import scraped
 from tests.twins.clock import FrozenClock

@@ -8,10 +8,9 @@ import pytest
 
 from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
 from indexmill.contracts.identity import CallerContext
-from indexmill.platform.consumer.sqs_batch import AgeNotes
 from indexmill.platform.limits.enforcer import Backpressure
 from indexmill.platform.limits.policy import PressureSettings
-from indexmill.platform.limits.store import Load
+from indexmill.platform.limits.store import AgeNotes, Load
 from indexmill.platform.observability import Observability
 from tests.twins.clock import FrozenClock
 from tests.twins.state_table import InMemoryQueueAges

@@ -9,15 +9,15 @@ import pytest
 from botocore.stub import ANY, Stubber
 
 from indexmill.contracts.errors import TransientError
-from indexmill.platform.aws.sqs_queue import SqsQueue
+from indexmill.platform.aws.sqs_queue import Queue
 
 URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/queue"
 
 
-def stubbed() -> tuple[SqsQueue, Stubber]:
+def stubbed() -> tuple[Queue, Stubber]:
     make: Any = boto3.client
     sqs = make("sqs", region_name="eu-west-1", aws_access_key_id="x", aws_secret_access_key="x")
-    return SqsQueue(URL, sqs), Stubber(sqs)
+    return Queue(URL, sqs), Stubber(sqs)
 
 
 def answer(taken: list[int], failed: list[int]) -> dict[str, Any]:

@@ -11,8 +11,7 @@ import pytest
 from indexmill.contracts.errors import BreakerOpen, DomainBusy, ErrorCode, failure
 from indexmill.contracts.messages import StageFailure, StageResult, read
 from indexmill.contracts.pipeline import BY_NAME
-from indexmill.platform.consumer.deliveries import Done, RecordTimes, Retry, Wait
-from indexmill.platform.consumer.reporter import BatchReporter, WorkerStage
+from indexmill.platform.consumer.deliveries import BatchReporter, Done, RecordTimes, Retry, Wait, WorkerStage
 from indexmill.scraper.adapters.http_fetcher import status_failure
 from indexmill.scraper.ports import Fetched
 from indexmill.scraper.worker import ScrapeBatch

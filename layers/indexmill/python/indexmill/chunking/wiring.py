@@ -8,10 +8,9 @@ from indexmill.chunking.ports import Tokenizer
 from indexmill.chunking.settings import ChunkingApiSettings, ChunkingSettings, ChunkingWorkerSettings
 from indexmill.chunking.worker import ChunkDocuments
 from indexmill.platform.aws.s3_blobs import S3Blobs
-from indexmill.platform.aws.sqs_queue import SqsQueue
+from indexmill.platform.aws.sqs_queue import Queue
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.observability import Observability
-from indexmill.platform.queues import Queue
 from indexmill.platform.time import SystemClock, request_limit
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def build_use_cases(
     from indexmill.chunking.enqueue import EnqueueChunk
 
     blobs = blobs or S3Blobs(settings.bucket_name)
-    enqueue = EnqueueChunk(queue or SqsQueue(settings.chunk_queue_url), blobs)
+    enqueue = EnqueueChunk(queue or Queue(settings.chunk_queue_url), blobs)
     return ChunkingApi(ChunkDocuments(tokenizer or _tokenizer(settings), blobs), enqueue)
 
 
@@ -56,16 +55,16 @@ def build_worker(settings: ChunkingWorkerSettings) -> SqsBatch[ChunkTask]:
     from indexmill.chunking.worker import ChunkBatch
     from indexmill.contracts.messages import ChunkTask
     from indexmill.platform.consumer.delivery_log import DeliveryLog
-    from indexmill.platform.consumer.sqs_batch import AgeNotes, SqsBatch
-    from indexmill.platform.limits.store import QueueAges
+    from indexmill.platform.consumer.sqs_batch import SqsBatch
+    from indexmill.platform.limits.store import AgeNotes, QueueAges
 
     clock = SystemClock()
     documents = ChunkDocuments(_tokenizer(settings), S3Blobs(settings.bucket_name))
     return SqsBatch(
         ChunkTask,
-        ChunkBatch(documents, SqsQueue(settings.callbacks_queue_url), clock),
-        source=SqsQueue(settings.chunk_queue_url),
-        dead=SqsQueue(settings.chunk_dlq_url),
+        ChunkBatch(documents, Queue(settings.callbacks_queue_url), clock),
+        source=Queue(settings.chunk_queue_url),
+        dead=Queue(settings.chunk_dlq_url),
         delivery_log=DeliveryLog(settings.state_table, clock),
         ages=AgeNotes("chunking", QueueAges(settings.state_table, clock), clock),
         observability=Observability("chunking", level=settings.log_level),

@@ -12,12 +12,12 @@ from indexmill.embedding.settings import (
     EmbeddingWorkerSettings,
     EmbeddingWriteApiSettings,
 )
+from indexmill.platform.aws.sqs_queue import Queue
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.observability import Observability
 from indexmill.platform.postgres.address import address_of
 from indexmill.platform.postgres.database import ANSWER_S, Database
 from indexmill.platform.progress import ProgressBoard
-from indexmill.platform.queues import Queue
 from indexmill.platform.security.urls import canonical_url, parse_allowed_hosts
 from indexmill.platform.time import Clock, SystemClock, request_limit
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from indexmill.embedding.search import SearchCorpus
     from indexmill.embedding.targets import Generations, JobTargets
     from indexmill.embedding.worker import EmbedBatch
-    from indexmill.platform.aws.sqs_queue import SqsQueue
+    from indexmill.platform.aws.sqs_queue import Queue
     from indexmill.platform.breakers import BreakerStates
     from indexmill.platform.consumer.sqs_batch import SqsBatch
     from indexmill.platform.http.app import Handler
@@ -142,8 +142,8 @@ def build_worker(settings: EmbeddingWorkerSettings) -> SqsBatch[EmbedTask]:
     """Build embedding/worker."""
     from indexmill.contracts.messages import EmbedTask
     from indexmill.platform.consumer.delivery_log import DeliveryLog
-    from indexmill.platform.consumer.sqs_batch import AgeNotes, SqsBatch
-    from indexmill.platform.limits.store import QueueAges
+    from indexmill.platform.consumer.sqs_batch import SqsBatch
+    from indexmill.platform.limits.store import AgeNotes, QueueAges
 
     clock = SystemClock()
     return SqsBatch(
@@ -259,7 +259,7 @@ def _breakers(table: str, clock: Clock, *, caller_waits: bool = False) -> Breake
     return BreakerStates(table, clock, direct=WHILE_A_CALLER_WAITS if caller_waits else None)
 
 
-def _queue(url: str) -> SqsQueue:
-    from indexmill.platform.aws.sqs_queue import SqsQueue
+def _queue(url: str) -> Queue:
+    from indexmill.platform.aws.sqs_queue import Queue
 
-    return SqsQueue(url)
+    return Queue(url)

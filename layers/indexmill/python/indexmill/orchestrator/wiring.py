@@ -25,11 +25,10 @@ from indexmill.orchestrator.settings import (
 )
 from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.platform.aws.secrets import Secret
-from indexmill.platform.aws.sqs_queue import SqsQueue
+from indexmill.platform.aws.sqs_queue import Queue
 from indexmill.platform.observability import Observability
 from indexmill.platform.postgres.address import address_of
 from indexmill.platform.postgres.database import ANSWER_S, Database
-from indexmill.platform.queues import Queue
 from indexmill.platform.time import Clock, SystemClock
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ def build_parts(settings: OrchestratorSettings, database: Database | None = None
     """Build the real adapters; nothing is connected before its first use."""
     return Parts(
         store=JobStore(database or build_database(settings), settings.limits),
-        queues={stage.name: SqsQueue(getattr(settings, f"{stage.queue}_queue_url")) for stage in STAGES},
+        queues={stage.name: Queue(getattr(settings, f"{stage.queue}_queue_url")) for stage in STAGES},
         observability=Observability("orchestrator", level=settings.log_level),
     )
 
@@ -250,8 +249,8 @@ def build_results(settings: OrchestratorResultsSettings) -> SqsBatch[StageResult
     return SqsBatch(
         StageResult,
         ApplyResults(shared.record, shared.relay),
-        source=SqsQueue(settings.callbacks_queue_url),
-        dead=SqsQueue(settings.callbacks_dlq_url),
+        source=Queue(settings.callbacks_queue_url),
+        dead=Queue(settings.callbacks_dlq_url),
         observability=shared.parts.observability,
     )
 
@@ -265,8 +264,8 @@ def build_dead_letters(settings: OrchestratorDeadLettersSettings) -> Handler:
     shared = assemble(build_parts(settings))
     blobs = S3Blobs(settings.bucket_name)
     keep = KeepDeadLetters(shared.parts.store, shared.record, shared.relay, blobs, shared.parts.observability)
-    own = [SqsQueue(getattr(settings, f"{stage.queue}_dlq_url")) for stage in STAGES]
-    own.append(SqsQueue(settings.callbacks_dlq_url))
+    own = [Queue(getattr(settings, f"{stage.queue}_dlq_url")) for stage in STAGES]
+    own.append(Queue(settings.callbacks_dlq_url))
 
     def handle(event: dict[str, Any], _context: object) -> dict[str, Any]:
         refuse_other_queues(event, own)

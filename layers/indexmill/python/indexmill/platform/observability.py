@@ -6,7 +6,8 @@ lines of the service `audit`, which are copied to a log group of their own (docs
 Lambda drops lines below the function's ApplicationLogLevel, by their `level`; a line without one, or without
 a valid time, counts as INFO. Above INFO metrics and audit events therefore say ERROR.
 
-A URL's query may hold a secret, so no line has one: neither ours nor a library's, in no field.
+A URL's query may hold a secret, so no line has one: neither ours nor a library's, in no field. The runtime
+logs what a handler raises by itself, past `logging`: so a handler is an `entry_point`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from __future__ import annotations
 import json
 import logging
 import os
-from typing import Any, Final
+import re
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.logging.filters import SuppressFilter
@@ -22,11 +25,45 @@ from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
 from indexmill.contracts.audit import AuditEvent
 from indexmill.contracts.identity import CallerContext
-from indexmill.platform.log_texts import without_queries
 from indexmill.platform.time import SystemClock
+
+T = TypeVar("T")
 
 NAMESPACE = "Indexmill"
 _ABOVE_INFO = ("WARN", "ERROR", "FATAL")
+_QUERY: Final = re.compile(r"(://[^\s?#]*)[?#]\S*")
+"""Without the scheme, whose search would take quadratic time. A URL as it was submitted may have quotes."""
+
+
+def without_queries(value: Any) -> Any:
+    """Return a value of a log line with every URL in it, at any depth, cut before its query or fragment."""
+    if isinstance(value, str):
+        return _QUERY.sub(r"\1", value) if "://" in value else value
+    if isinstance(value, dict):
+        return {without_queries(key): without_queries(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_queries(each) for each in value]
+    if value is None or isinstance(value, int | float):
+        return value
+    return without_queries(str(value))
+
+
+def entry_point(handler: Callable[[dict[str, Any], Any], T]) -> Callable[[dict[str, Any], Any], T]:
+    """Return the handler; what it raises, which the runtime logs, has no query of a URL.
+
+    Such an error keeps the name of its type, by which alarms and people know it, and its place.
+    """
+
+    def call(event: dict[str, Any], context: Any) -> T:
+        try:
+            return handler(event, context)
+        except Exception as error:
+            if "://" not in (text := str(error)):
+                raise
+            plain = type(type(error).__name__, (Exception,), {})(without_queries(text))
+            raise plain.with_traceback(error.__traceback__) from None
+
+    return call
 
 
 def _line(fields: Any) -> str:

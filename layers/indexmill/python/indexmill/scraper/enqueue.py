@@ -8,7 +8,7 @@ from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
 from indexmill.contracts.http_scraper import EnqueueResponse, ScrapeRequest
 from indexmill.contracts.identity import CallerContext, new_id
 from indexmill.contracts.messages import ScrapeTask, write
-from indexmill.platform.queues import Queue
+from indexmill.platform.aws.sqs_queue import Queue
 from indexmill.platform.security.urls import AllowedHosts, canonical_url
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from indexmill.contracts.errors import ErrorCode
+from indexmill.platform.aws.sqs_queue import Queue
 from indexmill.platform.blobs import BlobStore
 from indexmill.platform.observability import Observability
-from indexmill.platform.queues import Queue, SourceQueue
 from indexmill.platform.security.urls import parse_allowed_hosts
 from indexmill.platform.time import Clock, SystemClock, request_limit
 from indexmill.scraper.ports import Fetcher, Isolation, Renderer
@@ -21,7 +21,7 @@ from indexmill.scraper.token_bucket import HostStates, RobotsCache
 
 if TYPE_CHECKING:
     from indexmill.contracts.messages import ScrapeTask
-    from indexmill.platform.aws.sqs_queue import SqsQueue
+    from indexmill.platform.aws.sqs_queue import Queue
     from indexmill.platform.consumer.sqs_batch import SqsBatch
     from indexmill.platform.http.app import Handler
     from indexmill.scraper.api import ScraperApi
@@ -32,7 +32,7 @@ class Overrides(TypedDict, total=False):
     """Adapters that a test brings along; `queue` is the one that the function sends to."""
 
     queue: Queue
-    source: SourceQueue
+    source: Queue
     blobs: BlobStore
     fetcher: Fetcher
     robots_cache: RobotsCache
@@ -68,8 +68,8 @@ def build_worker(settings: ScraperWorkerSettings) -> SqsBatch[ScrapeTask]:
     """Build scraper/worker."""
     from indexmill.contracts.messages import ScrapeTask
     from indexmill.platform.consumer.delivery_log import DeliveryLog
-    from indexmill.platform.consumer.sqs_batch import AgeNotes, SqsBatch
-    from indexmill.platform.limits.store import QueueAges
+    from indexmill.platform.consumer.sqs_batch import SqsBatch
+    from indexmill.platform.limits.store import AgeNotes, QueueAges
 
     source, clock = _queue(settings.scrape_queue_url), SystemClock()
     return SqsBatch(
@@ -171,7 +171,7 @@ def _blobs(bucket: str) -> BlobStore:
     return S3Blobs(bucket, client("s3"))
 
 
-def _queue(url: str) -> SqsQueue:
-    from indexmill.platform.aws.sqs_queue import SqsQueue
+def _queue(url: str) -> Queue:
+    from indexmill.platform.aws.sqs_queue import Queue
 
-    return SqsQueue(url)
+    return Queue(url)

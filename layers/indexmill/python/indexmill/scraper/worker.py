@@ -15,10 +15,9 @@ from indexmill.contracts.crawl import CrawlRules
 from indexmill.contracts.errors import ErrorCode, IndexmillError, PermanentError, TransientError
 from indexmill.contracts.messages import ScrapeTask, StageFailure
 from indexmill.contracts.pipeline import BY_NAME
+from indexmill.platform.aws.sqs_queue import Queue
 from indexmill.platform.cancels import Cancels
-from indexmill.platform.consumer.deliveries import Delivery, Outcome, RecordTimes
-from indexmill.platform.consumer.reporter import BatchReporter, WorkerStage
-from indexmill.platform.queues import Queue, SourceQueue
+from indexmill.platform.consumer.deliveries import BatchReporter, Delivery, Outcome, RecordTimes, WorkerStage
 from indexmill.platform.time import Clock
 from indexmill.scraper.extract.content import Unusable
 from indexmill.scraper.ports import NameNotFound
@@ -67,7 +66,7 @@ class ScrapeBatch:
         self,
         parts: ScrapeParts,
         callbacks: Queue,
-        source: SourceQueue,
+        source: Queue,
         *,
         timeout_s: float = 30.0,
         cancels: Cancels | None = None,

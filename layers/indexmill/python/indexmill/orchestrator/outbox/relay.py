@@ -10,9 +10,9 @@ from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.messages import StageFailure, StageResult, stage_result
 from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.orchestrator.store.rows import OutboxRow
+from indexmill.platform.aws.sqs_queue import MESSAGE_BYTES, Queue
 from indexmill.platform.meter import METER, sends
 from indexmill.platform.observability import Observability
-from indexmill.platform.queues import MESSAGE_BYTES, Queue
 
 RecordResults = Callable[[Sequence[StageResult]], list[OutboxRow]]
 

@@ -11,15 +11,20 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.platform.aws.clients import LazyClient
-from indexmill.platform.consumer.deliveries import LONGEST_WAIT_S
 from indexmill.platform.meter import METER, SQS_UNIT_BYTES, batches
-from indexmill.platform.queues import REASON
 
-_BATCH = 10
+MESSAGE_BYTES: Final = 1_048_576
+"""The largest message that a queue takes."""
+REASON: Final = "reason"
+"""Message attribute of a dead letter: why a consumer set it aside."""
+_BATCH: Final = 10
+LONGEST_WAIT_S: Final = 12 * 3600.0 - 900.0
+"""A queue hides a message for 12 hours from its receipt on and refuses what would be longer: a quarter of an
+hour is what an invocation may have taken by then."""
 _GROUP = re.compile(r"[!-~]{1,128}")
 
 
-class SqsQueue:
+class Queue:
     """One SQS queue, written in batches."""
 
     def __init__(self, url: str, sqs: Any | None = None) -> None:
@@ -28,7 +33,12 @@ class SqsQueue:
         self._sqs = sqs or LazyClient("sqs")
 
     def send(self, bodies: Sequence[str], groups: Sequence[str] = (), *, reason: str = "") -> list[int]:
-        """Send all bodies and return the positions of those that SQS did not take."""
+        """Send the bodies, ten and at most 1 MiB a call, and return the positions that were NOT accepted.
+
+        `groups` names, beside each body, whose it is: one's backlog does not hold back the others' messages.
+        `reason` says why they are sent to a dead-letter queue, in the attribute REASON. Raises
+        TransientError(queue_unavailable) when nothing could be sent at all, as do the methods below.
+        """
         why = {"MessageAttributes": {REASON: {"DataType": "String", "StringValue": reason}}} if reason else {}
         refused: list[int] = []
         sent_any = not bodies

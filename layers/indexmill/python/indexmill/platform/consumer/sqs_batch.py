@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import json
-import math
+import os
 import random
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, NoReturn, Protocol, TypeVar
 
 from indexmill.contracts.errors import Defect, TransientError
 from indexmill.contracts.messages import Message, NewerSchema, UnreadableMessage, read
+from indexmill.platform.aws.sqs_queue import LONGEST_WAIT_S, Queue
 from indexmill.platform.consumer.deliveries import (
-    LONGEST_WAIT_S,
     BatchUseCase,
     Delivery,
     Outcome,
@@ -21,11 +24,9 @@ from indexmill.platform.consumer.deliveries import (
     Wait,
 )
 from indexmill.platform.consumer.delivery_log import DeliveryLog, DeliveryRecord, SuspectTry
-from indexmill.platform.consumer.health import Health, SystemHealth
-from indexmill.platform.limits.store import QueueAges
+from indexmill.platform.limits.store import AgeNotes
 from indexmill.platform.meter import METER
 from indexmill.platform.observability import Observability
-from indexmill.platform.queues import Queue, SourceQueue
 from indexmill.platform.time import Clock, SystemClock
 
 _PATIENT_AFTER: Final = 20
@@ -84,7 +85,7 @@ def received(record: dict[str, Any]) -> Received:
     )
 
 
-def refuse_other_queues(event: dict[str, Any], own: Sequence[SourceQueue]) -> None:
+def refuse_other_queues(event: dict[str, Any], own: Sequence[Queue]) -> None:
     """Raise Defect for records of a queue that is not in `own`: they stay in it."""
     for arn in {record.get("eventSourceARN", "") for record in event.get("Records", [])}:
         if not any(queue.is_at(arn) for queue in own):
@@ -105,7 +106,7 @@ class LambdaContext(Protocol):
 class Settlement:
     """Applies outcomes to the queue that messages came from."""
 
-    source: SourceQueue
+    source: Queue
     dead: Queue
     delivery_log: DeliveryLog | None
     observability: Observability
@@ -196,15 +197,41 @@ class Settlement:
             return False
 
 
+_PROBE: Final = b"\0" * 4096
+
+
+class Health:
+    """File descriptors and disk of this execution environment.
+
+    What leaks descriptors or fills the disk stays broken while Lambda keeps the environment warm, and a warm
+    one gets the next messages too. So one that can open or write nothing more ends: the next has both again.
+    """
+
+    def __init__(self) -> None:
+        """Find the folder for temporary files, which takes a file too."""
+        self._folder = tempfile.gettempdir()
+
+    def failing(self) -> str | None:
+        """Return what there is no more of, as an errno's name, or None."""
+        try:
+            with tempfile.TemporaryFile(dir=self._folder) as file:
+                file.write(_PROBE)
+        except OSError as error:
+            return errno.errorcode.get(error.errno or 0, "unknown")
+        return None
+
+    def end(self) -> NoReturn:
+        """End the process at once, without clean-up, which might need the exhausted resource."""
+        sys.stdout.flush()
+        os._exit(1)
+
+
 M = TypeVar("M", bound=Message)
 
 _MARGIN_S = 2.0
 """Reserved of the function's time for its answer."""
 _NEWER_SCHEMA_WAIT_S = 60.0
 _SUSPECTS_APART_S = 1.0
-_NOTED_FROM_S: Final = 10.0
-"""A queue whose messages are younger has no note of its age."""
-_NOTED_EVERY_S: Final = 5.0
 
 
 class SqsBatch(Generic[M]):
@@ -222,7 +249,7 @@ class SqsBatch(Generic[M]):
         model: type[M],
         handle: BatchUseCase[M],
         *,
-        source: SourceQueue,
+        source: Queue,
         dead: Queue,
         observability: Observability,
         delivery_log: DeliveryLog | None = None,
@@ -237,7 +264,7 @@ class SqsBatch(Generic[M]):
         self._delivery_log = delivery_log
         self._observability = observability
         self._clock = clock or SystemClock()
-        self._health = health or SystemHealth()
+        self._health = health or Health()
         self._source = source
         self._settlement = Settlement(source, dead, delivery_log, observability, self._clock)
 
@@ -345,26 +372,3 @@ class SqsBatch(Generic[M]):
         with SuspectTry(self._settlement.record, record.message_id, entry, after_s=left):
             outcome = self._run({chosen: delivery})
         return staying | self._settlement.settle(records, outcome, logged)
-
-
-class AgeNotes:
-    """A worker's notes of how long messages waited until their first receive."""
-
-    def __init__(self, stage: str, ages: QueueAges, clock: Clock) -> None:
-        """Nothing is noted yet."""
-        self._stage = stage
-        self._ages = ages
-        self._clock = clock
-        self._noted_at = -math.inf
-
-    def see(self, sent_ms: Collection[int]) -> None:
-        """Note the age of messages that were sent then (milliseconds since 1970), when they are old.
-
-        A message that was received before is none of them: it may have waited for its next try.
-        """
-        if not sent_ms:
-            return
-        age_s = self._clock.now().timestamp() - min(sent_ms) / 1000
-        if age_s >= _NOTED_FROM_S and self._clock.monotonic() >= self._noted_at + _NOTED_EVERY_S:
-            self._noted_at = self._clock.monotonic()
-            self._ages.note(self._stage, age_s)

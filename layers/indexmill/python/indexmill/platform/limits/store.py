@@ -7,7 +7,8 @@ by its end in hundredths of a second, hexadecimal. "active#<service>" counts act
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,6 +17,9 @@ from indexmill.platform.aws.state_table import ConditionFailed, Item, StateTable
 from indexmill.platform.limits.window import ACTIVE_S, Admission, Window
 from indexmill.platform.time import Clock
 
+_NOTED_FROM_S: Final = 10.0
+"""A queue whose messages are younger has no note of its age."""
+_NOTED_EVERY_S: Final = 5.0
 NOTE_KNOWN_S: Final = 60.0
 """An older note says nothing: workers renew what is still true. Those of a stage that is switched off receive
 nothing, so then the depth alone counts."""
@@ -170,6 +174,29 @@ class QueueAges:
         except (StoreUnavailable, KeyError, ValueError):
             _LOG.warning("age of the queue cannot be read", exc_info=True)
             return 0.0
+
+
+class AgeNotes:
+    """A worker's notes of how long messages waited until their first receive."""
+
+    def __init__(self, stage: str, ages: QueueAges, clock: Clock) -> None:
+        """Nothing is noted yet."""
+        self._stage = stage
+        self._ages = ages
+        self._clock = clock
+        self._noted_at = -math.inf
+
+    def see(self, sent_ms: Collection[int]) -> None:
+        """Note the age of messages that were sent then (milliseconds since 1970), when they are old.
+
+        A message that was received before is none of them: it may have waited for its next try.
+        """
+        if not sent_ms:
+            return
+        age_s = self._clock.now().timestamp() - min(sent_ms) / 1000
+        if age_s >= _NOTED_FROM_S and self._clock.monotonic() >= self._noted_at + _NOTED_EVERY_S:
+            self._noted_at = self._clock.monotonic()
+            self._ages.note(self._stage, age_s)
 
 
 def _names(slots: Sequence[int]) -> str:
