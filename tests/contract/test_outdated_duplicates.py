@@ -12,7 +12,7 @@ from indexmill.contracts.job import JobStatus
 from indexmill.orchestrator.admission.admit import admit_all
 from indexmill.orchestrator.store.admission import JobLimits
 from indexmill.orchestrator.store.jobs import JobStore
-from indexmill.orchestrator.sweeper.duplicates import read_again
+from indexmill.orchestrator.sweeper.sweep import read_again
 from indexmill.platform.quotas import DomainRates
 from tests.support.duplicates import Site, original, page, site_over
 from tests.support.scraper import SITE

@@ -12,8 +12,7 @@ from pydantic import ValidationError
 from indexmill.contracts.errors import CallerError
 from indexmill.contracts.job import Job, JobStatus, SubmitRequest
 from indexmill.contracts.messages import EmbedTask, ScrapeTask, read
-from indexmill.orchestrator.actions.compare import text_diff
-from indexmill.orchestrator.actions.replay import ReplayJobs
+from indexmill.orchestrator.actions.replay import ReplayJobs, text_diff
 from indexmill.orchestrator.store.results import Verdict
 from indexmill.scraper.extract.content import _DECLARED, EXTRACTORS, Kind
 from indexmill.scraper.ports import Fetched, Validators

@@ -13,7 +13,7 @@ from indexmill.contracts.messages import EmbedTask, read
 from indexmill.orchestrator.admission.admit import admit_all
 from indexmill.orchestrator.store.rows import OutboxRow
 from indexmill.orchestrator.submission.submit import SubmitJobs
-from indexmill.orchestrator.sweeper.duplicates import read_again
+from indexmill.orchestrator.sweeper.sweep import read_again
 from indexmill.platform.postgres.database import Database
 from tests.support.cycles import RECIPE, Cycle, cycle_over
 from tests.support.job_stores import Sent

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from indexmill.contracts.job import JobError, JobStatus
-from indexmill.orchestrator.actions.compare import compare
+from indexmill.orchestrator.actions.replay import compare
 from indexmill.orchestrator.actions.retry import stage_to_resume
 from indexmill.orchestrator.store.texts import retryable
 

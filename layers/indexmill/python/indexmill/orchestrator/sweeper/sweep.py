@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.identity import CallerContext, new_id
-from indexmill.orchestrator.admission.admit import admit_all
+from indexmill.orchestrator.actions.replay import repeated
+from indexmill.orchestrator.admission.admit import admit_all, budget_of, with_turns
 from indexmill.orchestrator.outbox.relay import Relay
-from indexmill.orchestrator.store.jobs import JobStore
+from indexmill.orchestrator.store.duplicates import DueDuplicate
+from indexmill.orchestrator.store.jobs import JobStore, JobsTx
 from indexmill.orchestrator.store.sweep import CallerRow, KeptEvent, Maintenance, Retention, SweepStore
 from indexmill.orchestrator.sweeper.accounting import CountMessages
-from indexmill.orchestrator.sweeper.duplicates import read_again
 from indexmill.orchestrator.sweeper.rescue import Rescue
 from indexmill.orchestrator.sweeper.switches import SetSwitches, record_incidents
 from indexmill.platform.aws.state_table import ConditionFailed, Item, StateTable, StoreUnavailable
@@ -32,6 +33,8 @@ _EVENTS: Final = 1_000
 _ROWS: Final = 1_000
 """Expired rows of a kind, or callers, in one statement."""
 _MOST_PURGES: Final = 10
+_PAGES: Final = 100
+"""Outdated duplicates that are read again in one tick."""
 _SERVICES: Final = ("scraper", "chunking", "embedding", "orchestrator")
 _SENTINEL: Final = "mirror#callers"
 _COUNTED_S: Final = 86_400
@@ -288,3 +291,34 @@ class SweepJobs:
             self.observability.log.warning("sweep.step_failed", extra={"step": step, "code": error.code})
             self.observability.count("sweep_steps_failed_total", function=self.observability.function)
             return otherwise
+
+
+def read_again(store: JobStore, make_id: Callable[[], str]) -> int:
+    """Insert pending jobs for pages that are due; return how many.
+
+    A page whose job was a duplicate is fetched. One that is published beside its original is read from its
+    stored content while that is certainly kept: that its text is the same is known already.
+    """
+    ids = [(make_id(), make_id()) for _ in range(_PAGES)]
+    return store.transaction(
+        lambda tx: sum(_read(tx, due, *own) for due, own in zip(tx.due_duplicates(_PAGES), ids, strict=False))
+    )
+
+
+def _read(tx: JobsTx, due: DueDuplicate, job_id: str, message_id: str) -> bool:
+    original = tx.original(due.caller_id, due.job_id)
+    if original is None:
+        return False
+    stored = original.stored if due.is_kept else None
+    new = replace(
+        repeated(original, stored, tx.kept_payloads(due.job_id), job_id, message_id),
+        tier=due.tier,
+        priority=original.job.priority,
+        mark_stale=due.mark_stale,
+        budget=budget_of(original.job.budget, tx.limits.of(due.tier)),
+    )
+    jobs = with_turns(tx, [new], replays=True) if stored is None else [new]
+    if tx.insert_jobs(jobs, {job_id: None}, {}):
+        return True
+    tx.put_off_duplicate(due.document_id)
+    return False
