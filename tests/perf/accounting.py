@@ -68,7 +68,7 @@ class Accountant:
         functions = {
             f"function:{_short(name)}": stats["cpu_s"] for name, stats in status["functions"].items()
         }
-        # Living children of the functions' processes are in no counter of theirs yet.
+        # The supervisor with the project's packages, and living children of the functions' processes.
         cpu["function:children"] = _tree_cpu(supervisor) - cpu["supervisor"] - sum(functions.values())
         cpu |= functions
         invocations = {_short(name): stats["invocations"] for name, stats in status["functions"].items()}
