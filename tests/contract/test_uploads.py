@@ -14,7 +14,7 @@ from botocore.config import Config
 
 from indexmill.contracts.content import UploadRequest
 from indexmill.contracts.errors import PermanentError, TransientError
-from indexmill.orchestrator.adapters.aws.s3_uploads import S3Uploads
+from indexmill.orchestrator.adapters.aws import S3Uploads
 from indexmill.orchestrator.submission.uploads import Uploads
 from indexmill.platform.aws import clients
 from indexmill.platform.aws.s3_blobs import S3Blobs

@@ -15,7 +15,7 @@ from indexmill.contracts.errors import CallerError, IndexmillError
 from indexmill.contracts.http_scraper import ScrapeResult
 from indexmill.contracts.identity import CallerContext, Doubt
 from indexmill.contracts.job import SubmitRequest
-from indexmill.orchestrator.adapters.aws.lambda_scraper import LambdaScraper
+from indexmill.orchestrator.adapters.aws import LambdaScraper
 from indexmill.orchestrator.store.crawls import Crawl, CrawlPage
 from indexmill.orchestrator.store.queries import JobFilter, StageTotals
 from indexmill.orchestrator.submission.dry_run import TryOut, estimated_chunks

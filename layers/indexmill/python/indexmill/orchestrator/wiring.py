@@ -137,8 +137,7 @@ def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = Non
     from indexmill.orchestrator.actions.cancel import CancelBatch, CancelJob
     from indexmill.orchestrator.actions.replay import ReplayJobs
     from indexmill.orchestrator.actions.retry import RetryJobs
-    from indexmill.orchestrator.adapters.aws.lambda_scraper import LambdaScraper
-    from indexmill.orchestrator.adapters.aws.s3_uploads import S3Uploads
+    from indexmill.orchestrator.adapters.aws import LambdaScraper, S3Uploads
     from indexmill.orchestrator.http.api import Api, RecordAlias
     from indexmill.orchestrator.queries.health import ReadHealth
     from indexmill.orchestrator.queries.jobs import ReadHistory, ReadJobs
@@ -278,8 +277,7 @@ def build_sweeper(settings: OrchestratorSweeperSettings) -> Handler:
     """Build orchestrator/sweeper."""
     from datetime import timedelta
 
-    from indexmill.orchestrator.adapters.aws.lambda_index_builder import LambdaIndexBuilder
-    from indexmill.orchestrator.adapters.aws.lambda_switch import LambdaSwitch
+    from indexmill.orchestrator.adapters.aws import LambdaIndexBuilder, LambdaSwitch
     from indexmill.orchestrator.store.sweep import Retention, SweepStore
     from indexmill.orchestrator.sweeper.sweep import Mirror
     from indexmill.platform.aws.sqs_queue import SqsBacklog
