@@ -11,6 +11,8 @@ from indexmill.access.ports import InvalidKey, UnexpectedStatus, UnreadableClaim
 from indexmill.contracts.identity import FREE, CallerContext, key_hash, tier_of
 from indexmill.platform.limits.policy import claimed, compact
 from indexmill.platform.observability import Observability
+from indexmill.platform.security.stream_tokens import Keys, verify
+from indexmill.platform.time import Clock
 
 
 class Unauthorized(Exception):
@@ -55,6 +57,34 @@ class Authorize:
         finally:
             self.observability.flush()
         return allowed(ctx, every_method(str(event["methodArn"])))
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizeStream:
+    """Authorizer of a job's stream: a key as everywhere, or a token for this job; a key wins.
+
+    The gateway caches none of its answers: a token in the URL and a key in a header cannot share a cache key.
+    """
+
+    by_key: Authorize
+    clock: Clock
+    keys: Keys
+    """Read when the first token comes."""
+
+    def __call__(self, event: dict[str, Any], _context: object = None) -> dict[str, Any]:
+        """Return the policy for the event's key or token.
+
+        Raises Unauthorized (401) for neither, and for a token that has expired, was changed, or is another
+        job's; TransientError while Membership is unavailable.
+        """
+        if api_key_of(event):
+            return self.by_key(event)
+        token = (event.get("queryStringParameters") or {}).get("token")
+        grant = verify(self.keys, str(token), self.clock.now()) if token else None
+        if grant is None or grant.job_id != (event.get("pathParameters") or {}).get("job_id"):
+            raise Unauthorized
+        # The token tells no tier: its requests are counted apart from those with a key.
+        return allowed(CallerContext(grant.caller_id), str(event["methodArn"]), token="true")
 
 
 def allowed(ctx: CallerContext, resource: str, **passed_on: str) -> dict[str, Any]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from indexmill.access.adapters.http_membership import HttpMembership
-from indexmill.access.authorize import Authorize
-from indexmill.access.authorize_stream import AuthorizeStream
-from indexmill.access.identify import Identify, Roots
+from indexmill.access.authorize import Authorize, AuthorizeStream
+from indexmill.access.identify import Identify, Roots, ValidateApiKey
 from indexmill.access.ports import Membership
 from indexmill.access.settings import AuthorizerSettings, StreamAuthorizerSettings
-from indexmill.access.validate import ValidateApiKey
 from indexmill.contracts.errors import ErrorCode
 from indexmill.platform.aws.secrets import Secret
 from indexmill.platform.observability import Observability
