@@ -17,15 +17,17 @@ import logging
 import os
 import re
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from aws_lambda_powertools import Logger, Metrics
-from aws_lambda_powertools.logging.filters import SuppressFilter
-from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
-
-from indexmill.contracts.audit import AuditEvent
-from indexmill.contracts.identity import CallerContext
 from indexmill.platform.time import SystemClock
+
+# Libraries are imported where they are used: the function Audit has an `entry_point`, and no layer of them.
+if TYPE_CHECKING:
+    from aws_lambda_powertools import Metrics
+    from aws_lambda_powertools.metrics import EphemeralMetrics
+
+    from indexmill.contracts.audit import AuditEvent
+    from indexmill.contracts.identity import CallerContext
 
 T = TypeVar("T")
 
@@ -106,6 +108,8 @@ def set_up_root(*handled: str) -> None:
     lines that are logged twice drops those of every logger with the service's name in its own, as those of
     `indexmill.scraper.worker`.
     """
+    from aws_lambda_powertools.logging.filters import SuppressFilter
+
     _HANDLED.update(handled)
     root = logging.getLogger()
     root.setLevel(max(root.level, logging.WARNING))
@@ -122,6 +126,8 @@ class Observability:
 
     def __init__(self, service: str, *, level: str = "INFO") -> None:
         """`service` is the log key and metric dimension."""
+        from aws_lambda_powertools import Logger, Metrics
+
         self.service = service
         self.function = os.environ.get("AWS_LAMBDA_FUNCTION_NAME", "none")
         filtered = os.environ.get("AWS_LAMBDA_LOG_LEVEL") in _ABOVE_INFO
@@ -147,16 +153,18 @@ class Observability:
 
     def count(self, name: str, value: float = 1, **dimensions: str) -> None:
         """Count something, in a blob of its own when it has dimensions."""
-        self._put(name, MetricUnit.Count, value, dimensions)
+        self._put(name, "Count", value, dimensions)
 
     def seconds(self, name: str, value: float, **dimensions: str) -> None:
         """Record a duration in seconds."""
-        self._put(name, MetricUnit.Seconds, value, dimensions)
+        self._put(name, "Seconds", value, dimensions)
 
-    def _put(self, name: str, unit: MetricUnit, value: float, dimensions: dict[str, str]) -> None:
+    def _put(self, name: str, unit: str, value: float, dimensions: dict[str, str]) -> None:
         if not dimensions:
             self.metrics.add_metric(name=name, unit=unit, value=value)
             return
+        from aws_lambda_powertools.metrics import EphemeralMetrics
+
         # Dimensions hold for a whole blob: such a metric gets one of its own.
         blob = EphemeralMetrics(namespace=NAMESPACE, service=self.service)
         for key, text in dimensions.items():
