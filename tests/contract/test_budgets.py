@@ -9,6 +9,7 @@ import pytest
 
 from indexmill.contracts.content import BlobRef
 from indexmill.contracts.cost import Budget, Prices, Spent
+from indexmill.contracts.identity import Quota
 from indexmill.contracts.job import Job
 from indexmill.contracts.messages import StageResult
 from indexmill.orchestrator.results.apply import apply_results
@@ -17,7 +18,6 @@ from indexmill.orchestrator.store.admission import JobLimits
 from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.orchestrator.store.results import Change
 from indexmill.platform.postgres.database import Database
-from indexmill.platform.quotas import Quota
 from tests.support.job_stores import Jobs, canceled, postgres_jobs, retried
 from tests.support.jobs import CALLER, chunked, embedded, new_job, scraped, stored_job, submitted
 from tests.twins.clock import FrozenClock

@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from indexmill.contracts.identity import Quota
 from indexmill.embedding.adapters.pgvector.index import PostgresChunkCounts
 from indexmill.embedding.ports import ChunkCounts
 from indexmill.orchestrator.store.admission import JobLimits
 from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.platform.postgres.database import Database
-from indexmill.platform.quotas import Quota
 from tests.support.jobs import CALLER, applied, chunked, embedded, new_job, scraped, stored_job, submitted
 from tests.twins.chunk_counts import InMemoryChunkCounts
 

@@ -8,7 +8,7 @@ import pytest
 
 from indexmill.contracts.errors import CallerError
 from indexmill.contracts.http_actions import BatchSummary, ReplayRequest, RetryRequest
-from indexmill.contracts.identity import CallerContext
+from indexmill.contracts.identity import CallerContext, Quota
 from indexmill.contracts.job import JobStatus
 from indexmill.orchestrator.actions.cancel import CancelBatch
 from indexmill.orchestrator.actions.replay import ReplayJobs
@@ -16,7 +16,6 @@ from indexmill.orchestrator.actions.retry import RetryJobs
 from indexmill.orchestrator.queries.jobs import ReadJobs
 from indexmill.orchestrator.store.admission import JobLimits
 from indexmill.orchestrator.store.jobs import JobStore
-from indexmill.platform.quotas import Quota
 from tests.support.crawler import Crawler, page, path_of, sitemap
 from tests.support.cycles import cycle_over
 from tests.support.job_stores import Sent, embed_task

@@ -13,7 +13,7 @@ import pytest
 
 from indexmill.contracts.errors import DomainBusy, ErrorCode, failure
 from indexmill.platform.aws.state_table import StoreClock, StoreUnavailable
-from indexmill.platform.quotas import DomainRates
+from indexmill.platform.security.urls import DomainRates
 from indexmill.platform.time import SystemClock
 from indexmill.scraper.rate_limit import RateLimiter
 from indexmill.scraper.token_bucket import HostState, HostStates

@@ -13,7 +13,7 @@ from indexmill.orchestrator.admission.admit import admit_all
 from indexmill.orchestrator.store.admission import JobLimits
 from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.orchestrator.sweeper.sweep import read_again
-from indexmill.platform.quotas import DomainRates
+from indexmill.platform.security.urls import DomainRates
 from tests.support.duplicates import Site, original, page, site_over
 from tests.support.scraper import SITE
 from tests.twins.fetcher import Redirect

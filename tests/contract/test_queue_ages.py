@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from indexmill.contracts.identity import Quota
 from indexmill.orchestrator.store.admission import JobLimits
 from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.platform.limits.store import Load, QueueAges
 from indexmill.platform.postgres.database import Database
-from indexmill.platform.quotas import Quota
 from local.backends.ministack import MiniStack
 from tests.contract.test_state_table import table
 from tests.support.jobs import applied, failed, new_job, submitted

@@ -14,7 +14,7 @@ from indexmill.orchestrator.admission.admit import Quota, admit_all
 from indexmill.orchestrator.store.admission import JobLimits
 from indexmill.orchestrator.store.jobs import JobStore, JobsTx
 from indexmill.platform.postgres.database import Database
-from indexmill.platform.quotas import DomainRates
+from indexmill.platform.security.urls import DomainRates
 from indexmill.platform.time import SystemClock
 from tests.support.job_stores import canceled, retried
 from tests.support.jobs import (

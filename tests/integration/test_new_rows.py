@@ -115,7 +115,8 @@ def add_error_code(tree: Tree) -> None:
 def add_quota(tree: Tree) -> None:
     """Add `failures_per_day`: jobs of a caller that may fail in a day before its further ones wait."""
     tree.edit(
-        f"{LIBRARY}/platform/quotas.py",
+        f"{LIBRARY}/contracts/identity.py",
+        ('    "quota_chunks",\n    "dep', '    "quota_chunks",\n    "quota_failures",\n    "dep'),
         (
             "    job_chunks: int | None",
             "    failures_per_day: int | None = Field(default=None, ge=1)\n"
@@ -135,10 +136,6 @@ def add_quota(tree: Tree) -> None:
             "        counts_jobs=False,\n"
             "    ),\n",
         ),
-    )
-    tree.edit(
-        f"{LIBRARY}/contracts/job.py",
-        ('    "quota_chunks",\n', '    "quota_chunks",\n    "quota_failures",\n'),
     )
     text = (tree.folder / "template.yaml").read_text(encoding="utf-8")
     assert text.count("burst|chunks_per_day") == 6  # twice in each of three parameters

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from indexmill.contracts.identity import Usage
 from indexmill.orchestrator.admission.admit import (
     MULTIPLIERS,
     NEGLECTED,
@@ -19,7 +20,6 @@ from indexmill.orchestrator.admission.admit import (
 )
 from indexmill.orchestrator.store.admission import MOST, JobLimits
 from indexmill.orchestrator.store.rows import CallerQueue, Candidate, GlobalUsage
-from indexmill.platform.quotas import Usage
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 QUOTAS = {"free": Quota(max_active=1), "pro": Quota(max_active=3), "enterprise": Quota(max_active=20)}

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from indexmill.platform.quotas import DomainRate
+from indexmill.platform.security.urls import DomainRate
 from indexmill.scraper.token_bucket import Ended, HostState, TokenRequest, finish, take
 
 RATES = st.builds(DomainRate, st.sampled_from([0.5, 1.0, 3.0]), st.integers(1, 4))

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, cast
 
 from indexmill.contracts.cost import Amounts, Spent
+from indexmill.contracts.identity import Usage
 from indexmill.contracts.job import Job, JobError, JobStatus
 from indexmill.contracts.messages import Retrying, StageResult
 from indexmill.contracts.pipeline import FIRST
@@ -34,7 +35,6 @@ from indexmill.orchestrator.store.rows import (
     Pace,
 )
 from indexmill.orchestrator.store.sweep import Count
-from indexmill.platform.quotas import Usage
 from indexmill.platform.time import Clock
 from tests.twins import published
 from tests.twins.outbox import CLAIM, OutboxTable, is_unsent

@@ -13,7 +13,7 @@ from indexmill.platform.consumer.delivery_log import DeliveryLog
 from indexmill.platform.limits.store import LimitStore, QueueAges, _window
 from indexmill.platform.limits.window import Window
 from indexmill.platform.progress import ProgressBoard, WorkProgress
-from indexmill.platform.quotas import DomainRates
+from indexmill.platform.security.urls import DomainRates
 from indexmill.platform.time import Clock, SystemClock
 from indexmill.scraper.rate_limit import RateLimiter
 from indexmill.scraper.token_bucket import HostState, HostStates, _known

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from indexmill.platform.quotas import DEFAULT_RATE, DomainRate, DomainRates, site_of
+from indexmill.platform.security.urls import DEFAULT_RATE, DomainRate, DomainRates, site_of
 
 RATES = DomainRates.parse("*=2:5, example.com=0.5,*.example.com=4,docs.example.com:8443=unlimited,[::1]=9:9")
 

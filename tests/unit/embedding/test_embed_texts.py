@@ -9,7 +9,7 @@ import pytest
 from indexmill.contracts.content import Chunk, chunk_ids
 from indexmill.contracts.errors import CallerError, ErrorCode, IndexmillError, PermanentError, TransientError
 from indexmill.contracts.http_embedding import EmbedRequest, EnqueueRequest
-from indexmill.contracts.identity import CallerContext, CorpusIsolation, corpus_key, document_id
+from indexmill.contracts.identity import CallerContext, CorpusIsolation, Quota, corpus_key, document_id
 from indexmill.contracts.messages import EmbedTask, read
 from indexmill.embedding.chunk_quota import ChunkQuota
 from indexmill.embedding.documents import resolve
@@ -17,7 +17,6 @@ from indexmill.embedding.embed_texts import EmbedTexts
 from indexmill.embedding.enqueue import EnqueueEmbed
 from indexmill.embedding.targets import JobTarget, target_of
 from indexmill.platform.observability import Observability
-from indexmill.platform.quotas import Quota
 from indexmill.platform.security.urls import canonical_url
 from tests.support.embed_tasks import CALLER, RecordingIndex
 from tests.twins.blobs import InMemoryBlobs

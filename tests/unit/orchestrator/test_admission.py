@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from indexmill.contracts.errors import CallerError
+from indexmill.contracts.identity import Usage
 from indexmill.orchestrator.admission.admit import (
     Quota,
     check_pending,
@@ -19,7 +20,6 @@ from indexmill.orchestrator.admission.admit import (
 )
 from indexmill.orchestrator.store.admission import JobLimits
 from indexmill.orchestrator.store.rows import CallerQueue, Candidate, GlobalUsage, Pace
-from indexmill.platform.quotas import Usage
 
 NOW = datetime(2026, 3, 1, 22, 30, tzinfo=UTC)
 OVERALL = GlobalUsage(NOW)

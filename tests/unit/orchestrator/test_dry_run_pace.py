@@ -17,7 +17,7 @@ from indexmill.contracts.job import SubmitRequest
 from indexmill.orchestrator.store.queries import JobFilter, StageTotals
 from indexmill.orchestrator.submission.dry_run import TryOut
 from indexmill.platform.aws.state_table import StoreClock
-from indexmill.platform.quotas import DomainRates, site_of
+from indexmill.platform.security.urls import DomainRates, site_of
 from indexmill.scraper.api import scrape_result
 from indexmill.scraper.ports import Fetched
 from indexmill.scraper.rate_limit import RateLimiter

@@ -11,7 +11,7 @@ import pytest
 from indexmill.contracts.messages import ScrapeResult, StageResult, read
 from indexmill.platform.aws.state_table import StoreClock
 from indexmill.platform.consumer.deliveries import Done, Wait
-from indexmill.platform.quotas import DomainRates
+from indexmill.platform.security.urls import DomainRates
 from indexmill.scraper.ports import Fetched
 from indexmill.scraper.rate_limit import RateLimiter
 from indexmill.scraper.token_bucket import HostState

@@ -13,7 +13,7 @@ from indexmill.contracts.errors import DomainBusy, ErrorCode
 from indexmill.contracts.messages import StageResult, read
 from indexmill.platform.aws.state_table import StoreClock
 from indexmill.platform.consumer.deliveries import Done, Outcome, Retry, Wait
-from indexmill.platform.quotas import DomainRates
+from indexmill.platform.security.urls import DomainRates
 from indexmill.scraper.adapters.http_fetcher import status_failure
 from indexmill.scraper.ports import NameNotFound
 from indexmill.scraper.rate_limit import RateLimiter

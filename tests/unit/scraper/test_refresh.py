@@ -12,7 +12,7 @@ from indexmill.contracts.errors import IndexmillError
 from indexmill.contracts.messages import ScrapeResult, Stored, read
 from indexmill.platform.aws.state_table import StoreClock
 from indexmill.platform.consumer.deliveries import Wait
-from indexmill.platform.quotas import DomainRates
+from indexmill.platform.security.urls import DomainRates
 from indexmill.scraper.ports import Fetched
 from indexmill.scraper.rate_limit import RateLimiter
 from indexmill.scraper.revisit import StoredPage

@@ -12,7 +12,16 @@ from indexmill.contracts.content import MAX_INTEGER, Chunk, Content, Count, Unch
 from indexmill.contracts.cost import Budget, Receipt
 from indexmill.contracts.crawl import CrawlRequest, CrawlRules
 from indexmill.contracts.errors import is_code
-from indexmill.contracts.identity import CALLER_ID, Accept, CorpusName, DocumentText, Identifier, Title, Url
+from indexmill.contracts.identity import (
+    CALLER_ID,
+    Accept,
+    CorpusName,
+    DocumentText,
+    Identifier,
+    Title,
+    Url,
+    WaitReason,
+)
 from indexmill.contracts.pipeline import STAGES, StageName
 
 
@@ -70,19 +79,6 @@ class Progress(BaseModel):
     chunks_done: int | None = Field(**ONLY_WHEN_KNOWN)
     bytes: int | None = Field(**ONLY_WHEN_KNOWN)
     """Of the text that is done."""
-
-
-WaitReason = Literal[
-    "quota_active",
-    "quota_hourly",
-    "quota_chunks",
-    "dependency",
-    "domain",
-    "domain_failing",
-    "paused",
-    "capacity",
-    "breaker_open",
-]
 
 
 class Waiting(BaseModel):

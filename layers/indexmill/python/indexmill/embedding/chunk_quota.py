@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
-from indexmill.contracts.identity import CallerContext, tier_of
+from indexmill.contracts.identity import CallerContext, Quota, tier_of
 from indexmill.embedding.ports import ChunkCounts
 from indexmill.platform.observability import Observability
-from indexmill.platform.quotas import Quota
 from indexmill.platform.time import Clock
 
 

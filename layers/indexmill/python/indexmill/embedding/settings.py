@@ -7,7 +7,7 @@ from typing import ClassVar
 from indexmill.contracts.identity import CorpusIsolation
 from indexmill.platform.limits.policy import LimitSettings, PressureSettings
 from indexmill.platform.postgres.address import DatabaseSettings
-from indexmill.platform.quotas import QuotaSettings
+from indexmill.platform.settings import QuotaSettings
 
 
 class EmbeddingSettings(DatabaseSettings):

@@ -11,7 +11,8 @@ from indexmill.contracts.identity import CorpusIsolation
 from indexmill.orchestrator.store.admission import JobLimits
 from indexmill.platform.limits.policy import FairShareStrategy, LimitSettings, PressureSettings, Share
 from indexmill.platform.postgres.address import DatabaseSettings
-from indexmill.platform.quotas import DomainRates, QuotaSettings
+from indexmill.platform.security.urls import DomainRates
+from indexmill.platform.settings import QuotaSettings
 
 
 class AdmissionSettings(QuotaSettings):

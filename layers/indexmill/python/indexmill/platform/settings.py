@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
+from indexmill.contracts.identity import FREE, Quota
 from indexmill.platform.observability import set_up_root
 
 
@@ -49,3 +50,19 @@ class HttpSettings(FunctionSettings):
 def csv(value: str) -> tuple[str, ...]:
     """Split a comma-separated setting; blanks are dropped."""
     return tuple(part.strip() for part in value.split(",") if part.strip())
+
+
+QuotaText = Annotated[Quota, BeforeValidator(Quota.parse)]
+
+
+class QuotaSettings(FunctionSettings):
+    """Quotas of the tiers; only the template sets their values."""
+
+    quota_free: QuotaText
+    quota_pro: QuotaText
+    quota_enterprise: QuotaText
+
+    @property
+    def quotas(self) -> Mapping[str, Quota]:
+        """Return the quotas by tier."""
+        return {FREE: self.quota_free, "pro": self.quota_pro, "enterprise": self.quota_enterprise}

@@ -21,7 +21,7 @@ from typing import Any, Final, TypeVar
 from indexmill.contracts.errors import UNREACHABLE, DomainBusy, ErrorCode, IndexmillError, PermanentError
 from indexmill.contracts.identity import new_id
 from indexmill.platform.aws.state_table import StoreClock, StoreUnavailable
-from indexmill.platform.quotas import DomainRate, DomainRates, site_of
+from indexmill.platform.security.urls import DomainRate, DomainRates, site_of
 from indexmill.scraper.ports import NameNotFound
 from indexmill.scraper.token_bucket import (
     Ended,

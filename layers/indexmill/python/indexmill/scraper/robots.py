@@ -21,8 +21,7 @@ from indexmill.contracts.errors import (
     IndexmillError,
     failure,
 )
-from indexmill.platform.quotas import site_of
-from indexmill.platform.security.urls import escaped, origin
+from indexmill.platform.security.urls import escaped, origin, site_of
 from indexmill.platform.time import Clock
 from indexmill.scraper.ports import Fetcher, NameNotFound
 from indexmill.scraper.rate_limit import JobCanceled, PageFetch

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 from pydantic import BeforeValidator, Field
 
 from indexmill.platform.limits.policy import LimitSettings, PressureSettings
-from indexmill.platform.quotas import DomainRates
+from indexmill.platform.security.urls import DomainRates
 from indexmill.platform.settings import FunctionSettings
 
 USER_AGENT = "IndexmillBot/1.0 (document indexer; respects robots.txt)"

@@ -21,7 +21,7 @@ from typing import Any, Final, Literal
 
 from indexmill.platform.aws.clients import DirectTimes
 from indexmill.platform.aws.state_table import ConditionFailed, Item, StateTable, StoreClock, StoreUnavailable
-from indexmill.platform.quotas import DomainRate
+from indexmill.platform.security.urls import DomainRate
 from indexmill.platform.time import Clock
 
 FAILURES: Final = 3

@@ -26,8 +26,7 @@ from typing import Any, Final
 from indexmill.contracts.content import is_given
 from indexmill.contracts.cost import Budget
 from indexmill.contracts.errors import CallerError, ErrorCode
-from indexmill.contracts.identity import FREE, CallerContext, tier_of
-from indexmill.contracts.job import WaitReason
+from indexmill.contracts.identity import FREE, START_QUOTAS, CallerContext, Quota, Usage, WaitReason, tier_of
 from indexmill.contracts.messages import Retrying
 from indexmill.orchestrator.store.admission import INTERNAL, MOST, JobLimits
 from indexmill.orchestrator.store.jobs import JobStore, JobsTx
@@ -43,7 +42,7 @@ from indexmill.orchestrator.store.rows import (
     Pace,
 )
 from indexmill.platform.meter import first_messages
-from indexmill.platform.quotas import START_QUOTAS, Quota, Usage, site_of
+from indexmill.platform.security.urls import site_of
 
 MULTIPLIERS: Final[Mapping[str, int]] = MappingProxyType({FREE: 1, "pro": 2, "enterprise": 3, INTERNAL: 3})
 """What a tier makes of a job's priority."""

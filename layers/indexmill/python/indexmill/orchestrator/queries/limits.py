@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from indexmill.contracts.http_limits import CallerLimits, JobQuota, RequestWindow
-from indexmill.contracts.identity import CallerContext
+from indexmill.contracts.identity import START_QUOTAS, CallerContext, Quota, Usage
 from indexmill.orchestrator.admission.admit import admission_tier
 from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.orchestrator.store.rows import GlobalUsage
@@ -16,7 +16,6 @@ from indexmill.platform.limits.enforcer import key_of, use_of
 from indexmill.platform.limits.policy import READ, WORK, FairShareStrategy, LimitSettings, RateLimit
 from indexmill.platform.limits.store import LimitStore, Shared
 from indexmill.platform.limits.window import Window, active_callers
-from indexmill.platform.quotas import START_QUOTAS, Quota, Usage
 
 _BUCKETS = (WORK, READ)
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from psycopg.types.json import Jsonb
 
 from indexmill.contracts.cost import Amounts
-from indexmill.contracts.identity import TIERS
+from indexmill.contracts.identity import TIERS, Quota, Usage
 from indexmill.contracts.job import JobStatus
 from indexmill.contracts.messages import Stored
 from indexmill.contracts.pipeline import FIRST
@@ -32,7 +32,7 @@ from indexmill.orchestrator.store.rows import (
 )
 from indexmill.platform.limits.store import Load
 from indexmill.platform.postgres.database import Statements, json_of
-from indexmill.platform.quotas import DomainRates, Quota, Usage
+from indexmill.platform.security.urls import DomainRates
 
 INTERNAL: Final = "internal"
 """Tier of jobs of the system's own callers, which have no quota."""

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from indexmill.contracts.cost import Budget
 from indexmill.contracts.crawl import CrawlRules
-from indexmill.contracts.identity import Accept
+from indexmill.contracts.identity import Accept, Usage
 from indexmill.contracts.job import DuplicateOf, JobStatus
 from indexmill.contracts.messages import Stored, Target
 from indexmill.platform.postgres.statements import load
-from indexmill.platform.quotas import DomainRate, Usage
+from indexmill.platform.security.urls import DomainRate
 
 CLAIM_S: Final = 30
 """Seconds for which a process has claimed the messages that it committed or took."""
