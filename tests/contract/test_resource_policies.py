@@ -24,8 +24,7 @@ COMPLETE = "POST/orchestrator/jobs/one/complete"
 @cache
 def translated(cidrs: str = "") -> dict[str, Any]:
     """Return the resources of the translated template, with parameters and conditions resolved."""
-    given = {**GIVEN, "InternalCidrs": cidrs}
-    found, parameters = translate(ROOT / "template.yaml", given, {}, REGION)
+    found, parameters = translate(ROOT / "template.yaml", GIVEN, {"InternalCidrs": cidrs}, REGION)
     pseudo = {"AWS::Region": REGION, "AWS::AccountId": ACCOUNT, "AWS::Partition": "aws"}
     resolver = Resolver(
         {**pseudo, **parameters},

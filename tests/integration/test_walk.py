@@ -1,4 +1,4 @@
-"""The walk of one job in docs/architecture.md is the list of files whose code one job runs."""
+"""The walk of one job in docs/architecture.md is the list of files whose code one job runs, and stays short."""
 
 from __future__ import annotations
 
@@ -9,9 +9,15 @@ import sys
 import pytest
 
 from tests.support.repository import ROOT
+from tools.reading import importers, with_one_importer
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
+SUBMIT, JOB, ONE_IMPORTER = 26, 72, 0.28
+"""Most files of a submit, of a whole job, and the largest share of modules that one other module imports.
+
+A feature that adds a file to the way of a job takes one away.
+"""
 _ITEM = re.compile(r"^\d+\. `([^`]+)`: \S", re.MULTILINE)
 
 
@@ -39,3 +45,10 @@ def test_every_file_of_the_walk_exists_and_is_named_once() -> None:
     named = [name for part in walk() for name in part]
     assert [name for name in named if not any((root / name).is_file() for root in roots)] == []
     assert len(set(named)) == len(named) > 30
+
+
+def test_the_walk_and_the_number_of_small_modules_stay_within_their_ceilings() -> None:
+    submit, *_ = files = walk()
+    assert len(submit) <= SUBMIT
+    assert sum(map(len, files)) <= JOB
+    assert len(with_one_importer(ROOT)) / len(importers(ROOT)) <= ONE_IMPORTER
