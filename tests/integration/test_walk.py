@@ -1,4 +1,4 @@
-"""The walk of one job in docs/architecture.md is the list of files whose code one job runs, and stays short."""
+"""The walk of a job in docs/architecture.md lists the files whose code one job runs, and stays short."""
 
 from __future__ import annotations
 
