@@ -16,7 +16,7 @@ from local.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from indexmill.contracts.http_limits import CallerLimits
+    from indexmill.contracts.http_actions import CallerLimits
 
 _NONE = "none"
 

@@ -79,7 +79,7 @@ def run(
 def _receipt(info: dict[str, Any], job: dict[str, Any]) -> Receipt:
     """Return the job's receipt, which is read from the database: its functions may be the problem."""
     from indexmill.contracts.cost import Prices
-    from indexmill.orchestrator.queries.receipts import read_receipt
+    from indexmill.orchestrator.queries.jobs import read_receipt
     from indexmill.orchestrator.store.jobs import JobStore
     from indexmill.orchestrator.store.queries import JobFilter
     from indexmill.platform.postgres.database import Database

@@ -16,9 +16,8 @@ from botocore.config import Config
 
 from indexmill.contracts.content import BlobRef
 from indexmill.contracts.errors import PermanentError, TransientError
-from indexmill.platform.aws.s3_blobs import S3Blobs
+from indexmill.platform.aws.s3_blobs import BlobStore
 from indexmill.platform.aws.sqs_queue import Queue
-from indexmill.platform.blobs import BlobStore
 from local.backends.ministack import MiniStack
 from local.triggers.sqs_events import record as sqs_record
 from tests.support.ministack import REGION
@@ -41,7 +40,7 @@ def blobs(request: pytest.FixtureRequest) -> BlobStore:
     server: MiniStack = request.getfixturevalue("ministack")
     s3, bucket = aws("s3", server.endpoint), f"blobs-{uuid.uuid4().hex[:8]}"
     s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": REGION})
-    return S3Blobs(bucket, s3)
+    return BlobStore(bucket, s3)
 
 
 @pytest.fixture(params=["twin", "sqs"])
@@ -110,7 +109,7 @@ class _Failing(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def failing() -> Iterator[tuple[S3Blobs, list[str]]]:
+def failing() -> Iterator[tuple[BlobStore, list[str]]]:
     """Yield a store over an S3 that fails, tried twice, and how its next requests end."""
     _Failing.wrong = []
     with ThreadingHTTPServer(("127.0.0.1", 0), _Failing) as server:
@@ -118,7 +117,7 @@ def failing() -> Iterator[tuple[S3Blobs, list[str]]]:
         config = Config(retries={"mode": "standard", "total_max_attempts": 2})
         make: Any = boto3.client
         s3 = make("s3", endpoint_url=f"http://127.0.0.1:{server.server_port}", config=config, **KEYS)
-        yield S3Blobs("b", s3), _Failing.wrong
+        yield BlobStore("b", s3), _Failing.wrong
         s3.close()
         server.shutdown()
 
@@ -126,7 +125,7 @@ def failing() -> Iterator[tuple[S3Blobs, list[str]]]:
 @pytest.mark.fault("F54")
 @pytest.mark.parametrize("kind", ["slow", "cut"])
 def test_an_s3_that_is_busy_or_cuts_a_body_is_tried_again(
-    failing: tuple[S3Blobs, list[str]], kind: str
+    failing: tuple[BlobStore, list[str]], kind: str
 ) -> None:
     blobs, wrong = failing
     ref = blobs.put(b"content", kind="raw", content_type="text/plain")
@@ -139,7 +138,7 @@ def test_an_s3_that_is_busy_or_cuts_a_body_is_tried_again(
 
 
 @pytest.mark.fault("F54")
-def test_a_write_that_s3_slows_down_is_transient(failing: tuple[S3Blobs, list[str]]) -> None:
+def test_a_write_that_s3_slows_down_is_transient(failing: tuple[BlobStore, list[str]]) -> None:
     blobs, wrong = failing
     wrong[:] = ["slow"]
     blobs.put(b"content", kind="raw", content_type="text/plain")
@@ -180,7 +179,7 @@ def test_an_unavailable_store_or_queue_raises_its_code() -> None:
         Queue(f"{unavailable}/0/q", aws("sqs", unavailable)).send(["x"])
     assert caught.value.code == "queue_unavailable"
     with pytest.raises(TransientError) as caught:
-        S3Blobs("bucket", aws("s3", unavailable)).put(b"x", kind="raw", content_type="text/plain")
+        BlobStore("bucket", aws("s3", unavailable)).put(b"x", kind="raw", content_type="text/plain")
     assert caught.value.code == "storage_unavailable"
 
 

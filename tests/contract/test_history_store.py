@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from indexmill.contracts.errors import CallerError
-from indexmill.contracts.http_history import JobHistory
+from indexmill.contracts.http_actions import JobHistory
 from indexmill.orchestrator.queries.jobs import ReadHistory
 from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.platform.postgres.database import Database

@@ -11,8 +11,8 @@ import pytest
 from indexmill.contracts.cost import Prices, Receipt, Spent
 from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.messages import StageResult
-from indexmill.orchestrator.queries import receipts
-from indexmill.orchestrator.queries.receipts import read_receipt
+from indexmill.orchestrator.queries import jobs as queries
+from indexmill.orchestrator.queries.jobs import read_receipt
 from indexmill.orchestrator.store.queries import JobFilter
 from indexmill.platform.meter import METER
 from tests.support.job_stores import Jobs, postgres_jobs
@@ -135,7 +135,7 @@ def test_another_callers_jobs_are_on_no_receipt(jobs: Jobs) -> None:
 
 
 def test_a_selection_that_is_too_large_is_refused(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(receipts, "MOST_JOBS", 2)
+    monkeypatch.setattr(queries, "MOST_JOBS", 2)
     for at in range(3):
         jobs.submit(new_job(f"https://example.com/{at}", batch_id="b" if at else "a"))
     assert receipt(jobs, batch_id="b").jobs == 2

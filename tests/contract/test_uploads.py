@@ -17,8 +17,7 @@ from indexmill.contracts.errors import PermanentError, TransientError
 from indexmill.orchestrator.adapters.aws import S3Uploads
 from indexmill.orchestrator.submission.uploads import Uploads
 from indexmill.platform.aws import clients
-from indexmill.platform.aws.s3_blobs import S3Blobs
-from indexmill.platform.blobs import BlobStore
+from indexmill.platform.aws.s3_blobs import BlobStore
 from local.backends.ministack import MiniStack
 from tests.support.ministack import REGION
 from tests.twins.blobs import InMemoryBlobs
@@ -47,7 +46,7 @@ def store(request: pytest.FixtureRequest) -> Store:
     return s3_store(request.getfixturevalue("ministack"))
 
 
-def s3_store(server: MiniStack) -> tuple[S3Uploads, S3Blobs, Put]:
+def s3_store(server: MiniStack) -> tuple[S3Uploads, BlobStore, Put]:
     """Return uploads and blobs of a new bucket, and a way to send content by a URL."""
     keys = {"region_name": REGION, "aws_access_key_id": "test", "aws_secret_access_key": "test"}
     config = Config(signature_version="s3v4")
@@ -58,7 +57,7 @@ def s3_store(server: MiniStack) -> tuple[S3Uploads, S3Blobs, Put]:
     def put(url: str, headers: dict[str, str], data: bytes) -> int:
         return httpx.put(url, headers=headers, content=data).status_code
 
-    return S3Uploads(bucket, s3), S3Blobs(bucket, s3), put
+    return S3Uploads(bucket, s3), BlobStore(bucket, s3), put
 
 
 @pytest.mark.parametrize("content_type", [None, "text/plain; charset=windows-1252"])

@@ -98,8 +98,7 @@ def add_error_code(tree: Tree) -> None:
         f"{LIBRARY}/contracts/errors.py",
         (
             "    ROBOTS_NOINDEX = ",
-            '    PAGE_IS_SECRET = "page_is_secret", None, _NONE, "The page is a secret"\n'
-            "    ROBOTS_NOINDEX = ",
+            '    PAGE_IS_SECRET = "page_is_secret", "The page is a secret"\n    ROBOTS_NOINDEX = ',
         ),
     )
     tree.edit(

@@ -42,7 +42,7 @@ from indexmill.embedding.adapters.pgvector.index import PgVectorIndex  # noqa: E
 from indexmill.embedding.adapters.pgvector.search import K1, B  # noqa: E402
 from indexmill.embedding.analyzer import analyze  # noqa: E402
 from indexmill.embedding.ports import DocumentVersion, SearchQuery, Space  # noqa: E402
-from indexmill.platform.aws.s3_blobs import S3Blobs  # noqa: E402
+from indexmill.platform.aws.s3_blobs import BlobStore  # noqa: E402
 from indexmill.platform.postgres.database import Database  # noqa: E402
 from local.backends.model_files import DIMENSIONS, MODEL_ID, tokenizer_path  # noqa: E402
 from local.backends.postgres import EmbeddedPostgres, create_database  # noqa: E402
@@ -91,7 +91,7 @@ def quality(url: str, folder: Path, name: str) -> bool:
     """Search one collection, split and embedded as jobs are; return whether keywords do as well as bm25s."""
     documents, queries, judged = _loader(folder)(name)
     index, model = PgVectorIndex(Database(url)), WordLlamaModel.from_wheel()
-    split = ChunkDocuments(ModelTokenizer(tokenizer_path()), S3Blobs("none"))
+    split = ChunkDocuments(ModelTokenizer(tokenizer_path()), BlobStore("none"))
     space = Space(MODEL_ID, DIMENSIONS)
     chunks = {
         key: split.one(text or title, title, ChunkSettings())

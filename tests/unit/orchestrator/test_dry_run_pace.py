@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from indexmill.contracts.cost import Prices
-from indexmill.contracts.http_dry_run import DryRunPage
+from indexmill.contracts.http_actions import DryRunPage
 from indexmill.contracts.http_scraper import ScrapeNowRequest, ScrapeResult
 from indexmill.contracts.identity import CallerContext, Doubt
 from indexmill.contracts.job import SubmitRequest

@@ -17,11 +17,9 @@ from indexmill.contracts.job import Job, JobList, SubmitResponse
 
 if TYPE_CHECKING:
     from indexmill.contracts.cost import Budget, Receipt
-    from indexmill.contracts.http_actions import JobDiff, RetryReport
+    from indexmill.contracts.http_actions import CallerLimits, JobDiff, JobHistory, RetryReport
     from indexmill.contracts.http_chunking import ChunkResponse
     from indexmill.contracts.http_embedding import EmbedResponse
-    from indexmill.contracts.http_history import JobHistory
-    from indexmill.contracts.http_limits import CallerLimits
     from indexmill.contracts.http_scraper import ScrapeResult
     from indexmill.contracts.http_search import SearchResponse
     from indexmill.contracts.job import JobCounts
@@ -128,13 +126,13 @@ class Client(Crawls):
 
     def limits(self) -> CallerLimits:
         """Return the caller's limits of requests and jobs, and their use."""
-        from indexmill.contracts.http_limits import CallerLimits
+        from indexmill.contracts.http_actions import CallerLimits
 
         return CallerLimits.model_validate(self._request("GET", "/orchestrator/limits"))
 
     def history(self, job_id: str) -> JobHistory:
         """Return a job's transitions and whether their hash chain is intact. Raises ApiError."""
-        from indexmill.contracts.http_history import JobHistory
+        from indexmill.contracts.http_actions import JobHistory
 
         return JobHistory.model_validate(self._request("GET", f"/orchestrator/jobs/{job_id}/history"))
 

@@ -11,8 +11,7 @@ from indexmill.client.transport import FIRST_POLL_S, LONGEST_POLL_S, Transport
 
 if TYPE_CHECKING:
     from indexmill.contracts.crawl import CrawlRules
-    from indexmill.contracts.http_actions import BatchSummary
-    from indexmill.contracts.http_dry_run import DryRun
+    from indexmill.contracts.http_actions import BatchSummary, DryRun
     from indexmill.contracts.job import SubmitResponse
 
 _RECEIPT: Final = {"receipt": "true"}
@@ -65,7 +64,7 @@ class Crawls(Transport):
 
         Options as of `submit`, and kind (crawl, sitemap). Raises ApiError.
         """
-        from indexmill.contracts.http_dry_run import DryRun
+        from indexmill.contracts.http_actions import DryRun
 
         body = {"url": url} if isinstance(url, str) else {"urls": list(url)}
         whole = {**body, "corpus_name": corpus_name, **options, "dry_run": True}

@@ -10,8 +10,8 @@ from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
 from indexmill.contracts.http_chunking import ChunkEnqueueRequest, ChunkEnqueueResponse
 from indexmill.contracts.identity import CallerContext, new_id
 from indexmill.contracts.messages import ChunkTask, write
+from indexmill.platform.aws.s3_blobs import BlobStore
 from indexmill.platform.aws.sqs_queue import Queue
-from indexmill.platform.blobs import BlobStore
 
 
 @dataclass(frozen=True, slots=True)

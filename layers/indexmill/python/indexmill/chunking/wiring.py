@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from indexmill.chunking.ports import Tokenizer
 from indexmill.chunking.settings import ChunkingApiSettings, ChunkingSettings, ChunkingWorkerSettings
 from indexmill.chunking.worker import ChunkDocuments
-from indexmill.platform.aws.s3_blobs import S3Blobs
+from indexmill.platform.aws.s3_blobs import BlobStore
 from indexmill.platform.aws.sqs_queue import Queue
-from indexmill.platform.blobs import BlobStore
 from indexmill.platform.observability import Observability
 from indexmill.platform.time import SystemClock, request_limit
 
@@ -45,7 +44,7 @@ def build_use_cases(
     from indexmill.chunking.api import ChunkingApi
     from indexmill.chunking.enqueue import EnqueueChunk
 
-    blobs = blobs or S3Blobs(settings.bucket_name)
+    blobs = blobs or BlobStore(settings.bucket_name)
     enqueue = EnqueueChunk(queue or Queue(settings.chunk_queue_url), blobs)
     return ChunkingApi(ChunkDocuments(tokenizer or _tokenizer(settings), blobs), enqueue)
 
@@ -59,7 +58,7 @@ def build_worker(settings: ChunkingWorkerSettings) -> SqsBatch[ChunkTask]:
     from indexmill.platform.limits.store import AgeNotes, QueueAges
 
     clock = SystemClock()
-    documents = ChunkDocuments(_tokenizer(settings), S3Blobs(settings.bucket_name))
+    documents = ChunkDocuments(_tokenizer(settings), BlobStore(settings.bucket_name))
     return SqsBatch(
         ChunkTask,
         ChunkBatch(documents, Queue(settings.callbacks_queue_url), clock),

@@ -13,8 +13,8 @@ from indexmill.contracts.content import CHUNK_LIST, CHUNKER, INLINE_LIMIT_BYTES,
 from indexmill.contracts.errors import ErrorCode, IndexmillError, PermanentError, TransientError
 from indexmill.contracts.messages import Chunked, ChunkTask, StageFailure, write
 from indexmill.contracts.pipeline import BY_NAME
+from indexmill.platform.aws.s3_blobs import BlobStore
 from indexmill.platform.aws.sqs_queue import Queue
-from indexmill.platform.blobs import BlobStore
 from indexmill.platform.consumer.deliveries import (
     BatchReporter,
     Delivery,

@@ -33,7 +33,7 @@ class Trait(Flag):
     """The page's robots.txt had allowed it by then."""
 
 
-_NONE, _TRANSIENT, _RETRY_HELPS = Trait.NONE, Trait.TRANSIENT, Trait.RETRY_HELPS
+_TRANSIENT, _RETRY_HELPS = Trait.TRANSIENT, Trait.RETRY_HELPS
 _OUTAGE, _OF_DOCUMENT, _AFTER_ROBOTS = Trait.OUTAGE, Trait.OF_DOCUMENT, Trait.AFTER_ROBOTS
 _PASSES = _TRANSIENT | _RETRY_HELPS
 
@@ -41,21 +41,26 @@ _PASSES = _TRANSIENT | _RETRY_HELPS
 class ErrorCode(StrEnum):
     """Every code of an error envelope, a job's error or a metric dimension: one row for each.
 
-    A row has the code, the HTTP status (None: that of the error's class), the traits and, where a stage fails
-    by it, the message, which names no address and no port: callers must not learn them.
+    A row has the code, and each of these where it has one: the HTTP status (else that of the error's class),
+    the traits, and the message of a stage that fails by it, which names no address and no port.
     """
 
     status: int | None
     traits: Trait
     message: str
 
-    def __new__(
-        cls, code: str, status: int | None = None, traits: Trait = Trait.NONE, message: str = ""
-    ) -> Self:
+    def __new__(cls, code: str, *row: int | str | Trait) -> Self:
         """Return the member whose value is the code alone."""
         member = str.__new__(cls, code)
         member._value_ = code
-        member.status, member.traits, member.message = status, traits, message
+        member.status, member.traits, member.message = None, Trait.NONE, ""
+        for each in row:
+            if isinstance(each, Trait):
+                member.traits = each
+            elif isinstance(each, str):
+                member.message = each
+            else:
+                member.status = each
         return member
 
     BAD_REQUEST = "bad_request", 400
@@ -81,12 +86,7 @@ class ErrorCode(StrEnum):
     VALIDATION_ERROR = "validation_error"
     URL_INVALID = "url_invalid"
     URL_SCHEME_NOT_ALLOWED = "url_scheme_not_allowed"
-    URL_HOST_NOT_ALLOWED = (
-        "url_host_not_allowed",
-        None,
-        _NONE,
-        "The host of the URL is not on the public internet",
-    )
+    URL_HOST_NOT_ALLOWED = "url_host_not_allowed", "The host of the URL is not on the public internet"
     URL_CREDENTIALS_NOT_ALLOWED = "url_credentials_not_allowed"
     CORPUS_NAME_INVALID = "corpus_name_invalid"
     RATE_LIMITED = "rate_limited", 429
@@ -113,73 +113,48 @@ class ErrorCode(StrEnum):
     DOMAIN_BUSY = "domain_busy", 503
     DOMAIN_FAILING = "domain_failing", 503
     # What ends a job.
-    CONNECTION_REFUSED = "connection_refused", None, _PASSES, "The site refused the connection"
-    CONNECTION_ERROR = "connection_error", None, _PASSES, "The connection to the site broke"
-    CONNECTION_TIMEOUT = "connection_timeout", None, _PASSES, "The site did not accept the connection in time"
-    READ_TIMEOUT = "read_timeout", None, _PASSES | _AFTER_ROBOTS, "The site stopped sending"
-    TLS_ERROR = "tls_error", None, _PASSES, "No secure connection to the site could be made"
-    DNS_ERROR = "dns_error", None, _PASSES, "The name of the site could not be resolved"
-    ROBOTS_DISALLOWED = (
-        "robots_disallowed",
-        None,
-        _NONE,
-        "The site's robots.txt does not allow this page to be fetched",
-    )
-    ROBOTS_UNAVAILABLE = (
-        "robots_unavailable",
-        None,
-        _PASSES,
-        "The site's robots.txt cannot be read at the moment",
-    )
-    ROBOTS_NOINDEX = "robots_noindex", None, _NONE, "The page asks not to be indexed"
-    TOO_MANY_REDIRECTS = "too_many_redirects", None, _AFTER_ROBOTS, "The page redirects too often"
+    CONNECTION_REFUSED = "connection_refused", _PASSES, "The site refused the connection"
+    CONNECTION_ERROR = "connection_error", _PASSES, "The connection to the site broke"
+    CONNECTION_TIMEOUT = "connection_timeout", _PASSES, "The site did not accept the connection in time"
+    READ_TIMEOUT = "read_timeout", _PASSES | _AFTER_ROBOTS, "The site stopped sending"
+    TLS_ERROR = "tls_error", _PASSES, "No secure connection to the site could be made"
+    DNS_ERROR = "dns_error", _PASSES, "The name of the site could not be resolved"
+    ROBOTS_DISALLOWED = "robots_disallowed", "The site's robots.txt does not allow this page to be fetched"
+    ROBOTS_UNAVAILABLE = "robots_unavailable", _PASSES, "The site's robots.txt cannot be read at the moment"
+    ROBOTS_NOINDEX = "robots_noindex", "The page asks not to be indexed"
+    TOO_MANY_REDIRECTS = "too_many_redirects", _AFTER_ROBOTS, "The page redirects too often"
     OTHER_HOST = (
         "other_host",
-        None,
         _AFTER_ROBOTS,
         "The page redirects to another host, and its crawl has pages of its own host only",
     )
-    CONTENT_TOO_LARGE = "content_too_large", None, _AFTER_ROBOTS, "The page is larger than the limit"
-    CONTENT_BOMB = "content_bomb", None, _AFTER_ROBOTS, "The page unpacks to far more than it sends"
+    CONTENT_TOO_LARGE = "content_too_large", _AFTER_ROBOTS, "The page is larger than the limit"
+    CONTENT_BOMB = "content_bomb", _AFTER_ROBOTS, "The page unpacks to far more than it sends"
     UNSUPPORTED_CONTENT_TYPE = (
         "unsupported_content_type",
-        None,
         _AFTER_ROBOTS,
         "Only web pages, text, PDF, DOCX, PPTX, XLSX, EPUB, JSON, CSV and XML can be read",
     )
-    EMPTY_CONTENT = "empty_content", None, _AFTER_ROBOTS, "The page has no readable text"
-    LOGIN_REQUIRED = (
-        "login_required",
-        None,
-        _AFTER_ROBOTS,
-        "The page is a login: what is behind it cannot be read",
-    )
-    SOFT_404 = (
-        "soft_404",
-        None,
-        _AFTER_ROBOTS,
-        "The site has no such page, although it answers with status 200",
-    )
+    EMPTY_CONTENT = "empty_content", _AFTER_ROBOTS, "The page has no readable text"
+    LOGIN_REQUIRED = "login_required", _AFTER_ROBOTS, "The page is a login: what is behind it cannot be read"
+    SOFT_404 = "soft_404", _AFTER_ROBOTS, "The site has no such page, although it answers with status 200"
     NEEDS_JAVASCRIPT = (
         "needs_javascript",
-        None,
         _AFTER_ROBOTS,
         "The page has no text before a browser runs its scripts, and they are not run here",
     )
     RENDERER_UNAVAILABLE = (
         "renderer_unavailable",
-        None,
         _TRANSIENT | _AFTER_ROBOTS,
         "The browser that runs the scripts of pages is not available at the moment",
     )
-    RENDER_LIMIT_EXCEEDED = "render_limit_exceeded", None, _AFTER_ROBOTS, "The page's scripts need too much"
-    PARSE_ERROR = "parse_error", None, _AFTER_ROBOTS, "The page cannot be read"
-    CONTENT_MISSING = "content_missing", None, _RETRY_HELPS
-    CONTENT_CORRUPT = "content_corrupt", None, _RETRY_HELPS
+    RENDER_LIMIT_EXCEEDED = "render_limit_exceeded", _AFTER_ROBOTS, "The page's scripts need too much"
+    PARSE_ERROR = "parse_error", _AFTER_ROBOTS, "The page cannot be read"
+    CONTENT_MISSING = "content_missing", _RETRY_HELPS
+    CONTENT_CORRUPT = "content_corrupt", _RETRY_HELPS
     TOO_MANY_CHUNKS = "too_many_chunks"
     TOKEN_LIMIT_EXCEEDED = (
         "token_limit_exceeded",
-        None,
         _OF_DOCUMENT,
         "A text has more tokens than the model takes.",
     )
@@ -189,41 +164,29 @@ class ErrorCode(StrEnum):
         _PASSES | _OUTAGE,
         "The embedding endpoint's rate limit is reached.",
     )
-    EMBEDDING_REJECTED = (
-        "embedding_rejected",
-        None,
-        _OF_DOCUMENT,
-        "The embedding endpoint refused the request.",
-    )
-    EMBEDDING_INCOMPLETE = "embedding_incomplete", None, _PASSES | _OF_DOCUMENT, "Vectors are missing."
+    EMBEDDING_REJECTED = "embedding_rejected", _OF_DOCUMENT, "The embedding endpoint refused the request."
+    EMBEDDING_INCOMPLETE = "embedding_incomplete", _PASSES | _OF_DOCUMENT, "Vectors are missing."
     EMBEDDING_INVALID = (
         "embedding_invalid",
-        None,
         _PASSES | _OF_DOCUMENT,
         "The embedding endpoint sent a vector without direction.",
     )
     EMBEDDING_BAD_RESPONSE = (
         "embedding_bad_response",
-        None,
         _PASSES | _OUTAGE,
         "The embedding endpoint's answer is unreadable.",
     )
-    DIMENSION_MISMATCH = (
-        "dimension_mismatch",
-        None,
-        _OF_DOCUMENT,
-        "The model gives vectors of another dimension.",
-    )
-    VECTOR_REJECTED = "vector_rejected", None, _OF_DOCUMENT, "The index cannot keep this chunk."
+    DIMENSION_MISMATCH = "dimension_mismatch", _OF_DOCUMENT, "The model gives vectors of another dimension."
+    VECTOR_REJECTED = "vector_rejected", _OF_DOCUMENT, "The index cannot keep this chunk."
     MESSAGE_TOO_LARGE = "message_too_large"
-    POISON_MESSAGE = "poison_message", None, _RETRY_HELPS
-    WORKER_CRASHED = "worker_crashed", None, _RETRY_HELPS
-    TIMED_OUT = "timed_out", None, _RETRY_HELPS
-    STUCK_TIMEOUT = "stuck_timeout", None, _RETRY_HELPS
-    CANCELED = "canceled", None, _RETRY_HELPS
-    DEPENDENCY_FAILED = "dependency_failed", None, _RETRY_HELPS
+    POISON_MESSAGE = "poison_message", _RETRY_HELPS
+    WORKER_CRASHED = "worker_crashed", _RETRY_HELPS
+    TIMED_OUT = "timed_out", _RETRY_HELPS
+    STUCK_TIMEOUT = "stuck_timeout", _RETRY_HELPS
+    CANCELED = "canceled", _RETRY_HELPS
+    DEPENDENCY_FAILED = "dependency_failed", _RETRY_HELPS
     BUDGET_EXCEEDED = "budget_exceeded"
-    MAX_RETRIES_EXCEEDED = "max_retries_exceeded", None, _RETRY_HELPS
+    MAX_RETRIES_EXCEEDED = "max_retries_exceeded", _RETRY_HELPS
 
 
 def codes(trait: Trait) -> frozenset[str]:

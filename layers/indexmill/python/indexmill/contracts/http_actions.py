@@ -1,7 +1,8 @@
-"""Requests and answers of job actions: cancel, retry, replay, compare, batches."""
+"""Requests and answers beside the job: its actions, history and dry run; batches; limits of a caller."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -9,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from indexmill.contracts.cost import Budget, Receipt
 from indexmill.contracts.crawl import CrawlKind
 from indexmill.contracts.identity import CorpusName, Identifier
-from indexmill.contracts.job import ONLY_WHEN_KNOWN
+from indexmill.contracts.job import ONLY_WHEN_KNOWN, JobError, JobStatus
 from indexmill.contracts.pipeline import StageName
 
 MAX_RETRIED = 100
@@ -133,3 +134,125 @@ class BatchSummary(BaseModel):
     """Of a crawl, while it is kept: its pages are the batch's jobs. While not `finished` it may get more."""
     receipt: Receipt | None = Field(**ONLY_WHEN_KNOWN)
     """Of all jobs of the batch, when it was asked for."""
+
+
+class HistoryEntry(BaseModel):
+    """One transition. Rows are added and never changed; each seals the one before it."""
+
+    attempt: int
+    from_status: JobStatus | None = None
+    to_status: JobStatus
+    at: datetime
+    cause: str | None = None
+    """What brought it about, for example `scraping success`."""
+    error: JobError | None = None
+    tries: int | None = None
+    """How often the stage was tried."""
+    worker: str | None = None
+    """Who reported."""
+    elapsed_ms: int | None = None
+    """What the stage took by its worker's clock."""
+    waited_ms: int | None = None
+    """Since the transition before, queues included."""
+    job_type: str | None = None
+    payload_digest: str | None = None
+    request_id: str | None = None
+    """X-Request-Id of the request that it goes back to; not part of the hash."""
+    prev_hash: str
+    """Empty in the first entry."""
+    hash: str
+    """sha256 over `prev_hash` and everything in this entry, as `job_history_hash` in sql/ says."""
+
+
+class JobHistory(BaseModel):
+    """Every transition of one job, oldest first."""
+
+    job_id: str
+    entries: list[HistoryEntry]
+    intact: bool
+    """Whether every hash is right, every entry follows the last, and the newest is the job's status."""
+
+
+class RequestWindow(BaseModel):
+    """Limit of the caller's requests to one service; null numbers: there is none, or its use is unknown."""
+
+    service: str
+    bucket: str
+    """`read` for GET and HEAD, `work` for all others."""
+    limit: int | None
+    """Requests within the window, burst included."""
+    window_seconds: int | None
+    used: int | None
+    remaining: int | None
+    reset_s: int | None
+    """Seconds until one more request is possible than now; 0 when none was made."""
+    reason: str | None
+    """`tier`, `claims`, `fair_share` or `internal`."""
+
+
+class JobQuota(BaseModel):
+    """One quota of jobs: beyond it jobs wait."""
+
+    name: str
+    """`active`, `hour`, `minute` or `chunks_today`."""
+    limit: int | None
+    used: int
+    """Counted up to the limit; without one, of the last hour up to 15."""
+    reset_at: datetime | None
+    """Time at which the use becomes less by itself; null when nothing is used, or when a job has to end."""
+
+
+class CallerLimits(BaseModel):
+    """Limits of one caller and their use."""
+
+    tier: str
+    """Tier of its jobs."""
+    requests: list[RequestWindow]
+    jobs: list[JobQuota]
+    pending: int
+    max_pending: int
+    """More pending jobs are refused."""
+
+
+class DryRunError(BaseModel):
+    """Error that a page's job would fail with."""
+
+    code: str
+    message: str
+    """With the rule, where robots.txt or the page itself refuses."""
+
+
+class DryRunPage(BaseModel):
+    """One URL, fetched once."""
+
+    url: str
+    allowed: bool | None
+    """Whether robots.txt and the page's own rules let it be indexed."""
+    error: DryRunError | None
+    """What its job would fail with; null when it would not."""
+    final_url: str | None
+    """Where redirects ended."""
+    content_type: str | None
+    title: str | None
+    size: int | None
+    """Bytes of the content."""
+    chunks: int | None
+    """Estimate."""
+    usd: float | None
+    """Estimate of what its job costs when all of it is new."""
+
+
+class DryRun(BaseModel):
+    """Outcome that a submit would have. No job was made."""
+
+    pages: list[DryRunPage]
+    jobs: int
+    """Jobs that it would make, at most: of a crawl and a sitemap `max_pages`."""
+    chunks: int
+    """Estimate over the pages that were looked at."""
+    usd: float
+    """Estimate over them; of a crawl and a sitemap as if each of `jobs` were like the first page."""
+    pending: int
+    """Jobs of the caller that are pending now."""
+    max_pending: int
+    """How many may be."""

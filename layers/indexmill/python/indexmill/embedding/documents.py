@@ -12,7 +12,7 @@ from indexmill.contracts.content import CHUNK_LIST, Chunk, chunk_ids
 from indexmill.contracts.errors import ErrorCode, IndexmillError, PermanentError, failure
 from indexmill.contracts.messages import EmbedTask
 from indexmill.embedding.ports import DocumentVersion, PublishOutcome, Space, Vector
-from indexmill.platform.blobs import BlobStore
+from indexmill.platform.aws.s3_blobs import BlobStore
 
 
 @dataclass(slots=True)

@@ -12,8 +12,8 @@ from indexmill.contracts.identity import CallerContext, CorpusIsolation, new_id
 from indexmill.contracts.messages import EmbedTask, Target, write
 from indexmill.embedding.chunk_quota import ChunkQuota
 from indexmill.embedding.targets import CanonicalUrl, Generations, JobTargets, chunks_of, target_of
+from indexmill.platform.aws.s3_blobs import BlobStore
 from indexmill.platform.aws.sqs_queue import Queue
-from indexmill.platform.blobs import BlobStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from indexmill.embedding.settings import (
     EmbeddingWorkerSettings,
     EmbeddingWriteApiSettings,
 )
+from indexmill.platform.aws.s3_blobs import BlobStore
 from indexmill.platform.aws.sqs_queue import Queue
-from indexmill.platform.blobs import BlobStore
 from indexmill.platform.observability import Observability
 from indexmill.platform.postgres.address import address_of
 from indexmill.platform.postgres.database import ANSWER_S, Database
@@ -242,9 +242,9 @@ def _punctual(
 
 
 def _blobs(bucket: str) -> BlobStore:
-    from indexmill.platform.aws.s3_blobs import S3Blobs
+    from indexmill.platform.aws.s3_blobs import BlobStore
 
-    return S3Blobs(bucket)
+    return BlobStore(bucket)
 
 
 def _vector_cache(bucket: str) -> VectorCache:

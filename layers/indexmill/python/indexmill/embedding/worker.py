@@ -15,8 +15,8 @@ from indexmill.contracts.messages import Embedded, EmbedTask
 from indexmill.contracts.pipeline import BY_NAME
 from indexmill.embedding.documents import Work, groups, resolve
 from indexmill.embedding.ports import Embedder, PublishOutcome, Vector, VectorCache, VectorIndex
+from indexmill.platform.aws.s3_blobs import BlobStore
 from indexmill.platform.aws.sqs_queue import Queue
-from indexmill.platform.blobs import BlobStore
 from indexmill.platform.consumer.deliveries import BatchReporter, Delivery, Outcome, RecordTimes, WorkerStage
 from indexmill.platform.progress import LONG_CHUNKS, ProgressBoard, WorkProgress
 from indexmill.platform.time import Clock

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from indexmill.orchestrator.outbox.relay import Relay
     from indexmill.orchestrator.results.apply import Recorder
     from indexmill.orchestrator.store.sweep import Retention, SweepStore
-    from indexmill.orchestrator.sweeper.accounting import Backlog
     from indexmill.orchestrator.sweeper.sweep import IndexBuilder, Mirror, SweepJobs
     from indexmill.orchestrator.sweeper.switches import Switch
+    from indexmill.platform.aws.sqs_queue import SqsBacklog
     from indexmill.platform.breakers import BreakerStates
     from indexmill.platform.consumer.sqs_batch import SqsBatch
     from indexmill.platform.http.app import Handler
@@ -64,9 +64,9 @@ class SweepParts:
     """Adapters that only the sweeper uses; tests bring twins."""
 
     store: SweepStore
-    queues: Mapping[str, Backlog]
+    queues: Mapping[str, SqsBacklog]
     """By stage."""
-    callbacks: Backlog
+    callbacks: SqsBacklog
     switches: Mapping[str, Switch]
     """By stage."""
     breakers: BreakerStates
@@ -147,7 +147,7 @@ def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = Non
     from indexmill.orchestrator.submission.dry_run import TryOut
     from indexmill.orchestrator.submission.submit import SubmitJobs
     from indexmill.orchestrator.submission.uploads import GrantUpload
-    from indexmill.platform.aws.s3_blobs import S3Blobs
+    from indexmill.platform.aws.s3_blobs import BlobStore
     from indexmill.platform.cancels import Cancels
     from indexmill.platform.http.app import build_active
     from indexmill.platform.progress import ProgressBoard
@@ -164,7 +164,7 @@ def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = Non
     submit = SubmitJobs(
         store,
         relay,
-        S3Blobs(settings.bucket_name),
+        BlobStore(settings.bucket_name),
         uploads,
         parse_allowed_hosts(settings.allowed_private_hosts),
         isolation=settings.corpus_isolation,
@@ -257,11 +257,11 @@ def build_results(settings: OrchestratorResultsSettings) -> SqsBatch[StageResult
 def build_dead_letters(settings: OrchestratorDeadLettersSettings) -> Handler:
     """Build orchestrator/dead_letters."""
     from indexmill.orchestrator.results.dead_letters import KeepDeadLetters
-    from indexmill.platform.aws.s3_blobs import S3Blobs
+    from indexmill.platform.aws.s3_blobs import BlobStore
     from indexmill.platform.consumer.sqs_batch import refuse_other_queues
 
     shared = assemble(build_parts(settings))
-    blobs = S3Blobs(settings.bucket_name)
+    blobs = BlobStore(settings.bucket_name)
     keep = KeepDeadLetters(shared.parts.store, shared.record, shared.relay, blobs, shared.parts.observability)
     own = [Queue(getattr(settings, f"{stage.queue}_dlq_url")) for stage in STAGES]
     own.append(Queue(settings.callbacks_dlq_url))

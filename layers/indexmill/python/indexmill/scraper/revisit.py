@@ -8,7 +8,7 @@ from typing import Final
 
 from indexmill.contracts.content import Document, Unchanged
 from indexmill.contracts.messages import ScrapeTask, Stored
-from indexmill.platform.blobs import BlobStore
+from indexmill.platform.aws.s3_blobs import BlobStore
 from indexmill.scraper.extract.content import EXTRACTORS
 from indexmill.scraper.ports import NOT_MODIFIED, Fetched, Validators
 

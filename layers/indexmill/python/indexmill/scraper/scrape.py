@@ -30,7 +30,7 @@ from indexmill.contracts.errors import (
     TransientError,
     failure,
 )
-from indexmill.platform.blobs import BlobStore
+from indexmill.platform.aws.s3_blobs import BlobStore
 from indexmill.platform.security.urls import AllowedHosts, canonical_url
 from indexmill.platform.time import Clock
 from indexmill.scraper.extract.content import (

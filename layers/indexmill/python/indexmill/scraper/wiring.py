@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from indexmill.contracts.errors import ErrorCode
+from indexmill.platform.aws.s3_blobs import BlobStore
 from indexmill.platform.aws.sqs_queue import Queue
-from indexmill.platform.blobs import BlobStore
 from indexmill.platform.observability import Observability
 from indexmill.platform.security.urls import parse_allowed_hosts
 from indexmill.platform.time import Clock, SystemClock, request_limit
@@ -165,10 +165,10 @@ def _isolation() -> Isolation:
 
 def _blobs(bucket: str) -> BlobStore:
     from indexmill.platform.aws.clients import client
-    from indexmill.platform.aws.s3_blobs import S3Blobs
+    from indexmill.platform.aws.s3_blobs import BlobStore
 
     # Every page needs it: made during the cold start, which has more CPU than the first invocation.
-    return S3Blobs(bucket, client("s3"))
+    return BlobStore(bucket, client("s3"))
 
 
 def _queue(url: str) -> Queue:

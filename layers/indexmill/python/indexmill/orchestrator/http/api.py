@@ -16,15 +16,15 @@ from indexmill.contracts.content import UploadGrant, UploadRequest
 from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
 from indexmill.contracts.http_actions import (
     BatchSummary,
+    CallerLimits,
     CancelRequest,
+    DryRun,
     JobDiff,
+    JobHistory,
     ReplayRequest,
     RetryReport,
     RetryRequest,
 )
-from indexmill.contracts.http_dry_run import DryRun
-from indexmill.contracts.http_history import JobHistory
-from indexmill.contracts.http_limits import CallerLimits
 from indexmill.contracts.identity import CallerContext, CorpusName, UrlText
 from indexmill.contracts.identity import corpus_name as valid_corpus_name
 from indexmill.contracts.job import (

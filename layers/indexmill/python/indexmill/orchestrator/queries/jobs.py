@@ -12,18 +12,16 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
-from indexmill.contracts.cost import Prices, Receipt
+from indexmill.contracts.cost import Prices, Receipt, StageReceipt
 from indexmill.contracts.errors import CallerError, ErrorCode
-from indexmill.contracts.http_actions import BatchSummary, CrawlState
-from indexmill.contracts.http_history import JobHistory
+from indexmill.contracts.http_actions import BatchSummary, CrawlState, JobHistory
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import Job, JobCounts, JobList, JobStatus, Waiting
-from indexmill.contracts.pipeline import BY_NAME, EVERY_STAGE, STAGES, Stage
+from indexmill.contracts.pipeline import BY_NAME, EVERY_STAGE, ORDER, STAGES, Stage
 from indexmill.orchestrator.admission.admit import eligible_at, wait_reason
-from indexmill.orchestrator.queries.receipts import read_receipt
 from indexmill.orchestrator.store.crawls import Crawl
 from indexmill.orchestrator.store.jobs import JobStore, JobsTx
-from indexmill.orchestrator.store.queries import Hold, JobFilter, JobSnapshot
+from indexmill.orchestrator.store.queries import Hold, JobFilter, JobSnapshot, StageTotals
 from indexmill.orchestrator.store.texts import waiting_message
 from indexmill.platform.progress import LONG_CHUNKS, ProgressBoard
 from indexmill.platform.time import Clock, SystemClock
@@ -316,3 +314,53 @@ def _decode(cursor: str) -> tuple[datetime, str]:
 
 def _foreign() -> CallerError:
     return CallerError(ErrorCode.VALIDATION_ERROR, "This cursor is not one of ours.", field="query.cursor")
+
+
+_COST: Final = (
+    *("gb_s", "invocations", "api_requests", "sqs_requests", "s3_reads", "s3_writes", "dynamodb_requests"),
+)
+_FACTS: Final = (
+    *("chunks", "chunks_embedded", "chunks_removed", "tokens", "tokens_embedded", "bytes_fetched"),
+    "bytes_stored",
+)
+MOST_JOBS: Final = 50_000
+"""About a second of work for the database."""
+_DIGITS: Final = 6
+
+
+def read_receipt(tx: JobsTx, wanted: JobFilter, prices: Prices) -> Receipt:
+    """Return the receipt of the jobs that match; raises CallerError(validation_error) for too many."""
+    found = tx.receipt(wanted, MOST_JOBS + 1)
+    (whole,) = [each for each in found if each.stage is None]
+    if whole.jobs > MOST_JOBS:
+        raise CallerError(
+            ErrorCode.VALIDATION_ERROR,
+            f"More than {MOST_JOBS:,} jobs match; ask for fewer by created_after and created_before.",
+            field="query.receipt",
+        )
+    stages = sorted((each for each in found if each.stage), key=lambda each: ORDER.get(each.stage or "", -1))
+    facts: dict[str, Any] = {name: _known(whole, getattr(whole.spent, name)) for name in _FACTS}
+    return Receipt(
+        jobs=whole.jobs,
+        unknown_jobs=whole.unknown_jobs,
+        chunks_reused=_known(whole, whole.spent.chunks - whole.spent.chunks_embedded),
+        stages=[_stage(each, prices) for each in stages],
+        **facts,
+        **_cost(whole, prices),
+    )
+
+
+def _stage(totals: StageTotals, prices: Prices) -> StageReceipt:
+    return StageReceipt(
+        stage=totals.stage or "", tries=totals.tries, wall_ms=totals.wall_ms, **_cost(totals, prices)
+    )
+
+
+def _cost(totals: StageTotals, prices: Prices) -> dict[str, Any]:
+    cost = {name: _known(totals, round(getattr(totals.spent, name), _DIGITS)) for name in _COST}
+    return {**cost, "usd": _known(totals, round(prices.of(totals.spent), _DIGITS + 4))}
+
+
+def _known(totals: StageTotals, amount: float) -> float | None:
+    """Return `amount`; None when none of the jobs was metered wholly."""
+    return None if 0 < totals.jobs == totals.unknown_jobs else amount

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from indexmill.contracts.http_limits import CallerLimits, JobQuota, RequestWindow
+from indexmill.contracts.http_actions import CallerLimits, JobQuota, RequestWindow
 from indexmill.contracts.identity import START_QUOTAS, CallerContext, Quota, Usage
 from indexmill.orchestrator.admission.admit import admission_tier
 from indexmill.orchestrator.store.jobs import JobStore

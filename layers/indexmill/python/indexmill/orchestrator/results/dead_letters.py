@@ -24,8 +24,8 @@ from indexmill.orchestrator.results.apply import Recorder
 from indexmill.orchestrator.stages.registry import MODULES
 from indexmill.orchestrator.store.jobs import DeadLetter, JobStore
 from indexmill.orchestrator.store.results import Verdict
+from indexmill.platform.aws.s3_blobs import BlobStore
 from indexmill.platform.aws.sqs_queue import REASON
-from indexmill.platform.blobs import BlobStore
 from indexmill.platform.consumer.sqs_batch import log_fields
 from indexmill.platform.observability import Observability
 

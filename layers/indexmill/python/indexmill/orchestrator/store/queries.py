@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 from indexmill.contracts.cost import Spent
 from indexmill.contracts.errors import ErrorCode
-from indexmill.contracts.http_history import HistoryEntry, JobHistory
+from indexmill.contracts.http_actions import HistoryEntry, JobHistory
 from indexmill.contracts.job import Job, JobError, JobStatus, LastError, Waiting
 from indexmill.orchestrator.store.rows import Row
 from indexmill.orchestrator.store.texts import progress, retryable, user_message

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from indexmill.contracts.content import ChunkSettings
 from indexmill.contracts.cost import Prices, Spent
 from indexmill.contracts.errors import CallerError, ErrorCode, IndexmillError, Trait, codes
-from indexmill.contracts.http_dry_run import DryRun, DryRunError, DryRunPage
+from indexmill.contracts.http_actions import DryRun, DryRunError, DryRunPage
 from indexmill.contracts.http_scraper import ScrapeResult
 from indexmill.contracts.identity import CallerContext, Doubt
 from indexmill.contracts.job import JobStatus, SubmitRequest

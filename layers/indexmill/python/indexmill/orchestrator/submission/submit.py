@@ -27,7 +27,7 @@ from indexmill.orchestrator.stages.scraping import first_message
 from indexmill.orchestrator.store.jobs import JobStore, JobsTx, RunAgain
 from indexmill.orchestrator.store.rows import SHARED, InFlight, JobSpec, NewJob, OutboxRow
 from indexmill.orchestrator.submission.uploads import Uploads, kept, uploaded
-from indexmill.platform.blobs import BlobStore
+from indexmill.platform.aws.s3_blobs import BlobStore
 from indexmill.platform.meter import METER, split
 from indexmill.platform.security.urls import AllowedHosts, canonical_url
 from indexmill.platform.time import Clock, SystemClock

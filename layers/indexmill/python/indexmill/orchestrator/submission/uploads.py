@@ -20,7 +20,7 @@ from indexmill.contracts.content import (
 from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.identity import CallerContext, new_id
 from indexmill.contracts.messages import Stored
-from indexmill.platform.blobs import BlobStore
+from indexmill.platform.aws.s3_blobs import BlobStore
 from indexmill.platform.time import Clock
 
 _VALID: Final = timedelta(minutes=15)

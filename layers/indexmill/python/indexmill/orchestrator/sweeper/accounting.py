@@ -21,11 +21,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, Protocol
+from typing import Final
 
 from indexmill.contracts.pipeline import STAGES
 from indexmill.orchestrator.store.jobs import JobsTx
 from indexmill.orchestrator.store.sweep import Count, SweepStore
+from indexmill.platform.aws.sqs_queue import SqsBacklog
 
 SETTLE: Final = timedelta(seconds=60)
 _APART: Final = timedelta(seconds=30)
@@ -81,25 +82,14 @@ class Tally:
         return self.waiting[stage] == 0
 
 
-class Backlog(Protocol):
-    """Number of messages in a queue."""
-
-    def messages(self) -> int:
-        """Return how many there are: visible, in flight, and delayed, its dead letters included.
-
-        Raises TransientError(queue_unavailable).
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class CountMessages:
     """Counts the messages of all stages."""
 
     store: SweepStore
-    queues: Mapping[str, Backlog]
+    queues: Mapping[str, SqsBacklog]
     """By stage."""
-    callbacks: Backlog
+    callbacks: SqsBacklog
 
     def __call__(self) -> Tally:
         """Count once. Raises TransientError."""

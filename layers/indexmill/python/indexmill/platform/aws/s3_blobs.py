@@ -1,4 +1,4 @@
-"""BlobStore on S3."""
+"""Blob store on S3: large content, stored once under its digest."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from indexmill.contracts.errors import ErrorCode, PermanentError, TransientError
 from indexmill.platform.aws.clients import LazyClient
 
 
-class S3Blobs:
-    """Objects named by kind and digest, in one bucket."""
+class BlobStore:
+    """Content-addressed storage in one bucket. All calls raise TransientError(storage_unavailable)."""
 
     def __init__(self, bucket: str, s3: Any | None = None) -> None:
         """The client is made on first use, so that a function that needs no blob never pays for it."""
@@ -21,13 +21,13 @@ class S3Blobs:
         self._s3 = s3 or LazyClient("s3")
 
     def put(self, data: bytes, *, kind: str, content_type: str) -> BlobRef:
-        """Store `data`; the key is its digest, so a second write changes nothing."""
+        """Store `data` and return where; `kind` is the key's first part ("raw", "text", "chunks")."""
         ref = BlobRef.of(data, kind)
         self.put_at(ref.key, data, content_type=content_type)
         return ref
 
     def put_at(self, key: str, data: bytes, *, content_type: str) -> None:
-        """Store `data` under `key`."""
+        """Store `data` under a key that was promised to a caller; a second write replaces the first."""
         try:
             self._s3.put_object(Bucket=self._bucket, Key=key, Body=data, ContentType=content_type)
         except (BotoCoreError, ClientError) as error:
@@ -36,7 +36,10 @@ class S3Blobs:
             ) from error
 
     def get(self, ref: BlobRef) -> bytes:
-        """Read the object behind `ref` and check it against its digest."""
+        """Return the content of `ref`.
+
+        Raises PermanentError: content_missing when it is gone, content_corrupt when it changed.
+        """
         try:
             found = self._s3.get_object(Bucket=self._bucket, Key=ref.key)
             # A caller that uploads may send more than it announced.
