@@ -86,8 +86,12 @@ class LambdaHost:
             tuple(Path(folder) for folder in options.path_prefix),
             tuple(options.watched_packages),
         )
+        self._trees: dict[Path, WatchedTree] = {}
         self._launcher = Launcher(
-            options.launcher, options.preload, supervisor_environment(), hot_reload=options.hot_reload
+            options.launcher,
+            options.preload,
+            supervisor_environment(),
+            self._trees if options.hot_reload else None,
         )
         self._logs = LogFiles(log_dir, options.on_log)
         self._memory = MemoryWatch(enforced=options.enforce_memory)
@@ -103,7 +107,6 @@ class LambdaHost:
         """New versions by function name, for `_share` of the invocations."""
         self._share = 0.0
         self._draining: set[asyncio.Task[None]] = set()
-        self._trees: dict[Path, WatchedTree] = {}
         self._sweeper: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:

@@ -192,17 +192,21 @@ class Launcher:
     """
 
     def __init__(
-        self, mode: LaunchMode, preload: Sequence[str], env: Mapping[str, str], *, hot_reload: bool = True
+        self,
+        mode: LaunchMode,
+        preload: Sequence[str],
+        env: Mapping[str, str],
+        trees: dict[Path, WatchedTree] | None = None,
     ) -> None:
+        """`trees` are those by which the pools notice an edit too; None: code does not change."""
         self.mode = mode
         self._preload = tuple(preload) if mode == "fork" else ()
         self._env = dict(env)
-        self._hot_reload = hot_reload
+        self._trees = trees
         self._process: subprocess.Popen[bytes] | None = None
         self._link: SupervisorLink | None = None
         self._starting = asyncio.Lock()
         self._warm: dict[tuple[Path, ...], _Warm] = {}
-        self._trees: dict[Path, WatchedTree] = {}
         self._closed = False
         self.starts = 0
 
@@ -288,7 +292,8 @@ class Launcher:
             warm.building = asyncio.get_running_loop().create_task(self._build(packages, warm))
         if warm.first:
             await asyncio.wait({warm.building}, timeout=_FIRST_WAIT_S)
-        return warm.link
+        # Another environment may have found an edit meanwhile.
+        return warm.link if self._warm.get(packages) is warm else None
 
     async def _build(self, packages: tuple[Path, ...], warm: _Warm) -> None:
         """Start the supervisor with these packages; without one environments import them."""
@@ -312,7 +317,7 @@ class Launcher:
             warm.link = link
 
     def _version(self, packages: tuple[Path, ...]) -> int:
-        if not self._hot_reload:
+        if self._trees is None:
             return 0
         for package in packages:
             if package not in self._trees:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from local.compute import reload
 from local.compute.host import LambdaHost
 from local.compute.launcher import DEFAULT_PRELOAD
 from tests.integration.compute.harness import Lab, alive, answer, call, until, value
@@ -149,6 +150,20 @@ async def test_packages_are_imported_once_before_the_fork_for_each_version(forki
     # The first environment after an edit imports what it needs by itself.
     await changes_to(imported, [2, True])
     await until(lambda: not alive(imported_in))
+
+
+async def test_an_edit_that_a_function_noticed_is_in_its_next_environment(
+    forking: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = await warm_host(forking)
+    assert (await answer(host))[0] == 1
+    mill(forking, 22)
+    monkeypatch.setattr(reload, "_INTERVAL_S", 0.0)
+    noticed = asyncio.ensure_future(call(host))
+    await asyncio.sleep(0)
+    # The new environment starts before the code is looked at again.
+    monkeypatch.setattr(reload, "_INTERVAL_S", 3600.0)
+    assert value(await noticed)[0] == 22
 
 
 async def test_an_invocation_ends_with_the_packages_it_began_with(forking: Lab) -> None:
