@@ -15,7 +15,7 @@ from indexmill.platform.aws.state_table import StoreClock, StoreUnavailable
 from indexmill.platform.http.guard import Guard
 from indexmill.platform.limits.enforcer import CallerBlocked, InMaintenance
 from indexmill.platform.limits.store import LimitStore
-from indexmill.platform.limits.window import Admission, Window
+from indexmill.platform.limits.window import RequestAdmission, Window
 from indexmill.platform.observability import Observability
 from indexmill.platform.time import SystemClock
 from local.backends.ministack import MiniStack
@@ -25,7 +25,7 @@ from tests.twins.clock import FrozenClock
 from tests.twins.state_table import InMemoryLimits
 
 KEY = f"{SERVICE}#work#{CALLER.caller_id}"
-BLIND = Admission(slot=1_000, most=2, ceiling=2, expires_at=9_999_999_999)
+BLIND = RequestAdmission(slot=1_000, most=2, ceiling=2, expires_at=9_999_999_999)
 
 
 @dataclass
@@ -83,16 +83,16 @@ def test_the_stored_ceiling_bounds_who_knows_nothing(harness: Harness) -> None:
 
 
 def test_a_ceiling_of_a_higher_limit_bounds_no_lower_one(harness: Harness) -> None:
-    assert harness.store.admit(KEY, Admission(1_000, 50, 50, 9_999_999_999))[0]
+    assert harness.store.admit(KEY, RequestAdmission(1_000, 50, 50, 9_999_999_999))[0]
     assert not harness.store.admit(KEY, BLIND)[0]
 
 
 def test_who_knows_all_slots_sets_the_ceiling_and_drops_what_has_expired(harness: Harness) -> None:
     harness.store.admit(KEY, BLIND)
-    wish = Admission(7_000, 5, 6, 9_999_999_999, (1, 5), (1_000,), 44)
+    wish = RequestAdmission(7_000, 5, 6, 9_999_999_999, (1, 5), (1_000,), 44)
     assert harness.store.admit(KEY, wish) == (True, Window(1, {1_000: 1}, 2, 2))
     assert harness.store.read([KEY], [])[0][KEY] == Window(2, {7_000: 1}, 6, 5, 44)
-    late = harness.store.admit(KEY, Admission(7_000, 5, 6, 9_999_999_999, (3, 5)))
+    late = harness.store.admit(KEY, RequestAdmission(7_000, 5, 6, 9_999_999_999, (3, 5)))
     assert late == (False, Window(2, {7_000: 1}, 6, 5, 44))
 
 

@@ -20,7 +20,7 @@ from indexmill.platform.breakers import BreakerState, BreakerStates
 from indexmill.platform.cancels import Cancels
 from indexmill.platform.consumer.delivery_log import DeliveryLog, DeliveryRecord
 from indexmill.platform.limits.store import LimitStore, QueueAges
-from indexmill.platform.limits.window import Admission
+from indexmill.platform.limits.window import RequestAdmission
 from indexmill.platform.progress import ProgressBoard, WorkProgress
 from indexmill.scraper.token_bucket import HostState, HostStates, KnownRobots, RobotsCache
 from tests.twins.clock import FrozenClock
@@ -33,9 +33,9 @@ _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|
 def limits(client: MemoryDynamoDb, clock: FrozenClock) -> None:
     store, key = LimitStore("state", StoreClock(clock), client), "scraper#work#ann"
     for slot in (1_000, 1_000, 1_000):
-        store.admit(key, Admission(slot, 2, 2, 9_999_999_999))
-    store.admit(key, Admission(7_000, 5, 6, 9_999_999_999, (1, 5), (1_000, 1_001), 44))
-    store.admit(key, Admission(7_000, 5, 6, 9_999_999_999, (8, 9)))
+        store.admit(key, RequestAdmission(slot, 2, 2, 9_999_999_999))
+    store.admit(key, RequestAdmission(7_000, 5, 6, 9_999_999_999, (1, 5), (1_000, 1_001), 44))
+    store.admit(key, RequestAdmission(7_000, 5, 6, 9_999_999_999, (8, 9)))
     store.forget(key, [7_000, 7_001])
     store.is_blocked(key)
     store.move_active("scraper", "work", None, 7, [])

@@ -10,7 +10,7 @@ import pytest
 
 from indexmill.contracts.messages import ScrapeTask, write
 from indexmill.platform.consumer.deliveries import Delivery, Done, Outcome, Retry
-from indexmill.platform.consumer.sqs_batch import Health, SqsBatch
+from indexmill.platform.consumer.sqs_batch import EnvironmentHealth, SqsBatch
 from indexmill.platform.observability import Observability
 from tests.support.events import FakeContext, sqs_event
 from tests.twins.queues import InMemoryQueue
@@ -21,7 +21,7 @@ class Ended(BaseException):
 
 
 class Patient:
-    """Health as a test wants them."""
+    """EnvironmentHealth as a test wants them."""
 
     def __init__(self, ailment: str | None) -> None:
         self.ailment = ailment
@@ -71,8 +71,8 @@ def test_a_healthy_environment_lives_on_and_success_asks_for_nothing() -> None:
 
 LIMITED = """
 import resource
-from indexmill.platform.consumer.sqs_batch import Health
-health = Health()
+from indexmill.platform.consumer.sqs_batch import EnvironmentHealth
+health = EnvironmentHealth()
 resource.setrlimit(resource.{limit}, ({value}, {value}))
 print(health.failing())
 health.end()
@@ -91,4 +91,4 @@ def test_a_process_without_descriptors_or_disk_sees_it_and_ends(limit: str, valu
 
 
 def test_this_process_is_well() -> None:
-    assert Health().failing() is None
+    assert EnvironmentHealth().failing() is None

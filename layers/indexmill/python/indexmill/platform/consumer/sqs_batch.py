@@ -200,7 +200,7 @@ class Settlement:
 _PROBE: Final = b"\0" * 4096
 
 
-class Health:
+class EnvironmentHealth:
     """File descriptors and disk of this execution environment.
 
     What leaks descriptors or fills the disk stays broken while Lambda keeps the environment warm, and a warm
@@ -254,7 +254,7 @@ class SqsBatch(Generic[M]):
         observability: Observability,
         delivery_log: DeliveryLog | None = None,
         clock: Clock | None = None,
-        health: Health | None = None,
+        health: EnvironmentHealth | None = None,
         ages: AgeNotes | None = None,
     ) -> None:
         """`source` is where records came from, `dead` its dead-letter queue."""
@@ -264,7 +264,7 @@ class SqsBatch(Generic[M]):
         self._delivery_log = delivery_log
         self._observability = observability
         self._clock = clock or SystemClock()
-        self._health = health or Health()
+        self._health = health or EnvironmentHealth()
         self._source = source
         self._settlement = Settlement(source, dead, delivery_log, observability, self._clock)
 

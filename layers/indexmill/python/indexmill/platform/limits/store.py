@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from indexmill.platform.aws.clients import DirectTimes
 from indexmill.platform.aws.state_table import ConditionFailed, Item, StateTable, StoreClock, StoreUnavailable
-from indexmill.platform.limits.window import ACTIVE_S, Admission, Window
+from indexmill.platform.limits.window import ACTIVE_S, RequestAdmission, Window
 from indexmill.platform.time import Clock
 
 _NOTED_FROM_S: Final = 10.0
@@ -67,7 +67,7 @@ class LimitStore:
         """Return whether the table failed a moment ago, and is left alone."""
         return self._table.is_quiet
 
-    def admit(self, key: str, admission: Admission) -> tuple[bool, Window | None]:
+    def admit(self, key: str, admission: RequestAdmission) -> tuple[bool, Window | None]:
         """Count a request by one UpdateItem, if the admission's condition holds.
 
         Returns whether it was counted, and the window before it, None for none.

@@ -82,7 +82,7 @@ class Window:
             since = end
         return max(0.0, since / _CS + window_s - now)
 
-    def with_request(self, admission: Admission) -> Window:
+    def with_request(self, admission: RequestAdmission) -> Window:
         """Return the window after `admission`."""
         slots = {end: count for end, count in self.slots.items() if end not in admission.drop}
         slots[admission.slot] = slots.get(admission.slot, 0) + 1
@@ -98,7 +98,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
+class RequestAdmission:
     """One conditional write that admits a request."""
 
     slot: int
@@ -126,7 +126,7 @@ class Admission:
 
 def admission(
     known: Window | None, now: float, window_s: int, most: int, *, counts_as_active: bool
-) -> Admission:
+) -> RequestAdmission:
     """Return the write that admits a request now; `known` is what the process last saw of the window.
 
     An old copy makes the bound too low, never too high: what left the window meanwhile is not in it.
@@ -135,9 +135,9 @@ def admission(
     expires_at = math.ceil(now + max(2 * window_s + _MARGIN_S, _KEPT_S))
     slot = slot_at(now, window_s)
     if known is None or not known.admitted:
-        return Admission(slot, most, most, expires_at, active=active)
+        return RequestAdmission(slot, most, most, expires_at, active=active)
     # What has left the window, at least: no slot that did can change any more.
     gone = known.admitted - known.count(now, window_s)
     ceiling = gone + most
     drop = known.over(now, window_s)
-    return Admission(slot, most, ceiling, expires_at, (known.admitted, ceiling - 1), drop, active)
+    return RequestAdmission(slot, most, ceiling, expires_at, (known.admitted, ceiling - 1), drop, active)
