@@ -1,4 +1,4 @@
-"""API Gateway's REQUEST authorizer: an Allow with the caller, or an exception; a Deny would be cached."""
+"""REQUEST authorizers of API Gateway: return an Allow with the caller, or raise; a Deny would be cached."""
 
 from __future__ import annotations
 

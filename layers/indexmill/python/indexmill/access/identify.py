@@ -1,4 +1,4 @@
-"""Callers of API keys: Membership's claims, checked, and whose jobs and corpora it gives access to."""
+"""Identification of callers: a key's claims at Membership, checked, and the root of the caller's ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chunk one text or stored document, for callers, and those of the chunk queue, with a result for each."""
+"""Chunk worker: splits one document for a caller, or those of a batch of the chunk queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Crawls: which pages of a site belong to one. Pure."""
+"""Rules of a crawl: decide which pages of a site belong to it. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Callers: identity, keys derived from it, quotas of the tiers and their use; strings of requests."""
+"""Callers: identity, ids derived from it, quotas of tiers and their use; types of strings in requests."""
 
 from __future__ import annotations
 

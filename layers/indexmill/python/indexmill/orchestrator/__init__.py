@@ -1,1 +1,1 @@
-"""The control plane: owns job state and the pipeline's topology."""
+"""Orchestrator service: owns the jobs and the order of their stages."""

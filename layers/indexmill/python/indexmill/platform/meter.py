@@ -1,4 +1,4 @@
-"""Meter: usage counters of this process, as far as they are not charged to a job yet.
+"""Meter: counts what this process uses of what AWS bills, and shares it out among jobs.
 
 Everything is counted when it happens. When results are sent, or jobs are written, what is due is shared out
 among them, so all shares of an environment sum up to what it used. What comes after (the rest of the send,

@@ -1,4 +1,4 @@
-"""Time: the clock port, which is the only reader of the time; limits of requests; back-off of retries."""
+"""Time: the clock port, deadlines of requests, and the retry policy of stages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Links of pages and sitemaps in the form in which they are reported, and the targets of redirects."""
+"""Links of pages and sitemaps, made canonical, and the targets of redirects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sites as all workers know them: the token bucket of one, by which requests are sent, and its robots.txt.
+"""State of a site that all workers share: its token bucket, its failures, and its robots.txt.
 
 A site has a bucket of `burst` tokens, which refills by one every `interval_s`; a request takes one. A message
 that finds none is promised the next token that is not promised yet, and comes back when it is due: others

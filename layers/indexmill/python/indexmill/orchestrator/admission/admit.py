@@ -1,4 +1,4 @@
-"""Admission: quotas and turns of sites, which pending jobs start now, and forecasts of their start and end.
+"""Admission: choice of the pending jobs that start now, by quotas and rates of sites; forecasts of their end.
 
 Within a caller jobs start in the order of submission, corrected by priority: a point is worth half a minute
 of waiting. Among callers the first job with the highest effective priority starts first, in steps of 20;

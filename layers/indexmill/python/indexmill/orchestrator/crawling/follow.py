@@ -1,4 +1,4 @@
-"""Crawls: their start, and the following of links: a page's result adds jobs in its own transaction."""
+"""Crawls: start one, and add jobs for the links of a page in the transaction of its result."""
 
 from __future__ import annotations
 

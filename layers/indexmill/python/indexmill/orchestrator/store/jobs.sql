@@ -1,4 +1,4 @@
--- The outbox and dead letters, and the fragments of which statements of several acts are made.
+-- Statements of the outbox and of dead letters, and the fragments that several acts use.
 
 -- Every transition is written by this one statement: what includes it has a CTE `transition` of these columns.
 -- A trigger computes the hash chain (job_history_chain), so the order of rows is the order of the chain.

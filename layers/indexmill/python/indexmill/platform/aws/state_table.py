@@ -1,4 +1,4 @@
-"""State table: items that all processes share, in plain values, by one StateTable for each owner."""
+"""State table: items that all processes share; each owner has a StateTable, which takes plain values."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""SQS consumer kernel: batch handler, delivery records, settling, stage results."""
+"""Consumers of SQS: batch handler, deliveries, delivery records, report of results."""

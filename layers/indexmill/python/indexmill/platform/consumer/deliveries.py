@@ -1,4 +1,4 @@
-"""Deliveries of messages to a use case, its outcome for each, and the report of a stage's results."""
+"""Deliveries: messages as a use case gets them, its outcome for each, and the report of a stage's results."""
 
 from __future__ import annotations
 

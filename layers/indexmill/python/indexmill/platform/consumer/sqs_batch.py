@@ -1,4 +1,4 @@
-"""Lambda handler of an SQS queue: records to deliveries, settlement, AWS's partial batch response."""
+"""Lambda handler of an SQS queue: delivers records to a use case, returns AWS's partial batch response."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""HTTP side of every service: app factory, error envelope, strict JSON, Lambda handler."""
+"""HTTP side of every service: app, request guard, error envelope, Lambda handler."""

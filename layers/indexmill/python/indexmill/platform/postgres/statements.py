@@ -1,4 +1,4 @@
-"""Loader of named SQL statements: the .sql files beside an adapter.
+"""Loader of named SQL statements, from the .sql files beside a module.
 
 `-- name: x` begins a statement and `-- fragment: x` a text that statements include as `{{x}}`. Other comment
 lines are not sent to the server.
