@@ -18,7 +18,7 @@ from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.orchestrator.store.queries import JobFilter
 from indexmill.orchestrator.store.sweep import SweepStore
 from indexmill.orchestrator.submission.submit import CallerMoved, SubmitJobs
-from indexmill.orchestrator.sweeper.sweep import Mirror, MirrorCallers, doors
+from indexmill.orchestrator.sweeper.sweep import Mirror, MirrorCallers, window_keys
 from indexmill.platform.aws.state_table import StoreUnavailable
 from indexmill.platform.postgres.database import Database
 from local.backends.ministack import MiniStack
@@ -204,7 +204,7 @@ class Copy:
         return found.get("Item")  # type: ignore[no-any-return]
 
     def blocked(self, caller: str) -> list[str | None]:
-        items = [self.item(key) or {} for key in doors(caller)]
+        items = [self.item(key) or {} for key in window_keys(caller)]
         return [item.get("blocked", {}).get("S") for item in items]
 
     def clear(self) -> None:

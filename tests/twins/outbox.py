@@ -1,4 +1,4 @@
-"""The outbox: a table of the twin of the job store. Docstrings are the port's."""
+"""The outbox: a table of the twin of the job store. Docstrings are the store's."""
 
 from __future__ import annotations
 

@@ -83,8 +83,8 @@ class InMemoryLimits(InMemory, LimitStore):
     @property
     def windows(self) -> dict[str, Window | None]:
         """The windows by their keys."""
-        doors = [key for key in self.client.items if key.startswith("door#") and key != "door#maintenance"]
-        return {key.partition("#")[2]: _window(self._table.get(key, expired=True)) for key in doors}
+        keys = [key for key in self.client.items if key.startswith("door#") and key != "door#maintenance"]
+        return {key.partition("#")[2]: _window(self._table.get(key, expired=True)) for key in keys}
 
     def block(self, key: str) -> None:
         """Block a caller."""

@@ -1,1 +1,1 @@
-"""Technology behind the Orchestrator's ports."""
+"""Technology that the Orchestrator's acts use beside Postgres."""

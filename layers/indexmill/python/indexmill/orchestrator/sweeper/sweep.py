@@ -87,7 +87,7 @@ class Mirror:
     def put(self, caller: CallerRow) -> None:
         """Copy the root; a block and its end reach every item. An older version changes nothing."""
         self._update(f"caller#{caller.caller_id}", {"root": caller.root}, caller.version)
-        for key in doors(caller.caller_id):
+        for key in window_keys(caller.caller_id):
             if caller.blocked_reason is not None:
                 blocked = {"blocked": caller.blocked_reason}
                 self._update(key, blocked, caller.version, remove="expires_at")
@@ -119,7 +119,7 @@ class Mirror:
         return int(self._table.now())
 
 
-def doors(caller_id: str) -> Iterator[str]:
+def window_keys(caller_id: str) -> Iterator[str]:
     """Yield the keys of the items in which a caller's requests are counted."""
     return (f"door#{service}#{bucket}#{caller_id}" for service in _SERVICES for bucket in BUCKETS)
 
