@@ -92,6 +92,18 @@ def test_a_caller_neglected_for_a_minute_goes_first() -> None:
             "quota_hourly",
             timedelta(seconds=45),
         ),
+        (
+            Usage(
+                "a",
+                "pro",
+                in_hour=60,
+                hour_since=NOW - timedelta(minutes=59, seconds=50),
+                in_minute=10,
+                minute_since=NOW - timedelta(seconds=15),
+            ),
+            "quota_hourly",
+            timedelta(seconds=10),
+        ),
         (Usage("a", "pro", active=2, chunks_today=100), "quota_chunks", timedelta(minutes=90)),
         (Usage("a", "pro", active=1, in_hour=59, in_minute=9, chunks_today=99), "capacity", None),
     ],

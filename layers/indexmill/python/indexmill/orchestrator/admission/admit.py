@@ -156,8 +156,8 @@ def wait_reason(usage: Usage, limits: JobLimits, overall: GlobalUsage) -> tuple[
     if not full:
         return "capacity", None
     reason = full[-1].reason
-    ends = [each.resets_at(usage, overall.now) for each in full if each.reason == reason]
-    return reason, max((end for end in ends if end), default=None)
+    first = next(each for each in full if each.reason == reason)
+    return reason, first.resets_at(usage, overall.now)
 
 
 def _place(usage: Usage, job: Candidate, ahead: int, now: datetime) -> tuple[bool, int, int, datetime, str]:
