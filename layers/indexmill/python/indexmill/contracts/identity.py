@@ -305,5 +305,5 @@ START_QUOTAS: Final = (
         counts_jobs=False,
     ),
 )
-"""In the order of GET /limits. Of several that are used up the last one is the reason to wait, until the first
-with that reason resets."""
+"""In the order of GET /limits. Of several that are used up the last one is the reason to wait, until the
+first with that reason resets."""
