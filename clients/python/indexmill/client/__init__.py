@@ -11,6 +11,7 @@ from __future__ import annotations
 from indexmill.client.connection import Client
 from indexmill.client.errors import ApiError, BatchTimeout, WaitTimeout
 from indexmill.client.stream import StreamReader
+from indexmill.contracts.cost import Budget
 from indexmill.contracts.crawl import CrawlRules
 
-__all__ = ["ApiError", "BatchTimeout", "Client", "CrawlRules", "StreamReader", "WaitTimeout"]
+__all__ = ["ApiError", "BatchTimeout", "Budget", "Client", "CrawlRules", "StreamReader", "WaitTimeout"]
