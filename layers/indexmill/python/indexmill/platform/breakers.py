@@ -100,7 +100,7 @@ class BreakerState:
         )
 
     def probed(self, now: float) -> BreakerState | None:
-        """Return the state in which the caller probes; None when it is not its turn."""
+        """Return the state in which the caller probes; None when another process does, or it is too early."""
         if self.phase(now) != "half_open" or now < self.probe_until:
             return None
         return replace(self, probe_until=now + _PROBE_S, version=self.version + 1)

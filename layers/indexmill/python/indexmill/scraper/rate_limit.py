@@ -67,7 +67,7 @@ class _Attempt:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """Wishes of one event loop that are written together; the task returns their refusals, in order."""
+    """Requests of one event loop that are decided by one write; the task returns their refusals, in order."""
 
     attempts: list[_Attempt]
     task: asyncio.Task[list[Refusal | None]]
@@ -105,8 +105,8 @@ class RateLimiter:
     ) -> PageFetch:
         """Begin the requests of one page, which end by the monotonic second `deadline`.
 
-        `key` is who comes back after a wait, with the same key; None for a caller who may not. `resume` is
-        that of the DomainBusy before. `hosts` are those to which redirects may lead; None is any.
+        `key` is the message's, which returns after a wait; None for a caller that waits for its answer.
+        `resume` is that of the DomainBusy before, and redirects may lead to `hosts` alone; None is any.
         """
         return PageFetch(self, deadline, key, resume, hosts)
 
@@ -175,7 +175,7 @@ class RateLimiter:
         self._known(site).ended.append(ended)
 
     def give_up(self, site: str, key: str) -> None:
-        """Note that what was promised to `key` is not taken up; it is written as what ended is."""
+        """Note that the token reserved for `key` is not used; it is written like a request that ended."""
         self._known(site).ended.append(Ended(key, failed=None))
 
     def flush(self) -> None:

@@ -1,8 +1,8 @@
 """State of a site that all workers share: its token bucket, its failures, and its robots.txt.
 
 A site has a bucket of `burst` tokens, which refills by one every `interval_s`; a request takes one. A message
-that finds none is promised the next token that is not promised yet, and comes back when it is due: others
-leave it that token. Tokens are counted by requests that were sent, so a message that comes late delays
+that finds none gets the next token reserved that is not reserved yet, and returns when it is due: others
+leave that token. Tokens are counted by requests that were sent, so a message that comes late delays
 nothing but itself, and no window sees more than burst + time / interval requests.
 
 A site that fails three times in a row is left alone for a while, then asked by one request at a time until it
@@ -31,9 +31,9 @@ _LONGEST_PAUSE_S: Final = 300.0
 _LONGEST_ASKED_S: Final = 3_600.0
 """The longest Retry-After of a site that counts for its other pages too."""
 _PROMISES: Final = 100
-"""More would make the state large; who comes later gets no promise."""
+"""More would make the state large; for a later message no token is reserved."""
 _KEPT_S: Final = 60.0
-"""After this time a promise that was not taken up is void: its message died, or waits for a free worker."""
+"""After this time a reserved token is free again: its message died, or waits for a free worker."""
 _IN_FLIGHT_S: Final = 2.0
 """Wait when all requests that may be in flight are."""
 
@@ -54,7 +54,7 @@ class HostState:
     full_at: float = 0.0
     """Time at which the bucket is full, if nothing else is sent."""
     promised: Mapping[str, float] = field(default_factory=dict)
-    """Time at which a token is due, by the key that it was promised to."""
+    """Time at which a reserved token is due, by the key of its message."""
     running: Mapping[str, float] = field(default_factory=dict)
     """Until when at most a request is in flight, by its id."""
     failures: int = 0
@@ -72,17 +72,17 @@ class TokenRequest:
     until: float
     """Latest time of its end."""
     key: str | None = None
-    """Key of a message that comes back for a promised token; None for a caller who may not."""
+    """Key of a message that can return for a reserved token; None for a caller that waits for its answer."""
     delay_s: float = 0.0
     """Pause that the site wants between two requests (Crawl-delay)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A request that is no longer in flight, or a promise that is not taken up."""
+    """A request that is no longer in flight, or a reserved token that is not used."""
 
     id: str
-    """Of the request, or the key of the promise."""
+    """Of the request, or the key of the message that the token was reserved for."""
     failed: bool | None
     """None: nothing was asked of the site, as where its name does not exist."""
     pause_s: int | None = None
@@ -111,7 +111,7 @@ def spacing(rate: DomainRate, delay_s: float) -> tuple[float, int]:
 def take(
     state: HostState, now: float, rate: DomainRate, request: TokenRequest
 ) -> tuple[HostState, Refusal | None]:
-    """Return the state after the request was allowed, or after its wait was promised."""
+    """Return the state after the request took a token, or after one was reserved for it."""
     interval_s, burst = spacing(rate, request.delay_s)
     state = replace(
         state,

@@ -24,7 +24,7 @@ PARK_AFTER: Final = 10
 MOST_RESCUES: Final = 3
 """A message that was redispatched so often without effect will not get through."""
 AHEAD: Final = timedelta(seconds=5)
-"""Time between the admission of a job and its turn at the site, at most."""
+"""Longest time between the admission of a job and its token at the site."""
 _MOST_OF_SITE: Final = 100
 """Jobs of one site that leave in one transaction."""
 SQL: Final = load(

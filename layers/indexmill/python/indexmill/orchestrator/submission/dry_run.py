@@ -76,7 +76,7 @@ class TryOut:
             except IndexmillError as error:
                 return _refused(url, error)
 
-        # Pages of one site one after the other: together they would use up its turns for its robots.txt.
+        # Pages of one site one after the other: together they would use up its tokens for its robots.txt.
         sites: dict[str, list[str]] = {}
         for url in urls:
             sites.setdefault(urlsplit(url).netloc, []).append(url)

@@ -313,7 +313,7 @@ class BatchReporter(Generic[T]):
     def _retrying(self, position: int, outcome: Retry | Wait, error: IndexmillError) -> None:
         """Return the message to the queue; its job gets an event for a failed try, and for a long wait.
 
-        The first wait for an outage is an event, the turn of a site only when it takes long.
+        The first wait for an outage is an event, one for a token of a site only when it is long.
         """
         delivery = self.deliveries[position]
         task, busy = delivery.message, isinstance(error, DomainBusy)

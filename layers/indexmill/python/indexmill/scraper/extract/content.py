@@ -191,7 +191,7 @@ def _by_suffix(url: str) -> Kind | None:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Wishes for a web page beside the Markdown of its main part."""
+    """Parts of a web page that are asked for beside the Markdown of its main part."""
 
     html: bool = False
     details: bool = False
