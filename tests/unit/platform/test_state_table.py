@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from indexmill.access.identify import Roots
 from indexmill.platform.aws.state_table import ConditionFailed, StateTable, StoreClock, StoreUnavailable
 from indexmill.platform.breakers import NAMES, BreakerState, BreakerStates
 from indexmill.platform.limits.store import LimitStore
@@ -30,6 +32,17 @@ def clock() -> FrozenClock:
     return FrozenClock()
 
 
+class OfAnotherService:
+    """Answers with JSON that is no answer of DynamoDB."""
+
+    def batch_get_item(self, **_: Any) -> dict[str, Any]:
+        return {"message": "ok"}
+
+
+def breakers_of_another() -> object:
+    return BreakerStates("t", FrozenClock(), OfAnotherService()).read()
+
+
 def patient(client: MemoryDynamoDb, clock: FrozenClock) -> StateTable:
     return StateTable("state", clock, client, quiet_s=30)
 
@@ -49,6 +62,12 @@ def test_a_value_is_read_as_it_was_put(
     table.put("key", {"value": value})
     assert client.items["key"] == {"pk": {"S": "key"}, "value": stored}
     assert table.get("key") == {"pk": "key", "value": value}
+
+
+@pytest.mark.parametrize("ask", [lambda: Roots("t", OfAnotherService()).find(["ann"]), breakers_of_another])
+def test_an_answer_that_is_none_of_a_table_is_an_outage(ask: Callable[[], object]) -> None:
+    with pytest.raises(StoreUnavailable):
+        ask()
 
 
 def test_an_expired_item_is_returned_to_those_who_ask_for_it(

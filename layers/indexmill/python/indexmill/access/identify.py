@@ -101,7 +101,8 @@ class Roots:
     def find(self, ids: Collection[str]) -> Mapping[str, str]:
         """Return the root of each id that is known, by one request. Raises StoreUnavailable."""
         found = self._table.read([f"caller#{each}" for each in ids], consistent=False)
-        return {key.removeprefix("caller#"): str(item["root"]) for key, item in found.items()}
+        roots = {key.removeprefix("caller#"): item.get("root") for key, item in found.items()}
+        return {each: str(root) for each, root in roots.items() if root is not None}
 
 
 @dataclass(slots=True)

@@ -129,6 +129,8 @@ class StateTable:
             asked: Any = {self._name: {"Keys": [_key(key) for key in part], **options}}
             for _ in range(2):
                 answer = self._call("batch_get_item", RequestItems=asked)
+                if "Responses" not in answer:
+                    raise StoreUnavailable
                 items = (_plain(each) or {} for each in answer["Responses"].get(self._name, ()))
                 found |= {item["pk"]: item for item in items if expired or self._is_kept(item)}
                 asked = answer.get("UnprocessedKeys")
