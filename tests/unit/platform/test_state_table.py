@@ -65,7 +65,7 @@ def test_a_value_is_read_as_it_was_put(
 
 
 @pytest.mark.parametrize("ask", [lambda: Roots("t", OfAnotherService()).find(["ann"]), breakers_of_another])
-def test_an_answer_that_is_none_of_a_table_is_an_outage(ask: Callable[[], object]) -> None:
+def test_an_answer_without_items_is_an_outage(ask: Callable[[], object]) -> None:
     with pytest.raises(StoreUnavailable):
         ask()
 
