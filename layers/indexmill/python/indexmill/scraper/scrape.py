@@ -149,7 +149,7 @@ async def _page(url: str, before: StoredPage, parts: ScrapeParts, fetch: PageFet
 
 
 async def fetched(url: str, known: Validators | None, parts: ScrapeParts, fetch: PageFetch) -> Fetched:
-    """Return the answer of the site, or of where it redirects; each request at the pace of its site."""
+    """Return the answer of the site, or of where it redirects; each request within the rate of its site."""
 
     async def allowed(hop: str) -> None:
         if fetch.hosts is not None and host_of(hop) not in fetch.hosts:

@@ -15,7 +15,7 @@ from indexmill.contracts.identity import CallerContext, corpus_name, new_id
 from indexmill.contracts.job import Job, JobError, JobStatus
 from indexmill.contracts.messages import Target
 from indexmill.contracts.pipeline import BY_NAME, FIRST, ORDER, STAGES
-from indexmill.orchestrator.admission.admit import admission_tier, admit, check_pending, take_turns
+from indexmill.orchestrator.admission.admit import admission_tier, admit, check_pending, take_starts
 from indexmill.orchestrator.admission.dependencies import is_blocked
 from indexmill.orchestrator.crawling.follow import page_digest
 from indexmill.orchestrator.outbox.relay import Relay
@@ -103,8 +103,8 @@ class RetryJobs:
             generation = state.generation if BY_NAME[row.stage].publishes else None
             # Before the job is in flight again, as in a submit, which locks its sites first too.
             url, fetches = state.target.url, row.stage == FIRST and locked.replay_of is None
-            turns = fetches and not blocked and not is_given(url)
-            held = take_turns(tx, [Fetch(job_id, url)] if turns else [])
+            fetching = fetches and not blocked and not is_given(url)
+            held = take_starts(tx, [Fetch(job_id, url)] if fetching else [])
             tx.restart_job(row, generation, request_id, blocked=blocked)
             if held:
                 tx.hold_back(held)

@@ -302,72 +302,72 @@ def _took_s(abreast: int, pace: Pace) -> float:
     return max(pace.duration_s, 0.01) * math.pow(abreast / max(pace.abreast, 1.0), 1 - _GAIN)
 
 
-def take_turns(tx: JobsTx, fetches: Sequence[Fetch]) -> dict[str, HeldBack]:
-    """Return those of the jobs that are held back, by id; the others have a turn, and lose it if unused."""
+def take_starts(tx: JobsTx, fetches: Sequence[Fetch]) -> dict[str, HeldBack]:
+    """Return the held-back jobs, by id. Each other one took a start of its site, which is lost if unused."""
     rates = tx.limits.rates
     sites = {fetch.job_id: site_of(fetch.url) for fetch in fetches}
     limited = sorted({site for site in sites.values() if rates.of(site) is not None})
     if not limited:
         return {}
     known = tx.lock_sites(limited)
-    left = {site: turns.free(rates.of(site)) for site, turns in known.items()}
+    left = {site: bucket.free(rates.of(site)) for site, bucket in known.items()}
     found = {}
     for fetch in sorted(fetches, key=lambda fetch: (-fetch.priority, fetch.job_id)):
         site = sites[fetch.job_id]
         if site not in known:
             continue
-        turns, rate = known[site], rates.of(site)
+        bucket, rate = known[site], rates.of(site)
         if left[site] > 0:
             left[site] -= 1
-            known[site] = turns.started(rate, 1)
+            known[site] = bucket.started(rate, 1)
             continue
         interval = timedelta(seconds=rate.interval_s if rate else 0.0)
-        after = turns.last_at + interval if turns.due_at else turns.now
-        at = max(after, turns.next_at(rate), turns.now)
-        known[site] = replace(turns, last_at=at, due_at=turns.due_at or turns.next_at(rate))
+        after = bucket.last_at + interval if bucket.due_at else bucket.now
+        at = max(after, bucket.next_at(rate), bucket.now)
+        known[site] = replace(bucket, last_at=at, due_at=bucket.due_at or bucket.next_at(rate))
         found[fetch.job_id] = HeldBack(site, at)
     tx.keep_sites(list(known.values()))
     return found
 
 
-def with_turns(tx: JobsTx, jobs: Sequence[NewJob], *, replays: bool = False) -> list[NewJob]:
-    """Return the new jobs, in order, with what their sites say.
+def with_starts(tx: JobsTx, jobs: Sequence[NewJob], *, replays: bool = False) -> list[NewJob]:
+    """Return the new jobs, in order, those that are held back with their site and estimated start.
 
-    Jobs that fetch nothing take no turn, and those with dependencies take it when they wait for none. Replays
-    take none unless `replays` is set.
+    Jobs that fetch nothing need no start of a site, and those with dependencies take it when they wait for
+    none. Replays take none unless `replays` is set.
     """
     fetching = [
         job for job in jobs if job.given is None and (replays or job.replay_of is None) and not job.depends_on
     ]
-    held = take_turns(tx, [Fetch(job.job_id, job.target.url, job.priority) for job in fetching])
+    held = take_starts(tx, [Fetch(job.job_id, job.target.url, job.priority) for job in fetching])
     return [
         replace(job, site=one.site, eligible_at=one.eligible_at) if (one := held.get(job.job_id)) else job
         for job in jobs
     ]
 
 
-def line_up(tx: JobsTx, job_ids: Sequence[str]) -> None:
-    """Hold back those of the pending jobs, which wait for nothing else any more, that have no turn yet."""
+def hold_back_pending(tx: JobsTx, job_ids: Sequence[str]) -> None:
+    """Hold back those of the pending jobs for which their sites have no start; they wait for nothing else."""
     if not job_ids or not tx.limits.rates.is_limited:
         return
     fetches = [each for each in tx.fetches(job_ids) if not is_given(each.url)]
-    if held := take_turns(tx, fetches):
+    if held := take_starts(tx, fetches):
         tx.hold_back(held)
 
 
 def release(tx: JobsTx) -> list[str]:
-    """Let held-back jobs into the queues of their callers whose turn has come; return those callers."""
+    """Move the held-back jobs that their sites let start to their callers' queues; return those callers."""
     due = tx.due_sites(AT_ONCE)
     if not due:
         return []
-    left = tx.release_jobs(due, [turns.startable(tx.limits.rates.of(turns.site)) for turns in due])
+    left = tx.release_jobs(due, [bucket.startable(tx.limits.rates.of(bucket.site)) for bucket in due])
     after = []
-    for turns in due:
-        rate, one = tx.limits.rates.of(turns.site), left[turns.site]
-        turns = turns.started(rate, len(one.callers))  # noqa: PLW2901 - the state that follows
-        due_at = max(turns.next_at(rate), turns.now + (timedelta() if one.callers else _AGAIN))
+    for bucket in due:
+        rate, one = tx.limits.rates.of(bucket.site), left[bucket.site]
+        bucket = bucket.started(rate, len(one.callers))  # noqa: PLW2901 - the state that follows
+        due_at = max(bucket.next_at(rate), bucket.now + (timedelta() if one.callers else _AGAIN))
         last = one.callers[-1] if one.callers else one.seen
-        after.append(replace(turns, due_at=due_at if one.more else None, last_caller=last))
+        after.append(replace(bucket, due_at=due_at if one.more else None, last_caller=last))
     tx.keep_sites(after)
     return sorted({caller for one in left.values() for caller in one.callers})
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.job import JobStatus
-from indexmill.orchestrator.admission.admit import line_up
+from indexmill.orchestrator.admission.admit import hold_back_pending
 from indexmill.orchestrator.store.jobs import JobsTx
 
 
@@ -31,7 +31,7 @@ def wait_for(tx: JobsTx, caller_id: str, job_ids: Sequence[str], depends_on: Seq
     if any(status is not JobStatus.DONE for status in known.values()):
         tx.block_jobs(job_ids)
     else:
-        line_up(tx, job_ids)
+        hold_back_pending(tx, job_ids)
     if JobStatus.FAILED in known.values():
         tx.fail_dependents(job_ids)
 
@@ -41,7 +41,7 @@ def settle_dependents(tx: JobsTx, ended: Sequence[str]) -> None:
     waiting = tx.lock_dependents(ended)
     if waiting:
         tx.fail_dependents(waiting)
-        line_up(tx, tx.unblock_jobs(waiting))
+        hold_back_pending(tx, tx.unblock_jobs(waiting))
 
 
 def is_blocked(tx: JobsTx, job_id: str) -> bool:

@@ -13,7 +13,7 @@ from indexmill.contracts.crawl import CrawlKind, confined, host_of
 from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.identity import document_id
 from indexmill.contracts.messages import ScrapeResult, StageResult, Target
-from indexmill.orchestrator.admission.admit import budget_of, with_turns
+from indexmill.orchestrator.admission.admit import budget_of, with_starts
 from indexmill.orchestrator.stages.scraping import first_message
 from indexmill.orchestrator.store.crawls import Crawl, CrawlPage, PageLinks
 from indexmill.orchestrator.store.jobs import JobsTx
@@ -179,7 +179,7 @@ class _Growth:
             return []
         ids = sorted(self.make_id() for _ in urls)
         jobs = [self._job(job_id, url) for job_id, url in zip(ids, urls, strict=True)]
-        jobs, inserted = with_turns(self.tx, jobs), set[str]()
+        jobs, inserted = with_starts(self.tx, jobs), set[str]()
         for kind in ("sitemap", "page"):
             if alike := [job for job in jobs if job.kind == kind]:
                 inserted |= self._inserted(alike)

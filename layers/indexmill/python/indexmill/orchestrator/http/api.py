@@ -167,7 +167,7 @@ def _wanted(
 
 
 def _with_aliases(api: Api) -> Any:
-    """Return what has a caller's alias recorded on its first request, before that is handled."""
+    """Return the dependency that records a caller's alias before its first request is handled."""
 
     async def record(ctx: Caller) -> None:
         # Without the database the request itself fails, or needs none.

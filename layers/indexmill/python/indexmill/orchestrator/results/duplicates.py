@@ -35,7 +35,7 @@ class Named:
 
 
 def named_by(state: JobState | None, result: StageResult) -> Named | None:
-    """Return the documents that a page names; None for one that names none and was not known to."""
+    """Return the documents that a page names; None for one that names none and named none before."""
     document = result.document if isinstance(result, ScrapeResult) else None
     if state is None or document is None or is_given(state.target.url):
         return None

@@ -28,7 +28,7 @@ from indexmill.orchestrator.store.rows import (
     Pace,
     Released,
     Row,
-    SiteTurns,
+    SiteStarts,
 )
 from indexmill.platform.limits.store import Load
 from indexmill.platform.postgres.database import Statements, json_of
@@ -73,7 +73,7 @@ class JobLimits:
 
 @dataclass(slots=True)
 class PaceCache:
-    """Reads that count for a moment; times are of the monotonic clock."""
+    """Cache of reads that hold for a moment; times are of the monotonic clock."""
 
     pace: Pace = field(default_factory=Pace)
     until_s: float = 0.0
@@ -294,12 +294,12 @@ class Admission:
 
     # Sites, and the jobs that they hold back
 
-    def lock_sites(self, sites: Sequence[str]) -> dict[str, SiteTurns]:
+    def lock_sites(self, sites: Sequence[str]) -> dict[str, SiteStarts]:
         """Lock and return the sites, which are made when they are new."""
         found = self._sql.all("lock_sites", sites=sorted(sites))
-        return {row["site"]: SiteTurns(**row) for row in found}
+        return {row["site"]: SiteStarts(**row) for row in found}
 
-    def keep_sites(self, sites: Sequence[SiteTurns]) -> None:
+    def keep_sites(self, sites: Sequence[SiteStarts]) -> None:
         """Write the states of locked sites."""
         self._sql.do(
             "keep_sites",
@@ -310,7 +310,7 @@ class Admission:
             last_callers=[each.last_caller for each in sites],
         )
 
-    def due_sites(self, most: int) -> list[SiteTurns]:
+    def due_sites(self, most: int) -> list[SiteStarts]:
         """Lock and return sites whose next held-back job may leave; those that are locked are left out.
 
         A look that finds none is not repeated within a second by the same process.
@@ -318,12 +318,12 @@ class Admission:
         now_s = time.monotonic()
         if now_s < self._paces.no_site_due_until_s:
             return []
-        found = [SiteTurns(**row) for row in self._sql.all("due_sites", most=most)]
+        found = [SiteStarts(**row) for row in self._sql.all("due_sites", most=most)]
         if not found:
             self._paces.no_site_due_until_s = now_s + _NONE_DUE_S
         return found
 
-    def release_jobs(self, sites: Sequence[SiteTurns], counts: Sequence[int]) -> dict[str, Released]:
+    def release_jobs(self, sites: Sequence[SiteStarts], counts: Sequence[int]) -> dict[str, Released]:
         """Put so many of each site's held-back jobs into their callers' queues.
 
         Callers take turns, from the one after the site's last caller. Those whose earlier jobs of the site

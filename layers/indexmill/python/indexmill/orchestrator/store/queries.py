@@ -49,7 +49,7 @@ class StatusCount:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Something that keeps a stage from working."""
+    """A pause of a stage, or an open breaker."""
 
     reason: Literal["paused", "breaker_open"]
     subject: str

@@ -216,7 +216,7 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class SiteTurns:
+class SiteStarts:
     """Starts of one site's jobs: a bucket with its rate, and those that are held back. The row is locked."""
 
     site: str
@@ -245,7 +245,7 @@ class SiteTurns:
         full = self.full_at <= self.now
         return self.startable(rate) if self.due_at is None or full else 0
 
-    def started(self, rate: DomainRate | None, count: int) -> SiteTurns:
+    def started(self, rate: DomainRate | None, count: int) -> SiteStarts:
         """Return the site's state after `count` jobs were admitted."""
         if rate is None:
             return self

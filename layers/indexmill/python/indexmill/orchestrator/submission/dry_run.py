@@ -46,7 +46,7 @@ class Scraper(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TryOut:
-    """The use case."""
+    """The dry run use case."""
 
     submit: SubmitJobs
     scraper: Scraper

@@ -19,7 +19,7 @@ from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
 from indexmill.contracts.identity import CallerContext, CorpusIsolation, corpus_name, document_id, new_id
 from indexmill.contracts.job import SubmitRequest, SubmitResponse
 from indexmill.contracts.messages import Stored, Target
-from indexmill.orchestrator.admission.admit import admission_tier, admit, budget_of, expectations, with_turns
+from indexmill.orchestrator.admission.admit import admission_tier, admit, budget_of, expectations, with_starts
 from indexmill.orchestrator.admission.dependencies import wait_for
 from indexmill.orchestrator.crawling.follow import check_room, start_crawl
 from indexmill.orchestrator.outbox.relay import Relay
@@ -255,7 +255,7 @@ def accept_jobs(tx: JobsTx, jobs: Sequence[NewJob]) -> list[Accepted]:
     caller_id, depends_on = jobs[0].target.caller_id, jobs[0].depends_on
     usage, overall, pending = tx.usage(caller_id, jobs[0].tier)
     quota = tx.limits.of(jobs[0].tier)
-    jobs = with_turns(tx, [replace(job, budget=budget_of(job.budget, quota)) for job in jobs])
+    jobs = with_starts(tx, [replace(job, budget=budget_of(job.budget, quota)) for job in jobs])
     expected = expectations(pending, jobs, usage, tx.limits, overall, tx.pace())
     accepted, inserted = _insert(tx, jobs, expected)
     if depends_on:

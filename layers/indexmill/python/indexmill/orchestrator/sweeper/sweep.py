@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, TypeVar
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.identity import CallerContext, new_id
 from indexmill.orchestrator.actions.replay import repeated
-from indexmill.orchestrator.admission.admit import admit_all, budget_of, with_turns
+from indexmill.orchestrator.admission.admit import admit_all, budget_of, with_starts
 from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.store.duplicates import DueDuplicate
 from indexmill.orchestrator.store.jobs import JobStore, JobsTx
@@ -317,7 +317,7 @@ def _read(tx: JobsTx, due: DueDuplicate, job_id: str, message_id: str) -> bool:
         mark_stale=due.mark_stale,
         budget=budget_of(original.job.budget, tx.limits.of(due.tier)),
     )
-    jobs = with_turns(tx, [new], replays=True) if stored is None else [new]
+    jobs = with_starts(tx, [new], replays=True) if stored is None else [new]
     if tx.insert_jobs(jobs, {job_id: None}, {}):
         return True
     tx.put_off_duplicate(due.document_id)
