@@ -1,4 +1,4 @@
-"""Ports of Access: the Membership service, and the roots of callers."""
+"""Port of Access: the Membership service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ports of the Scraper: fetcher, robots.txt cache, isolated parser, renderer."""
+"""Ports of the Scraper: fetcher, isolated parser, renderer."""
 
 from __future__ import annotations
 

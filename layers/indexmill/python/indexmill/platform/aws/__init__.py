@@ -1,1 +1,1 @@
-"""AWS adapters of the platform's ports."""
+"""AWS as every service uses it: clients, queues, objects, secrets, the state table."""
