@@ -260,6 +260,7 @@ def main(arguments: Sequence[str], record: ImportRecord) -> None:
         sys.dont_write_bytecode = True
         sys.path[:] = dict.fromkeys((*child.path, *_PATH))
         sys.path_importer_cache.clear()
+        _unload_shadowed(child.path, preloaded)
         control = socket.socket(fileno=child.fds[0])
         failed = import_all(list(modules_in(child.packages)))
         preloaded.hide(record)

@@ -59,6 +59,13 @@ import os
 PID = os.getpid()
 VERSION = {version}
 """
+PART = """
+import os
+import idna
+
+PID = os.getpid()
+VERSION = getattr(idna, "OWNER", "interpreter")
+"""
 USE = """
 import os
 import mill.part
@@ -164,6 +171,16 @@ async def test_an_edit_that_a_function_noticed_is_in_its_next_environment(
     # The new environment starts before the code is looked at again.
     monkeypatch.setattr(reload, "_INTERVAL_S", 3600.0)
     assert value(await noticed)[0] == 22
+
+
+async def test_packages_import_what_their_layer_has_of_its_own(forking: Lab) -> None:
+    forking.write("layer/python/idna.py", "OWNER = 'layer'\n")
+    mill(forking, 1)
+    forking.write("layer/python/mill/part.py", PART)
+    spec = forking.function(USE, layer_dirs=(forking.folder / "layer",))
+    host = await forking.start(spec, watched_packages=("mill",), preload=("idna",))
+    version, imported_in, _ = await answer(host)
+    assert (version, [imported_in]) == ("layer", host.warm_pids)
 
 
 async def test_an_invocation_ends_with_the_packages_it_began_with(forking: Lab) -> None:
