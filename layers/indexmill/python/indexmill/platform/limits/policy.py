@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from indexmill.contracts.identity import FREE, CallerContext, tier_of
+from indexmill.contracts.identity import FREE, UNLIMITED, CallerContext, tier_of
 from indexmill.platform.settings import FunctionSettings, HttpSettings
 
 SERVICES: Final = ("orchestrator", "scraper", "chunking", "embedding")
@@ -21,7 +21,6 @@ BUCKETS: Final = (WORK, READ, TOKEN)
 """Counted apart: GET and HEAD with a key, those with a token (it tells no tier), all others."""
 SHARES: Final[Mapping[str, float]] = MappingProxyType({FREE: 0.6, "pro": 0.8, "enterprise": 1.0})
 """Of the bounds of backpressure, by tier; the system's own callers have the highest one."""
-UNLIMITED: Final = "unlimited"
 _MOST: Final = 1_000_000_000
 _LONGEST_S: Final = 86_400
 _HOUR_S: Final = 3600
