@@ -66,7 +66,7 @@ def _digest(text: str, overrides: Mapping[str, str], region: str) -> str:
     """Return what the transform's result depends on; that this is all of it is tested."""
     from samtranslator import __version__
 
-    own = Path(__file__).read_text(encoding="utf-8")
+    own = [each.read_text(encoding="utf-8") for each in sorted(Path(__file__).parent.glob("*.py"))]
     parts = (text, sorted(overrides.items()), region, __version__, own)
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 

@@ -33,7 +33,6 @@ OWN_GROUP: Final = frozenset(
         "tests/e2e/test_shared_corpora.py",
         "tests/faults/test_insisting.py",
         "tests/faults/test_model.py",
-        "tests/faults/test_outcome_recorder.py",
         "tests/faults/test_passing_time.py",
         "tests/faults/test_production_is_innocent.py",
         "tests/faults/test_invariants.py",

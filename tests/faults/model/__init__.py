@@ -10,5 +10,5 @@ invariants          what must hold in end states, histories and while an example
 message_locations   which jobs have a task or a result in a queue
 mutations           safeguards taken out of the product; the model must find a violation for each
 
-test_model.py runs it; tests/perf/outcomes drives the same system under test along seeded orders.
+test_model.py runs it.
 """
