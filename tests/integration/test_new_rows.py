@@ -17,11 +17,10 @@ from typing import Any
 import pytest
 
 from local.backends.ministack import MiniStack
-from tests.support.aiohttp_server import served
 from tests.support.releases import Release
 from tests.support.repository import ROOT
 from tests.support.tree_copy import LIBRARY, Tree
-from tests.support.upgrade import CALLER, Site, World, by, names
+from tests.support.upgrade import CALLER, Site, World, by, names, served_site
 
 pytestmark = pytest.mark.integration
 
@@ -238,8 +237,7 @@ def additions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tree, dict[str,
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
-    site = Site()
-    with served(site.app) as site.address:
+    with served_site() as site:
         yield site
 
 
@@ -259,10 +257,7 @@ def release(
 
 @pytest.fixture
 def world(database_url: str, release: Release, site: Site) -> World:
-    release.migrate(database_url)
-    world = World(database_url, "new-rows", (release, release), site)
-    world.create(release)
-    return world
+    return World.of(release, database_url, "new-rows", site)
 
 
 def shown(world: World, job_id: str, more: str = "") -> Any:

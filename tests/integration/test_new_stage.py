@@ -17,10 +17,9 @@ from typing import Any
 import pytest
 
 from local.backends.ministack import MiniStack
-from tests.support.aiohttp_server import served
 from tests.support.releases import Release
 from tests.support.tree_copy import LIBRARY, Tree
-from tests.support.upgrade import CALLER, INTERNAL, Site, World, by, names
+from tests.support.upgrade import CALLER, INTERNAL, Site, World, by, names, served_site
 
 pytestmark = pytest.mark.integration
 
@@ -211,8 +210,7 @@ def with_new_stage(folder: Path) -> Tree:
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
-    site = Site()
-    with served(site.app) as site.address:
+    with served_site() as site:
         yield site
 
 
@@ -227,10 +225,7 @@ def release(site: Site, ministack: MiniStack, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture
 def world(database_url: str, release: Release, site: Site) -> World:
-    release.migrate(database_url)
-    world = World(database_url, "new-stage", (release, release), site)
-    world.create(release)
-    return world
+    return World.of(release, database_url, "new-stage", site)
 
 
 def shown(world: World, job_id: str) -> Any:

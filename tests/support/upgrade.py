@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
 from aiohttp import web
 
+from tests.support.aiohttp_server import served
 from tests.support.embedding_endpoint import item, packed, vector
 from tests.support.releases import Choose, Queues, Release
 
@@ -98,6 +101,14 @@ class Site:
         return sum(count for text, count in self.embedded.items() if f"the words of {name}." in text)
 
 
+@contextmanager
+def served_site() -> Iterator[Site]:
+    """Serve the pages and the endpoint, and yield what counts their requests."""
+    site = Site()
+    with served(site.app) as site.address:
+        yield site
+
+
 class World:
     """Both releases, deployed on one database and one set of queues."""
 
@@ -105,6 +116,14 @@ class World:
         self.url, self.site = url, site
         self.old, self.new = releases
         self._stack = stack
+
+    @classmethod
+    def of(cls, release: Release, url: str, stack: str, site: Site) -> World:
+        """Return a world in which one release alone is migrated and deployed."""
+        release.migrate(url)
+        world = cls(url, stack, (release, release), site)
+        world.create(release)
+        return world
 
     def create(self, release: Release) -> None:
         """Create the queues as a release has them, or update them, and deploy it."""

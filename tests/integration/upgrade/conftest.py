@@ -9,18 +9,16 @@ import pytest
 
 from local.backends.ministack import MiniStack
 from local.backends.postgres import create_database, drop_database
-from tests.support.aiohttp_server import served
 from tests.support.releases import PREVIOUS, Release, extract
 from tests.support.repository import ROOT
-from tests.support.upgrade import BROKEN_CHAIN, Releases, Site, World
+from tests.support.upgrade import BROKEN_CHAIN, Releases, Site, World, served_site
 
 _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
-    site = Site()
-    with served(site.app) as site.address:
+    with served_site() as site:
         yield site
 
 
