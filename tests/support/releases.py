@@ -24,7 +24,7 @@ from tests.support.ministack import ACCOUNT, REGION
 from tests.support.repository import ROOT
 from tests.support.stack import eventually
 
-PREVIOUS: Final = "459c1c7"
+PREVIOUS: Final = "66be80dd"
 """Commit of the previous release; set it to the commit of each release that is made."""
 
 _DRIVER: Final = Path(__file__).with_name("release_driver.py")
