@@ -7,6 +7,7 @@ import sys
 import typer
 
 from local.cli import (
+    audit,
     callers,
     cancel,
     chaos,
@@ -79,6 +80,7 @@ for command in (limits, doctor, demo, chaos, release):
     app.command(command.__name__.rpartition(".")[2])(command.run)
 app.command("crawl")(crawls.crawl)
 app.command("sitemap")(crawls.sitemap)
+app.add_typer(audit.audit, name="audit")
 app.add_typer(callers.callers, name="callers")
 app.add_typer(callers.maintenance, name="maintenance")
 

@@ -125,7 +125,7 @@ def test_the_functions_reach_aws_and_nothing_reaches_them(choice: Choice) -> Non
         assert services == free
         assert [route["NatGatewayId"] for route in ways_out] == [{"Ref": "NatGateway"}]
     else:
-        assert services == free | dict.fromkeys(("sqs", "secretsmanager", "lambda"), "Interface")
+        assert services == free | dict.fromkeys(("sqs", "secretsmanager", "lambda", "kms"), "Interface")
         assert not ways_out
     assert not any("GatewayId" in route for route in ways_out)
     assert all(not subnet["MapPublicIpOnLaunch"] for subnet in of_type(made, "AWS::EC2::Subnet").values())

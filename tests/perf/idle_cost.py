@@ -40,6 +40,7 @@ ADDRESS_HOUR: Final = 0.005
 ENDPOINT_HOUR: Final = 0.01
 """An interface endpoint in one zone."""
 SECRET: Final = 0.40
+KMS_KEY: Final = 1.00
 ALARM_METRIC: Final = 0.10
 """Each metric that an alarm reads; further ones that it computes are free."""
 WEB_ACL: Final = 5.00
@@ -67,7 +68,7 @@ SHOWN: Final[tuple[Mapping[str, str], ...]] = (
 
 
 def functions_cost() -> dict[str, float]:
-    """Return dollars a month of what template.yaml makes by itself: polls, sweeps, secrets and alarms."""
+    """Return dollars a month of what template.yaml makes by itself: polls, sweeps, secrets, key, alarms."""
     prices = Prices()
     sources = [
         event
@@ -91,6 +92,7 @@ def functions_cost() -> dict[str, float]:
         )
         / 1e6,
         "secrets": SECRET * len(list(_made("AWS::SecretsManager::Secret"))),
+        "key": KMS_KEY * len(list(_made("AWS::KMS::Key"))),
         "alarms": ALARM_METRIC * sum(_metrics(each) for each in _made("AWS::CloudWatch::Alarm")),
     }
 

@@ -109,6 +109,7 @@ class ErrorCode(StrEnum):
     CHUNKING_UNAVAILABLE = "chunking_unavailable", 503, _RETRY_HELPS
     QUEUE_UNAVAILABLE = "queue_unavailable", 503, _RETRY_HELPS
     STORAGE_UNAVAILABLE = "storage_unavailable", 503, _RETRY_HELPS
+    SIGNING_UNAVAILABLE = "signing_unavailable", 503
     DEADLINE_EXCEEDED = "deadline_exceeded", 504, _PASSES, "The page did not arrive in time"
     DOMAIN_BUSY = "domain_busy", 503
     DOMAIN_FAILING = "domain_failing", 503
