@@ -1,7 +1,5 @@
 """REQUEST authorizer of the REST API."""
 
-from __future__ import annotations
-
 from indexmill.access.settings import AuthorizerSettings
 from indexmill.access.wiring import build_authorizer
 from indexmill.platform.observability import entry_point

@@ -1,7 +1,5 @@
 """REQUEST authorizer of a job's stream."""
 
-from __future__ import annotations
-
 from indexmill.access.settings import StreamAuthorizerSettings
 from indexmill.access.wiring import build_stream_authorizer
 from indexmill.platform.observability import entry_point

@@ -1,7 +1,5 @@
 """REST endpoints of Chunking."""
 
-from __future__ import annotations
-
 from indexmill.chunking.settings import ChunkingApiSettings
 from indexmill.chunking.wiring import build_api
 from indexmill.platform.observability import entry_point

@@ -1,7 +1,5 @@
 """Consumer of the chunk queue."""
 
-from __future__ import annotations
-
 from indexmill.chunking.settings import ChunkingWorkerSettings
 from indexmill.chunking.wiring import build_worker
 from indexmill.platform.observability import entry_point

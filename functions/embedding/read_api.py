@@ -1,7 +1,5 @@
 """REST endpoint of search."""
 
-from __future__ import annotations
-
 from indexmill.embedding.settings import EmbeddingReadApiSettings
 from indexmill.embedding.wiring import build_read_api
 from indexmill.platform.observability import entry_point

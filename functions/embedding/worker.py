@@ -1,7 +1,5 @@
 """Consumer of the embed queue."""
 
-from __future__ import annotations
-
 from indexmill.embedding.settings import EmbeddingWorkerSettings
 from indexmill.embedding.wiring import build_worker
 from indexmill.platform.observability import entry_point

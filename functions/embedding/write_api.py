@@ -1,7 +1,5 @@
 """REST endpoints of Embedding's writes."""
 
-from __future__ import annotations
-
 from indexmill.embedding.settings import EmbeddingWriteApiSettings
 from indexmill.embedding.wiring import build_write_api
 from indexmill.platform.observability import entry_point

@@ -1,7 +1,5 @@
 """REST endpoints of the Orchestrator."""
 
-from __future__ import annotations
-
 from indexmill.orchestrator.settings import OrchestratorApiSettings
 from indexmill.orchestrator.wiring import build_api
 from indexmill.platform.observability import entry_point

@@ -1,7 +1,5 @@
 """Consumer of every dead-letter queue: stores the dead letters and fails their jobs."""
 
-from __future__ import annotations
-
 from indexmill.orchestrator.settings import OrchestratorDeadLettersSettings
 from indexmill.orchestrator.wiring import build_dead_letters
 from indexmill.platform.observability import entry_point

@@ -1,7 +1,5 @@
 """Consumer of the callback queue: applies the results of stages."""
 
-from __future__ import annotations
-
 from indexmill.orchestrator.settings import OrchestratorResultsSettings
 from indexmill.orchestrator.wiring import build_results
 from indexmill.platform.observability import entry_point

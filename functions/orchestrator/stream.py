@@ -1,7 +1,5 @@
 """Event stream of one job, apart from the other endpoints because its requests wait."""
 
-from __future__ import annotations
-
 from indexmill.orchestrator.settings import OrchestratorStreamSettings
 from indexmill.orchestrator.wiring import build_stream
 from indexmill.platform.observability import entry_point

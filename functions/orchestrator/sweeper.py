@@ -1,7 +1,5 @@
 """Sweeper, run every minute: relays unsent messages, redispatches lost ones, deletes old rows."""
 
-from __future__ import annotations
-
 from indexmill.orchestrator.settings import OrchestratorSweeperSettings
 from indexmill.orchestrator.wiring import build_sweeper
 from indexmill.platform.observability import entry_point

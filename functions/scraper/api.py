@@ -1,7 +1,5 @@
 """REST endpoints of the Scraper."""
 
-from __future__ import annotations
-
 from indexmill.platform.observability import entry_point
 from indexmill.scraper.settings import ScraperApiSettings
 from indexmill.scraper.wiring import build_api

@@ -1,7 +1,5 @@
 """Consumer of the scrape queue."""
 
-from __future__ import annotations
-
 from indexmill.platform.observability import entry_point
 from indexmill.scraper.settings import ScraperWorkerSettings
 from indexmill.scraper.wiring import build_worker

@@ -9,9 +9,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from indexmill.contracts.audit import EVENTS
 from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.orchestrator.store.results import Verdict
+from indexmill.platform.observability import EVENTS
 from indexmill.platform.postgres.database import Database
 from tests.support.job_stores import Jobs, postgres_jobs, retried
 from tests.support.jobs import CALLER, chunked, embedded, failed, new_job, scraped

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from indexmill.orchestrator.actions.cancel import CancelBatch, CancelJob
-from indexmill.platform.cancels import Cancels
 from indexmill.platform.consumer.delivery_log import KEPT_S
+from indexmill.platform.progress import Cancels
 from local.backends.ministack import MiniStack
 from tests.support.job_stores import Sent, postgres_jobs
 from tests.support.jobs import CALLER

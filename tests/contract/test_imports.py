@@ -63,7 +63,7 @@ WRONG = [
     (LIBRARY / "orchestrator/submission/submit.py", "psycopg", TECHNOLOGY),
     (LIBRARY / "embedding/wiring.py", "tests.twins.embedder", TWINS),
     (LIBRARY / "access/authorize.py", "local.stack.state", TWINS),
-    (LIBRARY / "platform/cancels.py", "indexmill.client.transport", TWINS),
+    (LIBRARY / "platform/progress.py", "indexmill.client.transport", TWINS),
     (Path("local/compute/host.py"), "indexmill.contracts.job", EMULATOR),
     (Path("local/triggers/sqs.py"), "local.stack.state", LOCAL_LAYERS),
     (LIBRARY / "scraper/api.py", "indexmill.scraper.wiring", ROUTES),

@@ -14,8 +14,8 @@ from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.job import Waiting
 from indexmill.orchestrator import wiring
 from indexmill.orchestrator.queries import jobs as queries
-from indexmill.orchestrator.queries.health import ReadHealth
 from indexmill.orchestrator.queries.jobs import ReadJobs
+from indexmill.orchestrator.queries.limits import ReadHealth
 from indexmill.orchestrator.settings import OrchestratorApiSettings
 from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.orchestrator.store.queries import JobFilter

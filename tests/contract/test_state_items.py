@@ -17,11 +17,10 @@ from indexmill.orchestrator.store.sweep import CallerRow, Maintenance
 from indexmill.orchestrator.sweeper.sweep import Mirror
 from indexmill.platform.aws.state_table import StoreClock
 from indexmill.platform.breakers import BreakerState, BreakerStates
-from indexmill.platform.cancels import Cancels
 from indexmill.platform.consumer.delivery_log import DeliveryLog, DeliveryRecord
 from indexmill.platform.limits.store import LimitStore, QueueAges
 from indexmill.platform.limits.window import RequestAdmission
-from indexmill.platform.progress import ProgressBoard, WorkProgress
+from indexmill.platform.progress import Cancels, ProgressBoard, WorkProgress
 from indexmill.scraper.token_bucket import HostState, HostStates, KnownRobots, RobotsCache
 from tests.twins.clock import FrozenClock
 from tests.twins.dynamodb import MemoryDynamoDb

@@ -12,7 +12,7 @@ from indexmill.contracts.messages import Retrying, StageResult
 from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.orchestrator.store.rows import NewJob, OutboxRow
 from indexmill.orchestrator.store.sweep import Count, Retention, SweepStore
-from indexmill.orchestrator.sweeper.accounting import confirm_missing
+from indexmill.orchestrator.sweeper.rescue import confirm_missing
 from indexmill.platform.postgres.database import Database
 from tests.support.jobs import applied, failed, new_job, scraped, submitted
 from tests.twins.clock import FrozenClock

@@ -11,7 +11,7 @@ from indexmill.contracts.http_search import SearchRequest, SearchResponse
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.embedding.ports import Space
 from indexmill.embedding.search import SearchCorpus
-from indexmill.orchestrator.queries.health import CACHED_S, ReadHealth
+from indexmill.orchestrator.queries.limits import CACHED_S, ReadHealth
 from indexmill.orchestrator.store.rows import SQL
 from indexmill.orchestrator.sweeper.sweep import LOOKED_AT_EVERY_S
 from indexmill.platform.postgres.database import Database

@@ -25,8 +25,7 @@ from indexmill.orchestrator.results.apply import ApplyResults, Recorder
 from indexmill.orchestrator.results.dead_letters import KeepDeadLetters
 from indexmill.orchestrator.results.decide import Decider
 from indexmill.orchestrator.submission.submit import SubmitJobs
-from indexmill.orchestrator.sweeper.accounting import CountMessages
-from indexmill.orchestrator.sweeper.rescue import Rescue
+from indexmill.orchestrator.sweeper.rescue import CountMessages, Rescue
 from indexmill.orchestrator.sweeper.sweep import FindOtherModels, MirrorCallers, Purge, Stores, SweepJobs
 from indexmill.orchestrator.sweeper.switches import SetSwitches
 from indexmill.platform.consumer.sqs_batch import SqsBatch

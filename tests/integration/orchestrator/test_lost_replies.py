@@ -12,7 +12,7 @@ import pytest
 
 from indexmill.orchestrator.store.jobs import DeadLetter, JobStore
 from indexmill.orchestrator.store.sweep import Count, Retention, SweepStore
-from indexmill.orchestrator.sweeper.accounting import confirm_missing
+from indexmill.orchestrator.sweeper.rescue import confirm_missing
 from indexmill.platform.postgres.database import Connection, Database
 from tests.support.jobs import applied, new_job, scraped, submitted
 from tests.support.lines import Line, line_to

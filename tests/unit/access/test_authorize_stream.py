@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from indexmill.access.authorize import Authorize, AuthorizeStream, Unauthorized
-from indexmill.access.ports import InvalidKey
+from indexmill.access.identify import InvalidKey
 from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.identity import CallerContext
 from indexmill.platform.aws.secrets import Secret

@@ -15,8 +15,7 @@ from aiohttp import web
 
 from indexmill.access.adapters.http_membership import HttpMembership
 from indexmill.access.authorize import Unauthorized
-from indexmill.access.ports import AuthStyle
-from indexmill.access.settings import AuthorizerSettings
+from indexmill.access.settings import AuthorizerSettings, AuthStyle
 from indexmill.access.wiring import build_authorizer
 from indexmill.contracts.errors import TransientError
 from indexmill.contracts.identity import key_hash

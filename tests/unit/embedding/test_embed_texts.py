@@ -11,11 +11,10 @@ from indexmill.contracts.errors import CallerError, ErrorCode, IndexmillError, P
 from indexmill.contracts.http_embedding import EmbedRequest, EnqueueRequest
 from indexmill.contracts.identity import CallerContext, CorpusIsolation, Quota, corpus_key, document_id
 from indexmill.contracts.messages import EmbedTask, read
-from indexmill.embedding.chunk_quota import ChunkQuota
 from indexmill.embedding.documents import resolve
 from indexmill.embedding.embed_texts import EmbedTexts
 from indexmill.embedding.enqueue import EnqueueEmbed
-from indexmill.embedding.targets import JobTarget, target_of
+from indexmill.embedding.targets import ChunkQuota, JobTarget, target_of
 from indexmill.platform.observability import Observability
 from indexmill.platform.security.urls import canonical_url
 from tests.support.embed_tasks import CALLER, RecordingIndex

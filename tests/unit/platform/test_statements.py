@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from indexmill.platform.postgres.statements import load
+from indexmill.platform.postgres.database import load
 
 
 def written(folder: Path, **files: str) -> Path:

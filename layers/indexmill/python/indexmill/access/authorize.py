@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from indexmill.access.ports import InvalidKey, UnexpectedStatus, UnreadableClaims
+from indexmill.access.identify import InvalidKey, UnexpectedStatus, UnreadableClaims
 from indexmill.contracts.identity import FREE, CallerContext, key_hash, tier_of
 from indexmill.platform.limits.policy import claimed, compact
 from indexmill.platform.observability import Observability

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from indexmill.access.ports import InvalidKey, Membership, UnreadableClaims
+from indexmill.contracts.errors import ErrorCode, TransientError
 from indexmill.contracts.identity import CALLER_ID, CallerContext, key_hash
 from indexmill.platform.aws.state_table import StateTable, StoreUnavailable
 from indexmill.platform.limits.policy import UnreadableLimits, claimed
@@ -18,6 +18,40 @@ from indexmill.platform.time import Clock, SystemClock
 _MOST_REMEMBERED: Final = 10_000
 _MAX_KEY: Final = 256
 _NEGATIVE_TTL_S: Final = 10.0
+
+
+class InvalidKey(Exception):
+    """Membership does not know this key."""
+
+
+class UnexpectedStatus(TransientError):
+    """Membership answers with a status that tells nothing about a key: 429, or its URL is wrong."""
+
+    def __init__(self, status: int) -> None:
+        """`status` is Membership's."""
+        super().__init__(ErrorCode.AUTH_UNAVAILABLE, "Keys cannot be checked right now.", retry_after=5)
+        self.status = status
+
+
+class UnreadableClaims(TransientError):
+    """Membership calls a key valid, and what it says of the caller has a wrong type."""
+
+    def __init__(self, claims: Collection[str]) -> None:
+        """`claims` are the names of those that are wrong; their values are not part of the error."""
+        super().__init__(ErrorCode.AUTH_UNAVAILABLE, "Keys cannot be checked right now.", retry_after=5)
+        self.claims = sorted(claims)
+
+
+class Membership(Protocol):
+    """Knows which keys are valid."""
+
+    def authenticate(self, api_key: str) -> dict[str, Any]:
+        """Return the key's claims, {} while Membership tells none.
+
+        Raises InvalidKey, or TransientError(auth_unavailable) when Membership cannot be asked:
+        UnexpectedStatus when that is so for this key only.
+        """
+        ...
 
 
 @dataclass(slots=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from indexmill.access.ports import AuthStyle
 from indexmill.platform.settings import FunctionSettings
+
+AuthStyle = Literal["body", "header", "both"]
+"""Where Membership reads the key: `{"api_key": …}` in the body, the header `X-API-Key`, or either."""
 
 
 class AuthorizerSettings(FunctionSettings):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from indexmill.access.adapters.http_membership import HttpMembership
 from indexmill.access.authorize import Authorize, AuthorizeStream
-from indexmill.access.identify import Identify, Roots, ValidateApiKey
-from indexmill.access.ports import Membership
+from indexmill.access.identify import Identify, Membership, Roots, ValidateApiKey
 from indexmill.access.settings import AuthorizerSettings, StreamAuthorizerSettings
 from indexmill.contracts.errors import ErrorCode
 from indexmill.platform.aws.secrets import Secret

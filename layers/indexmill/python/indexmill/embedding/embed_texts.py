@@ -11,9 +11,8 @@ from indexmill.contracts.errors import CallerError, ErrorCode, PermanentError, T
 from indexmill.contracts.http_embedding import EmbedRequest, EmbedResponse
 from indexmill.contracts.identity import CallerContext, CorpusIsolation
 from indexmill.contracts.messages import Target
-from indexmill.embedding.chunk_quota import ChunkQuota
 from indexmill.embedding.ports import DocumentVersion, Embedder, PublishOutcome, Vector, VectorIndex
-from indexmill.embedding.targets import CanonicalUrl, Generations, chunks_of, target_of
+from indexmill.embedding.targets import CanonicalUrl, ChunkQuota, Generations, chunks_of, target_of
 
 _OF_THE_TEXTS: Final = (ErrorCode.TOKEN_LIMIT_EXCEEDED, ErrorCode.EMBEDDING_REJECTED)
 

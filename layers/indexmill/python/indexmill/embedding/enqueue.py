@@ -10,8 +10,14 @@ from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
 from indexmill.contracts.http_embedding import EnqueueRequest, EnqueueResponse
 from indexmill.contracts.identity import CallerContext, CorpusIsolation, new_id
 from indexmill.contracts.messages import EmbedTask, Target, write
-from indexmill.embedding.chunk_quota import ChunkQuota
-from indexmill.embedding.targets import CanonicalUrl, Generations, JobTargets, chunks_of, target_of
+from indexmill.embedding.targets import (
+    CanonicalUrl,
+    ChunkQuota,
+    Generations,
+    JobTargets,
+    chunks_of,
+    target_of,
+)
 from indexmill.platform.aws.s3_blobs import BlobStore
 from indexmill.platform.aws.sqs_queue import Queue
 

@@ -72,9 +72,9 @@ def build_write_use_cases(  # noqa: PLR0913 - everything around it
         PostgresJobTargets,
     )
     from indexmill.embedding.api import WriteApi
-    from indexmill.embedding.chunk_quota import ChunkQuota
     from indexmill.embedding.embed_texts import EmbedTexts
     from indexmill.embedding.enqueue import EnqueueEmbed
+    from indexmill.embedding.targets import ChunkQuota
 
     canonical = partial(canonical_url, allowed_hosts=parse_allowed_hosts(settings.allowed_private_hosts))
     database = _database(settings, settings.database_answer_seconds)

@@ -139,18 +139,16 @@ def build_use_cases(settings: OrchestratorApiSettings, parts: Parts | None = Non
     from indexmill.orchestrator.actions.retry import RetryJobs
     from indexmill.orchestrator.adapters.aws import LambdaScraper, S3Uploads
     from indexmill.orchestrator.http.api import Api, RecordAlias
-    from indexmill.orchestrator.queries.health import ReadHealth
     from indexmill.orchestrator.queries.jobs import ReadHistory, ReadJobs
-    from indexmill.orchestrator.queries.limits import ShowLimits
+    from indexmill.orchestrator.queries.limits import ReadHealth, ShowLimits
     from indexmill.orchestrator.queries.stream import GrantStream
     from indexmill.orchestrator.results.complete import CompleteStage
     from indexmill.orchestrator.submission.dry_run import TryOut
     from indexmill.orchestrator.submission.submit import SubmitJobs
     from indexmill.orchestrator.submission.uploads import GrantUpload
     from indexmill.platform.aws.s3_blobs import BlobStore
-    from indexmill.platform.cancels import Cancels
     from indexmill.platform.http.app import build_active
-    from indexmill.platform.progress import ProgressBoard
+    from indexmill.platform.progress import Cancels, ProgressBoard
     from indexmill.platform.security.urls import parse_allowed_hosts
 
     database = build_database(settings, settings.database_answer_seconds)
@@ -315,8 +313,7 @@ def build_sweeper(settings: OrchestratorSweeperSettings) -> Handler:
 def assemble_sweeper(parts: Parts, own: SweepParts, keep: Retention | None = None) -> SweepJobs:
     """Put the sweeper's parts together."""
     from indexmill.orchestrator.store.sweep import Retention
-    from indexmill.orchestrator.sweeper.accounting import CountMessages
-    from indexmill.orchestrator.sweeper.rescue import Rescue
+    from indexmill.orchestrator.sweeper.rescue import CountMessages, Rescue
     from indexmill.orchestrator.sweeper.sweep import FindOtherModels, MirrorCallers, Purge, Stores, SweepJobs
     from indexmill.orchestrator.sweeper.switches import SetSwitches
 

@@ -17,7 +17,7 @@ import logging
 import os
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
 
 from indexmill.platform.time import SystemClock
 
@@ -26,11 +26,29 @@ if TYPE_CHECKING:
     from aws_lambda_powertools import Metrics
     from aws_lambda_powertools.metrics import EphemeralMetrics
 
-    from indexmill.contracts.audit import AuditEvent
     from indexmill.contracts.identity import CallerContext
 
 T = TypeVar("T")
 
+AuditEvent = Literal[
+    "auth_rejected",
+    "caller_blocked",
+    "caller_linked",
+    "caller_unblocked",
+    "corpus_searched",
+    "internal_rejected",
+    "job_canceled",
+    "job_completed",
+    "job_failed",
+    "job_replayed",
+    "job_retried",
+    "job_submitted",
+    "maintenance_changed",
+    "rate_limit_hit",
+    "stale_callback",
+]
+EVENTS: Final[tuple[AuditEvent, ...]] = get_args(AuditEvent)
+"""Names of the audit events; docs/operations.md says when each is written, and with which fields."""
 NAMESPACE = "Indexmill"
 _ABOVE_INFO = ("WARN", "ERROR", "FATAL")
 _QUERY: Final = re.compile(r"(://[^\s?#]*)[?#]\S*")

@@ -85,7 +85,7 @@ def build_worker(settings: ScraperWorkerSettings) -> SqsBatch[ScrapeTask]:
 
 def build_batch(settings: ScraperWorkerSettings, **overrides: Unpack[Overrides]) -> ScrapeBatch:
     """Build the worker's batch use case."""
-    from indexmill.platform.cancels import Cancels
+    from indexmill.platform.progress import Cancels
     from indexmill.scraper.worker import ScrapeBatch
 
     parts = replace(_parts(settings, overrides, INLINE_TEXT_BYTES), known_for=settings.known_for)

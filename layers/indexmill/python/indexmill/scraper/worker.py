@@ -16,8 +16,8 @@ from indexmill.contracts.errors import ErrorCode, IndexmillError, PermanentError
 from indexmill.contracts.messages import ScrapeTask, StageFailure
 from indexmill.contracts.pipeline import BY_NAME
 from indexmill.platform.aws.sqs_queue import Queue
-from indexmill.platform.cancels import Cancels
 from indexmill.platform.consumer.deliveries import BatchReporter, Delivery, Outcome, RecordTimes, WorkerStage
+from indexmill.platform.progress import Cancels
 from indexmill.platform.time import Clock
 from indexmill.scraper.extract.content import Unusable
 from indexmill.scraper.ports import NameNotFound

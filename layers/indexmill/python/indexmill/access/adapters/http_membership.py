@@ -9,7 +9,8 @@ from typing import Any, Final
 import httpx
 import pybreaker
 
-from indexmill.access.ports import AuthStyle, InvalidKey, UnexpectedStatus
+from indexmill.access.identify import InvalidKey, UnexpectedStatus
+from indexmill.access.settings import AuthStyle
 from indexmill.contracts.errors import ErrorCode, TransientError
 
 _TOTAL_S: Final = 2.0

@@ -19,7 +19,7 @@ from indexmill.orchestrator.results.apply import with_visibility
 from indexmill.orchestrator.store.actions import LockedJob
 from indexmill.orchestrator.store.jobs import JobStore, JobsTx
 from indexmill.orchestrator.store.rows import OutboxRow
-from indexmill.platform.cancels import Cancels
+from indexmill.platform.progress import Cancels
 from indexmill.platform.time import Clock
 
 _AT_ONCE: Final = 100

@@ -43,9 +43,8 @@ from indexmill.contracts.pipeline import StageName
 from indexmill.orchestrator.actions.cancel import CancelBatch, CancelJob
 from indexmill.orchestrator.actions.replay import ReplayJobs
 from indexmill.orchestrator.actions.retry import RetryJobs
-from indexmill.orchestrator.queries.health import ReadHealth
 from indexmill.orchestrator.queries.jobs import ReadHistory, ReadJobs, poll_after_s
-from indexmill.orchestrator.queries.limits import ShowLimits
+from indexmill.orchestrator.queries.limits import ReadHealth, ShowLimits
 from indexmill.orchestrator.queries.stream import GrantStream
 from indexmill.orchestrator.results.complete import CompleteStage
 from indexmill.orchestrator.store.jobs import JobStore

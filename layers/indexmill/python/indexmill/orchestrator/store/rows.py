@@ -14,7 +14,7 @@ from indexmill.contracts.crawl import CrawlRules
 from indexmill.contracts.identity import Accept, Usage
 from indexmill.contracts.job import DuplicateOf, JobStatus
 from indexmill.contracts.messages import Stored, Target
-from indexmill.platform.postgres.statements import load
+from indexmill.platform.postgres.database import load
 from indexmill.platform.security.urls import DomainRate
 
 CLAIM_S: Final = 30

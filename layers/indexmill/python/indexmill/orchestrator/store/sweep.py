@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from psycopg.types.json import Jsonb
 
-from indexmill.contracts.audit import AuditEvent
 from indexmill.contracts.job import JobStatus
 from indexmill.contracts.pipeline import STAGES
 from indexmill.orchestrator.store.rows import SQL
+from indexmill.platform.observability import AuditEvent
 from indexmill.platform.postgres.database import Connection, Database, Statements
 
 OVERTAKEN_AFTER: Final = timedelta(seconds=90)

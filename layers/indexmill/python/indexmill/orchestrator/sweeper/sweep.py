@@ -17,11 +17,10 @@ from indexmill.orchestrator.outbox.relay import Relay
 from indexmill.orchestrator.store.duplicates import DueDuplicate
 from indexmill.orchestrator.store.jobs import JobStore, JobsTx
 from indexmill.orchestrator.store.sweep import CallerRow, KeptEvent, Maintenance, Retention, SweepStore
-from indexmill.orchestrator.sweeper.accounting import CountMessages
-from indexmill.orchestrator.sweeper.rescue import Rescue
+from indexmill.orchestrator.sweeper.rescue import CountMessages, Rescue
 from indexmill.orchestrator.sweeper.switches import SetSwitches, record_incidents
 from indexmill.platform.aws.state_table import ConditionFailed, Item, StateTable, StoreUnavailable
-from indexmill.platform.limits.policy import BUCKETS
+from indexmill.platform.limits.policy import BUCKETS, SERVICES
 from indexmill.platform.observability import Observability
 from indexmill.platform.time import Clock
 
@@ -35,7 +34,6 @@ _ROWS: Final = 1_000
 _MOST_PURGES: Final = 10
 _PAGES: Final = 100
 """Outdated duplicates that are read again in one tick."""
-_SERVICES: Final = ("scraper", "chunking", "embedding", "orchestrator")
 _SENTINEL: Final = "mirror#callers"
 _COUNTED_S: Final = 86_400
 _NEWER: Final = "attribute_not_exists(version) OR version <= :version"
@@ -121,7 +119,7 @@ class Mirror:
 
 def window_keys(caller_id: str) -> Iterator[str]:
     """Yield the keys of the items in which a caller's requests are counted."""
-    return (f"door#{service}#{bucket}#{caller_id}" for service in _SERVICES for bucket in BUCKETS)
+    return (f"door#{service}#{bucket}#{caller_id}" for service in SERVICES for bucket in BUCKETS)
 
 
 def _unavailable() -> TransientError:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from indexmill.contracts.identity import FREE, UNLIMITED, CallerContext, tier_of
 from indexmill.platform.settings import FunctionSettings, HttpSettings
 
-SERVICES: Final = ("orchestrator", "scraper", "chunking", "embedding")
+SERVICES: Final = ("scraper", "chunking", "embedding", "orchestrator")
 """Each has limits of its own; search belongs to Embedding."""
 WORK: Final = "work"
 READ: Final = "read"

@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 from indexmill.contracts.errors import ErrorCode, PermanentError, failure
 from indexmill.contracts.identity import Doubt
 from indexmill.scraper.extract import container, data, epub, office
-from indexmill.scraper.extract.pdf import read_pdf
 from indexmill.scraper.extract.text import WIDE_STARTS, decode, misread, read_markdown, read_text
 from indexmill.scraper.extract.xhtml import as_html
 
@@ -369,7 +368,7 @@ _READERS: Final[Mapping[Kind, Callable[[RawContent], Extracted]]] = {
     Kind.XHTML: _read_html,
     Kind.MARKDOWN: _of_text(read_markdown),
     Kind.TEXT: _of_text(read_text),
-    Kind.PDF: _of_bytes(read_pdf),
+    Kind.PDF: _of_bytes(office.read_pdf),
     Kind.DOCX: _of_bytes(office.read_docx),
     Kind.PPTX: _of_bytes(office.read_pptx),
     Kind.XLSX: _of_bytes(office.read_xlsx),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from indexmill.platform.postgres.statements import load
+from indexmill.platform.postgres.database import load
 
 ROW_RANGES: Final = 8
 _STRIPES: Final = 16
