@@ -42,6 +42,7 @@ _NAME_PROPERTY: Final = {
     "AWS::SQS::Queue": "QueueName",
     "AWS::DynamoDB::Table": "TableName",
     "AWS::S3::Bucket": "BucketName",
+    "AWS::KMS::Key": "",  # KMS gives it an id
 }
 
 
@@ -102,9 +103,9 @@ class Template:
         """Function by alias, logical ids."""
 
     def stateful(self) -> dict[str, Any]:
-        """Return the queues, tables and buckets as a template of their own, with parameters resolved.
+        """Return queues, tables, buckets and keys as a template of their own, with parameters resolved.
 
-        Each has a fixed name, so that functions find it again after the AWS endpoint was restarted.
+        Each but a key has a fixed name, so that functions find it again after the AWS endpoint was restarted.
         """
         kept = {}
         for name, body in self._resources.items():
@@ -113,7 +114,8 @@ class Template:
             properties = self._static.resolve(body.get("Properties", {}))
             default = f"{STACK}-{name}"
             is_bucket = body["Type"] == "AWS::S3::Bucket"
-            properties.setdefault(_NAME_PROPERTY[body["Type"]], default.lower() if is_bucket else default)
+            if named := _NAME_PROPERTY[body["Type"]]:
+                properties.setdefault(named, default.lower() if is_bucket else default)
             kept[name] = {"Type": body["Type"], "Properties": properties}
         return {"AWSTemplateFormatVersion": "2010-09-09", "Resources": kept}
 

@@ -79,7 +79,7 @@ def test_stateful_resources_have_fixed_names_and_no_functions_left() -> None:
     part = read(ScrapeVisibility="400").stateful()
     resources = part["Resources"]
     assert {body["Type"] for body in resources.values()} == {
-        *("AWS::SQS::Queue", "AWS::S3::Bucket", "AWS::DynamoDB::Table"),
+        *("AWS::SQS::Queue", "AWS::S3::Bucket", "AWS::DynamoDB::Table", "AWS::KMS::Key"),
     }
     queue = resources["ScrapeQueue"]["Properties"]
     assert (queue["QueueName"], queue["VisibilityTimeout"]) == ("indexmill-ScrapeQueue", "400")
