@@ -15,8 +15,9 @@ from fastapi import APIRouter, FastAPI
 
 from indexmill.chunking.api import routes as chunking_routes
 from indexmill.contracts.errors import ErrorCode
-from indexmill.embedding.api import read_routes, write_routes
-from indexmill.orchestrator.http.api import MAX_LIMIT, action_routes, open_routes
+from indexmill.contracts.pages import MAX_LIMIT
+from indexmill.embedding.api import corpora_routes, read_routes, write_routes
+from indexmill.orchestrator.http.api import action_routes, open_routes
 from indexmill.orchestrator.http.api import routes as orchestrator_routes
 from indexmill.orchestrator.http.stream import routes as stream_routes
 from indexmill.scraper.api import routes as scraper_routes
@@ -46,6 +47,7 @@ _MORE_STATUS = {
     "/embedding/embed": ("502",),
     "/embedding/enqueue": ("404", "409"),
     "/embedding/search": ("404",),
+    "/embedding/corpora/{name}": ("404",),
 }
 
 
@@ -60,6 +62,7 @@ def routers() -> Iterator[APIRouter]:
     yield chunking_routes(nothing, 29)
     yield write_routes(nothing, 1)
     yield read_routes(nothing, nothing, 1)
+    yield corpora_routes(nothing)
 
 
 def document() -> dict[str, Any]:
@@ -88,7 +91,7 @@ def document() -> dict[str, Any]:
         for operation in methods.values():
             _with_errors(path, operation)
             for each in operation.get("parameters", ()):
-                if each["in"] == "path":
+                if each["in"] == "path" and each["name"].endswith("_id"):
                     each["schema"]["format"] = "uuid"
                 if each["name"] == "limit":
                     each["schema"] = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": 50}

@@ -27,8 +27,8 @@ pytestmark = pytest.mark.integration
 
 INDEX = ("corpora", "spaces", "documents", "chunks", "memberships", "vectors", "postings", "corpus_totals")
 
-READ = "lost_generations"
-"""Read by each publish, and written by the owner alone."""
+READ = ("lost_generations", "corpus_names")
+"""Read by publishes and by what names a corpus; no one else than the owner writes them for Embedding."""
 
 PURGED = (
     *("outbox", "inbox", "idempotency_keys", "dead_letters", "earlier_starts", "fences"),
@@ -87,7 +87,7 @@ def tables(owner_url: str) -> list[str]:
 
 
 def test_embedding_reaches_no_table_of_the_orchestrator(database_url: str, embedding: Connection) -> None:
-    foreign = set(tables(database_url)) - {*INDEX, READ}
+    foreign = set(tables(database_url)) - {*INDEX, *READ}
     assert {"jobs", "job_history", "outbox", "inbox", "dead_letters", "pauses"} <= foreign
     for table in foreign:
         for statement in (
@@ -101,12 +101,13 @@ def test_embedding_reaches_no_table_of_the_orchestrator(database_url: str, embed
                 embedding.execute(statement.encode())
 
 
-def test_embedding_reads_lost_generations_and_changes_none(embedding: Connection) -> None:
-    assert embedding.execute(f"SELECT count(*) FROM {READ}".encode()).fetchone() == (0,)
+@pytest.mark.parametrize("table", READ)
+def test_embedding_reads_what_only_the_owner_changes(embedding: Connection, table: str) -> None:
+    assert embedding.execute(f"SELECT count(*) FROM {table}".encode()).fetchone() == (0,)
     for statement in (
-        f"INSERT INTO {READ} VALUES (0, 1)",
-        f"UPDATE {READ} SET upto = 9",
-        f"DELETE FROM {READ}",
+        f"INSERT INTO {table} DEFAULT VALUES",
+        f"UPDATE {table} SET {'upto = 9' if table == READ[0] else 'corpus = 9'}",
+        f"DELETE FROM {table}",
     ):
         with pytest.raises(InsufficientPrivilege):
             embedding.execute(statement.encode())

@@ -498,6 +498,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/embedding/corpora": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the corpora that the caller may read
+         * @description Return one page of at most `limit` (1 to 200, default 50) corpora, by name.
+         */
+        get: operations["list_corpora_embedding_corpora_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/embedding/corpora/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Figures of a corpus
+         * @description Return documents, chunks, bytes, models and age of a corpus, by its name or id; 404 for no such.
+         */
+        get: operations["get_corpus_embedding_corpora__name__get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -721,6 +761,58 @@ export interface components {
             upload_id?: string | null;
             /** Content Type */
             content_type?: string | null;
+        };
+        /**
+         * Corpus
+         * @description A corpus as its caller sees it.
+         */
+        Corpus: {
+            /** Corpus Name */
+            corpus_name: string;
+            /** Corpus Id */
+            corpus_id: string;
+            /**
+             * Access
+             * @enum {string}
+             */
+            access: "read" | "write";
+            /** Documents */
+            documents: number | null;
+            /** Chunks */
+            chunks: number;
+            /** Bytes */
+            bytes: number | null;
+            /** Models */
+            models: components["schemas"]["CorpusModel"][];
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /** Indexed At */
+            indexed_at: string | null;
+        };
+        /**
+         * CorpusList
+         * @description One page of the corpora that a caller may read, by name.
+         */
+        CorpusList: {
+            /** Corpora */
+            corpora: components["schemas"]["Corpus"][];
+            /** Count */
+            count: number;
+            /** Next Cursor */
+            next_cursor: string | null;
+        };
+        /**
+         * CorpusModel
+         * @description A model that chunks of a corpus have vectors of.
+         */
+        CorpusModel: {
+            /** Model */
+            model: string;
+            /** Dimension */
+            dimension: number;
         };
         /**
          * CrawlRequest
@@ -1765,7 +1857,7 @@ export interface components {
          */
         ErrorEnvelope: {
             error: {
-                /** @description One of: bad_request, malformed_json, invalid_encoding, invalid_header, unsupported_encoding, invalid_api_key, bad_signature, stale_timestamp, forbidden, request_blocked, caller_blocked, not_found, idempotency_conflict, invalid_transition, request_timeout, payload_too_large, response_too_large, uri_too_long, headers_too_large, unsupported_media_type, validation_error, url_invalid, url_scheme_not_allowed, url_host_not_allowed, url_credentials_not_allowed, corpus_name_invalid, rate_limited, queue_saturated, quota_exceeded, gateway_throttled, waf_rate_limited, internal_error, upstream_error, maintenance, auth_unavailable, database_unavailable, search_unavailable, embedding_unavailable, chunking_unavailable, queue_unavailable, storage_unavailable, deadline_exceeded, domain_busy, domain_failing, connection_refused, connection_error, connection_timeout, read_timeout, tls_error, dns_error, robots_disallowed, robots_unavailable, robots_noindex, too_many_redirects, other_host, content_too_large, content_bomb, unsupported_content_type, empty_content, login_required, soft_404, needs_javascript, renderer_unavailable, render_limit_exceeded, parse_error, content_missing, content_corrupt, too_many_chunks, token_limit_exceeded, openai_rate_limit, embedding_rejected, embedding_incomplete, embedding_invalid, embedding_bad_response, dimension_mismatch, vector_rejected, message_too_large, poison_message, worker_crashed, timed_out, stuck_timeout, canceled, dependency_failed, budget_exceeded, max_retries_exceeded, or http_<status>. */
+                /** @description One of: bad_request, malformed_json, invalid_encoding, invalid_header, unsupported_encoding, invalid_api_key, bad_signature, stale_timestamp, forbidden, request_blocked, caller_blocked, not_found, idempotency_conflict, invalid_transition, request_timeout, payload_too_large, response_too_large, uri_too_long, headers_too_large, unsupported_media_type, validation_error, url_invalid, url_scheme_not_allowed, url_host_not_allowed, url_credentials_not_allowed, corpus_name_invalid, rate_limited, queue_saturated, quota_exceeded, gateway_throttled, waf_rate_limited, internal_error, upstream_error, maintenance, auth_unavailable, database_unavailable, search_unavailable, embedding_unavailable, chunking_unavailable, queue_unavailable, storage_unavailable, signing_unavailable, deadline_exceeded, domain_busy, domain_failing, connection_refused, connection_error, connection_timeout, read_timeout, tls_error, dns_error, robots_disallowed, robots_unavailable, robots_noindex, too_many_redirects, other_host, content_too_large, content_bomb, unsupported_content_type, empty_content, login_required, soft_404, needs_javascript, renderer_unavailable, render_limit_exceeded, parse_error, content_missing, content_corrupt, too_many_chunks, token_limit_exceeded, openai_rate_limit, embedding_rejected, embedding_incomplete, embedding_invalid, embedding_bad_response, dimension_mismatch, vector_rejected, message_too_large, poison_message, worker_crashed, timed_out, stuck_timeout, canceled, dependency_failed, budget_exceeded, max_retries_exceeded, or http_<status>. */
                 code: string;
                 message: string;
                 request_id: string;
@@ -6518,6 +6610,373 @@ export interface operations {
                      *     }
                      */
                     "application/json": components["schemas"]["SearchResponse"];
+                };
+            };
+            /** @description The request cannot be read. */
+            400: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The key is missing or invalid. */
+            401: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The key may not do that, or its caller is blocked. */
+            403: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description There is no such object of the caller's. */
+            404: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The request or the answer is too large. */
+            413: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The body is not application/json. */
+            415: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description A value is wrong; `field` names it. */
+            422: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Too many requests, or a quota is used up. */
+            429: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Seconds after which another try makes sense. */
+                    "Retry-After": number;
+                    /** @description Requests that the caller may send in a window; missing without a limit. */
+                    "X-RateLimit-Limit"?: number;
+                    /** @description How many of them are left. */
+                    "X-RateLimit-Remaining"?: number;
+                    /** @description Seconds until more are left. */
+                    "X-RateLimit-Reset"?: number;
+                    /** @description Which limit it is. */
+                    "X-RateLimit-Reason"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description A defect of the service. */
+            500: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Something the request needs is unavailable. */
+            503: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Seconds after which another try makes sense. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The request took too long. */
+            504: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Seconds after which another try makes sense. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    list_corpora_embedding_corpora_get: {
+        parameters: {
+            query?: {
+                limit?: number;
+                cursor?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Requests that the caller may send in a window; missing without a limit. */
+                    "X-RateLimit-Limit"?: number;
+                    /** @description How many of them are left. */
+                    "X-RateLimit-Remaining"?: number;
+                    /** @description Seconds until more are left. */
+                    "X-RateLimit-Reset"?: number;
+                    /** @description Which limit it is. */
+                    "X-RateLimit-Reason"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "corpora": [
+                     *         {
+                     *           "corpus_name": "handbooks",
+                     *           "corpus_id": "corpus_3f0f8f2a6f7c4b0d9f2d1d0a5c7e8b61",
+                     *           "access": "write",
+                     *           "documents": 214,
+                     *           "chunks": 3120,
+                     *           "bytes": 2811904,
+                     *           "models": [
+                     *             {
+                     *               "model": "text-embedding-3-small",
+                     *               "dimension": 1536
+                     *             }
+                     *           ],
+                     *           "created_at": "2026-02-03T08:00:12.120455Z",
+                     *           "indexed_at": "2026-03-12T09:15:03.918406Z"
+                     *         }
+                     *       ],
+                     *       "count": 1,
+                     *       "next_cursor": null
+                     *     }
+                     */
+                    "application/json": components["schemas"]["CorpusList"];
+                };
+            };
+            /** @description The request cannot be read. */
+            400: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The key is missing or invalid. */
+            401: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The key may not do that, or its caller is blocked. */
+            403: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The request or the answer is too large. */
+            413: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The body is not application/json. */
+            415: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description A value is wrong; `field` names it. */
+            422: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Too many requests, or a quota is used up. */
+            429: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Seconds after which another try makes sense. */
+                    "Retry-After": number;
+                    /** @description Requests that the caller may send in a window; missing without a limit. */
+                    "X-RateLimit-Limit"?: number;
+                    /** @description How many of them are left. */
+                    "X-RateLimit-Remaining"?: number;
+                    /** @description Seconds until more are left. */
+                    "X-RateLimit-Reset"?: number;
+                    /** @description Which limit it is. */
+                    "X-RateLimit-Reason"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description A defect of the service. */
+            500: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Something the request needs is unavailable. */
+            503: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Seconds after which another try makes sense. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description The request took too long. */
+            504: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Seconds after which another try makes sense. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    get_corpus_embedding_corpora__name__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example handbooks */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    /** @description Id of the request: the caller's own when it is a sound one. */
+                    "X-Request-Id": string;
+                    /** @description Requests that the caller may send in a window; missing without a limit. */
+                    "X-RateLimit-Limit"?: number;
+                    /** @description How many of them are left. */
+                    "X-RateLimit-Remaining"?: number;
+                    /** @description Seconds until more are left. */
+                    "X-RateLimit-Reset"?: number;
+                    /** @description Which limit it is. */
+                    "X-RateLimit-Reason"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "corpus_name": "handbooks",
+                     *       "corpus_id": "corpus_3f0f8f2a6f7c4b0d9f2d1d0a5c7e8b61",
+                     *       "access": "write",
+                     *       "documents": 214,
+                     *       "chunks": 3120,
+                     *       "bytes": 2811904,
+                     *       "models": [
+                     *         {
+                     *           "model": "text-embedding-3-small",
+                     *           "dimension": 1536
+                     *         }
+                     *       ],
+                     *       "created_at": "2026-02-03T08:00:12.120455Z",
+                     *       "indexed_at": "2026-03-12T09:15:03.918406Z"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Corpus"];
                 };
             };
             /** @description The request cannot be read. */

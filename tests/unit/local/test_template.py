@@ -150,6 +150,8 @@ def test_routes_say_who_answers_and_who_checks(whole: CloudSpec) -> None:
         "POST /embedding/embed",
         "POST /embedding/enqueue",
         "POST /embedding/search",
+        "GET /embedding/corpora",
+        "GET /embedding/corpora/{name}",
     }
     stream = routes["GET /orchestrator/jobs/{job_id}/stream"]
     assert (stream.authorizer, stream.function) == ("Stream", "OrchestratorStream")

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from indexmill.client.corpora import Corpora
 from indexmill.client.crawls import Crawls
 from indexmill.client.errors import WaitTimeout
 from indexmill.client.files import content_of
@@ -34,7 +35,7 @@ _ENDED: Final = 204
 _RECEIPT: Final = {"receipt": "true"}
 
 
-class Client(Crawls):
+class Client(Crawls, Corpora):
     """Connection of one caller to one Indexmill.
 
     Args:

@@ -179,9 +179,13 @@ class CorpusIsolation(StrEnum):
     SHARED = "shared"
     """Every caller; jobs are their caller's all the same."""
 
+    def owner(self, caller_id: str) -> str:
+        """Return whose names the caller's corpora have: its own, or those of all callers ('')."""
+        return caller_id if self is CorpusIsolation.CALLER else ""
+
     def key(self, caller_id: str, name: str) -> str:
         """Return the key of the corpus that the caller means by `name`; no caller's id is empty."""
-        return corpus_key(caller_id if self is CorpusIsolation.CALLER else "", name)
+        return corpus_key(self.owner(caller_id), name)
 
 
 def document_id(key: str, canonical_url: str) -> str:

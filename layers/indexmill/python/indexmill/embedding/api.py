@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 
+from indexmill.contracts.http_corpora import Corpus, CorpusList
 from indexmill.contracts.http_embedding import EmbedRequest, EmbedResponse, EnqueueRequest, EnqueueResponse
 from indexmill.contracts.http_search import SearchRequest, SearchResponse
+from indexmill.contracts.pages import MAX_CURSOR_LENGTH, page_size
 from indexmill.platform.http.app import Caller, RequestId
 from indexmill.platform.http.guard import json_route
 from indexmill.platform.observability import Observability
 from indexmill.platform.time import SystemClock, within
 
 if TYPE_CHECKING:
+    from indexmill.embedding.corpora import ReadCorpora
     from indexmill.embedding.embed_texts import EmbedTexts
     from indexmill.embedding.enqueue import EnqueueEmbed
     from indexmill.embedding.search import SearchCorpus
@@ -84,5 +87,26 @@ def read_routes(search_corpus: SearchCorpus, observability: Observability, limit
             degraded=found.degraded,
         )
         return found
+
+    return router
+
+
+def corpora_routes(read: ReadCorpora) -> APIRouter:
+    """Return the router of corpora over `read`."""
+    router = APIRouter(prefix="/embedding", route_class=json_route(_MAX_BODY), tags=["corpora"])
+
+    @router.get("/corpora", summary="List the corpora that the caller may read")
+    async def list_corpora(
+        ctx: Caller,
+        limit: str = "50",
+        cursor: Annotated[str | None, Query(max_length=MAX_CURSOR_LENGTH)] = None,
+    ) -> CorpusList:
+        """Return one page of at most `limit` (1 to 200, default 50) corpora, by name."""
+        return read.list(ctx, page_size(limit), cursor)
+
+    @router.get("/corpora/{name}", summary="Figures of a corpus")
+    async def get_corpus(name: str, ctx: Caller) -> Corpus:
+        """Return documents, chunks, bytes, models and age of a corpus, by its name or id; 404 for no such."""
+        return read.get(ctx, name)
 
     return router

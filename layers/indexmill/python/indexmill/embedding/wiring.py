@@ -109,13 +109,18 @@ def build_write_use_cases(  # noqa: PLR0913 - everything around it
 
 def build_read_api(settings: EmbeddingReadApiSettings) -> Handler:
     """Build embedding/read_api."""
-    from indexmill.embedding.api import read_routes
+    from indexmill.embedding.adapters.pgvector.corpora import PostgresCorpora
+    from indexmill.embedding.api import corpora_routes, read_routes
+    from indexmill.embedding.corpora import ReadCorpora
     from indexmill.platform.http.app import serve
 
     observability = Observability("embedding", level=settings.log_level)
     limit_s = request_limit(_LIMIT_S, settings.integration_timeout_seconds)
-    router = read_routes(build_search(settings, observability=observability), observability, limit_s)
-    return serve([router], settings, observability)
+    database = _database(settings, settings.database_answer_seconds)
+    search = build_search(settings, index=_index(database), observability=observability)
+    corpora = ReadCorpora(PostgresCorpora(database), settings.corpus_isolation)
+    routers = [read_routes(search, observability, limit_s), corpora_routes(corpora)]
+    return serve(routers, settings, observability)
 
 
 def build_search(

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Depends, Header, Query, Response
 from pydantic import BeforeValidator
 
 from indexmill.contracts.content import UploadGrant, UploadRequest
-from indexmill.contracts.errors import CallerError, ErrorCode, TransientError
+from indexmill.contracts.errors import TransientError
 from indexmill.contracts.http_actions import (
     BatchSummary,
     CallerLimits,
@@ -39,6 +39,7 @@ from indexmill.contracts.job import (
     SubmitRequest,
     SubmitResponse,
 )
+from indexmill.contracts.pages import MAX_CURSOR_LENGTH, page_size
 from indexmill.contracts.pipeline import StageName
 from indexmill.orchestrator.actions.cancel import CancelBatch, CancelJob
 from indexmill.orchestrator.actions.replay import ReplayJobs
@@ -66,8 +67,6 @@ ADD_WORK = [
 ]
 """Methods and paths of the requests that start jobs."""
 _MAX_BODY = 256 * 1024
-MAX_LIMIT = 200
-_MAX_DIGITS = 3
 _TRIED: dict[int | str, dict[str, Any]] = {200: {"model": DryRun, "description": "It was a dry run."}}
 _UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "It is as `If-None-Match` says."}}
 
@@ -128,16 +127,6 @@ class Api:
     observability: Observability
 
 
-def _limit(text: str) -> int:
-    """Read the page size by ourselves: FastAPI would take "1_0" and " 10 " for ten."""
-    decimal = text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS
-    if not decimal or not 1 <= int(text) <= MAX_LIMIT:
-        raise CallerError(
-            ErrorCode.VALIDATION_ERROR, f"limit is a number from 1 to {MAX_LIMIT}.", field="query.limit"
-        )
-    return int(text)
-
-
 def _wanted(
     ctx: Caller,
     corpus_name: Annotated[CorpusName | None, Query()] = None,
@@ -161,7 +150,7 @@ def _wanted(
         batch_id=batch_id,
         created_after=created_after,
         created_before=created_before,
-        limit=_limit(limit),
+        limit=page_size(limit),
     )
 
 
@@ -210,7 +199,7 @@ def routes(api: Api) -> APIRouter:
     @router.get("/jobs/", include_in_schema=False)
     async def list_jobs(
         wanted: Annotated[JobFilter, Depends(_wanted)],
-        cursor: Annotated[str | None, Query(max_length=300)] = None,
+        cursor: Annotated[str | None, Query(max_length=MAX_CURSOR_LENGTH)] = None,
         receipt: _Receipt = "false",
     ) -> JobList:
         """Return one page of at most `limit` (1 to 200, default 50) jobs.

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 import uuid
 from collections import Counter
 from collections.abc import Sequence
@@ -17,6 +14,7 @@ from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.http_actions import BatchSummary, CrawlState, JobHistory
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import Job, JobCounts, JobList, JobStatus, Waiting
+from indexmill.contracts.pages import cursor_of, foreign_cursor, values_of
 from indexmill.contracts.pipeline import BY_NAME, EVERY_STAGE, ORDER, STAGES, Stage
 from indexmill.orchestrator.admission.admit import eligible_at, wait_reason
 from indexmill.orchestrator.store.crawls import Crawl
@@ -298,22 +296,18 @@ def is_job_id(text: str) -> bool:
 
 
 def _encode(job: Job) -> str:
-    return base64.urlsafe_b64encode(json.dumps([job.created_at.isoformat(), job.job_id]).encode()).decode()
+    return cursor_of([job.created_at.isoformat(), job.job_id])
 
 
 def _decode(cursor: str) -> tuple[datetime, str]:
     try:
-        at, job_id = json.loads(base64.urlsafe_b64decode(cursor.encode()))
+        at, job_id = values_of(cursor)
         moment = datetime.fromisoformat(at)
-    except (ValueError, TypeError, binascii.Error) as error:
-        raise _foreign() from error
+    except (ValueError, TypeError) as error:
+        raise foreign_cursor() from error
     if moment.tzinfo is None or not isinstance(job_id, str) or not is_job_id(job_id):
-        raise _foreign()
+        raise foreign_cursor()
     return moment, job_id
-
-
-def _foreign() -> CallerError:
-    return CallerError(ErrorCode.VALIDATION_ERROR, "This cursor is not one of ours.", field="query.cursor")
 
 
 _COST: Final = (

@@ -219,6 +219,10 @@ class SweepStore:
 
         return self._database.run(work)
 
+    def count_old_corpora(self, corpora: int, chunks: int) -> int:
+        """Count what the release before wrote into so many corpora; return how many were counted."""
+        return int(self._rows("count_old_corpora", corpora=corpora, chunks=chunks)[0]["count"])
+
     def index_builds_due(self) -> int:
         """Return how many indexes of vectors are to be built, but those that were tried in the last hour."""
         return int(self._rows("index_builds_due")[0]["count"])

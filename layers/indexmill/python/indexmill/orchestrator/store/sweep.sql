@@ -247,6 +247,9 @@ ORDER BY xact, seq LIMIT %(limit)s
 -- name: keep_audit_logged
 UPDATE audit_logged SET xact = %(xact)s::xid8, seq = %(seq)s
 
+-- name: count_old_corpora
+SELECT count_old_corpora(%(corpora)s, %(chunks)s) AS count
+
 -- name: index_builds_due
 SELECT count(*) AS count FROM index_builds_due('1 hour')
 

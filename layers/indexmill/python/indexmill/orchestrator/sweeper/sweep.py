@@ -32,6 +32,8 @@ _EVENTS: Final = 1_000
 _ROWS: Final = 1_000
 """Expired rows of a kind, or callers, in one statement."""
 _MOST_PURGES: Final = 10
+_COUNTED_CHUNKS: Final = 300_000
+"""Chunks of old corpora that are counted in one tick: a second of work for the database."""
 _PAGES: Final = 100
 """Outdated duplicates that are read again in one tick."""
 _SENTINEL: Final = "mirror#callers"
@@ -227,6 +229,7 @@ class SweepJobs:
             "audited": self._try("audit", self._audit, 0),
             "purged": self._try("purge", self._purge, 0),
             "indexes": self._try("indexes", self._indexes, 0),
+            "counted": self._try("count_corpora", self._count_corpora, 0),
             "mirrored": self._try("mirror", self.mirror, 0),
             "other_models": self._try("other_models", self.other_models, 0),
         }
@@ -274,6 +277,9 @@ class SweepJobs:
         if due:
             self.index_builder.start()
         return due
+
+    def _count_corpora(self) -> int:
+        return self.stores.sweep.count_old_corpora(_ROWS, _COUNTED_CHUNKS)
 
     def _parked(self) -> int:
         parked = self.stores.sweep.parked()

@@ -59,17 +59,19 @@ WHERE d.id = v.id AND (d.published IS NULL OR d.published < v.generation) AND d.
         WHERE m.document = v.id AND m.generation = v.generation)
 
 -- name: add_totals
-INSERT INTO corpus_totals AS t (corpus, stripe, chunks, words, first_chunk, last_chunk)
-SELECT added.corpus, pg_backend_pid() %% {{stripes}}, added.chunks, added.words, added.first_row,
-    added.last_row
-FROM unnest(%(corpora)s::int4[], %(chunks)s::int8[], %(words)s::int8[], %(first_rows)s::int4[],
-            %(last_rows)s::int4[])
-    AS added (corpus, chunks, words, first_row, last_row)
+INSERT INTO corpus_totals AS t (corpus, stripe, documents, chunks, words, bytes, first_chunk, last_chunk, indexed_at)
+SELECT added.corpus, pg_backend_pid() %% {{stripes}}, added.documents, added.chunks, added.words, added.bytes,
+    added.first_row, added.last_row, now()
+FROM unnest(%(corpora)s::int4[], %(documents)s::int8[], %(chunks)s::int8[], %(words)s::int8[], %(bytes)s::int8[],
+            %(first_rows)s::int4[], %(last_rows)s::int4[])
+    AS added (corpus, documents, chunks, words, bytes, first_row, last_row)
 ORDER BY added.corpus
 ON CONFLICT (corpus, stripe) DO UPDATE
-SET chunks = t.chunks + excluded.chunks, words = t.words + excluded.words,
+SET documents = t.documents + excluded.documents, chunks = t.chunks + excluded.chunks,
+    words = t.words + excluded.words, bytes = t.bytes + excluded.bytes,
     first_chunk = least(t.first_chunk, excluded.first_chunk),
-    last_chunk = greatest(t.last_chunk, excluded.last_chunk)
+    last_chunk = greatest(t.last_chunk, excluded.last_chunk),
+    indexed_at = greatest(t.indexed_at, excluded.indexed_at)
 
 -- name: kept_chunks
 SELECT c.document, c.id AS row_id, encode(c.chunk_id, 'hex') AS chunk_id,

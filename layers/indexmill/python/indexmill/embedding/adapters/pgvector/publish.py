@@ -196,18 +196,25 @@ class Plan:
 
 BLOCK = 64
 """Chunk rows per number of the sequence `chunk_blocks`."""
+_NOTHING = (0, 0, 0, 0, 2**31 - 1, 0)
 
 
 @dataclass(slots=True)
 class Totals:
-    """By corpus: chunks and words more (or fewer), and the lowest and highest row touched."""
+    """By corpus: documents, chunks, words, bytes more (or fewer), and the lowest and highest row touched."""
 
-    changes: dict[int, tuple[int, int, int, int]] = field(default_factory=dict)
+    changes: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
-    def count(self, corpus: int, chunks: int, words: int, row_id: int) -> None:
-        """Add `chunks` (may be negative) with `words` in all to the corpus."""
-        n, w, first, last = self.changes.get(corpus, (0, 0, row_id, row_id))
-        self.changes[corpus] = (n + chunks, w + words, min(first, row_id), max(last, row_id))
+    def count(self, corpus: int, sign: int, words: int, text: str, row_id: int) -> None:
+        """Add a chunk of the corpus (`sign` 1), or take one off (-1)."""
+        d, n, w, size, first, last = self.changes.get(corpus, _NOTHING)
+        size, words = size + sign * len(text.encode()), w + sign * words
+        self.changes[corpus] = d, n + sign, words, size, min(first, row_id), max(last, row_id)
+
+    def published(self, corpus: int, documents: int) -> None:
+        """Add `documents`: 1, 0 where the version before had chunks as well, or -1."""
+        found, *rest = self.changes.get(corpus, _NOTHING)
+        self.changes[corpus] = found + documents, *rest
 
 
 @dataclass(slots=True)
@@ -329,16 +336,16 @@ def _make_visible(connection: Connection, plans: Sequence[Plan]) -> None:
 def _added(plans: Sequence[Plan]) -> Totals:
     totals = Totals()
     for plan in plans:
+        totals.published(plan.corpus, bool(plan.places) - bool(plan.kept))
         for chunk in plan.chunks:
-            totals.count(plan.corpus, 1, chunk.words, chunk.row_id)
+            totals.count(plan.corpus, 1, chunk.words, chunk.text, chunk.row_id)
     return totals
 
 
 def _add_totals(connection: Connection, totals: Totals) -> None:
     rows = [(corpus, *change) for corpus, change in totals.changes.items()]
-    if rows:
-        names = ("corpora", "chunks", "words", "first_rows", "last_rows")
-        connection.execute(SQL["add_totals"], _columns(names, rows))
+    names = ("corpora", "documents", "chunks", "words", "bytes", "first_rows", "last_rows")
+    connection.execute(SQL["add_totals"], _columns(names, rows))
 
 
 def _kept_chunks(connection: Connection, documents: Sequence[int]) -> dict[int, dict[str, KeptChunk]]:
@@ -374,7 +381,7 @@ def _drop_chunks(connection: Connection, gone: list[int], totals: Totals) -> Non
     cursor = connection.cursor(row_factory=dict_row)
     dropped = cursor.execute(SQL["drop_chunks"], {"rows": gone}).fetchall()
     for row in dropped:
-        totals.count(row["corpus"], -1, -row["words"], row["row_id"])
+        totals.count(row["corpus"], -1, row["words"], row["text"], row["row_id"])
         expected += row["terms"]
         if row["analyzer_version"] == ANALYZER_VERSION:
             context, text = row["context"], row["text"]

@@ -1,0 +1,45 @@
+"""Requests and answers about corpora: lists and figures."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import BaseModel
+
+
+class CorpusModel(BaseModel):
+    """A model that chunks of a corpus have vectors of."""
+
+    model: str
+    dimension: int
+
+
+class Corpus(BaseModel):
+    """A corpus as its caller sees it."""
+
+    corpus_name: str
+    corpus_id: str
+    """Stays the same when the corpus is renamed. Routes that read take it in the place of a name."""
+    access: Literal["read", "write"]
+    """`read`: it is another caller's, who shares it with this one."""
+    documents: int | None
+    """Documents that search finds. Null, as `bytes`, while what an earlier release wrote is not counted."""
+    chunks: int
+    bytes: int | None
+    """Of the chunks' texts, in UTF-8."""
+    models: list[CorpusModel]
+    """More than one while documents of an earlier model are not indexed again."""
+    created_at: datetime
+    indexed_at: datetime | None
+    """When search got the newest version of any of its documents; null before the first one, and until the
+    next one for a corpus of an earlier release."""
+
+
+class CorpusList(BaseModel):
+    """One page of the corpora that a caller may read, by name."""
+
+    corpora: list[Corpus]
+    count: int
+    next_cursor: str | None
+    """For the next page; null on the last one."""

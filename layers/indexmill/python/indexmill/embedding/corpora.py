@@ -1,0 +1,96 @@
+"""Corpora of a caller: which there are, and their figures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from indexmill.contracts.errors import CallerError, ErrorCode
+from indexmill.contracts.http_corpora import Corpus, CorpusList
+from indexmill.contracts.identity import CallerContext, CorpusIsolation, corpus_name
+from indexmill.contracts.pages import cursor_of, foreign_cursor, values_of
+
+_ID: Final = re.compile(r"corpus_[0-9a-f]{32}")
+_PLACE: Final = 2
+"""Values of a cursor: the name and the id of the last corpus of a page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A corpus as a caller names it: by a name, or by an id."""
+
+    caller_id: str
+    owner: str
+    """Whose names count: the caller's, or '' where callers share corpora."""
+    name: str | None = None
+    public_id: str | None = None
+    """Hex digits of the id."""
+
+
+def named(
+    isolation: CorpusIsolation, caller_id: str, text: str | None, field: str = "body.corpus_name"
+) -> Named:
+    """Return the corpus that the caller means by `text`, for a route that reads.
+
+    Raises CallerError(corpus_name_invalid).
+    """
+    owner = isolation.owner(caller_id)
+    if text is not None and _ID.fullmatch(text):
+        return Named(caller_id, owner, public_id=text.removeprefix("corpus_"))
+    return Named(caller_id, owner, name=corpus_name(text, field))
+
+
+def unknown_corpus(field: str | None = None) -> CallerError:
+    """Return the error for an unknown corpus, and for one that the caller may not read."""
+    return CallerError(ErrorCode.NOT_FOUND, "No such corpus.", field=field)
+
+
+class CorpusRows(Protocol):
+    """Reads corpora. All calls raise TransientError(search_unavailable)."""
+
+    def list(self, of: Named, after: tuple[str, str] | None, limit: int) -> Sequence[Corpus]:
+        """Return the corpora that the caller may read, by name and id, behind that name and id."""
+        ...
+
+    def find(self, corpus: Named) -> Corpus | None:
+        """Return the corpus; None for one that is unknown or that the caller may not read."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCorpora:
+    """Lists corpora and reads their figures."""
+
+    rows: CorpusRows
+    isolation: CorpusIsolation = CorpusIsolation.CALLER
+
+    def list(self, ctx: CallerContext, limit: int, cursor: str | None) -> CorpusList:
+        """Return one page; raises CallerError(validation_error) for a cursor that is not ours."""
+        of = Named(ctx.caller_id, self.isolation.owner(ctx.caller_id))
+        found = self.rows.list(of, None if cursor is None else _place(cursor), limit + 1)
+        page = list(found[:limit])
+        more = len(found) > limit
+        return CorpusList(
+            corpora=page,
+            count=len(page),
+            next_cursor=cursor_of([page[-1].corpus_name, page[-1].corpus_id]) if more else None,
+        )
+
+    def get(self, ctx: CallerContext, text: str) -> Corpus:
+        """Return one corpus; raises CallerError(corpus_name_invalid, not_found)."""
+        found = self.rows.find(named(self.isolation, ctx.caller_id, text, "path.name"))
+        if found is None:
+            raise unknown_corpus()
+        return found
+
+
+def _place(cursor: str) -> tuple[str, str]:
+    values = values_of(cursor)
+    if len(values) != _PLACE or not all(isinstance(each, str) for each in values):
+        raise foreign_cursor()
+    name, corpus_id = values
+    if _ID.fullmatch(corpus_id) is None:
+        raise foreign_cursor()
+    return name, corpus_id.removeprefix("corpus_")

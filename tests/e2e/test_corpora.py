@@ -1,0 +1,39 @@
+"""Corpora through the gateway: lists and figures."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from indexmill.client import Client
+from indexmill.client.errors import ApiError
+from tests.support import openapi
+from tests.support.stack import RunningStack, index
+
+pytestmark = pytest.mark.e2e
+
+CORPORA = "/embedding/corpora"
+
+
+@pytest.mark.shows("R266", "R172")
+def test_a_caller_sees_its_own_corpora_and_their_figures(
+    stack: RunningStack, client: Client, http: httpx.Client
+) -> None:
+    job = index(client, f"{stack.site}/handbook.html", "figures")
+    found = client.corpus("figures")
+    assert (found.documents, found.chunks, found.access) == (1, job.chunk_count, "write")
+    assert (found.bytes or 0) > 100
+    assert found in list(client.corpora())
+    listed, one = http.get(CORPORA, params={"limit": "1"}), http.get(f"{CORPORA}/{found.corpus_id}")
+    assert openapi.problems(CORPORA, listed) == openapi.problems(f"{CORPORA}/{{name}}", one) == []
+    assert one.json() == found.model_dump(mode="json")
+    with stack.second_client() as second:
+        assert "figures" not in [each.corpus_name for each in second.corpora()]
+        for name in ("figures", found.corpus_id):
+            with pytest.raises(ApiError) as caught:
+                second.corpus(name)
+            assert caught.value.code == "not_found"
+    for wrong, field in (("limit=0", "query.limit"), ("cursor=x", "query.cursor"), ("page=2", "query.page")):
+        answer = http.get(f"{CORPORA}?{wrong}")
+        assert (answer.status_code, answer.json()["error"]["field"]) == (422, field)
+    assert http.get(f"{CORPORA}/No%20name").json()["error"]["code"] == "corpus_name_invalid"

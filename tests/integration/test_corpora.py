@@ -1,0 +1,161 @@
+"""Corpora in Postgres: lists and figures."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from indexmill.contracts.errors import CallerError
+from indexmill.contracts.http_corpora import Corpus
+from indexmill.contracts.identity import CallerContext, CorpusIsolation
+from indexmill.embedding.adapters.pgvector.corpora import PostgresCorpora
+from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
+from indexmill.embedding.corpora import ReadCorpora
+from indexmill.embedding.ports import DocumentVersion, Space
+from indexmill.orchestrator.store.sweep import SweepStore
+from indexmill.platform.postgres.database import Connection, Database
+from tests.support.index_builders import CALLER, SPACE, target, version
+
+pytestmark = pytest.mark.integration
+
+MINE, OTHER = CallerContext(CALLER), CallerContext("f" * 16)
+
+
+@dataclass
+class Place:
+    """A database with an index, and the corpora in it."""
+
+    database: Database
+    isolation: CorpusIsolation = CorpusIsolation.CALLER
+    index: PgVectorIndex = field(init=False)
+    corpora: ReadCorpora = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.index = PgVectorIndex(self.database)
+        self.corpora = ReadCorpora(PostgresCorpora(self.database), self.isolation)
+
+    def publish(self, texts: Sequence[str], generation: int = 1, **to: str) -> DocumentVersion:
+        made = version(texts, generation, to=target(**to))
+        self.index.publish([made])
+        return made
+
+    def get(self, name: str = "default", ctx: CallerContext = MINE) -> Corpus:
+        return self.corpora.get(ctx, name)
+
+    def figures(self, name: str = "default") -> tuple[int | None, int, int | None]:
+        found = self.get(name)
+        return found.documents, found.chunks, found.bytes
+
+    @property
+    def rows(self) -> Connection:
+        return self.database.connection()
+
+
+@pytest.fixture
+def place(database_url: str) -> Iterator[Place]:
+    database = Database(database_url)
+    yield Place(database)
+    database.close()
+
+
+@pytest.mark.shows("R266")
+def test_figures_follow_each_publish(place: Place) -> None:
+    place.publish(["alpha", "bêta"], url="https://a.example/1")
+    assert place.figures() == (1, 2, 10)
+    first = place.get()
+    assert [(each.model, each.dimension) for each in first.models] == [(SPACE.model, SPACE.dimension)]
+    assert (first.access, first.corpus_name) == ("write", "default")
+    place.publish(["gamma"], url="https://a.example/2")
+    assert place.figures() == (2, 3, 15)
+    place.publish(["alpha"], 2, url="https://a.example/1")
+    assert place.figures() == (2, 2, 10)
+    place.publish([], 3, url="https://a.example/1")
+    assert place.figures() == (1, 1, 5)
+    place.publish(["alpha"], 4, url="https://a.example/1")
+    place.index.publish([version(["alpha"], 5, to=target("https://a.example/1"), space=Space("wide", 6))])
+    assert place.figures() == (2, 2, 10)
+    last = place.get()
+    assert [each.model for each in last.models] == ["tiny", "wide"]
+    assert first.indexed_at is not None
+    assert last.indexed_at is not None
+    assert first.created_at <= first.indexed_at < last.indexed_at
+    assert place.get(first.corpus_id) == last
+
+
+@pytest.mark.shows("R266", "R172")
+def test_a_caller_lists_its_own_corpora_by_name_a_page_at_a_time(place: Place) -> None:
+    names = [f"corpus-{number:02}" for number in range(7)]
+    for name in [*reversed(names)]:
+        place.publish([name], corpus=name)
+    place.publish(["theirs"], corpus="corpus-03", caller=OTHER.caller_id)
+    found, cursor = [], None
+    while True:
+        page = place.corpora.list(MINE, 3, cursor)
+        found += [each.corpus_name for each in page.corpora]
+        assert page.count == len(page.corpora) <= 3
+        if (cursor := page.next_cursor) is None:
+            break
+    assert found == names
+    theirs = place.corpora.list(OTHER, 50, None).corpora
+    assert [each.corpus_name for each in theirs] == ["corpus-03"]
+    for unknown in ("corpus-99", theirs[0].corpus_id, "corpus_" + "0" * 32):
+        with pytest.raises(CallerError, match="No such corpus"):
+            place.get(unknown)
+    for wrong in ("YWJj", "WyJhIiwgImIiXQ==", "not base64", "WzEsIDJd"):
+        with pytest.raises(CallerError) as caught:
+            place.corpora.list(MINE, 3, wrong)
+        assert (caught.value.code, caught.value.field) == ("validation_error", "query.cursor")
+
+
+@pytest.mark.shows("R172")
+def test_shared_corpora_are_in_the_list_of_every_caller(place: Place) -> None:
+    shared = Place(place.database, CorpusIsolation.SHARED)
+    to = target(corpus="ours")
+    key = CorpusIsolation.SHARED.key(CALLER, "ours")
+    shared.index.publish([version(["x"], to=to.model_copy(update={"corpus_key": key}))])
+    place.publish(["own"], corpus="mine")
+    for ctx in (MINE, OTHER):
+        assert [each.corpus_name for each in shared.corpora.list(ctx, 50, None).corpora] == ["ours"]
+    assert [each.corpus_name for each in place.corpora.list(MINE, 50, None).corpora] == ["mine"]
+
+
+def test_what_the_release_before_wrote_is_counted_once_while_others_publish(
+    place: Place, database_url: str
+) -> None:
+    for number in range(30):
+        place.publish(["old words", str(number)], url=f"https://a.example/{number}")
+    place.publish(["small"], corpus="small")
+    whole = place.figures()
+    place.rows.execute("UPDATE corpus_totals SET documents = 0, bytes = 0, indexed_at = NULL")
+    place.rows.execute("UPDATE corpus_names SET documents_before = NULL, bytes_before = NULL")
+    store = SweepStore(place.database)
+    assert store.count_old_corpora(10, 1000) == 0, "functions of the release before may still run"
+    place.rows.execute("UPDATE corpus_names SET since = now() - interval '16 minutes'")
+    assert place.figures() == (None, 61 - 1, None)
+    assert place.get().indexed_at is None
+    stop = threading.Event()
+
+    def replace_documents() -> None:
+        database = Database(database_url)
+        other, generation = Place(database), 1
+        while not stop.is_set() and generation < 50:
+            generation += 1
+            for number in range(generation % 3, 30, 3):
+                texts = ["new", "words", "in", "it"][: generation % 4]
+                other.publish(texts, generation, url=f"https://a.example/{number}")
+        for number in range(30):
+            other.publish(["old words", str(number)], 1_000, url=f"https://a.example/{number}")
+        database.close()
+
+    writer = threading.Thread(target=replace_documents)
+    writer.start()
+    assert store.count_old_corpora(10, 1) == 1, "what would take too long has to wait"
+    assert place.figures("small") == (1, 1, 5)
+    while store.count_old_corpora(10, 1000):
+        pass
+    stop.set()
+    writer.join(30)
+    assert place.figures() == whole
