@@ -12,15 +12,26 @@ if TYPE_CHECKING:
 _EXCERPT: Final = 160
 
 
-def print_results(screen: Console, found: SearchResponse) -> None:
+def print_results(screen: Console, found: SearchResponse, offset: int = 0) -> None:
     """Print each result with its rank, score, source and the beginning of its text."""
     from rich.markup import escape
 
-    for rank, hit in enumerate(found.results, 1):
+    for rank, hit in enumerate(found.results, offset + 1):
         text = " ".join(hit.text.split())
         excerpt = text if len(text) <= _EXCERPT else text[: _EXCERPT - 1].rsplit(" ", 1)[0] + "…"
         screen.print(f"  {rank}. [bold]{hit.score:.3f}[/]  {hit.source_url}")
         screen.print(f"     [dim]{escape(excerpt)}[/]")
+        if hit.explain is not None:
+            for name, part in (("keyword", hit.explain.keyword), ("vector", hit.explain.vector)):
+                said = (
+                    "not in its list"
+                    if part is None
+                    else (
+                        f"score {part.score:.3f}, rank {part.rank}, {part.weight:.2f} x {part.normalized:.3f}"
+                    )
+                )
+                screen.print(f"     {name:8} {said}")
+            screen.print(f"     of {hit.corpus_name}, generation {hit.explain.generation}")
     if found.degraded is not None:
         screen.print("  [yellow]found by keywords alone: the question could not be embedded[/]")
     if found.other_model:

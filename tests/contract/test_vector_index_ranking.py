@@ -8,10 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 from indexmill.contracts.errors import PermanentError
+from indexmill.contracts.messages import Target
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
-from indexmill.embedding.ports import Hit, SearchQuery, VectorIndex
+from indexmill.embedding.ports import POOL, Candidate, Lists, SearchQuery, VectorIndex
 from indexmill.platform.postgres.database import Database
-from tests.support.index_builders import SPACE, find, target, vector_of, version
+from tests.support.index_builders import SPACE, find, results, target, vector_of, version
 from tests.twins.vector_index import InMemoryVectorIndex
 
 WORDS = [f"term{number}" for number in range(60)]
@@ -54,7 +55,7 @@ def test_scores_fall_and_stay_between_zero_and_one(index: VectorIndex) -> None:
         ("term1 term2", vector_of("q")),
         (None, vector_of("q")),
     ):
-        scores = [hit.score for hit in _hits(index, text, vector, 50)]
+        scores = [score for _, score in results(index, text, vector, 50)]
         assert len(scores) > 10
         assert scores == sorted(scores, reverse=True)
         assert all(0 < score <= 1 for score in scores)
@@ -70,9 +71,9 @@ def test_top_k_is_the_most_and_fifty_exact_copies_all_count(index: VectorIndex) 
 def test_hybrid_prefers_what_both_lists_have(index: VectorIndex) -> None:
     texts = [*(f"filler number{at}" for at in range(30)), "exact match here"]
     index.publish([version(texts)])
-    hits = _hits(index, "exact match", vector_of("exact match here"), 10)
-    assert hits[0].text == "exact match here"
-    assert hits[0].score == pytest.approx(1.0)
+    hits = results(index, "exact match", vector_of("exact match here"))
+    assert hits[0][0].text == "exact match here"
+    assert hits[0][1] == pytest.approx(1.0)
     assert len(hits) == 10
 
 
@@ -142,11 +143,46 @@ def test_twin_and_postgres_rank_alike(database_url: str) -> None:
         real.publish([again])
     for _ in range(20):
         text = " ".join(rng.choices(WORDS, k=4))
-        ours, theirs = _hits(twin, text, None, 100), _hits(real, text, None, 100)
-        assert [hit.chunk_id for hit in ours] == [hit.chunk_id for hit in theirs]
-        assert [hit.score for hit in ours] == pytest.approx([hit.score for hit in theirs])
+        ours, theirs = results(twin, text, None, 100), results(real, text, None, 100)
+        assert [hit.chunk_id for hit, _ in ours] == [hit.chunk_id for hit, _ in theirs]
+        assert [score for _, score in ours] == pytest.approx([score for _, score in theirs])
     database.close()
 
 
-def _hits(index: VectorIndex, text: str | None, vector: list[float] | None, top_k: int) -> list[Hit]:
-    return index.search(SearchQuery(target().corpus_key, SPACE, text, vector, top_k)).hits
+def test_the_pool_is_cut_by_chunk_id_among_equal_scores(index: VectorIndex) -> None:
+    made = [version(["copied text"] * 60, to=target(f"https://a.example/{number}")) for number in range(5)]
+    index.publish(made)
+    least = sorted(chunk_id for each in made for chunk_id in each.chunk_ids)[:POOL]
+    lists = index.lists(SearchQuery([target().corpus_key], SPACE, "copied", vector_of("copied text")))
+    assert [each.chunk_id for each in lists.keyword] == least
+    assert [each.chunk_id for each in lists.vector] == least
+
+
+def test_several_corpora_rank_as_one_with_all_of_their_chunks(index: VectorIndex) -> None:
+    """Scores are those of one corpus that has all of the chunks: its counts, and its average length."""
+    rng = random.Random(3)
+    texts = [" ".join(rng.choices(WORDS, k=rng.randint(5, 40))) for _ in range(90)]
+    parts = [target("https://a.example/", f"part-{number}") for number in range(3)]
+    together = target("https://a.example/", "together")
+    index.publish([version(texts[at::3], to=part) for at, part in enumerate(parts)])
+    index.publish([version(texts, to=together)])
+    vector = vector_of("q")
+
+    def found(corpora: list[Target]) -> list[list[tuple[str, float]]]:
+        keys = [each.corpus_key for each in corpora]
+        lists = index.lists(SearchQuery(keys, SPACE, "term1 term2 term3", vector))
+        text = {
+            chunk_id: hit.text
+            for chunk_id, hit in index.hits(keys, [each.chunk_id for each in _all(lists)]).items()
+        }
+        return [[(text[each.chunk_id], each.score) for each in one] for one in (lists.keyword, lists.vector)]
+
+    keyword, vectors = found(parts)
+    expected = found([together])
+    assert len(keyword) > 50
+    assert len(vectors) == 90
+    assert [sorted(keyword), sorted(vectors)] == [sorted(each) for each in expected]
+
+
+def _all(lists: Lists) -> list[Candidate]:
+    return [*lists.keyword, *lists.vector]

@@ -130,6 +130,7 @@ FAILED: Checks = ALWAYS | {
 }
 HIT: Checks = {
     "chunk_id": text,
+    "corpus_name": one_of(CORPUS),
     "text": text,
     "score": lambda value: number(value) and 0 < value <= 1,
     "source_url": text,
@@ -141,6 +142,7 @@ HIT: Checks = {
     "start": whole,
     "end": whole,
     "stale": one_of(False),
+    "explain": one_of(None),
 }
 FOUND: Checks = {
     "results": lambda value: len(value) == 2 and all(wrong(hit, HIT) == [] for hit in value),

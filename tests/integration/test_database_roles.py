@@ -12,7 +12,6 @@ from psycopg.errors import InsufficientPrivilege
 
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex, PostgresGenerations
 from indexmill.embedding.adapters.pgvector.search import EXACT_LIMIT
-from indexmill.embedding.ports import SearchQuery
 from indexmill.orchestrator.store.jobs import JobStore
 from indexmill.orchestrator.store.sweep import Retention, SweepStore
 from indexmill.platform.postgres.database import Connection, Database
@@ -20,7 +19,7 @@ from local.backends.postgres import create_database, drop_database
 from local.backends.postgres_logins import login_url, login_urls, secret_parameters
 from sql.build_index import build_due
 from sql.migrate import logins_of, migrate
-from tests.support.index_builders import SPACE, vector_of, version
+from tests.support.index_builders import find, vector_of, version
 from tests.support.jobs import applied, new_job, scraped, submitted
 
 pytestmark = pytest.mark.integration
@@ -140,11 +139,10 @@ def test_embedding_publishes_and_searches(
     published = version(["one text", "another"], generation=PostgresGenerations(database).next())
     index.publish([published])
     embedding.execute("UPDATE corpus_totals SET chunks = %s", (EXACT_LIMIT,))
-    question = SearchQuery(published.target.corpus_key, SPACE, None, vector_of("one text"), 1)
-    assert [hit.text for hit in index.search(question).hits] == ["one text"]
+    assert find(index, None, vector=vector_of("one text"), top_k=1) == ["one text"]
     assert SweepStore(orchestrator).index_builds_due() == 1
     assert build_due(database_url) == [1]
-    assert [hit.text for hit in index.search(question).hits] == ["one text"]
+    assert find(index, None, vector=vector_of("one text"), top_k=1) == ["one text"]
     database.close()
 
 

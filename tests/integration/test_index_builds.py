@@ -15,10 +15,10 @@ from psycopg import sql
 
 from indexmill.embedding.adapters.pgvector import search
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
-from indexmill.embedding.ports import SearchQuery, Space
+from indexmill.embedding.ports import Space
 from indexmill.platform.postgres.database import Database
 from sql.build_index import BuildError, build_connection, build_due
-from tests.support.index_builders import SPACE, target, vector_of, version
+from tests.support.index_builders import find, target, vector_of, version
 from tests.support.repository import ROOT
 from tests.support.stack import eventually
 
@@ -99,12 +99,12 @@ def test_an_index_is_due_by_size_and_by_growth(rows: Rows) -> None:
     grow(rows, search.EXACT_LIMIT - 1)
     assert due(rows) == []
     grow(rows, search.EXACT_LIMIT)
-    assert due(rows) == [(search.EXACT_LIMIT, search.lists(search.EXACT_LIMIT))]
+    assert due(rows) == [(search.EXACT_LIMIT, search.lists_of(search.EXACT_LIMIT))]
     rows.execute("UPDATE spaces SET indexed_rows = 10000")
     grow(rows, 39_999)
     assert due(rows) == []
     grow(rows, 40_000)
-    assert due(rows) == [(40_000, search.lists(40_000))]
+    assert due(rows) == [(40_000, search.lists_of(40_000))]
     rows.execute("UPDATE spaces SET index_tried_at = now() - interval '59 minutes'")
     assert due(rows) == []
     rows.execute("UPDATE spaces SET index_tried_at = now() - interval '61 minutes'")
@@ -115,7 +115,7 @@ def test_an_index_is_due_by_size_and_by_growth(rows: Rows) -> None:
 
 @pytest.mark.parametrize("count", [1, 255, 256, 257, 10_000, 999_999, 1_000_001, 30_000_000])
 def test_search_and_build_agree_on_the_lists(rows: Rows, count: int) -> None:
-    assert rows.execute("SELECT ivfflat_lists(%s)", (count,)).fetchone() == (search.lists(count),)
+    assert rows.execute("SELECT ivfflat_lists(%s)", (count,)).fetchone() == (search.lists_of(count),)
 
 
 def test_an_index_replaces_the_one_before(rows: Rows, database_url: str, index: PgVectorIndex) -> None:
@@ -128,8 +128,7 @@ def test_an_index_replaces_the_one_before(rows: Rows, database_url: str, index: 
     eventually(lambda: build_due(database_url) == [1], "it is built again")
     assert rows.execute("SELECT 'vectors_space_1'::regclass::oid").fetchone() != before
     assert rows.execute(INDEXES).fetchall() == [("vectors_space_1", True)]
-    query = SearchQuery(target().corpus_key, SPACE, None, vector_of("text 7"), 5)
-    assert "text 7" in [hit.text for hit in index.search(query).hits]
+    assert "text 7" in find(index, None, vector=vector_of("text 7"), top_k=5)
 
 
 def test_searches_and_writes_wait_for_no_build(
@@ -142,12 +141,11 @@ def test_searches_and_writes_wait_for_no_build(
             pid = held(rows)
             texts = [f"written while {chunks}"]
             index.publish([version(texts, to=target(f"https://a.example/{chunks}"))])
-            query = SearchQuery(target().corpus_key, SPACE, None, vector_of(texts[0]), 5)
-            assert texts[0] in [hit.text for hit in index.search(query).hits]
+            assert texts[0] in find(index, None, vector=vector_of(texts[0]), top_k=5)
             assert rows.execute(BLOCKED, (pid,)).fetchone() == (0,)
             assert not building.done()
         assert building.result(30) == [1]
-        assert texts[0] in [hit.text for hit in index.search(query).hits]
+        assert texts[0] in find(index, None, vector=vector_of(texts[0]), top_k=5)
 
 
 def test_a_killed_build_leaves_an_index_that_the_next_one_drops(
@@ -160,8 +158,7 @@ def test_a_killed_build_leaves_an_index_that_the_next_one_drops(
             building.result(30)
     assert rows.execute(INDEXES).fetchall() == [("vectors_space_1_new", False)]
     assert rows.execute("SELECT indexed_rows FROM spaces").fetchone() == (0,)
-    query = SearchQuery(target().corpus_key, SPACE, None, vector_of("text 7"), 5)
-    assert index.search(query).hits[0].text == "text 7"
+    assert find(index, None, vector=vector_of("text 7"))[0] == "text 7"
     assert build_due(database_url) == [1]
     assert rows.execute(INDEXES).fetchall() == [("vectors_space_1", True)]
 

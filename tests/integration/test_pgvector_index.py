@@ -15,10 +15,10 @@ from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError
 from indexmill.embedding.adapters.pgvector import publish, search
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
 from indexmill.embedding.analyzer import count_terms
-from indexmill.embedding.ports import PublishOutcome, SearchQuery, Space
+from indexmill.embedding.ports import PublishOutcome, Space
 from indexmill.platform.postgres.database import Database
 from sql.build_index import build_due
-from tests.support.index_builders import SPACE, find, target, vector_of, version
+from tests.support.index_builders import SPACE, find, results, target, vector_of, version
 
 Rows = psycopg.Connection[tuple[object, ...]]
 TABLES = ("chunks", "vectors", "memberships", "postings")
@@ -230,8 +230,7 @@ def test_a_large_corpus_is_searched_through_an_index(
     rows.execute("UPDATE corpus_totals SET chunks = 4 * chunks")
     assert build_due(database_url) == [1]
     for wanted in ("text 3 14", "text 15 92", "text 24 99"):
-        query = SearchQuery(target().corpus_key, SPACE, None, vector_of(wanted), 5)
-        assert wanted in [hit.text for hit in index.search(query).hits]
+        assert wanted in find(index, None, vector=vector_of(wanted), top_k=5)
     database.connection().execute("SELECT pg_stat_force_next_flush()")
     used = "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname LIKE 'vectors_space%'"
     assert rows.execute(used).fetchone() == (3,)
@@ -249,10 +248,9 @@ def test_a_stale_document_is_found_with_its_mark_until_it_is_published_again(
     database: Database, rows: Rows
 ) -> None:
     index, made = PgVectorIndex(database), version(["alpha"])
-    query = SearchQuery(made.target.corpus_key, SPACE, "alpha", None, 10)
     index.publish([made])
-    assert [hit.stale for hit in index.search(query).hits] == [False]
+    assert [hit.stale for hit, _ in results(index, "alpha")] == [False]
     rows.execute("UPDATE documents SET stale_since = now()")
-    assert [hit.stale for hit in index.search(query).hits] == [True]
+    assert [hit.stale for hit, _ in results(index, "alpha")] == [True]
     index.publish([version(["alpha"], made.generation + 1)])
-    assert [hit.stale for hit in index.search(query).hits] == [False]
+    assert [hit.stale for hit, _ in results(index, "alpha")] == [False]

@@ -12,6 +12,7 @@ import pytest
 
 from indexmill.embedding.adapters.pgvector import search
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
+from indexmill.embedding.adapters.pgvector.statements import MOST_TIED
 from indexmill.embedding.ports import DocumentVersion, Hit, SearchQuery
 from indexmill.platform.postgres.database import Database
 from sql.build_index import build_due
@@ -29,7 +30,7 @@ FROM pg_stat_xact_user_tables WHERE relname = ANY(%s)
 """
 VOCABULARY = [f"w{number}" for number in range(400)]
 RARE = [f"rare{number}" for number in range(200)]
-Measure = Callable[[str | None, list[float] | None], tuple[list[Hit], dict[str, int]]]
+Measure = Callable[[str | None, list[float] | None], tuple[dict[str, Hit], dict[str, int]]]
 
 
 @pytest.fixture(params=["fresh", "analyzed"])
@@ -64,20 +65,24 @@ def _document(draw: random.Random, number: int) -> DocumentVersion:
 def measure(session: psycopg.Connection) -> Measure:
     """Return a function that searches and tells the hits and the rows read, by table."""
 
-    def run(text: str | None, vector: list[float] | None) -> tuple[list[Hit], dict[str, int]]:
+    def run(text: str | None, vector: list[float] | None) -> tuple[dict[str, Hit], dict[str, int]]:
         with session.transaction(force_rollback=True):
             before = Counter(dict(session.execute(READ, (TABLES,)).fetchall()))
-            hits = search.search(session, SearchQuery(target().corpus_key, SPACE, text, vector, TOP_K)).hits
+            corpora = [target().corpus_key]
+            lists = search.lists(session, SearchQuery(corpora, SPACE, text, vector))
+            listed = [each.chunk_id for each in (*lists.keyword, *lists.vector)]
+            hits = search.hits(session, corpora, listed[:TOP_K])
             after = Counter(dict(session.execute(READ, (TABLES,)).fetchall()))
             return hits, dict(after - before)
 
     return run
 
 
-def test_only_the_rows_of_hits_are_read(measure: Measure) -> None:
+def test_only_the_rows_of_candidates_and_hits_are_read(measure: Measure) -> None:
     hits, read = measure("w1 w2 w3", None)
     assert len(hits) == TOP_K
-    assert max(read[table] for table in ("documents", "chunks", "memberships")) <= TOP_K, read
+    assert max(read[table] for table in ("documents", "memberships")) <= TOP_K, read
+    assert read["chunks"] <= MOST_TIED + TOP_K, read
 
 
 def test_a_long_question_reads_no_other_words(measure: Measure) -> None:

@@ -39,9 +39,10 @@ from indexmill.contracts.content import Chunk, ChunkSettings, chunk_ids  # noqa:
 from indexmill.contracts.identity import corpus_key, document_id  # noqa: E402
 from indexmill.contracts.messages import Target  # noqa: E402
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex  # noqa: E402
-from indexmill.embedding.adapters.pgvector.search import K1, B  # noqa: E402
 from indexmill.embedding.analyzer import analyze  # noqa: E402
 from indexmill.embedding.ports import DocumentVersion, SearchQuery, Space  # noqa: E402
+from indexmill.embedding.ranking import K1, B, Order, ordered  # noqa: E402
+from indexmill.embedding.search import page  # noqa: E402
 from indexmill.platform.aws.s3_blobs import BlobStore  # noqa: E402
 from indexmill.platform.postgres.database import Database  # noqa: E402
 from local.backends.model_files import DIMENSIONS, MODEL_ID, tokenizer_path  # noqa: E402
@@ -106,8 +107,11 @@ def quality(url: str, folder: Path, name: str) -> bool:
         )
 
     def find(question: str, vector: Sequence[float] | None) -> list[str]:
-        query = SearchQuery(corpus, space, question, vector, 100)
-        return list(dict.fromkeys(hit.source_url for hit in index.search(query).hits))
+        ranked = ordered(
+            index.lists(SearchQuery([corpus], space, question, vector)), Order(vector is not None)
+        )
+        hits = page(index, [corpus], ranked, 100)
+        return list(dict.fromkeys(hit.source_url for _, hit in hits))
 
     pieces = [(key, chunk.embedded_text) for key in keys for chunk in chunks[key]]
     reference = bm25s.BM25(method="lucene", k1=K1, b=B)
@@ -160,10 +164,10 @@ def _times(
     times: dict[str, list[float]] = {name: [] for name in indexes}
     for number, (text, vector) in enumerate([*questions[:WARM_UP], *questions]):
         wanted_text, wanted_vector = None if kind == "vector" else text, None if kind == "keyword" else vector
-        query = SearchQuery(key, SPACE, wanted_text, wanted_vector, top_k)
+        query = SearchQuery([key], SPACE, wanted_text, wanted_vector)
         for name, index in indexes.items():
             start = time.perf_counter()
-            index.search(query)
+            page(index, [key], ordered(index.lists(query), Order(kind == "hybrid")), top_k)
             if number >= WARM_UP:
                 times[name].append(1_000 * (time.perf_counter() - start))
     return times

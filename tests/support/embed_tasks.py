@@ -8,7 +8,7 @@ from indexmill.contracts.content import Chunk
 from indexmill.contracts.errors import IndexmillError
 from indexmill.contracts.identity import corpus_key, document_id
 from indexmill.contracts.messages import EmbedTask, Target
-from indexmill.embedding.ports import DocumentVersion, Found, PublishOutcome, SearchQuery, Space
+from indexmill.embedding.ports import DocumentVersion, Hit, Lists, PublishOutcome, SearchQuery, Space
 
 CALLER = "0123456789abcdef"
 
@@ -41,8 +41,11 @@ class RecordingIndex:
     def corpus_exists(self, corpus_key: str) -> bool:
         return True
 
-    def search(self, query: SearchQuery) -> Found:
-        return Found([], other_model=False)
+    def lists(self, query: SearchQuery) -> Lists:
+        return Lists([], [], 1.0, other_model=False)
+
+    def hits(self, corpora: Sequence[str], chunk_ids: Sequence[str]) -> dict[str, Hit]:
+        return {}
 
     @property
     def titles(self) -> list[str | None]:

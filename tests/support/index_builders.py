@@ -9,7 +9,9 @@ from collections.abc import Collection, Sequence
 from indexmill.contracts.content import Chunk, chunk_ids
 from indexmill.contracts.identity import corpus_key, document_id
 from indexmill.contracts.messages import Target
-from indexmill.embedding.ports import DocumentVersion, SearchQuery, Space, Vector, VectorIndex
+from indexmill.embedding.ports import DocumentVersion, Hit, SearchQuery, Space, Vector, VectorIndex
+from indexmill.embedding.ranking import Order, ordered
+from indexmill.embedding.search import page
 
 SPACE = Space("tiny", 4)
 CALLER = "0123456789abcdef"
@@ -65,6 +67,22 @@ def version(
     )
 
 
+def results(
+    index: VectorIndex,
+    text: str | None,
+    vector: Vector | None = None,
+    top_k: int = 10,
+    *,
+    key: str | None = None,
+    space: Space = SPACE,
+) -> list[tuple[Hit, float]]:
+    """Search as the use case does; return what is found with its scores, best first."""
+    corpora = [key or target().corpus_key]
+    lists = index.lists(SearchQuery(corpora, space, text, vector))
+    ranked = ordered(lists, Order(hybrid=text is not None and vector is not None))
+    return [(hit, each.score) for each, hit in page(index, corpora, ranked, top_k)]
+
+
 def find(
     index: VectorIndex,
     text: str | None,
@@ -72,7 +90,8 @@ def find(
     vector: Vector | None = None,
     to: Target | None = None,
     top_k: int = 10,
+    space: Space = SPACE,
 ) -> list[str]:
     """Return the texts that a search finds, best first."""
-    query = SearchQuery((to or target()).corpus_key, SPACE, text, vector, top_k)
-    return [hit.text for hit in index.search(query).hits]
+    key = None if to is None else to.corpus_key
+    return [hit.text for hit, _ in results(index, text, vector, top_k, key=key, space=space)]

@@ -12,11 +12,18 @@ from indexmill.contracts.content import Chunk
 from indexmill.embedding import ranking
 from indexmill.embedding.analyzer import count_terms
 from indexmill.embedding.documents import check, missing_vectors, newest, outcomes, unit
-from indexmill.embedding.ports import DocumentVersion, Found, Hit, PublishOutcome, SearchQuery, Space, Vector
-from indexmill.embedding.ranking import DEPTH, fuse, similarity_score
+from indexmill.embedding.ports import (
+    POOL,
+    Candidate,
+    DocumentVersion,
+    Hit,
+    Lists,
+    PublishOutcome,
+    SearchQuery,
+    Space,
+    Vector,
+)
 from indexmill.platform.postgres.database import storable
-
-Ranked = list[tuple[int, float]]
 
 
 def length_norm(words: float, average: float) -> float:
@@ -33,7 +40,6 @@ def saturation(count: int, norm: float) -> float:
 class _Kept:
     """A chunk that search sees."""
 
-    row: int
     chunk_id: str
     chunk: Chunk
     version: DocumentVersion
@@ -57,7 +63,6 @@ class InMemoryVectorIndex:
         """Start empty."""
         self._documents: dict[str, _Document] = {}
         self._corpora: set[str] = set()
-        self._rows = 0
         self._lock = threading.Lock()
 
     def add_corpus(self, corpus_key: str) -> None:
@@ -104,18 +109,26 @@ class InMemoryVectorIndex:
         """Return whether the corpus was ever submitted to."""
         return corpus_key in self._corpora
 
-    def search(self, query: SearchQuery) -> Found:
-        """Return at most `top_k` chunks of published versions, best first."""
+    def lists(self, query: SearchQuery) -> Lists:
+        """Return the candidates among the chunks of published versions."""
+        kept = self._kept(query.corpora)
+        keyword, ceiling = _by_words(query.text, kept) if query.text is not None else ([], 1.0)
+        vector = _by_vector(query.vector, query.space, kept) if query.vector is not None else []
+        other_model = any(chunk.version.space != query.space for chunk in kept)
+        return Lists(keyword, vector, ceiling, other_model)
+
+    def hits(self, corpora: Sequence[str], chunk_ids: Sequence[str]) -> dict[str, Hit]:
+        """Return those of the chunks that are published in one of the corpora, by chunk id."""
+        return {kept.chunk_id: _hit(kept) for kept in self._kept(corpora) if kept.chunk_id in chunk_ids}
+
+    def _kept(self, corpora: Sequence[str]) -> list[_Kept]:
         with self._lock:
-            kept = {
-                chunk.row: chunk
+            return [
+                chunk
                 for document in self._documents.values()
-                if document.corpus_key == query.corpus_key
+                if document.corpus_key in corpora
                 for chunk in document.chunks.values()
-            }
-        ranked = _ranked(query, list(kept.values()))[: query.top_k]
-        other_model = any(chunk.version.space != query.space for chunk in kept.values())
-        return Found([_hit(kept[row], score) for row, score in ranked], other_model=other_model)
+            ]
 
     def _document(self, version: DocumentVersion) -> _Document:
         key = version.target.document_id
@@ -138,38 +151,20 @@ class InMemoryVectorIndex:
             if vector is None:
                 missing += 1
                 continue
-            self._rows += known is None
-            row = self._rows if known is None else known.row
             counts = count_terms(chunk.embedded_text)
             direction = unit(vector, version.space)
-            chunks[chunk_id] = _Kept(row, chunk_id, chunk, version, direction, counts, counts.total())
+            chunks[chunk_id] = _Kept(chunk_id, chunk, version, direction, counts, counts.total())
         if missing:
             raise missing_vectors(missing)
         return chunks
 
 
-def _ranked(query: SearchQuery, kept: list[_Kept]) -> Ranked:
-    depth = max(DEPTH, query.top_k)
-    keyword = _by_words(query.text, kept, depth) if query.text is not None else []
-    vector = (
-        _by_vector(unit(query.vector, query.space), query.space, kept, depth)
-        if query.vector is not None
-        else []
-    )
-    if query.text is None:
-        return [(row, similarity_score(cosine)) for row, cosine in vector]
-    if query.vector is None:
-        return keyword
-    return fuse([row for row, _ in keyword], [row for row, _ in vector])
-
-
-def _by_words(text: str, kept: list[_Kept], depth: int) -> Ranked:
+def _by_words(text: str, kept: list[_Kept]) -> tuple[list[Candidate], float]:
     frequency: Counter[int] = Counter()
     for chunk in kept:
         frequency.update(chunk.counts.keys())
     weights = ranking.weights(count_terms(text), frequency, len(kept))
     average = sum(chunk.words for chunk in kept) / max(len(kept), 1)
-    ceiling = sum(weights.values())
     scored = []
     for chunk in kept:
         score = sum(
@@ -178,25 +173,30 @@ def _by_words(text: str, kept: list[_Kept], depth: int) -> Ranked:
             if term in chunk.counts
         )
         if score > 0:
-            scored.append((chunk.row, score / ceiling))
-    return _best(scored, depth)
+            scored.append(_candidate(chunk, score))
+    return _best(scored), sum(weights.values()) or 1.0
 
 
-def _by_vector(vector: Vector, space: Space, kept: list[_Kept], depth: int) -> Ranked:
+def _by_vector(vector: Vector, space: Space, kept: list[_Kept]) -> list[Candidate]:
+    direction = unit(vector, space)
     same = [chunk for chunk in kept if chunk.version.space == space]
-    return _best([(chunk.row, sum(map(mul, chunk.vector, vector))) for chunk in same], depth)
+    return _best([_candidate(chunk, sum(map(mul, chunk.vector, direction))) for chunk in same])
 
 
-def _best(scored: Ranked, depth: int) -> Ranked:
-    return sorted(scored, key=lambda entry: (-entry[1], entry[0]))[:depth]
+def _candidate(kept: _Kept, score: float) -> Candidate:
+    return Candidate(kept.chunk_id, kept.version.target.document_id, score)
 
 
-def _hit(kept: _Kept, score: float) -> Hit:
+def _best(scored: list[Candidate]) -> list[Candidate]:
+    return sorted(scored, key=lambda each: (-each.score, each.chunk_id))[:POOL]
+
+
+def _hit(kept: _Kept) -> Hit:
     chunk, version = kept.chunk, kept.version
     return Hit(
         chunk_id=kept.chunk_id,
+        corpus_key=version.target.corpus_key,
         text=storable(chunk.text),
-        score=score,
         source_url=version.target.url,
         title=version.title,
         document_id=version.target.document_id,
@@ -204,4 +204,5 @@ def _hit(kept: _Kept, score: float) -> Hit:
         context=storable(chunk.context),
         start=chunk.start,
         end=chunk.end,
+        generation=version.generation,
     )

@@ -979,6 +979,16 @@ export interface components {
             attempt: number;
         };
         /**
+         * Explanation
+         * @description Parts of a result's score, and the version that it belongs to.
+         */
+        Explanation: {
+            keyword: components["schemas"]["Part"] | null;
+            vector: components["schemas"]["Part"] | null;
+            /** Generation */
+            generation: number;
+        };
+        /**
          * GivenChunk
          * @description A chunk as `POST /chunking/chunk` answers it; the order in the list counts, not `ordinal`.
          */
@@ -1285,6 +1295,12 @@ export interface components {
             at: string;
         };
         /**
+         * Mode
+         * @description Lists that a search consults.
+         * @enum {string}
+         */
+        Mode: "hybrid" | "vector" | "keyword";
+        /**
          * PageMetadata
          * @description Statements of a page about itself.
          */
@@ -1305,6 +1321,20 @@ export interface components {
             modified?: string | null;
             /** Canonical Url */
             canonical_url?: string | null;
+        };
+        /**
+         * Part
+         * @description A result in one list: the keyword list or the vector list.
+         */
+        Part: {
+            /** Score */
+            score: number;
+            /** Rank */
+            rank: number;
+            /** Normalized */
+            normalized: number;
+            /** Weight */
+            weight: number;
         };
         /**
          * Progress
@@ -1527,15 +1557,37 @@ export interface components {
         SearchRequest: {
             /** Corpus Name */
             corpus_name?: string | null;
+            /** Corpora */
+            corpora?: string[] | null;
             /** Query */
             query?: string | null;
             /** Query Embedding */
             query_embedding?: number[] | null;
+            mode?: components["schemas"]["Mode"] | null;
             /**
              * Top K
              * @default 10
              */
             top_k: number;
+            /**
+             * Offset
+             * @default 0
+             */
+            offset: number;
+            /** Min Similarity */
+            min_similarity?: number | null;
+            /** Min Bm25 */
+            min_bm25?: number | null;
+            /**
+             * One Per Document
+             * @default false
+             */
+            one_per_document: boolean;
+            /**
+             * Explain
+             * @default false
+             */
+            explain: boolean;
             /**
              * Allow Degraded
              * @default true
@@ -1567,6 +1619,8 @@ export interface components {
         SearchResult: {
             /** Chunk Id */
             chunk_id: string;
+            /** Corpus Name */
+            corpus_name: string;
             /** Text */
             text: string;
             /** Score */
@@ -1590,6 +1644,7 @@ export interface components {
              * @default false
              */
             stale: boolean;
+            explain?: components["schemas"]["Explanation"] | null;
         };
         /**
          * SearchTimings
@@ -6590,6 +6645,7 @@ export interface operations {
                      *       "results": [
                      *         {
                      *           "chunk_id": "4c1d0f8e2b7a5d36",
+                     *           "corpus_name": "handbooks",
                      *           "text": "A broken spine is repaired with Japanese paper and wheat paste.",
                      *           "score": 0.92,
                      *           "source_url": "https://example.com/handbook.html",

@@ -15,7 +15,7 @@ from indexmill.contracts.http_actions import ReplayRequest
 from indexmill.contracts.identity import CallerContext, corpus_key
 from indexmill.contracts.job import SubmitRequest
 from indexmill.contracts.messages import ChunkTask, EmbedTask, ScrapeTask, StageResult
-from indexmill.embedding.ports import Hit, SearchQuery
+from indexmill.embedding.ports import Hit
 from indexmill.embedding.worker import EmbedBatch
 from indexmill.orchestrator.actions.cancel import CancelJob
 from indexmill.orchestrator.actions.replay import ReplayJobs
@@ -47,6 +47,7 @@ from tests.faults.model.invariants import (
 from tests.faults.model.message_locations import STAGES, WorkItem, in_transit, work_item
 from tests.faults.model.site import Site, SubmitKind
 from tests.support.events import FakeContext
+from tests.support.index_builders import results
 from tests.support.jobs import state_of, stored_job
 from tests.support.sweeper import CountedBuilder
 from tests.twins.blobs import InMemoryBlobs
@@ -269,8 +270,7 @@ class SystemUnderTest:
 
     def _find(self, text: str) -> list[Hit]:
         key, space = corpus_key(self.caller.caller_id, CORPUS), HashEmbedder().space
-        query = SearchQuery(corpus_key=key, space=space, top_k=10, text=text, vector=None)
-        return list(self.backend.index.search(query).hits)
+        return [hit for hit, _ in results(self.backend.index, text, key=key, space=space)]
 
     def close(self) -> None:
         """Close the scraper's event loop and the backend."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from indexmill.contracts.messages import EmbedTask, StageResult, read
-from indexmill.embedding.ports import Hit, SearchQuery
+from indexmill.embedding.ports import Hit
 from indexmill.embedding.worker import EmbedBatch
 from indexmill.platform.consumer.deliveries import Delivery, Done
 from tests.support.embed_tasks import embed_task
+from tests.support.index_builders import results
 from tests.twins.blobs import InMemoryBlobs
 from tests.twins.clock import FrozenClock
 from tests.twins.embedder import HashEmbedder
@@ -31,7 +32,8 @@ class Harness:
 
     def nearest(self, key: str, text: str) -> Hit:
         [vector] = self.embedder.embed([text], timeout_s=1)
-        return self.index.search(SearchQuery(key, self.embedder.space, None, vector, 1)).hits[0]
+        found = results(self.index, None, vector, 1, key=key, space=self.embedder.space)
+        return found[0][0]
 
 
 def test_what_was_embedded_is_found_by_its_own_vector() -> None:
@@ -68,7 +70,5 @@ def test_text_that_repeats_inside_a_document_is_kept_each_time() -> None:
 
     assert harness.run(task) == [True]
     [vector] = harness.embedder.embed(["same"], timeout_s=1)
-    hits = harness.index.search(
-        SearchQuery(task.target.corpus_key, harness.embedder.space, None, vector, 10)
-    ).hits
-    assert sorted(hit.ordinal for hit in hits) == [0, 1, 2]
+    hits = results(harness.index, None, vector, key=task.target.corpus_key, space=harness.embedder.space)
+    assert sorted(hit.ordinal for hit, _ in hits) == [0, 1, 2]

@@ -16,7 +16,7 @@ from indexmill.contracts.errors import (
     PermanentError,
     TransientError,
 )
-from indexmill.contracts.http_search import SearchRequest
+from indexmill.contracts.http_search import Mode, SearchRequest
 from indexmill.embedding.ports import Vector
 from indexmill.embedding.search import SearchCorpus
 from tests.support.index_builders import CALLER, target, version
@@ -98,6 +98,7 @@ def test_an_unknown_corpus_or_another_callers_is_not_found(
         (SearchRequest(query="a", corpus_name="Not Valid"), ErrorCode.CORPUS_NAME_INVALID),
         (SearchRequest(query_embedding=[1.0, 2.0]), ErrorCode.DIMENSION_MISMATCH),
         (SearchRequest(query_embedding=[0.0] * 8), ErrorCode.VALIDATION_ERROR),
+        (SearchRequest(query="a", corpora=["fine", "Not Valid"]), ErrorCode.CORPUS_NAME_INVALID),
     ],
 )
 def test_what_is_wrong_with_a_request_is_said(
@@ -107,6 +108,88 @@ def test_what_is_wrong_with_a_request_is_said(
         search(CALLER, request_)
     assert (raised.value.code, raised.value.http_status) == (code, 422)
     assert raised.value.field is not None
+
+
+def test_the_lists_that_a_mode_consults(search: SearchCorpus, embedder: HashEmbedder) -> None:
+    def found(**asked: Any) -> list[str]:
+        return [hit.text for hit in search(CALLER, SearchRequest(**asked)).results]
+
+    assert found(query="delta") == found(query="delta", mode=Mode.HYBRID) == ["gamma delta", "alpha beta"]
+    assert len(embedder.calls) == 2
+    assert found(query="delta", mode=Mode.KEYWORD) == ["gamma delta"]
+    assert len(embedder.calls) == 2, "nothing is embedded"
+    vector = [float(number) for number in embedder.embed(["alpha beta"], timeout_s=1)[0]]
+    by_text, by_vector = found(query="alpha beta", mode=Mode.VECTOR), found(query_embedding=vector)
+    assert (
+        by_text
+        == by_vector
+        == found(query_embedding=vector, mode=Mode.VECTOR)
+        == ["alpha beta", "gamma delta"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        ({"query": "a", "top_k": 100, "offset": 101}, "offset"),
+        ({"query": "a", "top_k": 2, "offset": 199}, "offset"),
+        ({"query_embedding": [1.0] * 8, "mode": Mode.HYBRID}, "mode"),
+        ({"query_embedding": [1.0] * 8, "mode": Mode.KEYWORD}, "mode"),
+        ({"query_embedding": [1.0] * 8, "min_bm25": 1.0}, "min_bm25"),
+        ({"query": "a", "mode": Mode.VECTOR, "min_bm25": 1.0}, "min_bm25"),
+        ({"query": "a", "mode": Mode.KEYWORD, "min_similarity": 0.5}, "min_similarity"),
+    ],
+)
+def test_what_does_not_go_together_is_named(search: SearchCorpus, asked: dict[str, Any], field: str) -> None:
+    with pytest.raises(CallerError) as raised:
+        search(CALLER, SearchRequest(**asked))
+    assert (raised.value.code, raised.value.field) == (ErrorCode.VALIDATION_ERROR, f"body.{field}")
+
+
+@pytest.mark.shows("P064")
+def test_bounds_hold_on_every_page(search: SearchCorpus) -> None:
+    def texts(**asked: Any) -> list[str]:
+        return [hit.text for hit in search(CALLER, SearchRequest(query="alpha beta", **asked)).results]
+
+    assert texts(mode=Mode.VECTOR) == ["alpha beta", "gamma delta"]
+    assert texts(mode=Mode.VECTOR, min_similarity=0.9) == ["alpha beta"]
+    assert texts(mode=Mode.VECTOR, min_similarity=0.9, offset=1) == []
+    assert texts(mode=Mode.KEYWORD, min_bm25=1e6) == []
+    assert texts(min_bm25=1e6, min_similarity=0.9) == ["alpha beta"]
+
+
+@pytest.mark.shows("X17", "P070")
+def test_a_score_is_explained(search: SearchCorpus) -> None:
+    first, second = search(CALLER, SearchRequest(query="alpha", explain=True)).results
+    best, other = sorted((first, second), key=lambda hit: hit.text)
+    assert best.explain is not None
+    assert other.explain is not None
+    keyword, vector = best.explain.keyword, best.explain.vector
+    assert keyword is not None
+    assert vector is not None
+    assert (keyword.rank, keyword.normalized, keyword.weight) == (1, 1.0, pytest.approx(0.7))
+    assert (vector.rank, vector.weight) == (1 if first is best and vector.normalized else 2, 0.3)
+    assert best.score == pytest.approx(0.7 * keyword.normalized + 0.3 * vector.normalized)
+    assert (other.explain.keyword, best.explain.generation) == (None, 1)
+    assert search(CALLER, SearchRequest(query="alpha")).results[0].explain is None
+
+
+def test_several_corpora_are_searched_and_each_result_names_its_own() -> None:
+    index, embedder = InMemoryVectorIndex(), HashEmbedder()
+    for name in ("birds", "boats"):
+        texts = [f"harbour {name}", f"other {name}"]
+        vectors = embedder.embed(texts, timeout_s=1)
+        made = version(texts, to=target(corpus=name), space=embedder.space)
+        made.vectors.update(zip(made.chunk_ids, vectors, strict=True))
+        index.publish([made])
+    search = SearchCorpus(index, embedder, FrozenClock())
+    asked = SearchRequest(query="harbour", corpora=["boats", "birds", "boats"], mode=Mode.KEYWORD)
+    found = {(hit.corpus_name, hit.text) for hit in search(CALLER, asked).results}
+    assert found == {("birds", "harbour birds"), ("boats", "harbour boats")}
+    with pytest.raises(CallerError) as raised:
+        search(CALLER, SearchRequest(query="harbour", corpora=["boats", "bees"]))
+    assert (raised.value.code, raised.value.field) == (ErrorCode.NOT_FOUND, "body.corpora.1")
+    assert "bees" in raised.value.message
 
 
 NOT_EMBEDDED = [
@@ -143,8 +226,12 @@ def test_a_question_that_is_not_embedded_is_answered_by_its_keywords(
 @pytest.mark.parametrize("error", NOT_EMBEDDED, ids=lambda error: f"{type(error).__name__} {error.code}")
 @pytest.mark.parametrize(
     "request_",
-    [SearchRequest(query="nothing of it"), SearchRequest(query="delta", allow_degraded=False)],
-    ids=["no hit", "not allowed"],
+    [
+        SearchRequest(query="nothing of it"),
+        SearchRequest(query="delta", allow_degraded=False),
+        SearchRequest(query="delta", mode=Mode.VECTOR),
+    ],
+    ids=["no hit", "not allowed", "vector"],
 )
 def test_a_degraded_answer_without_a_hit_or_leave_is_an_outage(
     search: SearchCorpus, embedder: HashEmbedder, error: IndexmillError, request_: SearchRequest
@@ -177,12 +264,20 @@ def test_a_question_that_is_too_long_for_the_model_is_the_callers_error(
         {"query": "a", "top_k": "10"},
         {"query": "a", "top_k": True},
         {"query": "a", "limit": 3},
+        {"query": "a", "offset": -1},
+        {"query": "a", "offset": 200},
+        {"query": "a", "mode": "both"},
+        {"query": "a", "min_similarity": 1.1},
+        {"query": "a", "min_bm25": -1},
+        {"query": "a", "corpora": []},
+        {"query": "a", "corpora": ["a"] * 11},
+        {"query": "a", "corpora": ["a"], "corpus_name": "a"},
         {"query_embedding": []},
         {"query_embedding": [float("nan")]},
         {"query_embedding": ["1"]},
     ],
 )
-def test_requests_that_are_refused(body: dict[str, Any]) -> None:
+def test_requests_of_another_form_are_refused(body: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         SearchRequest.model_validate(body)
 

@@ -55,6 +55,7 @@ def as_listed() -> dict[str, Job]:
 def hit(url: str, text: str = "words", score: float = 1.0) -> dict[str, Any]:
     ids = {
         "chunk_id": "c",
+        "corpus_name": "default",
         "document_id": "d",
         "title": None,
         "ordinal": 0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from indexmill.client.corpora import Corpora
 from indexmill.client.crawls import Crawls
@@ -220,24 +220,35 @@ class Client(Crawls, Corpora):
 
         return JobDiff.model_validate(self._request("GET", f"/orchestrator/jobs/{job_id}/diff"))
 
-    def search(
+    def search(  # noqa: PLR0913 - what a search can ask
         self,
-        query: str,
+        query: str | None = None,
         corpus_name: str | None = None,
         top_k: int | None = None,
         *,
+        corpora: Sequence[str] | None = None,
+        query_embedding: Sequence[float] | None = None,
+        mode: Literal["hybrid", "vector", "keyword"] | None = None,
+        offset: int | None = None,
+        min_similarity: float | None = None,
+        min_bm25: float | None = None,
+        one_per_document: bool | None = None,
+        explain: bool | None = None,
         allow_degraded: bool | None = None,
     ) -> SearchResponse:
-        """Return the best matching chunks of one corpus; `degraded` says what a worse answer lacks.
+        """Return the best matching chunks of a corpus, or of up to ten `corpora` together.
 
-        `other_model` says that documents have to be indexed again, since the model was changed. With
+        `offset` skips results; the next page begins where this one ended. `degraded` says what a worse answer
+        lacks, `other_model` that documents have to be indexed again, since the model was changed. With
         `allow_degraded=False` a worse answer is an ApiError (embedding_unavailable) instead. Raises ApiError.
         """
         from indexmill.contracts.http_search import SearchResponse
 
         body = {
-            **{"query": query, "corpus_name": corpus_name, "top_k": top_k},
-            "allow_degraded": allow_degraded,
+            **{"query": query, "query_embedding": query_embedding, "mode": mode},
+            **{"corpus_name": corpus_name, "corpora": corpora, "top_k": top_k, "offset": offset},
+            **{"min_similarity": min_similarity, "min_bm25": min_bm25, "one_per_document": one_per_document},
+            **{"explain": explain, "allow_degraded": allow_degraded},
         }
         return self._post("/embedding/search", SearchResponse, body)
 

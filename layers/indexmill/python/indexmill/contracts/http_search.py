@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
@@ -10,10 +11,21 @@ from indexmill.contracts.identity import CorpusName
 
 MAX_QUERY_CHARS = 2_000
 MAX_TOP_K = 100
+MAX_CORPORA = 10
+REACHABLE = 200
+"""Results that pages reach: `offset` and `top_k` together."""
 _MAX_DIMENSION = 16_000
 
 Query = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_QUERY_CHARS)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class Mode(StrEnum):
+    """Lists that a search consults."""
+
+    HYBRID = "hybrid"
+    VECTOR = "vector"
+    KEYWORD = "keyword"
 
 
 class SearchRequest(BaseModel):
@@ -23,11 +35,26 @@ class SearchRequest(BaseModel):
 
     corpus_name: CorpusName | None = None
     """None means the corpus "default"."""
+    corpora: list[CorpusName] | None = Field(default=None, min_length=1, max_length=MAX_CORPORA)
+    """Instead of `corpus_name`: several corpora, searched as if they were one."""
     query: Query | None = None
     """A question in words: found by meaning and by keywords."""
     query_embedding: list[Number] | None = Field(default=None, min_length=1, max_length=_MAX_DIMENSION)
     """A vector of the corpus's own model: found by meaning alone."""
+    mode: Mode | None = Field(default=None, strict=False)
+    """`hybrid` (of a `query`, if not given): by meaning and by keywords. `keyword`: by keywords alone,
+    without embedding. `vector` (always of a `query_embedding`): by meaning alone, never degraded."""
     top_k: int = Field(default=10, ge=1, le=MAX_TOP_K)
+    offset: int = Field(default=0, ge=0, lt=REACHABLE)
+    """Results to skip; with `top_k` at most 200. Pages of an unchanged corpus make up one order."""
+    min_similarity: Number | None = Field(default=None, ge=-1, le=1)
+    """Cosine similarity below which a chunk does not count as found by meaning."""
+    min_bm25: Number | None = Field(default=None, ge=0)
+    """BM25 score below which a chunk does not count as found by keywords."""
+    one_per_document: bool = False
+    """Only the best chunk of each document."""
+    explain: bool = False
+    """Show the parts of each score."""
     allow_degraded: bool = True
     """False: 503 rather than an answer by keywords alone while questions cannot be embedded."""
 
@@ -35,17 +62,44 @@ class SearchRequest(BaseModel):
     def _one_of(self) -> Self:
         if (self.query is None) == (self.query_embedding is None):
             raise ValueError("Send exactly one of query and query_embedding.")
+        if self.corpora is not None and self.corpus_name is not None:
+            raise ValueError("Send only one of corpus_name and corpora.")
         return self
+
+
+class Part(BaseModel):
+    """A result in one list: the keyword list or the vector list."""
+
+    score: float
+    """Of the keyword list BM25, of the vector list the cosine similarity."""
+    rank: int
+    """Place in the list, from 1."""
+    normalized: float
+    """`score` between the lowest of the list, 0, and its highest, 1."""
+    weight: float
+    """Of the list. In `hybrid` a result's `score` is the sum of weight times `normalized`."""
+
+
+class Explanation(BaseModel):
+    """Parts of a result's score, and the version that it belongs to."""
+
+    keyword: Part | None
+    """None: the chunk is not among the 200 candidates of this list, or the list was not consulted."""
+    vector: Part | None
+    generation: int
+    """Number of the document's version; it grows with each."""
 
 
 class SearchResult(BaseModel):
     """One chunk that was found."""
 
     chunk_id: str
+    corpus_name: str
     text: str
     score: float
-    """Above 0, at most 1, and falling down the list. For a `query`: how near the chunk is to being first by
-    keywords and by meaning; for a `query_embedding`: the cosine similarity."""
+    """Above 0, at most 1, and falling down the list. `hybrid`: the weighted mean of what keywords and meaning
+    say, from 0 for their last candidate to 1 for the first. `keyword`: the share of the BM25 score that no
+    chunk can exceed. `vector`: the cosine similarity."""
     source_url: str
     title: str | None
     document_id: str
@@ -58,6 +112,8 @@ class SearchResult(BaseModel):
     end: int
     stale: bool = False
     """Whether the page was gone (404, 410) when a job with `when_gone: mark_stale` fetched it last."""
+    explain: Explanation | None = None
+    """Only when asked for."""
 
 
 class SearchTimings(BaseModel):

@@ -12,7 +12,8 @@ from indexmill.contracts.errors import ErrorCode, failure
 from indexmill.embedding.ports import (
     DocumentVersion,
     Embedder,
-    Found,
+    Hit,
+    Lists,
     PublishOutcome,
     SearchQuery,
     Space,
@@ -117,6 +118,10 @@ class GuardedIndex:
         """Return whether the corpus was ever submitted to."""
         return self.index.corpus_exists(corpus_key)
 
-    def search(self, query: SearchQuery) -> Found:
-        """Return at most `top_k` chunks of published versions, best first."""
-        return self.index.search(query)
+    def lists(self, query: SearchQuery) -> Lists:
+        """Return the candidates among the chunks of published versions."""
+        return self.index.lists(query)
+
+    def hits(self, corpora: Sequence[str], chunk_ids: Sequence[str]) -> dict[str, Hit]:
+        """Return those of the chunks that are published in one of the corpora, by chunk id."""
+        return self.index.hits(corpora, chunk_ids)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, NamedTuple, Protocol
 
 from indexmill.contracts.content import Chunk
 from indexmill.contracts.messages import Target
@@ -72,22 +72,48 @@ class DocumentVersion:
 
 @dataclass(frozen=True, slots=True)
 class SearchQuery:
-    """One question to one corpus. At least one of `text` and `vector` is set: both = hybrid."""
+    """A question to corpora, from which the index makes one list for each of `text` and `vector`."""
 
-    corpus_key: str
+    corpora: Sequence[str]
+    """Keys; the lists are those of all together."""
     space: Space
     text: str | None
     vector: Vector | None
-    top_k: int
+
+
+class Candidate(NamedTuple):
+    """A chunk in one of an index's two lists."""
+
+    chunk_id: str
+    document: str
+    """The same for chunks of one document; what it is, is the index's affair."""
+    score: float
+    """BM25, or the cosine similarity."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """Candidates for a question: in each list the best `POOL` chunks, best first, equal ones by chunk id."""
+
+    keyword: Sequence[Candidate]
+    vector: Sequence[Candidate]
+    ceiling: float
+    """BM25 score that no chunk reaches, however often it repeats the question's words."""
+    other_model: bool
+    """Whether a corpus has vectors of another space than the question's: only words find those chunks."""
+
+
+POOL: Final = 200
+"""Candidates of each list, whatever part of the results is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One chunk that was found, best first."""
+    """A chunk of a published version, as search shows it."""
 
     chunk_id: str
+    corpus_key: str
     text: str
-    score: float
     source_url: str
     title: str | None
     document_id: str
@@ -95,17 +121,9 @@ class Hit:
     context: str
     start: int
     end: int
+    generation: int
     stale: bool = False
     """Whether the page was gone when it was fetched last."""
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Answer to a question."""
-
-    hits: list[Hit]
-    other_model: bool
-    """Whether the corpus has vectors of another space than the question's: only words find those chunks."""
 
 
 class PublishOutcome(StrEnum):
@@ -139,8 +157,15 @@ class VectorIndex(Protocol):
         """Return whether the corpus was ever submitted to."""
         ...
 
-    def search(self, query: SearchQuery) -> Found:
-        """Return at most `top_k` chunks of published versions, best first."""
+    def lists(self, query: SearchQuery) -> Lists:
+        """Return the candidates among the chunks of published versions.
+
+        BM25 counts chunks, words and terms over all of the query's corpora, and over no other.
+        """
+        ...
+
+    def hits(self, corpora: Sequence[str], chunk_ids: Sequence[str]) -> dict[str, Hit]:
+        """Return those of the chunks that are published in one of the corpora, by chunk id."""
         ...
 
 

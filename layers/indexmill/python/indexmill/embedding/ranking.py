@@ -1,4 +1,4 @@
-"""Ranking: BM25 in Lucene's variant, and reciprocal rank fusion of a keyword list and a vector list.
+"""Ranking: BM25 in Lucene's variant, and the order of what a keyword list and a vector list found.
 
 The statements of the Postgres index have the rest of the formula: what a term's count in a chunk brings.
 """
@@ -6,8 +6,11 @@ The statements of the Postgres index have the rest of the formula: what a term's
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
+
+from indexmill.embedding.ports import Candidate, Lists
 
 K1: Final = 1.5
 B: Final = 0.75
@@ -27,38 +30,95 @@ def weights(query: Mapping[int, int], frequency: Mapping[int, float], chunks: in
     return found
 
 
-DEPTH: Final = 100
-"""How many candidates each list gives."""
-RANK_OFFSET: Final = 60
-KEYWORD_WEIGHT: Final = 1.0
-VECTOR_WEIGHT: Final = 0.5
-"""Half: the small models that this is used with find less than BM25 does."""
+VECTOR_WEIGHT: Final = 0.3
+"""For small models, which find less than BM25 does; that of the keywords is the rest."""
 _LEAST_SCORE: Final = 1e-6
 
 
-def fuse(
-    keyword: Sequence[int],
-    vector: Sequence[int],
-    *,
-    keyword_weight: float = KEYWORD_WEIGHT,
-    vector_weight: float = VECTOR_WEIGHT,
-) -> list[tuple[int, float]]:
-    """Return the ids of both lists, best first, with scores above 0 and at most 1 (first in both lists).
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Settings of an order that is made of the candidates of both lists."""
 
-    An id's score is the sum of weight / (60 + rank) over the lists that have it, divided by the highest
-    possible sum. Equal scores keep the order of the ids.
+    hybrid: bool
+    """Whether both lists were asked for; else the one there is keeps its order."""
+    vector_weight: float = VECTOR_WEIGHT
+    min_similarity: float | None = None
+    min_bm25: float | None = None
+    one_per_document: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Place of a chunk in one list."""
+
+    score: float
+    """BM25, or the cosine similarity."""
+    rank: int
+    """From 1."""
+    normalized: float
+    """The score between the list's lowest, 0, and its highest, 1."""
+
+
+@dataclass(slots=True)
+class Ranked:
+    """A chunk in the order of the results; at least one list has it."""
+
+    chunk_id: str
+    document: str
+    score: float
+    """Above 0, at most 1."""
+    keyword: Part | None = None
+    vector: Part | None = None
+
+
+def ordered(lists: Lists, order: Order) -> list[Ranked]:
+    """Return the chunks of both lists, best first; equal ones by chunk id.
+
+    In one list alone a score is the share of BM25's ceiling, or the cosine. Else it is the mean of what both
+    lists say, between 0 for their last and 1 for their first candidate, weighted as `weights_of` says; a
+    chunk that a list does not have counts 0 there. A lower bound takes a chunk out of its list, and changes
+    no score.
     """
-    scores: dict[int, float] = {}
-    for weight, ranked in ((keyword_weight, keyword), (vector_weight, vector)):
-        for rank, found in enumerate(ranked, 1):
-            scores[found] = scores.get(found, 0.0) + weight / (RANK_OFFSET + rank)
-    highest = (keyword_weight + vector_weight) / (RANK_OFFSET + 1)
-    return [
-        (found, min(1.0, score / highest))
-        for found, score in sorted(scores.items(), key=lambda entry: (-entry[1], entry[0]))
-    ]
+    keyword_weight, vector_weight = weights_of(lists, order)
+    found: dict[str, Ranked] = {}
+    for candidate, part in _parts(lists.keyword, order.min_bm25):
+        score = keyword_weight * part.normalized if order.hybrid else part.score / lists.ceiling
+        found[candidate.chunk_id] = Ranked(*candidate[:2], score, keyword=part)
+    for candidate, part in _parts(lists.vector, order.min_similarity):
+        score = vector_weight * part.normalized if order.hybrid else part.score
+        ranked = found.setdefault(candidate.chunk_id, Ranked(*candidate[:2], 0.0))
+        ranked.score += score
+        ranked.vector = part
+    best = sorted(found.values(), key=lambda each: (-each.score, each.chunk_id))
+    for each in best:
+        each.score = min(1.0, max(each.score, _LEAST_SCORE))
+    return _first_of_documents(best) if order.one_per_document else best
 
 
-def similarity_score(cosine: float) -> float:
-    """Return the score of a hit that only its vector found: the cosine, or almost 0 where it points away."""
-    return min(1.0, max(cosine, _LEAST_SCORE))
+def _first_of_documents(best: Sequence[Ranked]) -> list[Ranked]:
+    first: dict[str, Ranked] = {}
+    for each in best:
+        first.setdefault(each.document, each)
+    return list(first.values())
+
+
+def weights_of(lists: Lists, order: Order) -> tuple[float, float]:
+    """Return the weights of the keyword list and of the vector list: an empty one leaves all to the other."""
+    if not lists.vector:
+        return 1.0, 0.0
+    if not lists.keyword:
+        return 0.0, 1.0
+    return 1.0 - order.vector_weight, order.vector_weight
+
+
+def _parts(candidates: Sequence[Candidate], least: float | None) -> Iterator[tuple[Candidate, Part]]:
+    """Yield what a list says of each candidate that reaches `least`. All of a constant list are its first."""
+    if not candidates:
+        return
+    highest, lowest = candidates[0].score, candidates[-1].score
+    spread = highest - lowest
+    for rank, candidate in enumerate(candidates, 1):
+        if least is not None and candidate.score < least:
+            return
+        normalized = (candidate.score - lowest) / spread if spread > 0 else 1.0
+        yield candidate, Part(candidate.score, rank, normalized)

@@ -1,14 +1,25 @@
-"""Search in one of the caller's corpora."""
+"""Search in the caller's corpora."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Final
+from typing import Final, NoReturn
 
 from indexmill.contracts.errors import CallerError, ErrorCode, IndexmillError, TransientError
-from indexmill.contracts.http_search import SearchRequest, SearchResponse, SearchResult, SearchTimings
+from indexmill.contracts.http_search import (
+    REACHABLE,
+    Explanation,
+    Mode,
+    Part,
+    SearchRequest,
+    SearchResponse,
+    SearchResult,
+    SearchTimings,
+)
 from indexmill.contracts.identity import CorpusIsolation, corpus_name
-from indexmill.embedding.ports import Embedder, SearchQuery, Vector, VectorIndex
+from indexmill.embedding.ports import Embedder, Hit, SearchQuery, Vector, VectorIndex
+from indexmill.embedding.ranking import VECTOR_WEIGHT, Order, Ranked, ordered, weights_of
 from indexmill.platform.observability import Observability
 from indexmill.platform.time import Clock
 
@@ -18,7 +29,7 @@ _QUESTION_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class SearchCorpus:
-    """Embeds the question, where it is in words, and asks the index.
+    """Embeds the question, where it is in words, asks the index for both lists and puts them in one order.
 
     A question that cannot be embedded is answered by its keywords alone, and the answer is marked. Without a
     hit it is an error: the document that is looked for may be one that only its meaning finds.
@@ -29,6 +40,7 @@ class SearchCorpus:
     clock: Clock
     isolation: CorpusIsolation = CorpusIsolation.CALLER
     observability: Observability = field(default_factory=lambda: Observability("embedding"))
+    vector_weight: float = VECTOR_WEIGHT
 
     def __call__(self, caller_id: str, request: SearchRequest) -> SearchResponse:
         """Return the best chunks.
@@ -37,27 +49,54 @@ class SearchCorpus:
         token_limit_exceeded) or TransientError (embedding_unavailable, search_unavailable).
         """
         began = self.clock.monotonic()
-        key = self.isolation.key(caller_id, corpus_name(request.corpus_name))
-        if not self.index.corpus_exists(key):
-            raise CallerError(ErrorCode.NOT_FOUND, "No such corpus.", field="body.corpus_name")
-        vector, failed = self._vector(request)
+        mode = _checked(request)
+        corpora = self._corpora(caller_id, request)
+        vector, failed = (None, None) if mode == Mode.KEYWORD else self._vector(request, mode)
         embedded = self.clock.monotonic()
-        found = self.index.search(SearchQuery(key, self.embedder.space, request.query, vector, request.top_k))
+        text = None if mode == Mode.VECTOR else request.query
+        lists = self.index.lists(SearchQuery(list(corpora), self.embedder.space, text, vector))
+        order = Order(
+            hybrid=text is not None and vector is not None,
+            vector_weight=self.vector_weight,
+            min_similarity=request.min_similarity,
+            min_bm25=request.min_bm25,
+            one_per_document=request.one_per_document,
+        )
+        ranked = ordered(lists, order)
+        rows = page(self.index, list(corpora), ranked[request.offset :], request.top_k)
         ended = self.clock.monotonic()
         if failed is not None:
-            self._degraded(failed, answered=bool(found.hits))
+            self._degraded(failed, answered=bool(ranked))
+        explained = weights_of(lists, order) if request.explain else None
         return SearchResponse(
-            results=[SearchResult(**asdict(hit)) for hit in found.hits],
+            results=[_result(each, hit, corpora[hit.corpus_key], explained) for each, hit in rows],
             query_ms=_ms(began, ended),
             timings=SearchTimings(embed_ms=_ms(began, embedded), search_ms=_ms(embedded, ended)),
             degraded=None if failed is None else "embedding",
-            other_model=found.other_model,
+            other_model=lists.other_model,
         )
 
-    def _vector(self, request: SearchRequest) -> tuple[Vector | None, IndexmillError | None]:
+    def _corpora(self, caller_id: str, request: SearchRequest) -> dict[str, str]:
+        """Return the names of the corpora that are searched, by their keys."""
+        if request.corpora is None:
+            asked = {"body.corpus_name": corpus_name(request.corpus_name)}
+        else:
+            places = {f"body.corpora.{at}": name for at, name in enumerate(request.corpora)}
+            asked = {place: corpus_name(name, place) for place, name in places.items()}
+        found: dict[str, str] = {}
+        for place, name in asked.items():
+            key = self.isolation.key(caller_id, name)
+            if not self.index.corpus_exists(key):
+                message = "No such corpus." if request.corpora is None else f"No such corpus: {name}."
+                raise CallerError(ErrorCode.NOT_FOUND, message, field=place)
+            found[key] = name
+        return found
+
+    def _vector(self, request: SearchRequest, mode: Mode) -> tuple[Vector | None, IndexmillError | None]:
         """Return the question's vector, or why there is none."""
         if request.query is not None:
-            return self._embedded(request.query, allow_degraded=request.allow_degraded)
+            allow_degraded = request.allow_degraded and mode == Mode.HYBRID
+            return self._embedded(request.query, allow_degraded=allow_degraded)
         vector, space = request.query_embedding or [], self.embedder.space
         if len(vector) != space.dimension:
             raise CallerError(
@@ -66,8 +105,7 @@ class SearchCorpus:
                 field="body.query_embedding",
             )
         if not any(vector):
-            message = "query_embedding must not be all zeros."
-            raise CallerError(ErrorCode.VALIDATION_ERROR, message, field="body.query_embedding")
+            _refuse("query_embedding", "query_embedding must not be all zeros.")
         return vector, None
 
     def _embedded(self, query: str, *, allow_degraded: bool) -> tuple[Vector | None, IndexmillError | None]:
@@ -92,6 +130,52 @@ class SearchCorpus:
             raise TransientError(
                 ErrorCode.EMBEDDING_UNAVAILABLE, message, retry_after=failed.retry_after
             ) from failed
+
+
+def page(
+    index: VectorIndex, corpora: Sequence[str], ranked: Sequence[Ranked], top_k: int
+) -> list[tuple[Ranked, Hit]]:
+    """Return the first `top_k` that are still there, with their rows: a re-index may have dropped some."""
+    found: list[tuple[Ranked, Hit]] = []
+    at = 0
+    while len(found) < top_k and at < len(ranked):
+        part = ranked[at : at + top_k]
+        at += len(part)
+        hits = index.hits(corpora, [each.chunk_id for each in part])
+        found += [(each, hits[each.chunk_id]) for each in part if each.chunk_id in hits]
+    return found[:top_k]
+
+
+def _checked(request: SearchRequest) -> Mode:
+    """Return the mode that the request means. Raises CallerError(validation_error)."""
+    if request.offset + request.top_k > REACHABLE:
+        _refuse("offset", f"offset and top_k together must be at most {REACHABLE}.")
+    if request.query is None and request.mode not in (None, Mode.VECTOR):
+        _refuse("mode", f"A query_embedding has no keywords: {request.mode} needs a query.")
+    mode = request.mode or (Mode.VECTOR if request.query is None else Mode.HYBRID)
+    if mode == Mode.VECTOR and request.min_bm25 is not None:
+        _refuse("min_bm25", "Nothing is found by keywords in mode vector.")
+    if mode == Mode.KEYWORD and request.min_similarity is not None:
+        _refuse("min_similarity", "Nothing is found by meaning in mode keyword.")
+    return mode
+
+
+def _refuse(name: str, message: str) -> NoReturn:
+    raise CallerError(ErrorCode.VALIDATION_ERROR, message, field=f"body.{name}")
+
+
+def _result(ranked: Ranked, hit: Hit, name: str, weights: tuple[float, float] | None) -> SearchResult:
+    values = asdict(hit)
+    generation = values.pop("generation")
+    del values["corpus_key"]
+    explanation = None
+    if weights is not None:
+        parts = [
+            None if part is None else Part(**asdict(part), weight=weight)
+            for part, weight in zip((ranked.keyword, ranked.vector), weights, strict=True)
+        ]
+        explanation = Explanation(keyword=parts[0], vector=parts[1], generation=generation)
+    return SearchResult(**values, corpus_name=name, score=ranked.score, explain=explanation)
 
 
 def _ms(start: float, end: float) -> int:

@@ -15,7 +15,7 @@ from indexmill.embedding.adapters.pgvector import publish, search
 from indexmill.embedding.adapters.pgvector.publish import Numbers, RowIds
 from indexmill.embedding.adapters.pgvector.statements import SQL
 from indexmill.embedding.documents import check, newest, outcomes
-from indexmill.embedding.ports import DocumentVersion, Found, PublishOutcome, SearchQuery, Space
+from indexmill.embedding.ports import DocumentVersion, Hit, Lists, PublishOutcome, SearchQuery, Space
 from indexmill.embedding.targets import JobTarget
 from indexmill.platform.postgres.database import Connection, Database
 
@@ -71,14 +71,13 @@ class PgVectorIndex:
             self._read(lambda connection: self._names.find_corpora(connection, [corpus_key]))
         return corpus_key in self._names.corpora
 
-    def search(self, query: SearchQuery) -> Found:
-        """Return at most `top_k` chunks of published versions, best first, with scores above 0, at most 1.
+    def lists(self, query: SearchQuery) -> Lists:
+        """Return the candidates among the chunks of published versions."""
+        return self._read(lambda connection: search.lists(connection, query))
 
-        With text and vector the score is the fused rank's share of the best possible one; with text alone
-        BM25's share of what no chunk can exceed; with a vector alone the cosine similarity (below 0 counts as
-        almost 0).
-        """
-        return self._read(lambda connection: search.search(connection, query))
+    def hits(self, corpora: Sequence[str], chunk_ids: Sequence[str]) -> dict[str, Hit]:
+        """Return those of the chunks that are published in one of the corpora, by chunk id."""
+        return self._read(lambda connection: search.hits(connection, corpora, chunk_ids))
 
     def _read(self, work: Callable[[Connection], T]) -> T:
         return self._guarded(lambda: self._database.read(work))

@@ -115,25 +115,26 @@ SELECT c.id AS corpus, coalesce(sum(t.chunks), 0)::int8 AS chunks, coalesce(sum(
     (SELECT s.indexed_rows FROM spaces AS s WHERE s.model = %(model)s AND s.dimension = %(dimension)s)
         AS indexed_rows,
     (SELECT count(*) FROM spaces) AS spaces
-FROM corpora AS c LEFT JOIN corpus_totals AS t ON t.corpus = c.id
-WHERE c.corpus_key = %(key)s
-GROUP BY c.id
+FROM unnest(%(keys)s::text[]) AS q (key) JOIN corpora AS c ON c.corpus_key = q.key
+LEFT JOIN corpus_totals AS t ON t.corpus = c.id
+GROUP BY c.id ORDER BY c.id
 
--- Two probes of the primary key tell whether the corpus has vectors of another space. Planning them takes 0.2 ms, so they
+-- Two probes of the primary key tell whether a corpus has vectors of another space. Planning them takes 0.2 ms, so they
 -- are left out while there is no other.
 -- name: corpus_spaces
-SELECT array[min(space), max(space)] AS spaces FROM vectors WHERE corpus = %(corpus)s
+SELECT (SELECT min(space) FROM vectors WHERE corpus = q.corpus), (SELECT max(space) FROM vectors WHERE corpus = q.corpus)
+FROM unnest(%(corpora)s::int4[]) AS q (corpus)
 
 -- One statement, one snapshot: all rows belong to versions that are published at that time.
--- Each row is looked up by its primary key, whatever statistics there are: OFFSET 0 keeps the planner from joining
+-- Each row is looked up by its key, whatever statistics there are: OFFSET 0 keeps the planner from joining
 -- in another order. Before the first ANALYZE it would read the whole corpus, documents first.
 -- name: hits
-SELECT c.id AS row_id, encode(c.chunk_id, 'hex') AS chunk_id, c.text, d.url AS source_url, d.title,
+SELECT encode(c.chunk_id, 'hex') AS chunk_id, o.corpus_key, c.text, d.url AS source_url, d.title,
     d.document_id, m.ordinal, c.context, m.start_at AS start, m.end_at AS "end",
-    d.stale_since IS NOT NULL AS stale
-FROM unnest(%(rows)s::int4[]) AS q (id)
+    d.published AS generation, d.stale_since IS NOT NULL AS stale
+FROM unnest(%(chunk_ids)s::bytea[]) AS q (chunk_id)
 CROSS JOIN LATERAL (
-    SELECT id, document, chunk_id, context, text FROM chunks WHERE id = q.id OFFSET 0
+    SELECT id, document, chunk_id, context, text FROM chunks WHERE chunk_id = q.chunk_id OFFSET 0
 ) AS c
 CROSS JOIN LATERAL (
     SELECT id, document_id, corpus_id, published, url, title, stale_since FROM documents WHERE id = c.document OFFSET 0
@@ -142,45 +143,79 @@ CROSS JOIN LATERAL (
     SELECT ordinal, start_at, end_at FROM memberships
     WHERE document = d.id AND generation = d.published AND chunk = c.id OFFSET 0
 ) AS m
-WHERE d.corpus_id = %(corpus)s
+CROSS JOIN LATERAL (SELECT corpus_key FROM corpora WHERE id = d.corpus_id OFFSET 0) AS o
+WHERE o.corpus_key = ANY(%(keys)s)
 
--- A term's frequency is counted in eight equal ranges of the corpus's rows, up to 64 postings in each; a range
+-- A term's frequency is counted in eight equal ranges of each corpus's rows, up to 64 postings in each; a range
 -- with more is extrapolated from their density. Exact for rare terms, within a few percent for common
 -- ones, and the cost has a bound; a table of frequencies would add a third to what a document costs to write.
 -- name: term_frequencies
 SELECT q.term, sum(CASE WHEN s.found < {{range_limit}} THEN s.found
-                        ELSE s.found * %(width)s::float8 / (s.last - r.low + 1) END)::float8 AS frequency
-FROM unnest(%(terms)s::int4[]) AS q (term)
-CROSS JOIN generate_series(%(first)s::int4, %(last)s::int4, %(width)s::int4) AS r (low)
+                        ELSE s.found * t.width::float8 / (s.last - r.low + 1) END)::float8 AS frequency
+FROM unnest(%(corpora)s::int4[], %(firsts)s::int4[], %(lasts)s::int4[], %(widths)s::int4[])
+    AS t (corpus, first, last, width)
+CROSS JOIN unnest(%(terms)s::int4[]) AS q (term)
+CROSS JOIN LATERAL generate_series(t.first, t.last, t.width) AS r (low)
 CROSS JOIN LATERAL (
     SELECT count(*) AS found, max(chunk) AS last
     FROM (SELECT p.chunk FROM postings AS p
-          WHERE p.corpus = %(corpus)s AND p.term = q.term AND p.chunk >= r.low AND p.chunk < r.low + %(width)s
+          WHERE p.corpus = t.corpus AND p.term = q.term AND p.chunk >= r.low AND p.chunk < r.low + t.width
           ORDER BY p.chunk LIMIT {{range_limit}}) AS seen
 ) AS s
 WHERE s.found > 0
 GROUP BY q.term
 
+-- fragment: candidate
+encode(c.chunk_id, 'hex') AS chunk_id, c.document::text AS document, best.score
+
+-- fragment: candidate_rows
+CROSS JOIN LATERAL (SELECT chunk_id, document FROM chunks WHERE id = best.row_id OFFSET 0) AS c
+
+-- The list is cut by chunk id among equal scores, as long as no more than {{most_tied}} chunks have to be compared.
 -- OFFSET 0 as in `hits`: without statistics, a long question would be joined with all words of the corpus.
 -- name: rank_by_words
-SELECT p.chunk AS row_id,
-    sum(q.weight * p.tf / (p.tf + %(base)s::float8 + %(slope)s::float8 * p.dl)) AS score
-FROM unnest(%(terms)s::int4[], %(weights)s::float8[]) AS q (term, weight)
-CROSS JOIN LATERAL (
-    SELECT chunk, tf, dl FROM postings WHERE corpus = %(corpus)s AND term = q.term OFFSET 0
-) AS p
-GROUP BY p.chunk
-ORDER BY score DESC, p.chunk
+SELECT {{candidate}}
+FROM (
+    SELECT row_id, score, rank() OVER (ORDER BY score DESC) AS place
+    FROM (
+        SELECT p.chunk AS row_id,
+            sum(q.weight * p.tf / (p.tf + %(base)s::float8 + %(slope)s::float8 * p.dl)) AS score
+        FROM unnest(%(corpora)s::int4[]) AS t (corpus)
+        CROSS JOIN unnest(%(terms)s::int4[], %(weights)s::float8[]) AS q (term, weight)
+        CROSS JOIN LATERAL (
+            SELECT chunk, tf, dl FROM postings WHERE corpus = t.corpus AND term = q.term OFFSET 0
+        ) AS p
+        GROUP BY p.chunk
+        ORDER BY score DESC, p.chunk
+        LIMIT {{most_tied}}
+    ) AS scored
+) AS best
+{{candidate_rows}}
+WHERE best.place <= %(depth)s
+ORDER BY best.score DESC, c.chunk_id
 LIMIT %(depth)s
 
 -- name: nearest_exact
-SELECT e.chunk AS row_id, -(e.embedding <#> %(vector)s::halfvec) AS similarity
-FROM vectors AS e WHERE e.corpus = %(corpus)s AND e.space = %(space)s
-ORDER BY e.embedding <#> %(vector)s::halfvec LIMIT %(depth)s
+SELECT {{candidate}}
+FROM (
+    SELECT row_id, score, rank() OVER (ORDER BY score DESC) AS place
+    FROM (
+        SELECT e.chunk AS row_id, -(e.embedding <#> %(vector)s::halfvec) AS score
+        FROM vectors AS e WHERE e.corpus = ANY(%(corpora)s) AND e.space = %(space)s
+        ORDER BY e.embedding <#> %(vector)s::halfvec, e.chunk LIMIT {{most_tied}}
+    ) AS scored
+) AS best
+{{candidate_rows}}
+WHERE best.place <= %(depth)s
+ORDER BY best.score DESC, c.chunk_id
+LIMIT %(depth)s
 
 -- name: nearest_approximate
-SELECT row_id, similarity FROM nearest_approximate(
-    %(corpus)s, %(space)s, %(vector)s::halfvec, %(dimension)s, %(probes)s, %(depth)s)
+SELECT {{candidate}}
+FROM unnest(%(corpora)s::int4[]) AS t (corpus)
+CROSS JOIN LATERAL nearest_approximate(
+    t.corpus, %(space)s, %(vector)s::halfvec, %(dimension)s, %(probes)s, %(depth)s) AS best (row_id, score)
+{{candidate_rows}}
 
 -- name: count_caller_chunks
 SELECT count_caller_chunks(%(caller_id)s, %(chunks)s, %(most)s)

@@ -1,4 +1,4 @@
-"""Search: a keyword list and a vector list, fused by rank; then the rows of the best.
+"""Search: the candidates of a keyword list and of a vector list, and the rows of those that are shown.
 
 An exact search reads every vector of its corpus (about 0.4 ms per 1,000 of 256 numbers), needs no index and
 costs a writer nothing. Once a corpus has EXACT_LIMIT chunks, its space gets an IVFFlat index, cheap to insert
@@ -11,43 +11,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from psycopg.rows import class_row, dict_row
 
 from indexmill.embedding.adapters.pgvector.statements import ROW_RANGES, SQL
 from indexmill.embedding.analyzer import count_terms
 from indexmill.embedding.documents import unit
-from indexmill.embedding.ports import Found, Hit, SearchQuery, Vector
-from indexmill.embedding.ranking import DEPTH, K1, B, fuse, similarity_score, weights
+from indexmill.embedding.ports import POOL, Candidate, Hit, Lists, SearchQuery
+from indexmill.embedding.ranking import K1, B, weights
 from indexmill.platform.postgres.database import Connection
 
 EXACT_LIMIT: Final = 10_000
 _MAX_LISTS: Final = 1_000
 _MIN_PROBES: Final = 16
-
-
-def nearest(
-    connection: Connection, place: tuple[int, int], vector: Vector, depth: int, *, indexed_rows: int
-) -> list[tuple[int, float]]:
-    """Return the rows and cosine similarities of the nearest vectors, nearest first.
-
-    `place` is the corpus and the space; `vector` has length 1. `indexed_rows` > 0 takes the space's
-    approximate index, which was built over that many rows.
-    """
-    corpus, space = place
-    literal = f"[{','.join(map(repr, map(float, vector)))}]"
-    values: dict[str, object] = {"vector": literal, "corpus": corpus, "space": space, "depth": depth}
-    if not indexed_rows:
-        return connection.execute(SQL["nearest_exact"], values).fetchall()
-    values |= {"dimension": len(vector), "probes": max(_MIN_PROBES, lists(indexed_rows) // _MIN_PROBES)}
-    found = connection.execute(SQL["nearest_approximate"], values).fetchall()
-    return sorted(found, key=lambda row: -row[1])
-
-
-def lists(rows: int) -> int:
-    """Return into how many lists the index over `rows` vectors is divided: the function `ivfflat_lists`."""
-    return min(_MAX_LISTS, max(_MIN_PROBES, math.isqrt(rows)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,93 +44,92 @@ class CorpusTotals:
     """Of all corpora."""
 
 
-def search(connection: Connection, query: SearchQuery) -> Found:
-    """Return the best chunks of the corpus, as `VectorIndex.search` says."""
+def lists(connection: Connection, query: SearchQuery) -> Lists:
+    """Return the candidates of the corpora, as `VectorIndex.lists` says."""
     space = query.space
-    values = {"key": query.corpus_key, "model": space.model, "dimension": space.dimension}
+    values = {"keys": list(query.corpora), "model": space.model, "dimension": space.dimension}
     cursor = connection.cursor(row_factory=class_row(CorpusTotals))
-    totals = cursor.execute(SQL["corpus_totals"], values).fetchone()
-    if totals is None:
-        return Found([], other_model=False)
-    ranked = _ranked(connection, query, totals)
-    hits = _hits(connection, ranked, totals.corpus, query.top_k)
-    return Found(hits, other_model=_other_model(connection, totals))
+    totals = cursor.execute(SQL["corpus_totals"], values).fetchall()
+    if not totals:
+        return Lists([], [], 1.0, other_model=False)
+    keyword, ceiling = ([], 1.0) if query.text is None else _keyword(connection, totals, query.text)
+    return Lists(keyword, _vector(connection, totals, query), ceiling, _other_model(connection, totals))
 
 
-def _other_model(connection: Connection, totals: CorpusTotals) -> bool:
-    """Return whether the corpus has vectors of another space than the query's."""
-    if totals.spaces == (totals.space is not None):
+def hits(connection: Connection, corpora: Sequence[str], chunk_ids: Sequence[str]) -> dict[str, Hit]:
+    """Return the rows of the chunks, as `VectorIndex.hits` says."""
+    values = {"chunk_ids": [bytes.fromhex(chunk_id) for chunk_id in chunk_ids], "keys": list(corpora)}
+    rows = connection.cursor(row_factory=dict_row).execute(SQL["hits"], values).fetchall()
+    return {row["chunk_id"]: Hit(**row) for row in rows}
+
+
+def _other_model(connection: Connection, totals: Sequence[CorpusTotals]) -> bool:
+    """Return whether a corpus has vectors of another space than the query's."""
+    if totals[0].spaces == (totals[0].space is not None):
         return False
-    values = {"corpus": totals.corpus}
-    (found,) = connection.execute(SQL["corpus_spaces"], values).fetchall()[0]
-    return any(space not in (None, totals.space) for space in found)
+    values = {"corpora": [each.corpus for each in totals]}
+    found = connection.execute(SQL["corpus_spaces"], values).fetchall()
+    return any(space not in (None, totals[0].space) for spaces in found for space in spaces)
 
 
-def _ranked(connection: Connection, query: SearchQuery, totals: CorpusTotals) -> list[tuple[int, float]]:
-    depth = max(DEPTH, query.top_k)
-    keyword: list[tuple[int, float]] = []
-    vector: list[tuple[int, float]] = []
-    if query.text is not None:
-        keyword = rank(connection, totals, count_terms(query.text), depth)
-    if query.vector is not None:
-        direction = unit(query.vector, query.space)
-        if totals.space is not None:
-            usable = (totals.indexed_rows or 0) if totals.chunks >= EXACT_LIMIT else 0
-            place = (totals.corpus, totals.space)
-            vector = nearest(connection, place, direction, depth, indexed_rows=usable)
-    if query.text is None:
-        return [(row, similarity_score(cosine)) for row, cosine in vector]
-    if query.vector is None:
-        return keyword
-    return fuse([row for row, _ in keyword], [row for row, _ in vector])
-
-
-def _hits(connection: Connection, ranked: Sequence[tuple[int, float]], corpus: int, top_k: int) -> list[Hit]:
-    """Return the first `top_k` that are still there: a re-index may have dropped some just now."""
-    hits: list[Hit] = []
-    at = 0
-    while len(hits) < top_k and at < len(ranked):
-        part = ranked[at : at + top_k]
-        at += len(part)
-        values = {"rows": [row for row, _ in part], "corpus": corpus}
-        rows = connection.cursor(row_factory=dict_row).execute(SQL["hits"], values).fetchall()
-        found = {row.pop("row_id"): row for row in rows}
-        hits += [Hit(score=score, **found[row]) for row, score in part if row in found]
-    return hits[:top_k]
-
-
-def rank(
-    connection: Connection, totals: CorpusTotals, query: Mapping[int, int], depth: int
-) -> list[tuple[int, float]]:
-    """Return the rows of the best `depth` chunks with their scores, best first.
-
-    `query` counts the question's terms. A score is the share, below 1, of what no chunk can exceed.
-    """
-    if totals.chunks <= 0 or not query:
-        return []
-    weight = weights(query, _frequencies(connection, totals, list(query)), totals.chunks)
+def _keyword(
+    connection: Connection, totals: Sequence[CorpusTotals], text: str
+) -> tuple[list[Candidate], float]:
+    """Return the best chunks by BM25, and the score that none can reach."""
+    query, chunks = count_terms(text), sum(each.chunks for each in totals)
+    weight = weights(query, _frequencies(connection, totals, query), chunks) if query and chunks > 0 else {}
     if not weight:
-        return []
+        return [], 1.0
     values = {
         "base": K1 * (1 - B),
-        "slope": K1 * B * totals.chunks / max(totals.words, 1),
+        "slope": K1 * B * chunks / max(sum(each.words for each in totals), 1),
         "terms": list(weight),
         "weights": list(weight.values()),
-        "corpus": totals.corpus,
-        "depth": depth,
+        "corpora": [each.corpus for each in totals],
+        "depth": POOL,
     }
-    ceiling = sum(weight.values())
-    return [
-        (row, score / ceiling) for row, score in connection.execute(SQL["rank_by_words"], values).fetchall()
-    ]
+    found = connection.execute(SQL["rank_by_words"], values).fetchall()
+    return [Candidate(*row) for row in found], sum(weight.values())
 
 
-def _frequencies(connection: Connection, totals: CorpusTotals, terms: list[int]) -> dict[int, float]:
+def _frequencies(
+    connection: Connection, totals: Sequence[CorpusTotals], query: Mapping[int, int]
+) -> dict[int, float]:
     values = {
-        "terms": terms,
-        "corpus": totals.corpus,
-        "first": totals.first_row,
-        "last": totals.last_row,
-        "width": (totals.last_row - totals.first_row) // ROW_RANGES + 1,
+        "terms": list(query),
+        "corpora": [each.corpus for each in totals],
+        "firsts": [each.first_row for each in totals],
+        "lasts": [each.last_row for each in totals],
+        "widths": [(each.last_row - each.first_row) // ROW_RANGES + 1 for each in totals],
     }
     return dict(connection.execute(SQL["term_frequencies"], values).fetchall())
+
+
+def _vector(connection: Connection, totals: Sequence[CorpusTotals], query: SearchQuery) -> list[Candidate]:
+    """Return the nearest chunks by cosine similarity: exact, or by the space's index where that is faster."""
+    space, indexed_rows = totals[0].space, totals[0].indexed_rows or 0
+    if query.vector is None:
+        return []
+    vector = unit(query.vector, query.space)
+    if space is None:
+        return []
+    values: dict[str, Any] = {
+        "vector": f"[{','.join(map(repr, map(float, vector)))}]",
+        "space": space,
+        "depth": POOL,
+        "dimension": len(vector),
+        "probes": max(_MIN_PROBES, lists_of(indexed_rows) // _MIN_PROBES),
+    }
+    large = [each.corpus for each in totals if indexed_rows and each.chunks >= EXACT_LIMIT]
+    small = [each.corpus for each in totals if each.corpus not in large]
+    found: list[Candidate] = []
+    for statement, corpora in (("nearest_exact", small), ("nearest_approximate", large)):
+        if corpora:
+            rows = connection.execute(SQL[statement], values | {"corpora": corpora}).fetchall()
+            found += [Candidate(*row) for row in rows]
+    return sorted(found, key=lambda each: (-each.score, each.chunk_id))[:POOL]
+
+
+def lists_of(rows: int) -> int:
+    """Return into how many lists the index over `rows` vectors is divided: the function `ivfflat_lists`."""
+    return min(_MAX_LISTS, max(_MIN_PROBES, math.isqrt(rows)))
