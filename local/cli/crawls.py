@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -55,6 +56,13 @@ AcceptOption = Annotated[
         "may be repeated.",
     ),
 ]
+MetadataOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE",
+        help="Metadata of the documents, in place of what they have; may be repeated.",
+    ),
+]
 WaitOption = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until all are done or failed.")]
 TimeoutOption = Annotated[float, typer.Option(help="Longest wait, seconds.", min=0)]
 
@@ -73,6 +81,7 @@ def crawl(
     corpus: CorpusOption = None,
     priority: PriorityOption = None,
     accept: AcceptOption = None,
+    metadata: MetadataOption = None,
     wait: WaitOption = True,
     timeout: TimeoutOption = 900.0,
     as_json: JsonOption = False,
@@ -92,7 +101,7 @@ def crawl(
 
     fields: dict[str, Any] = {"depth": depth, "max_pages": max_pages, "same_host": not any_host}
     rules = _rules(CrawlRules, {**fields, "include": include or [], "exclude": exclude or []})
-    options = {"priority": priority, "accept": accept}
+    options = {"priority": priority, "accept": accept, "metadata": pairs("--metadata", metadata)}
     _run("crawl", url, rules, corpus, options, timeout if wait else None, as_json=as_json, state=state)
 
 
@@ -104,6 +113,7 @@ def sitemap(
     corpus: CorpusOption = None,
     priority: PriorityOption = None,
     accept: AcceptOption = None,
+    metadata: MetadataOption = None,
     wait: WaitOption = True,
     timeout: TimeoutOption = 900.0,
     as_json: JsonOption = False,
@@ -119,8 +129,18 @@ def sitemap(
 
     fields = {"max_pages": max_pages, "include": include or [], "exclude": exclude or []}
     rules = _rules(CrawlRules, fields)
-    options = {"priority": priority, "accept": accept}
+    options = {"priority": priority, "accept": accept, "metadata": pairs("--metadata", metadata)}
     _run("sitemap", url, rules, corpus, options, timeout if wait else None, as_json=as_json, state=state)
+
+
+def pairs(option: str, given: Sequence[str] | None) -> dict[str, str] | None:
+    """Return the names and values of an option that may be repeated. Raises Failure."""
+    if given is None:
+        return None
+    for each in given:
+        if "=" not in each:
+            raise Failure(f"{option} {each}: write it as NAME=VALUE", EXIT_USAGE)
+    return {name: value for name, _, value in (each.partition("=") for each in given)}
 
 
 def _rules(model: type[CrawlRules], fields: dict[str, Any]) -> CrawlRules:

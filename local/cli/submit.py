@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from local.cli.crawls import AcceptOption, CorpusOption, PriorityOption, TimeoutOption, WaitOption
+from local.cli.crawls import (
+    AcceptOption,
+    CorpusOption,
+    MetadataOption,
+    PriorityOption,
+    TimeoutOption,
+    WaitOption,
+    pairs,
+)
 from local.cli.function_errors import function_errors_shown
 from local.cli.ids import whole_ids
 from local.cli.terminal import (
@@ -55,6 +63,7 @@ def run(
         bool, typer.Option("--force", help="Start new jobs beside those of the same documents in flight.")
     ] = False,
     accept: AcceptOption = None,
+    metadata: MetadataOption = None,
     max_chunks: Annotated[int | None, typer.Option(help="Most chunks of each job.", min=1)] = None,
     max_bytes: Annotated[int | None, typer.Option(help="Most bytes that each job fetches.", min=1)] = None,
     max_cost: Annotated[float | None, typer.Option(help="Most dollars that each job costs.")] = None,
@@ -80,7 +89,7 @@ def run(
 
       indexmill submit https://example.com/c --priority 90 --depends-on 0199a2c4
 
-      indexmill submit notes.md reports/q3.pdf --corpus harbour
+      indexmill submit notes.md reports/q3.pdf --corpus harbour --metadata team=quay
 
       indexmill submit https://example.com/shop/kettle --accept login_required
 
@@ -91,6 +100,7 @@ def run(
         "depends_on": whole_ids(state, depends_on) if depends_on else None,
         "force": force,
         "accept": accept,
+        "metadata": pairs("--metadata", metadata),
         "budget": _budget(max_chunks, max_bytes, max_cost),
     }
     if dry_run:

@@ -100,6 +100,7 @@ IN_PROGRESS: Checks = ALWAYS | {
     "chunk_count": null,
     "title": null,
 }
+CHUNKS: Checks = {"total": whole, "reused": one_of(0), "embedded": whole, "removed": one_of(0)}
 DONE: Checks = ALWAYS | {
     "status": one_of("done"),
     "failed_stage": null,
@@ -109,6 +110,9 @@ DONE: Checks = ALWAYS | {
     "chunk_count": lambda value: whole(value) and value > 0,
     "title": text,
     "change": one_of("new"),
+    "searchable_at": moment,
+    "generation": lambda value: whole(value) and value > 0,
+    "chunks": lambda value: wrong(value, CHUNKS) == [] and value["total"] == value["embedded"] > 0,
 }
 ERROR: Checks = {
     "stage": one_of("scraping"),

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from indexmill.contracts.content import BlobRef, Chunk, Document
+from indexmill.contracts.content import BlobRef, Chunk, Document, PageFacts
 from indexmill.contracts.cost import Spent
 from indexmill.contracts.crawl import CrawlRules
 from indexmill.contracts.messages import (
@@ -55,7 +55,9 @@ _DOCUMENT: Final[dict[str, Any]] = {
     "etag": '"v1"',
     "last_modified": "Sat, 14 Mar 2026 12:00:00 GMT",
     "fetched_at": _AT,
+    "published_at": _AT,
 }
+_PAGE: Final = PageFacts(content_type="text/html", language="en", published_at=_AT, fetched_at=_AT)
 _EMBED: Final[dict[str, Any]] = {
     **_ENVELOPE,
     "target": _TARGET,
@@ -90,7 +92,8 @@ def samples() -> dict[str, BaseModel]:
         "a page to read despite a doubt": ScrapeTask(**_ENVELOPE, url=_URL, accept=["soft_404"]),
         "chunks to embed": EmbedTask(**_EMBED, chunks=[_CHUNK]),
         "a duplicate to take away": EmbedTask(**{**_EMBED, "chunk_count": 0}, chunks=[], withdraws=True),
-        "chunks by reference": EmbedTask(**_EMBED, chunks_ref=_REF),
+        "chunks by reference": EmbedTask(**_EMBED, chunks_ref=_REF, page=_PAGE),
+        "chunks with metadata": EmbedTask(**_EMBED, chunks=[_CHUNK], metadata={"team": "harbour"}),
         **_reports(),
         "a text to split": ChunkTask(
             **_ENVELOPE, text="Some words.", title="Title", result_key="chunks/m-1.json"
@@ -101,7 +104,9 @@ def samples() -> dict[str, BaseModel]:
 
 
 def _reports() -> dict[str, BaseModel]:
-    embedded = Embedded(chunk_count=1, embedded=1, model="m", dimension=4, published=False, superseded=True)
+    counts: dict[str, Any] = {"chunk_count": 1, "embedded": 1, "model": "m", "dimension": 4}
+    embedded = Embedded(**counts, published=True, removed=1, searchable_at=_AT)
+    superseded = Embedded(**counts, published=False, superseded=True)
     waits = Retrying(tries=2, next_retry_at=_AT, cause="http_503", retry_in_s=45.0, site="example.com")
     waits = waits.model_copy(update={"failure": _FAILURE})
     chunked = Chunked(chunks=[_CHUNK], chunk_count=1, chunker="2", tokenizer="0f")
@@ -136,6 +141,7 @@ def _reports() -> dict[str, BaseModel]:
             "chunking", "success", chunked=Chunked(chunks_ref=_REF, chunk_count=900)
         ),
         "an embedded document": report("embedding", "success", embedded=embedded),
+        "a superseded document": report("embedding", "success", embedded=superseded),
         **{f"a failure in {stage}": report(stage, "failed", failure=_FAILURE) for stage in BY_NAME},
         **{f"a wait in {stage}": report(stage, "retrying", retrying=waits) for stage in BY_NAME},
     }

@@ -44,7 +44,7 @@ Row = dict[str, Any]
 _ENDED: Final = ("done", "failed")
 _COPIED: Final = (
     *("batch_id", "tier", "job_type", "priority", "forced", "payload_digest", "replay_of", "request_id"),
-    *("mark_stale", "kind", "accept"),
+    *("mark_stale", "kind", "accept", "metadata"),
 )
 _TABLES: Final = ("jobs", "outbox", "job_history", "stale", "inbox", "documents", "starts")
 _NO_RETRY: Final[Row] = {"tries": 0, "next_retry_at": None, "retry_cause": None}
@@ -59,7 +59,7 @@ _UNSET: Final = (
         "determinism",
         "duplicate_of",
     ),
-    *("resume_stage", "admitted_at", "ended_at", "page_change", "unchanged", "last_error", "notes"),
+    *("resume_stage", "admitted_at", "ended_at", "page_change", "unchanged", "last_error"),
 )
 _NEW: Final[Row] = {"status": "pending", "attempt": 1, "has_dependents": False, **_NO_RETRY}
 
@@ -184,7 +184,7 @@ class InMemoryJobs(OutboxTable):
     # Reads
 
     def job(self, caller_id: str, job_id: str) -> Job | None:
-        return as_job(self.jobs[job_id]) if self._own(caller_id, job_id) else None
+        return as_job(published.shown(self.jobs[job_id])) if self._own(caller_id, job_id) else None
 
     def job_events(self, caller_id: str, job_id: str, seq: int) -> JobSnapshot | None:
         job = self.job(caller_id, job_id)
@@ -193,7 +193,7 @@ class InMemoryJobs(OutboxTable):
         return JobSnapshot(job, own[-1]["seq"], events) if job else None
 
     def original(self, caller_id: str, job_id: str) -> Original | None:
-        return as_original(self.jobs[job_id]) if self._own(caller_id, job_id) else None
+        return as_original(published.shown(self.jobs[job_id])) if self._own(caller_id, job_id) else None
 
     def holds(self) -> list[Hold]:
         return [Hold("paused", stage) for stage in self.pauses]
@@ -278,7 +278,6 @@ class InMemoryJobs(OutboxTable):
             row.update(status=update.status and update.status.value, error=error, failed_stage=stage)
             row.update(updated_at=now, ended_at=now if update.ended else None)
             row["determinism"] = {**(row["determinism"] or {}), **update.facts}
-            row["notes"] = row["determinism"].get("notes")
             row.update(page_change=update.change or row["page_change"], unchanged=update.unchanged)
 
     def note_stale(self, results: Sequence[StageResult]) -> None:

@@ -72,11 +72,17 @@ def mark_stale(store: InMemoryJobs, documents: Mapping[str, str]) -> None:
 
 def stated(job: Row) -> Row:
     """Return a job's row with the columns that only statements have."""
-    return {**job, "content_sha256": (job["determinism"] or {}).get("content_sha256")}
+    return {**job, **{name: (job["determinism"] or {}).get(name) for name in ("content_sha256", "page")}}
+
+
+def shown(job: Row) -> Row:
+    """Return a job's row with the columns in which its caller sees facts of its stages."""
+    names = ("notes", "searchable_at", "generation", "chunks")
+    return {**job, **{name: (job["determinism"] or {}).get(name) for name in names}}
 
 
 def _of(store: InMemoryJobs, document_id: str) -> Published:
     document = store.document(document_id)
     own = (job for job in store.jobs.values() if job["document_id"] == document_id)
     contested = any(job["forced"] and job["status"] not in ("done", "failed") for job in own)
-    return Published(document["published"], document["job_id"], contested)
+    return Published(document["published"], document["job_id"], contested, document.get("indexed_at"))

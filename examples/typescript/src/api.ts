@@ -1169,7 +1169,30 @@ export interface components {
             /** Notes */
             notes?: string[] | null;
             duplicate_of?: components["schemas"]["DuplicateOf"] | null;
+            /** Metadata */
+            metadata?: {
+                [key: string]: string;
+            } | null;
+            /** Searchable At */
+            searchable_at?: string | null;
+            /** Generation */
+            generation?: number | null;
+            chunks?: components["schemas"]["JobChunks"] | null;
             receipt?: components["schemas"]["Receipt"] | null;
+        };
+        /**
+         * JobChunks
+         * @description Chunks of a job's document, and what became of those of the version before.
+         */
+        JobChunks: {
+            /** Total */
+            total: number;
+            /** Reused */
+            reused: number;
+            /** Embedded */
+            embedded: number;
+            /** Removed */
+            removed: number;
         };
         /**
          * JobCounts
@@ -1789,6 +1812,10 @@ export interface components {
             when_gone?: ("keep" | "mark_stale") | null;
             /** Accept */
             accept?: ("login_required" | "soft_404")[] | null;
+            /** Metadata */
+            metadata?: {
+                [key: string]: string;
+            } | null;
         };
         /**
          * SubmitResponse

@@ -41,7 +41,7 @@ def test_a_success_tells_what_was_done(harness: EmbedHarness) -> None:
     assert result.embedded is not None
     assert result.embedded.model_dump() == {
         "chunk_count": 3, "embedded": 3, "model": "hash", "dimension": 8, "published": True,
-        "superseded": False,
+        "superseded": False, "removed": 0, "searchable_at": None,
     }  # fmt: skip
     assert harness.embedder.calls == [["one", "two"]]
 

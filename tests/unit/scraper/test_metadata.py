@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 
@@ -182,3 +183,26 @@ async def test_html_counts_for_the_size_of_an_answer() -> None:
     assert caught.value.code == "response_too_large"
     plain = document.model_copy(update={"html": None})
     assert scrape_result(plain, ScrapeNowRequest(url=SITE), elapsed_ms=1).markdown
+
+
+@pytest.mark.parametrize(
+    ("head", "at"),
+    [
+        (
+            '<meta property="article:published_time" content="2024-05-01T08:00:00+02:00">',
+            "2024-05-01T06:00+00:00",
+        ),
+        ('<meta name="Date" content="2024-05-01">', "2024-05-01T00:00+00:00"),
+        ('<meta name="DCTERMS.issued" content="2024-05-01T08:00">', "2024-05-01T08:00+00:00"),
+        (linked(LINKED), "2023-01-02T00:00+00:00"),
+        ('<meta name="date" content="0001-01-01T00:00:00+09:00">', None),
+        ('<meta name="date" content="9999-12-31T23:59:59-09:00">', None),
+        ('<meta name="date" content="last week">', None),
+        ('<meta property="article:modified_time" content="2024-05-01">', None),
+        ("", None),
+    ],
+)
+async def test_a_document_has_the_time_at_which_its_page_was_published(head: str, at: str | None) -> None:
+    document = await scraped(page(head), Wanted(details=True))
+    assert document.published_at == (at and datetime.fromisoformat(at))
+    assert read_html(page(head)).published == document.published_at

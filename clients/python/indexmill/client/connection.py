@@ -54,16 +54,19 @@ class Client(Crawls, Corpora):
         *,
         idempotency_key: str | None = None,
         budget: Budget | None = None,
+        metadata: Mapping[str, str] | None = None,
         **options: bool | int | Sequence[str] | None,
     ) -> SubmitResponse:
         """Submit one URL, or up to 100 at once. Raises ApiError.
 
         The same submit under the same `idempotency_key` within a day answers as it did the first time.
-        Each job may use `budget` at most. Options: priority (0 to 100), depends_on (job ids), force,
+        Each job may use `budget` at most; `metadata` replaces what the documents have. Options: priority
+        (0 to 100), depends_on (job ids), force,
         accept (login_required, soft_404: pages that look like that are read).
         """
         body = {"url": url} if isinstance(url, str) else {"urls": list(url)}
-        return self._submit(body, corpus_name, idempotency_key, {"budget": budget, **options})
+        more = {"budget": budget, "metadata": metadata, **options}
+        return self._submit(body, corpus_name, idempotency_key, more)
 
     def submit_text(
         self,
@@ -73,7 +76,7 @@ class Client(Crawls, Corpora):
         *,
         content_type: str | None = None,
         idempotency_key: str | None = None,
-        **options: bool | int | Sequence[str] | Budget | None,
+        **options: bool | int | Sequence[str] | Budget | Mapping[str, str] | None,
     ) -> SubmitResponse:
         """Submit the text of a document without a URL, at most 180 KiB. Raises ApiError.
 
@@ -91,7 +94,7 @@ class Client(Crawls, Corpora):
         name: str | None = None,
         content_type: str | None = None,
         idempotency_key: str | None = None,
-        **options: bool | int | Sequence[str] | Budget | None,
+        **options: bool | int | Sequence[str] | Budget | Mapping[str, str] | None,
     ) -> SubmitResponse:
         """Submit a file of at most 50 MiB as the document `name`, without one that of the file.
 

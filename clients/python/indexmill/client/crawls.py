@@ -27,7 +27,7 @@ class Crawls(Transport):
         rules: CrawlRules | None = None,
         *,
         idempotency_key: str | None = None,
-        **options: bool | int | Sequence[str] | None,
+        **options: bool | int | Sequence[str] | Mapping[str, str] | None,
     ) -> SubmitResponse:
         """Index the page at `url` and those that it leads to, within `rules`. Raises ApiError.
 
@@ -42,7 +42,7 @@ class Crawls(Transport):
         rules: CrawlRules | None = None,
         *,
         idempotency_key: str | None = None,
-        **options: bool | int | Sequence[str] | None,
+        **options: bool | int | Sequence[str] | Mapping[str, str] | None,
     ) -> SubmitResponse:
         """Index the pages that the sitemap at `url` lists, within `rules`; otherwise as `crawl`."""
         return self._start("sitemap", url, corpus_name, rules, idempotency_key, options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import json
 import re
 import unicodedata
 from datetime import datetime
@@ -61,6 +62,19 @@ class PageMetadata(BaseModel):
     """Which URL the page wants to be known by; null for one that would not be fetched."""
 
 
+class PageFacts(BaseModel):
+    """Facts of a document's version that search shows and filters by; None for unknown."""
+
+    content_type: str | None = None
+    """Media type of the raw content, without parameters."""
+    language: str | None = None
+    """As the page declares it."""
+    published_at: AwareDatetime | None = None
+    """When it was published, as the page says itself."""
+    fetched_at: AwareDatetime | None = None
+    """When the site answered with this content last."""
+
+
 class Document(BaseModel):
     """Result of scraping one URL. One of `text` and `text_ref` is set; neither when it is `unchanged`."""
 
@@ -98,6 +112,8 @@ class Document(BaseModel):
     """As the site sent it."""
     fetched_at: AwareDatetime | None = None
     """When the site answered with this content last, by the clock of the worker that asked."""
+    published_at: AwareDatetime | None = None
+    """When the page was published, as it says itself; a day is its first moment in UTC."""
     unchanged: Unchanged | None = None
     canonical_url: str | None = None
     """Which other URL of its host the page wants to be known by."""
@@ -235,6 +251,28 @@ def _base64(text: str) -> str:
     except binascii.Error as error:
         raise ValueError("Send base64 with padding, as in RFC 4648.") from error
     return text
+
+
+MAX_METADATA_KEYS: Final = 20
+MAX_METADATA_NAME: Final = 64
+MAX_METADATA_VALUE: Final = 512
+MAX_METADATA_BYTES: Final = 4096
+
+
+def _few_bytes(metadata: dict[str, str] | None) -> dict[str, str] | None:
+    size = len(json.dumps(metadata or {}, ensure_ascii=False, separators=(",", ":")).encode())
+    if size > MAX_METADATA_BYTES:
+        raise ValueError(f"Send metadata of at most {MAX_METADATA_BYTES:,} bytes as JSON in UTF-8.")
+    return metadata
+
+
+MetadataName = Annotated[PlainText, Field(min_length=1, max_length=MAX_METADATA_NAME)]
+MetadataValue = Annotated[PlainText, Field(max_length=MAX_METADATA_VALUE)]
+Metadata = Annotated[
+    Annotated[dict[MetadataName, MetadataValue], Field(max_length=MAX_METADATA_KEYS)] | None,
+    AfterValidator(_few_bytes),
+]
+"""What a caller says about its document, by names of its own; None says nothing, {} that there is none."""
 
 
 ContentName = Annotated[PlainText, Field(min_length=1, max_length=MAX_NAME_LENGTH), AfterValidator(_name)]

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from indexmill.contracts.content import MAX_INTEGER, Chunk, Content, Count, Unchanged
+from indexmill.contracts.content import MAX_INTEGER, Chunk, Content, Count, Metadata, Unchanged
 from indexmill.contracts.cost import Budget, Receipt
 from indexmill.contracts.crawl import CrawlRequest, CrawlRules
 from indexmill.contracts.errors import is_code
@@ -106,6 +106,18 @@ class DuplicateOf(BaseModel):
     url: str
 
 
+class JobChunks(BaseModel):
+    """Chunks of a job's document, and what became of those of the version before."""
+
+    total: int
+    reused: int
+    """Those that were embedded before, for an earlier version."""
+    embedded: int
+    """Those that were sent to the model."""
+    removed: int
+    """Those of the version before that this one does not have."""
+
+
 class Job(BaseModel):
     """One document on its way into a corpus."""
 
@@ -160,6 +172,13 @@ class Job(BaseModel):
     """Sentences about what of its document could not be read, as chapters without text."""
     duplicate_of: DuplicateOf | None = Field(**ONLY_WHEN_KNOWN)
     """Nothing of it is published: the page names this document, which is published with the same text."""
+    metadata: dict[str, str] | None = Field(**ONLY_WHEN_KNOWN)
+    """As it was submitted."""
+    searchable_at: datetime | None = Field(**ONLY_WHEN_KNOWN)
+    """Since when search sees its document's version."""
+    generation: int | None = Field(**ONLY_WHEN_KNOWN)
+    """Of that version: later versions of a document have higher numbers."""
+    chunks: JobChunks | None = Field(**ONLY_WHEN_KNOWN)
     receipt: Receipt | None = Field(**ONLY_WHEN_KNOWN)
     """What it used so far, when that was asked for."""
 
@@ -218,6 +237,9 @@ class SubmitRequest(BaseModel):
 
     accept: Accept = None
     """Read a page that looks like a log-in or like a "not found" page all the same."""
+
+    metadata: Metadata = None
+    """What search shows of the documents and filters by. It replaces what they have; None leaves that."""
 
     @model_validator(mode="after")
     def _one_of(self) -> Self:

@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from indexmill.contracts.content import MAX_INTEGER, BlobRef, Chunk, ChunkSettings, Count, Document
+from indexmill.contracts.content import MAX_INTEGER, BlobRef, Chunk, ChunkSettings, Count, Document, PageFacts
 from indexmill.contracts.cost import Spent
 from indexmill.contracts.crawl import CrawlRules
 from indexmill.contracts.identity import Accept
@@ -125,7 +125,10 @@ class ChunkTask(Message):
 class EmbedTask(Message):
     """Publish one document, or withdraw it without chunks. One of `chunks` and `chunks_ref` is set."""
 
-    schema_name: Literal["indexmill.embed.v1"] = Field(default="indexmill.embed.v1", alias="schema")
+    schema_name: Literal["indexmill.embed.v1", "indexmill.embed.v2"] = Field(
+        default="indexmill.embed.v1", alias="schema"
+    )
+    msg_version: Literal[1, 2] = 1  # type: ignore[assignment]
     target: Target
     generation: int = Field(ge=0, le=2**63 - 1)
     """Newer generations of a document win; issued by the Orchestrator."""
@@ -135,6 +138,16 @@ class EmbedTask(Message):
     chunks_ref: BlobRef | None = None
     chunk_count: Count
     withdraws: bool = False
+    page: PageFacts | None = None
+    metadata: dict[str, str] | None = None
+    """Replaces what the document has; None leaves it."""
+
+    @model_validator(mode="after")
+    def _more_is_newer(self) -> Self:
+        # An older release would lose the metadata: it leaves the message to a newer one.
+        if self.metadata is not None:
+            self.schema_name, self.msg_version = "indexmill.embed.v2", 2
+        return self
 
 
 class Embedded(BaseModel):
@@ -149,6 +162,10 @@ class Embedded(BaseModel):
     """False: nothing changed, because a newer generation is published or because this one is fenced out."""
     superseded: bool = False
     """Whether it was the newer generation."""
+    removed: Count = 0
+    """Chunks that only the version before had."""
+    searchable_at: AwareDatetime | None = None
+    """Since when search sees this version, by the database's clock; None when that is another one."""
 
 
 class StageFailure(BaseModel):

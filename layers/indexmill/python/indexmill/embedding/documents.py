@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
-from indexmill.contracts.content import CHUNK_LIST, Chunk, chunk_ids
+from indexmill.contracts.content import CHUNK_LIST, Chunk, PageFacts, chunk_ids
 from indexmill.contracts.errors import ErrorCode, IndexmillError, PermanentError, failure
 from indexmill.contracts.messages import EmbedTask
 from indexmill.embedding.ports import DocumentVersion, PublishOutcome, Space, Vector
@@ -47,6 +47,8 @@ class Work:
             chunks=self.chunks,
             chunk_ids=self.ids,
             vectors={chunk_id: vectors[chunk_id] for chunk_id in self.ids if chunk_id in vectors},
+            page=task.page or PageFacts(),
+            metadata=task.metadata,
         )
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
-from indexmill.contracts.content import Chunk
+from indexmill.contracts.content import Chunk, PageFacts
 from indexmill.contracts.messages import Target
 
 Vector = Sequence[float]
@@ -51,7 +52,7 @@ class VectorCache(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class DocumentVersion:
     """One generation of a document, complete."""
 
@@ -68,6 +69,11 @@ class DocumentVersion:
     """By chunk id; only those that the index does not hold yet."""
     removed: list[str] = field(default_factory=list)
     """Ids of chunks that only the version before had; publishing fills it in."""
+    page: PageFacts = field(default_factory=PageFacts)
+    metadata: Mapping[str, str] | None = None
+    """Replaces what the document has; None leaves it."""
+    searchable_at: datetime | None = None
+    """Since when search sees it; publishing fills it in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +153,7 @@ class VectorIndex(Protocol):
         """Make each version what search sees of its document: whole, or not at all.
 
         Publishing the same version again is harmless, and it counts as published. Creates the corpus
-        when it is new. Names the removed chunks in each version.
+        when it is new. Notes the removed chunks, and since when search sees it, in each version.
         Raises PermanentError(vector_rejected, dimension_mismatch) when one cannot be kept; then nothing of
         the call is visible.
         """

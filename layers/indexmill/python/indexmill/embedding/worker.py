@@ -216,6 +216,8 @@ class EmbedBatch:
                 dimension=space.dimension,
                 published=one is PublishOutcome.PUBLISHED,
                 superseded=one is PublishOutcome.SUPERSEDED,
+                removed=len(version.removed),
+                searchable_at=version.searchable_at,
             )
             reporter.success(work.position, embedded=embedded)
 

@@ -119,7 +119,12 @@ def repeated(
     """Return a job that repeats another one with its `kept` payloads; without `stored` content it fetches."""
     payload, target = kept.get(FIRST), original.target
     hosts = read_kept(ScrapeTask, payload).hosts if payload else None
-    spec = JobSpec(job_type=original.job.job_type, request_id=request_id, accept=original.accept)
+    spec = JobSpec(
+        job_type=original.job.job_type,
+        request_id=request_id,
+        accept=original.accept,
+        metadata=original.metadata,
+    )
     return NewJob(
         job_id,
         target,

@@ -303,6 +303,7 @@ class ResultBatch:
             status=change.status or state.status,
             title=whole.title or state.title,
             content_sha256=whole.facts.get("content_sha256") or state.content_sha256,
+            page=whole.facts.get("page") or state.page,
             issued=change.generation if change.generation is not None else state.issued,
             spent_usd=self.decide.cost_after(state, result),
         )
@@ -358,6 +359,7 @@ def _seen(state: JobState, published: Published | None) -> JobState:
     return replace(
         state,
         visible=issued is not None and (published.generation or 0) >= issued,
+        searchable_at=published.indexed_at if published.generation == issued else None,
         still_published=previous is not None
         and previous.job_id == published.job_id
         and not published.contested,

@@ -123,7 +123,9 @@ class Decider:
     def _failure(self, state: JobState, result: StageResult) -> Change:
         if BY_NAME[result.stage].publishes and state.visible:
             # Its worker published and then died before it could say so.
-            return Change(Verdict.ADVANCE, JobStatus.DONE)
+            at, generation = state.searchable_at, state.issued
+            seen = embedding.version_facts(at, generation) if at is not None else {}
+            return Change(Verdict.ADVANCE, JobStatus.DONE, facts=seen)
         change: PageChange | None = "removed" if state.previous and _is_gone(result) else None
         return Change(Verdict.FAIL, JobStatus.FAILED, self._error(result), change=change)
 

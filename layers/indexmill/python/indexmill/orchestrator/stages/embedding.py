@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final
 
-from indexmill.contracts.job import EmbeddedResult
+from indexmill.contracts.content import PageFacts
+from indexmill.contracts.job import EmbeddedResult, JobChunks
 from indexmill.contracts.messages import Chunked, Embedded, EmbedResult, EmbedTask, StageResult, read_kept
 from indexmill.orchestrator.store.results import Change
 from indexmill.orchestrator.store.rows import JobState
@@ -28,6 +30,8 @@ def next_message(message_id: str, state: JobState, before: StageResult) -> Embed
         chunks=chunked.chunks,
         chunks_ref=chunked.chunks_ref,
         chunk_count=chunked.chunk_count,
+        page=None if state.page is None else PageFacts.model_validate(state.page),
+        metadata=state.metadata,
     )
 
 
@@ -43,16 +47,27 @@ def renew(state: JobState, payload: str, message_id: str, attempt: int, generati
     return read_kept(EmbedTask, payload, **ids, target=state.target)
 
 
-def facts(_state: JobState, result: StageResult) -> Change:
-    """Return the number of chunks, the model, and whether this generation was fenced out."""
+def facts(state: JobState, result: StageResult) -> Change:
+    """Return the number of chunks, the model, what search sees, and whether the generation was fenced out."""
     embedded = result.embedded if isinstance(result, EmbedResult) else None
     if embedded is None:
         return Change()
+    found: dict[str, Any] = {"model": embedded.model, "dimension": embedded.dimension}
+    # What a duplicate takes away is no version to search.
+    if embedded.searchable_at is not None and embedded.chunk_count:
+        total, new = embedded.chunk_count, embedded.embedded
+        chunks = JobChunks(total=total, reused=total - new, embedded=new, removed=embedded.removed)
+        found |= version_facts(embedded.searchable_at, state.issued) | {"chunks": chunks.model_dump()}
     return Change(
         chunk_count=embedded.chunk_count,
-        facts={"model": embedded.model, "dimension": embedded.dimension},
+        facts=found,
         fenced=not embedded.published and not embedded.superseded,
     )
+
+
+def version_facts(searchable_at: datetime, generation: int | None) -> dict[str, Any]:
+    """Return what a job shows of the version that it published."""
+    return {"searchable_at": searchable_at.isoformat(), "generation": generation}
 
 
 def from_http(_state: JobState, result: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any, Final
 
-from indexmill.contracts.content import Document
-from indexmill.contracts.job import PageChange, ScrapedResult
+from indexmill.contracts.content import Document, PageFacts
+from indexmill.contracts.job import JobChunks, PageChange, ScrapedResult
 from indexmill.contracts.messages import (
     ScrapeResult,
     ScrapeTask,
@@ -19,7 +19,7 @@ from indexmill.contracts.messages import (
 )
 from indexmill.contracts.pipeline import FIRST
 from indexmill.orchestrator.store.results import Change
-from indexmill.orchestrator.store.rows import JobSpec, JobState, OutboxRow
+from indexmill.orchestrator.store.rows import JobSpec, JobState, OutboxRow, Previous
 
 TASK: Final = ScrapeTask
 
@@ -72,7 +72,7 @@ def facts(state: JobState, result: StageResult) -> Change:
             title=(previous.title or None) if previous else None,
             chunk_count=previous.chunk_count if previous else None,
             stored=_stored(document),
-            facts=previous.facts if previous else {},
+            facts=_reused(previous) if previous else {},
             change="same",
             unchanged=document.unchanged,
         )
@@ -83,6 +83,9 @@ def facts(state: JobState, result: StageResult) -> Change:
         "extractor": document.extractor,
         "text_sha256": text,
         "text_job": state.job_id,
+        "page": PageFacts.model_validate(document, from_attributes=True).model_dump(
+            mode="json", exclude_none=True
+        ),
     }
     if document.rendered:
         digests["rendered"] = True
@@ -95,6 +98,15 @@ def facts(state: JobState, result: StageResult) -> Change:
     return Change(
         title=document.title or None, size=size, stored=_stored(document), facts=digests, change=change
     )
+
+
+def _reused(previous: Previous) -> dict[str, Any]:
+    """Return the facts of a version that stays, all of whose chunks are used again."""
+    total = previous.chunk_count
+    if total is None:
+        return previous.facts
+    chunks = JobChunks(total=total, reused=total, embedded=0, removed=0)
+    return {**previous.facts, "chunks": chunks.model_dump()}
 
 
 def _change(before: Mapping[str, Any], after: Mapping[str, Any]) -> PageChange:

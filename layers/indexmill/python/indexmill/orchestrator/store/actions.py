@@ -47,6 +47,7 @@ class Original:
     payload_digest: str | None = None
     accept: Accept = None
     """Doubts despite which its page is read."""
+    metadata: dict[str, str] | None = None
 
 
 class Actions:
@@ -115,6 +116,7 @@ def as_original(row: Row) -> Original:
         previous_job_id=row["previous"]["job_id"] if row["previous"] else None,
         payload_digest=row["payload_digest"],
         accept=row["accept"],
+        metadata=row["metadata"],
     )
 
 

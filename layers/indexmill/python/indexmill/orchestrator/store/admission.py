@@ -152,6 +152,7 @@ class Admission:
                 **{name: getattr(new, name) for name in SHARED},
                 "budget": json_of(new.budget),
                 "recipe": None if new.recipe is None else Jsonb(new.recipe),
+                "metadata": None if new.metadata is None else Jsonb(new.metadata),
             },
             first=FIRST,
             spent=Jsonb(spent),
@@ -392,4 +393,5 @@ def as_in_flight(row: Row) -> InFlight:
         row["caller_id"],
         stored.ref.sha256 if stored else None,
         row["accept"],
+        row["metadata"],
     )

@@ -60,12 +60,12 @@ WITH new AS (
     INSERT INTO jobs (id, status, caller_id, url, corpus_name, batch_id, corpus_key, document_id,
                       canonical_url, tier, job_type, priority, forced, payload_digest, replay_of,
                       expected_by, request_id, budget, caller_type, submitted_by, raw_ref, previous, mark_stale,
-                      accept, kind, site, next_eligible_at, blocked_by)
+                      metadata, accept, kind, site, next_eligible_at, blocked_by)
     SELECT new.job_id, 'pending', %(caller_id)s, url, %(corpus_name)s, %(batch_id)s, %(corpus_key)s,
            new.document_id, canonical_url, %(tier)s, %(job_type)s, priority, forced, payload_digest,
            %(replay_of)s, expected_by, %(request_id)s, %(budget)s,
            %(caller_type)s, %(submitted_by)s, given, before.previous, %(mark_stale)s,
-           %(accept)s::text[], %(kind)s, site, eligible_at, CASE WHEN eligible_at IS NOT NULL THEN 'domain' END
+           %(metadata)s::jsonb, %(accept)s::text[], %(kind)s, site, eligible_at, CASE WHEN eligible_at IS NOT NULL THEN 'domain' END
     FROM new LEFT JOIN before ON before.document_id = new.document_id
     ORDER BY new.document_id ON CONFLICT DO NOTHING RETURNING id
 ), transition AS (
@@ -97,7 +97,7 @@ INSERT INTO callers (caller_id, root, linked_at) VALUES (%(alias)s, %(root)s, no
 -- The job in flight for each document; or the job itself, when a lost answer made the work run twice.
 -- name: jobs_in_flight
 SELECT document_id, id, status, CASE WHEN expected_by > now() THEN expected_by END AS expected_by, caller_id, raw_ref,
-    accept
+    accept, metadata
 FROM jobs
 WHERE document_id = ANY(%(documents)s)
     AND (status NOT IN ('done', 'failed') AND NOT forced OR id = ANY(%(job_ids)s))

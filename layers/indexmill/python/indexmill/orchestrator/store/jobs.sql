@@ -27,12 +27,15 @@ status = 'pending' AND (blocked_by IS NULL OR blocked_by = 'capacity')
 
 -- fragment: state_columns
 id, status, attempt, caller_id, corpus_name, corpus_key, document_id, canonical_url, url, title,
-    generation, has_dependents, budget, previous, mark_stale, accept, batch_id, kind, determinism->>'content_sha256' AS content_sha256
+    generation, has_dependents, budget, previous, mark_stale, accept, batch_id, kind, determinism->>'content_sha256' AS content_sha256,
+    metadata, determinism->'page' AS page
 
 -- fragment: job_columns
 id, status, url, corpus_name, failed_stage, error, created_at, updated_at, attempt, batch_id, document_id,
     chunk_count, title, tries, next_retry_at, priority, job_type, replay_of, expected_by, request_id, budget,
-    page_change, unchanged, kind, retry_cause, last_error, determinism->'notes' AS notes, duplicate_of
+    page_change, unchanged, kind, retry_cause, last_error, determinism->'notes' AS notes, duplicate_of,
+    metadata, determinism->>'searchable_at' AS searchable_at, determinism->'generation' AS generation,
+    determinism->'chunks' AS chunks
 
 -- name: claim
 UPDATE outbox SET claimed_until = now() + interval '{{claim_s}} seconds'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
@@ -115,6 +116,8 @@ class Published:
     """The job that published it, or that found it unchanged last."""
     contested: bool
     """Whether a forced job of the document is in flight, whose older content could still replace it."""
+    indexed_at: datetime | None = None
+    """Since when search sees it."""
 
 
 class Results:
@@ -210,12 +213,13 @@ class Results:
             corpus_keys=[target.corpus_key for target in targets],
             urls=[target.url for target in targets],
         )
-        return {
-            row["document_id"]: Published(row["published"], row["job_id"], row["contested"]) for row in found
-        }
+        return {row.pop("document_id"): Published(row.pop("published"), **row) for row in found}
 
     def keep_published(self, documents: Mapping[str, str]) -> None:
-        """Note the jobs that found their document unchanged, by document id; none of them is stale."""
+        """Note the jobs that found their document unchanged, by document id; none of them is stale.
+
+        Metadata that was submitted with a job replaces what its document has.
+        """
         self._sql.do("keep_published", documents=list(documents), jobs=list(documents.values()))
 
     def mark_stale(self, documents: Mapping[str, str]) -> None:
@@ -239,6 +243,8 @@ def as_state(row: Row) -> JobState:
         content_sha256=row["content_sha256"],
         mark_stale=row["mark_stale"],
         accept=row["accept"],
+        metadata=row["metadata"],
+        page=row["page"],
         kind=row["kind"],
         crawl_id=row["batch_id"] if row["kind"] else None,
         previous=Previous(**row["previous"]) if row["previous"] else None,

@@ -115,13 +115,24 @@ FROM unnest(%(documents)s::text[], %(corpus_keys)s::text[], %(urls)s::text[])
 JOIN corpora ON corpora.corpus_key = one.corpus_key
 ORDER BY one.document_id
 ON CONFLICT (document_id) DO UPDATE SET min_generation = documents.min_generation
-RETURNING document_id, published, job_id, EXISTS (
+RETURNING document_id, published, job_id, indexed_at, EXISTS (
     SELECT FROM jobs WHERE jobs.document_id = documents.document_id AND forced AND status NOT IN ('done', 'failed')
 ) AS contested
 
 -- name: keep_published
-UPDATE documents SET job_id = kept.job_id, stale_since = NULL
-FROM unnest(%(documents)s::text[], %(jobs)s::text[]) AS kept(document_id, job_id)
+UPDATE documents SET job_id = kept.job_id, stale_since = NULL,
+    metadata = coalesce(kept.metadata, documents.metadata),
+    fetched_at = coalesce(kept.fetched_at, documents.fetched_at),
+    content_type = coalesce(documents.content_type, kept.content_type)
+FROM (
+    SELECT one.document_id, one.job_id, job.*
+    FROM unnest(%(documents)s::text[], %(jobs)s::text[]) AS one(document_id, job_id)
+    CROSS JOIN LATERAL (
+        SELECT metadata, (raw_ref->>'fetched_at')::timestamptz AS fetched_at,
+            determinism->>'content_type' AS content_type
+        FROM jobs WHERE id = one.job_id OFFSET 0
+    ) AS job
+) AS kept
 WHERE documents.document_id = kept.document_id
 
 -- Unless another job has published it meanwhile.

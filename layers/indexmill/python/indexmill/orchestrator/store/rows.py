@@ -88,6 +88,8 @@ class JobState:
     """Price of what the job used before; known where its budget has a bound for it."""
     visible: bool = False
     """Whether search sees what that message published, or something newer; known where it matters."""
+    searchable_at: datetime | None = None
+    """Since when search sees just that; known where it matters."""
     kind: str | None = None
     """What it is in a crawl: `crawl` for the first page, `sitemap`, or `page`."""
     crawl_id: str | None = None
@@ -96,6 +98,10 @@ class JobState:
     """Whether the document becomes stale when its page is gone."""
     accept: Accept = None
     """Doubts despite which its page is read."""
+    metadata: dict[str, str] | None = None
+    """Of the document; None leaves what it has."""
+    page: dict[str, Any] | None = None
+    """Facts of the page that was fetched, as in PageFacts."""
     has_duplicates: bool = False
     """Whether its document names others or is named by them; known where results are applied."""
     original: DuplicateOf | None = None
@@ -127,6 +133,8 @@ class JobSpec:
     """Up to this age of what is known of a page its site is not asked."""
     accept: Accept = None
     """Doubts despite which a page is read."""
+    metadata: dict[str, str] | None = None
+    """Of the documents; None leaves what they have."""
     recipe: dict[str, Any] | None = None
     """Facts of what today's chunker and model make; None for jobs whose document is processed even when it is
     unchanged."""
@@ -174,6 +182,7 @@ class InFlight:
     content_sha256: str | None = None
     """Of its raw content, as far as that is known."""
     accept: Accept = None
+    metadata: dict[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

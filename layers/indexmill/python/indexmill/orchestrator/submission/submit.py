@@ -35,7 +35,7 @@ from indexmill.platform.time import Clock, SystemClock
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
 _YOUNGER: Final = (
     *("on_behalf_of", "budget", "content", "max_age", "when_gone", "kind", "crawl", "dry_run"),
-    "accept",
+    *("accept", "metadata"),
 )
 """Fields that are younger than kept digests: part of a digest only where they are given."""
 
@@ -288,8 +288,8 @@ def _duplicates(tx: JobsTx, refused: Sequence[NewJob]) -> tuple[dict[str, Accept
 
     In a shared corpus it may be another caller's job that is in flight, which this caller must not see: the
     refused job is returned too, to be inserted beside it. So is the first job of a crawl, which must not get
-    lost, and one that accepts other pages than the job in flight. Raises CallerError(invalid_transition)
-    where the refused job has other content than the one in flight: what was given must not be lost either.
+    lost, and one that accepts other pages than the job in flight or has other metadata. Raises CallerError
+    (invalid_transition) where the refused job has other content than the one in flight: it must not be lost.
     """
     if not refused:
         return {}, []
@@ -306,7 +306,8 @@ def _duplicates(tx: JobsTx, refused: Sequence[NewJob]) -> tuple[dict[str, Accept
             apart.add(job.document_id)
         else:
             _check_same_content(refused, job)
-            if job.accept == refused[0].accept:
+            given = refused[0].metadata
+            if job.accept == refused[0].accept and (given is None or given == job.metadata):
                 by_document[job.document_id] = known
             else:
                 apart.add(job.document_id)
@@ -367,7 +368,7 @@ def payload_digest(request: SubmitRequest, corpus: str, canonical: str, given: S
         payload["content"] = given.model_dump(mode="json", exclude={"stored_at"})
     if request.budget is not None:
         payload["budget"] = request.budget.model_dump(exclude_none=True)
-    given_fields = {name: getattr(request, name) for name in ("max_age", "when_gone", "accept")}
+    given_fields = {name: getattr(request, name) for name in ("max_age", "when_gone", "accept", "metadata")}
     payload |= {name: value for name, value in given_fields.items() if value is not None}
     if request.kind in ("crawl", "sitemap"):
         payload["kind"] = request.kind

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, get_args
 from urllib.parse import urlsplit
@@ -239,6 +240,8 @@ class Extracted:
     """Fields of PageMetadata, as the page says them."""
     canonical: str | None = None
     """Canonical URL, as the page has it, perhaps relative to its own."""
+    published: datetime | None = None
+    """When a web page was published, as it says itself."""
     links: tuple[str, ...] = ()
     """As the page has them, perhaps relative to its URL, where they are wanted."""
     notes: tuple[str, ...] = ()

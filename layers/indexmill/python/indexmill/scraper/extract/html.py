@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import Final, NamedTuple
 from urllib.parse import urljoin
 
@@ -13,7 +14,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from indexmill.contracts.identity import MAX_URL_LENGTH
 from indexmill.scraper.extract.markup import TICK, defused, drop_foreign, escape_markup, set_ticks_aside
-from indexmill.scraper.extract.metadata import read_metadata
+from indexmill.scraper.extract.metadata import published_at, read_metadata
 from indexmill.scraper.extract.tables import PIPE, fill_spans, set_pipes_aside
 from indexmill.scraper.extract.text import UNSEEN_AFTER_TICK, clean_text, clean_title
 from indexmill.scraper.extract.verbatim import bare_blocks, keep_lines, spell_formulas
@@ -255,6 +256,10 @@ _ROBOTS_VALUES: Final = frozenset(
 _MAX_ROBOTS: Final = 20
 
 
+_DATED: Final = ("publish", "dcterms.", "dc.date", "pubdate", '"date"', "'date'")
+"""What a page contains that says when it was published. Most do not, and are not searched for it."""
+
+
 class Page(NamedTuple):
     """Contents of a page; the Markdown is "" when it has no text."""
 
@@ -266,6 +271,7 @@ class Page(NamedTuple):
     metadata: dict[str, str]
     canonical: str | None = None
     """As the page has it, perhaps relative to its URL."""
+    published: datetime | None = None
 
 
 def read_html(
@@ -284,6 +290,8 @@ def read_html(
         return Page("", None, None, (), None, {})
     title, language, robots = _title(tree), _language(root), _robots(tree)
     metadata = read_metadata(tree) if with_metadata else {}
+    lower = html.lower()
+    published = published_at(tree) if any(each in lower for each in _DATED) else None
     spell_formulas(tree)
     keep_lines(tree, len(html))
     canonical = _canonical(tree) if "anonical" in html or "ANONICAL" in html else None
@@ -298,7 +306,7 @@ def read_html(
         else:
             drop_boilerplate(body, around=True)
         markdown, kept = _markdown(tree, body, with_html=with_html)
-    return Page(markdown, title, language, robots, kept, metadata, canonical)
+    return Page(markdown, title, language, robots, kept, metadata, canonical, published)
 
 
 def _markdown(tree: LexborHTMLParser, node: LexborNode, *, with_html: bool) -> tuple[str, str | None]:

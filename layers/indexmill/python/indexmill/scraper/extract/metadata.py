@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import date, datetime
+from datetime import MAXYEAR, UTC, date, datetime
 from typing import Any, Final
 
 from selectolax.lexbor import LexborHTMLParser
@@ -32,6 +32,7 @@ _NAMES: Final = {
 }
 """Names of meta elements and of microdata in lower case, the best first."""
 _DATES: Final = frozenset(("published", "modified"))
+_FIRST_YEAR: Final = 1000
 _PLACES: Final = "meta[content], [itemprop=datePublished i], [itemprop=dateModified i]"
 _MAX_PLACES: Final = 200
 _LINKED: Final = 'script[type="application/ld+json" i]'
@@ -56,6 +57,16 @@ def read_metadata(tree: LexborHTMLParser) -> dict[str, str]:
     if link is not None and (url := _url(link.attributes.get("href"))):
         found["canonical_url"] = url
     return found
+
+
+def published_at(tree: LexborHTMLParser) -> datetime | None:
+    """Return when the page was published, as it says itself; a time without an offset is one in UTC."""
+    said = read_metadata(tree).get("published")
+    if said is None:
+        return None
+    at = datetime.fromisoformat(said)
+    at = at if at.tzinfo else at.replace(tzinfo=UTC)
+    return at if _FIRST_YEAR <= at.year < MAXYEAR else None
 
 
 def _elements(tree: LexborHTMLParser) -> dict[str, str]:

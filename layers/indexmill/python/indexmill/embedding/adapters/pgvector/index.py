@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import TypeVar
 
 import psycopg
@@ -12,7 +12,7 @@ from psycopg.rows import dict_row, scalar_row
 from indexmill.contracts.errors import ErrorCode, IndexmillError, TransientError, failure
 from indexmill.contracts.messages import Target
 from indexmill.embedding.adapters.pgvector import publish, search
-from indexmill.embedding.adapters.pgvector.publish import Numbers, RowIds
+from indexmill.embedding.adapters.pgvector.publish import Numbers
 from indexmill.embedding.adapters.pgvector.statements import SQL
 from indexmill.embedding.documents import check, newest, outcomes
 from indexmill.embedding.ports import DocumentVersion, Hit, Lists, PublishOutcome, SearchQuery, Space
@@ -60,7 +60,7 @@ class PgVectorIndex:
         self._read(lambda connection: self._names.ensure(connection, targets, spaces))
         published = self._guarded(
             lambda: self._database.run(
-                lambda connection: publish.publish(connection, chosen, self._names, self._row_ids)
+                lambda connection: publish.publish(connection, chosen, self._names, self._row_ids.take)
             )
         )
         return outcomes(versions, published)
@@ -101,6 +101,28 @@ class PgVectorIndex:
 
 def _unavailable() -> IndexmillError:
     return failure(ErrorCode.SEARCH_UNAVAILABLE, retry_after=5)
+
+
+BLOCK = 64
+"""Chunk rows per number of the sequence `chunk_blocks`."""
+
+
+@dataclass(slots=True)
+class RowIds:
+    """Hands out chunk row ids from blocks that this process took; what is left is used by the next batch."""
+
+    free: list[int] = field(default_factory=list)
+
+    def take(self, connection: Connection, count: int) -> list[int]:
+        """Return `count` ids that no other process gets."""
+        lacking = count - len(self.free)
+        if lacking > 0:
+            values = {"count": -(-lacking // BLOCK)}
+            cursor = connection.cursor(row_factory=scalar_row)
+            for block in cursor.execute(SQL["take_row_blocks"], values).fetchall():
+                self.free += range(block * BLOCK, (block + 1) * BLOCK)
+        taken, self.free = self.free[:count], self.free[count:]
+        return taken
 
 
 _REMEMBERED = 10_000

@@ -36,7 +36,7 @@ WHERE NOT EXISTS (
     WHERE claimed.generation > lost.after AND claimed.generation <= lost.upto)
 ORDER BY document_id
 ON CONFLICT (document_id) DO UPDATE SET updated_at = now()
-RETURNING document_id, id, published, min_generation
+RETURNING document_id, id, published, min_generation, indexed_at
 
 -- name: take_row_blocks
 SELECT next_chunk_block() AS block FROM generate_series(1, %(count)s)
@@ -46,17 +46,20 @@ SELECT next_chunk_block() AS block FROM generate_series(1, %(count)s)
 UPDATE documents AS d
 SET published = v.generation, url = v.url, title = v.title, content_sha256 = v.content_sha256,
     job_id = v.job_id, chunk_count = v.chunks, model = v.model, dimension = v.dimension, updated_at = now(),
-    stale_since = NULL
+    stale_since = NULL, indexed_at = now(), metadata = coalesce(v.metadata, d.metadata),
+    content_type = v.page->>'content_type', language = v.page->>'language',
+    published_at = (v.page->>'published_at')::timestamptz, fetched_at = (v.page->>'fetched_at')::timestamptz
 FROM unnest(%(documents)s::int8[], %(generations)s::int8[], %(chunks)s::int4[], %(spaces)s::int4[],
             %(urls)s::text[], %(titles)s::text[], %(digests)s::text[], %(jobs)s::text[], %(models)s::text[],
-            %(dimensions)s::int4[])
-    AS v (id, generation, chunks, space, url, title, content_sha256, job_id, model, dimension)
+            %(dimensions)s::int4[], %(pages)s::jsonb[], %(metadata)s::jsonb[])
+    AS v (id, generation, chunks, space, url, title, content_sha256, job_id, model, dimension, page, metadata)
 WHERE d.id = v.id AND (d.published IS NULL OR d.published < v.generation) AND d.min_generation <= v.generation
     AND v.chunks = (
         SELECT count(*) FROM memberships AS m
         JOIN chunks AS c ON c.id = m.chunk
         JOIN vectors AS e ON e.corpus = c.corpus AND e.space = v.space AND e.chunk = c.id
         WHERE m.document = v.id AND m.generation = v.generation)
+RETURNING d.id, d.indexed_at
 
 -- name: add_totals
 INSERT INTO corpus_totals AS t (corpus, stripe, documents, chunks, words, bytes, first_chunk, last_chunk, indexed_at)

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
-from psycopg.rows import class_row, dict_row, scalar_row
+from psycopg.rows import class_row, dict_row
+from psycopg.types.json import Jsonb
 
 from indexmill.contracts.content import Chunk
 from indexmill.embedding.adapters.pgvector.statements import SQL
 from indexmill.embedding.analyzer import ANALYZER_VERSION, DEFAULT_LANGUAGE, count_terms
 from indexmill.embedding.documents import missing_vectors, unit
 from indexmill.embedding.ports import DocumentVersion, Space, Vector
-from indexmill.platform.postgres.database import Connection, storable
+from indexmill.platform.postgres.database import Connection, json_of, storable
 
 _HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _TRAILER = b"\xff\xff"
@@ -194,8 +196,6 @@ class Plan:
         )
 
 
-BLOCK = 64
-"""Chunk rows per number of the sequence `chunk_blocks`."""
 _NOTHING = (0, 0, 0, 0, 2**31 - 1, 0)
 
 
@@ -217,24 +217,6 @@ class Totals:
         self.changes[corpus] = found + documents, *rest
 
 
-@dataclass(slots=True)
-class RowIds:
-    """Hands out chunk row ids from blocks that this process took; what is left is used by the next batch."""
-
-    free: list[int] = field(default_factory=list)
-
-    def take(self, connection: Connection, count: int) -> list[int]:
-        """Return `count` ids that no other process gets."""
-        lacking = count - len(self.free)
-        if lacking > 0:
-            values = {"count": -(-lacking // BLOCK)}
-            cursor = connection.cursor(row_factory=scalar_row)
-            for block in cursor.execute(SQL["take_row_blocks"], values).fetchall():
-                self.free += range(block * BLOCK, (block + 1) * BLOCK)
-        taken, self.free = self.free[:count], self.free[count:]
-        return taken
-
-
 @dataclass(frozen=True, slots=True)
 class _Claimed:
     """A locked document."""
@@ -243,24 +225,29 @@ class _Claimed:
     id: int
     published: int | None
     min_generation: int
+    indexed_at: datetime | None
 
     def admits(self, generation: int) -> bool:
         """Return whether `generation` is newer than the published one and not fenced."""
         return (self.published is None or self.published < generation) and self.min_generation <= generation
 
 
+TakeRows = Callable[[Connection, int], list[int]]
+
+
 def publish(
-    connection: Connection, versions: Sequence[DocumentVersion], numbers: Numbers, row_ids: RowIds
+    connection: Connection, versions: Sequence[DocumentVersion], numbers: Numbers, take_rows: TakeRows
 ) -> dict[str, int]:
     """Publish `versions` (one per document, by document id) inside the open transaction.
 
-    `numbers` has every corpus and space of them. Returns the generation published afterwards, by document id.
+    `numbers` has every corpus and space of them; `take_rows` returns numbers for so many chunks. Returns the
+    generation published afterwards, by document id.
     Raises TransientError(embedding_incomplete) when a chunk has no vector.
     """
     published, plans = _claim(connection, versions, numbers)
     if not plans:
         return published
-    fresh = iter(row_ids.take(connection, sum(plan.lacking for plan in plans)))
+    fresh = iter(take_rows(connection, sum(plan.lacking for plan in plans)))
     for plan in plans:
         plan.fill(fresh)
         wanted = set(plan.version.chunk_ids)
@@ -280,20 +267,20 @@ def _claim(
     ids = [version.target.document_id for version in versions]
     corpora = [numbers.corpora[version.target.corpus_key] for version in versions]
     urls = [storable(version.target.url) for version in versions]
-    generations = [version.generation for version in versions]
-    values = {"ids": ids, "corpora": corpora, "urls": urls, "generations": generations}
+    values = {"ids": ids, "corpora": corpora, "urls": urls, "generations": [v.generation for v in versions]}
     rows = connection.cursor(row_factory=class_row(_Claimed)).execute(SQL["claim_documents"], values)
-    state = {row.document_id: row for row in rows.fetchall()}
-    published = {key: row.published for key, row in state.items() if row.published is not None}
-    claimed = [version for version in versions if version.target.document_id in state]
-    going = [version for version in claimed if state[version.target.document_id].admits(version.generation)]
-    known = [state[v.target.document_id].id for v in going if v.target.document_id in published]
-    kept = _kept_chunks(connection, known)
+    state = {each.document_id: each for each in rows.fetchall()}
+    published = {key: each.published for key, each in state.items() if each.published is not None}
+    found = ((version, state.get(version.target.document_id)) for version in versions)
+    claimed = [(version, row) for version, row in found if row is not None]
+    going = [(version, row) for version, row in claimed if row.admits(version.generation)]
+    kept = _kept_chunks(connection, [row.id for _, row in going if row.published is not None])
     plans = []
-    for version in going:
-        row = state[version.target.document_id].id
+    for version, row in going:
         corpus, space = numbers.corpora[version.target.corpus_key], numbers.spaces[version.space]
-        plans.append(Plan(version, row, corpus, space, kept.get(row, {})))
+        plans.append(Plan(version, row.id, corpus, space, kept.get(row.id, {})))
+    for version, row in claimed:
+        version.searchable_at = row.indexed_at if row.published == version.generation else None
     return published, plans
 
 
@@ -327,10 +314,14 @@ def _make_visible(connection: Connection, plans: Sequence[Plan]) -> None:
         "jobs": [version.job_id for version in versions],
         "models": [version.space.model for version in versions],
         "dimensions": [version.space.dimension for version in versions],
+        "pages": [json_of(version.page) for version in versions],
+        "metadata": [None if each.metadata is None else Jsonb(each.metadata) for each in versions],
     }
-    done = connection.execute(SQL["make_visible"], values)
-    if done.rowcount != len(plans):
-        raise missing_vectors(len(plans) - done.rowcount)
+    seen: dict[int, datetime] = dict(connection.execute(SQL["make_visible"], values).fetchall())
+    if len(seen) != len(plans):
+        raise missing_vectors(len(plans) - len(seen))
+    for plan in plans:
+        plan.version.searchable_at = seen[plan.document]
 
 
 def _added(plans: Sequence[Plan]) -> Totals:
