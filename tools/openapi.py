@@ -16,7 +16,7 @@ from fastapi import APIRouter, FastAPI
 from indexmill.chunking.api import routes as chunking_routes
 from indexmill.contracts.errors import ErrorCode
 from indexmill.contracts.pages import MAX_LIMIT
-from indexmill.embedding.api import corpora_routes, read_routes, write_routes
+from indexmill.embedding.api import corpora_routes, document_routes, read_routes, write_routes
 from indexmill.orchestrator.http.api import action_routes, open_routes
 from indexmill.orchestrator.http.api import routes as orchestrator_routes
 from indexmill.orchestrator.http.stream import routes as stream_routes
@@ -48,6 +48,9 @@ _MORE_STATUS = {
     "/embedding/enqueue": ("404", "409"),
     "/embedding/search": ("404",),
     "/embedding/corpora/{name}": ("404",),
+    "/embedding/corpora/{name}/documents": ("404",),
+    "/embedding/corpora/{name}/documents/{document_id}": ("404",),
+    "/embedding/corpora/{name}/documents/{document_id}/chunks": ("404", "409"),
 }
 
 
@@ -63,6 +66,7 @@ def routers() -> Iterator[APIRouter]:
     yield write_routes(nothing, 1)
     yield read_routes(nothing, nothing, 1)
     yield corpora_routes(nothing)
+    yield document_routes(nothing)
 
 
 def document() -> dict[str, Any]:
@@ -91,7 +95,7 @@ def document() -> dict[str, Any]:
         for operation in methods.values():
             _with_errors(path, operation)
             for each in operation.get("parameters", ()):
-                if each["in"] == "path" and each["name"].endswith("_id"):
+                if each["in"] == "path" and each["name"] in ("job_id", "batch_id"):
                     each["schema"]["format"] = "uuid"
                 if each["name"] == "limit":
                     each["schema"] = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": 50}

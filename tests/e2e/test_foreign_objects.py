@@ -50,6 +50,7 @@ def objects_of(http: httpx.Client, page: str, corpus: str, key: str) -> dict[str
         "cursor": cursor,
         "key": key,
         "message": "a-message-of-another-caller",
+        "document": "1" * 64,
     }
 
 
@@ -62,7 +63,8 @@ def foreign(stack: RunningStack, http: httpx.Client, page: str) -> dict[str, str
     assert caller_id.status == "done"
     found = objects_of(http, page, "matrix-foreign", "a-key-of-the-first-caller")
     objects_of(http, page, "matrix-written", "another-key-of-the-first-caller")
-    return {**found, "new corpus": "matrix-written", "job": done.job_id, "caller": "f" * 16}
+    made = {"job": done.job_id, "document": done.document_id or ""}
+    return {**found, **made, "new corpus": "matrix-written", "caller": "f" * 16}
 
 
 @pytest.fixture(scope="module")

@@ -17,18 +17,24 @@ OBJECTS: Final = {
     "depends_on": "job",
     "batch_id": "batch",
     "corpus_name": "corpus",
+    "corpora": "corpus",
     "cursor": "cursor",
     "Idempotency-Key": "key",
     "on_behalf_of": "caller",
     "message_id": "message",
     "upload_id": "upload",
+    "document_id": "document",
 }
 """Names that mean an object of a caller, and its kind."""
+IN_PATHS: Final = {"name": "corpus"}
+"""Names that mean one in a path only."""
 PLAIN: Final = frozenset(
     (
         *(
             "url",
             "allow_degraded",
+            "url_prefix",
+            "stale",
             "urls",
             "content",
             "size",
@@ -60,6 +66,7 @@ PLAIN: Final = frozenset(
         ),
         *("include_permanent", "stage", "result", "error_code", "error_message", "attempt", "text", "title"),
         *("formats", "only_main_content"),
+        *("mode", "offset", "min_similarity", "min_bm25", "one_per_document", "explain"),
         *("settings", "texts", "chunks", "query", "query_embedding", "top_k", "unknown"),
     )
 )
@@ -73,6 +80,7 @@ UNKNOWN: Final = {
     "caller": "0000000000000000",
     "message": "no-such-message",
     "upload": "7f3a1c1e-9d8b-4a51-8a58-0c6d3a1b2c4f",
+    "document": "0" * 64,
 }
 _MAKES_CORPORA: Final = ("/orchestrator/jobs", "/embedding/embed", "/embedding/enqueue")
 _MADE: Final = re.compile(
@@ -93,9 +101,15 @@ class Row:
     keys: Keys
 
     @property
+    def names(self) -> str | None:
+        """Kind of the object that the place names; None where it names none."""
+        key = str(self.keys[-1])
+        return OBJECTS.get(key) or (IN_PATHS.get(key) if self.place == "path" else None)
+
+    @property
     def kind(self) -> str:
         """Kind of the object; a corpus that the request would make is one of its own."""
-        kind = OBJECTS[str(self.keys[-1])]
+        kind = self.names or ""
         return (
             "new corpus"
             if kind == "corpus" and self.path in _MAKES_CORPORA and self.method == "POST"
@@ -107,7 +121,12 @@ class Row:
 
         `known` are the caller's own objects, by kind; `page` is a URL that can be fetched.
         """
-        fill = {"job_id": known["job"], "batch_id": known["batch"]}
+        fill = {
+            "job_id": known["job"],
+            "batch_id": known["batch"],
+            "name": known["corpus"],
+            "document_id": known["document"],
+        }
         body = dict(BODIES[self.path]) if self.path in BODIES and self.method == "POST" else None
         if body is not None and "url" in body:
             body["url"] = page
@@ -122,7 +141,7 @@ class Row:
         elif self.place == "header":
             headers[str(self.keys[0])] = named
         else:
-            keys = (*self.keys, 0) if self.keys == ("depends_on",) else self.keys
+            keys = (*self.keys, 0) if self.keys in (("depends_on",), ("corpora",)) else self.keys
             content = with_value(body or {}, keys, json.dumps(named).encode())
         return {
             "method": self.method,
@@ -134,12 +153,12 @@ class Row:
 
 def rows() -> list[Row]:
     """Return the matrix."""
-    return [row for row in _places() if row.keys[-1] in OBJECTS]
+    return [row for row in _places() if row.names is not None]
 
 
 def unclassified() -> list[Row]:
     """Return the places whose names are in neither list."""
-    return [row for row in _places() if row.keys[0] not in OBJECTS and row.keys[0] not in PLAIN]
+    return [row for row in _places() if row.names is None and row.keys[0] not in {*OBJECTS, *PLAIN}]
 
 
 def _places() -> Iterator[Row]:

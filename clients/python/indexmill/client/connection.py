@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from indexmill.client.corpora import Corpora
 from indexmill.client.crawls import Crawls
+from indexmill.client.documents import Documents
 from indexmill.client.errors import WaitTimeout
 from indexmill.client.files import content_of
 from indexmill.client.stream import StreamReader
@@ -35,7 +36,7 @@ _ENDED: Final = 204
 _RECEIPT: Final = {"receipt": "true"}
 
 
-class Client(Crawls, Corpora):
+class Client(Crawls, Corpora, Documents):
     """Connection of one caller to one Indexmill.
 
     Args:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from fastapi import APIRouter, Query
 
 from indexmill.contracts.http_corpora import Corpus, CorpusList
+from indexmill.contracts.http_documents import ChunkPage, DocumentItem, DocumentList
 from indexmill.contracts.http_embedding import EmbedRequest, EmbedResponse, EnqueueRequest, EnqueueResponse
 from indexmill.contracts.http_search import SearchRequest, SearchResponse
+from indexmill.contracts.identity import UrlText
 from indexmill.contracts.pages import MAX_CURSOR_LENGTH, page_size
 from indexmill.platform.http.app import Caller, RequestId
 from indexmill.platform.http.guard import json_route
@@ -18,6 +20,7 @@ from indexmill.platform.observability import Observability
 from indexmill.platform.time import SystemClock, within
 
 if TYPE_CHECKING:
+    from indexmill.embedding.browse import BrowseCorpus
     from indexmill.embedding.corpora import ReadCorpora
     from indexmill.embedding.embed_texts import EmbedTexts
     from indexmill.embedding.enqueue import EnqueueEmbed
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
 
 _MAX_BODY: Final = 1024 * 1024
 _MAX_SEARCH_BODY: Final = 256 * 1024
+_Cursor = Annotated[str | None, Query(max_length=MAX_CURSOR_LENGTH)]
+_Place = Annotated[str | None, Query(max_length=4_000)]
+"""A cursor with a URL in it."""
 _LATER_S: Final = 0.25
 """Seconds by which the model's time limit is later than the answer. The request after it waits for them."""
 
@@ -99,7 +105,7 @@ def corpora_routes(read: ReadCorpora) -> APIRouter:
     async def list_corpora(
         ctx: Caller,
         limit: str = "50",
-        cursor: Annotated[str | None, Query(max_length=MAX_CURSOR_LENGTH)] = None,
+        cursor: _Cursor = None,
     ) -> CorpusList:
         """Return one page of at most `limit` (1 to 200, default 50) corpora, by name."""
         return read.list(ctx, page_size(limit), cursor)
@@ -108,5 +114,41 @@ def corpora_routes(read: ReadCorpora) -> APIRouter:
     async def get_corpus(name: str, ctx: Caller) -> Corpus:
         """Return documents, chunks, bytes, models and age of a corpus, by its name or id; 404 for no such."""
         return read.get(ctx, name)
+
+    return router
+
+
+def document_routes(browse: BrowseCorpus) -> APIRouter:
+    """Return the router of documents over `browse`."""
+    path = "/embedding/corpora/{name}/documents"
+    router = APIRouter(prefix=path, route_class=json_route(_MAX_BODY), tags=["documents"])
+
+    @router.get("", summary="List the documents of a corpus, in the order of their URLs")
+    async def list_documents(
+        name: str,
+        ctx: Caller,
+        limit: str = "50",
+        cursor: _Place = None,
+        url_prefix: Annotated[UrlText | None, Query()] = None,
+        stale: Literal["true", "false"] | None = None,
+    ) -> DocumentList:
+        """Return one page of at most `limit` (1 to 200, default 50) documents that search sees.
+
+        With `url_prefix` those whose URLs begin so; with `stale=true` those whose page is gone.
+        """
+        gone = None if stale is None else stale == "true"
+        return browse.list(ctx, name, page_size(limit), cursor, url_prefix=url_prefix or "", stale=gone)
+
+    @router.get("/{document_id}", summary="One document")
+    async def get_document(name: str, document_id: str, ctx: Caller) -> DocumentItem:
+        """Return its published version; 404 for an unknown document and for another caller's alike."""
+        return browse.one(ctx, name, document_id)
+
+    @router.get("/{document_id}/chunks", summary="The chunks of a document, in order")
+    async def list_chunks(
+        name: str, document_id: str, ctx: Caller, limit: str = "50", cursor: _Cursor = None
+    ) -> ChunkPage:
+        """Return one page of at most `limit` chunks; 409 when the document was published again meanwhile."""
+        return browse.chunks(ctx, name, document_id, page_size(limit), cursor)
 
     return router

@@ -109,8 +109,10 @@ def build_write_use_cases(  # noqa: PLR0913 - everything around it
 
 def build_read_api(settings: EmbeddingReadApiSettings) -> Handler:
     """Build embedding/read_api."""
+    from indexmill.embedding.adapters.pgvector.catalogue import PostgresCatalogue
     from indexmill.embedding.adapters.pgvector.corpora import PostgresCorpora
-    from indexmill.embedding.api import corpora_routes, read_routes
+    from indexmill.embedding.api import corpora_routes, document_routes, read_routes
+    from indexmill.embedding.browse import BrowseCorpus
     from indexmill.embedding.corpora import ReadCorpora
     from indexmill.platform.http.app import serve
 
@@ -119,7 +121,8 @@ def build_read_api(settings: EmbeddingReadApiSettings) -> Handler:
     database = _database(settings, settings.database_answer_seconds)
     search = build_search(settings, index=_index(database), observability=observability)
     corpora = ReadCorpora(PostgresCorpora(database), settings.corpus_isolation)
-    routers = [read_routes(search, observability, limit_s), corpora_routes(corpora)]
+    browse = BrowseCorpus(PostgresCatalogue(database), settings.corpus_isolation)
+    routers = [read_routes(search, observability, limit_s), corpora_routes(corpora), document_routes(browse)]
     return serve(routers, settings, observability)
 
 

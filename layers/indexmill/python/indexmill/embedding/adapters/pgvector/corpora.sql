@@ -25,12 +25,18 @@ WITH found AS (
 {{corpus_figures}}
 ORDER BY n.name, n.public_id
 
+-- The corpus that a caller means by a name or an id, if the caller may read it.
+-- fragment: named_corpus
+SELECT *, 'write' AS access FROM corpus_names
+WHERE owner = %(owner)s AND name = %(name)s
+UNION ALL
+SELECT *, 'write' AS access FROM corpus_names
+WHERE public_id = %(public_id)s::uuid AND owner = %(owner)s
+
 -- name: find_corpus
-WITH found AS (
-    SELECT *, 'write' AS access FROM corpus_names
-    WHERE owner = %(owner)s AND name = %(name)s
-    UNION ALL
-    SELECT *, 'write' AS access FROM corpus_names
-    WHERE public_id = %(public_id)s::uuid AND owner = %(owner)s
-)
+WITH found AS ({{named_corpus}})
 {{corpus_figures}}
+
+-- name: number_of_corpus
+WITH found AS ({{named_corpus}})
+SELECT corpus FROM found

@@ -1,0 +1,66 @@
+"""Documents of one caller's corpora."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from indexmill.client.transport import Transport
+
+if TYPE_CHECKING:
+    from indexmill.contracts.http_documents import ChunkPage, DocumentChunk, DocumentItem, DocumentList
+
+
+class Documents(Transport):
+    """Requests about what is published, without a question."""
+
+    def documents(self, corpus_name: str, **filters: str | int | bool | None) -> DocumentList:
+        """Return one page of a corpus's documents, in the order of their URLs. Raises ApiError.
+
+        Filters: url_prefix, stale (True: those whose page is gone), limit, cursor.
+        """
+        from indexmill.contracts.http_documents import DocumentList
+
+        return DocumentList.model_validate(self._of_corpus(corpus_name, "", filters))
+
+    def all_documents(self, corpus_name: str, **filters: str | int | bool | None) -> Iterator[DocumentItem]:
+        """Yield all documents that match, fetching pages on demand; filters as of `documents`."""
+        page = self.documents(corpus_name, **filters)
+        yield from page.documents
+        while page.next_cursor is not None:
+            page = self.documents(corpus_name, **{**filters, "cursor": page.next_cursor})
+            yield from page.documents
+
+    def document(self, corpus_name: str, document_id: str) -> DocumentItem:
+        """Return one document; not_found for an unknown one and for another caller's. Raises ApiError."""
+        from indexmill.contracts.http_documents import DocumentItem
+
+        return DocumentItem.model_validate(self._of_corpus(corpus_name, f"/{document_id}", {}))
+
+    def chunks(
+        self, corpus_name: str, document_id: str, *, limit: int | None = None, cursor: str | None = None
+    ) -> ChunkPage:
+        """Return one page of a document's chunks, in order.
+
+        Raises ApiError, also invalid_transition when the document was published again since the first page.
+        """
+        from indexmill.contracts.http_documents import ChunkPage
+
+        page = {"limit": limit, "cursor": cursor}
+        return ChunkPage.model_validate(self._of_corpus(corpus_name, f"/{document_id}/chunks", page))
+
+    def all_chunks(self, corpus_name: str, document_id: str) -> Iterator[DocumentChunk]:
+        """Yield all chunks of one version of a document, fetching pages on demand; errors as of `chunks`."""
+        page = self.chunks(corpus_name, document_id)
+        yield from page.chunks
+        while page.next_cursor is not None:
+            page = self.chunks(corpus_name, document_id, cursor=page.next_cursor)
+            yield from page.chunks
+
+    def _of_corpus(self, corpus_name: str, path: str, query: dict[str, Any]) -> Any:
+        sent = {
+            name: str(value).lower() if isinstance(value, bool) else str(value)
+            for name, value in query.items()
+            if value is not None
+        }
+        return self._request("GET", f"/embedding/corpora/{corpus_name}/documents{path}", params=sent)

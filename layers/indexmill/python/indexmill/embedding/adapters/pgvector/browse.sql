@@ -1,0 +1,44 @@
+-- Statements that read a corpus's documents without a question. Each is one snapshot: of a document that is published again
+-- meanwhile it reads one version.
+
+-- fragment: document_columns
+d.document_id, d.url, d.title, d.chunk_count, d.content_sha256, d.published AS generation, d.model, d.dimension,
+    d.stale_since IS NOT NULL AS stale, d.stale_since,
+    CASE WHEN d.text_generation = d.published THEN d.text_length END AS text_length
+
+-- fragment: listed
+d.corpus_id = %(corpus)s AND (d.url COLLATE "C", d.id) > (%(after_url)s COLLATE "C", %(after_id)s)
+    AND d.url COLLATE "C" < %(below)s AND d.published IS NOT NULL AND d.chunk_count > 0
+
+-- fragment: in_order
+ORDER BY d.corpus_id, d.url COLLATE "C", d.id LIMIT %(limit)s
+
+-- name: list_documents
+SELECT d.id AS row_id, {{document_columns}} FROM documents AS d WHERE {{listed}} {{in_order}}
+
+-- name: list_stale_documents
+SELECT d.id AS row_id, {{document_columns}} FROM documents AS d
+WHERE {{listed}} AND d.stale_since IS NOT NULL {{in_order}}
+
+-- name: list_other_documents
+SELECT d.id AS row_id, {{document_columns}} FROM documents AS d
+WHERE {{listed}} AND d.stale_since IS NULL {{in_order}}
+
+-- name: find_document
+SELECT {{document_columns}} FROM documents AS d
+WHERE d.document_id = %(document_id)s AND d.corpus_id = %(corpus)s AND d.published IS NOT NULL AND d.chunk_count > 0
+
+-- A document without a chunk after `after` has one row, without a chunk.
+-- name: document_chunks
+SELECT d.published AS generation, encode(c.chunk_id, 'hex') AS chunk_id, m.ordinal, c.text, c.context, m.start_at AS start,
+    m.end_at AS "end", c.tokens,
+    CASE WHEN d.text_generation = d.published THEN nullif(width_bucket(m.start_at, d.page_starts), 0) END AS page
+FROM documents AS d
+LEFT JOIN LATERAL (
+    SELECT chunk, ordinal, start_at, end_at FROM memberships
+    WHERE document = d.id AND generation = d.published AND ordinal > %(after)s
+    ORDER BY ordinal LIMIT %(limit)s
+) AS m ON true
+LEFT JOIN LATERAL (SELECT chunk_id, text, context, tokens FROM chunks WHERE id = m.chunk OFFSET 0) AS c ON true
+WHERE d.document_id = %(document_id)s AND d.corpus_id = %(corpus)s AND d.published IS NOT NULL AND d.chunk_count > 0
+ORDER BY m.ordinal

@@ -1,0 +1,62 @@
+"""Documents of a corpus as a caller browses them, in Postgres."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from psycopg.rows import dict_row
+
+from indexmill.contracts.http_documents import DocumentChunk, DocumentItem
+from indexmill.embedding.adapters.pgvector.statements import SQL
+from indexmill.embedding.browse import ChunksRead, DocumentFilter, Place
+from indexmill.embedding.corpora import Named
+from indexmill.platform.postgres.database import Connection, Database
+
+_LISTS: Final = {None: "list_documents", True: "list_stale_documents", False: "list_other_documents"}
+"""Statement for each filter by `stale`: that of stale documents has an index of its own."""
+
+
+class PostgresCatalogue:
+    """`Catalogue` over the tables of the index. All calls raise TransientError(database_unavailable)."""
+
+    def __init__(self, database: Database) -> None:
+        """Nothing is read yet."""
+        self._database = database
+
+    def corpus(self, corpus: Named) -> int | None:
+        """Return the number of the corpus; None for one that is unknown or that the caller may not read."""
+        values = {"owner": corpus.owner, "name": corpus.name, "public_id": corpus.public_id}
+        rows = self._rows("number_of_corpus", values)
+        return rows[0]["corpus"] if rows else None
+
+    def documents(self, corpus: int, wanted: DocumentFilter) -> list[tuple[Place, DocumentItem]]:
+        """Return the documents that match, in the order of their URLs, each with its place in it."""
+        values = {
+            "corpus": corpus,
+            "after_url": wanted.after[0],
+            "after_id": wanted.after[1],
+            "below": wanted.below,
+            "limit": wanted.limit,
+        }
+        rows = self._rows(_LISTS[wanted.stale], values)
+        return [((row["url"], row.pop("row_id")), DocumentItem(**row)) for row in rows]
+
+    def document(self, corpus: int, document_id: str) -> DocumentItem | None:
+        """Return the published version; None for a document that is not in the corpus."""
+        rows = self._rows("find_document", {"corpus": corpus, "document_id": document_id})
+        return DocumentItem(**rows[0]) if rows else None
+
+    def chunks(self, corpus: int, document_id: str, after: int, limit: int) -> ChunksRead | None:
+        """Return the published version's chunks behind the ordinal `after`; None as `document`."""
+        values = {"corpus": corpus, "document_id": document_id, "after": after, "limit": limit}
+        rows = self._rows("document_chunks", values)
+        if not rows:
+            return None
+        generations = [row.pop("generation") for row in rows]
+        return generations[0], [DocumentChunk(**row) for row in rows if row["chunk_id"] is not None]
+
+    def _rows(self, name: str, values: dict[str, Any]) -> list[dict[str, Any]]:
+        def work(connection: Connection) -> list[dict[str, Any]]:
+            return connection.cursor(row_factory=dict_row).execute(SQL[name], values).fetchall()
+
+        return self._database.read(work)

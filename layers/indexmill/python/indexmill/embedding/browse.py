@@ -1,0 +1,163 @@
+"""Browsing: the documents of a corpus, and the chunks of each."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
+
+from indexmill.contracts.errors import CallerError, ErrorCode
+from indexmill.contracts.http_documents import ChunkPage, DocumentChunk, DocumentItem, DocumentList
+from indexmill.contracts.identity import CallerContext, CorpusIsolation
+from indexmill.contracts.pages import cursor_of, foreign_cursor, values_of
+from indexmill.embedding.corpora import Named, named, unknown_corpus
+
+Place = tuple[str, int]
+"""URL and row of a document: where it is in the order of the list."""
+ChunksRead = tuple[int, list[DocumentChunk]]
+"""Generation of the version that is published, and chunks of it."""
+
+_DOCUMENT_ID: Final = re.compile("[0-9a-f]{64}")
+_BEHIND_ALL: Final = "\U0010ffff"
+"""Behind every URL."""
+_SURROGATES: Final = range(0xD800, 0xE000)
+_BIGGEST: Final = 2**63
+"""Beyond every number of a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentFilter:
+    """Documents that a list has."""
+
+    limit: int
+    stale: bool | None = None
+    """True: only those whose page is gone; False: only the others."""
+    after: Place = ("", -1)
+    below: str = _BEHIND_ALL
+    """Only URLs in front of this text."""
+
+
+class Catalogue(Protocol):
+    """Reads documents of a corpus. All calls raise TransientError(database_unavailable)."""
+
+    def corpus(self, corpus: Named) -> int | None:
+        """Return the number of the corpus; None for one that is unknown or that the caller may not read."""
+        ...
+
+    def documents(self, corpus: int, wanted: DocumentFilter) -> list[tuple[Place, DocumentItem]]:
+        """Return the documents that match, in the order of their URLs, each with its place in it."""
+        ...
+
+    def document(self, corpus: int, document_id: str) -> DocumentItem | None:
+        """Return the published version; None for a document that is not in the corpus."""
+        ...
+
+    def chunks(self, corpus: int, document_id: str, after: int, limit: int) -> ChunksRead | None:
+        """Return the published version's chunks behind the ordinal `after`; None as `document`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BrowseCorpus:
+    """Reads the documents that search sees in a corpus.
+
+    All raise CallerError (corpus_name_invalid; not_found for a corpus or document that is unknown or another
+    caller's; validation_error for a cursor that is not ours) and TransientError (database_unavailable).
+    """
+
+    catalogue: Catalogue
+    isolation: CorpusIsolation = CorpusIsolation.CALLER
+
+    def list(
+        self,
+        ctx: CallerContext,
+        name: str,
+        limit: int,
+        cursor: str | None = None,
+        *,
+        url_prefix: str = "",
+        stale: bool | None = None,
+    ) -> DocumentList:
+        """Return one page of the documents whose URLs begin with `url_prefix`, in the order of their URLs."""
+        wanted = DocumentFilter(limit + 1, stale, (url_prefix, -1), behind(url_prefix))
+        if cursor is not None:
+            wanted = replace(wanted, after=max(wanted.after, _place(cursor, str, int)))
+        found = self.catalogue.documents(self._corpus(ctx, name), wanted)
+        shown = found[:limit]
+        return DocumentList(
+            documents=[document for _, document in shown],
+            count=len(shown),
+            next_cursor=cursor_of(shown[-1][0]) if len(found) > limit else None,
+        )
+
+    def one(self, ctx: CallerContext, name: str, document_id: str) -> DocumentItem:
+        """Return the published version of one document."""
+        corpus = self._corpus(ctx, name)
+        found = self.catalogue.document(corpus, document_id) if _is_id(document_id) else None
+        if found is None:
+            raise _unknown_document()
+        return found
+
+    def chunks(
+        self, ctx: CallerContext, name: str, document_id: str, limit: int, cursor: str | None = None
+    ) -> ChunkPage:
+        """Return one page of a document's chunks, in order; also raises CallerError(invalid_transition).
+
+        That is for a cursor of a version that is not the published one any more: no two pages mix versions.
+        """
+        generation, after = (None, -1) if cursor is None else _place(cursor, int, int)
+        corpus = self._corpus(ctx, name)
+        found = self.catalogue.chunks(corpus, document_id, after, limit + 1) if _is_id(document_id) else None
+        if found is None:
+            raise _unknown_document()
+        published, chunks = found
+        if generation not in (None, published):
+            raise CallerError(
+                ErrorCode.INVALID_TRANSITION,
+                "The document was published again since the first page.",
+                field="query.cursor",
+                hint="Read its chunks from the beginning, without a cursor.",
+            )
+        shown = chunks[:limit]
+        more = len(chunks) > limit
+        return ChunkPage(
+            document_id=document_id,
+            generation=published,
+            chunks=shown,
+            count=len(shown),
+            next_cursor=cursor_of([published, shown[-1].ordinal]) if more else None,
+        )
+
+    def _corpus(self, ctx: CallerContext, name: str) -> int:
+        """Return the number of the corpus that the caller means by `name`, its name or its id."""
+        found = self.catalogue.corpus(named(self.isolation, ctx.caller_id, name, "path.name"))
+        if found is None:
+            raise unknown_corpus("path.name")
+        return found
+
+
+def _is_id(text: str) -> bool:
+    return _DOCUMENT_ID.fullmatch(text) is not None
+
+
+def _unknown_document() -> CallerError:
+    return CallerError(ErrorCode.NOT_FOUND, "No such document.", field="path.document_id")
+
+
+def behind(prefix: str) -> str:
+    """Return the least text that is behind all that begin with `prefix`, by their code points."""
+    cut = prefix.rstrip(_BEHIND_ALL)
+    if not cut:
+        return _BEHIND_ALL
+    following = ord(cut[-1]) + 1
+    return cut[:-1] + chr(_SURROGATES.stop if following in _SURROGATES else following)
+
+
+def _place(cursor: str, *kinds: type) -> Any:
+    """Return the values of a cursor; raises CallerError(validation_error) for those of another list."""
+    values = values_of(cursor)
+    if [type(each) for each in values] != [*kinds]:
+        raise foreign_cursor()
+    if not all(each.isprintable() if isinstance(each, str) else abs(each) < _BIGGEST for each in values):
+        raise foreign_cursor()
+    return tuple(values)
