@@ -165,15 +165,15 @@ def _by_words(text: str, kept: list[_Kept]) -> tuple[list[Candidate], float]:
         frequency.update(chunk.counts.keys())
     weights = ranking.weights(count_terms(text), frequency, len(kept))
     average = sum(chunk.words for chunk in kept) / max(len(kept), 1)
-    scored = []
+    step, scored = ranking.step(weights), []
     for chunk in kept:
-        score = sum(
-            weight * saturation(chunk.counts[term], length_norm(chunk.words, average))
+        steps = sum(
+            round(weight / step * saturation(chunk.counts[term], length_norm(chunk.words, average)))
             for term, weight in weights.items()
             if term in chunk.counts
         )
-        if score > 0:
-            scored.append(_candidate(chunk, score))
+        if steps > 0:
+            scored.append(_candidate(chunk, steps * step))
     return _best(scored), sum(weights.values()) or 1.0
 
 

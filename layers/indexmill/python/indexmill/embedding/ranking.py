@@ -30,6 +30,19 @@ def weights(query: Mapping[int, int], frequency: Mapping[int, float], chunks: in
     return found
 
 
+STEPS: Final = 1 << 30
+"""Part of the largest weight that a term adds to a score is a whole number of such steps.
+
+A sum of whole numbers is the same in every order of its parts. That of floats is not: its last digit would
+depend on the plan, and so on the size of other corpora, and chunks with equal scores would change places.
+"""
+
+
+def step(weight: Mapping[int, float]) -> float:
+    """Return the least difference between two scores of a question with these weights."""
+    return max(weight.values(), default=1.0) / STEPS
+
+
 VECTOR_WEIGHT: Final = 0.3
 """For small models, which find less than BM25 does; that of the keywords is the rest."""
 _LEAST_SCORE: Final = 1e-6

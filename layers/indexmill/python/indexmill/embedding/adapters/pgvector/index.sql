@@ -152,9 +152,10 @@ WHERE o.corpus_key = ANY(%(keys)s)
 -- A term's frequency is counted in eight equal ranges of each corpus's rows, up to 64 postings in each; a range
 -- with more is extrapolated from their density. Exact for rare terms, within a few percent for common
 -- ones, and the cost has a bound; a table of frequencies would add a third to what a document costs to write.
+-- Whole numbers, as in `rank_by_words`.
 -- name: term_frequencies
-SELECT q.term, sum(CASE WHEN s.found < {{range_limit}} THEN s.found
-                        ELSE s.found * t.width::float8 / (s.last - r.low + 1) END)::float8 AS frequency
+SELECT q.term, sum(CASE WHEN s.found < {{range_limit}} THEN s.found::int4
+                        ELSE (s.found * t.width::float8 / (s.last - r.low + 1))::int4 END)::int8 AS frequency
 FROM unnest(%(corpora)s::int4[], %(firsts)s::int4[], %(lasts)s::int4[], %(widths)s::int4[])
     AS t (corpus, first, last, width)
 CROSS JOIN unnest(%(terms)s::int4[]) AS q (term)
@@ -176,13 +177,14 @@ CROSS JOIN LATERAL (SELECT chunk_id, document FROM chunks WHERE id = best.row_id
 
 -- The list is cut by chunk id among equal scores, as long as no more than {{most_tied}} chunks have to be compared.
 -- OFFSET 0 as in `hits`: without statistics, a long question would be joined with all words of the corpus.
+-- Whole numbers, so that the sum is the same in every order, whatever the plan: `step` makes them a score.
 -- name: rank_by_words
 SELECT {{candidate}}
 FROM (
-    SELECT row_id, score, rank() OVER (ORDER BY score DESC) AS place
+    SELECT row_id, score * %(step)s::float8 AS score, rank() OVER (ORDER BY score DESC) AS place
     FROM (
         SELECT p.chunk AS row_id,
-            sum(q.weight * p.tf / (p.tf + %(base)s::float8 + %(slope)s::float8 * p.dl)) AS score
+            sum((q.weight * p.tf / (p.tf + %(base)s::float8 + %(slope)s::float8 * p.dl))::int4) AS score
         FROM unnest(%(corpora)s::int4[]) AS t (corpus)
         CROSS JOIN unnest(%(terms)s::int4[], %(weights)s::float8[]) AS q (term, weight)
         CROSS JOIN LATERAL (

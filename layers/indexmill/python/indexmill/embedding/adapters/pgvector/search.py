@@ -19,7 +19,7 @@ from indexmill.embedding.adapters.pgvector.statements import ROW_RANGES, SQL
 from indexmill.embedding.analyzer import count_terms
 from indexmill.embedding.documents import unit
 from indexmill.embedding.ports import POOL, Candidate, Hit, Lists, SearchQuery
-from indexmill.embedding.ranking import K1, B, weights
+from indexmill.embedding.ranking import K1, B, step, weights
 from indexmill.platform.postgres.database import Connection
 
 EXACT_LIMIT: Final = 10_000
@@ -77,14 +77,16 @@ def _keyword(
 ) -> tuple[list[Candidate], float]:
     """Return the best chunks by BM25, and the score that none can reach."""
     query, chunks = count_terms(text), sum(each.chunks for each in totals)
-    weight = weights(query, _frequencies(connection, totals, query), chunks) if query and chunks > 0 else {}
+    weight = weights(query, frequencies(connection, totals, query), chunks) if query and chunks > 0 else {}
     if not weight:
         return [], 1.0
+    unit_of_score = step(weight)
     values = {
         "base": K1 * (1 - B),
         "slope": K1 * B * chunks / max(sum(each.words for each in totals), 1),
         "terms": list(weight),
-        "weights": list(weight.values()),
+        "weights": [each / unit_of_score for each in weight.values()],
+        "step": unit_of_score,
         "corpora": [each.corpus for each in totals],
         "depth": POOL,
     }
@@ -92,9 +94,10 @@ def _keyword(
     return [Candidate(*row) for row in found], sum(weight.values())
 
 
-def _frequencies(
+def frequencies(
     connection: Connection, totals: Sequence[CorpusTotals], query: Mapping[int, int]
-) -> dict[int, float]:
+) -> dict[int, int]:
+    """Return how many chunks of the corpora have each term of `query`."""
     values = {
         "terms": list(query),
         "corpora": [each.corpus for each in totals],
