@@ -61,7 +61,7 @@ def test_scores_are_equal_to_the_digit_after_another_corpus_grew(
     def texts(count: int) -> list[str]:
         return [" ".join(draw.choices(WORDS, k=draw.randint(3, 12))) for _ in range(count)]
 
-    # Many documents of both, one after the other: their chunks' rows lie between each other's.
+    # Many documents of both, one after the other: their chunks' rows are mixed.
     for number in range(25):
         index.publish([version(texts(100), to=target(f"https://a.example/{number}", "a"))])
         index.publish([version(texts(3), to=target(f"https://b.example/s{number}", "b", B.caller_id))])
