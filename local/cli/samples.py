@@ -51,7 +51,6 @@ def _api(context: SampleContext) -> Mapping[str, Any]:
         "caller_id": _caller(context),
         "caller_type": "user",
         "tier": "",
-        "scopes": "",
         "internal": "false",
     }
     exchange.authorizer = {"principalId": claims["caller_id"], **claims}

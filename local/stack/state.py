@@ -129,8 +129,11 @@ class StateFolder:
         file = self.membership_keys
         claims = json.loads(file.read_text()) if file.exists() else {}
         user = {"caller_type": "user", "tier": "enterprise"}
-        ops = {"caller_type": "service", "tier": "enterprise", "scopes": ["ops"]}
+        ops = {"caller_type": "service", "tier": "enterprise"}
         own = {keys.api_key: user, keys.other_api_key: user, keys.ops_key: ops}
+        if claims.get(keys.ops_key) == {**ops, "scopes": ["ops"]}:
+            # As this folder's key was written before scopes were checked.
+            del claims[keys.ops_key]
         self._write(file.name, {**own, **claims})
         return keys
 

@@ -12,11 +12,13 @@ import yaml
 
 from indexmill.access.settings import AuthorizerSettings, StreamAuthorizerSettings
 from indexmill.chunking.settings import ChunkingApiSettings, ChunkingWorkerSettings
+from indexmill.contracts.identity import SCOPES
 from indexmill.embedding.settings import (
     EmbeddingReadApiSettings,
     EmbeddingWorkerSettings,
     EmbeddingWriteApiSettings,
 )
+from indexmill.orchestrator.http.api import HEALTH
 from indexmill.orchestrator.settings import (
     OrchestratorApiSettings,
     OrchestratorDeadLettersSettings,
@@ -29,6 +31,7 @@ from indexmill.platform.settings import FunctionSettings
 from indexmill.scraper.settings import ScraperApiSettings, ScraperSettings, ScraperWorkerSettings
 from local.template.intrinsics import Resolver
 from tests.support.function_env import environment, functions, template, variables
+from tests.support.repository import ROOT
 from tools.openapi import TARGET, rendered, routers
 
 SETTINGS: list[type[FunctionSettings]] = [
@@ -73,6 +76,26 @@ def test_template_routes_are_code_routes_are_the_published_ones() -> None:
         for method in methods
     }
     assert template_routes() == code == published
+
+
+@pytest.mark.shows("P080")
+def test_every_route_of_the_template_has_a_scope_as_api_md_says() -> None:
+    declared = {}
+    for path, methods in yaml.safe_load(TARGET.read_text())["paths"].items():
+        for method, operation in methods.items():
+            ways = [
+                scopes for way in operation["security"] for name, scopes in way.items() if name == "ApiKey"
+            ]
+            assert [len(scopes) for scopes in ways] == ([] if path == HEALTH else [1]), (method, path)
+            declared[method.upper(), path] = ways[0][0] if ways else None
+    assert declared.keys() == template_routes()
+    assert set(declared.values()) <= {*SCOPES, None}
+    section = (ROOT / "docs/api.md").read_text(encoding="utf-8").split("\n## Scopes\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+:\w+)` \| (.*) \|$", section, re.MULTILINE)
+    assert sorted(scope for scope, _ in rows) == sorted(SCOPES)
+    told = [(route, scope) for scope, cell in rows for route in re.findall(r"`([A-Z]+) (/[^`]+)`", cell)]
+    assert len(told) == len(dict(told))
+    assert {**dict(told), ("GET", HEALTH): None} == declared
 
 
 def test_the_published_contract_is_fresh() -> None:

@@ -175,7 +175,7 @@ def add_route(tree: Tree) -> None:
         ("    Health,\n    Job,", "    DocumentTitle,\n    Health,\n    Job,"),
         (
             '    @router.get("/limits"',
-            '    @router.get("/jobs/{job_id}/title", summary="Title of a document")\n'
+            '    @router.get("/jobs/{job_id}/title", summary="Title of a document", openapi_extra=_READ)\n'
             "    async def get_title(job_id: str, ctx: Caller) -> DocumentTitle:\n"
             '        """Return it."""\n'
             "        return DocumentTitle(title=api.read.get(ctx, job_id, receipt=False).title)\n\n"

@@ -18,8 +18,8 @@ def test_new_code_finishes_what_old_code_began(before: World) -> None:
         kind: each[0] for kind, each in BEGUN.items()
     }
     world.create(world.new)
-    # Until the database is migrated this release may be unable to work, but loses nothing. What it embeds it may be
-    # unable to publish.
+    # Until the database is migrated this release may be unable to work, but loses nothing. What it embeds
+    # it may be unable to publish.
     embedded = {kind: world.site.embeddings_of(page) for kind, page in pages.items()}
     world.queues.deliver(new, hidden_s=10)
     unpublished = {kind: world.site.embeddings_of(page) - embedded[kind] for kind, page in pages.items()}

@@ -79,10 +79,20 @@ def test_a_valid_key_is_allowed_everywhere_as_its_hash(membership: Membership, s
 
 
 def test_claims_win_over_the_hash(membership: Membership) -> None:
-    claims = {"caller_id": "user_abc", "tier": "pro", "caller_type": "user", "scopes": ["a", "b"], "new": {}}
+    claims = {
+        "caller_id": "user_abc",
+        "tier": "pro",
+        "caller_type": "user",
+        "scopes": ["embedding:read", "scraper:*", "ops"],
+        "new": {},
+    }
     membership.answer = (200, json.dumps(claims).encode())
     context = ask(authorizer(membership), "good")["context"]
-    assert (context["caller_id"], context["tier"], context["scopes"]) == ("user_abc", "pro", "a b")
+    assert (context["caller_id"], context["tier"], context["granted_scopes"]) == (
+        "user_abc",
+        "pro",
+        "embedding:read scraper:*",
+    )
 
 
 @pytest.mark.parametrize(

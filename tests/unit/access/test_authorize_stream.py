@@ -26,7 +26,7 @@ def validate(key: str) -> CallerContext:
         raise TransientError(ErrorCode.AUTH_UNAVAILABLE, "Away.")
     if key != "good":
         raise InvalidKey
-    return CallerContext("caller-of-the-key", "user", "pro", ("read",))
+    return CallerContext("caller-of-the-key", "user", "pro", ("scraper:write",))
 
 
 class Door:
@@ -64,10 +64,10 @@ def test_a_key_is_asked_about_as_everywhere_and_wins() -> None:
     door = Door()
     for token in (None, door.token(), "nonsense"):
         context = door.ask(key="good", token=token)["context"]
-        assert (context["caller_id"], context["tier"], context["scopes"]) == (
+        assert (context["caller_id"], context["tier"], context["granted_scopes"]) == (
             "caller-of-the-key",
             "pro",
-            "read",
+            "scraper:write",
         )
     with pytest.raises(Unauthorized):
         door.ask(key="wrong", token=door.token())

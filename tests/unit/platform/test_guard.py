@@ -14,7 +14,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
 from indexmill.platform.http.app import Caller, create_app, lambda_handler
-from indexmill.platform.http.guard import Guard, json_route
+from indexmill.platform.http.guard import Guard, json_route, scoped
 from indexmill.platform.limits.enforcer import Backpressure, key_of
 from indexmill.platform.limits.policy import PressureSettings
 from indexmill.platform.limits.store import Load
@@ -36,6 +36,7 @@ class Thing(BaseModel):
 
     name: str = Field(max_length=20)
     count: int = Field(default=1, ge=1, le=100)
+    job_type: str = "index"
 
 
 class Service:
@@ -60,8 +61,8 @@ class Service:
         """Return the answer of a new execution environment."""
         router = APIRouter(prefix="/things", route_class=json_route(MOST_BYTES))
 
-        @router.post("/jobs", status_code=202)
-        @router.post("/reports", status_code=202)
+        @router.post("/jobs", status_code=202, openapi_extra=scoped("orchestrator:write"))
+        @router.post("/reports", status_code=202, openapi_extra=scoped("orchestrator:write"))
         async def make(body: Thing, _ctx: Caller) -> Thing:
             self.handled += 1
             return body
@@ -83,6 +84,13 @@ class Service:
 
     def unknown_parameter(self) -> None:
         self.query = {"unknown": "1"}
+
+    def no_scope(self) -> None:
+        self.claims = {**(self.claims or {}), "granted_scopes": "orchestrator:read embedding:delete"}
+
+    def no_scope_for_a_value(self) -> None:
+        self.claims = {**(self.claims or {}), "granted_scopes": "orchestrator:write embedding:write"}
+        self.thing["job_type"] = "delete"
 
     def two_keys(self) -> None:
         self.keys = ["one", "two"]
@@ -139,11 +147,15 @@ REFUSALS: Final = {
     Service.full_queue: Refusal(429, "queue_saturated", frozenset({"queue_saturated_total"})),
     Service.block: Refusal(403, "caller_blocked", frozenset({"caller_blocked_total"})),
     Service.used_limit: Refusal(429, "rate_limited", frozenset({"rate_limited_total"}), tells_limit=True),
+    Service.no_scope: Refusal(403, "insufficient_scope", frozenset({"insufficient_scope_total"}), **_COUNTED),
     Service.two_keys: Refusal(401, "invalid_api_key", **_COUNTED),
     Service.unknown_parameter: Refusal(422, "validation_error", **_COUNTED),
     Service.media_type: Refusal(415, "unsupported_media_type", **_COUNTED),
     Service.large_body: Refusal(413, "payload_too_large", **_COUNTED),
     Service.malformed_json: Refusal(400, "malformed_json", **_COUNTED),
+    Service.no_scope_for_a_value: Refusal(
+        403, "insufficient_scope", frozenset({"insufficient_scope_total"}), **_COUNTED
+    ),
     Service.wrong_field: Refusal(422, "validation_error", **_COUNTED),
 }
 """By violation, in the order in which a request is checked."""
@@ -192,6 +204,38 @@ def test_the_first_refusal_answers_and_nothing_of_the_others_happens(
     for violate in reversed(violations):
         violate(service)
     assert refused(service, capsys) == REFUSALS[violations[0]]
+
+
+@pytest.mark.parametrize(
+    "granted", ["orchestrator:write embedding:delete", "orchestrator:* embedding:*", None]
+)
+def test_a_key_with_the_scopes_or_without_a_list_of_them_may(granted: str | None) -> None:
+    service = Service()
+    service.thing["job_type"] = "delete"
+    if granted is not None:
+        service.claims = {**(service.claims or {}), "granted_scopes": granted}
+    assert (service.send()["statusCode"], service.handled) == (202, 1)
+
+
+def test_an_internal_key_with_a_list_is_bound_to_it_where_no_limit_is_asked() -> None:
+    service = Service()
+    service.claims = {**caller_claims(CALLER.caller_id, internal=True), "granted_scopes": ""}
+    error = json.loads(service.send(path="/things/reports")["body"])["error"]
+    assert (error["code"], error.get("field"), service.handled) == ("insufficient_scope", None, 0)
+    assert "orchestrator:write" in error["message"]
+    service.claims["granted_scopes"] = "orchestrator:write"
+    service.thing["job_type"] = "delete"
+    error = json.loads(service.send(path="/things/reports")["body"])["error"]
+    assert (error["field"], service.handled) == ("body.job_type", 0)
+    assert "embedding:delete" in error["message"]
+
+
+def test_a_route_without_a_scope_is_not_made() -> None:
+    router = APIRouter(route_class=json_route(MOST_BYTES))
+    with pytest.raises(KeyError, match="security"):
+
+        @router.get("/things")
+        async def things() -> None: ...
 
 
 def test_a_request_that_nothing_refuses_is_counted_once_and_handled_once() -> None:

@@ -20,7 +20,7 @@ from indexmill.platform.http.app import (
     create_app,
     lambda_handler,
 )
-from indexmill.platform.http.guard import json_route
+from indexmill.platform.http.guard import json_route, scoped
 from indexmill.platform.observability import Observability
 from indexmill.platform.settings import HttpSettings
 from tests.support.events import FakeContext, api_event, caller_claims
@@ -49,19 +49,19 @@ def _event_loop() -> Iterator[None]:
 def handler() -> Any:
     router = APIRouter(route_class=json_route(LIMIT))
 
-    @router.post("/things", status_code=202)
+    @router.post("/things", status_code=202, openapi_extra=scoped("scraper:write"))
     async def make(body: Thing, ctx: Caller, request_id: RequestId) -> dict[str, str]:
         return {"name": body.name, "caller": ctx.caller_id, "request_id": request_id}
 
-    @router.get("/boom")
+    @router.get("/boom", openapi_extra=scoped("orchestrator:read"))
     async def boom() -> None:
         raise RuntimeError("secret detail")
 
-    @router.get("/later")
+    @router.get("/later", openapi_extra=scoped("orchestrator:read"))
     async def later() -> None:
         raise TransientError("database_unavailable", "Not now.", retry_after=5, hint="Wait.")
 
-    @router.get("/large")
+    @router.get("/large", openapi_extra=scoped("orchestrator:read"))
     async def large(character: str, count: int) -> dict[str, str]:
         return {"text": character * count}
 
@@ -222,15 +222,15 @@ def handler_for(*origins: str) -> Any:
     """Return a handler whose answers pages of `origins` may read."""
     router = APIRouter(route_class=json_route(LIMIT))
 
-    @router.get("/boom")
+    @router.get("/boom", openapi_extra=scoped("orchestrator:read"))
     async def boom() -> None:
         raise RuntimeError("secret detail")
 
-    @router.get("/fine")
+    @router.get("/fine", openapi_extra=scoped("orchestrator:read"))
     async def fine() -> str:
         return "fine"
 
-    @router.get("/large")
+    @router.get("/large", openapi_extra=scoped("orchestrator:read"))
     async def large() -> str:
         return "x" * 7_000_000
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from indexmill.access.identify import InvalidKey, UnexpectedStatus, UnreadableClaims
 from indexmill.contracts.identity import FREE, CallerContext, key_hash, tier_of
-from indexmill.platform.limits.policy import claimed, compact
+from indexmill.platform.limits.policy import SERVICES, claimed, compact
 from indexmill.platform.observability import Observability
 from indexmill.platform.security.stream_tokens import Keys, verify
 from indexmill.platform.time import Clock
@@ -84,13 +84,18 @@ class AuthorizeStream:
         if grant is None or grant.job_id != (event.get("pathParameters") or {}).get("job_id"):
             raise Unauthorized
         # The token tells no tier: its requests are counted apart from those with a key.
-        return allowed(CallerContext(grant.caller_id), str(event["methodArn"]), token="true")
+        ctx = CallerContext(grant.caller_id, scopes=("orchestrator:read",))
+        return allowed(ctx, str(event["methodArn"]), token="true")
 
 
 def allowed(ctx: CallerContext, resource: str, **passed_on: str) -> dict[str, Any]:
     """Return the gateway's answer that lets `ctx` call `resource`, an ARN; functions see `passed_on` too."""
     if limits := claimed(ctx.raw_claims.get("rate_limits")):
         passed_on["rate_limits"] = json.dumps(compact(limits), separators=(",", ":"))
+    if ctx.scopes is not None:
+        # Only what our functions know how to read; "" for none. Missing means that nothing is restricted.
+        ours = (scope for scope in ctx.scopes if scope.partition(":")[0] in SERVICES)
+        passed_on["granted_scopes"] = " ".join(ours)
     statement = {"Action": "execute-api:Invoke", "Effect": "Allow", "Resource": resource}
     return {
         "principalId": ctx.caller_id,
@@ -100,7 +105,6 @@ def allowed(ctx: CallerContext, resource: str, **passed_on: str) -> dict[str, An
             "caller_type": ctx.caller_type,
             # Empty for none: a caller of whom Membership tells no tier has a fair share.
             "tier": tier_of(ctx.tier) if ctx.tier else "",
-            "scopes": " ".join(ctx.scopes),
             "internal": "true" if ctx.internal else "false",
             **passed_on,
             "key_id": ctx.key_id,

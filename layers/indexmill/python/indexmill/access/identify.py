@@ -118,7 +118,7 @@ def build_context(hashed: str, claims: dict[str, Any], *, internal: bool) -> Cal
         known.caller_id or hashed,
         known.caller_type,
         known.tier,
-        tuple(known.scopes),
+        tuple(known.scopes) if "scopes" in known.model_fields_set else None,
         internal,
         claims,
         key_id=hashed,

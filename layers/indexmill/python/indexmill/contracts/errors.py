@@ -72,6 +72,7 @@ class ErrorCode(StrEnum):
     BAD_SIGNATURE = "bad_signature", 401
     STALE_TIMESTAMP = "stale_timestamp", 401
     FORBIDDEN = "forbidden", 403
+    INSUFFICIENT_SCOPE = "insufficient_scope", 403
     REQUEST_BLOCKED = "request_blocked", 403
     CALLER_BLOCKED = "caller_blocked", 403
     NOT_FOUND = "not_found", 404

@@ -207,6 +207,8 @@ class CallerLimits(BaseModel):
 
     tier: str
     """Tier of its jobs."""
+    granted_scopes: list[str] | None = None
+    """What the key may do; null when it is not restricted."""
     requests: list[RequestWindow]
     jobs: list[JobQuota]
     pending: int

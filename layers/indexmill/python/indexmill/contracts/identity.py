@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
@@ -86,6 +86,38 @@ _TIER_ALIASES: Final = {"premium": "pro"}
 _CORPUS_NAME: Final = re.compile(CORPUS_NAME)
 
 
+Scope = Literal[
+    "chunking:write",
+    "embedding:delete",
+    "embedding:read",
+    "embedding:write",
+    "orchestrator:read",
+    "orchestrator:write",
+    "scraper:write",
+]
+"""What a key may do where its claims have a list of scopes; every route declares one."""
+SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
+SCOPES_OF_VALUES: Final[Mapping[tuple[str, object], Scope]] = {
+    ("job_type", "delete"): "embedding:delete",
+    ("when_gone", "delete"): "embedding:delete",
+}
+"""Scopes that a field's value needs beside that of the route, whichever it is: of a request or of a job."""
+
+
+class MissingScope(CallerError):
+    """The key has a list of scopes, and this one is not in it."""
+
+    def __init__(self, scope: Scope, field: str | None = None) -> None:
+        """`field` is what needs the scope; None where the whole request does."""
+        super().__init__(
+            ErrorCode.INSUFFICIENT_SCOPE,
+            f"This needs the scope {scope}, which your key does not have.",
+            field=field,
+            hint="Use a key with that scope, or ask whoever issued this one for it.",
+        )
+        self.scope = scope
+
+
 @dataclass(frozen=True, slots=True)
 class CallerContext:
     """A caller, as Membership describes it. There is no tenant: the caller owns jobs and corpora."""
@@ -95,7 +127,8 @@ class CallerContext:
     caller_type: str = "unknown"
     """"user", "service" or "unknown"."""
     tier: str | None = None
-    scopes: tuple[str, ...] = ()
+    scopes: tuple[str, ...] | None = None
+    """Those of its key, `embedding:*` for all of a service; None without a list: nothing is restricted."""
     internal: bool = False
     """Whether the key belongs to the system itself, as the authorizer found."""
     raw_claims: dict[str, Any] = field(default_factory=dict)
@@ -103,6 +136,20 @@ class CallerContext:
     """sha256(api_key)[:16], whatever else the caller is known by; for the audit."""
     alias: str = ""
     """The id that the claims or the key give, where `caller_id` is the caller that it is an alias of."""
+
+    def require(self, scope: Scope, field: str | None = None) -> None:
+        """Raise MissingScope unless the key has `scope`; an internal key with a list is bound to it too."""
+        if self.scopes is not None and not {scope, f"{scope.partition(':')[0]}:*"} & {*self.scopes}:
+            raise MissingScope(scope, field)
+
+    def require_values(self, values: Mapping[str, object], place: str = "") -> None:
+        """Raise MissingScope where one of the `values`, by field, needs a scope that the key does not have.
+
+        `place` precedes the name of the field in the error: that of a request's body is `body.`.
+        """
+        for (name, value), scope in SCOPES_OF_VALUES.items():
+            if values.get(name) == value:
+                self.require(scope, f"{place}{name}" if place else None)
 
 
 def caller_of_claims(claims: Mapping[str, Any]) -> CallerContext:
@@ -125,7 +172,7 @@ def caller_of_claims(claims: Mapping[str, Any]) -> CallerContext:
         caller_id=str(caller_id),
         caller_type=str(claims.get("caller_type", "unknown")),
         tier=claims.get("tier") or None,
-        scopes=tuple(str(claims.get("scopes", "")).split()),
+        scopes=tuple(granted.split()) if (granted := claims.get("granted_scopes")) is not None else None,
         internal=str(claims.get("internal", "false")) == "true",
         raw_claims=raw,
         key_id=str(claims.get("key_id", "")),

@@ -15,7 +15,7 @@ from indexmill.contracts.http_search import SearchRequest, SearchResponse
 from indexmill.contracts.identity import UrlText
 from indexmill.contracts.pages import MAX_CURSOR_LENGTH, page_size
 from indexmill.platform.http.app import Caller, RequestId
-from indexmill.platform.http.guard import json_route
+from indexmill.platform.http.guard import json_route, scoped
 from indexmill.platform.observability import Observability
 from indexmill.platform.time import SystemClock, within
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from indexmill.embedding.enqueue import EnqueueEmbed
     from indexmill.embedding.search import SearchCorpus
 
+_READ, _WRITE = scoped("embedding:read"), scoped("embedding:write")
 _MAX_BODY: Final = 1024 * 1024
 _MAX_SEARCH_BODY: Final = 256 * 1024
 _Cursor = Annotated[str | None, Query(max_length=MAX_CURSOR_LENGTH)]
@@ -47,7 +48,7 @@ def write_routes(api: WriteApi, limit_s: float) -> APIRouter:
     """Return the router over `api`; `limit_s` is the longest synchronous embed."""
     router = APIRouter(prefix="/embedding", route_class=json_route(_MAX_BODY), tags=["embedding"])
 
-    @router.post("/embed", summary="Embed a few texts")
+    @router.post("/embed", summary="Embed a few texts", openapi_extra=_WRITE)
     async def embed(body: EmbedRequest, ctx: Caller) -> EmbedResponse:
         """Embed while the caller waits; with `url` the texts become that document's chunks."""
         # Its own limit is hardly met: the caller's answer is the one for a request that takes too long.
@@ -59,7 +60,12 @@ def write_routes(api: WriteApi, limit_s: float) -> APIRouter:
             hint="Use POST /embedding/enqueue, or POST /orchestrator/jobs for a URL.",
         )
 
-    @router.post("/enqueue", status_code=202, summary="Queue a document's chunks for embedding")
+    @router.post(
+        "/enqueue",
+        status_code=202,
+        summary="Queue a document's chunks for embedding",
+        openapi_extra=_WRITE,
+    )
     async def enqueue(body: EnqueueRequest, ctx: Caller, request_id: RequestId) -> EnqueueResponse:
         """Queue the chunks; an internal caller's `job_id` is told of the result, without one nobody is."""
         return api.enqueue(ctx, body, request_id)
@@ -72,7 +78,7 @@ def read_routes(search_corpus: SearchCorpus, observability: Observability, limit
     clock = SystemClock()
     router = APIRouter(prefix="/embedding", route_class=json_route(_MAX_SEARCH_BODY), tags=["search"])
 
-    @router.post("/search", summary="Search a corpus")
+    @router.post("/search", summary="Search a corpus", openapi_extra=_READ)
     async def search(body: SearchRequest, ctx: Caller) -> SearchResponse:
         """Return the best chunks for `query` (text) or `query_embedding` (a vector)."""
         began = clock.monotonic()
@@ -101,7 +107,7 @@ def corpora_routes(read: ReadCorpora) -> APIRouter:
     """Return the router of corpora over `read`."""
     router = APIRouter(prefix="/embedding", route_class=json_route(_MAX_BODY), tags=["corpora"])
 
-    @router.get("/corpora", summary="List the corpora that the caller may read")
+    @router.get("/corpora", summary="List the corpora that the caller may read", openapi_extra=_READ)
     async def list_corpora(
         ctx: Caller,
         limit: str = "50",
@@ -110,7 +116,7 @@ def corpora_routes(read: ReadCorpora) -> APIRouter:
         """Return one page of at most `limit` (1 to 200, default 50) corpora, by name."""
         return read.list(ctx, page_size(limit), cursor)
 
-    @router.get("/corpora/{name}", summary="Figures of a corpus")
+    @router.get("/corpora/{name}", summary="Figures of a corpus", openapi_extra=_READ)
     async def get_corpus(name: str, ctx: Caller) -> Corpus:
         """Return documents, chunks, bytes, models and age of a corpus, by its name or id; 404 for no such."""
         return read.get(ctx, name)
@@ -123,7 +129,7 @@ def document_routes(browse: BrowseCorpus) -> APIRouter:
     path = "/embedding/corpora/{name}/documents"
     router = APIRouter(prefix=path, route_class=json_route(_MAX_BODY), tags=["documents"])
 
-    @router.get("", summary="List the documents of a corpus, in the order of their URLs")
+    @router.get("", summary="List the documents of a corpus, in the order of their URLs", openapi_extra=_READ)
     async def list_documents(
         name: str,
         ctx: Caller,
@@ -139,12 +145,12 @@ def document_routes(browse: BrowseCorpus) -> APIRouter:
         gone = None if stale is None else stale == "true"
         return browse.list(ctx, name, page_size(limit), cursor, url_prefix=url_prefix or "", stale=gone)
 
-    @router.get("/{document_id}", summary="One document")
+    @router.get("/{document_id}", summary="One document", openapi_extra=_READ)
     async def get_document(name: str, document_id: str, ctx: Caller) -> DocumentItem:
         """Return its published version; 404 for an unknown document and for another caller's alike."""
         return browse.one(ctx, name, document_id)
 
-    @router.get("/{document_id}/chunks", summary="The chunks of a document, in order")
+    @router.get("/{document_id}/chunks", summary="The chunks of a document, in order", openapi_extra=_READ)
     async def list_chunks(
         name: str, document_id: str, ctx: Caller, limit: str = "50", cursor: _Cursor = None
     ) -> ChunkPage:

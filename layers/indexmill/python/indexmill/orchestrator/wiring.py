@@ -114,7 +114,7 @@ def build_parts(settings: OrchestratorSettings, database: Database | None = None
 
 def build_api(settings: OrchestratorApiSettings) -> Handler:
     """Build orchestrator/api."""
-    from indexmill.orchestrator.http.api import ADD_WORK, COMPLETE, HEALTH, action_routes, open_routes, routes
+    from indexmill.orchestrator.http.api import ADD_WORK, COMPLETE, action_routes, open_routes, routes
     from indexmill.platform.http.app import serve
     from indexmill.platform.limits.enforcer import Backpressure
 
@@ -126,7 +126,7 @@ def build_api(settings: OrchestratorApiSettings) -> Handler:
         settings,
         api.observability,
         # A stage's report is never refused for a limit: without it the job would wait for its rescue.
-        exempt=[COMPLETE, HEALTH],
+        exempt=[COMPLETE],
         pressure=Backpressure(load, settings, SystemClock(), api.observability, routes=ADD_WORK),
         active=api.health.active,
     )

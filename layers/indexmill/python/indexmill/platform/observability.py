@@ -45,6 +45,7 @@ AuditEvent = Literal[
     "job_submitted",
     "maintenance_changed",
     "rate_limit_hit",
+    "scope_rejected",
     "stale_callback",
 ]
 EVENTS: Final[tuple[AuditEvent, ...]] = get_args(AuditEvent)

@@ -12,7 +12,7 @@ from indexmill.contracts.content import DetailedDocument, Document, PageMetadata
 from indexmill.contracts.errors import CallerError, ErrorCode
 from indexmill.contracts.http_scraper import EnqueueResponse, ScrapeNowRequest, ScrapeRequest, ScrapeResult
 from indexmill.platform.http.app import Caller, RequestId
-from indexmill.platform.http.guard import json_route
+from indexmill.platform.http.guard import json_route, scoped
 from indexmill.platform.time import within
 from indexmill.scraper.enqueue import Enqueue
 from indexmill.scraper.extract.content import Wanted
@@ -34,7 +34,9 @@ def routes(api: ScraperApi, limit_s: float) -> APIRouter:
     """Return the router over `api`; `limit_s` is the longest synchronous scrape."""
     router = APIRouter(prefix="/scraper", route_class=json_route(_MAX_BODY), tags=["scraper"])
 
-    @router.post("/scrape", summary="Fetch one URL and return its text")
+    @router.post(
+        "/scrape", summary="Fetch one URL and return its text", openapi_extra=scoped("scraper:write")
+    )
     async def scrape_sync(body: ScrapeNowRequest, _ctx: Caller) -> ScrapeResult:
         """Scrape while the caller waits; nobody is called back, whether or not `job_id` is given."""
         started = api.parts.clock.monotonic()
@@ -53,7 +55,12 @@ def routes(api: ScraperApi, limit_s: float) -> APIRouter:
         elapsed_ms = round((api.parts.clock.monotonic() - started) * 1000)
         return scrape_result(document, body, elapsed_ms=elapsed_ms)
 
-    @router.post("/enqueue", status_code=202, summary="Queue one URL for scraping")
+    @router.post(
+        "/enqueue",
+        status_code=202,
+        summary="Queue one URL for scraping",
+        openapi_extra=scoped("scraper:write"),
+    )
     async def scrape_async(body: ScrapeRequest, ctx: Caller, request_id: RequestId) -> EnqueueResponse:
         """Queue the URL; an internal caller's `job_id` is told of the result, without one nobody is."""
         return api.enqueue(ctx, body, request_id)

@@ -54,7 +54,7 @@ from indexmill.orchestrator.submission.dry_run import TryOut
 from indexmill.orchestrator.submission.submit import SubmitJobs
 from indexmill.orchestrator.submission.uploads import GrantUpload
 from indexmill.platform.http.app import BaseUrl, Caller, RequestId, tagged
-from indexmill.platform.http.guard import json_route
+from indexmill.platform.http.guard import json_route, scoped
 from indexmill.platform.observability import Observability
 from indexmill.platform.time import Clock
 
@@ -66,6 +66,7 @@ ADD_WORK = [
     ("POST", f"{_PREFIX}/jobs{path}") for path in ("", "/retry", "/{job_id}/retry", "/{job_id}/replay")
 ]
 """Methods and paths of the requests that start jobs."""
+_READ, _WRITE = scoped("orchestrator:read"), scoped("orchestrator:write")
 _MAX_BODY = 256 * 1024
 _TRIED: dict[int | str, dict[str, Any]] = {200: {"model": DryRun, "description": "It was a dry run."}}
 _UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "It is as `If-None-Match` says."}}
@@ -182,7 +183,12 @@ def routes(api: Api) -> APIRouter:
     )
 
     @router.post(
-        "/jobs", status_code=202, summary="Submit URLs", response_model=SubmitResponse, responses=_TRIED
+        "/jobs",
+        status_code=202,
+        summary="Submit URLs",
+        response_model=SubmitResponse,
+        responses=_TRIED,
+        openapi_extra=_WRITE,
     )
     async def submit(
         body: SubmitRequest, ctx: Caller, request_id: RequestId, idempotency_key: _IdempotencyKey = None
@@ -195,8 +201,8 @@ def routes(api: Api) -> APIRouter:
             return await _tried(api, ctx, body, request_id, idempotency_key)
         return api.submit(ctx, body, request_id, idempotency_key)
 
-    @router.get("/jobs", summary="List the caller's jobs, newest first")
-    @router.get("/jobs/", include_in_schema=False)
+    @router.get("/jobs", summary="List the caller's jobs, newest first", openapi_extra=_READ)
+    @router.get("/jobs/", include_in_schema=False, openapi_extra=_READ)
     async def list_jobs(
         wanted: Annotated[JobFilter, Depends(_wanted)],
         cursor: Annotated[str | None, Query(max_length=MAX_CURSOR_LENGTH)] = None,
@@ -208,12 +214,21 @@ def routes(api: Api) -> APIRouter:
         """
         return api.read.list(wanted, cursor, receipt=receipt == "true")
 
-    @router.get("/jobs/summary", summary="How many jobs the caller has, by status")
+    @router.get("/jobs/summary", summary="How many jobs the caller has, by status", openapi_extra=_READ)
     async def count_jobs(ctx: Caller) -> JobCounts:
         """Count them by status and, of the failed ones, by stage; up to 100,000 of each status."""
         return api.read.counts(ctx)
 
-    @router.get("/jobs/{job_id}", summary="One job", response_model=Job, responses=_UNCHANGED)
+    _add_job_resources(router, api)
+    return router
+
+
+def _add_job_resources(router: APIRouter, api: Api) -> None:
+    """Add the routes of one job, its history, stream token and stage results, of uploads and limits."""
+
+    @router.get(
+        "/jobs/{job_id}", summary="One job", response_model=Job, responses=_UNCHANGED, openapi_extra=_READ
+    )
     async def get_job(
         job_id: str,
         ctx: Caller,
@@ -230,34 +245,29 @@ def routes(api: Api) -> APIRouter:
         headers = {} if pause is None else {"Retry-After": str(pause)}
         return tagged(job.model_dump_json().encode(), if_none_match, headers)
 
-    _add_job_resources(router, api)
-    return router
-
-
-def _add_job_resources(router: APIRouter, api: Api) -> None:
-    """Add the routes of a job's history, stream token and stage results, of uploads and limits."""
-
-    @router.get("/limits", summary="The caller's limits and their use")
+    @router.get("/limits", summary="The caller's limits and their use", openapi_extra=_READ)
     async def limits(ctx: Caller) -> CallerLimits:
         """Return the limits of requests to each service, and the quotas of jobs."""
         return api.limits(ctx)
 
-    @router.post("/uploads", summary="Let a document be uploaded")
+    @router.post("/uploads", summary="Let a document be uploaded", openapi_extra=_WRITE)
     async def upload(body: UploadRequest, ctx: Caller) -> UploadGrant:
         """Return a `url` for one PUT of up to 50 MiB, and the `upload_id` for the `content` of a submit."""
         return api.grant_upload(ctx, body)
 
-    @router.post("/jobs/{job_id}/stream-token", summary="Let a browser follow one job")
+    @router.post("/jobs/{job_id}/stream-token", summary="Let a browser follow one job", openapi_extra=_READ)
     async def stream_token(job_id: str, ctx: Caller, base_url: BaseUrl) -> StreamToken:
         """Return a `url` for `new EventSource(url)`; it is good for an hour, and for this job only."""
         return api.grant_stream(ctx, job_id, base_url)
 
-    @router.get("/jobs/{job_id}/history", summary="What happened to a job")
+    @router.get("/jobs/{job_id}/history", summary="What happened to a job", openapi_extra=_READ)
     async def get_history(job_id: str, ctx: Caller) -> JobHistory:
         """Return every transition, and whether the chain of their hashes is intact."""
         return api.history(ctx, job_id)
 
-    @router.post(COMPLETE.removeprefix(_PREFIX), summary="A stage's report (internal callers)")
+    @router.post(
+        COMPLETE.removeprefix(_PREFIX), summary="A stage's report (internal callers)", openapi_extra=_WRITE
+    )
     async def stage_complete(job_id: str, body: StageCompletePayload, ctx: Caller) -> StageCompleteResponse:
         """Apply the report; a late or repeated one is 200 `already_advanced`."""
         return api.complete(ctx, job_id, body)
@@ -289,39 +299,41 @@ def action_routes(api: Api) -> APIRouter:
         dependencies=[_with_aliases(api)],
     )
 
-    @router.post("/jobs/{job_id}/cancel", summary="Stop a job")
+    @router.post("/jobs/{job_id}/cancel", summary="Stop a job", openapi_extra=_WRITE)
     async def cancel(job_id: str, body: CancelRequest, ctx: Caller, request_id: RequestId) -> Job:
         """Fail the job with code `canceled`; 409 for one that ended or is published already."""
         return api.cancel(ctx, job_id, body.reason, request_id)
 
-    @router.post("/jobs/retry", summary="Retry failed jobs")
+    @router.post("/jobs/retry", summary="Retry failed jobs", openapi_extra=_WRITE)
     async def retry_every(body: RetryRequest, ctx: Caller, request_id: RequestId) -> RetryReport:
         """Give the newest failed jobs that match another attempt, at most `limit` of them."""
         return api.retry.every(ctx, body, request_id)
 
-    @router.post("/jobs/{job_id}/retry", status_code=202, summary="Retry a failed job")
+    @router.post("/jobs/{job_id}/retry", status_code=202, summary="Retry a failed job", openapi_extra=_WRITE)
     async def retry(job_id: str, ctx: Caller, request_id: RequestId) -> Job:
         """Give the job another attempt from the stage that failed; 409 for one that did not fail."""
         return api.retry.one(ctx, job_id, request_id)
 
-    @router.post("/jobs/{job_id}/replay", status_code=202, summary="Do a job again as a new one")
+    @router.post(
+        "/jobs/{job_id}/replay", status_code=202, summary="Do a job again as a new one", openapi_extra=_WRITE
+    )
     async def replay(
         job_id: str, ctx: Caller, request_id: RequestId, body: ReplayRequest | None = None
     ) -> Job:
         """Start a job of the same URL, from the site or from the raw content that was fetched then."""
         return api.replays.replay(ctx, job_id, body or ReplayRequest(), request_id)
 
-    @router.get("/jobs/{job_id}/diff", summary="Compare a replay with its original")
+    @router.get("/jobs/{job_id}/diff", summary="Compare a replay with its original", openapi_extra=_READ)
     async def diff(job_id: str, ctx: Caller) -> JobDiff:
         """Tell which parts of the two results differ, and why."""
         return api.replays.diff(ctx, job_id)
 
-    @router.get("/batches/{batch_id}", summary="How a batch stands")
+    @router.get("/batches/{batch_id}", summary="How a batch stands", openapi_extra=_READ)
     async def batch(batch_id: str, ctx: Caller, receipt: _Receipt = "false") -> BatchSummary:
         """Count the jobs that were submitted together; with `receipt=true` also what they used."""
         return api.read.batch(ctx, batch_id, receipt=receipt == "true")
 
-    @router.post("/batches/{batch_id}/cancel", summary="Stop a batch")
+    @router.post("/batches/{batch_id}/cancel", summary="Stop a batch", openapi_extra=_WRITE)
     async def cancel_batch(
         batch_id: str, body: CancelRequest, ctx: Caller, request_id: RequestId
     ) -> BatchSummary:

@@ -8,12 +8,11 @@ from fastapi import APIRouter, Header, Query, Response
 
 from indexmill.orchestrator.queries.stream import StreamJob
 from indexmill.platform.http.app import Caller
-from indexmill.platform.http.guard import json_route
+from indexmill.platform.http.guard import json_route, scoped
 
 _TYPE: Final = "text/event-stream"
 # A proxy that buffered or cached an answer would delay its events.
 _HEADERS: Final = {"Cache-Control": "no-store, no-transform", "X-Accel-Buffering": "no"}
-_OPENAPI: Final[dict[str, Any]] = {"security": [{"ApiKey": []}, {"StreamToken": []}]}
 _RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "The job, each time something happens to it.",
@@ -38,7 +37,7 @@ def routes(follow: StreamJob) -> APIRouter:
         summary="One job, live",
         response_class=_EventStream,
         responses=_RESPONSES,
-        openapi_extra=_OPENAPI,
+        openapi_extra=scoped("orchestrator:read", token=True),
     )
     async def stream_job(
         job_id: str,

@@ -48,6 +48,7 @@ class ShowLimits:
         )
         return CallerLimits(
             tier=tier,
+            granted_scopes=None if ctx.scopes is None else sorted(ctx.scopes),
             requests=self._windows(ctx),
             jobs=_quotas(limits.of(tier), usage, overall),
             pending=pending,

@@ -243,7 +243,7 @@ def owner_of(ctx: CallerContext, request: SubmitRequest) -> CallerContext:
             ErrorCode.FORBIDDEN, "Only internal callers submit for others.", field="body.on_behalf_of"
         )
     # Its quotas are those of a caller, of the tier that Membership reports for the internal one.
-    return CallerContext(request.on_behalf_of, tier=ctx.tier)
+    return CallerContext(request.on_behalf_of, tier=ctx.tier, scopes=ctx.scopes)
 
 
 def accept_jobs(tx: JobsTx, jobs: Sequence[NewJob]) -> list[Accepted]:

@@ -15,7 +15,7 @@ from mangum import Mangum
 from starlette.exceptions import HTTPException
 
 from indexmill.contracts.errors import CallerError, DomainBusy, ErrorCode, IndexmillError
-from indexmill.contracts.identity import CallerContext, tier_of
+from indexmill.contracts.identity import CallerContext, MissingScope, tier_of
 from indexmill.platform.aws.state_table import StoreClock
 from indexmill.platform.http.guard import Guard, caller_of, field_name, limit_headers
 from indexmill.platform.limits.enforcer import ActiveCallers, Backpressure, SlidingWindowEnforcer
@@ -140,10 +140,15 @@ def create_app(routers: list[APIRouter], observability: Observability, guard: Gu
         if known.http_status >= _SERVER_ERROR and not isinstance(known, DomainBusy):
             what = {"code": known.code, "request_id": _own_id(request)}
             observability.log.error("request.failed", exc_info=error, extra=what)
-        if known.code == ErrorCode.FORBIDDEN:
+        if known.code in (ErrorCode.FORBIDDEN, ErrorCode.INSUFFICIENT_SCOPE):
             route, field = getattr(request.scope.get("route"), "path", None), known.field
             where = {"route": route, "field": field, **request.path_params}
-            observability.emit("internal_rejected", caller_of(request), request_id=_own_id(request), **where)
+            where["request_id"] = _own_id(request)
+            if isinstance(known, MissingScope):
+                observability.count("insufficient_scope_total", scope=known.scope)
+                observability.emit("scope_rejected", caller_of(request), scope=known.scope, **where)
+            else:
+                observability.emit("internal_rejected", caller_of(request), **where)
         if known.http_status == _TOO_MANY:
             _note_refusal(observability, known, request)
         answer = envelope(known, _own_id(request))

@@ -6,7 +6,8 @@ The first check that refuses a request answers it, and nothing behind that one r
 2. maintenance: what backpressure reads may be what is being maintained;
 3. backpressure: a request that it refuses costs its caller nothing of the limit;
 4. block, which is found with the limit, and 5. limit: what is refused later is counted;
-6. parameters, 7. body, by rules of our own.
+6. scope: the one that the route declares by `scoped`;
+7. parameters, 8. body, by rules of our own; 9. scopes that values in the body need.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from fastapi.dependencies.utils import get_flat_params
 from fastapi.routing import APIRoute
 
 from indexmill.contracts.errors import CallerError, ErrorCode
-from indexmill.contracts.identity import CallerContext, caller_of_claims, is_plain, tier_of
+from indexmill.contracts.identity import CallerContext, Scope, caller_of_claims, is_plain, tier_of
 from indexmill.platform.limits.enforcer import (
     Backpressure,
     CallerBlocked,
@@ -46,8 +47,16 @@ _TOKEN: Final = re.compile(r'("(?:[^"\\]|\\.)*+")(\s*:)?|[{}\[\]]|NaN|-?Infinity
 """What tells where a JSON text that the parser could read breaks our own rules."""
 
 
+def scoped(scope: Scope, *, token: bool = False) -> dict[str, Any]:
+    """Return the `openapi_extra` of a route that needs `scope`; a stream's `token` can replace a key."""
+    return {"security": [{"ApiKey": [scope]}, *([{"StreamToken": []}] if token else [])]}
+
+
 def json_route(max_body_bytes: int) -> type[APIRoute]:
-    """Return the route class of endpoints that take JSON of at most `max_body_bytes`."""
+    """Return the route class of endpoints that take JSON of at most `max_body_bytes`.
+
+    Each has `openapi_extra=scoped(…)`, or `{"security": []}` where no key is needed; one without is a defect.
+    """
 
     class JsonRoute(APIRoute):
         """Has each request checked before it is handled."""
@@ -59,15 +68,20 @@ def json_route(max_body_bytes: int) -> type[APIRoute]:
             declared = get_flat_params(self.dependant)
             query = frozenset(each.alias for each in declared if isinstance(each.field_info, params.Query))
             headers = frozenset(each.alias for each in declared if isinstance(each.field_info, params.Header))
+            ways = (self.openapi_extra or {})["security"]
+            scope: Scope | None = ways[0]["ApiKey"][0] if ways else None
 
             async def handle(request: Request) -> Response:
                 guard: Guard | None = request.app.state.guard
                 if guard is not None:
-                    guard.check(request, self.path)
+                    guard.check(request, self.path, scope)
                 _check_parameters(request, query, headers)
                 if takes_body and not (optional and not await request.body()):
                     body = await _checked_body(request, max_body_bytes)
-                    request = _StrictRequest(request, body, read_json(body))
+                    value = read_json(body)
+                    if guard is not None and isinstance(value, dict):
+                        caller_of(request).require_values(value, "body.")
+                    request = _StrictRequest(request, body, value)
                 response = await original(request)
                 response.headers.update(limit_headers(request))
                 return response
@@ -108,18 +122,23 @@ class Guard:
         self._audited: dict[tuple[str, str], float] = {}
         self._failures_counted = 0
 
-    def check(self, request: Request, path: str) -> None:
-        """Admit the request to a route, or raise; every answer to it tells the caller's limit."""
-        # Of what is exempt one path has no caller.
-        if path in self._exempt:
+    def check(self, request: Request, path: str, scope: Scope | None) -> None:
+        """Admit the request to a route, or raise; every answer to it tells the caller's limit.
+
+        `scope` is what the route needs; None where it needs no key.
+        """
+        if scope is None:
             return
-        try:
-            use = self.enter(caller_of(request), request.method, path)
-        except RateLimited as error:
-            request.state.limit_headers = error.use.headers()
-            raise
-        if use is not None:
-            request.state.limit_headers = use.headers()
+        ctx = caller_of(request)
+        if path not in self._exempt:
+            try:
+                use = self.enter(ctx, request.method, path)
+            except RateLimited as error:
+                request.state.limit_headers = error.use.headers()
+                raise
+            if use is not None:
+                request.state.limit_headers = use.headers()
+        ctx.require(scope)
 
     def enter(self, ctx: CallerContext, method: str, path: str) -> LimitUse | None:
         """Admit a caller's request; None when nothing limits it.
