@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -31,7 +32,10 @@ def print_results(screen: Console, found: SearchResponse, offset: int = 0) -> No
                     )
                 )
                 screen.print(f"     {name:8} {said}")
-            screen.print(f"     of {hit.corpus_name}, generation {hit.explain.generation}")
+            made, age = hit.explain.embedding_version, hit.explain.age_s
+            version = f"generation {hit.explain.generation}, {made.model} ({made.dimension})"
+            said = f"     of {hit.corpus_name}, {version}"
+            screen.print(said if age is None else f"{said}, indexed {timedelta(seconds=age)} ago")
     if found.degraded is not None:
         screen.print("  [yellow]found by keywords alone: the question could not be embedded[/]")
     if found.other_model:

@@ -10,6 +10,7 @@ import pytest
 
 from indexmill.contracts.errors import ErrorCode, PermanentError, TransientError
 from indexmill.embedding.adapters.pgvector.index import PgVectorIndex
+from indexmill.embedding.analyzer import ANALYZER_VERSION
 from indexmill.embedding.ports import PublishOutcome, SearchQuery, Space, VectorIndex
 from indexmill.platform.postgres.database import Database
 from tests.support.index_builders import SPACE, find, results, target, vector_of, version
@@ -53,12 +54,15 @@ def index(harness: Harness) -> VectorIndex:
 
 def test_a_published_version_is_found_whole(index: VectorIndex) -> None:
     made = version(["alpha one", "beta two", "gamma three"])
+    made.chunker = "of the test"
     assert index.publish([made]) == [PUBLISHED]
     ((hit, score),) = results(index, "beta")
     assert (hit.text, hit.corpus_key, hit.generation) == ("beta two", made.target.corpus_key, 1)
     assert (hit.chunk_id, hit.document_id) == (made.chunk_ids[1], made.target.document_id)
     assert (hit.ordinal, hit.start, hit.end, hit.context) == (1, 100, 108, "Guide")
     assert (hit.source_url, hit.title) == (made.target.url, "Title 1")
+    assert (hit.model, hit.dimension, hit.analyzer) == (SPACE.model, SPACE.dimension, ANALYZER_VERSION)
+    assert (hit.chunker, hit.indexed_at) == ("of the test", made.searchable_at)
     assert 0 < score <= 1
 
 

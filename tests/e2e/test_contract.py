@@ -12,6 +12,8 @@ import httpx
 import pytest
 
 from indexmill.client import Client
+from indexmill.contracts.content import CHUNKER
+from indexmill.embedding.analyzer import ANALYZER_VERSION
 from indexmill.version import VERSION
 from tests.support import openapi
 from tests.support.stack import RunningStack, eventually, index
@@ -216,6 +218,29 @@ def test_a_search_answers_with_chunks_and_their_sources(http: httpx.Client, done
     hits = answer.json()["results"]
     assert {hit["source_url"] for hit in hits} == {done_url}
     assert hits[0]["score"] >= hits[1]["score"]
+
+
+@pytest.mark.shows("X17", "P070", "R169")
+def test_a_search_explains_its_scores_and_what_made_them(
+    stack: RunningStack, http: httpx.Client, done_url: str
+) -> None:
+    asked = {"corpora": [CORPUS], "query": "what may a keeper do", "top_k": 1, "explain": True}
+    answer = http.post("/embedding/search", json=asked)
+    assert openapi.problems("/embedding/search", answer) == []
+    (hit,) = answer.json()["results"]
+    explain = hit["explain"]
+    parts = [explain[name] for name in ("keyword", "vector") if explain[name] is not None]
+    assert hit["score"] == pytest.approx(sum(part["weight"] * part["normalized"] for part in parts))
+    assert {part["weight"] for part in parts} <= {0.7, 0.3}
+    assert hit["source_url"] == done_url
+    assert explain["generation"] > 0
+    assert 0 <= explain["age_s"] < 600
+    assert explain["embedding_version"] == {
+        "model": stack.parameters["EmbeddingModel"],
+        "dimension": int(stack.parameters["EmbeddingDimension"]),
+        "analyzer": ANALYZER_VERSION,
+        "chunker": CHUNKER,
+    }
 
 
 def test_every_answer_names_its_request(http: httpx.Client) -> None:

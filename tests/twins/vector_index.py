@@ -10,7 +10,7 @@ from operator import mul
 
 from indexmill.contracts.content import Chunk
 from indexmill.embedding import ranking
-from indexmill.embedding.analyzer import count_terms
+from indexmill.embedding.analyzer import ANALYZER_VERSION, count_terms
 from indexmill.embedding.documents import check, missing_vectors, newest, outcomes, unit
 from indexmill.embedding.ports import (
     POOL,
@@ -205,4 +205,9 @@ def _hit(kept: _Kept) -> Hit:
         start=chunk.start,
         end=chunk.end,
         generation=version.generation,
+        model=version.space.model,
+        dimension=version.space.dimension,
+        analyzer=ANALYZER_VERSION,
+        chunker=version.chunker,
+        indexed_at=version.searchable_at,
     )

@@ -1101,6 +1101,20 @@ export interface components {
             published?: boolean | null;
         };
         /**
+         * EmbeddingVersion
+         * @description Code and model that made what search compares.
+         */
+        EmbeddingVersion: {
+            /** Model */
+            model: string;
+            /** Dimension */
+            dimension: number;
+            /** Analyzer */
+            analyzer: number;
+            /** Chunker */
+            chunker: string | null;
+        };
+        /**
          * EnqueueRequest
          * @description Chunks of one document, to be embedded and published later: exactly one of `texts` and `chunks`.
          */
@@ -1132,6 +1146,9 @@ export interface components {
             vector: components["schemas"]["Part"] | null;
             /** Generation */
             generation: number;
+            /** Age S */
+            age_s: number | null;
+            embedding_version: components["schemas"]["EmbeddingVersion"];
         };
         /**
          * GivenChunk

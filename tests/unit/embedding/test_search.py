@@ -16,7 +16,8 @@ from indexmill.contracts.errors import (
     PermanentError,
     TransientError,
 )
-from indexmill.contracts.http_search import Mode, SearchRequest
+from indexmill.contracts.http_search import EmbeddingVersion, Mode, SearchRequest
+from indexmill.embedding.analyzer import ANALYZER_VERSION
 from indexmill.embedding.ports import Vector
 from indexmill.embedding.search import SearchCorpus
 from tests.support.index_builders import CALLER, target, version
@@ -158,7 +159,7 @@ def test_bounds_hold_on_every_page(search: SearchCorpus) -> None:
     assert texts(min_bm25=1e6, min_similarity=0.9) == ["alpha beta"]
 
 
-@pytest.mark.shows("X17", "P070")
+@pytest.mark.shows("X17", "P070", "R169")
 def test_a_score_is_explained(search: SearchCorpus) -> None:
     first, second = search(CALLER, SearchRequest(query="alpha", explain=True)).results
     best, other = sorted((first, second), key=lambda hit: hit.text)
@@ -170,7 +171,10 @@ def test_a_score_is_explained(search: SearchCorpus) -> None:
     assert (keyword.rank, keyword.normalized, keyword.weight) == (1, 1.0, pytest.approx(0.7))
     assert (vector.rank, vector.weight) == (1 if first is best and vector.normalized else 2, 0.3)
     assert best.score == pytest.approx(0.7 * keyword.normalized + 0.3 * vector.normalized)
-    assert (other.explain.keyword, best.explain.generation) == (None, 1)
+    assert (other.explain.keyword, best.explain.generation, best.explain.age_s) == (None, 1, None)
+    assert best.explain.embedding_version == EmbeddingVersion(
+        model="hash", dimension=8, analyzer=ANALYZER_VERSION, chunker=None
+    )
     assert search(CALLER, SearchRequest(query="alpha")).results[0].explain is None
 
 

@@ -80,6 +80,17 @@ class Part(BaseModel):
     """Of the list. In `hybrid` a result's `score` is the sum of weight times `normalized`."""
 
 
+class EmbeddingVersion(BaseModel):
+    """Code and model that made what search compares."""
+
+    model: str
+    dimension: int
+    analyzer: int
+    """Version of the code that makes terms of a text."""
+    chunker: str | None
+    """Version of the code that split the text; null: a caller made the chunks, or it is unknown."""
+
+
 class Explanation(BaseModel):
     """Parts of a result's score, and the version that it belongs to."""
 
@@ -88,6 +99,9 @@ class Explanation(BaseModel):
     vector: Part | None
     generation: int
     """Number of the document's version; it grows with each."""
+    age_s: int | None
+    """Seconds since search sees that version; null for what an older release indexed."""
+    embedding_version: EmbeddingVersion
 
 
 class SearchResult(BaseModel):

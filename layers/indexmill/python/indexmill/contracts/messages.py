@@ -138,6 +138,8 @@ class EmbedTask(Message):
     chunks_ref: BlobRef | None = None
     chunk_count: Count
     withdraws: bool = False
+    chunker: str | None = None
+    """Version of the code that split the text; None for chunks that a caller made."""
     page: PageFacts | None = None
     metadata: dict[str, str] | None = None
     """Replaces what the document has; None leaves it."""

@@ -47,6 +47,7 @@ class Work:
             chunks=self.chunks,
             chunk_ids=self.ids,
             vectors={chunk_id: vectors[chunk_id] for chunk_id in self.ids if chunk_id in vectors},
+            chunker=task.chunker,
             page=task.page or PageFacts(),
             metadata=task.metadata,
         )

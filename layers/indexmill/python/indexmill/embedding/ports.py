@@ -69,6 +69,8 @@ class DocumentVersion:
     """By chunk id; only those that the index does not hold yet."""
     removed: list[str] = field(default_factory=list)
     """Ids of chunks that only the version before had; publishing fills it in."""
+    chunker: str | None = None
+    """Version of the code that split the text; None where it is unknown."""
     page: PageFacts = field(default_factory=PageFacts)
     metadata: Mapping[str, str] | None = None
     """Replaces what the document has; None leaves it."""
@@ -128,6 +130,14 @@ class Hit:
     start: int
     end: int
     generation: int
+    model: str
+    """Of the space of its vector, with `dimension`."""
+    dimension: int
+    analyzer: int
+    """Version of the code that made its terms."""
+    chunker: str | None
+    indexed_at: datetime | None
+    """Since when search sees the version; None for what an older release published."""
     stale: bool = False
     """Whether the page was gone when it was fetched last."""
 

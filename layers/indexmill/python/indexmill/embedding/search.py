@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import datetime, timedelta
 from typing import Final, NoReturn
 
 from indexmill.contracts.errors import CallerError, ErrorCode, IndexmillError, TransientError
 from indexmill.contracts.http_search import (
     REACHABLE,
+    EmbeddingVersion,
     Explanation,
     Mode,
     Part,
@@ -67,9 +69,9 @@ class SearchCorpus:
         ended = self.clock.monotonic()
         if failed is not None:
             self._degraded(failed, answered=bool(ranked))
-        explained = weights_of(lists, order) if request.explain else None
+        explain = _Explain(weights_of(lists, order), self.clock.now()) if request.explain else None
         return SearchResponse(
-            results=[_result(each, hit, corpora[hit.corpus_key], explained) for each, hit in rows],
+            results=[_result(each, hit, corpora[hit.corpus_key], explain) for each, hit in rows],
             query_ms=_ms(began, ended),
             timings=SearchTimings(embed_ms=_ms(began, embedded), search_ms=_ms(embedded, ended)),
             degraded=None if failed is None else "embedding",
@@ -164,18 +166,44 @@ def _refuse(name: str, message: str) -> NoReturn:
     raise CallerError(ErrorCode.VALIDATION_ERROR, message, field=f"body.{name}")
 
 
-def _result(ranked: Ranked, hit: Hit, name: str, weights: tuple[float, float] | None) -> SearchResult:
-    values = asdict(hit)
-    generation = values.pop("generation")
-    del values["corpus_key"]
-    explanation = None
-    if weights is not None:
-        parts = [
+def _result(ranked: Ranked, hit: Hit, name: str, explain: _Explain | None) -> SearchResult:
+    return SearchResult(
+        chunk_id=hit.chunk_id,
+        corpus_name=name,
+        text=hit.text,
+        score=ranked.score,
+        source_url=hit.source_url,
+        title=hit.title,
+        document_id=hit.document_id,
+        ordinal=hit.ordinal,
+        context=hit.context,
+        start=hit.start,
+        end=hit.end,
+        stale=hit.stale,
+        explain=None if explain is None else explain(ranked, hit),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Explain:
+    weights: tuple[float, float]
+    now: datetime
+
+    def __call__(self, ranked: Ranked, hit: Hit) -> Explanation:
+        keyword, vector = (
             None if part is None else Part(**asdict(part), weight=weight)
-            for part, weight in zip((ranked.keyword, ranked.vector), weights, strict=True)
-        ]
-        explanation = Explanation(keyword=parts[0], vector=parts[1], generation=generation)
-    return SearchResult(**values, corpus_name=name, score=ranked.score, explain=explanation)
+            for part, weight in zip((ranked.keyword, ranked.vector), self.weights, strict=True)
+        )
+        age = None if hit.indexed_at is None else max(self.now - hit.indexed_at, timedelta())
+        return Explanation(
+            keyword=keyword,
+            vector=vector,
+            generation=hit.generation,
+            age_s=None if age is None else int(age.total_seconds()),
+            embedding_version=EmbeddingVersion(
+                model=hit.model, dimension=hit.dimension, analyzer=hit.analyzer, chunker=hit.chunker
+            ),
+        )
 
 
 def _ms(start: float, end: float) -> int:

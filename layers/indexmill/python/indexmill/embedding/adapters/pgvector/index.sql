@@ -46,13 +46,13 @@ SELECT next_chunk_block() AS block FROM generate_series(1, %(count)s)
 UPDATE documents AS d
 SET published = v.generation, url = v.url, title = v.title, content_sha256 = v.content_sha256,
     job_id = v.job_id, chunk_count = v.chunks, model = v.model, dimension = v.dimension, updated_at = now(),
-    stale_since = NULL, indexed_at = now(), metadata = coalesce(v.metadata, d.metadata),
+    stale_since = NULL, indexed_at = now(), chunker = v.chunker, metadata = coalesce(v.metadata, d.metadata),
     content_type = v.page->>'content_type', language = v.page->>'language',
     published_at = (v.page->>'published_at')::timestamptz, fetched_at = (v.page->>'fetched_at')::timestamptz
 FROM unnest(%(documents)s::int8[], %(generations)s::int8[], %(chunks)s::int4[], %(spaces)s::int4[],
             %(urls)s::text[], %(titles)s::text[], %(digests)s::text[], %(jobs)s::text[], %(models)s::text[],
-            %(dimensions)s::int4[], %(pages)s::jsonb[], %(metadata)s::jsonb[])
-    AS v (id, generation, chunks, space, url, title, content_sha256, job_id, model, dimension, page, metadata)
+            %(dimensions)s::int4[], %(chunkers)s::text[], %(pages)s::jsonb[], %(metadata)s::jsonb[])
+    AS v (id, generation, chunks, space, url, title, content_sha256, job_id, model, dimension, chunker, page, metadata)
 WHERE d.id = v.id AND (d.published IS NULL OR d.published < v.generation) AND d.min_generation <= v.generation
     AND v.chunks = (
         SELECT count(*) FROM memberships AS m
@@ -134,13 +134,15 @@ FROM unnest(%(corpora)s::int4[]) AS q (corpus)
 -- name: hits
 SELECT encode(c.chunk_id, 'hex') AS chunk_id, o.corpus_key, c.text, d.url AS source_url, d.title,
     d.document_id, m.ordinal, c.context, m.start_at AS start, m.end_at AS "end",
-    d.published AS generation, d.stale_since IS NOT NULL AS stale
+    d.published AS generation, d.model, d.dimension, c.analyzer_version AS analyzer, d.chunker, d.indexed_at,
+    d.stale_since IS NOT NULL AS stale
 FROM unnest(%(chunk_ids)s::bytea[]) AS q (chunk_id)
 CROSS JOIN LATERAL (
-    SELECT id, document, chunk_id, context, text FROM chunks WHERE chunk_id = q.chunk_id OFFSET 0
+    SELECT id, document, chunk_id, analyzer_version, context, text FROM chunks WHERE chunk_id = q.chunk_id OFFSET 0
 ) AS c
 CROSS JOIN LATERAL (
-    SELECT id, document_id, corpus_id, published, url, title, stale_since FROM documents WHERE id = c.document OFFSET 0
+    SELECT id, document_id, corpus_id, published, url, title, model, dimension, chunker, indexed_at, stale_since
+    FROM documents WHERE id = c.document OFFSET 0
 ) AS d
 CROSS JOIN LATERAL (
     SELECT ordinal, start_at, end_at FROM memberships

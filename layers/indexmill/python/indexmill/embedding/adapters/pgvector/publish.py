@@ -314,6 +314,7 @@ def _make_visible(connection: Connection, plans: Sequence[Plan]) -> None:
         "jobs": [version.job_id for version in versions],
         "models": [version.space.model for version in versions],
         "dimensions": [version.space.dimension for version in versions],
+        "chunkers": [version.chunker for version in versions],
         "pages": [json_of(version.page) for version in versions],
         "metadata": [None if each.metadata is None else Jsonb(each.metadata) for each in versions],
     }
