@@ -36,6 +36,8 @@ def run(as_json: JsonOption = False, state: StateOption = DEFAULT_STATE) -> None
         print_json(found.model_dump(mode="json"))
         return
     console().print(f"tier {found.tier}, {found.pending} of at most {found.max_pending} jobs pending")
+    if found.granted_scopes is not None:
+        console().print(f"scopes {', '.join(found.granted_scopes) or _NONE}")
     console().print(_requests(found))
     console().print(_jobs(found))
 

@@ -77,7 +77,8 @@ def api_client(state: Path, what: str) -> Iterator[Client]:
 
                 show_errors_behind(info["control"], error.request_id)
             code = EXIT_USAGE if error.status in _WRONG_REQUEST else EXIT_FAILED
-            raise Failure(f"{what} failed: {error}", code) from error
+            hint = f"; {error.hint}" if error.hint else ""
+            raise Failure(f"{what} failed: {error}{hint}", code) from error
 
 
 def console() -> Console:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from indexmill.contracts.errors import CallerError
+from indexmill.contracts.http_actions import ReplayRequest, RetryRequest
 from indexmill.contracts.identity import CallerContext
 from indexmill.contracts.job import Job
 from indexmill.contracts.messages import ChunkTask, ScrapeTask, read
+from indexmill.orchestrator.actions.replay import ReplayJobs
+from indexmill.orchestrator.actions.retry import RetryJobs
 from indexmill.orchestrator.store.results import Verdict
-from tests.support.job_stores import Jobs, embed_task, postgres_jobs, twin_jobs
+from tests.support.job_stores import Jobs, Sent, embed_task, postgres_jobs, twin_jobs
 from tests.support.jobs import CALLER, chunked, embedded, failed, new_job, scraped
 from tests.twins.clock import FrozenClock
 
@@ -231,3 +235,19 @@ def test_the_same_retry_whose_answer_was_lost_is_the_same_retry(jobs: Jobs) -> N
     second = jobs.retry(job_id, "m-2")
     assert (len(first.outbox), len(second.outbox)) == (1, 0)
     assert second.job.attempt == 2
+
+
+@pytest.mark.shows("P080")
+def test_a_job_that_deletes_is_retried_and_replayed_by_a_key_that_may_delete(database_url: str) -> None:
+    with postgres_jobs(database_url) as jobs:
+        job_id = jobs.submit(new_job(job_type="delete"))
+        cancel(jobs, job_id)
+        may_not = replace(CALLER, scopes=("orchestrator:write", "embedding:write"))
+        retries, replays = RetryJobs(jobs.store, Sent()), ReplayJobs(jobs.store, Sent())
+        assert refusal(retries.one, may_not, job_id) == "insufficient_scope"
+        assert refusal(replays.replay, may_not, job_id, ReplayRequest(), "") == "insufficient_scope"
+        (skipped,) = retries.every(may_not, RetryRequest()).skipped
+        assert (skipped.job_id, "embedding:delete" in skipped.reason) == (job_id, True)
+        assert jobs.job(job_id).status == "failed"
+        may = replace(CALLER, scopes=("orchestrator:write", "embedding:delete"))
+        assert retries.one(may, job_id).attempt == 2

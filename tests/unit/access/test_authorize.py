@@ -14,7 +14,7 @@ from indexmill.access.authorize import Authorize, Unauthorized
 from indexmill.access.settings import AuthorizerSettings
 from indexmill.access.wiring import build_authorizer
 from indexmill.contracts.errors import TransientError
-from indexmill.contracts.identity import key_hash
+from indexmill.contracts.identity import caller_of_claims, key_hash
 from tests.twins.state_table import InMemoryRoots
 
 ARN = "arn:aws:execute-api:eu-west-1:000000000000:api/dev/GET/orchestrator/jobs"
@@ -93,6 +93,33 @@ def test_claims_win_over_the_hash(membership: Membership) -> None:
         "pro",
         "embedding:read scraper:*",
     )
+
+
+@pytest.mark.shows("P080")
+@pytest.mark.parametrize(
+    ("claims", "granted"),
+    [
+        ({}, None),
+        ({"scopes": []}, ()),
+        ({"scopes": ["jobs:read", "ops"]}, ()),
+        ({"scopes": ["embedding:read", "ops"]}, ("embedding:read",)),
+    ],
+)
+def test_functions_get_a_list_of_scopes_only_where_one_is_claimed(
+    membership: Membership, claims: dict[str, Any], granted: tuple[str, ...] | None
+) -> None:
+    membership.answer = (200, json.dumps(claims).encode())
+    context = ask(authorizer(membership), "good")["context"]
+    assert ("granted_scopes" in context) == (granted is not None)
+    assert caller_of_claims(context).scopes == granted
+
+
+def test_what_the_authorizer_of_the_release_before_says_restricts_nothing() -> None:
+    for scopes in ("", "embedding:read"):
+        context = {"caller_id": "user_abc", "caller_type": "user", "tier": "", "scopes": scopes}
+        caller_of_claims({**context, "internal": "false", "key_id": "", "alias": ""}).require(
+            "embedding:delete"
+        )
 
 
 @pytest.mark.parametrize(

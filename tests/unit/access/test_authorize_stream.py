@@ -57,6 +57,7 @@ def test_a_token_is_its_caller_for_this_method_alone() -> None:
     answer = door.ask(token=door.token())
     assert answer["context"]["caller_id"] == answer["principalId"] == "caller-of-the-token"
     assert answer["context"]["internal"] == "false"
+    assert answer["context"]["granted_scopes"] == "orchestrator:read"
     assert answer["policyDocument"]["Statement"][0]["Resource"] == ARN
 
 

@@ -48,6 +48,20 @@ def test_keys_are_made_once_and_readable_by_their_owner_only(tmp_path: Path) -> 
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
 
 
+def test_the_key_of_an_older_folder_is_no_longer_restricted(tmp_path: Path) -> None:
+    keys = StateFolder(tmp_path).keys()
+    file = tmp_path / "membership-keys.json"
+    claims = json.loads(file.read_text())
+    claims[keys.ops_key]["scopes"] = ["ops"]
+    claims[keys.api_key]["scopes"] = ["embedding:read"]
+    file.write_text(json.dumps(claims))
+    StateFolder(tmp_path).keys()
+    claims = json.loads(file.read_text())
+    assert "scopes" not in claims[keys.ops_key]
+    # What a person wrote stays.
+    assert claims[keys.api_key]["scopes"] == ["embedding:read"]
+
+
 def test_added_keys_stay_valid(tmp_path: Path) -> None:
     StateFolder(tmp_path).keys()
     file = tmp_path / "membership-keys.json"

@@ -15,8 +15,12 @@ if TYPE_CHECKING:
 class ApiError(Exception):
     """The service answered with an error.
 
-    `status` is 0 when no answer came; `code` is then `connection_error`. `retry_after` is in seconds.
+    `status` is 0 when no answer came; `code` is then `connection_error`. `retry_after` is in seconds; `field`
+    names the input that is wrong, and `hint` says what to do.
     """
+
+    field: str | None = None
+    hint: str | None = None
 
     def __init__(
         self,
@@ -60,10 +64,12 @@ def api_error(status: int, reason: str, body: str) -> ApiError:
     except (ValueError, KeyError, TypeError):
         return ApiError("upstream_error", body[:200] or reason, status)
     retry_after = envelope.get("retry_after")
-    return ApiError(
+    error = ApiError(
         code,
         message,
         status,
         envelope.get("request_id"),
         float(retry_after) if isinstance(retry_after, int | float) else None,
     )
+    error.field, error.hint = envelope.get("field"), envelope.get("hint")
+    return error

@@ -38,10 +38,12 @@ class ReplayJobs:
     def replay(self, ctx: CallerContext, job_id: str, request: ReplayRequest, request_id: str) -> Job:
         """Return the new job, which repeats the one named.
 
-        Raises CallerError: not_found, invalid_transition for a job that has not ended, with source `stored`
-        for one of which no raw content was kept, and with source `fetch` for one without a URL.
+        Raises CallerError: not_found, insufficient_scope for what the job does, invalid_transition for one
+        that has not ended, with source `stored` for one of which no raw content was kept, and with source
+        `fetch` for one without a URL.
         """
         original = self._original(ctx, job_id)
+        ctx.require_values({"job_type": original.job.job_type})
         if not original.job.status.terminal:
             raise CallerError(ErrorCode.INVALID_TRANSITION, "Only a job that has ended can be replayed.")
         if original.job.kind == "sitemap":

@@ -42,8 +42,8 @@ class RetryJobs:
     def one(self, ctx: CallerContext, job_id: str, request_id: str = "") -> Job:
         """Return the job, in flight again from the stage that failed, or pending while the quota is used up.
 
-        Raises CallerError: not_found, quota_exceeded for too many pending jobs, or invalid_transition when it
-        did not fail or another job is in flight for its document.
+        Raises CallerError: not_found, insufficient_scope for what the job does, quota_exceeded for too many
+        pending jobs, or invalid_transition when it did not fail or another job is in flight for its document.
         """
         if not is_job_id(job_id):
             raise unknown_job()
@@ -86,6 +86,7 @@ class RetryJobs:
             locked = tx.lock_job(caller_id, job_id)
             if locked is None:
                 raise unknown_job()
+            ctx.require_values({"job_type": locked.job_type})
             state = locked.state
             if tx.has_message(job_id, message_id):
                 # The first run of this call was committed and its answer lost.

@@ -27,6 +27,7 @@ class LockedJob:
     resume_stage: str | None
     forced: bool
     ended_at: datetime | None
+    job_type: str
     replay_of: str | None = None
     stored: Stored | None = None
     """Its raw content, as far as that is known."""
@@ -101,7 +102,7 @@ class Actions:
 
 def as_locked_job(row: Row) -> LockedJob:
     """Return the job as job actions see it."""
-    columns = ("failed_stage", "resume_stage", "forced", "ended_at", "replay_of")
+    columns = ("failed_stage", "resume_stage", "forced", "ended_at", "job_type", "replay_of")
     named = {name: row[name] for name in columns}
     return LockedJob(as_state(row), error_of(row), **named, stored=_stored(row))
 

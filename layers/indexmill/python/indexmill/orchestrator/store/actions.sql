@@ -2,13 +2,13 @@
 
 -- name: lock_job
 SELECT {{state_columns}}, next_generation() AS next_generation,
-    failed_stage, error, resume_stage, forced, ended_at, raw_ref, replay_of
+    failed_stage, error, resume_stage, forced, ended_at, raw_ref, replay_of, job_type
 FROM jobs WHERE id = %(job_id)s AND caller_id = %(caller_id)s FOR UPDATE
 
 -- Jobs of a batch that have not ended.
 -- name: lock_batch
 SELECT {{state_columns}}, next_generation() AS next_generation,
-    failed_stage, error, resume_stage, forced, ended_at, raw_ref, replay_of
+    failed_stage, error, resume_stage, forced, ended_at, raw_ref, replay_of, job_type
 FROM jobs WHERE batch_id = %(batch_id)s AND caller_id = %(caller_id)s AND status NOT IN ('done', 'failed')
 ORDER BY id LIMIT %(most)s FOR UPDATE
 
